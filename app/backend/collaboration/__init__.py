@@ -1,1 +1,1 @@
-"""What users leave on documents: comment threads, reactions, recordings, notifications, activity records."""
+"""Comment threads, reactions, recordings, notifications and activity records of documents."""

@@ -1,4 +1,4 @@
-"""Activity records: stored, shown, and made from events."""
+"""Loads, stores and creates activity records."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,55 +15,55 @@ from app.backend.storage.rows import Writable, insert_rows
 from app.contract.activities import ActivityInput
 
 
-def stored(scope: Scope) -> Select[Any]:
-    """The activities of an organization, with the columns that ``to_wire`` needs."""
+def stored_activities(scope: Scope) -> Select[Any]:
+    """A query of an organization's activities, with the columns that ``to_wire`` needs."""
     return select(*own_columns(ACTIVITY)).where(within(ACTIVITY, scope))
 
 
-def row_of_input(scope: Scope, document_id: str, activity_id: str, given: ActivityInput, now: int) -> Writable:
-    """An activity as it was written. What happened without a timestamp happened ``now``."""
-    payload = given.unknown_fields() | json_sets.without_none(
-        actionUser=given.action_user.to_wire(),
-        displayMessageTemplate=given.display_message_template,
-        displayMessageTemplateData=given.display_message_template_data,
-        metadata=given.metadata,
+def activity_row(scope: Scope, document_id: str, activity_id: str, activity: ActivityInput, now: int) -> Writable:
+    """The row of an activity. One without a timestamp gets ``now``."""
+    payload = activity.unknown_fields() | json_sets.without_none(
+        actionUser=activity.action_user.to_wire(),
+        displayMessageTemplate=activity.display_message_template,
+        displayMessageTemplateData=activity.display_message_template_data,
+        metadata=activity.metadata,
     )
     return scope.columns() | {
         "activity_id": activity_id,
         "document_id": document_id,
-        "target_entity_id": given.target_entity_id or "",
-        "user_id": given.action_user.user_id,
-        "feature_type": given.feature_type,
-        "action_type": given.action_type,
+        "target_entity_id": activity.target_entity_id or "",
+        "user_id": activity.action_user.user_id,
+        "feature_type": activity.feature_type,
+        "action_type": activity.action_type,
         "payload": json_sets.dump(payload),
-        "happened_at": now if given.timestamp is None else given.timestamp,
+        "happened_at": now if activity.timestamp is None else activity.timestamp,
     }
 
 
 def write_activities(connection: Connection, scope: Scope, rows: Sequence[Writable]) -> None:
-    """Writes activities of one organization; those whose id exists take its place."""
+    """Writes activities of one organization, and replaces those with the same ids."""
     ids = [str(row["activity_id"]) for row in rows]
     connection.execute(delete(ACTIVITY).where(within(ACTIVITY, scope), among(connection, ACTIVITY.c.activity_id, ids)))
     insert_rows(connection, ACTIVITY, rows)
 
 
 def record_activities(connection: Connection, context: EventContext, events: Sequence[Event]) -> None:
-    """An event sink: an activity record for each event."""
+    """An event sink that writes an activity record for each event."""
     ids = new_ids(context.entropy, len(events))
     insert_rows(connection, ACTIVITY, [_row_of_event(context, *pair) for pair in zip(events, ids, strict=True)])
 
 
 def to_wire(row: Row[Any], scope: Scope) -> dict[str, object]:
-    """An activity as Get Activity Logs tells it."""
+    """An activity as JSON."""
     payload = json_sets.load_object(row.payload)
     metadata = payload.get("metadata")
+    place = {"apiKey": scope.api_key_id, "documentId": row.document_id, "organizationId": scope.organization_id}
     wire: dict[str, object] = {
         **payload,
         "id": row.activity_id,
         "featureType": row.feature_type,
         "actionType": row.action_type,
-        "metadata": (metadata if isinstance(metadata, dict) else {})
-        | {"apiKey": scope.api_key_id, "documentId": row.document_id, "organizationId": scope.organization_id},
+        "metadata": {**metadata, **place} if isinstance(metadata, dict) else place,
         "timestamp": row.happened_at,
     }
     if row.target_entity_id:

@@ -1,4 +1,4 @@
-"""Activity logs: read by page, add."""
+"""Handlers of activity logs: get and add."""
 
 from sqlalchemy import Connection
 
@@ -14,42 +14,38 @@ from app.contract.activities import AddActivitiesRequest, GetActivityLogsRequest
 
 
 def get_activity_logs(call: Call[GetActivityLogsRequest], connection: Connection) -> Reply:
-    request = call.request
-    scope = call.scope
-    wanted = (request.document_id, request.target_entity_id, request.user_id)
-    columns = (ACTIVITY.c.document_id, ACTIVITY.c.target_entity_id, ACTIVITY.c.user_id)
-    query = where_equal(activities.stored(scope), *zip(columns, wanted, strict=True))
+    request, table = call.request, ACTIVITY.c
+    ids = (request.document_id, request.target_entity_id, request.user_id)
+    columns = (table.document_id, table.target_entity_id, table.user_id)
+    query = where_equal(activities.stored_activities(call.scope), *zip(columns, ids, strict=True))
     if request.activity_ids is not None:
-        query = query.where(among(connection, ACTIVITY.c.activity_id, request.activity_ids))
-    is_narrow = any(value is not None for value in (*wanted, request.activity_ids))
+        query = query.where(among(connection, table.activity_id, request.activity_ids))
     lists = [
         (column, list(dict.fromkeys(values)))
-        for column, values in (
-            (ACTIVITY.c.action_type, request.action_types),
-            (ACTIVITY.c.feature_type, request.feature_types),
-        )
+        for column, values in ((table.action_type, request.action_types), (table.feature_type, request.feature_types))
         if values is not None
     ]
-    # Nothing else leads to few rows: then each wanted value's own stretch of the index does.
-    leading = None if is_narrow or not lists else lists.pop(0)
+    # Without an id the first list selects the index, with one range per value.
+    has_id = any(value is not None for value in (*ids, request.activity_ids))
+    any_of = None if has_id or not lists else lists.pop(0)
     for column, values in lists:
         query = query.where(among(connection, column, values))
-    keys = (ACTIVITY.c.happened_at, ACTIVITY.c.activity_id)
-    rows, token = call.page(connection, query, keys, order=request.order or "desc", any_of=leading)
-    return Reply("Activities retrieved successfully.", [activities.to_wire(row, scope) for row in rows], token)
+    keys = (table.happened_at, table.activity_id)
+    rows, token = call.page(connection, query, keys, order=request.order or "desc", any_of=any_of)
+    data = [activities.to_wire(row, call.scope) for row in rows]
+    return Reply("Activities retrieved successfully.", data, token)
 
 
 def add_activities(call: Call[AddActivitiesRequest], connection: Connection) -> Reply:
-    request = call.request
-    scope = call.scope
+    """The last of equal ids wins, as in separate requests."""
+    request, scope = call.request, call.scope
     require_document(connection, scope, request.document_id)
-    # Of two with one id the last stands, as it would had it come in a request of its own.
     ids = new_ids(call.backend.entropy, len(request.activities))
-    given = {activity.id or made: activity for activity, made in zip(request.activities, ids, strict=True)}
+    by_id = {activity.id or new_id: activity for activity, new_id in zip(request.activities, ids, strict=True)}
     rows = [
-        activities.row_of_input(scope, request.document_id, activity_id, activity, call.now)
-        for activity_id, activity in given.items()
+        activities.activity_row(scope, request.document_id, activity_id, activity, call.now)
+        for activity_id, activity in by_id.items()
     ]
     activities.write_activities(connection, scope, rows)
-    results: Results = {activity_id: done(activity_id, "Activity added.") for activity_id in given}
+    results: Results = {activity_id: done(activity_id, "Activity added.") for activity_id in by_id}
     return Reply("Activities added.", results)

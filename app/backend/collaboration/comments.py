@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Row, Select, delete, func, select
 
@@ -13,6 +13,9 @@ from app.backend.storage.json_sets import among
 from app.backend.storage.rows import insert_rows, update_rows
 from app.contract.comments import CommentInput, CommentUpdate, ReactionInput
 from app.contract.errors import AlreadyExists
+
+if TYPE_CHECKING:
+    from app.backend.collaboration.import_records import CommentRecord
 
 NO_COMMENT = "Comment does not exist."
 
@@ -32,7 +35,7 @@ class StoredComment:
     created_at: int = 0
     updated_at: int = 0
 
-    def update(self, changes: CommentInput | CommentUpdate) -> None:
+    def update(self, changes: "CommentInput | CommentUpdate | CommentRecord") -> None:
         """Sets the requested fields, except reactions."""
         self.payload |= changes.unknown_fields() | json_sets.without_none(
             commentText=changes.comment_text, commentHtml=changes.comment_html, agent=changes.agent

@@ -1,7 +1,7 @@
-"""The records on the lines of a file of feature data.
+"""Models of the lines in an import file.
 
-The fields are those of the requests that write such data, with the ids that these take from the request around them.
-The record's own id is required, so that a second import finds it.
+The fields are those of the requests that write such data, with the ids around them. Each record has an id of its own,
+so that a second import replaces it.
 """
 
 from collections.abc import Mapping
@@ -18,10 +18,10 @@ from app.contract.notifications import TemplateData
 
 
 class Record(InOrganization):
-    """What every record has: its kind, and where it belongs."""
+    """The common fields of all records."""
 
     KEY: ClassVar[tuple[str, ...]]
-    """The fields that must be unique among records of one kind in one organization."""
+    """The fields that identify a record within its kind and organization."""
 
     kind: str
     document_id: Id
@@ -32,7 +32,7 @@ class Record(InOrganization):
 
 
 class AnnotationRecord(Record, CommentAnnotationUpdate):
-    """A thread, without its comments. Not needed for threads that have nothing but comments."""
+    """A thread. Its comments are records of their own. It may be omitted if it has no other fields."""
 
     KEY: ClassVar[tuple[str, ...]] = ("annotation_id",)
     annotation_id: Id
@@ -40,7 +40,7 @@ class AnnotationRecord(Record, CommentAnnotationUpdate):
 
 
 class CommentRecord(Record):
-    """A comment; its thread is made if it is not there."""
+    """A comment. The import creates a missing thread."""
 
     KEY: ClassVar[tuple[str, ...]] = ("annotation_id", "comment_id")
     annotation_id: Id
@@ -53,7 +53,7 @@ class CommentRecord(Record):
 
 
 class ReactionRecord(Record):
-    """A reaction, to a comment when it names one."""
+    """A reaction, usually to a comment."""
 
     KEY: ClassVar[tuple[str, ...]] = ("reaction_id",)
     reaction_id: Id
@@ -65,7 +65,7 @@ class ReactionRecord(Record):
 
 
 class RecordingRecord(Record):
-    """A recording; whatever describes it is kept as it comes."""
+    """A recording. Undeclared fields describe it."""
 
     KEY: ClassVar[tuple[str, ...]] = ("recording_id",)
     recording_id: Id
@@ -74,7 +74,7 @@ class RecordingRecord(Record):
 
 
 class NotificationRecord(Record):
-    """A notification, whom it is for and who has read it."""
+    """A notification with its users and readers."""
 
     KEY: ClassVar[tuple[str, ...]] = ("id",)
     id: Id
@@ -107,4 +107,4 @@ MODELS: Mapping[str, type[Record]] = MappingProxyType(
         "activity": ActivityRecord,
     }
 )
-"""By ``kind``. Judgments have a model of their own."""
+"""The models by ``kind``, in the order in which a batch is written. Judgments have a model of their own."""

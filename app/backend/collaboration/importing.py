@@ -1,14 +1,14 @@
-"""The import of feature data from a file.
+"""Imports feature data from a file.
 
-JSON Lines, gzipped or not, one record a line: ``{"kind": "comment", "organizationId": …, …}`` (see
-``import_records``). Each record has its own id, and one whose id exists takes its place: a file may be imported
-twice, or again after it was stopped. Lines are read and written in batches, each in a transaction of its own, so that
-memory is bounded and a server beside it goes on. What is imported is history: it produces no activities, notifications
-or webhook events.
+The file is JSON Lines, optionally gzipped, with one record per line (see ``import_records``). A record replaces the
+stored one with its id, so a file may be imported again. Lines are written in batches, each in its own transaction, so
+memory is bounded and a server may run at the same time. Imported records create no activities, notifications or webhook
+messages.
 """
 
 import gzip
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,11 +18,11 @@ from pydantic import ValidationError
 from sqlalchemy import Connection, Engine, select
 
 from app.backend.collaboration.import_records import MODELS
-from app.backend.collaboration.import_writing import Placed, Refused, write
+from app.backend.collaboration.import_writing import ImportLine, LineProblem, write
 from app.backend.embedders.embedder import Embedder
 from app.backend.http.dispatch import lock_for_writing
 from app.backend.judgments.record import parse_judgment
-from app.backend.judgments.store import PreparedJudgment, prepare_judgments, write_judgments
+from app.backend.judgments.store import prepare_judgments, write_judgments
 from app.backend.resources.containers import (
     NO_DOCUMENT,
     NO_ORGANIZATION,
@@ -40,175 +40,161 @@ from app.foundation.database.engine import reading, writing
 from app.http.strict_json import parse
 
 MAX_LINE_BYTES = 4 * 1024 * 1024
-"""A longer line is malformed; it is skipped without being kept in memory."""
-_BATCH = 1000
+"""A longer line is skipped and reported."""
+_BATCH_LINES = 1000
 _BATCH_BYTES = 8 * 1024 * 1024
 _GZIP = b"\x1f\x8b"
 _JUDGMENT = "judgment"
 
 
 class ImportFailedError(Exception):
-    """The file cannot be imported, or not to its end; one line for the user."""
+    """The file cannot be imported, or not completely. One line for the user."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Import:
-    """One import. ``on_problem`` is told what is wrong with a line, as ``FILE:LINE: problem``; ``on_progress`` how many
-    lines were dealt with since it was told last.
-    """
+    """An import. Calls ``on_problem`` with ``FILE:LINE: problem``, ``on_progress`` with the size of each batch."""
 
     engine: Engine
     embedder: Embedder
     api_key_id: str
     now: int
-    """What has no time of its own happened then; epoch milliseconds."""
+    """The time of records without one, in epoch milliseconds."""
     create_missing: bool
-    """Whether organizations and documents that are not there are made along the way."""
+    """Whether to create missing organizations and documents."""
     on_problem: Callable[[str], None]
     on_progress: Callable[[int], None]
-    counts: dict[str, int] = field(default_factory=dict)
-    """Records written, by kind."""
+    counts: Counter[str] = field(default_factory=Counter)
+    """Written records by kind."""
 
     def run(self, path: Path) -> int:
-        """Imports the file; returns how many lines were refused. Raises ``ImportFailedError``."""
+        """Imports the file. Returns the number of lines with a problem. Raises ``ImportFailedError``."""
         with reading(self.engine) as connection:
             if connection.scalar(select(API_KEY.c.api_key_id).where(API_KEY.c.api_key_id == self.api_key_id)) is None:
                 raise ImportFailedError(f"there is no API key {self.api_key_id}")
-        refused = 0
+        count = 0
         try:
-            with _opened(path) as stream:
-                for batch, problems in _batches(stream):
-                    problems.extend(self._write(batch))
-                    for problem in sorted(problems):
-                        self.on_problem(f"{path.name}:{problem.line}: {problem.problem}")
-                    refused += len(problems)
-                    self.on_progress(len(batch))
+            with _open(path) as stream:
+                for lines, problems in _batches(stream):
+                    problems.extend(self._write(lines))
+                    for number, problem in sorted(problems):
+                        self.on_problem(f"{path.name}:{number}: {problem}")
+                    count += len(problems)
+                    self.on_progress(len(lines))
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise ImportFailedError(f"{path}: the compressed file is damaged or cut off") from error
         except OSError as error:
             raise ImportFailedError(f"{path}: {error.strerror or error}") from error
-        return refused
+        return count
 
-    def _write(self, batch: Sequence[Placed]) -> list[Refused]:
-        judgments = [placed for placed in batch if placed.kind == _JUDGMENT]
-        prepared = prepare_judgments([placed.record for placed in judgments], self.embedder)
-        refused: list[Refused] = []
+    def _write(self, lines: Sequence[ImportLine]) -> list[LineProblem]:
+        judgments = [line for line in lines if line.kind == _JUDGMENT]
+        prepared = prepare_judgments([line.record for line in judgments], self.embedder)
         with writing(self.engine) as connection:
             lock_for_writing(connection, self.api_key_id)
-            known, missing = self._known(connection, batch)
-            refused.extend(missing)
-            kept = {placed.line for placed in known}
+            problems = self._check_places(connection, lines)
+            rejected = {number for number, _ in problems}
             for kind in MODELS:
-                for organization_id, records in _by_organization(known, kind):
+                by_organization: dict[str, list[ImportLine]] = {}
+                for line in lines:
+                    if line.kind == kind and line.number not in rejected:
+                        by_organization.setdefault(line.record.organization_id, []).append(line)
+                for organization_id, of_organization in by_organization.items():
                     scope = Scope(self.api_key_id, organization_id)
-                    problems = write(connection, scope, kind, records, self.now)
-                    refused.extend(problems)
-                    self._count(kind, len(records) - len(problems))
-            wanted: list[PreparedJudgment] = [
-                one for placed, one in zip(judgments, prepared, strict=True) if placed.line in kept
+                    unwritten = write(connection, scope, kind, of_organization, self.now)
+                    problems.extend(unwritten)
+                    self._count(kind, len(of_organization) - len(unwritten))
+            accepted = [
+                judgment for line, judgment in zip(judgments, prepared, strict=True) if line.number not in rejected
             ]
-            write_judgments(connection, self.api_key_id, wanted, self.now)
-            self._count(_JUDGMENT, len(wanted))
-        return refused
+            write_judgments(connection, self.api_key_id, accepted, self.now)
+            self._count(_JUDGMENT, len(accepted))
+        return problems
 
-    def _known(self, connection: Connection, batch: Sequence[Placed]) -> tuple[list[Placed], list[Refused]]:
-        """The records whose organization and document are there, or are made now; and the others."""
-        known: list[Placed] = []
-        missing: list[Refused] = []
-        wanted: dict[str, dict[str, None]] = {}
-        for placed in batch:
-            documents = wanted.setdefault(placed.record.organization_id, {})
-            if placed.record.document_id is not None:
-                documents[placed.record.document_id] = None
-        documents_of: dict[str, set[str] | None] = {}
-        for organization_id, documents in wanted.items():
-            documents_of[organization_id] = self._documents(connection, organization_id, list(documents))
-        for placed in batch:
-            there = documents_of[placed.record.organization_id]
-            if there is None:
-                missing.append(Refused(placed.line, f"organizationId: {NO_ORGANIZATION}"))
-            elif placed.record.document_id is not None and placed.record.document_id not in there:
-                missing.append(Refused(placed.line, f"documentId: {NO_DOCUMENT}"))
-            else:
-                known.append(placed)
-        return known, missing
+    def _check_places(self, connection: Connection, lines: Sequence[ImportLine]) -> list[LineProblem]:
+        """Checks that organizations and documents exist, or creates them. Returns the lines without one."""
+        documents: dict[str, dict[str, None]] = {}
+        for line in lines:
+            in_organization = documents.setdefault(line.record.organization_id, {})
+            if line.record.document_id is not None:
+                in_organization[line.record.document_id] = None
+        found = {
+            organization_id: self._documents(connection, organization_id, list(document_ids))
+            for organization_id, document_ids in documents.items()
+        }
+        problems: list[LineProblem] = []
+        for line in lines:
+            existing_documents = found[line.record.organization_id]
+            if existing_documents is None:
+                problems.append(LineProblem(line.number, f"organizationId: {NO_ORGANIZATION}"))
+            elif line.record.document_id is not None and line.record.document_id not in existing_documents:
+                problems.append(LineProblem(line.number, f"documentId: {NO_DOCUMENT}"))
+        return problems
 
     def _documents(self, connection: Connection, organization_id: str, document_ids: list[str]) -> set[str] | None:
-        """Those of the documents that are there, made if they may be; None without their organization."""
+        """The existing ones of these documents, after the creation of missing ones. None without the organization."""
         scope = Scope(self.api_key_id, organization_id)
         if self.create_missing:
             ensure_organization(connection, scope, self.now)
         elif not organization_exists(connection, scope):
             return None
-        there = existing(connection, scope, DOCUMENT.c.document_id, document_ids)
+        found = existing(connection, scope, DOCUMENT.c.document_id, document_ids)
         if self.create_missing:
             for document_id in document_ids:
-                if document_id not in there:
+                if document_id not in found:
                     ensure_document(connection, scope, document_id, self.now)
-            there.update(document_ids)
-        return there
+            found.update(document_ids)
+        return found
 
     def _count(self, kind: str, number: int) -> None:
         if number:
-            self.counts[kind] = self.counts.get(kind, 0) + number
+            self.counts[kind] += number
 
 
-def _opened(path: Path) -> IO[bytes]:
+def _open(path: Path) -> IO[bytes]:
     with path.open("rb") as file:
         is_gzip = file.read(len(_GZIP)) == _GZIP
     return cast("IO[bytes]", gzip.open(path, "rb")) if is_gzip else path.open("rb")
 
 
-def _batches(stream: IO[bytes]) -> Iterator[tuple[list[Placed], list[Refused]]]:
-    """The stream's records in batches, each with the problems of the lines that it comes from."""
-    batch: list[Placed] = []
-    problems: list[Refused] = []
+def _batches(stream: IO[bytes]) -> Iterator[tuple[list[ImportLine], list[LineProblem]]]:
+    """The parsed lines in batches, with the problems of the others."""
+    lines: list[ImportLine] = []
+    problems: list[LineProblem] = []
     size = number = 0
-    while line := stream.readline(MAX_LINE_BYTES + 1):
+    while raw := stream.readline(MAX_LINE_BYTES + 1):
         number += 1
-        size += len(line)
-        if len(line) > MAX_LINE_BYTES:
-            problems.append(Refused(number, f"longer than {MAX_LINE_BYTES} bytes"))
-            while line and not line.endswith(b"\n"):
-                line = stream.readline(MAX_LINE_BYTES)
-        elif line.strip():
+        size += len(raw)
+        if len(raw) > MAX_LINE_BYTES:
+            problems.append(LineProblem(number, f"longer than {MAX_LINE_BYTES} bytes"))
+            while raw and not raw.endswith(b"\n"):
+                raw = stream.readline(MAX_LINE_BYTES)
+        elif raw.strip():
             try:
-                batch.append(Placed(number, *_record(line.strip())))
+                lines.append(ImportLine(number, *_record(raw.strip())))
             except InvalidArgument as error:
-                problems.append(Refused(number, error.message.replace("the body", "the line")))
-        if len(batch) + len(problems) >= _BATCH or size >= _BATCH_BYTES:
-            yield batch, problems
-            batch, problems, size = [], [], 0
-    if batch or problems:
-        yield batch, problems
+                problems.append(LineProblem(number, error.message.replace("the body", "the line")))
+        if len(lines) + len(problems) >= _BATCH_LINES or size >= _BATCH_BYTES:
+            yield lines, problems
+            lines, problems, size = [], [], 0
+    if lines or problems:
+        yield lines, problems
 
 
-def _record(line: bytes) -> tuple[str, Any]:
-    """The record of a line, and its kind. Raises ``InvalidArgument`` that names the field."""
-    value = parse(line)
+def _record(raw: bytes) -> tuple[str, Any]:
+    """The kind and the record of a line. Raises ``InvalidArgument`` with the path of the field."""
+    value = parse(raw)
     if not isinstance(value, dict):
         raise InvalidArgument("must be a JSON object")
     kind = value.get("kind")
-    if kind == _JUDGMENT and isinstance(kind, str):
-        try:
-            return kind, parse_judgment({name: inner for name, inner in value.items() if name != "kind"})
-        except InvalidArgument as error:
-            raise InvalidArgument(error.message.removeprefix("judgment.").removeprefix("data.")) from error
-    model = MODELS.get(kind) if isinstance(kind, str) else None
-    if model is None or not isinstance(kind, str):
+    if not isinstance(kind, str) or kind not in {*MODELS, _JUDGMENT}:
         raise InvalidArgument(f"kind: must be one of {', '.join([*MODELS, _JUDGMENT])}")
     try:
+        if kind == _JUDGMENT:
+            return kind, parse_judgment({name: inner for name, inner in value.items() if name != "kind"})
         refuse_unstorable(value)
-        return kind, model.from_wire(value)
+        return kind, MODELS[kind].from_wire(value)
     except InvalidArgument as error:
-        raise InvalidArgument(error.message.removeprefix("data.")) from error
+        raise InvalidArgument(error.message.removeprefix("judgment.").removeprefix("data.")) from error
     except ValidationError as error:
         raise InvalidArgument(first_error(error, value, root="record").removeprefix("record.")) from error
-
-
-def _by_organization(records: Sequence[Placed], kind: str) -> Iterator[tuple[str, list[Placed]]]:
-    found: dict[str, list[Placed]] = {}
-    for placed in records:
-        if placed.kind == kind:
-            found.setdefault(placed.record.organization_id, []).append(placed)
-    yield from found.items()

@@ -1,9 +1,11 @@
-"""Notifications: update (in four scopes), add, read by page."""
+"""Handlers of notifications: update, add, get."""
 
-from sqlalchemy import Connection, select
+from typing import Any
+
+from sqlalchemy import Connection, Row, select
 
 from app.backend.collaboration import notifications
-from app.backend.collaboration.notifications import NewNotification, Reading
+from app.backend.collaboration.notifications import ReadMark, stored_notifications
 from app.backend.collaboration.tables import NOTIFICATION, NOTIFICATION_USER
 from app.backend.http.call import Call, Reply
 from app.backend.http.dispatch import exclusive_write
@@ -13,7 +15,7 @@ from app.backend.permissions.access_check import users_with_access
 from app.backend.resources import user_entries
 from app.backend.resources.containers import require_document
 from app.backend.resources.tables import USER_ENTRY
-from app.backend.scope import Scope, existing, within
+from app.backend.scope import existing, within
 from app.backend.storage import json_sets
 from app.backend.storage.json_sets import among
 from app.backend.storage.paging import where_equal
@@ -31,76 +33,75 @@ FAILED = "Failed to update notification."
 
 
 def update_notifications(call: Call[UpdateNotificationsRequest], connection: Connection) -> Reply:
-    """What comes twice in one request is updated twice, in order. A read mark is never taken back."""
-    request = call.request
+    """Applies updates with the same id in order. A read mark is never removed."""
     scope = call.scope
-    payloads = _in_scope(call, connection, scope)
+    stored = _requested(call, connection)
     results: Results = {}
-    changed: set[str] = set()
-    readings: list[Reading] = []
-    for item in request.notifications:
-        if item.id not in payloads:
+    payloads: dict[str, dict[str, object]] = {}
+    marks: list[ReadMark] = []
+    for item in call.request.notifications:
+        if item.id not in stored:
             results[item.id] = {"success": False, "message": FAILED}
             continue
         results[item.id] = {"success": True, "message": UPDATED}
         if fields := notifications.payload_of(item):
-            payloads[item.id] |= fields
-            changed.add(item.id)
+            payloads.setdefault(item.id, json_sets.load_object(stored[item.id].payload)).update(fields)
         if item.read_by_user_ids:
-            readings.append(Reading(item.id, item.read_by_user_ids, item.persist_read_for_users))
+            marks.append(ReadMark(item.id, item.read_by_user_ids, item.persist_read_for_users))
     rows = [
         scope.columns()
         | {
-            "notification_id": one,
-            "payload": json_sets.dump(payloads[one]),
-            "action_user_id": notifications.action_user_of(payloads[one]),
+            "notification_id": notification_id,
+            "payload": json_sets.dump(payload),
+            "action_user_id": notifications.action_user_of(payload),
             "updated_at": call.now,
         }
-        for one in sorted(changed)
+        for notification_id, payload in sorted(payloads.items())
     ]
     update_rows(connection, NOTIFICATION, ("payload", "action_user_id", "updated_at"), rows)
-    notifications.mark_read(connection, scope, readings, call.now)
+    notifications.mark_read(connection, scope, stored, marks, call.now)
     return Reply("Notification(s) updated successfully.", results)
 
 
 def add_notifications(call: Call[AddNotificationsRequest]) -> Reply:
-    """One notification. Whoever caused it is not told, unless they stand in ``notifyUsers`` themselves."""
-    request = call.request
-    scope = call.scope
+    """Adds one notification. It does not address the acting user, unless ``notifyUsers`` contains them."""
+    request, scope = call.request, call.scope
     named = [user.user_id for user in request.notify_users or ()]
-    let_in: frozenset[str] | None = None
+    permitted: frozenset[str] | None = None
     if request.verify_user_permissions:
         with reading(call.backend.engine) as connection:
             require_document(connection, scope, request.document_id)
-            asked = [*named, *_of_document(call, connection, scope)]
-        let_in = users_with_access(call.backend, scope, request.document_id, asked, call.now)
+            candidates = [*named, *_users_of_document(call, connection)]
+        permitted = users_with_access(call.backend, scope, request.document_id, candidates, call.now)
     notification_id = request.notification_id or new_id(call.backend.entropy)
     with exclusive_write(call) as connection:
         require_document(connection, scope, request.document_id)
-        named_id = request.notification_id
-        if named_id is not None and existing(connection, scope, NOTIFICATION.c.notification_id, [named_id]):
+        if existing(connection, scope, NOTIFICATION.c.notification_id, [notification_id]):
             raise AlreadyExists("data.notificationId: Notification already exists.")
-        users = dict.fromkeys([*named, *_of_document(call, connection, scope)])
-        told = [user_id for user_id in users if let_in is None or user_id in let_in]
-        new = NewNotification(
-            notification_id, request.document_id, request.location_id or "", notifications.payload_of(request), call.now
+        candidates = [*named, *_users_of_document(call, connection)]
+        users = [user_id for user_id in dict.fromkeys(candidates) if permitted is None or user_id in permitted]
+        row = notifications.notification_row(
+            scope,
+            notification_id,
+            document_id=request.document_id,
+            location_id=request.location_id,
+            payload=notifications.payload_of(request),
+            created_at=call.now,
         )
-        row = notifications.row(scope, new)
         insert_rows(connection, NOTIFICATION, [row])
-        insert_rows(connection, NOTIFICATION_USER, [notifications.user_row(row, user_id) for user_id in told])
-    result = {**done(notification_id, "Notification added."), "notifiedUsers": len(told)}
+        insert_rows(connection, NOTIFICATION_USER, [notifications.user_row(row, user_id) for user_id in users])
+    result = {**done(notification_id, "Notification added."), "notifiedUsers": len(users)}
     return Reply("Notification added.", {notification_id: result})
 
 
 def get_notifications(call: Call[GetNotificationsRequest], connection: Connection) -> Reply:
-    """With ``userId``, those that are for that user; then ``readByUserIds`` tells of nobody else."""
-    request = call.request
-    scope = call.scope
+    """With ``userId``, returns the user's notifications, and ``readByUserIds`` contains no other users."""
+    request, scope = call.request, call.scope
     if request.user_id is not None:
-        query = notifications.of_user(scope, request.user_id, request.document_id)
+        query = notifications.notifications_of_user(scope, request.user_id, request.document_id)
         table = NOTIFICATION_USER
     else:
-        query = where_equal(notifications.stored(scope), (NOTIFICATION.c.document_id, request.document_id))
+        query = where_equal(stored_notifications(scope), (NOTIFICATION.c.document_id, request.document_id))
         table = NOTIFICATION
     query = where_equal(query, (NOTIFICATION.c.location_id, request.location_id))
     if request.notification_ids is not None:
@@ -112,34 +113,30 @@ def get_notifications(call: Call[GetNotificationsRequest], connection: Connectio
     return Reply("Notification(s) retrieved successfully.", data, token)
 
 
-def _in_scope(
-    call: Call[UpdateNotificationsRequest], connection: Connection, scope: Scope
-) -> dict[str, dict[str, object]]:
-    """The payloads of those of the request's notifications that are within its scope, by id."""
-    request = call.request
-    ids = dict.fromkeys(item.id for item in request.notifications)
-    query = select(NOTIFICATION.c.notification_id, NOTIFICATION.c.payload).where(
-        within(NOTIFICATION, scope), among(connection, NOTIFICATION.c.notification_id, ids)
-    )
+def _requested(call: Call[UpdateNotificationsRequest], connection: Connection) -> dict[str, Row[Any]]:
+    """The stored notifications of the request by id, if they match its document, location and user."""
+    request, scope = call.request, call.scope
     query = where_equal(
-        query, (NOTIFICATION.c.document_id, request.document_id), (NOTIFICATION.c.location_id, request.location_id)
-    )
+        stored_notifications(scope),
+        (NOTIFICATION.c.document_id, request.document_id),
+        (NOTIFICATION.c.location_id, request.location_id),
+    ).where(among(connection, NOTIFICATION.c.notification_id, dict.fromkeys(item.id for item in request.notifications)))
     if request.user_id is not None:
-        theirs = select(NOTIFICATION_USER.c.user_id).where(
+        of_user = select(NOTIFICATION_USER.c.user_id).where(
             within(NOTIFICATION_USER, scope),
             NOTIFICATION_USER.c.notification_id == NOTIFICATION.c.notification_id,
             NOTIFICATION_USER.c.user_id == request.user_id,
         )
-        query = query.where(theirs.exists())
-    return {row.notification_id: json_sets.load_object(row.payload) for row in connection.execute(query)}
+        query = query.where(of_user.exists())
+    return {row.notification_id: row for row in connection.execute(query)}
 
 
-def _of_document(call: Call[AddNotificationsRequest], connection: Connection, scope: Scope) -> list[str]:
-    """The users who stand on the document itself, but for the one who acts; nobody when only the named are told."""
+def _users_of_document(call: Call[AddNotificationsRequest], connection: Connection) -> list[str]:
+    """The users with an entry on the document, without the acting user. Empty if ``notifyAll`` is false."""
     if call.request.notify_all is False:
         return []
     query = select(USER_ENTRY.c.user_id).where(
-        within(USER_ENTRY, scope),
+        within(USER_ENTRY, call.scope),
         USER_ENTRY.c.level == "document",
         USER_ENTRY.c.container_id == call.request.document_id,
         user_entries.in_force(call.now),

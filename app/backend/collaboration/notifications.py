@@ -1,11 +1,12 @@
-"""Notifications: stored, shown, marked as read, and made from events.
+"""Loads, stores and creates notifications.
 
-A notification stands once; a row per user tells whom it is for and whether they have read it.
+A notification has one row, and a row for each user whom it addresses or who has read it.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Row, Select, bindparam, select, update
 
@@ -31,146 +32,141 @@ COLUMNS = (
     NOTIFICATION.c.payload,
     NOTIFICATION.c.created_at,
 )
+"""The columns that ``to_wire`` needs."""
 _BYTES_PER_READER = 64
 
 
 @dataclass(frozen=True, slots=True)
-class NewNotification:
-    """A notification before it is written. ``location_id`` is empty for none."""
-
-    notification_id: str
-    document_id: str
-    location_id: str
-    payload: Mapping[str, object]
-    created_at: int
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """Users who have read a notification, and whether it is to stay in their For You tab (None: as it was)."""
+class ReadMark:
+    """Users who have read a notification. ``persists`` keeps it in their For You tab, None does not change that."""
 
     notification_id: str
     user_ids: Sequence[str]
     persists: bool | None
 
 
-class _Read(NamedTuple):
-    """When a user read a notification (epoch milliseconds; None: not yet), and whether it stays in their tab."""
-
-    read_at: int | None
-    persists: bool
-
-
-_UNREAD = _Read(None, persists=False)
-
-
-def stored(scope: Scope) -> Select[Any]:
-    """The notifications of an organization, with the columns that ``to_wire`` needs."""
+def stored_notifications(scope: Scope) -> Select[Any]:
+    """A query of an organization's notifications."""
     return select(*COLUMNS).where(within(NOTIFICATION, scope))
 
 
-def of_user(scope: Scope, user_id: str, document_id: str | None) -> Select[Any]:
-    """Those of them that are for this user, with their own row's time and id (by which they are to be sorted)."""
+def notifications_of_user(scope: Scope, user_id: str, document_id: str | None) -> Select[Any]:
+    """A query of a user's notifications, with the time and id of the user's row, by which an index sorts them."""
     columns = [column for column in COLUMNS if column.name not in {"notification_id", "created_at"}]
-    whose = (NOTIFICATION_USER.c.user_id == user_id) & within(NOTIFICATION_USER, scope)
+    of_user = (NOTIFICATION_USER.c.user_id == user_id) & within(NOTIFICATION_USER, scope)
     if document_id is not None:
-        whose &= NOTIFICATION_USER.c.document_id == document_id
+        of_user &= NOTIFICATION_USER.c.document_id == document_id
     same = (NOTIFICATION.c.notification_id == NOTIFICATION_USER.c.notification_id) & within(NOTIFICATION, scope)
     return (
         select(*columns, NOTIFICATION_USER.c.created_at, NOTIFICATION_USER.c.notification_id)
         .join_from(NOTIFICATION_USER, NOTIFICATION, same)
-        .where(whose)
+        .where(of_user)
     )
 
 
-def payload_of(given: "NotificationUpdate | AddNotificationsRequest | NotificationRecord") -> dict[str, object]:
-    """What is kept as it came, with the fields that nobody declared."""
+def payload_of(request: "NotificationUpdate | AddNotificationsRequest | NotificationRecord") -> dict[str, object]:
+    """The stored payload, with undeclared fields."""
     fields = json_sets.without_none(
-        actionUser=given.action_user,
-        displayHeadlineMessageTemplate=given.display_headline_message_template,
-        displayHeadlineMessageTemplateData=given.display_headline_message_template_data,
-        displayBodyMessage=given.display_body_message,
-        notificationSourceData=given.notification_source_data,
+        actionUser=request.action_user,
+        displayHeadlineMessageTemplate=request.display_headline_message_template,
+        displayHeadlineMessageTemplateData=request.display_headline_message_template_data,
+        displayBodyMessage=request.display_body_message,
+        notificationSourceData=request.notification_source_data,
     )
-    return given.unknown_fields() | {name: wire_value(value) for name, value in fields.items()}
+    return request.unknown_fields() | {name: wire_value(value) for name, value in fields.items()}
 
 
 def action_user_of(payload: Mapping[str, object]) -> str:
-    """The id of the user who did what a notification tells of; empty where it names nobody."""
+    """The id of the acting user, or an empty string."""
     user = payload.get("actionUser")
     user_id = user.get("userId") if isinstance(user, dict) else None
     return user_id if isinstance(user_id, str) else ""
 
 
 def weight(row: Row[Any]) -> int:
-    """About how many bytes the notification is on the wire."""
+    """The approximate size of a notification in a response, in bytes."""
     return len(row.payload) + int(row.readers) * _BYTES_PER_READER
 
 
-def row(scope: Scope, new: NewNotification) -> Writable:
-    """A new notification as a row."""
-    return scope.row(new) | {
-        "action_user_id": action_user_of(new.payload),
+def notification_row(
+    scope: Scope,
+    notification_id: str,
+    *,
+    document_id: str,
+    location_id: str | None,
+    payload: Mapping[str, object],
+    created_at: int,
+) -> Writable:
+    """The row of a new notification."""
+    return scope.columns() | {
+        "notification_id": notification_id,
+        "document_id": document_id,
+        "location_id": location_id or "",
+        "action_user_id": action_user_of(payload),
         "readers": 0,
-        "updated_at": new.created_at,
+        "payload": json_sets.dump(payload),
+        "created_at": created_at,
+        "updated_at": created_at,
     }
 
 
 def user_row(notification: Writable, user_id: str) -> Writable:
-    """A row that tells that this notification is for this user, who has not read it."""
+    """The row of a user who has not read the notification."""
     same = ("api_key_id", "organization_id", "notification_id", "document_id", "created_at")
     return {column: notification[column] for column in same} | {"user_id": user_id, "read_at": None, "persists": False}
 
 
-def mark_read(connection: Connection, scope: Scope, readings: Iterable[Reading], now: int) -> None:
-    """Marks notifications (which are there) as read. Who reads one that was not for them, it is for them now. When it
-    was read first is kept.
+def mark_read(
+    connection: Connection, scope: Scope, notifications: Mapping[str, Row[Any]], marks: Iterable[ReadMark], now: int
+) -> None:
+    """Marks notifications as read. ``notifications`` are their rows by id.
+
+    Adds readers whom the notification does not address. Keeps the time of the first read.
     """
-    # Whether it persists: of several readings of one notification in a request the last that says anything counts.
-    wanted: dict[tuple[str, str], bool | None] = {}
-    for one in readings:
-        for user_id in one.user_ids:
-            pair = (one.notification_id, user_id)
-            wanted[pair] = wanted.get(pair) if one.persists is None else one.persists
-    if not wanted:
+    # (notification, user) → persists. The last mark that sets it wins.
+    marked: dict[tuple[str, str], bool | None] = {}
+    for mark in marks:
+        for user_id in mark.user_ids:
+            key = (mark.notification_id, user_id)
+            marked[key] = marked.get(key) if mark.persists is None else mark.persists
+    if not marked:
         return
-    ids = list(dict.fromkeys(notification_id for notification_id, _ in wanted))
-    there = {
-        row.notification_id: row
-        for row in connection.execute(stored(scope).where(among(connection, NOTIFICATION.c.notification_id, ids)))
-    }
-    known = _known(connection, scope, wanted)
-    rows = [
-        scope.columns()
-        | {
-            "notification_id": notification_id,
-            "user_id": user_id,
-            "document_id": there[notification_id].document_id,
-            "created_at": there[notification_id].created_at,
-            "read_at": before.read_at or now,
-            "persists": before.persists if persists is None else persists,
-        }
-        for (notification_id, user_id), persists in wanted.items()
-        for before in (known.get((notification_id, user_id), _UNREAD),)
-    ]
-    _upsert_users(connection, rows)
-    new: dict[str, int] = {}
-    for notification_id, user_id in wanted:
-        if known.get((notification_id, user_id), _UNREAD).read_at is None:
-            new[notification_id] = new.get(notification_id, 0) + 1
-    if new:
+    stored = _user_rows(connection, scope, marked)
+    rows: list[Writable] = []
+    new_readers: Counter[str] = Counter()
+    for (notification_id, user_id), persists in marked.items():
+        read_at, persisted = stored.get((notification_id, user_id), (None, False))
+        if read_at is None:
+            new_readers[notification_id] += 1
+        rows.append(
+            scope.columns()
+            | {
+                "notification_id": notification_id,
+                "user_id": user_id,
+                "document_id": notifications[notification_id].document_id,
+                "created_at": notifications[notification_id].created_at,
+                "read_at": read_at or now,
+                "persists": persisted if persists is None else persists,
+            }
+        )
+    statement = upsert(connection, NOTIFICATION_USER)
+    read = {"read_at": statement.excluded.read_at, "persists": statement.excluded.persists}
+    connection.execute(
+        statement.on_conflict_do_update(index_elements=[*NOTIFICATION_USER.primary_key], set_=read), rows
+    )
+    if new_readers:
         connection.execute(
             update(NOTIFICATION)
             .where(within(NOTIFICATION, scope), NOTIFICATION.c.notification_id == bindparam("key"))
-            .values(readers=NOTIFICATION.c.readers + bindparam("more")),
-            [{"key": notification_id, "more": more} for notification_id, more in new.items()],
+            .values(readers=NOTIFICATION.c.readers + bindparam("count")),
+            [{"key": notification_id, "count": count} for notification_id, count in new_readers.items()],
         )
 
 
 def readers_of(
     connection: Connection, scope: Scope, notification_ids: Sequence[str], user_id: str | None
 ) -> dict[str, list[Any]]:
-    """Who has read which notification; with ``user_id`` whether that user has. Rows of ``user_id``, ``persists``."""
+    """The readers by notification, optionally only this user. Rows have ``user_id`` and ``persists``."""
     table = NOTIFICATION_USER.c
     query = select(table.notification_id, table.user_id, table.persists).where(
         within(NOTIFICATION_USER, scope),
@@ -179,14 +175,14 @@ def readers_of(
     )
     if user_id is not None:
         query = query.where(table.user_id == user_id)
-    found: dict[str, list[Any]] = {}
-    for reader in connection.execute(query.order_by(table.user_id)):
-        found.setdefault(reader.notification_id, []).append(reader)
-    return found
+    readers: dict[str, list[Any]] = {}
+    for row in connection.execute(query.order_by(table.user_id)):
+        readers.setdefault(row.notification_id, []).append(row)
+    return readers
 
 
 def to_wire(row: Row[Any], readers: Sequence[Any]) -> dict[str, object]:
-    """A notification as Get Notifications tells it."""
+    """A notification as JSON. ``row`` has the ``COLUMNS``, ``readers`` are as in ``readers_of``."""
     wire: dict[str, object] = {
         **json_sets.load_object(row.payload),
         "id": row.notification_id,
@@ -201,87 +197,79 @@ def to_wire(row: Row[Any], readers: Sequence[Any]) -> dict[str, object]:
 
 
 def notify(connection: Connection, context: EventContext, events: Sequence[Event]) -> None:
-    """An event sink: a notification for each event that somebody but the one who acts is told about.
+    """An event sink that writes a notification for each event with recipients.
 
-    Of several events of one kind in one thread (for reactions: about one comment) the last is told, or a thousand
-    comments in one request would be told a thousand times to everybody in the thread.
+    Of several events of one kind in one thread (for reactions: about one comment) only the last is notified. Otherwise
+    a request with a thousand comments would send a thousand notifications to each participant.
     """
     rows: list[Writable] = []
     user_rows: list[Writable] = []
     last = list({_subject(event): event for event in events}.values())
     ids = new_ids(context.entropy, len(last))
-    for event, told, notification_id in zip(last, recipients(connection, context, last), ids, strict=True):
-        if told:
-            scope = Scope(context.api_key_id, event.organization_id)
-            new = row(
-                scope,
-                NewNotification(notification_id, event.document_id, event.location_id, _payload(event), context.now),
+    for event, users, notification_id in zip(last, recipients(connection, context, last), ids, strict=True):
+        if users:
+            row: Writable = notification_row(
+                Scope(context.api_key_id, event.organization_id),
+                notification_id,
+                document_id=event.document_id,
+                location_id=event.location_id,
+                payload=_payload(event),
+                created_at=context.now,
             )
-            rows.append(new)
-            user_rows.extend(user_row(new, user_id) for user_id in told)
+            rows.append(row)
+            user_rows.extend(user_row(row, user_id) for user_id in users)
     insert_rows(connection, NOTIFICATION, rows)
     insert_rows(connection, NOTIFICATION_USER, user_rows)
 
 
 def recipients(connection: Connection, context: EventContext, events: Sequence[Event]) -> list[list[str]]:
-    """Who is told about each of the events: never the one who acts, nor who was taken out and stands nowhere near."""
+    """The users to notify of each event. The events of one request are in one organization.
+
+    Excludes the acting user, and removed users without other access to the document.
+    """
+    scope = Scope(context.api_key_id, events[0].organization_id)
     participants = _participants(
-        connection, context, [event for event in events if event.kind.notified == "participants"]
+        connection, scope, [event.target_id for event in events if event.kind.notified == "participants"]
     )
-    told = [
-        [user_id for user_id in dict.fromkeys(_told(event, participants)) if user_id != event.action_user_id]
+    candidates = [
+        [user_id for user_id in dict.fromkeys(_candidates(event, participants)) if user_id != event.action_user_id]
         for event in events
     ]
-    out = _excluded_pairs(connection, context, events, told)
+    by_document: dict[str, set[str]] = {}
+    for event, users in zip(events, candidates, strict=True):
+        by_document.setdefault(event.document_id, set()).update(users)
+    excluded = excluded_pairs(connection, scope, by_document, context.now)
     return [
-        [user_id for user_id in users if (event.organization_id, event.document_id, user_id) not in out]
-        for event, users in zip(events, told, strict=True)
+        [user_id for user_id in users if (event.document_id, user_id) not in excluded]
+        for event, users in zip(events, candidates, strict=True)
     ]
-
-
-def _excluded_pairs(
-    connection: Connection, context: EventContext, events: Sequence[Event], told: Sequence[Sequence[str]]
-) -> set[tuple[str, str, str]]:
-    """Organization, document and user, where the user is not to be told of the document."""
-    by_document: dict[str, dict[str, set[str]]] = {}
-    for event, users in zip(events, told, strict=True):
-        by_document.setdefault(event.organization_id, {}).setdefault(event.document_id, set()).update(users)
-    return {
-        (organization_id, *pair)
-        for organization_id, here in by_document.items()
-        for pair in excluded_pairs(connection, Scope(context.api_key_id, organization_id), here, context.now)
-    }
 
 
 def _subject(event: Event) -> tuple[str, ...]:
-    about = event.comment if event.kind.notified == "author" else None
-    return (event.organization_id, event.target_id, event.type, "" if about is None else str(about["commentId"]))
+    comment = event.comment if event.kind.notified == "author" else None
+    return (event.target_id, event.type, "" if comment is None else str(comment["commentId"]))
 
 
-def _told(event: Event, participants: Mapping[tuple[str, str], Sequence[str]]) -> Iterable[str]:
-    if event.kind.notified == "nobody":
+def _candidates(event: Event, participants: Mapping[str, Sequence[str]]) -> Sequence[str]:
+    notified = event.kind.notified
+    if notified == "nobody":
         return ()
-    if event.kind.notified == "participants":
-        return participants.get((event.organization_id, event.target_id), ())
-    is_assignee = event.kind.notified == "assignee"
-    about = event.annotation.get("assignedTo") if is_assignee else (event.comment or {}).get("from")
-    user_id = about.get("userId") if isinstance(about, dict) else None
+    if notified == "participants":
+        return participants.get(event.target_id, ())
+    user = event.annotation.get("assignedTo") if notified == "assignee" else (event.comment or {}).get("from")
+    user_id = user.get("userId") if isinstance(user, dict) else None
     return (user_id,) if isinstance(user_id, str) and user_id else ()
 
 
-def _participants(
-    connection: Connection, context: EventContext, events: Sequence[Event]
-) -> dict[tuple[str, str], list[str]]:
-    """Who takes part in the events' threads, by organization and thread."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for organization_id in dict.fromkeys(event.organization_id for event in events):
-        scope = Scope(context.api_key_id, organization_id)
-        threads = dict.fromkeys(event.target_id for event in events if event.organization_id == organization_id)
+def _participants(connection: Connection, scope: Scope, annotation_ids: Sequence[str]) -> dict[str, list[str]]:
+    """The participants by thread."""
+    found: dict[str, list[str]] = {}
+    if annotation_ids:
         query = select(THREAD_USER.c.annotation_id, THREAD_USER.c.user_id).where(
-            within(THREAD_USER, scope), among(connection, THREAD_USER.c.annotation_id, threads)
+            within(THREAD_USER, scope), among(connection, THREAD_USER.c.annotation_id, dict.fromkeys(annotation_ids))
         )
         for annotation_id, user_id in connection.execute(query):
-            found.setdefault((organization_id, annotation_id), []).append(user_id)
+            found.setdefault(annotation_id, []).append(user_id)
     return found
 
 
@@ -299,21 +287,14 @@ def _payload(event: Event) -> dict[str, object]:
     return payload
 
 
-def _known(connection: Connection, scope: Scope, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], _Read]:
-    """Those of the (notification, user) pairs that are there, with what is known of the reading."""
-    pairs = list(wanted)
-    table = NOTIFICATION_USER.c
+def _user_rows(
+    connection: Connection, scope: Scope, pairs: Iterable[tuple[str, str]]
+) -> dict[tuple[str, str], tuple[int | None, bool]]:
+    """``read_at`` and ``persists`` of the stored ones of these pairs of notification and user."""
+    table, (notification_ids, user_ids) = NOTIFICATION_USER.c, zip(*pairs, strict=True)
     query = select(table.notification_id, table.user_id, table.read_at, table.persists).where(
         within(NOTIFICATION_USER, scope),
-        among(connection, NOTIFICATION_USER.c.notification_id, dict.fromkeys(pair[0] for pair in pairs)),
-        among(connection, NOTIFICATION_USER.c.user_id, dict.fromkeys(pair[1] for pair in pairs)),
+        among(connection, table.notification_id, dict.fromkeys(notification_ids)),
+        among(connection, table.user_id, dict.fromkeys(user_ids)),
     )
-    return {(row.notification_id, row.user_id): _Read(row.read_at, row.persists) for row in connection.execute(query)}
-
-
-def _upsert_users(connection: Connection, rows: Sequence[Writable]) -> None:
-    statement = upsert(connection, NOTIFICATION_USER)
-    read = {"read_at": statement.excluded.read_at, "persists": statement.excluded.persists}
-    connection.execute(
-        statement.on_conflict_do_update(index_elements=[*NOTIFICATION_USER.primary_key], set_=read), list(rows)
-    )
+    return {(row.notification_id, row.user_id): (row.read_at, row.persists) for row in connection.execute(query)}

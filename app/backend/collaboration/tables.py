@@ -1,8 +1,8 @@
-"""Feature data, per API key and organization.
+"""Tables of feature data, per API key and organization.
 
-``payload`` holds, as JSON, what is told but not searched by; what stands in a column is not in it. An id that is absent
-is the empty string, times are epoch milliseconds. Each way in which a page is read has an index that ends in the order
-of the page. The rows that carry text are not clustered on SQLite (as other tables are), because a text can be long.
+``payload`` is JSON with the fields that have no column. An absent id is an empty string. Times are epoch milliseconds.
+Each query of a page has an index that ends in the order of the page. On SQLite, tables with long texts are rowid
+tables, unlike the others.
 """
 
 from sqlalchemy import BigInteger, Index
@@ -15,9 +15,7 @@ _SCOPE = ("api_key_id", "organization_id")
 
 
 class CommentAnnotationRow(ScopedTable, table=True):
-    """A thread. ``comment_bytes`` is the length of its comments' payloads together, so that a page of threads knows
-    what it will weigh before it reads them.
-    """
+    """A thread. ``comment_bytes`` is the total size of its comments, which limits a page without reading them."""
 
     __tablename__ = "comment_annotation"
     __table_args__ = (
@@ -32,7 +30,7 @@ class CommentAnnotationRow(ScopedTable, table=True):
     type: str
     """``comment`` or ``suggestion``."""
     assigned_to: str = ""
-    """The id of the user to whom it is assigned."""
+    """The id of the assignee."""
     comment_bytes: int = Field(default=0, sa_type=BigInteger)
     payload: str
     created_at: int = Field(sa_type=BigInteger)
@@ -40,7 +38,7 @@ class CommentAnnotationRow(ScopedTable, table=True):
 
 
 class CommentRow(ScopedTable, table=True):
-    """``number`` keeps the order of comments that were written in the same moment."""
+    """A comment. ``number`` orders comments of the same time."""
 
     __tablename__ = "comment"
     __table_args__ = (
@@ -58,7 +56,7 @@ class CommentRow(ScopedTable, table=True):
 
 
 class ThreadUserRow(ScopedTable, table=True):
-    """A user who takes part in a thread: they wrote in it, or it is assigned to them."""
+    """A participant of a thread: an author or the assignee."""
 
     __tablename__ = "thread_user"
     __table_args__ = (Index("ix_thread_user_annotation", *_SCOPE, "annotation_id"), _CLUSTERED)
@@ -68,7 +66,7 @@ class ThreadUserRow(ScopedTable, table=True):
 
 
 class ReactionRow(ScopedTable, table=True):
-    """``annotation_id`` and ``comment_id`` tell to which comment it belongs, if to any."""
+    """A reaction, usually to a comment."""
 
     __tablename__ = "reaction"
     __table_args__ = (
@@ -101,7 +99,7 @@ class RecordingRow(ScopedTable, table=True):
 
 
 class NotificationRow(ScopedTable, table=True):
-    """``readers`` counts the users who have read it, so that a page knows how long its lists of readers are."""
+    """A notification. ``readers`` is the number of its readers, which limits a page without reading them."""
 
     __tablename__ = "notification"
     __table_args__ = (
@@ -115,7 +113,7 @@ class NotificationRow(ScopedTable, table=True):
     document_id: str
     location_id: str = ""
     action_user_id: str = ""
-    """Who did what it tells of: the payload's ``actionUser``."""
+    """The ``actionUser`` of the payload."""
     readers: int = Field(default=0, sa_type=BigInteger)
     payload: str
     created_at: int = Field(sa_type=BigInteger)
@@ -123,7 +121,7 @@ class NotificationRow(ScopedTable, table=True):
 
 
 class NotificationUserRow(ScopedTable, table=True):
-    """A user whom a notification is for, and whether they have read it. ``created_at`` is the notification's."""
+    """A user whom a notification addresses, or who has read it. ``created_at`` is the notification's."""
 
     __tablename__ = "notification_user"
     __table_args__ = (
@@ -137,9 +135,9 @@ class NotificationUserRow(ScopedTable, table=True):
     document_id: str
     created_at: int = Field(sa_type=BigInteger)
     read_at: int | None = Field(default=None, sa_type=BigInteger)
-    """None: unread."""
+    """None for unread."""
     persists: bool = False
-    """Whether it stays in the For You tab although it was read."""
+    """Whether it stays in the For You tab after it was read."""
 
 
 class ActivityRow(ScopedTable, table=True):
