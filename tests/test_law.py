@@ -21,8 +21,9 @@ from app.sync.apply.applier import _DATABASE_PATIENCE
 from app.sync.apply.gate import PATIENCE
 from app.sync.apply.outcome import Fate
 from app.sync.ledger.failures import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, PARKED_AFTER
+from app.sync.ledger.items import Kind
 from app.sync.ledger.observed import FOREIGN_NAMED
-from app.sync.plan.rules import RULES, Aspect, Kind
+from app.sync.plan.rules import RULES, Aspect
 from app.sync.plan.settings import LimitSettings
 from app.sync.runs.lifecycle import MAX_CONTINUATIONS
 from app.sync.runs.queue import MAX_QUEUED

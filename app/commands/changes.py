@@ -53,7 +53,8 @@ def show_changes(changes: Iterator[PlannedChange], total: int) -> None:
 
 def show_sums(sums: Sequence[Sum]) -> None:
     """How many items of each kind (and organization, where there are few) are added, updated, deleted; for people."""
-    from app.sync.plan.rules import Action, Kind
+    from app.sync.ledger.items import Kind
+    from app.sync.plan.rules import Action
 
     if not on_terminal() or sum(one.items for one in sums) < _WORTH_SUMMING:
         return
@@ -87,7 +88,7 @@ def what(change: PlannedChange) -> str:
 
 
 def _parts(change: PlannedChange) -> list[tuple[str, str | None]]:
-    from app.sync.plan.rules import Kind
+    from app.sync.ledger.items import Kind
 
     parts = [
         (change.organization_id, None),
@@ -101,7 +102,8 @@ def _parts(change: PlannedChange) -> list[tuple[str, str | None]]:
 
 def why(change: PlannedChange) -> str:
     """What brought it about, or what became of it; why deletes are held stands once, below all of them."""
-    from app.sync.plan.rules import USER_KINDS, Action, Kind
+    from app.sync.ledger.items import USER_KINDS, Kind
+    from app.sync.plan.rules import Action
 
     if change.message and change.status != "held":
         return change.message

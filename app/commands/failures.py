@@ -9,7 +9,7 @@ from app.foundation.database.backup import BackupError
 from app.foundation.database.engine import DatabaseUrlError
 from app.foundation.database.programs import ForeignDatabaseError, SchemaError
 from app.http.listening import BindError
-from app.sync.runs.reading import UnknownSourceError
+from app.sync.runs.refresh import UnknownSourceError
 from app.sync.runs.run import RunError
 from app.sync.runs.schedule import ScheduleError
 

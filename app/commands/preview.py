@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from app.directory.preview import Choice, Counts, PreviewedSource, RuleResult, Shown
     from app.directory.source import Source
     from app.settings import Settings
-    from app.sync.runs.previewing import Preview
+    from app.sync.runs.preview import Preview
 
 
 _SHOWN = 5
@@ -67,7 +67,7 @@ def preview(  # noqa: PLR0917 - click passes them by name
     from app.commands.bootstrap.requirements import require_sources
     from app.directory.preview import Choice
     from app.directory.source import Verdict
-    from app.sync.runs.previewing import preview as preview_source
+    from app.sync.runs.preview import preview as preview_source
 
     settings = invocation.settings()
     require_sources(settings)
@@ -225,7 +225,7 @@ def _in_columns(rows: Sequence[Sequence[str]], headings: Sequence[str]) -> Itera
 def _difference(report: Preview) -> str:
     from app.access.refresh.guard import losses_in_words
     from app.directory.source import Verdict
-    from app.sync.runs.reading import refused_would_be
+    from app.sync.runs.refresh import refused_would_be
 
     if report.refused:
         return f"against what is in force: {coloured('refused', 'failed')}: {printable(report.refused)}"
@@ -244,7 +244,7 @@ def _difference(report: Preview) -> str:
 
 
 def _to_json(name: str, previewed: PreviewedSource, report: Preview) -> dict[str, object]:
-    from app.sync.runs.reading import objects_from_losses
+    from app.sync.runs.refresh import objects_from_losses
 
     return {
         "source": name,

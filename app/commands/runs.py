@@ -89,7 +89,7 @@ def approve(context: click.Context, invocation: Invocation, run_id: str, reason:
     from app.commands.run_report import show_incomplete, show_summary
     from app.commands.sync import EXIT_IN_PART, resume
     from app.service.admin.wire import run_to_wire
-    from app.sync.runs.auditing import audited
+    from app.sync.runs.audit import audited
     from app.sync.runs.run import RunStatus
 
     settings = invocation.settings()
@@ -130,7 +130,7 @@ def discard(invocation: Invocation, run_id: str, reason: str | None, as_json: bo
     from app.commands.bootstrap.acting import operator
     from app.commands.bootstrap.application import application
     from app.service.admin.wire import run_to_wire
-    from app.sync.runs.auditing import audited
+    from app.sync.runs.audit import audited
 
     with application(invocation.settings()) as parts:
         why, who = kept_reason(reason), operator()

@@ -21,7 +21,7 @@ from app.commands.run_report import (
 from app.commands.screen import note, progress, show_json, show_json_list
 from app.foundation.processes import stop_signals
 from app.foundation.text import printable
-from app.sync.plan.rules import Kind
+from app.sync.ledger.items import Kind
 
 if TYPE_CHECKING:
     from app.commands.bootstrap.application import Application
@@ -222,7 +222,7 @@ def sync(  # noqa: PLR0917 - click passes them by name
     """
     from app.commands.bootstrap.application import application
     from app.service.admin.wire import run_to_wire
-    from app.sync.ledger.chosen import ItemKey
+    from app.sync.ledger.items import ItemKey
     from app.sync.runs.run import RunRequest, RunStatus
 
     if plan_id is not None and (organizations or users or verify or retry):
@@ -343,7 +343,7 @@ def _run_under_lock(parts: Application, request: RunRequest, lock: SyncLock, rep
     from dataclasses import replace
 
     from app.commands.bootstrap.acting import operator
-    from app.sync.runs.auditing import audited
+    from app.sync.runs.audit import audited
 
     parts.runs.orphaned()
     who = operator()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from app.directory.settings import DirectorySettings, FileSourceSettings, SourceSettings
     from app.directory.source import Reading, ReadRequest, Source
     from app.settings import Settings
-    from app.sync.runs.what_if import WhatIf
+    from app.sync.runs.run import WhatIf
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def replace_sources(directory: DirectorySettings, given: Sequence[str]) -> Repla
 
     Raises ``CommandError``.
     """
-    from app.sync.runs.what_if import WhatIf
+    from app.sync.runs.run import WhatIf
 
     names = [source.source_name for source in directory.sources]
     files: dict[str, str] = {}

@@ -30,12 +30,12 @@ from app.monitoring.notify.concerns import Cause, Concern, DueAfter
 from app.monitoring.notify.outbox import message_counts
 from app.monitoring.notify.watch import Look
 from app.sync.ledger.failures import failing_now
+from app.sync.ledger.items import ITEM_KINDS
 from app.sync.ledger.ledger import LastVerify, items_by_kind, last_verify, ledger_in_use, read_ledger
 from app.sync.runs.lifecycle import ended_runs
 from app.sync.runs.run import ENDS, RunStatus
 from app.sync.runs.status import held_runs
 from app.sync.runs.workers import WorkerState, workers
-from app.sync.tables import ITEM_KINDS
 
 _COUNTED_AGAIN_AFTER = 60.0
 """Seconds between two counts of a ledger that changes."""

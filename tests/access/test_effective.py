@@ -26,7 +26,7 @@ from app.access.records import (
 )
 from app.foundation.database.engine import reading, writing
 from app.foundation.database.statements import run
-from app.sync import tables as sync_tables  # noqa: F401 - plans read its tables
+from app.sync.ledger import tables as ledger_tables  # noqa: F401 - plans read its tables
 from app.sync.plan import desired
 from app.sync.plan.selection import Selection
 from tests.worlds.access_model import SqlDirectory, sql_directory

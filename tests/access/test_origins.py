@@ -23,7 +23,7 @@ from app.directory.policy import Policy
 from app.directory.pushed import PushedSource
 from app.directory.source import Source
 from app.foundation.database.engine import open_engine, reading
-from app.sync.runs.reading import refresh
+from app.sync.runs.refresh import refresh
 from tests.tables import make_tables
 from tests.worlds.objects import ObjectDirectory, rules_of, thing
 

@@ -8,7 +8,7 @@ from sqlalchemy import text
 
 from app.foundation.database.engine import reading
 from app.sync.runs.lock import sync_lock
-from app.sync.runs.reading import refresh
+from app.sync.runs.refresh import refresh
 from app.sync.runs.run import RunRequest, RunStatus
 from app.sync.worker import Worker
 from tests.backup.conftest import Backup

@@ -17,9 +17,10 @@ from app.foundation import audit_tables
 from app.foundation.database.engine import is_sqlite
 from app.foundation.database.tables import METADATA, StoreTable
 from app.monitoring import tables as process_tables
-from app.sync import tables as sync_tables
+from app.sync.ledger import tables as ledger_tables
 from app.sync.ledger.failures import message_digest
 from app.sync.plan import tables as plan_tables
+from app.sync.runs import tables as runs_tables
 from tests.worlds.clock import NOON
 
 NOW_MS = 1_795_000_000_000
@@ -336,7 +337,7 @@ def _names(b: Builder) -> None:
 def _ledger(b: Builder) -> None:
     size = b.size
     b.fill(
-        sync_tables.LedgerRow,
+        ledger_tables.LedgerRow,
         {
             "ledger_id": "1",
             "base_url": "'http://backend.bench'",
@@ -347,13 +348,13 @@ def _ledger(b: Builder) -> None:
         "(SELECT 1) AS n",
     )
     b.fill(
-        sync_tables.LedgerItemRow,
+        ledger_tables.LedgerItemRow,
         {"ledger_id": "1", **item_values(b)},
         b.series(size.items),
         order="2, 3, 5",
     )
     b.fill(
-        sync_tables.ItemFailureRow,
+        ledger_tables.ItemFailureRow,
         {
             "ledger_id": "1",
             "kind": "'document'",
@@ -424,10 +425,10 @@ def _runs(b: Builder) -> None:
     }
     number = b.id("20261001T000000000", "n.i")
     times = dict.fromkeys(("requested_at", "started_at", "finished_at"), f"{NOW_MS} - 900000 * ({many} - n.i)")
-    b.fill(sync_tables.PlanRow, {**plan, "plan_id": number}, b.series(many))
-    b.fill(sync_tables.RunRow, {**run, **times, "run_id": number, "plan_id": number}, b.series(many))
+    b.fill(plan_tables.PlanRow, {**plan, "plan_id": number}, b.series(many))
+    b.fill(runs_tables.RunRow, {**run, **times, "run_id": number, "plan_id": number}, b.series(many))
     b.fill(
-        sync_tables.PlanItemRow,
+        plan_tables.PlanItemRow,
         {
             **item,
             "plan_id": number,
@@ -440,11 +441,11 @@ def _runs(b: Builder) -> None:
         f"{b.series(many)} CROSS JOIN {b.series(5, 'm')}",
         order="1, 2",
     )
-    b.fill(sync_tables.PlanRow, {**plan, "plan_id": f"'{BIG_PLAN}'"}, "(SELECT 1) AS n")
+    b.fill(plan_tables.PlanRow, {**plan, "plan_id": f"'{BIG_PLAN}'"}, "(SELECT 1) AS n")
     hold = '"kind":"organizationUser","organizationId":"org-0","deletes":141,"below":0,"ledger":1000,"reason":"more"'
     held = f'{{"held":[{{{hold}}}]}}'
     b.fill(
-        sync_tables.RunRow,
+        runs_tables.RunRow,
         {
             **run,
             "run_id": f"'{BIG_RUN}'",
@@ -459,7 +460,7 @@ def _runs(b: Builder) -> None:
         "(SELECT 1) AS n",
     )
     b.fill(
-        sync_tables.PlanItemRow,
+        plan_tables.PlanItemRow,
         {
             **item,
             **item_values(b),
@@ -471,7 +472,7 @@ def _runs(b: Builder) -> None:
         b.series(size.items),
     )
     b.fill(
-        sync_tables.PlanItemRow,
+        plan_tables.PlanItemRow,
         {
             **item,
             "plan_id": f"'{BIG_PLAN}'",

@@ -23,8 +23,8 @@ from app.commands.bootstrap.databases import STORE_MIGRATIONS
 from app.foundation.database.engine import is_sqlite, open_engine
 from app.foundation.database.migrations import upgrade
 from app.service.console.transactions import page_reading
-from app.sync import tables as sync_tables
-from app.sync.ledger.holding import ItemIdentity
+from app.sync.ledger.item_state import ItemIdentity
+from app.sync.plan import tables as plan_tables
 from app.sync.plan.detail import item_history
 from tests.bench.console_world import NOW_MS, Builder, Size, grants, item_values, people, places
 from tests.bench.databases import databases
@@ -121,8 +121,8 @@ def _plans(b: Builder) -> None:
     many = b.id("run", "n.i")
     plan = {"ledger_id": "1", "revision": "1", "ledger_revision": "1", "plan_hash": "'h'", "created_at": str(NOW_MS)}
     alike = {"phase": "1", "action": "'add'", "operation": "'add_users'", "scope": "'[]'", "reason": "'new'"}
-    b.fill(sync_tables.PlanRow, {**plan, "plan_id": many}, b.series(PLANS))
-    b.fill(sync_tables.PlanRow, {**plan, "plan_id": "'large'"}, "(SELECT 1) AS n")
+    b.fill(plan_tables.PlanRow, {**plan, "plan_id": many}, b.series(PLANS))
+    b.fill(plan_tables.PlanRow, {**plan, "plan_id": "'large'"}, "(SELECT 1) AS n")
     b.connection.execute(
         text(
             "INSERT INTO run (run_id, trigger, status, dry_run, verify, allow_deletes, retry, organization_ids,"
@@ -133,13 +133,13 @@ def _plans(b: Builder) -> None:
     )
     document = {"kind": "'document'", "organization_id": "'org-0'", "item_id": b.id("document", "(n.i + m.i) % 100")}
     b.fill(
-        sync_tables.PlanItemRow,
+        plan_tables.PlanItemRow,
         {**alike, **document, "plan_id": many, "ordinal": "m.i", "status": "'done'"},
         f"{b.series(PLANS)} CROSS JOIN {b.series(5, 'm')}",
         order="1, 2",
     )
     large = {**alike, **item_values(b), "plan_id": "'large'", "ordinal": "n.i", "status": "'done'"}
-    b.fill(sync_tables.PlanItemRow, large, b.series(b.size.items))
+    b.fill(plan_tables.PlanItemRow, large, b.series(b.size.items))
 
 
 def _bytes(engine: Engine, table: str | None) -> int:

@@ -13,7 +13,7 @@ from app.directory.configured import sources_from_settings
 from app.foundation.clock import utc_now
 from app.foundation.database.engine import open_engine
 from app.settings import Settings
-from app.sync.runs.reading import refresh
+from app.sync.runs.refresh import refresh
 from tests.bench.company import Company
 from tests.bench.databases import databases
 

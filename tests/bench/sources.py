@@ -12,7 +12,7 @@ from app.directory.source import End, Found, Verdict
 from app.foundation.clock import utc_now
 from app.foundation.database.engine import open_engine
 from app.foundation.processes import freeze_garbage_collector
-from app.sync.runs.reading import refresh
+from app.sync.runs.refresh import refresh
 from tests.bench.mapping import bench_mapping
 from tests.bench.rows import bench_rows
 from tests.bench.stopwatch import Stopwatch, peak_of, ratio

@@ -18,7 +18,7 @@ from app.directory.file import FileSource
 from app.foundation.clock import utc_now
 from app.foundation.database.engine import open_engine
 from app.http.listening import wait_until_ready
-from app.sync.runs.reading import refresh
+from app.sync.runs.refresh import refresh
 from tests.forking import Forked, command
 from tests.tables import copy_migrated
 

@@ -229,7 +229,12 @@ def test_refresh_of_a_file_waits_for_nothing_that_it_does_not_need(usher_in: Ush
         "app.sync.runs.lifecycle",
         "app.sync.ledger.ledger",
     }
-    slow |= {"app.sync.tables", "app.directory.connectors.sql.source", "app.directory.mapping.source"}
+    slow |= {
+        "app.sync.plan.tables",
+        "app.sync.runs.tables",
+        "app.directory.connectors.sql.source",
+        "app.directory.mapping.source",
+    }
     assert {"app.access.refresh.refresh"} <= {*modules.split()}
     assert slow & {*modules.split()} == set()
 

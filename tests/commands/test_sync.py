@@ -378,7 +378,7 @@ def test_plan_of_another_file_shows_what_would_come_of_it(usher_with_backend: Us
     assert usher_with_backend("plan").exit_code == 0
     early = usher_with_backend("sync", "--plan", plan["planId"])
     assert early.exit_code == 1
-    assert "was made when the directory or the backend stood otherwise" in early.stderr
+    assert "is out of date, because the directory or the backend has changed" in early.stderr
     (folder / "directory.yaml").write_text(without_ada)
     assert usher_with_backend("sync", "--plan", plan["planId"]).exit_code == 0
 

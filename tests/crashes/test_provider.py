@@ -13,7 +13,7 @@ from app.commands.bootstrap.service import service_app
 from app.foundation.database.engine import open_engine
 from app.foundation.database.migrations import upgrade
 from app.settings import Settings
-from app.sync.runs.reading import refresh
+from app.sync.runs.refresh import refresh
 from tests.conftest import POSTGRES
 from tests.crashes.sessions import end_sessions
 from tests.worlds.company import HOME, Company

@@ -19,8 +19,8 @@ from app.commands.bootstrap.databases import BACKEND_MIGRATIONS, STORE_MIGRATION
 from app.contract.operations import by_name
 from app.foundation.database.engine import open_engine, reading
 from app.foundation.database.migrations import upgrade
+from app.sync.ledger.tables import LedgerItemRow
 from app.sync.runs.run import Run
-from app.sync.tables import LedgerItemRow
 from tests.faults.layer import FaultLayer
 from tests.worlds.company import HOME, Company, Held
 from tests.worlds.kept import KeptInPlace

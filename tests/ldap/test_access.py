@@ -20,7 +20,7 @@ from app.directory.settings import DirectorySettings
 from app.directory.source import Verdict
 from app.foundation.clock import utc_now
 from app.foundation.database.engine import open_engine
-from app.sync.runs.reading import RefreshReport, export, refresh
+from app.sync.runs.refresh import RefreshReport, export, refresh
 from tests.ldap import slapd
 from tests.ldap.slapd import SUFFIX, Slapd, person_dn
 from tests.worlds.meddler import Meddler, meddler

@@ -18,7 +18,7 @@ from app.directory.connectors.ldap.settings import LdapConnectionSettings
 from app.directory.settings import DirectorySettings
 from app.directory.source import Answered
 from app.foundation.database.engine import open_engine
-from app.sync.runs.reading import refresh
+from app.sync.runs.refresh import refresh
 from tests.ldap import samba
 from tests.ldap.asking import ask, since
 from tests.ldap.samba import BASE, Samba

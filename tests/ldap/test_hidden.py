@@ -16,7 +16,7 @@ from app.directory.settings import DirectorySettings
 from app.directory.source import Answered, Verdict
 from app.foundation.clock import utc_now
 from app.foundation.database.engine import open_engine
-from app.sync.runs.reading import RefreshReport, SourceReport, refresh
+from app.sync.runs.refresh import RefreshReport, SourceReport, refresh
 from tests.ldap import samba, slapd
 from tests.ldap.samba import BASE, Samba
 from tests.ldap.slapd import SUFFIX, Slapd, person_dn

@@ -24,11 +24,11 @@ from app.service.admin.settings import AdminSettings, MetricsSettings
 from app.service.provider.settings import ProviderSettings
 from app.settings import ServerSettings, Settings
 from app.sync.ledger.ledger import note_findings, open_ledger
+from app.sync.ledger.tables import ItemFailureRow, LedgerItemRow
 from app.sync.runs.lifecycle import Runs
-from app.sync.runs.reading import refresh
+from app.sync.runs.refresh import refresh
 from app.sync.runs.run import RunRequest, RunStatus
 from app.sync.runs.workers import WorkerState, beat
-from app.sync.tables import ItemFailureRow, LedgerItemRow
 from tests.commands.conftest import DIRECTORY
 from tests.tables import make_migrated
 

@@ -20,7 +20,7 @@ from app.directory.configured import sources_from_settings
 from app.directory.settings import DirectorySettings
 from app.foundation.database.engine import open_engine, reading
 from app.foundation.database.migrations import upgrade
-from app.sync.runs.reading import RefreshReport, refresh
+from app.sync.runs.refresh import RefreshReport, refresh
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -14,7 +14,7 @@ from app.directory.source import EVERYTHING, End, Reading, ReadRequest, Verdict
 from app.sync.plan.settings import LimitSettings
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.lock import sync_lock
-from app.sync.runs.reading import refresh
+from app.sync.runs.refresh import refresh
 from app.sync.runs.run import RunRequest
 from tests.progress import QuietProgress
 from tests.sources.conftest import FileWorld, People, ended, run_of

@@ -21,7 +21,7 @@ from app.directory.settings import GuardSettings
 from app.directory.source import Verdict
 from app.foundation.clock import utc_now
 from app.foundation.database.engine import open_engine, reading
-from app.sync.runs.reading import refresh
+from app.sync.runs.refresh import refresh
 from tests.directory.source_world import Content, Person, World, changed, some_content
 
 

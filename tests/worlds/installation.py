@@ -19,8 +19,8 @@ from app.directory.pushes import record_of_key
 from app.directory.settings import DirectorySettings
 from app.directory.source import EVERYTHING, End, Reading, ReadRequest, Source, Verdict
 from app.sync.plan.selection import Selection
-from app.sync.runs.gathering import policy_of
-from app.sync.runs.reading import RefreshReport, refresh
+from app.sync.runs.refresh import RefreshReport, refresh
+from app.sync.runs.source_reads import policy_of
 from tests.worlds.application import DOCUMENTS, USERS, Application, source_settings
 from tests.worlds.meddler import Meddler
 

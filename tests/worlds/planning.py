@@ -28,17 +28,18 @@ from app.contract.errors import Status
 from app.foundation.clock import epoch_ms
 from app.foundation.database.engine import open_engine, reading, writing
 from app.foundation.database.tables import METADATA
-from app.sync import tables as sync
 from app.sync.apply.applier import Applier, ApplyTarget
 from app.sync.apply.gate import Gate
 from app.sync.apply.port import ClientPort
 from app.sync.apply.sender import Sender
 from app.sync.ledger.ledger import open_ledger
-from app.sync.ledger.outcomes import cancel_unsent
-from app.sync.plan.making import make_plan
+from app.sync.ledger.settlement import cancel_unsent
+from app.sync.ledger.tables import LedgerItemRow
+from app.sync.plan.planner import make_plan
 from app.sync.plan.selection import EVERYTHING, Selection
 from app.sync.plan.settings import LimitSettings
 from app.sync.plan.stored import Plan, PlanItem, read_items
+from app.sync.runs.tables import RunRow
 from tests.progress import QuietProgress
 from tests.tables import make_tables
 from tests.worlds.backend import Backend
@@ -66,8 +67,8 @@ ACCESS = {
     "documents": _table(access.ModelDocumentRow),
     "grants": _table(access.ModelGrantRow),
 }
-LEDGER_ITEM = _table(sync.LedgerItemRow)
-RUN = _table(sync.RunRow)
+LEDGER_ITEM = _table(LedgerItemRow)
+RUN = _table(RunRow)
 
 SETTINGS = BackendSettings(
     base_url="http://backend.example", api_key=SecretStr("key"), auth_token=SecretStr("token"), max_in_flight=1

@@ -26,8 +26,9 @@ from app.commands.schema import METADATA
 from app.contract.operation import Tier
 from app.contract.operations import by_name
 from app.foundation.database.engine import open_engine, reading
+from app.sync.ledger.tables import CallRow, ItemFailureRow, LedgerItemRow, LedgerRow
+from app.sync.plan.tables import PlanItemRow
 from app.sync.runs.run import Run
-from app.sync.tables import CallRow, ItemFailureRow, LedgerItemRow, LedgerRow, PlanItemRow
 from tests.tables import make_tables
 from tests.worlds.directory import Directory, small_company
 from tests.worlds.kept import keep_contents

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from app.monitoring.notify.watch import Watch
     from app.sync.runs.engine import SyncEngine
     from app.sync.runs.lifecycle import Runs
-    from app.sync.runs.what_if import WhatIf
+    from app.sync.runs.run import WhatIf
 
 
 @dataclass(frozen=True, kw_only=True)

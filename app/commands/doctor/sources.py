@@ -11,9 +11,9 @@ from app.directory.settings import GuardSettings
 from app.directory.source import SERVER_AWAY, End, Found, Remark, Source, Verdict
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.text import counted, printable
-from app.sync.runs.gathering import policy_of
-from app.sync.runs.reading import guards_of
-from app.sync.runs.suspicion import of_read, of_retained
+from app.sync.runs.refresh import guards_of
+from app.sync.runs.source_checks import of_read, of_retained
+from app.sync.runs.source_reads import policy_of
 
 _NO_END = End(Verdict.FAILED, "the source ended without a verdict")
 

@@ -24,7 +24,7 @@ from app.service.console.sessions import Credentials, Operator, Session, Session
 from app.service.console.settings import ConsoleSettings, Role
 from app.service.console.transactions import page_reading
 from app.service.refusals import Refusals
-from app.sync.runs.auditing import audited
+from app.sync.runs.audit import audited
 from app.sync.runs.lifecycle import Witness
 
 MAX_FORM_BYTES = 64 * 1024

@@ -23,11 +23,11 @@ from app.contract import operations as contract
 from app.foundation.clock import Clock, Sleep, epoch_ms
 from app.foundation.database.engine import reading, writing
 from app.foundation.database.errors import cause_of, is_outage
+from app.sync.apply.answers import TakingIn, Turn
 from app.sync.apply.batch import Batch, BatchOutcome, in_calls
 from app.sync.apply.gate import BROKEN, LOCK_LOST, Ending, Gate
 from app.sync.apply.progress import Progress
 from app.sync.apply.sender import Sender
-from app.sync.apply.turn import TakingIn, Turn
 from app.sync.ledger.journal import (
     AnsweredCall,
     JournalledCall,
@@ -36,7 +36,7 @@ from app.sync.ledger.journal import (
     note_answers,
     settle_calls,
 )
-from app.sync.ledger.outcomes import (
+from app.sync.ledger.settlement import (
     Counts,
     Outcomes,
     add_counts,

@@ -18,9 +18,9 @@ from app.contract.folders import GetFoldersRequest
 from app.contract.limits import IDS_PER_READ
 from app.contract.organizations import GetOrganizationsRequest
 from app.contract.users import GetUsersRequest, User
-from app.sync.apply import observing
+from app.sync.apply import observations
+from app.sync.ledger.items import Kind
 from app.sync.ledger.observed import Observed
-from app.sync.plan.rules import Kind
 
 ThingT = TypeVar("ThingT")
 
@@ -54,7 +54,7 @@ class BackendReads:
             self._before_call()
             for answer in self._client.pages(contract.GET_ORGANIZATIONS, request):
                 self._before_call()
-                yield from map(observing.organization, answer.data)
+                yield from map(observations.organization, answer.data)
 
     def folders(self, organization_id: str) -> Iterator[Observed]:
         """All of an organization."""
@@ -67,7 +67,7 @@ class BackendReads:
             # The organization has just been read, so it is the operation that is not there.
             self._note_unsupported("get_folders", Kind.FOLDER)
             return
-        yield from observing.folders(organization_id, answer.data)
+        yield from observations.folders(organization_id, answer.data)
 
     def documents(self, organization_id: str) -> Iterator[Observed]:
         """All of an organization."""
@@ -79,7 +79,7 @@ class BackendReads:
             for answer in self._client.pages(contract.GET_DOCUMENTS, request):
                 self._before_call()
                 for seen in answer.data:
-                    yield observing.document(organization_id, seen)
+                    yield observations.document(organization_id, seen)
         except OperationMissing:
             self._note_unsupported("get_documents", Kind.DOCUMENT)
 
@@ -96,7 +96,7 @@ class BackendReads:
             if isinstance(data, dict):
                 for document_id, users in data.items():
                     for one in users:
-                        yield observing.user(Kind.DOCUMENT_USER, organization_id, document_id, one)
+                        yield observations.user(Kind.DOCUMENT_USER, organization_id, document_id, one)
 
     def users(self, container: Container, user_ids: list[str] | None) -> Iterator[Observed]:
         """The users (None: all) in a container."""
@@ -112,9 +112,9 @@ class BackendReads:
                 continue
             for one in data:
                 if container.kind is Kind.GROUP_MEMBER:
-                    yield observing.member(container.organization_id, container.container_id, one)
+                    yield observations.member(container.organization_id, container.container_id, one)
                 else:
-                    yield observing.user(container.kind, container.organization_id, container.container_id, one)
+                    yield observations.user(container.kind, container.organization_id, container.container_id, one)
 
     def _user_pages(self, request: GetUsersRequest) -> Iterator[list[User] | dict[str, list[User]]]:
         """What is not there has no users."""

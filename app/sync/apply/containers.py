@@ -11,8 +11,8 @@ from app.foundation.clock import Clock
 from app.foundation.database.engine import reading, writing
 from app.foundation.database.statements import run
 from app.sync.apply.backend_reads import Container
+from app.sync.ledger.items import CONTAINERS, USER_KINDS, Kind
 from app.sync.plan.desired import compute, drop
-from app.sync.plan.rules import CONTAINERS, USER_KINDS, Kind
 from app.sync.plan.selection import Selection
 
 

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from app.contract import operations as contract
 from app.contract.base import Request
 from app.contract.folders import ROOT_FOLDER_ID
-from app.sync.plan.rules import Kind
+from app.sync.ledger.items import Kind
 from app.sync.plan.stored import PlanItem
 
 Items = Sequence[PlanItem]

@@ -34,7 +34,7 @@ from app.sync.apply.gate import Ending, Gate
 from app.sync.apply.outcome import Fate, ItemOutcome, judge_item
 from app.sync.apply.port import BackendPort
 from app.sync.apply.requests import NotExpressibleError, RequestForm, request_of, takes_all_members
-from app.sync.plan.rules import Kind
+from app.sync.ledger.items import Kind
 from app.sync.plan.stored import PlanItem
 
 _FURTHER: Mapping[str, tuple[str, ...]] = MappingProxyType(

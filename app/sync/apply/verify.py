@@ -17,11 +17,12 @@ from app.client.client import BackendClient
 from app.contract.limits import IDS_PER_READ
 from app.foundation.clock import Clock
 from app.foundation.database.engine import writing
-from app.sync.apply import observing
+from app.sync.apply import observations
 from app.sync.apply.backend_reads import BackendReads, Container, in_parts
 from app.sync.apply.containers import Containers, ids_of, within
 from app.sync.apply.gate import Gate
 from app.sync.apply.progress import Progress
+from app.sync.ledger.items import USER_KINDS, Kind
 from app.sync.ledger.ledger import mark_verified, move_on
 from app.sync.ledger.observed import (
     Observed,
@@ -39,7 +40,6 @@ from app.sync.ledger.observed import (
     to_compare,
 )
 from app.sync.plan.desired import compute, drop
-from app.sync.plan.rules import USER_KINDS, Kind
 from app.sync.plan.selection import Selection
 
 _STAGED_AT_ONCE = 5000
@@ -193,7 +193,9 @@ class Verify:
                 found = [
                     (
                         item,
-                        item.wanted_digest if observing.same_fields(item.observed_payload, item.wanted_payload) else "",
+                        item.wanted_digest
+                        if observations.same_fields(item.observed_payload, item.wanted_payload)
+                        else "",
                     )
                     for item in page
                 ]

@@ -14,9 +14,8 @@ from random import Random
 from sqlalchemy import Connection
 
 from app.foundation.database.statements import json_list, run
-from app.sync.ledger.chosen import ItemKey, chosen
+from app.sync.ledger.items import ITEM_KINDS, ItemKey, selected_items
 from app.sync.ledger.ledger import FINGERPRINT
-from app.sync.tables import ITEM_KINDS
 
 PARKED_AFTER = 10
 FIRST_PAUSE_MS = 60_000
@@ -324,9 +323,9 @@ def count_retried(
     Their failures stay counted: a retry from cron would otherwise never park anything.
     """
     listed = ", ".join(f"'{kind}'" for kind in kinds if kind.isalpha())
-    with chosen(connection, items, "item_failure") as is_chosen:
+    with selected_items(connection, items, "item_failure") as is_selected:
         of_kinds = f"kind IN ({listed})" if listed else "TRUE"
-        condition = _TAKEN_UP.replace("{of_kinds}", f"{of_kinds} AND {is_chosen}")
+        condition = _TAKEN_UP.replace("{of_kinds}", f"{of_kinds} AND {is_selected}")
         parameters = {"ledger_id": ledger_id, "plan_id": plan_id, "now": now_ms}
         rows = run(
             connection,

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine, text
 
 from app.foundation.database.engine import is_sqlite, writing
 from app.foundation.database.statements import json_list, run
-from app.sync.ledger.outcomes import DOUBT_ON_CONFLICT, DOUBTFUL
+from app.sync.ledger.settlement import DOUBT_ON_CONFLICT, DOUBTFUL
 
 _WRITE_DOWN = text(
     """

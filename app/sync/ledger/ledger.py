@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine, bindparam, func, select, update
 from app.foundation.clock import Clock, epoch_ms, from_epoch_ms
 from app.foundation.database.engine import writing
 from app.foundation.database.statements import run
-from app.sync.tables import LedgerItemRow, LedgerRow
+from app.sync.ledger.tables import LedgerItemRow, LedgerRow
 
 _LEDGER = LedgerRow.__table__
 _ITEM = LedgerItemRow.__table__

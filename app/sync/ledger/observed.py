@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, delete
 
 from app.foundation.database.statements import run
-from app.sync.tables import ObservedItemRow
+from app.sync.ledger.tables import ObservedItemRow
 
 _OBSERVED = ObservedItemRow.__table__
 

@@ -9,9 +9,10 @@ still desired is moved away in an earlier phase; ``app.sync.plan.dependencies`` 
 from sqlalchemy import Connection
 
 from app.foundation.database.statements import run
+from app.sync.ledger.items import CONTAINERS, USER_KINDS, Kind
 from app.sync.plan.desired import containers
 from app.sync.plan.reasons import why_gone
-from app.sync.plan.rules import CONTAINERS, USER_KINDS, Aspect, Kind
+from app.sync.plan.rules import Aspect
 from app.sync.plan.selection import Selection
 
 _GONE = """

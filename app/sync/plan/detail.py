@@ -12,9 +12,10 @@ from typing import Any
 from sqlalchemy import Connection
 
 from app.foundation.database.statements import run
-from app.sync.ledger.holding import ItemIdentity
+from app.sync.ledger.item_state import ItemIdentity
+from app.sync.ledger.items import Kind
 from app.sync.plan.listing import PlannedChange
-from app.sync.plan.rules import SETTLES, Action, Kind
+from app.sync.plan.rules import SETTLES, Action
 from app.sync.plan.stored import PlanItem
 
 NOT_KNOWN = object()

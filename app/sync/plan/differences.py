@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection
 
 from app.foundation.database.statements import run, statement
-from app.sync.ledger.chosen import ItemKey, chosen
+from app.sync.ledger.items import ItemKey, selected_items
 from app.sync.ledger.ledger import FINGERPRINT
 from app.sync.plan.deletes import find_deletes, follow_coverers, restore_after_deletes
 from app.sync.plan.discards import forget_discarded, leave_discarded_alone
@@ -228,14 +228,14 @@ def fill_steps(
 
 
 def _put_off_failed(connection: Connection, parameters: dict[str, object], retried: Sequence[ItemKey]) -> None:
-    with chosen(connection, retried, "f") as is_chosen:
+    with selected_items(connection, retried, "f") as is_selected:
         run(
             connection,
             _FAILED_BEFORE,
             parameters,
             gone=_BITS["gone"],
             fingerprint=FINGERPRINT.replace("{row}", "step"),
-            retried=f"f.kind IN (@list(retry_kinds)) AND {is_chosen}",
+            retried=f"f.kind IN (@list(retry_kinds)) AND {is_selected}",
         )
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, func, select
 
 from app.foundation.database.statements import run
-from app.sync.plan.rules import USER_KINDS, Aspect
+from app.sync.ledger.items import USER_KINDS
+from app.sync.plan.rules import Aspect
 from app.sync.plan.tables import PlanImpactRow
 
 _IMPACT = PlanImpactRow.__table__

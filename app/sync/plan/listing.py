@@ -12,8 +12,9 @@ from typing import Any
 from sqlalchemy import Connection, Row
 
 from app.foundation.database.statements import json_list, run
-from app.sync.plan.finding import EVERY_ITEM, ItemFilter, find
-from app.sync.plan.rules import CONTAINERS, SETTLES, USER_KINDS, Action, Kind
+from app.sync.ledger.items import CONTAINERS, USER_KINDS, Kind
+from app.sync.plan.rules import SETTLES, Action
+from app.sync.plan.search import EVERY_ITEM, ItemFilter, find
 
 
 @dataclass(frozen=True, slots=True)

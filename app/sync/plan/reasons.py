@@ -4,7 +4,7 @@
 if the sentence of the rule (``app.sync.plan.rules``) says as much.
 """
 
-from app.sync.plan.rules import CONTAINERS, USER_KINDS, Kind
+from app.sync.ledger.items import CONTAINERS, USER_KINDS, Kind
 
 _USER = """
     WHEN NOT EXISTS (SELECT 1 FROM model_user u WHERE u.user_id = l.item_id)

@@ -10,29 +10,7 @@ those of an operation that is ordered, where a later item of a scope may need an
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag, StrEnum
 
-
-class Kind(StrEnum):
-    """A kind of item; ``app.sync.tables`` says how each is identified."""
-
-    ORGANIZATION = "organization"
-    FOLDER = "folder"
-    DOCUMENT = "document"
-    GROUP = "group"
-    ORGANIZATION_USER = "organizationUser"
-    FOLDER_USER = "folderUser"
-    DOCUMENT_USER = "documentUser"
-    GROUP_MEMBER = "groupMember"
-
-
-USER_KINDS = (Kind.ORGANIZATION_USER, Kind.FOLDER_USER, Kind.DOCUMENT_USER, Kind.GROUP_MEMBER)
-"""What hangs on a user: ``item_id`` is a user's id."""
-
-CONTAINERS = {
-    Kind.FOLDER_USER: Kind.FOLDER,
-    Kind.DOCUMENT_USER: Kind.DOCUMENT,
-    Kind.GROUP_MEMBER: Kind.GROUP,
-}
-"""The kind of thing that ``container_id`` names."""
+from app.sync.ledger.items import Kind
 
 
 class Action(StrEnum):

@@ -13,12 +13,11 @@ from datetime import datetime
 from sqlalchemy import Connection, bindparam, select
 
 from app.foundation.clock import from_epoch_ms
-from app.sync.ledger.outcomes import Counts, count_items, total
-from app.sync.tables import PlanItemRow, PlanRow, RunRow
+from app.sync.ledger.settlement import Counts, count_items, total
+from app.sync.plan.tables import PlanItemRow, PlanRow
 
 _PLAN = PlanRow.__table__
 _ITEM = PlanItemRow.__table__
-_RUN = RunRow.__table__
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +79,7 @@ MAX_HOLDS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanItem:
-    """One operation on one item; the columns of ``app.sync.tables.PlanItemRow``."""
+    """One operation on one item; the columns of ``PlanItemRow``."""
 
     plan_id: str
     ordinal: int
@@ -174,14 +173,8 @@ def read_item(connection: Connection, plan_id: str, ordinal: int) -> PlanItem | 
 
 
 def stale_sentence(plan_id: str) -> str:
-    """What whoever wants to apply a plan is told when another one is due by now."""
+    """The message for a stored plan that no longer applies."""
     return (
-        f"plan {plan_id} was made when the directory or the backend stood otherwise; nothing was done:"
-        " look at a new one (usher plan)"
+        f"plan {plan_id} is out of date, because the directory or the backend has changed since; nothing was done:"
+        " make a new one (usher plan)"
     )
-
-
-def plan_allows_deletes(connection: Connection, plan_id: str) -> bool:
-    """Whether the limits were lifted for the run that the plan was made for."""
-    made_for = select(_RUN.c.allow_deletes).where(_RUN.c.plan_id == plan_id, _RUN.c.requested_plan_id.is_(None))
-    return bool(connection.execute(made_for.order_by(_RUN.c.requested_at).limit(1)).scalar())

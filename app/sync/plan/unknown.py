@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from app.foundation.database.statements import run
-from app.sync.plan.rules import USER_KINDS
+from app.sync.ledger.items import USER_KINDS
 from app.sync.plan.selection import Selection
 
 _SHOWN = 20

@@ -42,24 +42,24 @@ from app.sync.apply.verify import Verify, VerifyStoppedError
 from app.sync.ledger.failures import count_retried, forget_settled
 from app.sync.ledger.journal import recover
 from app.sync.ledger.ledger import Ledger, note_findings, open_ledger
-from app.sync.ledger.outcomes import add_counts, counted_as_planned, read_counts
+from app.sync.ledger.settlement import add_counts, counted_as_planned, read_counts
+from app.sync.ledger.tables import LEDGER_TABLES
 from app.sync.ledger.unsupported import tell_again, unsupported_operations
-from app.sync.plan.making import PlanningError, is_still_due, make_plan
+from app.sync.plan.planner import PlanningError, is_still_due, make_plan
 from app.sync.plan.selection import Selection
-from app.sync.plan.stored import Plan, load_plan, plan_allows_deletes, stale_sentence
+from app.sync.plan.stored import Plan, load_plan, stale_sentence
 from app.sync.plan.unknown import unknown_ids
 from app.sync.plan.unsupported import mark_unsupported, plan_unsupported_again
-from app.sync.runs.course import Course, directory_report, outcome_of, without_held
+from app.sync.runs.context import Course, directory_report, outcome_of, without_held
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.lock import SyncLock
 from app.sync.runs.queue import CHANGES
-from app.sync.runs.reading import losses_sentences, refresh, source_sentence
-from app.sync.runs.run import Run, RunConflictError, RunStatus
+from app.sync.runs.refresh import losses_sentences, refresh, source_sentence
+from app.sync.runs.rows import allowed_deletes
+from app.sync.runs.run import Run, RunConflictError, RunStatus, WhatIf
 from app.sync.runs.settings import SyncSettings
-from app.sync.runs.suspicion import retained_sentence
-from app.sync.runs.what_if import WhatIf
+from app.sync.runs.source_checks import retained_sentence
 from app.sync.runs.workers import process_name
-from app.sync.tables import LEDGER_TABLES
 
 _VOID = "the directory has changed while the plan was made; make it again"
 _LEVELS = {
@@ -372,7 +372,7 @@ class SyncEngine:
             plan = load_plan(connection, plan_id)
             if plan is None or plan.ledger_id != ledger.ledger_id:
                 raise PlanningError(f"there is no plan {plan_id} of this backend")
-            allow_deletes = plan_allows_deletes(connection, plan_id)
+            allow_deletes = allowed_deletes(connection, plan_id)
         grace = timedelta(seconds=self.directory_settings.grace)
         if not is_still_due(
             self.engine, plan, limits=self.sync_settings.limits, grace=grace, allow_deletes=allow_deletes

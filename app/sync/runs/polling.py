@@ -23,8 +23,8 @@ from app.directory.source import Source, Verdict
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database.engine import reading, writing
 from app.foundation.database.errors import log_fields
-from app.sync.runs.gathering import policy_of
-from app.sync.runs.reading import RefreshReport, refresh
+from app.sync.runs.refresh import RefreshReport, refresh
+from app.sync.runs.source_reads import policy_of
 
 _SOURCE: Table = core_table(DirectorySourceRow)
 

@@ -16,7 +16,7 @@ from app.foundation.database import statements
 from app.foundation.database.engine import is_sqlite
 from app.sync.runs.rows import RUN, row_of, run_from
 from app.sync.runs.run import QueueFullError, Run, RunConflictError, RunRequest, RunStatus
-from app.sync.tables import RunKeyRow
+from app.sync.runs.tables import RunKeyRow
 
 MAX_QUEUED = 100
 """How many runs that were asked for over HTTP may be queued. What is due, goes on or was approved is never refused."""

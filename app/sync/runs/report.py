@@ -6,7 +6,7 @@ from typing import Any
 from app.directory.source import Verdict
 from app.foundation.text import enumerated
 from app.sync.plan.unknown import unknown_sentence
-from app.sync.runs.reading import source_sentence
+from app.sync.runs.refresh import source_sentence
 
 
 def report_lines(report: Any) -> Iterator[str]:

@@ -13,9 +13,9 @@ from sqlalchemy import Connection, Row, UpdateBase, bindparam, select, update
 
 from app.foundation.clock import epoch_ms, from_epoch_ms
 from app.foundation.database import statements
-from app.sync.ledger.chosen import ItemKey
+from app.sync.ledger.items import ItemKey
 from app.sync.runs.run import ENDS, MOVES, Run, RunConflictError, RunNotFoundError, RunStatus, Stage
-from app.sync.tables import RunRow
+from app.sync.runs.tables import RunRow
 
 RUN = RunRow.__table__
 
@@ -87,6 +87,12 @@ def recent_runs(
 def cancel_is_requested(connection: Connection, run_id: str) -> bool:
     """Whether an operator has asked the run to end."""
     return bool(connection.execute(_CANCEL_REQUESTED, {"run_id": run_id}).scalar())
+
+
+def allowed_deletes(connection: Connection, plan_id: str) -> bool:
+    """Whether the limits were lifted for the run that made the plan."""
+    made_by = select(RUN.c.allow_deletes).where(RUN.c.plan_id == plan_id, RUN.c.requested_plan_id.is_(None))
+    return bool(connection.execute(made_by.order_by(RUN.c.requested_at).limit(1)).scalar())
 
 
 def claim(connection: Connection, run_id: str) -> Run:

@@ -12,8 +12,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from app.sync.ledger.chosen import ItemKey
-from app.sync.ledger.outcomes import total
+from app.sync.ledger.items import ItemKey
+from app.sync.ledger.settlement import total
 
 HELD_FOR = timedelta(days=7)
 """How long held deletes wait for someone's word."""
@@ -99,6 +99,15 @@ class RunRequest:
     asked_by: str | None = None
     """Who asks for it, as far as it is known; None: it comes by itself."""
     asked_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """Files that replace configured sources in a dry run."""
+
+    files: tuple[str, ...]
+    emptied: tuple[str, ...] = ()
+    """The names of sources that are read as empty, because one of the files replaces them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from app.foundation.configuration.loading import Configuration
 from app.foundation.database.engine import open_engine
 from app.settings import Settings, load_settings
 from app.sync.runs.lifecycle import Runs
-from app.sync.runs.reading import refresh
+from app.sync.runs.refresh import refresh
 from app.sync.runs.run import RunRequest, RunStatus
 from tests.tables import copy_migrated
 from tests.wsgi import WsgiAdapter

@@ -37,7 +37,7 @@ from app.foundation.database.engine import open_engine
 from app.foundation.database.migrations import upgrade
 from app.settings import load_settings
 from app.sync.runs.lifecycle import Runs
-from app.sync.runs.reading import refresh
+from app.sync.runs.refresh import refresh
 from app.sync.runs.run import RunRequest, RunStatus
 from tests.foundation.outbound.servers import Answering, Authority, web_server
 from tests.tables import copy_migrated

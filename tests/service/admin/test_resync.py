@@ -9,9 +9,9 @@ from sqlalchemy import insert
 
 from app.foundation.logs import LogSettings, configure_logs
 from app.service.admin.openapi import document
+from app.sync.plan.tables import PlanItemRow, PlanRow
 from app.sync.runs.queue import MAX_QUEUED
 from app.sync.runs.run import RunRequest, RunStatus
-from app.sync.tables import PlanItemRow, PlanRow
 from tests.service.admin.conftest import Admin
 from tests.worlds.plans import note_parts
 

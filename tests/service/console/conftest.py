@@ -26,7 +26,7 @@ from app.service.console.settings import ConsoleSettings, ConsoleToken, Role
 from app.service.provider.settings import ProviderSettings
 from app.settings import Settings
 from app.sync.runs.lifecycle import Runs
-from app.sync.runs.reading import refresh
+from app.sync.runs.refresh import refresh
 from app.sync.runs.run import Run, RunRequest, RunStatus
 from tests.commands.conftest import DIRECTORY
 from tests.conftest import empty_postgres_database

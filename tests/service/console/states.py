@@ -7,8 +7,8 @@ from sqlalchemy import insert
 
 from app.foundation.database.engine import writing
 from app.sync.ledger.ledger import open_ledger
+from app.sync.plan.tables import PlanItemRow, PlanRow
 from app.sync.runs.run import Run, RunRequest, RunStatus
-from app.sync.tables import PlanItemRow, PlanRow
 from tests.service.console.conftest import Office
 from tests.worlds.plans import note_parts
 

@@ -12,8 +12,7 @@ from sqlalchemy import delete
 from app.foundation.database.engine import writing
 from app.service.console.console import address
 from app.service.console.settings import Role
-from app.sync.plan.tables import PlanPartRow
-from app.sync.tables import PlanItemRow, PlanRow
+from app.sync.plan.tables import PlanItemRow, PlanPartRow, PlanRow
 from tests.conftest import DATABASES
 from tests.service.console.conftest import Office, standing_office
 from tests.service.console.test_pages import planned_run

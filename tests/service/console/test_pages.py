@@ -21,8 +21,9 @@ from app.service.console.settings import OidcSettings, Role
 from app.service.provider.settings import ProviderSettings
 from app.sync.ledger.failures import failing_now, message_digest, most_stubborn, parked_now
 from app.sync.ledger.ledger import open_ledger
+from app.sync.ledger.tables import ItemFailureRow
+from app.sync.plan.tables import PlanItemRow, PlanRow
 from app.sync.runs.run import RunRequest, RunStatus
-from app.sync.tables import ItemFailureRow, PlanItemRow, PlanRow
 from tests.service.console.conftest import ADMIN_TOKEN, TOKENS, Browser, Office
 from tests.worlds.plans import note_parts
 

@@ -16,8 +16,9 @@ from app.service.console.console import PREFIX, address
 from app.service.console.settings import ConsoleToken, Role
 from app.service.console.tables import ConsoleSessionRow
 from app.sync.ledger.ledger import open_ledger
+from app.sync.ledger.tables import ItemFailureRow
+from app.sync.plan.tables import PlanItemRow, PlanRow
 from app.sync.runs.run import Run, RunRequest, RunStatus
-from app.sync.tables import ItemFailureRow, PlanItemRow, PlanRow
 from tests.service.console.conftest import Browser, Office
 from tests.worlds.plans import note_parts
 

@@ -11,12 +11,13 @@ from app.foundation.database.engine import writing
 from app.service.console.console import address
 from app.service.console.pages.run_summary import hold_rows, phase_rows, stages_of
 from app.service.console.settings import Role
-from app.sync.ledger.chosen import ItemKey
 from app.sync.ledger.failures import message_digest
+from app.sync.ledger.items import ItemKey
 from app.sync.ledger.ledger import open_ledger
+from app.sync.ledger.tables import CallRow, ItemFailureRow
 from app.sync.plan.parts import PlanPart
+from app.sync.plan.tables import PlanItemRow
 from app.sync.runs.run import RunRequest, RunStatus
-from app.sync.tables import CallRow, ItemFailureRow, PlanItemRow
 from tests.service.console.conftest import Browser, Office
 from tests.service.console.states import applying, approved_planning
 from tests.service.console.test_pages import HOSTILE, planned_run

@@ -12,8 +12,9 @@ from app.service.console.console import address
 from app.service.console.settings import Role
 from app.sync.ledger.failures import message_digest
 from app.sync.ledger.ledger import open_ledger
+from app.sync.ledger.tables import ItemFailureRow
 from app.sync.runs.run import Run, RunRequest, RunStatus
-from app.sync.tables import ItemFailureRow, RunRow
+from app.sync.runs.tables import RunRow
 from tests.service.console import states
 from tests.service.console.conftest import Browser, Office
 

@@ -10,10 +10,9 @@ from app.foundation.database.engine import writing
 from app.service.console.console import address
 from app.service.console.rendering import make_environment
 from app.service.console.settings import Role
-from app.sync.ledger.chosen import ItemKey
-from app.sync.plan.tables import PlanImpactRow
+from app.sync.ledger.items import ItemKey
+from app.sync.plan.tables import PlanImpactRow, PlanItemRow, PlanRow
 from app.sync.runs.run import Run, RunRequest, RunStatus
-from app.sync.tables import PlanItemRow, PlanRow
 from tests.commands.conftest import DIRECTORY
 from tests.service.console import states, tour_of_access, tour_of_sync, tour_of_system
 from tests.service.console.conftest import Office

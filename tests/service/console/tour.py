@@ -12,7 +12,7 @@ from app.directory.configured import sources_from_settings
 from app.foundation.database.engine import open_engine, writing
 from app.service.console.console import address
 from app.service.console.settings import Role
-from app.sync.runs.reading import refresh
+from app.sync.runs.refresh import refresh
 from tests.service.console.conftest import TOKENS, Browser, Office, office_on
 from tests.tables import make_tables
 

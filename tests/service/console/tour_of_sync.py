@@ -14,10 +14,11 @@ from app.service.console.console import address
 from app.service.console.settings import Role
 from app.sync.ledger.failures import message_digest
 from app.sync.ledger.ledger import open_ledger
-from app.sync.plan.tables import PlanImpactRow
+from app.sync.ledger.tables import CallRow, ItemFailureRow, LedgerItemRow, LedgerRow
+from app.sync.plan.tables import PlanImpactRow, PlanItemRow, PlanRow
 from app.sync.runs.run import Run, RunStatus
 from app.sync.runs.settings import SyncSettings
-from app.sync.tables import CallRow, ItemFailureRow, LedgerItemRow, LedgerRow, PlanItemRow, PlanRow, RunRow
+from app.sync.runs.tables import RunRow
 from tests.service.console import states
 from tests.service.console.conftest import Office
 from tests.service.console.tour import Visitors, add_rows

@@ -13,7 +13,7 @@ from app.directory.settings import DirectorySettings, GuardSettings
 from app.foundation.database.engine import reading
 from app.foundation.logs import LogSettings, configure_logs
 from app.settings import Settings
-from app.sync.runs.reading import refresh
+from app.sync.runs.refresh import refresh
 from tests.service.push.conftest import PUSH, SOURCES, Service, document, organization
 
 

@@ -9,7 +9,7 @@ from app.client.hearing import LONGEST, Heard, hearing, masked, tell
 from app.foundation.database.engine import reading
 from app.sync.apply.batch import Exchange
 from app.sync.ledger.journal import call_of_item
-from app.sync.tables import CallRow
+from app.sync.ledger.tables import CallRow
 from tests.worlds.planning import Directory, PlanningWorld, world
 
 __all__ = ["world"]

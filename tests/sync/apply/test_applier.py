@@ -13,10 +13,11 @@ from werkzeug.wrappers import Response
 
 from app.foundation.database.engine import writing
 from app.sync.apply.applier import _phase_name
-from app.sync.ledger.chosen import ItemKey
 from app.sync.ledger.failures import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, PARKED_AFTER
+from app.sync.ledger.items import ItemKey
+from app.sync.ledger.tables import CallRow, ItemFailureRow, LedgerItemRow
 from app.sync.plan.rules import Phase
-from app.sync.tables import CallRow, ItemFailureRow, LedgerItemRow, PlanItemRow
+from app.sync.plan.tables import PlanItemRow
 
 ITEM_FAILURE = ItemFailureRow.__table__
 

@@ -7,7 +7,7 @@ from werkzeug.wrappers import Response
 
 from app.contract.operation import Tier
 from app.contract.operations import by_name
-from app.sync.tables import DeletedItemRow
+from app.sync.ledger.tables import DeletedItemRow
 from tests.worlds.syncing import KeptWorld
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ from urllib3.exceptions import NewConnectionError
 from werkzeug.wrappers import Response
 
 from app.foundation.database.engine import writing
-from app.sync.tables import LedgerItemRow, LedgerRow, ObservedItemRow
+from app.sync.ledger.tables import LedgerItemRow, LedgerRow, ObservedItemRow
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ from app.sync.ledger.ledger import (
     open_ledger,
     read_ledger,
 )
-from app.sync.tables import LedgerItemRow, LedgerRow
+from app.sync.ledger.tables import LedgerItemRow, LedgerRow
 from tests.tables import make_tables
 
 NOW = datetime(2026, 3, 2, 12, 0, 0, 123456, tzinfo=UTC)

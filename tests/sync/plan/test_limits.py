@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.sync.plan.making import make_plan
+from app.sync.plan.planner import make_plan
 from app.sync.plan.selection import Selection
 from app.sync.plan.settings import LimitSettings
 

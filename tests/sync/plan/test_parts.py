@@ -6,13 +6,13 @@ import pytest
 from sqlalchemy import insert
 
 from app.foundation.database.engine import reading, writing
-from app.sync.ledger.outcomes import count_items
-from app.sync.plan import making
+from app.sync.ledger.settlement import count_items
+from app.sync.ledger.tables import ItemFailureRow
+from app.sync.plan import planner
 from app.sync.plan.impact import Impact, affected, largest_impact
 from app.sync.plan.parts import PlanPart, parts_of
 from app.sync.plan.settings import LimitSettings
 from app.sync.plan.stored import Plan, load_plan
-from app.sync.tables import ItemFailureRow
 from tests.worlds.planning import Directory, PlanningWorld
 
 ORGANIZATIONS = ("acme", "acme-2", 'quo"ted', "ünï|pipe", "zeta")
@@ -53,7 +53,7 @@ def parts_by_hand(world: PlanningWorld, plan: Plan, organization_id: str = "") -
 @pytest.mark.parametrize("page", [1, 7, 5_000])
 def test_parts_are_those_of_the_items(world: PlanningWorld, monkeypatch: pytest.MonkeyPatch, page: int) -> None:
     """However the pages fall in which the items go by."""
-    monkeypatch.setattr(making, "_ROWS_AT_A_TIME", page)
+    monkeypatch.setattr(planner, "_ROWS_AT_A_TIME", page)
     world.says(company())
     first = world.plan()
     world.apply(first)
@@ -114,7 +114,7 @@ def test_people_are_counted_once_in_each_organization(world: PlanningWorld) -> N
 def test_a_plan_that_is_made_to_compare_leaves_nothing(world: PlanningWorld) -> None:
     world.says(company())
     plan = world.plan()
-    assert making.is_still_due(world.engine, plan, limits=LimitSettings(), allow_deletes=True)
+    assert planner.is_still_due(world.engine, plan, limits=LimitSettings(), allow_deletes=True)
     with reading(world.engine) as connection:
         assert parts_of(connection, f"{plan.plan_id} again") == []
         assert affected(connection, f"{plan.plan_id} again") == (0, 0)

@@ -10,9 +10,10 @@ from app.access.tables import RevisionRow
 from app.foundation.database.engine import open_engine, reading, writing
 from app.foundation.database.tables import METADATA
 from app.sync.ledger.ledger import open_ledger
+from app.sync.ledger.tables import LedgerItemRow
 from app.sync.plan.dependencies import find_dependents, find_unsafe_deletes, skip_dependents
 from app.sync.plan.stored import Hold, load_plan, read_items
-from app.sync.tables import LedgerItemRow, PlanItemRow, PlanRow
+from app.sync.plan.tables import PlanItemRow, PlanRow
 from tests.tables import make_tables
 from tests.worlds.clock import NOON
 

@@ -16,7 +16,7 @@ from app.directory.policy import Policy
 from app.directory.source import EVERYTHING, Answered, End, Found, Reading, ReadRequest, Verdict
 from app.foundation.database.engine import open_engine, reading, writing
 from app.sync.plan.selection import Selection
-from app.sync.runs.reading import RefreshReport, refresh
+from app.sync.runs.refresh import RefreshReport, refresh
 from tests.tables import make_tables
 from tests.worlds.changing import ChangingSource, Fault
 from tests.worlds.references import references

@@ -19,9 +19,9 @@ from app.directory.policy import Policy
 from app.directory.pushed import PushedSource
 from app.directory.source import EVERYTHING, ReadRequest
 from app.foundation.database.engine import is_sqlite, open_engine, reading, writing
-from app.sync.plan.making import make_plan
-from app.sync.runs.reading import refresh
-from app.sync.tables import LEDGER_TABLES
+from app.sync.ledger.tables import LEDGER_TABLES
+from app.sync.plan.planner import make_plan
+from app.sync.runs.refresh import refresh
 from tests.worlds.directory import Directory
 from tests.worlds.syncing import SyncedWorld
 
@@ -114,7 +114,7 @@ def test_a_plan_of_a_candidate_is_refused_when_the_directory_became_something_el
     run = company.sync(plan_id=dry.plan_id)
     assert run.status == "cancelled"
     assert run.error is not None
-    assert "was made when the directory or the backend stood otherwise" in run.error
+    assert "is out of date, because the directory or the backend has changed" in run.error
     assert company.wire.writes == []
 
 

@@ -19,7 +19,7 @@ from app.directory.policy import Policy
 from app.directory.settings import DirectorySettings
 from app.directory.source import Source, Verdict
 from app.foundation.database.engine import open_engine, reading
-from app.sync.runs.reading import RefreshReport, refresh
+from app.sync.runs.refresh import RefreshReport, refresh
 from tests.tables import make_tables
 from tests.worlds.objects import ObjectDirectory, rules_of, thing
 

@@ -19,7 +19,7 @@ from app.directory.mapping.spool_file import SpoolFile
 from app.directory.policy import Policy
 from app.directory.source import ObjectId, Verdict
 from app.foundation.database.engine import open_engine, reading
-from app.sync.runs.reading import refresh
+from app.sync.runs.refresh import refresh
 from tests.tables import make_tables
 from tests.worlds.objects import ObjectDirectory, rules_of, thing
 

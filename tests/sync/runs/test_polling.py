@@ -19,7 +19,7 @@ from app.foundation.database.engine import open_engine, reading
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.polling import Poll, polls_of
 from app.sync.runs.queue import CHANGES
-from app.sync.runs.reading import refresh
+from app.sync.runs.refresh import refresh
 from tests.tables import make_tables
 from tests.worlds.changing import ChangingSource, Fault
 from tests.worlds.clock import SimulatedTime

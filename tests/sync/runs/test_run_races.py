@@ -16,10 +16,11 @@ from sqlalchemy import Connection, delete, event, insert, select
 
 from app.commands.schema import METADATA
 from app.foundation.database.engine import is_sqlite, open_engine, writing
-from app.sync.ledger.outcomes import cancel_unsent, is_still_applying
+from app.sync.ledger.settlement import cancel_unsent, is_still_applying
+from app.sync.plan.tables import PlanItemRow, PlanRow
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.run import HELD_FOR, RunConflictError, RunNotFoundError, RunStatus
-from app.sync.tables import PlanItemRow, PlanRow, RunRow
+from app.sync.runs.tables import RunRow
 from tests.tables import make_tables
 
 pytestmark = pytest.mark.slow

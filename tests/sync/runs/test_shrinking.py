@@ -17,7 +17,7 @@ from app.directory.policy import Policy
 from app.directory.settings import GuardSettings
 from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, Verdict
 from app.foundation.database.engine import open_engine, reading
-from app.sync.runs.reading import (
+from app.sync.runs.refresh import (
     RefreshReport,
     UnknownSourceError,
     forget,

@@ -34,14 +34,13 @@ from app.service.console.console import Console, address, one_of, query
 from app.service.console.pages.runs import find_run, ordinal_of
 from app.service.console.views import Views
 from app.sync.apply.requests import NotExpressibleError, request_of
-from app.sync.ledger.holding import ItemIdentity, failures_of, holding_of
+from app.sync.ledger.item_state import ItemIdentity, failures_of, holding_of
+from app.sync.ledger.items import ITEM_KINDS, Kind
 from app.sync.ledger.journal import SentCall, call_of_item
 from app.sync.ledger.ledger import ledger_in_use
 from app.sync.plan.detail import NOT_KNOWN, FieldStory, field_stories, item_history, was_of
 from app.sync.plan.listing import list_changes
-from app.sync.plan.rules import Kind
 from app.sync.plan.stored import PlanItem, read_item
-from app.sync.tables import ITEM_KINDS
 
 _HISTORY = 20
 _LEDGER_HISTORY = 50

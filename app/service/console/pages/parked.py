@@ -11,7 +11,6 @@ from app.service.console.console import MOST_COUNTED, PAGE_ROWS, Console, one_of
 from app.service.console.pages.run_actions import enqueue, retry_request
 from app.service.console.settings import Role
 from app.service.console.views import Views
-from app.sync.ledger.chosen import ItemKey
 from app.sync.ledger.failures import (
     GROUPED,
     Failing,
@@ -21,9 +20,9 @@ from app.sync.ledger.failures import (
     failure_groups,
     failures_page,
 )
+from app.sync.ledger.items import ITEM_KINDS, ItemKey
 from app.sync.ledger.ledger import ledger_in_use
 from app.sync.plan.limits import noun_of
-from app.sync.tables import ITEM_KINDS
 
 MOST_CHOSEN = 1_000
 """So many items may be chosen one by one, or by what the backend said of them."""

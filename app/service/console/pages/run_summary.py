@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from app.service.admin.resync import ITEM_STATUSES
+from app.sync.ledger.items import ITEM_KINDS
 from app.sync.plan.parts import PlanPart
 from app.sync.plan.rules import Phase
 from app.sync.runs.run import RUNNING, Run, RunStatus
-from app.sync.tables import ITEM_KINDS
 
 ACTIONS = ("add", "update", "delete")
 

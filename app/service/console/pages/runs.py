@@ -17,16 +17,16 @@ from app.service.admin.resync import ITEM_STATUSES
 from app.service.console.console import MOST_COUNTED, PAGE_ROWS, Console, address, one_of, query
 from app.service.console.pages.run_summary import ACTIONS, OPENED_KINDS, hold_rows, kind_rows, phase_rows, stages_of
 from app.service.console.views import Views
-from app.sync.plan.finding import ItemFilter, count
+from app.sync.ledger.items import ITEM_KINDS
 from app.sync.plan.impact import affected, largest_impact
 from app.sync.plan.limits import noun_of
 from app.sync.plan.listing import PlannedChange, list_changes
 from app.sync.plan.parts import PlanPart, parts_of
+from app.sync.plan.search import ItemFilter, count
 from app.sync.runs.report import report_lines
 from app.sync.runs.rows import SCOPES, recent_runs, row_of, run_from
 from app.sync.runs.run import Run, RunNotFoundError, RunStatus
 from app.sync.runs.status import applied_by, held_runs, superseded_by
-from app.sync.tables import ITEM_KINDS
 
 STATUSES = tuple(status.value for status in RunStatus)
 TRIGGERS = ("schedule", "verify_schedule", "resync", "console", "command", "continuation", "changes")

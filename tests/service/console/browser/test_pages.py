@@ -19,9 +19,9 @@ from app.service.console.console import route_of
 from app.service.console.settings import Role
 from app.settings import Settings
 from app.sync.ledger.failures import message_digest
+from app.sync.ledger.tables import ItemFailureRow
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.run import RunRequest, RunStatus
-from app.sync.tables import ItemFailureRow
 from tests.service.console.browser.company import Company, Newborn, without_old_documents
 from tests.service.console.browser.conftest import OpenDesk
 from tests.service.console.browser.desk import COLOURS, Desk

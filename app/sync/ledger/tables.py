@@ -1,39 +1,15 @@
-"""The tables of synchronization: the ledger, plans, runs and the journal of calls.
+"""The tables of the ledger and of the journal of calls.
 
-An *item* is one thing in the backend, identified by ``(kind, organization_id, container_id, item_id)``:
-
-========================  ==================  ==============
-kind                      container_id        item_id
-========================  ==================  ==============
-organization              (empty)             organization
-folder, document, group   (empty)             its own id
-organizationUser          (empty)             user
-folderUser                folder              user
-documentUser              document            user
-groupMember               group               user
-========================  ==================  ==============
-
-What it should be, or was last accepted as, stands in the same columns everywhere: ``digest`` (of the payload),
-``parent_id`` (the folder above; empty at the top), ``access_type`` (empty: inherited), ``access_role``, ``disabled``.
-Columns that do not apply to a kind are empty. Times are epoch milliseconds, UTC.
+The columns of an item: ``kind``, ``organization_id``, ``container_id`` and ``item_id`` identify it
+(``app.sync.ledger.items``). ``digest`` (of its fields), ``parent_id`` (the folder above; empty at the top),
+``access_type`` (empty: inherited), ``access_role`` and ``disabled`` describe it. Columns that do not apply to a kind
+are empty. Times are epoch milliseconds.
 """
 
-from sqlalchemy import BigInteger, Index, false, text
+from sqlalchemy import BigInteger, Index, text
 from sqlmodel import Field
 
 from app.foundation.database.tables import StoreTable
-
-ITEM_KINDS = (
-    "organization",
-    "folder",
-    "document",
-    "group",
-    "organizationUser",
-    "folderUser",
-    "documentUser",
-    "groupMember",
-)
-"""What an item can be."""
 
 
 class LedgerRow(StoreTable, table=True):
@@ -176,155 +152,6 @@ class DiscardedItemRow(StoreTable, table=True):
     run_id: str
     message: str
     """When, by whom and why, in one sentence."""
-
-
-class PlanRow(StoreTable, table=True):
-    """A frozen plan: made from one revision of the access model and one of the ledger, at one moment."""
-
-    __tablename__ = "plan"
-
-    plan_id: str = Field(primary_key=True)
-    ledger_id: int
-    revision: int = Field(sa_type=BigInteger)
-    ledger_revision: int = Field(sa_type=BigInteger)
-    plan_hash: str
-    created_at: int = Field(sa_type=BigInteger)
-    organization_ids: str = "[]"
-    """What it was narrowed to, as a JSON list; empty: everything."""
-    user_ids: str = "[]"
-    limits: str = "[]"
-    """The numbers behind what was held: JSON list of {kind, organizationId, deletes, ledger, reason}."""
-
-
-class PlanItemRow(StoreTable, table=True):
-    """One operation on one item; ``ordinal`` is the order in which a plan is applied."""
-
-    __tablename__ = "plan_item"
-    __table_args__ = (
-        Index(None, "plan_id", "status", "ordinal"),
-        Index(None, "plan_id", "kind", "organization_id", "container_id", "item_id"),
-        Index(None, "plan_id", "covered_by"),
-        Index(None, "plan_id", "item_id", "ordinal"),
-    )
-
-    plan_id: str = Field(primary_key=True)
-    ordinal: int = Field(primary_key=True, sa_type=BigInteger)
-    phase: int
-    action: str
-    """``add``, ``update`` or ``delete``."""
-    kind: str
-    organization_id: str
-    container_id: str
-    item_id: str
-    operation: str
-    """The name of the contract's operation, as ``add_users``."""
-    scope: str
-    """Items next to each other with the same phase, operation and scope share a call: a JSON list of what the call
-    itself carries beside its items (organization, container, folder, access type, disabled)."""
-    digest: str = ""
-    parent_id: str = ""
-    access_type: str = ""
-    access_role: str = ""
-    disabled: bool = False
-    payload: str = ""
-    """The record's descriptive fields as JSON; empty where the operation needs none."""
-    reason: str
-    """Which record brought it about, in one short sentence."""
-    covered_by: int | None = Field(default=None, sa_type=BigInteger)
-    """The ordinal of the delete in whose call this delete is contained."""
-    in_force: str = Field(default="", sa_column_kwargs={"server_default": ""})
-    """Of an add of what the ledger does not know at all: the access type in force there (of an organization: for what
-    is in it). Should the thing be there already, it is told all that it is to be."""
-    was: str = Field(default="", sa_column_kwargs={"server_default": ""})
-    """Of an update of what is confirmed: what it knew when planned, as JSON with accessRole, accessType,
-    disabled, parentId and, where the fields differ, ``fields`` (null: not known). Otherwise empty."""
-    status: str = "planned"
-    """planned, done, failed, held (limits), discarded (was held, and somebody said no), waiting (grace, or a pause
-    after a failure), parked, skipped, cancelled."""
-    message: str = ""
-
-
-class RunRow(StoreTable, table=True):
-    """One run of the synchronization, from its request to its end."""
-
-    __tablename__ = "run"
-    __table_args__ = (Index(None, "status", "requested_at"), Index(None, "requested_at"))
-
-    run_id: str = Field(primary_key=True)
-    trigger: str
-    """schedule, verify_schedule, resync (HTTP), console, command."""
-    asked_by: str | None = None
-    """Who asked for it, as far as it is known; None: it came by itself, or before that was written down."""
-    asked_reason: str | None = None
-    """Why, in their words."""
-    status: str
-    """queued, reading, planning, applying, done, partial, held, failed, cancelled."""
-    dry_run: bool = False
-    verify: bool = False
-    allow_deletes: bool = False
-    retry: bool = Field(default=False, sa_column_kwargs={"server_default": false()})
-    """Whether what waits after a failure, or is parked, is tried now."""
-    kinds: str = Field(default="[]", sa_column_kwargs={"server_default": "[]"})
-    """Of which kinds, as a JSON list; empty: all."""
-    organization_ids: str = "[]"
-    user_ids: str = "[]"
-    ledger_id: int | None = None
-    requested_plan_id: str | None = None
-    """The stored plan that was asked for; ``plan_id`` is the one that was made or taken."""
-    plan_id: str | None = None
-    revision: int | None = Field(default=None, sa_type=BigInteger)
-    requested_at: int = Field(sa_type=BigInteger)
-    started_at: int | None = Field(default=None, sa_type=BigInteger)
-    finished_at: int | None = Field(default=None, sa_type=BigInteger)
-    held_until: int | None = Field(default=None, sa_type=BigInteger)
-    """Until when held deletes can be approved."""
-    approved_at: int | None = Field(default=None, sa_type=BigInteger)
-    """When someone let the held deletes go; the run is then queued again for exactly those."""
-    held_at: int | None = Field(default=None, sa_type=BigInteger)
-    """When it ended for the first time, with deletes that wait for somebody's word."""
-    resumed_at: int | None = Field(default=None, sa_type=BigInteger)
-    """When what was approved was begun; ``started_at`` stays as it was."""
-    decision: str | None = None
-    """What somebody said about it: approved, discarded (both of held deletes), cancelled."""
-    decided_at: int | None = Field(default=None, sa_type=BigInteger)
-    decided_by: str | None = None
-    """Who said so, as far as it is known: the user of the command line, or which admin token."""
-    decision_reason: str | None = None
-    cancel_requested: bool = False
-    worker: str | None = None
-    interrupted: bool = Field(default=False, sa_column_kwargs={"server_default": false()})
-    """Whether what ended it had nothing to do with it: another try goes on from there."""
-    continued_by: str | None = None
-    """The run that went on from there."""
-    error: str | None = None
-    counts: str = "{}"
-    """JSON: kind → action → {planned, done, failed, held, …}, kept up to date with every settled call."""
-    calls: int = 0
-    """Write calls that were sent."""
-    stages: str = Field(default="[]", sa_column_kwargs={"server_default": "[]"})
-    """When it came into which status, as a JSON list of [status, moment]; empty: before that was written down."""
-    items: str = Field(default="[]", sa_column_kwargs={"server_default": "[]"})
-    """With ``retry``: which items alone, as a JSON list of [kind, organization, container, id]; empty: all."""
-    report: str = "{}"
-    """JSON: what an operator should know: sources, problems, what could not be told to the backend, what is foreign."""
-
-
-class RunTallyRow(StoreTable, table=True):
-    """How many runs ever ended in a status; runs themselves are forgotten after a while."""
-
-    __tablename__ = "run_tally"
-
-    status: str = Field(primary_key=True)
-    runs: int = Field(sa_type=BigInteger)
-
-
-class RunKeyRow(StoreTable, table=True):
-    """Which run an idempotency key stands for: several keys may have been answered with the same queued run."""
-
-    __tablename__ = "run_key"
-
-    idempotency_key: str = Field(primary_key=True)
-    run_id: str = Field(index=True)
 
 
 class CallRow(StoreTable, table=True):

@@ -15,8 +15,8 @@ from app.directory.source import Verdict
 from app.foundation.database import statements
 from app.sync.apply.gate import Ending, Gate
 from app.sync.apply.progress import Progress
-from app.sync.ledger.outcomes import LEFT_BEHIND, UNSUPPORTED, Counts, add_counts, cancel_unsent, read_counts, total
-from app.sync.runs.reading import RefreshReport, losses_sentences
+from app.sync.ledger.settlement import LEFT_BEHIND, UNSUPPORTED, Counts, add_counts, cancel_unsent, read_counts, total
+from app.sync.runs.refresh import RefreshReport, losses_sentences
 from app.sync.runs.run import HELD_FOR, Run, RunStatus
 
 _PROBLEMS_SHOWN = 20

@@ -20,9 +20,9 @@ from app.directory.settings import GuardSettings
 from app.directory.source import End, Malformed, Remark, Source, Verdict
 from app.foundation.clock import Clock
 from app.foundation.database.engine import reading
-from app.sync.runs.gathering import ReadingProgress
-from app.sync.runs.reading import refresh
-from app.sync.runs.suspicion import of_read
+from app.sync.runs.refresh import refresh
+from app.sync.runs.source_checks import of_read
+from app.sync.runs.source_reads import ReadingProgress
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from app.foundation.database.statements import json_list, run
 from app.sync.apply.batch import BatchOutcome
 from app.sync.apply.contents import take_out_contents
 from app.sync.apply.outcome import Fate, ItemOutcome
-from app.sync.ledger.outcomes import Counts, Outcomes
+from app.sync.ledger.items import Kind
+from app.sync.ledger.settlement import Counts, Outcomes
 from app.sync.plan.covered import covered_items, uncover
-from app.sync.plan.rules import Kind
 from app.sync.plan.stored import PlanItem
 
 _STATUS = {

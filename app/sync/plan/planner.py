@@ -23,19 +23,18 @@ from app.foundation.clock import epoch_ms
 from app.foundation.database.engine import WRITE, is_sqlite
 from app.foundation.database.errors import is_write_conflict
 from app.foundation.database.statements import run, statement
-from app.sync.ledger.chosen import ItemKey
+from app.sync.ledger.items import ItemKey, Kind
 from app.sync.ledger.ledger import read_ledger
-from app.sync.ledger.outcomes import Counts
+from app.sync.ledger.settlement import Counts
 from app.sync.plan.dependencies import skip_dependents, skip_without_container
 from app.sync.plan.desired import compute
 from app.sync.plan.differences import fill_steps, write_items
 from app.sync.plan.impact import note_impact
 from app.sync.plan.parts import ALIKE, Parts
-from app.sync.plan.rules import Kind
 from app.sync.plan.selection import EVERYTHING, Selection
 from app.sync.plan.settings import LimitSettings
 from app.sync.plan.stored import Plan, load_plan
-from app.sync.tables import PlanRow
+from app.sync.plan.tables import PlanRow
 
 _WRITE_DOWN = insert(PlanRow.__table__)
 

@@ -11,8 +11,8 @@ from app.contract.documents import Document
 from app.contract.folders import ROOT_FOLDER_ID, Folder
 from app.contract.organizations import Organization
 from app.contract.users import User
+from app.sync.ledger.items import Kind
 from app.sync.ledger.observed import Observed
-from app.sync.plan.rules import Kind
 
 _IDS = frozenset({"id", "organizationId", "folderId", "documentId", "userId", "organizationUserGroupId", "groupId"})
 """Fields that identify a thing rather than describe it."""

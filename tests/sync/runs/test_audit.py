@@ -13,10 +13,10 @@ from app.commands.schema import METADATA
 from app.foundation.audit import DONE, Actor, Audit, audit_page
 from app.foundation.audit_tables import AuditRow
 from app.foundation.database.engine import open_engine, reading
-from app.sync.runs.auditing import audited_forgetting, audited_refresh
-from app.sync.runs.reading import forget, refresh
+from app.sync.runs.audit import audited_forgetting, audited_refresh
+from app.sync.runs.refresh import forget, refresh
 from tests.dying import Died, dying_at
-from tests.sync.runs.test_reading import GivenSource, organization, user
+from tests.sync.runs.test_refresh import GivenSource, organization, user
 from tests.tables import make_tables
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)

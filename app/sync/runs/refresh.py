@@ -30,8 +30,8 @@ from app.foundation.database.engine import open_engine, reading
 from app.foundation.database.tables import METADATA
 from app.foundation.text import quoted
 from app.sync.plan.selection import Selection
-from app.sync.runs.gathering import GatheredRead, Gathering, ReadingProgress, policy_of
-from app.sync.runs.oddities import Examined, odd_pairs
+from app.sync.runs.record_checks import Examined, odd_pairs
+from app.sync.runs.source_reads import GatheredRead, Gathering, ReadingProgress, policy_of
 
 
 class UnknownSourceError(ValueError):

@@ -10,8 +10,9 @@ from sqlalchemy import Engine, event, insert, select
 
 from app.commands.schema import METADATA
 from app.foundation.database.engine import is_sqlite, open_engine, writing
-from app.sync.ledger.outcomes import Outcomes, add_counts, settle
-from app.sync.tables import LedgerItemRow, LedgerRow, PlanItemRow
+from app.sync.ledger.settlement import Outcomes, add_counts, settle
+from app.sync.ledger.tables import LedgerItemRow, LedgerRow
+from app.sync.plan.tables import PlanItemRow
 from tests.tables import make_tables
 
 TELLS = {

@@ -22,7 +22,7 @@ from app.commands.schema import METADATA
 from app.directory.file import FileSource
 from app.directory.source import EVERYTHING, End, Found, Malformed, Reading, ReadRequest, Remark, Verdict
 from app.foundation.database.engine import open_engine, reading
-from app.sync.runs.reading import RefreshReport, UnknownSourceError, check, export, forget, object_from_report, refresh
+from app.sync.runs.refresh import RefreshReport, UnknownSourceError, check, export, forget, object_from_report, refresh
 from tests.tables import make_tables
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
