@@ -77,7 +77,7 @@ def test_the_picture_of_the_backend_is_that_of_the_linter() -> None:
 
 def test_the_backends_table_of_rooms_goes_from_above_downwards() -> None:
     height = {room: level for level, rooms in enumerate(layers()["app.backend"]) for room in rooms}
-    table = rows("backend/README.md", "Rooms", "room")
+    table = rows("backend/README.md", "Packages", "package")
     listed = [room for cells in table for room in re.findall(r"`(\w+)(?:/|\.py)`", cells[0])]
     assert listed.pop() == "migrations"
     assert set(listed) == set(height)

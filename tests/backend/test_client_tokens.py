@@ -254,18 +254,18 @@ def test_the_verifier_in_the_readme_works_over_http(make_world: WorldMaker) -> N
         exec(code[1], names)  # the page's own code
         url = f"http://127.0.0.1:{server.port}"
         token = world.anonymous("generate_token", **credentials(tenant), userId="ada")["token"]
-        claims = names["checked"](token, url, tenant.ids["api_key"], "http://127.0.0.1:8090")
+        claims = names["verified_claims"](token, url, tenant.ids["api_key"], "http://127.0.0.1:8090")
         assert claims["userId"] == "ada"
         with pytest.raises(jwt.InvalidIssuerError):
-            names["checked"](token, url, tenant.ids["api_key"], "http://elsewhere")
+            names["verified_claims"](token, url, tenant.ids["api_key"], "http://elsewhere")
         # Almost 48 hours old (ten minutes are far more than the test takes), then a second more than that.
         world.clock.move_on(hours=-48, minutes=10)
         aged = world.anonymous("generate_token", **credentials(tenant), userId="ada")["token"]
-        assert names["checked"](aged, url, tenant.ids["api_key"], "http://127.0.0.1:8090")["userId"] == "ada"
+        assert names["verified_claims"](aged, url, tenant.ids["api_key"], "http://127.0.0.1:8090")["userId"] == "ada"
         world.clock.move_on(minutes=-10, seconds=-1)
         old = world.anonymous("generate_token", **credentials(tenant), userId="ada")["token"]
         with pytest.raises(jwt.ExpiredSignatureError):
-            names["checked"](old, url, tenant.ids["api_key"], "http://127.0.0.1:8090")
+            names["verified_claims"](old, url, tenant.ids["api_key"], "http://127.0.0.1:8090")
     finally:
         server.shutdown()
         thread.join()
