@@ -1,4 +1,4 @@
-"""``usher backend``: the self-hosted backend, and a workspace in it."""
+"""``usher backend``: serves and maintains the self-hosted backend, and creates workspaces."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from app.commands.frame import CommandError, Invocation, UsherGroup, pass_invocation
-from app.commands.operator import act_elsewhere
+from app.commands.frame import CommandError, Invocation, UsherGroup, json_option, pass_invocation
+from app.commands.operator import audited_action
 from app.commands.screen import note, on_terminal, progress, say, show_json
 from app.commands.serve import ends_with_parent
 from app.foundation.clock import epoch_ms, utc_now
@@ -16,14 +16,14 @@ from app.foundation.processes import stop_signals
 from app.foundation.text import counted
 
 BACKEND_EXTRA = ("jwt", "numpy", "pycrdt", "standardwebhooks")
-"""What the extra ``backend`` brings."""
+"""Modules that the extra ``backend`` installs."""
 
 
 @click.group(cls=UsherGroup)
 @click.pass_context
 def backend(context: click.Context) -> None:
     """The self-hosted collaboration backend."""
-    # A workspace is made through the backend's API: that needs none of it.
+    # bootstrap calls the API only, which needs none of them.
     if context.invoked_subcommand == "bootstrap":
         return
     missing = [name for name in BACKEND_EXTRA if find_spec(name) is None]
@@ -32,11 +32,11 @@ def backend(context: click.Context) -> None:
 
 
 @backend.command("serve")
-@click.option("--port", type=click.IntRange(0, 65535), default=8090, show_default=True, help="Where to listen.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8090, show_default=True, help="The port to listen on.")
 @ends_with_parent
 @pass_invocation
 def serve_backend(invocation: Invocation, port: int) -> None:
-    """Serve the self-hosted backend, under gunicorn."""
+    """Serve the self-hosted backend with gunicorn."""
     from app.backend import serve
     from app.commands.bootstrap.databases import open_backend_store
     from app.commands.serve import log_start, server_options
@@ -51,13 +51,15 @@ def serve_backend(invocation: Invocation, port: int) -> None:
 
 
 @backend.command()
-@click.option("--threads", type=click.IntRange(1, 64), default=8, show_default=True, help="Receivers called at a time.")
+@click.option(
+    "--threads", type=click.IntRange(1, 64), default=8, show_default=True, help="Receivers to call in parallel."
+)
 @ends_with_parent
 @pass_invocation
 def deliver(invocation: Invocation, threads: int) -> None:
-    """Send webhooks, besides those that `usher backend serve` sends.
+    """Send webhooks, in addition to `usher backend serve`.
 
-    Any number of these may run, on any number of nodes.
+    Any number of these processes may run, on any number of nodes.
     """
     from app.backend import serve
     from app.commands.bootstrap.databases import open_backend_store
@@ -74,7 +76,7 @@ def deliver(invocation: Invocation, threads: int) -> None:
 @backend.command()
 @pass_invocation
 def upgrade(invocation: Invocation) -> None:
-    """Bring the backend's database up to date."""
+    """Upgrade the backend's database."""
     from app.commands.bootstrap.databases import upgrade_backend_store
 
     changed = upgrade_backend_store(invocation.settings())
@@ -82,40 +84,42 @@ def upgrade(invocation: Invocation) -> None:
 
 
 @backend.command()
-@click.option("--email", required=True, metavar="E", help="The owner's address.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--email", required=True, metavar="E", help="The owner's e-mail address.")
+@json_option
 @pass_invocation
 def bootstrap(invocation: Invocation, email: str, as_json: bool) -> None:
-    """Make a workspace, and print its credentials.
+    """Create a workspace, and print its credentials.
 
-    In the backend at backend.base_url. The credentials are printed this once.
+    In the backend at backend.base_url. The credentials are printed only once.
     """
     from app.client.errors import ClientError
     from app.client.workspace import WorkspaceError
-    from app.commands.bootstrap.outside import new_workspace
+    from app.commands.bootstrap.application import application
+    from app.commands.bootstrap.peers import new_workspace
     from app.foundation.audit import DONE
 
     found = invocation.configuration()
     settings = found.settings
-    with act_elsewhere(settings, "workspace made", f"for {email} at {settings.backend.base_url}") as act:
+    subject = f"for {email} at {settings.backend.base_url}"
+    with application(settings) as parts, audited_action(parts.engine, "workspace made", subject) as action:
         try:
-            made = new_workspace(settings, email)
+            workspace = new_workspace(settings, email)
         except (WorkspaceError, ClientError) as error:
-            act.outcome = str(error)
+            action.outcome = str(error)
             raise
-        act.outcome = DONE
-    workspace_token, token = made.workspace_auth_token.get_secret_value(), made.auth_token.get_secret_value()
+        action.outcome = DONE
+    workspace_token, token = workspace.workspace_auth_token.get_secret_value(), workspace.auth_token.get_secret_value()
     if as_json:
         show_json(
             {
-                "workspaceId": made.workspace_id,
+                "workspaceId": workspace.workspace_id,
                 "workspaceAuthToken": workspace_token,
-                "apiKey": made.api_key,
+                "apiKey": workspace.api_key,
                 "authToken": token,
             }
         )
         return
-    say(f"# workspace {made.workspace_id}, its own auth token: {workspace_token}")
+    say(f"# workspace {workspace.workspace_id}, its own auth token: {workspace_token}")
     if any(
         key.startswith("backend.") and not origin.startswith("environment") for key, origin in found.origins.items()
     ):
@@ -123,19 +127,19 @@ def bootstrap(invocation: Invocation, email: str, as_json: bool) -> None:
     else:
         say("backend:")
         say(f"  base_url: {settings.backend.base_url}")
-    say(f"  api_key: {made.api_key}")
+    say(f"  api_key: {workspace.api_key}")
     say(f"  auth_token: {token}")
     if on_terminal():
-        note("These credentials are shown only this once. They belong in the settings file, or in the environment as")
+        note("These credentials are shown only once. Copy them to the settings file, or to the environment as")
         note("USHER_BACKEND__API_KEY and USHER_BACKEND__AUTH_TOKEN.")
 
 
 @backend.command()
 @pass_invocation
 def reembed(invocation: Invocation) -> None:
-    """Embed all judgments anew after a change of the embedder.
+    """Embed all judgments again after a change of the embedder.
 
-    Beside a server that serves. May be stopped at any time, and goes on where it was.
+    The server may run meanwhile. An interrupted command continues where it stopped.
     """
     from app.backend.embedders import embedder, opening
     from app.backend.judgments import store
@@ -143,7 +147,7 @@ def reembed(invocation: Invocation) -> None:
 
     settings = invocation.settings()
     name = settings.self_hosted_backend.embedder
-    engine = open_backend_store(settings, has_to_exist=True)
+    engine = open_backend_store(settings, must_exist=True)
     try:
         with progress() as shown:
             shown.phase("embedding", None)
@@ -152,18 +156,18 @@ def reembed(invocation: Invocation) -> None:
         raise CommandError(str(error)) from error
     finally:
         engine.dispose()
-    say(f"{counted(number, 'judgment')} embedded with {name}; all others were already")
+    say(f"{counted(number, 'judgment')} embedded with {name}; all others already were")
 
 
 @backend.command("import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--api-key", required=True, metavar="KEY", help="Whose data it is.")
-@click.option("--create-missing", is_flag=True, help="Make organizations and documents that are not there.")
+@click.option("--api-key", required=True, metavar="KEY", help="The API key that the data belongs to.")
+@click.option("--create-missing", is_flag=True, help="Create organizations and documents that do not exist.")
 @pass_invocation
 def import_file(invocation: Invocation, file: Path, api_key: str, *, create_missing: bool) -> None:
-    """Bring in comments, reactions, recordings, notifications, activities and judgments.
+    """Import comments, reactions, recordings, notifications, activities and judgments.
 
-    FILE holds a JSON object a line, and may be gzipped. What is there already under the same id is replaced.
+    FILE contains one JSON object per line, and may be gzipped. Objects with an existing id are replaced.
     """
     from app.backend.collaboration import importing
     from app.backend.embedders import embedder, opening
@@ -172,12 +176,12 @@ def import_file(invocation: Invocation, file: Path, api_key: str, *, create_miss
     from app.commands.bootstrap.databases import open_backend_store
 
     settings = invocation.settings()
-    engine = open_backend_store(settings, has_to_exist=True)
+    engine = open_backend_store(settings, must_exist=True)
     sqlite_statistics.ensure_statistics(engine, METADATA)
     try:
         with progress() as shown:
             shown.phase("importing", None)
-            made = importing.Import(
+            run = importing.Import(
                 engine=engine,
                 embedder=opening.open_embedder(settings.self_hosted_backend.embedder),
                 api_key_id=api_key,
@@ -186,12 +190,12 @@ def import_file(invocation: Invocation, file: Path, api_key: str, *, create_miss
                 on_problem=shown.note,
                 on_progress=shown.advance,
             )
-            refused = made.run(file)
+            refused = run.run(file)
     except (importing.ImportFailedError, embedder.EmbedderUnavailableError) as error:
         raise CommandError(str(error)) from error
     finally:
         engine.dispose()
-    for kind, number in sorted(made.counts.items()):
+    for kind, number in sorted(run.counts.items()):
         say(f"{kind}\t{number}")
     if refused:
         raise CommandError(f"{counted(refused, 'line')} of {file} {'was' if refused == 1 else 'were'} not imported")

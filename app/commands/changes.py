@@ -1,95 +1,84 @@
-"""A plan's items and their sums, as people read them on a terminal and line tools elsewhere."""
-
-from __future__ import annotations
+"""Prints a plan's items and sums: tables with names on a terminal, lines with all ids elsewhere."""
 
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
-from typing import TYPE_CHECKING
 
 from app.commands.screen import on_terminal, say, show_table
+from app.sync.plan.listing import FieldChange, PlannedChange, Sum
+from app.sync.plan.rules import USER_KINDS, Action, Kind
 
-if TYPE_CHECKING:
-    from app.sync.plan.listing import FieldChange, PlannedChange, Sum
-
-
-SHOWN_CHANGES = 100
-"""More than that is told as a number, on a terminal."""
-SHOWN_VALUE = 40
-"""So many characters of a field's value are shown; programs get all of them."""
-FEW_ORGANIZATIONS = 4
-"""Up to so many are told apart in sums."""
-_WORTH_SUMMING = 6
-"""Fewer items than that are seen at a glance."""
+MAX_CHANGES = 100
+"""Items shown on a terminal."""
+MAX_VALUE = 40
+"""Characters shown of a field's value on a terminal."""
+MAX_ORGANIZATIONS = 4
+"""Sums of up to this many organizations are shown separately."""
+_MIN_SUMMED = 6
+"""Plans with fewer items have no sums."""
 
 _IDS = {"accessRole": "none", "accessType": "inherited", "parentFolderId": "the top", "folderId": "no folder"}
-"""Fields whose values are plain words or ids, and what it is called when there is none."""
+"""Fields that contain ids or constants, and the text for null."""
 
 _AS_PLANNED = frozenset({"planned", "done"})
 
 
 def show_changes(changes: Iterator[PlannedChange], total: int) -> None:
-    """A plan's items, ``total`` of them: all for programs, the first ones for people."""
-    people = on_terminal()
-    shown = islice(changes, SHOWN_CHANGES if people else None)
-    # Row by row: a first plan may hold millions.
+    """Prints a plan's ``total`` items: the first ones on a terminal, all of them elsewhere."""
+    terminal = on_terminal()
+    # Elsewhere item by item: a first plan may have millions.
+    shown = islice(changes, MAX_CHANGES if terminal else None)
     if (first := next(shown, None)) is None:
         return
     items = chain((first,), shown)
-    if not people:
+    if not terminal:
         headings: tuple[str, ...] = ("action", "kind", "what", "status", "why")
-        show_table(headings, ((one.action, one.kind, where(one), one.status, why(one)) for one in items))
+        show_table(headings, ((item.action, item.kind, ids(item), item.status, why(item)) for item in items))
         return
-    listed = list(items)
-    if all(one.status == "planned" for one in listed):
-        show_table(("action", "kind", "what", "why"), [(one.action, one.kind, what(one), why(one)) for one in listed])
+    rows = [(item.action, item.kind, names(item), item.status, why(item)) for item in items]
+    if all(status == "planned" for *_, status, _ in rows):
+        show_table(("action", "kind", "what", "why"), [(*row[:3], row[4]) for row in rows])
     else:
-        rows = [(one.action, one.kind, what(one), one.status, why(one)) for one in listed]
         show_table(("action", "kind", "what", "status", "why"), rows)
-    if total > SHOWN_CHANGES:
-        say(f"… and {total - SHOWN_CHANGES} more; --json shows all of them")
+    if total > MAX_CHANGES:
+        say(f"… and {total - MAX_CHANGES} more; --json shows all of them")
 
 
 def show_sums(sums: Sequence[Sum]) -> None:
-    """How many items of each kind (and organization, where there are few) are added, updated, deleted; for people."""
-    from app.sync.ledger.items import Kind
-    from app.sync.plan.rules import Action
-
-    if not on_terminal() or sum(one.items for one in sums) < _WORTH_SUMMING:
+    """Prints on a terminal how many items of each kind are added, updated and deleted."""
+    if not on_terminal() or sum(part.items for part in sums) < _MIN_SUMMED:
         return
-    organizations = sorted({one.organization_id for one in sums})
-    few = 1 < len(organizations) <= FEW_ORGANIZATIONS
-    actions = [action.value for action in Action if any(one.action == action for one in sums)]
-    statuses = sorted({one.status for one in sums} - _AS_PLANNED)
+    organizations = sorted({part.organization_id for part in sums})
+    separate = 1 < len(organizations) <= MAX_ORGANIZATIONS
+    actions = [action.value for action in Action if any(part.action == action for part in sums)]
+    statuses = sorted({part.status for part in sums} - _AS_PLANNED)
     numbers: Counter[tuple[str, str, str]] = Counter()
-    for one in sums:
-        for column in (one.action, one.status):
-            numbers[one.organization_id if few else "", one.kind, column] += one.items
+    for part in sums:
+        for column in (part.action, part.status):
+            numbers[part.organization_id if separate else "", part.kind, column] += part.items
     rows = [
-        ((organization,) if few else ())
+        ((organization,) if separate else ())
         + (kind.value, *(str(numbers[organization, kind, column] or "") for column in (*actions, *statuses)))
-        for organization in (organizations if few else [""])
+        for organization in (organizations if separate else [""])
         for kind in Kind
         if any(numbers[organization, kind, action] for action in actions)
     ]
-    headings = [*(["organization"] if few else []), "kind", *actions, *(f"of them {status}" for status in statuses)]
+    headings = [*(["organization"] if separate else []), "kind", *actions, *(f"of them {name}" for name in statuses)]
     show_table(headings, rows)
 
 
-def where(change: PlannedChange) -> str:
-    """The ids of an item, from the outermost inwards."""
+def ids(change: PlannedChange) -> str:
+    """The ids of an item, from its organization inwards."""
     return " / ".join(part for part, _ in _parts(change))
 
 
-def what(change: PlannedChange) -> str:
-    """The same with names, where there are some that differ from the ids."""
+def names(change: PlannedChange) -> str:
+    """The ids of an item, with the names that differ from them."""
     return " / ".join(f"{part} {_quoted(name)}" if name and name != part else part for part, name in _parts(change))
 
 
 def _parts(change: PlannedChange) -> list[tuple[str, str | None]]:
-    from app.sync.ledger.items import Kind
-
     parts = [
         (change.organization_id, None),
         (change.container_id, change.container_name),
@@ -101,21 +90,18 @@ def _parts(change: PlannedChange) -> list[tuple[str, str | None]]:
 
 
 def why(change: PlannedChange) -> str:
-    """What brought it about, or what became of it; why deletes are held stands once, below all of them."""
-    from app.sync.ledger.items import USER_KINDS, Kind
-    from app.sync.plan.rules import Action
-
+    """The reason for an item, or its outcome. The reasons of held deletes are in the run's report."""
     if change.message and change.status != "held":
         return change.message
     if change.action != Action.UPDATE:
         return change.reason
-    said = [_difference(field) for field in change.fields]
+    parts = [_difference(field) for field in change.fields]
     if not change.all_fields_known:
-        said.append("names and further fields: what they were is not known")
-    if not said or (change.kind in USER_KINDS and change.kind != Kind.ORGANIZATION_USER):
-        # Through which grant the user is there is not to be seen from the fields.
-        said.append(change.reason)
-    return "; ".join(said)
+        parts.append("names and further fields: their old values are not known")
+    if not parts or (change.kind in USER_KINDS and change.kind != Kind.ORGANIZATION_USER):
+        # The fields do not show through which grant the user has access.
+        parts.append(change.reason)
+    return "; ".join(parts)
 
 
 def _difference(field: FieldChange) -> str:
@@ -130,11 +116,11 @@ def _value(field: str, value: object) -> str:
 
 
 def _quoted(value: object) -> str:
-    """As JSON, in which nothing acts on a terminal and every end is seen."""
+    """JSON: it escapes control characters and shows where the value ends."""
     if isinstance(value, str):
         return json.dumps(_cut(value), ensure_ascii=False)
     return _cut(json.dumps(value, ensure_ascii=False))
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= SHOWN_VALUE else f"{text[: SHOWN_VALUE - 1]}…"
+    return text if len(text) <= MAX_VALUE else f"{text[: MAX_VALUE - 1]}…"

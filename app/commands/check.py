@@ -1,4 +1,4 @@
-"""``usher check``: one decision, by the rules that the service answers with."""
+"""``usher check``: shows and explains one decision. It uses the same rules as the service."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from app.commands.frame import CommandError, Invocation, UsherCommand, pass_invocation
+from app.commands.frame import CommandError, Invocation, UsherCommand, json_option, pass_invocation
 from app.commands.screen import coloured, say, show_json
 from app.foundation.clock import from_epoch_ms, utc_text
 from app.foundation.text import printable
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from app.access.decision.decide import Check
     from app.access.decision.explain import Explanation
     from app.access.origins import Origins
-
 
 EXIT_DENIED = 4
 
@@ -28,7 +27,7 @@ class Moment(click.ParamType[datetime]):
     name = "time"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        """The moment in UTC."""
+        """Returns the time in UTC."""
         try:
             if value.isascii() and value.isdigit():
                 return from_epoch_ms(int(value))
@@ -37,8 +36,9 @@ class Moment(click.ParamType[datetime]):
         except (ValueError, OverflowError):
             zoned = None
         if zoned is None:
-            wanted = "write a time with a zone, such as 2026-11-20T12:00:00Z, or epoch milliseconds"
-            self.fail(f"{value!r}: {wanted}", param, ctx)
+            self.fail(
+                f"{value!r}: write a time with a zone, such as 2026-11-20T12:00:00Z, or epoch milliseconds", param, ctx
+            )
         return zoned
 
 
@@ -48,7 +48,7 @@ class FieldValue(click.ParamType[tuple[str, str]]):
     name = "field=value"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        """The field and the value."""
+        """Returns the field and the value."""
         field, equals, text = value.partition("=")
         if not field or not equals:
             self.fail(f"{value!r}: write FIELD=VALUE", param, ctx)
@@ -59,13 +59,13 @@ class FieldValue(click.ParamType[tuple[str, str]]):
 @click.argument("user")
 @click.argument("type_", metavar="TYPE", type=click.Choice(["organization", "folder", "document", "context"]))
 @click.argument("id_", metavar="ID")
-@click.option("--organization", metavar="ORG", help="The organization that it belongs to.")
+@click.option("--organization", metavar="ORG", help="The organization of the resource.")
 @click.option("--context", "context_", metavar="FIELD=VALUE", type=FieldValue(), multiple=True, help="Repeatable.")
-@click.option("--at", metavar="TIME", type=Moment(), help="Decide as of this moment instead of now.")
+@click.option("--at", metavar="TIME", type=Moment(), help="Decide as of this time instead of now.")
 @click.option(
-    "--explain", "explained", is_flag=True, help="Also print the records that decided, and where they come from."
+    "--explain", "explained", is_flag=True, help="Also print the records behind the decision and their origin."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @pass_invocation
 @click.pass_context
 def check(  # noqa: PLR0917 - click passes them by name
@@ -82,8 +82,8 @@ def check(  # noqa: PLR0917 - click passes them by name
 ) -> None:
     """Show what a user may do with a resource, and why.
 
-    Whether USER may see the organization, folder, document or context that TYPE and ID name; for a context, ID is its
-    document. Exit code 0: allowed, 4: denied.
+    Decides whether USER has access to the organization, folder, document or context that TYPE and ID name. For a
+    context, ID is its document. Exit code 0: allowed, 4: denied.
     """
     from app.access.decision.decide import Check
     from app.access.decision.explain import explain
@@ -95,56 +95,56 @@ def check(  # noqa: PLR0917 - click passes them by name
     if organization is None and type_ != "organization":
         raise click.UsageError(f"a {type_} needs --organization ORG")
     if context_ and type_ != "context":
-        raise click.UsageError("--context belongs to TYPE context")
+        raise click.UsageError("--context requires TYPE context")
     if len(dict(context_)) < len(context_):
-        raise click.UsageError("--context names a field twice; ask about one value at a time")
+        raise click.UsageError("--context names a field twice; check one value at a time")
     organization = id_ if organization is None else organization
-    _refuse_unasked(user, type_, id_, organization, dict(context_))
+    _require_valid_call(user, type_, id_, organization, dict(context_))
     settings = invocation.settings()
     with application(settings) as parts:
-        question = Check(
+        request = Check(
             user_id=user,
-            type=type_,  # type: ignore[arg-type] # click lets only these through
+            type=type_,  # type: ignore[arg-type] # click checks it
             resource_id=id_,
             organization_id=organization,
             context=dict(context_) or None,
         )
         policy = settings.provider.policy
-        view = parts.view_loader(names=True)([question])
+        view = parts.view_loader(names=True)([request])
         if view.revision == 0:
             raise CommandError("the directory was never read: run usher directory refresh, or a sync")
-        found = explain(view, question, at or parts.clock(), policy)
+        found = explain(view, request, at or parts.clock(), policy)
         with reading(parts.engine) as connection:
-            found = with_unclear_aliases(connection, question, found)
-        origins = load_origins(parts.engine, found.records) if explained else {}
+            found = with_unclear_aliases(connection, request, found)
+        origins = load_origins(parts.engine, found.records) if explained else None
     if as_json:
-        show_json(to_wire(question, found, origins if explained else None))
+        show_json(to_wire(request, found, origins))
     else:
-        _show(found, origins if explained else None)
+        _show(found, origins)
     context.exit(0 if found.decision.has_access else EXIT_DENIED)
 
 
-def _refuse_unasked(user: str, type_: str, id_: str, organization: str, context: Mapping[str, str]) -> None:
-    """Raises ``CommandError`` for what nobody can ask: ids that are empty, too long, or no text."""
+def _require_valid_call(user: str, type_: str, id_: str, organization: str, context: Mapping[str, str]) -> None:
+    """Raises ``CommandError`` for ids that the permission provider rejects: empty, too long or invalid text."""
     from app.contract.permission_call import EntryError, parse_entry
 
     resource = {"type": type_, "id": id_, "organizationId": organization, "context": {"access": context}}
-    asked = parse_entry({"userId": user, "resource": resource})
-    if isinstance(asked, EntryError):
-        raise CommandError(asked.error)
+    entry = parse_entry({"userId": user, "resource": resource})
+    if isinstance(entry, EntryError):
+        raise CommandError(entry.error)
 
 
-def to_wire(question: Check, found: Explanation, origins: Origins | None) -> dict[str, object]:
-    """The decision in the words of the permission-provider answer, but for its times, which are ISO 8601 as in all that
-    commands print. ``origins`` of the records that decided; None: these are not wanted."""
+def to_wire(request: Check, found: Explanation, origins: Origins | None) -> dict[str, object]:
+    """The decision in the format of the permission-provider answer, except that times are ISO 8601. With ``origins``,
+    it includes the records behind the decision."""
     from app.access.origins import path_with_origins
 
     decision = found.decision
     wire: dict[str, object] = {
-        "userId": question.user_id,
-        "resourceId": question.resource_id,
-        "type": question.type,
-        "organizationId": question.organization_id,
+        "userId": request.user_id,
+        "resourceId": request.resource_id,
+        "type": request.type,
+        "organizationId": request.organization_id,
         "hasAccess": decision.has_access,
     }
     if decision.access_role is not None:
@@ -171,11 +171,10 @@ def _show(found: Explanation, origins: Origins | None) -> None:
     for number, (record, wire) in enumerate(zip(found.records, map(_with_readable_time, found.path), strict=True), 1):
         fields = ", ".join(f"{name} {_plain(value)}" for name, value in wire.items() if name != "kind")
         say(f"  {number}. {wire['kind']}: {printable(fields)}")
-        said = origins.get(record.key, ())
-        for one in said:
-            # Where one row says it all there is nothing to tell apart.
-            gives = f" gives {', '.join(one.gives) or 'nothing more'}" if len(said) > 1 else ""
-            say(f"     {printable(f'{one}{gives}')}")
+        rows = origins.get(record.key, ())
+        for row in rows:
+            fields = f" provides {', '.join(row.gives) or 'nothing more'}" if len(rows) > 1 else ""
+            say(f"     {printable(f'{row}{fields}')}")
 
 
 def _plain(value: object) -> str:

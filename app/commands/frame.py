@@ -1,7 +1,9 @@
-"""The frame of every command: its common options, how it ends, and how it gets at the settings.
+"""The frame of every command: common options, access to the settings, errors and exit codes.
 
-Results go to standard output, everything else to standard error. Whatever a user can cause ends in one line that begins
-with ``error:`` and in exit code 1; click's own usage errors are 2.
+Results go to standard output, everything else to standard error. An error ends in a line that begins with ``error:``
+and in exit code 1. click's usage errors end in 2.
+
+This module and the modules of commands import only what ``--help`` needs. Commands import the rest when they run.
 """
 
 import errno
@@ -10,7 +12,7 @@ import logging
 import signal
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -25,17 +27,15 @@ if TYPE_CHECKING:
     from app.foundation.configuration.loading import Configuration
     from app.settings import Settings
 
-# Everything else is imported where it is needed: whoever asks for help waits for none of it.
-
 
 class CommandError(Exception):
-    """A command cannot do what it was asked for; the text is one line for the user."""
+    """A command failed. The text is one line for the user."""
 
     exit_code = 1
 
 
 class EndedBySignalError(Exception):
-    """A command was told to stop in the middle; the text is one line that says how far it was."""
+    """A signal stopped a command. The text is one line about its progress."""
 
     def __init__(self, text: str, number: int) -> None:
         super().__init__(text)
@@ -44,19 +44,19 @@ class EndedBySignalError(Exception):
 
 @dataclass
 class Invocation:
-    """What the common options of one run of the command line say."""
+    """The common options of one invocation, and the settings that follow from them."""
 
     config: Path | None = None
     verbosity: int = 0
     values: dict[str, Any] = field(default_factory=dict)
-    """Settings that the command line gives, by dotted key."""
+    """Settings from the command line, by dotted key."""
     without_file: bool = False
-    """Whether the settings come from no file."""
+    """Whether the settings were loaded without a file."""
     settings_file: Path | None = None
-    """The file that they come from."""
+    """The file that they were loaded from."""
 
     def configuration(self, *, server: bool = False) -> "Configuration[Settings]":
-        """The settings in force; sets the logs up, too: quiet for commands, talkative for servers."""
+        """Loads the settings and configures the logs. Servers log more than commands."""
         from app.foundation.logs import configure_logs
         from app.settings import load_settings
 
@@ -67,7 +67,7 @@ class Invocation:
         if self.verbosity:
             log = log.model_copy(update={"level": "debug"})
         elif not server and "log.level" not in found.origins:
-            # Where no person looks, a command says its one line and nothing beside it.
+            # Without a terminal, a command prints its error line and no warnings.
             log = log.model_copy(update={"level": "warning" if sys.stderr.isatty() else "error"})
         configure_logs(log)
         if self.verbosity == 1:
@@ -76,11 +76,12 @@ class Invocation:
         return found
 
     def settings(self, *, server: bool = False) -> "Settings":
-        """As above, without the origins."""
+        """The same, without the origins of the settings."""
         return self.configuration(server=server).settings
 
 
 pass_invocation = click.make_pass_decorator(Invocation, ensure=True)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def _set_config(context: click.Context, _parameter: click.Parameter, value: Path | None) -> None:
@@ -101,14 +102,14 @@ def _common_options() -> list[click.Parameter]:
             metavar="FILE",
             expose_value=False,
             callback=_set_config,
-            help="Settings file; without it USHER_CONFIG, then config/usher.yaml if it is there.",
+            help="Settings file. Default: USHER_CONFIG, then config/usher.yaml if it exists.",
         ),
         click.Option(
             ["-v", "--verbose"],
             count=True,
             expose_value=False,
             callback=_set_verbosity,
-            help="Say more on standard error; twice: the libraries, too.",
+            help="Print more on standard error. Twice: messages of libraries, too.",
         ),
     ]
 
@@ -122,7 +123,7 @@ class UsherCommand(click.Command):
 
 
 class UsherGroup(click.Group):
-    """A group whose commands, and itself, have the common options."""
+    """A group with the common options, as have its commands."""
 
     command_class = UsherCommand
 
@@ -135,7 +136,7 @@ UsherGroup.group_class = UsherGroup
 
 
 class UsherCommands(UsherGroup):
-    """The command itself: loads the module of a command when it is asked for, and turns errors into lines."""
+    """The command ``usher``: imports the module of a subcommand on demand, and prints errors as lines."""
 
     def __init__(self, *arguments: Any, modules: Mapping[str, str], helps: Mapping[str, str], **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
@@ -143,33 +144,32 @@ class UsherCommands(UsherGroup):
         self._helps = helps
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """In the order in which people need them, not by the alphabet."""
+        """In the order of ``modules``, not sorted."""
         return list(self._modules)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
-        """The list of commands, without importing any of them."""
+        """Writes the list of commands without importing their modules."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, self._helps[name]) for name in self._modules])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """The commands that begin so, without importing any of them; and the options."""
+        """Completes names of commands without importing their modules, and options."""
         names = [name for name in self._modules if name.startswith(incomplete)]
         found = [CompletionItem(name, help=self._helps[name]) for name in names]
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
-        """The command of that name; ``app.commands.sync:plan`` is imported now and not before."""
-        where = self._modules.get(cmd_name)
-        if where is None:
+        """Imports a command, such as ``app.commands.sync:plan``."""
+        if cmd_name not in self._modules:
             return None
-        module, _, name = where.partition(":")
+        module, _, name = self._modules[cmd_name].partition(":")
         found: click.Command = getattr(importlib.import_module(module), name)
         return found
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs the command that was asked for."""
+        """Runs a command and turns errors into lines and exit codes."""
         if without_colours():
-            # Contexts of the commands inherit it, and click takes the colours out of all that is printed.
+            # Commands inherit it, and click removes the colours from all output.
             ctx.color = False
         try:
             return super().invoke(ctx)
@@ -181,67 +181,21 @@ class UsherCommands(UsherGroup):
             ctx.exit(128 + error.number)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
-        except OSError as error:
-            if error.errno == errno.EPIPE:
-                # Whoever read the output has seen enough.
+        except Exception as error:  # noqa: BLE001 - tracebacks are printed only with -v
+            if isinstance(error, OSError) and error.errno == errno.EPIPE:
+                # The reader of the output closed the pipe.
                 sys.stdout = None
                 ctx.exit(0)
-            _end(ctx, error)
-        except Exception as error:  # noqa: BLE001 - no user ever gets to see a traceback that they did not ask for
-            _end(ctx, error)
+            _print_and_exit(ctx, error)
 
 
-def _end(context: click.Context, error: Exception) -> NoReturn:
-    invocation = context.ensure_object(Invocation)
-    if invocation.verbosity:
-        from app.foundation.configuration.showing import without_password
-
-        text = "".join(traceback.format_exception(error))
-        click.echo(without_password(text), err=True, nl=False)
-    # Whoever has a settings file wonders why nothing of it counts.
-    hint = _NO_FILE if invocation.without_file and _is_missing_setting(error) else ""
-    for line in lines_for(error):
-        click.echo(f"error: {line}{hint}", err=True)
-    context.exit(error.exit_code if isinstance(error, CommandError) else 1)
-
-
-_NO_FILE = "; no settings file was read: name yours with --config or USHER_CONFIG"
-
-
-def _is_missing_setting(error: Exception) -> bool:
-    from app.commands.bootstrap.requirements import MissingSettingError
-
-    return isinstance(error, MissingSettingError)
-
-
-def lines_for(error: Exception) -> Sequence[str]:
-    """What a user is told about an error, one line for each thing that is wrong."""
-    from app.foundation.configuration.problems import ConfigurationError
+def _print_and_exit(context: click.Context, error: Exception) -> NoReturn:
+    from app.commands.errors import error_lines
     from app.foundation.configuration.showing import without_password
 
-    if isinstance(error, ConfigurationError):
-        return [printable(problem) for problem in error.problems]
-    known = _sentence(error)
-    if known is None:
-        text = without_password(printable(str(error)))
-        return [f"something unexpected went wrong ({type(error).__name__}: {text}); run with -v for details"]
-    return [without_password(printable(known))]
-
-
-def _sentence(error: Exception) -> str | None:
-    """The line for an error that a user can cause; None for those that nobody thought of."""
-    from sqlalchemy.exc import SQLAlchemyError
-
-    from app.commands.failures import USER_ERRORS
-    from app.foundation.database.errors import cause_with_remedy
-
-    if isinstance(error, (CommandError, *USER_ERRORS)):
-        return str(error)
-    if isinstance(error, SQLAlchemyError):
-        return f"the database cannot be used: {cause_with_remedy(error)}"
-    if isinstance(error, UnicodeEncodeError):
-        return "what was given is not valid UTF-8"
-    if isinstance(error, OSError) and error.strerror:
-        where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror}"
-    return None
+    invocation = context.ensure_object(Invocation)
+    if invocation.verbosity:
+        click.echo(without_password("".join(traceback.format_exception(error))), err=True, nl=False)
+    for line in error_lines(error, without_file=invocation.without_file):
+        click.echo(f"error: {line}", err=True)
+    context.exit(error.exit_code if isinstance(error, CommandError) else 1)

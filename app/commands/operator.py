@@ -1,7 +1,9 @@
-"""What whoever runs a command says of why, and the audit of what changes something elsewhere."""
+"""The operator of a command: the audit actor, the ``--reason`` option, and audit rows for changes in other systems."""
 
 from __future__ import annotations
 
+import getpass
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,52 +14,55 @@ import click
 from app.foundation.text import printable
 
 if TYPE_CHECKING:
-    from app.settings import Settings
+    from sqlalchemy import Engine
+
+    from app.foundation.audit import Actor
 
 MAX_REASON = 1000
 
 reason_option = click.option("--reason", metavar="TEXT", help="Why, for the audit log.")
-"""The option by which somebody says why an action is taken."""
 
 
-def kept_reason(reason: str | None) -> str | None:
-    """The reason as it is kept."""
+def stored_reason(reason: str | None) -> str | None:
+    """The reason as the audit log stores it."""
     return None if reason is None else printable(reason, limit=MAX_REASON)
 
 
-@dataclass(slots=True)
-class ActElsewhere:
-    """Something that a command does outside of our database."""
+def operator() -> Actor:
+    """The user of the operating system. Their role is admin, because they can read the settings."""
+    from app.foundation.audit import Actor
 
-    outcome: str = "it was interrupted or failed: what came of it is not known"
-    """What the audit log says of it when it is over."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        # In a container, the user may have a number only.
+        name = f"user {os.getuid()}"
+    return Actor(name=f"{name} (command line)", role="admin", way="command")
+
+
+@dataclass(slots=True)
+class ExternalAction:
+    """A change in another system."""
+
+    outcome: str = "it was interrupted or failed; the outcome is unknown"
+    """The outcome for the audit log, set by the command."""
 
 
 @contextmanager
-def act_elsewhere(settings: Settings, action: str, subject: str, reason: str | None = None) -> Iterator[ActElsewhere]:
-    """Records in the audit log that an action begins, and afterwards its outcome, so that no crash hides it.
-
-    Nothing is done without a record: raises as ``open_store`` if the database cannot be used.
-    """
-    from app.commands.bootstrap.acting import operator
-    from app.commands.bootstrap.databases import open_store
+def audited_action(engine: Engine, action: str, subject: str, reason: str | None = None) -> Iterator[ExternalAction]:
+    """Writes an audit row before the block and one with its outcome after it, so that a crash leaves a trace."""
     from app.foundation.audit import BEGUN, Audit
     from app.foundation.clock import utc_now
     from app.foundation.database.engine import writing
 
-    act = ActElsewhere()
-    engine = open_store(settings)
-
     def write(outcome: str) -> None:
         with writing(engine) as connection:
             audit = Audit(utc_now)
-            audit.record(connection, operator(), action, subject=subject, reason=kept_reason(reason), outcome=outcome)
+            audit.note(connection, operator(), action, subject=subject, reason=stored_reason(reason), outcome=outcome)
 
+    running = ExternalAction()
+    write(BEGUN)
     try:
-        write(BEGUN)
-        try:
-            yield act
-        finally:
-            write(act.outcome)
+        yield running
     finally:
-        engine.dispose()
+        write(running.outcome)

@@ -1,49 +1,52 @@
-"""``usher directory preview``: a source's objects, what its rules make of them, and what its read would change."""
+"""``usher directory preview``: shows the objects of a source, their records, and what its read would change."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
 import orjson
 
-from app.commands.frame import CommandError, Invocation, UsherCommand, pass_invocation
+from app.commands.frame import CommandError, Invocation, UsherCommand, json_option, pass_invocation
 from app.commands.screen import coloured, note, on_terminal, progress, say, show_json, show_table
 from app.foundation.clock import utc_now
 from app.foundation.text import printable, quoted
 
 if TYPE_CHECKING:
+    from app.access.refresh.tables import ChangeCounts
     from app.directory.guarded import GuardedSource
     from app.directory.preview import Choice, Counts, PreviewedSource, RuleResult, Shown
-    from app.directory.source import Source
     from app.settings import Settings
     from app.sync.runs.preview import Preview
 
-
-_SHOWN = 5
-"""So many objects are shown where somebody asks for some."""
-_LISTED = 20
-"""So many sorts of problem are listed."""
-_WIDTH = 60
-"""Characters of a value that are shown."""
-_VALUES = 5
-"""Values of a list that are shown."""
+_DEFAULT_LIMIT = 5
+"""Objects shown with --set or --id."""
+_MAX_PROBLEMS = 20
+"""Listed problems. Equal ones count once."""
+_MAX_LENGTH = 60
+"""Characters shown of a value."""
+_MAX_VALUES = 5
+"""Values shown of a list."""
 
 
 @click.command(cls=UsherCommand)
 @click.argument("name", metavar="SOURCE")
 @click.option("--set", "set_", metavar="SET", default="", help="Show objects of this set (users, groups, a query).")
 @click.option(
-    "--id", "id_", metavar="ID", default="", help="Show this object: its id, its place, or the text of an attribute."
+    "--id",
+    "id_",
+    metavar="ID",
+    default="",
+    help="Show this object, by its id, its location, or the value of an attribute.",
 )
 @click.option(
     "--limit",
     type=click.IntRange(1, 1000),
     default=None,
-    help=f"At most this many objects.  [default: {_SHOWN} of those asked for]",
+    help=f"Show at most this many objects.  [default: {_DEFAULT_LIMIT} with --set or --id]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @pass_invocation
 @click.pass_context
 def preview(  # noqa: PLR0917 - click passes them by name
@@ -55,15 +58,15 @@ def preview(  # noqa: PLR0917 - click passes them by name
     limit: int | None,
     as_json: bool,
 ) -> None:
-    """Show what a source's rules make of its objects.
+    """Show the objects of a source and the records that its rules make.
 
-    Reads SOURCE as a whole and changes nothing. Shows the objects that --set, --id and --limit ask for, with the record
-    that each rule makes of them or why it makes none; then what each rule came to, and what the read would change of
-    what is in force. With --id the object alone. Values whose names look like secrets are masked.
+    Reads SOURCE completely and changes nothing. Shows the objects that --set, --id and --limit select, with the record
+    that each rule makes, or why it makes none. Then it shows the counts of each rule, and what the read would change of
+    the records in force. With --id it shows the object only. Values whose names look like secrets are masked.
 
-    Exit code 0: all is well, 1: the read is not complete, gives nothing, or would be refused.
+    Exit code 0: no problems, 1: the read is incomplete or empty, or would be refused.
     """
-    from app.commands.bootstrap.databases import store_as_it_is
+    from app.commands.bootstrap.databases import existing_store
     from app.commands.bootstrap.requirements import require_sources
     from app.directory.preview import Choice
     from app.directory.source import Verdict
@@ -71,9 +74,9 @@ def preview(  # noqa: PLR0917 - click passes them by name
 
     settings = invocation.settings()
     require_sources(settings)
-    shown = _SHOWN if limit is None and (set_ or id_) else limit or 0
-    sources, previewed = _previewed(settings, name, Choice(shown, set_, id_))
-    with store_as_it_is(settings) as engine, progress() as bar:
+    max_objects = _DEFAULT_LIMIT if limit is None and (set_ or id_) else limit or 0
+    sources, previewed = _previewed(settings, name, Choice(max_objects, set_, id_))
+    with existing_store(settings) as engine, progress() as bar:
         bar.phase("reading", None)
         report = preview_source(
             sources,
@@ -94,8 +97,8 @@ def preview(  # noqa: PLR0917 - click passes them by name
 
 
 def _previewed(settings: Settings, name: str, choice: Choice) -> tuple[list[GuardedSource], PreviewedSource]:
-    """All sources, the one that was asked for previewed. Raises ``CommandError``."""
-    from app.commands.bootstrap.outside import configured_sources
+    """All sources, and the previewed one among them. Raises ``CommandError``."""
+    from app.commands.bootstrap.peers import configured_sources
     from app.directory.guarded import GuardedSource
     from app.directory.preview import PreviewedSource
 
@@ -106,22 +109,16 @@ def _previewed(settings: Settings, name: str, choice: Choice) -> tuple[list[Guar
         if source.name == name:
             if guarded.policy.only_pushed:
                 raise CommandError(
-                    f"source {name} is not read: what was pushed to it stays in force;"
-                    " usher check --explain tells which push a record came with"
+                    f"source {name} only receives pushes; usher check --explain shows the push of a record"
                 )
             found = PreviewedSource(guarded.source, choice)
             guarded = GuardedSource(found, timeout=guarded.timeout, stop=guarded.stop, policy=guarded.policy)
         sources.append(guarded)
     if found is None:
-        raise CommandError(f"no source is called {quoted(name)}; there are: {', '.join(map(_name, sources))}")
+        raise CommandError(
+            f"no source is called {quoted(name)}; there are: {', '.join(source.name for source in sources)}"
+        )
     return sources, found
-
-
-def _name(source: Source) -> str:
-    return source.name
-
-
-# For people.
 
 
 def _show(name: str, previewed: PreviewedSource, report: Preview, *, alone: bool) -> None:
@@ -131,15 +128,15 @@ def _show(name: str, previewed: PreviewedSource, report: Preview, *, alone: bool
         _show_object(name, shown)
     if not alone:
         _show_counts(previewed)
-        for group in report.problems[:_LISTED]:
+        for group in report.problems[:_MAX_PROBLEMS]:
             note(str(group))
-        if len(report.problems) > _LISTED:
-            note(f"… and {len(report.problems) - _LISTED} other sorts of problem")
+        if len(report.problems) > _MAX_PROBLEMS:
+            note(f"… and {len(report.problems) - _MAX_PROBLEMS} other problems")
         say(_difference(report))
         if report.odd:
             note(f"{name}: {report.odd}")
     if report.verdict is not Verdict.COMPLETE:
-        how = "could not be read" if report.verdict is Verdict.FAILED else "was read in part"
+        how = "could not be read" if report.verdict is Verdict.FAILED else "was read partially"
         note(f"{name} {how}: {report.reason}")
 
 
@@ -153,7 +150,7 @@ def _show_object(name: str, shown: Shown) -> None:
     decided = {line.key for line in shown.lines if line.wins}
     for line in shown.lines:
         head = f"rule {line.rule}" if line.rule else "record"
-        say(f"  {head:<8} {line.kind or 'object':<12} {_what_came(line, shares=line.key not in decided)}")
+        say(f"  {head:<8} {line.kind or 'object':<12} {_result(line, shared=line.key not in decided)}")
     if shown.left_off:
         say(f"  … and {shown.left_off:,} more")
     if not shown.lines:
@@ -161,45 +158,44 @@ def _show_object(name: str, shown: Shown) -> None:
     say()
 
 
-def _what_came(line: RuleResult, *, shares: bool) -> str:
-    """The record or why none, through which groups, and whether it is the one that counts; where several share in that,
-    what it gives."""
+def _result(line: RuleResult, *, shared: bool) -> str:
+    """The record or why there is none, the groups in between, and whether it is effective or which fields are."""
     if line.record is None:
         text = f"malformed: {line.reason}" if line.malformed else f"none: {line.reason}"
-        told = coloured(printable(text), "failed" if line.malformed else "default")
+        result = coloured(printable(text), "failed" if line.malformed else "default")
     else:
-        told = _fields(line.record)
+        result = _fields(line.record)
     through = f"   through {' > '.join(line.through)}" if line.through else ""
-    counts = "wins" if line.wins else f"gives {', '.join(line.gives)}" if shares and line.gives else ""
-    return f"{told}{printable(through)}{f'   ({counts})' if counts else ''}"
+    effect = "wins" if line.wins else f"provides {', '.join(line.gives)}" if shared and line.gives else ""
+    return f"{result}{printable(through)}{f'   ({effect})' if effect else ''}"
 
 
 def _fields(value: Mapping[str, object]) -> str:
-    return printable(", ".join(f"{name} {_plain(one)}" for name, one in value.items()))
+    return printable(", ".join(f"{field} {_plain(content)}" for field, content in value.items()))
 
 
 def _plain(value: object) -> str:
     if isinstance(value, str):
         text = value or '""'
     elif isinstance(value, list):
-        more = f" … {len(value) - _VALUES} more" if len(value) > _VALUES else ""
-        return f"[{', '.join(map(_plain, value[:_VALUES]))}{more}]"
+        more = f" … {len(value) - _MAX_VALUES} more" if len(value) > _MAX_VALUES else ""
+        return f"[{', '.join(map(_plain, value[:_MAX_VALUES]))}{more}]"
     else:
         text = orjson.dumps(value).decode()
-    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
+    return text if len(text) <= _MAX_LENGTH else f"{text[: _MAX_LENGTH - 1]}…"
 
 
 def _show_counts(previewed: PreviewedSource) -> None:
-    if not previewed.counts:
-        headings: tuple[str, ...] = ("kind", "records")
-        show_table(headings, _in_columns([[kind, str(count)] for kind, count in previewed.kinds.items()], headings))
-        return
-    rows = [
-        [_title(one), *map(str, (one.objects, one.matched, one.skipped, _malformed(one), one.records))]
-        for one in previewed.counts.values()
-    ]
-    headings = ("rule", "objects", "matched", "skipped", "malformed", "records")
-    show_table(headings, _in_columns(rows, headings))
+    if previewed.counts:
+        headings: tuple[str, ...] = ("rule", "objects", "matched", "skipped", "malformed", "records")
+        rows: list[tuple[str | int, ...]] = [
+            (_title(counts), counts.objects, counts.matched, counts.skipped, _malformed(counts), counts.records)
+            for counts in previewed.counts.values()
+        ]
+    else:
+        headings = ("kind", "records")
+        rows = list(previewed.kinds.items())
+    show_table(headings, _aligned(rows, headings))
 
 
 def _title(counts: Counts) -> str:
@@ -211,15 +207,13 @@ def _malformed(counts: Counts) -> int:
     return counts.malformed + counts.members_malformed
 
 
-def _in_columns(rows: Sequence[Sequence[str]], headings: Sequence[str]) -> Iterator[list[str]]:
-    """The rows with their numbers, on a terminal, one below the other."""
+def _aligned(rows: Sequence[Sequence[str | int]], headings: Sequence[str]) -> list[list[str]]:
+    """The rows as text. On a terminal, numbers are right-aligned."""
     if not on_terminal():
-        yield from map(list, rows)
-        return
-    grouped = [[row[0], *(f"{int(cell):,}" for cell in row[1:])] for row in rows]
-    widths = [max(map(len, column)) for column in zip(headings, *grouped, strict=True)]
-    for row in grouped:
-        yield [row[0], *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        return [[str(cell) for cell in row] for row in rows]
+    texts = [[cell if isinstance(cell, str) else f"{cell:,}" for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(headings, *texts, strict=True)]
+    return [[row[0], *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))] for row in texts]
 
 
 def _difference(report: Preview) -> str:
@@ -228,19 +222,22 @@ def _difference(report: Preview) -> str:
     from app.sync.runs.refresh import refused_would_be
 
     if report.refused:
-        return f"against what is in force: {coloured('refused', 'failed')}: {printable(report.refused)}"
+        return f"compared with the records in force: {coloured('refused', 'failed')}: {printable(report.refused)}"
     if not report.in_force:
-        return "against what is in force: nothing is in force yet"
+        return "compared with the records in force: there are none yet"
     if report.verdict is Verdict.FAILED:
-        return "against what is in force: a read that failed changes nothing"
-    changes = {kind: one for kind, one in report.changes.items() if one.any}
-    told = "; ".join(f"{kind} +{one.added} ~{one.updated} -{one.removed}" for kind, one in changes.items())
+        return "compared with the records in force: a failed read changes nothing"
+    changes = changes_in_words(report.changes) or "no changes"
     losses = losses_in_words(report.losses)
-    guard = f"{losses} would go; {refused_would_be(report.guard)}" if losses else "nothing would go"
-    return f"against what is in force: {told or 'nothing would change'}; guard: passes, {guard}"
+    guard = f"would remove {losses}; {refused_would_be(report.guard)}" if losses else "would remove nothing"
+    return f"compared with the records in force: {changes}; guard: passes, {guard}"
 
 
-# For programs.
+def changes_in_words(changes: Mapping[str, ChangeCounts]) -> str:
+    """Added, updated and removed records of each kind; empty if there are none."""
+    return "; ".join(
+        f"{kind} +{counts.added} ~{counts.updated} -{counts.removed}" for kind, counts in changes.items() if counts.any
+    )
 
 
 def _to_json(name: str, previewed: PreviewedSource, report: Preview) -> dict[str, object]:
@@ -250,32 +247,32 @@ def _to_json(name: str, previewed: PreviewedSource, report: Preview) -> dict[str
         "source": name,
         "verdict": report.verdict.value,
         "reason": report.reason,
-        "objects": [_object_to_json(one) for one in previewed.shown],
+        "objects": [_object_to_json(shown) for shown in previewed.shown],
         "rules": [
             {
-                "rule": int(one.rule.number),
-                "from": one.rule.set,
-                "kind": one.rule.kind,
-                "each": "members" if one.rule.each else None,
-                "objects": one.objects,
-                "matched": one.matched,
-                "skipped": one.skipped,
-                "malformed": _malformed(one),
-                "records": one.records,
-                "membersSkipped": one.members_skipped,
+                "rule": int(counts.rule.number),
+                "from": counts.rule.set,
+                "kind": counts.rule.kind,
+                "each": "members" if counts.rule.each else None,
+                "objects": counts.objects,
+                "matched": counts.matched,
+                "skipped": counts.skipped,
+                "malformed": _malformed(counts),
+                "records": counts.records,
+                "membersSkipped": counts.members_skipped,
             }
-            for one in previewed.counts.values()
+            for counts in previewed.counts.values()
         ],
         "records": dict(previewed.kinds),
         "problems": [
-            {"sort": one.sort.value, "reason": one.reason, "places": list(one.places), "count": one.count}
-            for one in report.problems
+            {"sort": group.sort.value, "reason": group.reason, "places": list(group.places), "count": group.count}
+            for group in report.problems
         ],
         "inForce": report.in_force,
         "changes": {
-            kind: {"added": one.added, "updated": one.updated, "removed": one.removed}
-            for kind, one in report.changes.items()
-            if one.any
+            kind: {"added": counts.added, "updated": counts.updated, "removed": counts.removed}
+            for kind, counts in report.changes.items()
+            if counts.any
         },
         "refused": report.refused,
         "odd": report.odd,

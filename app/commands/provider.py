@@ -1,4 +1,4 @@
-"""``usher provider``: what the backend is told about the permission provider."""
+"""``usher provider``: registers the service in the backend."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from app.commands.frame import CommandError, Invocation, UsherGroup, pass_invocation
-from app.commands.operator import act_elsewhere, reason_option
+from app.commands.frame import CommandError, Invocation, UsherGroup, json_option, pass_invocation
+from app.commands.operator import audited_action, reason_option
 from app.commands.screen import note, on_terminal, say, show_json
 from app.foundation.text import printable
 
@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from app.client.registration import Registration
     from app.service.provider.settings import ProviderSettings
 
-
 _TOKENS = {
-    "accepted": "with a token that is accepted",
+    "accepted": "with an accepted token",
     "unknown": "with a token that is not among provider.auth_tokens",
     "none": "without a token",
 }
@@ -31,18 +30,21 @@ def provider() -> None:
 
 @provider.command("register")
 @click.option(
-    "--url", required=True, metavar="URL", help="Where the backend reaches the service: https, and provider.path."
+    "--url",
+    required=True,
+    metavar="URL",
+    help="The address of the service for the backend: https, ending in provider.path.",
 )
 @click.option(
     "--token-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Holds the token to register, one of provider.auth_tokens; without it the first of them.",
+    help="File with the token to register, one of provider.auth_tokens. Default: the first of them.",
 )
-@click.option("--any-path", is_flag=True, help="A proxy in between turns the URL's path into provider.path.")
-@click.option("--plain-http", is_flag=True, help="Allow http: the way to the service is safe without TLS.")
+@click.option("--any-path", is_flag=True, help="Allow another path than provider.path, which a proxy rewrites.")
+@click.option("--plain-http", is_flag=True, help="Allow http. Use it only in a network that is safe without TLS.")
 @reason_option
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @pass_invocation
 def register_(
     invocation: Invocation,
@@ -56,12 +58,13 @@ def register_(
 ) -> None:
     """Register this service in the backend.
 
-    Sets the URL and the token in the backend at backend.base_url, and switches its permission provider on. Prints what
-    was there before, and what is there now; the token is not shown.
+    Sets the URL and the token in the backend at backend.base_url, and enables its permission provider. Prints the
+    previous and the new registration, without the token.
     """
     from app.client.errors import ClientError
     from app.client.registration import RegistrationError, check_url, register
-    from app.commands.bootstrap.outside import backend_client
+    from app.commands.bootstrap.application import application
+    from app.commands.bootstrap.peers import backend_client
     from app.commands.bootstrap.requirements import require_backend
     from app.foundation.audit import DONE
 
@@ -69,25 +72,29 @@ def register_(
     require_backend(settings)
     check_url(url, settings.provider.path, any_path=any_path, plain_http=plain_http)
     token = _token(settings.provider, token_file)
-    with act_elsewhere(settings, "provider registered", url, reason) as act, backend_client(settings) as client:
+    with (
+        application(settings) as parts,
+        audited_action(parts.engine, "provider registered", url, reason) as action,
+        backend_client(settings) as client,
+    ):
         try:
             found = register(client, url, token, settings.provider.auth_tokens)
         except (RegistrationError, ClientError) as error:
-            act.outcome = str(error)
+            action.outcome = str(error)
             raise
-        act.outcome = DONE if found.changed else "it was registered like this before"
+        action.outcome = DONE if found.changed else "it was registered like this before"
     if as_json:
         before = None if found.before is None else found.before.to_wire()
         show_json({"before": before, "after": found.after.to_wire(), "changed": found.changed})
         return
-    say(f"before: {_asking(found.before)}")
-    say(f"now: {_asking(found.after)}")
+    say(f"before: {_in_words(found.before)}")
+    say(f"now: {_in_words(found.after)}")
     if on_terminal():
-        note("usher doctor asks the service as the backend does, and tells whether it answers.")
+        note("usher doctor calls the service as the backend does, and reports whether it answers.")
 
 
 def _token(settings: ProviderSettings, file: Path | None) -> str:
-    """The token to register. Raises ``CommandError`` for one that the service would refuse."""
+    """The token to register. Raises ``CommandError`` if the service would refuse it."""
     from app.client.registration import is_accepted
     from app.commands.bootstrap.requirements import MissingSettingError
     from app.foundation.files import read_small_file
@@ -97,7 +104,7 @@ def _token(settings: ProviderSettings, file: Path | None) -> str:
             return settings.auth_tokens[0].get_secret_value()
         if settings.allow_anonymous:
             return ""
-        raise MissingSettingError("provider.auth_tokens is empty: set a token there, which the backend is to show")
+        raise MissingSettingError("provider.auth_tokens is empty: set a token there, which the backend then sends")
     try:
         token = read_small_file(file).decode("utf-8").strip()
     except UnicodeDecodeError:
@@ -105,7 +112,7 @@ def _token(settings: ProviderSettings, file: Path | None) -> str:
     except OSError as error:
         raise CommandError(f"--token-file {file}: {error.strerror}") from None
     if not token or len(token.splitlines()) != 1:
-        raise CommandError(f"--token-file {file}: must hold one token, on one line")
+        raise CommandError(f"--token-file {file}: must contain one token, on one line")
     if not settings.allow_anonymous and not is_accepted(token, settings.auth_tokens):
         raise CommandError(
             f"--token-file {file}: the token is not among provider.auth_tokens, so the service would refuse the"
@@ -114,10 +121,10 @@ def _token(settings: ProviderSettings, file: Path | None) -> str:
     return token
 
 
-def _asking(registration: Registration | None) -> str:
+def _in_words(registration: Registration | None) -> str:
     if registration is None:
-        return "the backend does not tell"
+        return "unknown: the backend cannot return it"
     if not registration.url:
-        return "the backend asks nobody"
-    asks = "asks" if registration.in_use else "would ask, but its permission provider is switched off:"
+        return "the backend calls no permission provider"
+    asks = "calls" if registration.in_use else "has its permission provider disabled. It would call"
     return printable(f"the backend {asks} {registration.url}, {_TOKENS[registration.token]}")

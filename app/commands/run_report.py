@@ -1,26 +1,23 @@
-"""The report of a run in words: its items page by page, its findings as sentences, its summary."""
+"""Prints a run: its unfinished items, its report, and its summary."""
 
-from __future__ import annotations
-
-import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
+from app.commands.bootstrap.application import Application
+from app.commands.changes import show_changes
 from app.commands.screen import coloured, note, say
 from app.foundation.text import counted, printable
-
-if TYPE_CHECKING:
-    from app.commands.bootstrap.application import Application
-    from app.sync.plan.listing import PlannedChange
-    from app.sync.runs.run import Run
+from app.sync.plan.listing import PlannedChange
+from app.sync.runs.report import incomplete_run, report_lines
+from app.sync.runs.run import Run, RunStatus
 
 PAGE = 1000
 
-_TOLD_ELSEWHERE = frozenset({"sources", "losses", "retainedSources", "unknown", "retried"})
+_SHOWN_ELSEWHERE = frozenset({"sources", "losses", "retainedSources", "unknown", "retried"})
+"""Topics of a report that are printed during the read, or as the last line of the command."""
 
 
 def changes_of(parts: Application, run_id: str, status: str | None = None) -> Iterator[PlannedChange]:
-    """The items of a run's plan, page by page, in order."""
+    """The items of a run's plan in order, loaded page by page."""
     after = None
     while page := parts.runs.changes(run_id, status=status, after=after, limit=PAGE):
         yield from page
@@ -28,45 +25,35 @@ def changes_of(parts: Application, run_id: str, status: str | None = None) -> It
 
 
 def show_unfinished(parts: Application, run: Run) -> None:
-    from app.commands.changes import show_changes
-
     for status in ("failed", "parked", "held", "skipped", "waiting"):
         if run.total(status):
             show_changes(changes_of(parts, run.run_id, status), run.total(status))
 
 
 def show_report(run: Run) -> None:
-    from app.sync.runs.report import report_lines
-
-    # Sources were told while they were read; unknown ids are the line that the command ends with.
-    for line in report_lines({topic: run.report[topic] for topic in run.report if topic not in _TOLD_ELSEWHERE}):
+    for line in report_lines({topic: run.report[topic] for topic in run.report if topic not in _SHOWN_ELSEWHERE}):
         note(line)
 
 
-def show_incomplete(run: Run, sources: int, *, beside: bool) -> bool:
-    """Prints which sources were not read completely, as the last line, and returns whether any was not.
-
-    ``beside``: on standard error, beside a result for programs.
-    """
-    from app.sync.runs.report import incomplete_run
-
+def show_incomplete(run: Run, sources: int, *, to_stderr: bool) -> bool:
+    """Prints which sources were not read completely. Returns whether there were any."""
     sentence = incomplete_run(run.report, sources)
     if sentence is not None:
-        (note if beside else say)(printable(sentence))
+        (note if to_stderr else say)(printable(sentence))
     return sentence is not None
 
 
 def show_plan_summary(run: Run) -> None:
-    say(planned_in_words(run, coloured))
+    say(plan_in_words(run, coloured))
     if run.plan_id:
         say(f"plan {printable(run.plan_id)}")
 
 
-def planned_in_words(run: Run, painted: Callable[[str, str], str]) -> str:
-    """What a plan would do now and what it keeps back; ``painted`` colours a number by what it is of."""
+def plan_in_words(run: Run, paint: Callable[[str, str], str] = lambda number, _: number) -> str:
+    """What a plan would do now, and what it keeps back. ``paint`` colours a number by its action."""
     to_send = run.still_to_send()
     now = ", ".join(
-        f"{painted(str(to_send[action]), action)} to {action}"
+        f"{paint(str(to_send[action]), action)} to {action}"
         for action in ("add", "update", "delete")
         if action in to_send
     )
@@ -81,29 +68,26 @@ _KEPT_BACK = {
     "parked": ("item", "is parked", "are parked"),
     "skipped": ("item", "is skipped", "are skipped"),
 }
+"""outcome → noun, verb in the singular and in the plural."""
 
 
 def _kept_back(outcome: str, number: int) -> str:
-    noun, one, many = _KEPT_BACK[outcome]
-    return f"{counted(number, noun)} {one if number == 1 else many}"
+    noun, singular, plural = _KEPT_BACK[outcome]
+    return f"{counted(number, noun)} {singular if number == 1 else plural}"
 
 
 def show_summary(run: Run) -> None:
-    """How a run ended, in one or two lines."""
-    from app.sync.runs.run import RunStatus
-
+    """Prints how a run ended, and what the operator can do next."""
     if run.dry_run and run.status is RunStatus.DONE:
-        say(f"planned only: {planned_in_words(run, coloured)}")
+        say(f"planned only: {plan_in_words(run, coloured)}")
         say(f"run {run.run_id}")
         if run.plan_id and run.still_to_send():
-            say(f"usher sync --plan {printable(run.plan_id)} applies it, while nothing else has moved on")
+            say(f"usher sync --plan {printable(run.plan_id)} applies it, until it becomes outdated")
         return
     outcomes = ("done", "failed", "held", "discarded", "parked", "waiting", "skipped", "cancelled")
     words = [f"{run.total(outcome)} {outcome}" for outcome in outcomes if run.total(outcome)]
-    say(
-        f"{coloured(run.status.value, run.status.value)}: {', '.join(words) or 'nothing to do'}"
-        f" ({run.calls} {'call' if run.calls == 1 else 'calls'})"
-    )
+    status = coloured(run.status.value, run.status.value)
+    say(f"{status}: {', '.join(words) or 'nothing to do'} ({counted(run.calls, 'call')})")
     say(f"run {run.run_id}")
     if run.status is RunStatus.HELD:
         until = f" until {run.held_until:%Y-%m-%d %H:%M} UTC" if run.held_until else ""
@@ -115,4 +99,4 @@ def show_summary(run: Run) -> None:
     if run.continued_by:
         say(f"continued by run {run.continued_by}")
     if run.error:
-        print(f"error: {printable(run.error)}", file=sys.stderr)  # noqa: T201 - beside the result
+        note(f"error: {run.error}")

@@ -1,4 +1,4 @@
-"""Imports every table of Usher's own database, so that migrations see all of them."""
+"""Imports all tables of Usher's own database, so that its metadata is complete."""
 
 import app.access.push_tables
 import app.access.source_tables

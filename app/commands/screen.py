@@ -1,6 +1,6 @@
-"""The look of results: tables and progress bars on a terminal, plain lines with tabs elsewhere.
+"""Prints results and progress: tables and bars on a terminal, tab-separated lines elsewhere.
 
-All text that comes from a directory, a backend or a database goes through ``printable`` and is never read as markup.
+Text from a directory, a backend or a database is passed through ``printable`` and never interpreted as markup.
 """
 
 import os
@@ -43,27 +43,27 @@ def without_colours() -> bool:
 
 
 def on_terminal() -> bool:
-    """Whether results are read by a person right now."""
+    """Whether standard output is a terminal."""
     return sys.stdout.isatty()
 
 
 def say(text: str = "") -> None:
-    """A line of the result."""
+    """Prints a line of the result."""
     click.echo(text)
 
 
 def note(text: str) -> None:
-    """A line beside the result, on standard error."""
+    """Prints a line on standard error."""
     click.echo(printable(text), err=True)
 
 
 def show_json(value: object) -> None:
-    """The result for programs."""
+    """Prints the result as JSON."""
     click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
 
 
 def show_json_list(head: Mapping[str, object], name: str, items: Iterable[object]) -> None:
-    """The same with one more field, a list that may be longer than memory is large: an item a line."""
+    """Prints ``head`` with the further field ``name``, one item per line. The items may exceed the memory."""
     click.echo(
         orjson.dumps(head, option=orjson.OPT_INDENT_2).decode().removesuffix("\n}") + f',\n  "{name}": [', nl=False
     )
@@ -86,66 +86,61 @@ def show_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, one_li
         return
     from app.commands.table import print_table
 
-    # A Text is printed as it is: no name can switch colours on.
     print_table(headings, [[printable(cell) for cell in row] for row in rows], styles=STYLES, one_line=one_line)
 
 
 def coloured(text: str, style_of: str) -> str:
-    """The text in the colour of a status or an outcome; plain where nobody looks."""
+    """The text in the colour of a status or an outcome, if standard output is a terminal."""
     colour = STYLES.get(style_of, "")
     return click.style(text, fg=colour) if colour and colour != "dim" and on_terminal() else text
 
 
 class LineProgress:
-    """One line on standard error for each stretch of work."""
+    """Prints one line on standard error for each phase."""
 
     def phase(self, name: str, total: int | None) -> None:
-        """A line."""
         note(f"{name} ({total})" if total is not None else name)
 
     def advance(self, n: int) -> None:
         """Prints nothing, because printed lines cannot be removed."""
 
     def note(self, text: str) -> None:
-        """A line."""
         note(text)
 
 
 class BarProgress:
-    """A bar for each stretch of work, on standard error."""
+    """Shows a bar on standard error for each phase."""
 
     def __init__(self, bars: "RichProgress") -> None:
         self._bars = bars
         self._task: TaskID | None = None
 
     def phase(self, name: str, total: int | None) -> None:
-        """A new bar; the one before is full."""
+        """Adds a bar and fills the previous one."""
         self.finish()
         self._task = self._bars.add_task(printable(name), total=total)
 
     def advance(self, n: int) -> None:
-        """The bar moves."""
         if self._task is not None:
             self._bars.advance(self._task, n)
 
     def note(self, text: str) -> None:
-        """A line above the bars."""
+        """Prints a line above the bars."""
         from rich.text import Text
 
         self._bars.console.print(Text(printable(text)))
 
     def finish(self) -> None:
-        """The last bar is full."""
-        if self._task is None:
-            return
-        task = self._bars.tasks[self._task]
-        total = task.total if task.total is not None else max(task.completed, 1)
-        self._bars.update(self._task, total=total, completed=total)
+        """Fills the last bar."""
+        if self._task is not None:
+            task = self._bars.tasks[self._task]
+            total = task.total if task.total is not None else max(task.completed, 1)
+            self._bars.update(self._task, total=total, completed=total)
 
 
 @contextmanager
 def progress() -> Iterator[LineProgress | BarProgress]:
-    """Something that shows how far a run is, as it suits where standard error goes."""
+    """Shows progress on standard error: bars on a terminal, lines elsewhere."""
     if not sys.stderr.isatty():
         yield LineProgress()
         return
@@ -159,8 +154,8 @@ def progress() -> Iterator[LineProgress | BarProgress]:
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=Console(stderr=True)) as bars:
-        shown = BarProgress(bars)
+        bar = BarProgress(bars)
         try:
-            yield shown
+            yield bar
         finally:
-            shown.finish()
+            bar.finish()

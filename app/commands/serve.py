@@ -1,4 +1,4 @@
-"""``usher serve`` and ``usher worker``: the processes that run for ever."""
+"""``usher serve`` and ``usher worker``: the long-running processes."""
 
 from __future__ import annotations
 
@@ -29,10 +29,7 @@ if TYPE_CHECKING:
     from app.http.gunicorn import ServerOptions
     from app.settings import Settings
 
-
-_ON_HANGUP = "a worker reads its settings at the start alone: send SIGTERM and start it again"
-_PATIENCE_AT_THE_END = 5.0
-"""Seconds that a last sign of life may take."""
+_LAST_HEARTBEAT_TIMEOUT = 5.0
 
 
 def _end_with(_context: click.Context, _parameter: click.Parameter, parent: int | None) -> None:
@@ -41,49 +38,56 @@ def _end_with(_context: click.Context, _parameter: click.Parameter, parent: int 
 
 
 ends_with_parent = click.option("--parent", type=int, hidden=True, expose_value=False, callback=_end_with)
-"""How a process of ours that others start learns to end when they have ended."""
+"""The parent's process id. The command stops when that process has ended."""
 
 
 @click.command(cls=UsherCommand)
 @click.option("--workers", type=click.IntRange(1, 256), help="Processes that answer requests.")
-@click.option("--port", type=click.IntRange(0, 65535), help="Where to listen; 0: any free port.")
-@click.option("--with-worker", is_flag=True, help="Also run the worker beside it: the one-machine form.")
+@click.option("--port", type=click.IntRange(0, 65535), help="The port to listen on; 0: any free port.")
+@click.option("--with-worker", is_flag=True, help="Also run a worker, for one machine.")
 @ends_with_parent
 @pass_invocation
 def serve(invocation: Invocation, workers: int | None, port: int | None, with_worker: bool) -> None:
     """Serve permission calls, the operators' API and the console.
 
-    Serves permission answers, resync, health and metrics, under gunicorn.
+    Also serves pushes, health checks and metrics. Runs gunicorn.
     """
     from app.commands.bootstrap.databases import open_store
+    from app.monitoring.counters import share_counters
+
+    invocation.values = {"server.workers": workers, "server.port": port}
+    found = _service_configuration(invocation, with_worker=with_worker)
+    settings = found.settings
+    # Check the schema before anything listens. Each process opens the database itself.
+    open_store(settings).dispose()
+    with share_counters(settings.metrics.directory):
+        if with_worker:
+            _serve_with_worker(invocation, settings)
+        else:
+            log_start(invocation, "service", settings.database_url)
+            _serve_alone(invocation, found)
+
+
+def _service_configuration(invocation: Invocation, *, with_worker: bool = False) -> Configuration[Settings]:
+    """The current settings. Raises ``SetUpError`` if they do not suffice for a service."""
     from app.commands.bootstrap.requirements import (
         require_backend,
         require_issuer_library,
         require_provider_tokens,
         require_sources,
     )
-    from app.monitoring.counters import share_counters
 
-    invocation.values = {"server.workers": workers, "server.port": port}
     found = invocation.configuration(server=True)
-    settings = found.settings
-    require_provider_tokens(settings)
-    require_issuer_library(settings)
+    require_provider_tokens(found.settings)
+    require_issuer_library(found.settings)
     if with_worker:
-        require_backend(settings)
-    require_sources(settings)
-    # The schema is looked at before anything listens; each process opens the database for itself.
-    open_store(settings).dispose()
-    with share_counters(settings.metrics.directory):
-        if with_worker:
-            serve_with_worker(invocation, settings)
-        else:
-            log_start(invocation, "service", settings.database_url)
-            serve_alone(found, config=invocation.config, reread=lambda: _read_again(invocation))
+        require_backend(found.settings)
+    require_sources(found.settings)
+    return found
 
 
 def log_start(invocation: Invocation, program: str, database_url: str, **further: object) -> None:
-    """The first line of a process that runs for ever: what it is, and what it goes by."""
+    """Logs the first line of a long-running process."""
     import structlog
 
     from app.commands.bootstrap.databases import database_location
@@ -99,48 +103,35 @@ def log_start(invocation: Invocation, program: str, database_url: str, **further
     )
 
 
-def _read_again(invocation: Invocation) -> Configuration[Settings]:
-    """The settings as they are now, so that tokens can be exchanged while the service runs."""
-    from app.commands.bootstrap.requirements import require_issuer_library, require_provider_tokens, require_sources
+def _serve_alone(invocation: Invocation, found: Configuration[Settings]) -> NoReturn:
+    """Runs gunicorn in this process.
 
-    found = invocation.configuration(server=True)
-    require_provider_tokens(found.settings)
-    require_issuer_library(found.settings)
-    require_sources(found.settings)
-    return found
-
-
-def serve_alone(
-    found: Configuration[Settings], *, config: Path | None, reread: Callable[[], Configuration[Settings]]
-) -> None:
-    """Gunicorn in this process; does not return. On SIGHUP new processes take over that go by what ``reread`` gives;
-    the address and the number of processes and threads stay. ``config``: the file that was named to us.
+    On SIGHUP, new processes take over with the current settings, so that tokens can be rotated. The address and the
+    number of processes and threads do not change.
     """
     from prometheus_client.multiprocess import mark_process_dead
 
-    from app.commands.bootstrap.examining import examiner
+    from app.commands.bootstrap.doctor_process import examiner
     from app.commands.bootstrap.service import open_service
     from app.http.gunicorn import serve as serve_app
 
-    examine = examiner([] if config is None else ["--config", str(config)])
+    examine = examiner([] if invocation.config is None else ["--config", str(invocation.config)])
 
-    def factory_of(given: Configuration[Settings]) -> Callable[[], Flask]:
-        return lambda: open_service(given.settings, origins=given.origins, examine=examine)
+    def factory(configuration: Configuration[Settings]) -> Callable[[], Flask]:
+        return lambda: open_service(configuration.settings, origins=configuration.origins, examine=examine)
 
-    serve_app(
-        factory_of(found),
-        server_options(
-            found.settings,
-            found.settings.server.port,
-            name="usher",
-            on_worker_exit=mark_process_dead,
-            reread=lambda: factory_of(reread()),
-        ),
+    options = server_options(
+        found.settings,
+        found.settings.server.port,
+        name="usher",
+        on_worker_exit=mark_process_dead,
+        reread=lambda: factory(_service_configuration(invocation)),
     )
+    serve_app(factory(found), options)
 
 
 def server_options(settings: Settings, port: int, **further: Any) -> ServerOptions:
-    """How a server of ours listens."""
+    """The options of every HTTP server."""
     from app.commands.bootstrap.requirements import SetUpError
     from app.http.gunicorn import ServerOptions
 
@@ -158,17 +149,16 @@ def server_options(settings: Settings, port: int, **further: Any) -> ServerOptio
     )
 
 
-def serve_with_worker(invocation: Invocation, settings: Settings) -> None:
-    """The service and a worker as two processes that live and end together; a worker that dies is started again."""
-    common = common_arguments(invocation.config, invocation.verbosity)
+def _serve_with_worker(invocation: Invocation, settings: Settings) -> None:
+    """Runs the service and a worker as two processes that end together. A worker that dies is restarted."""
+    common = _child_arguments(invocation)
     server = ["serve", "--workers", str(settings.server.workers), "--port", str(settings.server.port), *common]
-    patience = max(settings.server.graceful_timeout, settings.worker.stop_timeout) + 5
-    children = Children(patience=patience)
+    children = Children(patience=max(settings.server.graceful_timeout, settings.worker.stop_timeout) + 5)
     with stop_signals() as stop:
         try:
             children.start("the service", server)
-            signal.signal(signal.SIGHUP, lambda number, _frame: children.forward_signal(number, "the service"))
-            # Answers go on while it is away: a sync that ran out of memory must not end them.
+            signal.signal(signal.SIGHUP, lambda number, _frame: children.pass_on(number, "the service"))
+            # The service keeps answering: a sync that runs out of memory must not end it.
             children.keep("the worker", ["worker", *common])
             children.watch(stop)
         except ChildEndedError as error:
@@ -177,11 +167,11 @@ def serve_with_worker(invocation: Invocation, settings: Settings) -> None:
             children.end()
 
 
-def common_arguments(config: Path | None, verbosity: int) -> list[str]:
-    """What a child is told of what we were told."""
+def _child_arguments(invocation: Invocation) -> list[str]:
+    """The common options for a child process."""
     return [
-        *(["--config", str(config)] if config is not None else []),
-        *(["-" + "v" * verbosity] if verbosity else []),
+        *(["--config", str(invocation.config)] if invocation.config is not None else []),
+        *(["-" + "v" * invocation.verbosity] if invocation.verbosity else []),
         "--parent",
         str(os.getpid()),
     ]
@@ -194,7 +184,7 @@ def common_arguments(config: Path | None, verbosity: int) -> list[str]:
 def worker(invocation: Invocation, only_metrics: bool) -> None:
     """Run scheduled and queued syncs.
 
-    Any number of workers may run, on any number of nodes: one of them at a time does a sync.
+    Any number of workers may run, on any number of nodes. One at a time syncs.
     """
     from app.commands.bootstrap.requirements import require_backend, require_sources
     from app.foundation.files import make_folder
@@ -203,26 +193,26 @@ def worker(invocation: Invocation, only_metrics: bool) -> None:
 
     settings = invocation.settings(server=True)
     if only_metrics:
-        serve_metrics(settings)
+        _serve_metrics(settings)
     require_backend(settings)
     require_sources(settings)
     if not settings.metrics.worker_port:
         if settings.metrics.directory:
-            # The service on this machine shows what is counted there.
+            # The service on this machine serves the counters in that folder.
             make_folder(Path(settings.metrics.directory))
             os.environ.setdefault(VARIABLE, settings.metrics.directory)
-        run_worker(invocation, settings)
+        _run_worker(invocation, settings)
         return
     try:
         bind(settings.server.host, settings.metrics.worker_port).close()
     except BindError as error:
         raise CommandError(f"metrics.worker_port: {error}") from error
-    with share_counters(settings.metrics.directory), metrics_beside(invocation):
-        run_worker(invocation, settings)
+    with share_counters(settings.metrics.directory), _metrics_process(invocation):
+        _run_worker(invocation, settings)
 
 
-def serve_metrics(settings: Settings) -> NoReturn:
-    """Shows at ``metrics.worker_port`` what the worker that started this process counts; does not return."""
+def _serve_metrics(settings: Settings) -> NoReturn:
+    """Serves the counters of the parent process, a worker, at ``metrics.worker_port``."""
     from app.commands.bootstrap.service import worker_metrics
     from app.http.gunicorn import serve as serve_app
 
@@ -231,20 +221,19 @@ def serve_metrics(settings: Settings) -> NoReturn:
 
 
 @contextmanager
-def metrics_beside(invocation: Invocation) -> Iterator[None]:
-    """A process that shows this one's counters, as long as this one works."""
+def _metrics_process(invocation: Invocation) -> Iterator[None]:
+    """Runs a process that serves the counters of this one, and restarts it if it dies."""
     children = Children()
     stop = Event()
-    arguments = ["worker", "--only-metrics", *common_arguments(invocation.config, invocation.verbosity)]
 
-    def look_after() -> None:
+    def watch() -> None:
         try:
             children.watch(stop)
         except ChildEndedError as error:
             note(f"error: metrics.worker_port: {error}; its last lines say why")
 
-    children.keep("the worker's metrics", arguments)
-    watching = threading.Thread(target=look_after, name="metrics", daemon=True)
+    children.keep("the worker's metrics", ["worker", "--only-metrics", *_child_arguments(invocation)])
+    watching = threading.Thread(target=watch, name="metrics", daemon=True)
     watching.start()
     try:
         yield
@@ -254,32 +243,31 @@ def metrics_beside(invocation: Invocation) -> Iterator[None]:
         children.end(quickly=True)
 
 
-def run_worker(invocation: Invocation, settings: Settings) -> None:
-    """Works until SIGTERM or SIGINT; a run in the middle ends before its next call."""
+def _run_worker(invocation: Invocation, settings: Settings) -> None:
+    """Works until SIGTERM or SIGINT. A run ends before its next call."""
     import structlog
 
     from app.commands.bootstrap.application import application
-    from app.commands.bootstrap.work import worker_parts
+    from app.commands.bootstrap.worker import worker_parts
     from app.monitoring.activity import NodeActivity, node_name
 
-    log = structlog.stdlib.get_logger(__name__)
-    # Its own action would end the process without a word.
-    signal.signal(signal.SIGHUP, lambda _number, _frame: _say_aside(_ignore_hangup))
+    # The default action would end the process.
+    signal.signal(signal.SIGHUP, lambda _number, _frame: _start_thread("hangup", _log_hangup))
     with application(settings, needs_backend=True) as parts, stop_signals() as stop:
-        # A sync has time; whoever waits for an answer of the service beside it has none.
+        # The service on the same machine has priority.
         os.nice(settings.worker.nice)
         working = worker_parts(parts, stop=stop)
         working.scheduler.start()
         if settings.sync.schedule:
-            run_at_first(parts)
-        # Daemons: nobody waits for a mail server, or for a source that hangs, when the worker is to end.
-        _begin("watch", working.watch.run)
-        pulse = _begin("heartbeat", working.heartbeat.run)
+            _queue_first_run(parts)
+        # Daemon threads: a mail server or a source that hangs must not keep the process alive.
+        _start_thread("watch", working.watch.run)
+        heartbeat = _start_thread("heartbeat", working.heartbeat.run)
         activity = NodeActivity(node=node_name(), role="worker", clock=utc_now)
-        _begin("activity", lambda: activity.keep_writing(parts.engine, stop))
-        _begin("patience", lambda: _give_up_after(stop, settings.worker.stop_timeout))
+        _start_thread("activity", lambda: activity.keep_writing(parts.engine, stop))
+        _start_thread("stop-timeout", lambda: _exit_after(stop, settings.worker.stop_timeout))
         for poll in working.polls:
-            _begin(f"poll {poll.name}", poll.run)
+            _start_thread(f"poll {poll.name}", poll.run)
         log_start(
             invocation,
             "worker",
@@ -291,33 +279,30 @@ def run_worker(invocation: Invocation, settings: Settings) -> None:
         freeze_garbage_collector()
         working.worker.run()
         working.scheduler.shutdown(wait=True)
-        # After its last sign of life, lest that one follow the goodbye.
-        pulse.join(_PATIENCE_AT_THE_END)
+        # No heartbeat may follow the sign-off.
+        heartbeat.join(_LAST_HEARTBEAT_TIMEOUT)
         working.heartbeat.end()
-        log.info("worker_stopped")
+        structlog.stdlib.get_logger(__name__).info("worker_stopped")
 
 
-def _begin(name: str, run: Callable[[], None]) -> threading.Thread:
+def _start_thread(name: str, run: Callable[[], None]) -> threading.Thread:
     thread = threading.Thread(target=run, name=name, daemon=True)
     thread.start()
     return thread
 
 
-def _ignore_hangup() -> None:
+def _log_hangup() -> None:
+    """Runs in a thread, because a signal handler may interrupt a thread that is writing to the log."""
     import structlog
 
-    structlog.stdlib.get_logger(__name__).info("hangup_ignored", advice=_ON_HANGUP)
+    advice = "a worker reads its settings only at the start: send SIGTERM and start it again"
+    structlog.stdlib.get_logger(__name__).info("hangup_ignored", advice=advice)
 
 
-def _say_aside(say: Callable[[], None]) -> None:
-    """A handler of signals comes in the middle of anything, of a line for the log among it."""
-    threading.Thread(target=say, daemon=True).start()
+def _queue_first_run(parts: Application) -> None:
+    """Queues a run if the directory was never read, because the service cannot answer until then.
 
-
-def run_at_first(parts: Application) -> None:
-    """A directory that was never read answers nobody: the first worker does not wait for the schedule.
-
-    That happens once for a database; after a failure the schedule is in charge.
+    Once per database. If it fails, the next run follows on schedule.
     """
     from app.access.contents import current_revision
     from app.foundation.database.engine import reading
@@ -329,10 +314,10 @@ def run_at_first(parts: Application) -> None:
         parts.runs.enqueue(RunRequest(trigger="schedule", idempotency_key="schedule, the first run"))
 
 
-def _give_up_after(stop: Event, patience: float) -> None:
-    """Ends the process when a run does not end in time: the journal makes that safe, and the next run mends it."""
+def _exit_after(stop: Event, timeout: float) -> None:
+    """Ends the process if a run does not end in time. The journal makes that safe, and the next run continues it."""
     stop.wait()
-    threading.Event().wait(patience)
-    note(f"the run did not end within {patience:g} seconds; leaving it to the next one")
+    threading.Event().wait(timeout)
+    note(f"the run did not end within {timeout:g} seconds; leaving it to the next one")
     sys.stderr.flush()
     os._exit(1)

@@ -1,4 +1,4 @@
-"""``usher config``: the settings in force, and where each comes from."""
+"""``usher config``: prints the effective settings and the origin of each."""
 
 from __future__ import annotations
 
@@ -6,36 +6,36 @@ import json
 
 import click
 
-from app.commands.frame import Invocation, UsherGroup, pass_invocation
+from app.commands.frame import Invocation, UsherGroup, json_option, pass_invocation
 from app.commands.screen import show_json, show_table
 
 
 @click.group(cls=UsherGroup)
 def config() -> None:
-    """Show the settings in force."""
+    """Show the effective settings."""
 
 
 @config.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @pass_invocation
 def show(invocation: Invocation, as_json: bool) -> None:
-    """Print the settings in force.
+    """Print the effective settings.
 
-    Every setting, secrets masked, with where it was given.
+    Every setting with its origin. Secrets are masked.
     """
     from app.foundation.configuration.showing import listed
 
     found = invocation.configuration()
+    rows = listed(found.settings, found.origins)
     if as_json:
-        rows = listed(found.settings, found.origins)
-        show_json({key: {"value": _value(value), "from": origin} for key, value, origin in rows})
-        return
-    show_table(("key", "value", "from"), list(listed(found.settings, found.origins)))
+        show_json({key: {"value": _parsed(value), "from": origin} for key, value, origin in rows})
+    else:
+        show_table(("key", "value", "from"), list(rows))
 
 
-def _value(shown: str) -> object:
-    """What is shown as JSON, as that; a mask or a URL as text."""
+def _parsed(value: str) -> object:
+    """A JSON value. Masks and URLs are not JSON, and remain text."""
     try:
-        return json.loads(shown)
+        return json.loads(value)
     except ValueError:
-        return shown
+        return value

@@ -1,4 +1,4 @@
-"""Prints tables on a terminal of any width, without losing a column."""
+"""Prints tables on terminals of any width. Columns that do not fit are printed below their row."""
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
@@ -11,26 +11,26 @@ from rich.table import Table
 from rich.text import Text
 
 _GAP = 3
-"""Columns of the terminal between two columns of a table."""
+"""Spaces between two columns."""
 _EDGES = 2
-_LEAST = 24
-"""A column may be folded to this width."""
+_MIN_WIDTH = 24
+"""Minimum width of a folded column."""
 _BELOW = 3
-"""Spaces before a line below a row."""
-_NOTHING = frozenset({"", "–"})
+"""Indentation of lines below a row."""
+_EMPTY = frozenset({"", "–"})
 
 
 def print_table(
     headings: Sequence[str], rows: Sequence[Sequence[str]], *, styles: Mapping[str, str], one_line: bool
 ) -> None:
-    """Prints the rows. As many columns as fit are in the table; the others are below each row, with their headings.
+    """Prints the rows. The columns that do not fit are below each row, with their headings.
 
     ``styles``: the style of a cell, by its text. ``one_line``: see ``app.commands.screen.show_table``.
     """
     console = Console()
     columns = [[heading, *cells] for heading, *cells in zip(headings, *rows, strict=True)]
     natural = [max(map(cell_len, column)) for column in columns]
-    least = natural if one_line else [natural[0], *(min(width, _LEAST) for width in natural[1:])]
+    least = natural if one_line else [natural[0], *(min(width, _MIN_WIDTH) for width in natural[1:])]
     texts = [[Text(cell, style=styles.get(cell, "")) for cell in row] for row in rows]
     if _EDGES + sum(least) + _GAP * (len(least) - 1) <= console.width:
         widths = _shrunk(natural, least, console.width - _EDGES - _GAP * (len(least) - 1))
@@ -56,10 +56,10 @@ def print_table(
 
 
 def _lines_below(headings: Sequence[str], cells: Sequence[Text], width: int) -> list[Text]:
-    """Each cell that has a text after its heading, as many as fit on a line; one that does not fit has its own."""
+    """The non-empty cells after their headings, as many on each line as fit."""
     lines: list[Text] = []
     for heading, cell in zip(headings, cells, strict=True):
-        if cell.plain in _NOTHING:
+        if cell.plain in _EMPTY:
             continue
         piece = Text.assemble((f"{heading}: ", "dim"), cell)
         if lines and cell_len(lines[-1].plain) + _GAP + cell_len(piece.plain) <= width:
@@ -70,7 +70,7 @@ def _lines_below(headings: Sequence[str], cells: Sequence[Text], width: int) -> 
 
 
 def _shrunk(natural: Sequence[int], least: Sequence[int], available: int) -> list[int]:
-    """The widths of columns that have ``available`` in total; the widest ones shrink, down to ``least``."""
+    """Column widths that add up to ``available`` at most. The widest columns shrink, down to ``least``."""
     widths = [max(low, min(width, available)) for width, low in zip(natural, least, strict=True)]
     while sum(widths) > available:
         widest = max((at for at in range(len(widths)) if widths[at] > least[at]), key=widths.__getitem__)

@@ -10,10 +10,8 @@ import pytest
 from sqlalchemy import inspect
 
 from app import __version__
-from app.commands.bootstrap.acting import audited_upgrade
-from app.commands.bootstrap.databases import STORE_MIGRATIONS
-from app.foundation.audit import BEGUN, DONE, audit_page
-from app.foundation.audit_tables import AuditRow
+from app.commands.bootstrap.databases import STORE_MIGRATIONS, audit_upgrade
+from app.foundation.audit import BEGUN, DONE, AuditEntry, audit_page
 from app.foundation.database.engine import open_engine, reading
 from app.foundation.database.migrations import upgrade
 from tests.commands.conftest import Usher
@@ -71,12 +69,12 @@ def test_no_death_hides_an_upgrade(database_url: str) -> None:
     engine = open_engine(database_url)
     with pytest.raises(Died), dying_at(engine, 2):
         # The first commit is that of the look whether there is anything to do.
-        upgrade(engine, STORE_MIGRATIONS, audited_upgrade())
+        upgrade(engine, STORE_MIGRATIONS, audit_upgrade)
     assert inspect(engine).get_table_names() == []
-    assert upgrade(engine, STORE_MIGRATIONS, audited_upgrade())
+    assert upgrade(engine, STORE_MIGRATIONS, audit_upgrade)
     with reading(engine) as connection:
         assert [one.action for one in audit_page(connection)] == ["database upgraded"]
-    assert not upgrade(engine, STORE_MIGRATIONS, audited_upgrade())
+    assert not upgrade(engine, STORE_MIGRATIONS, audit_upgrade)
     engine.dispose()
 
 
@@ -180,7 +178,7 @@ def test_a_registration_that_is_interrupted_stays_begun(
     over, begun = rows(folder)
     assert (begun.outcome, over.outcome) == (
         BEGUN,
-        "it was interrupted or failed: what came of it is not known",
+        "it was interrupted or failed; the outcome is unknown",
     )
 
 
@@ -212,7 +210,7 @@ def test_commands_that_act_elsewhere_say_that_the_tables_come_first(
     for command in (["provider", "register", "--url", URL], ["backend", "bootstrap", "--email", "a@b.test"]):
         result = usher_in(*command)
         assert result.exit_code == 1
-        assert "error: the database is empty: run usher db upgrade, which makes its tables" in result.stderr
+        assert "error: the database is empty: run usher db upgrade to create its tables" in result.stderr
 
 
 @pytest.mark.usefixtures("without_pauses")

@@ -87,8 +87,8 @@ def test_judgments_of_another_embedder_are_embedded_anew(data: Path) -> None:
     with writing(engine) as connection:
         connection.execute(JUDGMENT.update().values(embedder="another"))
 
-    assert run(command="reembed").stdout == "1 judgment embedded with hashing; all others were already\n"
-    assert run(command="reembed").stdout == "0 judgments embedded with hashing; all others were already\n"
+    assert run(command="reembed").stdout == "1 judgment embedded with hashing; all others already were\n"
+    assert run(command="reembed").stdout == "0 judgments embedded with hashing; all others already were\n"
     with engine.connect() as connection:
         assert set(connection.scalars(select(JUDGMENT.c.embedder))) == {"hashing-1"}
     engine.dispose()

@@ -34,7 +34,7 @@ def told_by_changes(monkeypatch: pytest.MonkeyPatch) -> list[ObjectDirectory]:
         GuardedSource(PushedSource("app"), timeout=30, policy=Policy(only_pushed=True)),
         GuardedSource(FileSource(Path("directory.yaml"), name="directory.yaml"), timeout=30),
     ]
-    monkeypatch.setattr("app.commands.bootstrap.outside.sources_from_settings", lambda *_, **__: made)
+    monkeypatch.setattr("app.commands.bootstrap.peers.sources_from_settings", lambda *_, **__: made)
     return directories
 
 
@@ -167,9 +167,11 @@ def test_what_a_source_gave_goes_with_forget(usher_read: Usher, folder: Path) ->
     assert usher_read("check", "ada", "organization", "acme").exit_code == 0
     assert usher_read("directory", "check").exit_code == 1
     gone = usher_read("directory", "forget", "directory.yaml")
-    gave = "directory.yaml gave 1 organization, 3 user, 2 document, 2 membership, 1 grant, 1 contextGrant; "
-    told = f"{gave}what no other source gives is gone\nrevision 2: membership +0 ~0 -1\n"
-    assert (gone.exit_code, gone.stdout) == (0, told)
+    removed = "1 organization, 3 user, 2 document, 2 membership, 1 grant, 1 contextGrant"
+    assert (gone.exit_code, gone.stdout) == (
+        0,
+        f"removed {removed} of directory.yaml, except what other sources contain\nrevision 2: membership +0 ~0 -1\n",
+    )
     assert usher_read("check", "ada", "organization", "acme").exit_code == 4
     assert usher_read("directory", "check").exit_code == 0
     again = usher_read("directory", "forget", "directory.yaml")
@@ -301,11 +303,11 @@ def test_a_source_is_read_anew_where_that_is_asked_for(
         (["--full", "app"], "source app is not read: what was pushed to it stays in force"),
         (
             ["--accept-empty", "app"],
-            "source app is not read: what was pushed to it stays in force, so there is nothing to accept",
+            "source app only receives pushes, so there is no read to accept",
         ),
         (
             ["--full", "ad", "--accept-shrink", "app"],
-            "source app is not read: what was pushed to it stays in force, so there is nothing to accept",
+            "source app only receives pushes, so there is no read to accept",
         ),
         (["--full", "x" * 100_000], f"no source is called '{'x' * 59}…; there are: ad, hr, app, directory.yaml"),
         (["--full", "\udc80\n"], r"no source is called '\udc80\n'; there are: ad, hr, app, directory.yaml"),
@@ -338,13 +340,13 @@ def test_where_several_rows_give_a_record_each_says_what(
         """
     )
     made = [GuardedSource(MappedSource("hr", groups, rules), timeout=30)]
-    monkeypatch.setattr("app.commands.bootstrap.outside.sources_from_settings", lambda *_, **__: made)
+    monkeypatch.setattr("app.commands.bootstrap.peers.sources_from_settings", lambda *_, **__: made)
     assert usher_in("directory", "refresh").exit_code == 0
     told = usher_in("check", "u", "organization", "o", "--explain").stdout.splitlines()
     assert [line.strip() for line in told[-3:]] == [
         "1. membership: organizationId o, userId u, accessRole editor, expiresAt 2031-01-01T00:00:00.000Z",
-        "hr: rows rows/1, id 1, rule 3 gives expiresAt",
-        "hr: rows rows/2, id 2, rule 3 gives accessRole",
+        "hr: rows rows/1, id 1, rule 3 provides expiresAt",
+        "hr: rows rows/2, id 2, rule 3 provides accessRole",
     ]
 
 
@@ -384,7 +386,7 @@ def test_one_mistake_that_stands_everywhere_does_not_hide_another(usher_in: Ushe
         "malformed: directory.yaml:358: 'documentNam': is not a field of a document; did you mean documentName?"
     ) in told
     fewer = usher_in("directory", "check", "--limit", "1").stderr.splitlines()
-    assert fewer[-1] == "… and 1 other sorts of problem"
+    assert fewer[-1] == "… and 1 other problems"
 
 
 @pytest.mark.parametrize("command", ["check", "refresh"])
@@ -425,7 +427,7 @@ def test_export_writes_over_nothing_and_says_what_it_writes(usher_read: Usher, f
     wrong = usher_read("directory", "export", "out.csv")
     assert (wrong.exit_code, wrong.stderr) == (
         1,
-        "error: out.csv: JSON Lines are written; the name must end in .jsonl, .jsonl.gz or .ndjson\n",
+        "error: out.csv: the format is JSON Lines; the name must end in .jsonl, .jsonl.gz or .ndjson\n",
     )
     (folder / "out.jsonl").write_text("mine")
     kept = usher_read("directory", "export", "out.jsonl")

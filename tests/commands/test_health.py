@@ -12,7 +12,7 @@ from threading import Thread
 
 import pytest
 
-from app.commands.health import Running, address_of, command_of
+from app.commands.health import Running, command_of, health_url
 from app.foundation.clock import epoch_ms, utc_now
 from app.foundation.database.engine import open_engine, writing
 from app.settings import ServerSettings, Settings
@@ -52,7 +52,7 @@ def test_each_server_is_asked_where_it_answers(arguments: list[str], host: str, 
     command = command_of(arguments)
     assert command is not None
     one = Running(1, command, tuple(arguments), Path())
-    assert address_of(one, Settings(server=ServerSettings(host=host))) == address
+    assert health_url(one, Settings(server=ServerSettings(host=host))) == address
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_health_ends_with_0_only_if_every_process_is_well(usher_in: Usher, folde
     assert ask("worker") == "usher worker (process 1): there is no usher.db yet"
     assert not (folder / "usher.db").exists()
     assert usher_in("db", "upgrade").exit_code == 0
-    assert ask("worker") == "usher worker (process 1): has given no sign of life yet"
+    assert ask("worker") == "usher worker (process 1): has sent no heartbeat yet"
     engine = open_engine(f"sqlite:///{folder}/usher.db")
 
     def beat(pid: int, ago: int) -> None:
@@ -109,9 +109,9 @@ def test_health_ends_with_0_only_if_every_process_is_well(usher_in: Usher, folde
     beat(1, ago=20)
     assert ask("worker") == "ok"
     assert ask("worker", f"serve --port {port}", f"serve --port {port}") == "ok"
-    assert ask("worker", "worker") == "usher worker (process 2): has given no sign of life yet"
+    assert ask("worker", "worker") == "usher worker (process 2): has sent no heartbeat yet"
     beat(2, ago=190)
-    assert ask("worker", "worker").startswith("usher worker (process 2): gave its last sign of life 19")
+    assert ask("worker", "worker").startswith("usher worker (process 2): sent its last heartbeat 19")
     assert ask("backend deliver").startswith("usher backend deliver (process 1): there is no ")
     engine.dispose()
 
@@ -142,6 +142,6 @@ def test_a_worker_that_really_runs_is_found_and_a_frozen_one_is_not_well(
             worker.send_signal(signal.SIGSTOP)
             until(lambda: usher_in("health", config=str(settings)).exit_code == 1)
             said = usher_in("health", config=str(settings)).stderr
-            assert said.startswith(f"error: usher worker (process {worker.pid}): gave its last sign of life ")
+            assert said.startswith(f"error: usher worker (process {worker.pid}): sent its last heartbeat ")
         finally:
             worker.kill()

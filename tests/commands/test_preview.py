@@ -30,7 +30,7 @@ def directory(monkeypatch: pytest.MonkeyPatch) -> ObjectDirectory:
     def sources(*_: object, **__: object) -> list[GuardedSource]:
         return [GuardedSource(MappedSource("ad", directory, rules_of(RULES)), timeout=30)]
 
-    monkeypatch.setattr("app.commands.bootstrap.outside.sources_from_settings", sources)
+    monkeypatch.setattr("app.commands.bootstrap.peers.sources_from_settings", sources)
     return directory
 
 
@@ -48,7 +48,7 @@ def test_a_file_is_shown_as_it_stands(usher_in: Usher) -> None:
     ]
     whole = usher_in("directory", "preview", "directory.yaml")
     assert ["user", "3"] in lines(whole)
-    assert "against what is in force: nothing is in force yet" in whole.stdout
+    assert "compared with the records in force: there are none yet" in whole.stdout
 
 
 def test_the_difference_from_what_is_in_force_is_told_and_nothing_is_changed(usher_in: Usher, folder: Path) -> None:
@@ -60,8 +60,8 @@ def test_the_difference_from_what_is_in_force_is_told_and_nothing_is_changed(ush
     for _ in range(2):
         told = usher_in("directory", "preview", "directory.yaml").stdout
         assert (
-            "against what is in force: user +0 ~1 -0; document +1 ~0 -1; guard: passes, 1 of 2 document records would"
-            " go; a read is refused above 20 records and 20 percent"
+            "compared with the records in force: user +0 ~1 -0; document +1 ~0 -1; guard: passes, would remove 1 of 2"
+            " document records; a read is refused above 20 records and 20 percent"
         ) in told
     checked = usher_in("directory", "check")
     assert "guard: no kind has fewer records than are in force" in checked.stderr.splitlines()
@@ -109,7 +109,7 @@ def test_the_role_and_the_end_may_come_from_different_groups(
         return [line.partition("through ")[2] for line in text.splitlines() if "membership" in line]
 
     monkeypatch.setattr("tests.commands.test_preview.RULES", rules)
-    assert gives("u0") == ["groups/acme   (gives expiresAt)", "groups/sub   (gives accessRole)"]
+    assert gives("u0") == ["groups/acme   (provides expiresAt)", "groups/sub   (provides accessRole)"]
     assert gives("u1") == ["groups/acme", "groups/all   (wins)"]
     told = json.loads(usher_in("directory", "preview", "ad", "--id", "u1", "--json").stdout)["objects"][0]["rules"]
     assert [(one["wins"], one["gives"]) for one in told[1:]] == [

@@ -37,7 +37,7 @@ def test_the_service_is_registered_and_what_was_before_is_told(usher: Usher, fol
     first = usher("provider", "register", "--url", URL)
     assert (first.exit_code, first.stderr) == (0, "")
     assert first.stdout == (
-        f"before: the backend asks nobody\nnow: the backend asks {URL}, with a token that is accepted\n"
+        f"before: the backend calls no permission provider\nnow: the backend calls {URL}, with an accepted token\n"
     )
     config = stored(folder)
     state = config.permission_provider_config
@@ -106,8 +106,8 @@ def test_a_private_address_names_the_setting_that_allows_it(usher: Usher) -> Non
     ("content", "says"),
     [
         ("another token", "is not among provider.auth_tokens"),
-        ("", "must hold one token, on one line"),
-        ("one\ntwo\n", "must hold one token, on one line"),
+        ("", "must contain one token, on one line"),
+        ("one\ntwo\n", "must contain one token, on one line"),
     ],
 )
 def test_a_token_that_the_service_would_refuse_is_not_registered(

@@ -212,7 +212,7 @@ def test_plan_of_parked_items_alone_is_no_change(usher_with_backend: Usher, fold
 def test_discard_holds_until_somebody_allows_the_deletes(usher_with_backend: Usher, held_run: str) -> None:
     dropped = usher_with_backend("discard", held_run, "--reason", "on leave")
     assert dropped.exit_code == 0
-    assert dropped.stdout.startswith("4 held deletes are dropped, and left alone from now on; ")
+    assert dropped.stdout.startswith("4 held deletes are discarded; ")
     shown = usher_with_backend("runs", held_run)
     assert shown.stdout.count("\tdiscarded\t") == 4
     assert "cancelled: 4 discarded (0 calls)" in shown.stdout

@@ -71,8 +71,7 @@ def test_what_is_only_pushed_cannot_be_previewed(usher_read: Usher, folder: Path
     result = usher_read("directory", "preview", "app")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == (
-        "error: source app is not read: what was pushed to it stays in force;"
-        " usher check --explain tells which push a record came with\n"
+        "error: source app only receives pushes; usher check --explain shows the push of a record\n"
     )
 
 

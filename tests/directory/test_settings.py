@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from app.commands.bootstrap.outside import spool_folder
+from app.commands.bootstrap.peers import spool_folder
 from app.directory.configured import sources_from_settings
 from app.directory.guarded import GuardedSource
 from app.directory.settings import DirectorySettings

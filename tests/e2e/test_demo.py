@@ -59,7 +59,7 @@ def test_demo_leaves_a_server_of_somebody_else_alone(start: Start, tmp_path: Pat
         assert demo.process.wait(60) == 1
         # The other port of the pair may happen to be somebody's, too: it is then the one that is named.
         assert re.search(
-            rf"cannot listen on {HOST}:({port - 1}|{port}|{port + 1}): Address already in use; name another port with",
+            rf"cannot listen on {HOST}:({port - 1}|{port}|{port + 1}): Address already in use; choose another port",
             demo.complained(),
         )
         other.settimeout(0)

@@ -342,7 +342,7 @@ def test_commands_refuse_a_postgresql_database_without_tables(
     behind = start(*command, "--config", config, forked=True)
     assert behind.process.wait(60) == 1
     assert behind.complained().splitlines()[-1] == (
-        "error: the database is empty: run usher db upgrade, which makes its tables"
+        "error: the database is empty: run usher db upgrade to create its tables"
     )
 
 

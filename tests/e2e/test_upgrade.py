@@ -89,7 +89,7 @@ def test_older_processes_go_on_while_the_database_is_compatible(
     assert well[:2] == [200, 200]
     newer = Newer(tmp_path)
     newer.add("9001")
-    assert "services of the version before go on until you replace them" in newer.run(
+    assert "services of the previous version keep answering until you replace them" in newer.run(
         "db", "upgrade", "--config", config
     )
     assert codes() == well

@@ -113,7 +113,7 @@ def test_the_doctor_does_not_wait_for_a_database_that_is_a_pipe(tmp_path: Path) 
 
     engine, found = open_database(f"sqlite:///{odd_file('fifo', tmp_path)}")
     assert engine is None
-    assert "is not a regular file" in found.says
+    assert "is not a regular file" in found.message
 
 
 def test_a_spool_folder_is_no_link_and_closed_to_others(tmp_path: Path) -> None:
@@ -140,12 +140,12 @@ def test_a_spool_folder_is_no_link_and_closed_to_others(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("open_file", ["usher.db", "usher.db-wal"])
 def test_the_doctor_warns_of_a_database_that_others_can_read(open_file: str, tmp_path: Path) -> None:
-    from app.commands.doctor.database import look_at_permissions
+    from app.commands.doctor.database import check_permissions
 
     for name in ("usher.db", "usher.db-wal"):
         (tmp_path / name).touch(0o600)
     url = f"sqlite:///{tmp_path}/usher.db"
-    assert list(look_at_permissions(url, "database")) == []
+    assert list(check_permissions(url, "database")) == []
     (tmp_path / open_file).chmod(0o666)
-    [found] = look_at_permissions(url, "database")
+    [found] = check_permissions(url, "database")
     assert found.advice == f"chmod 600 {tmp_path / open_file}"

@@ -17,7 +17,7 @@ from app.backend.security.outgoing import open_session
 from app.backend.webhooks.sender import open_sender
 from app.client.transport import Transport
 from app.commands.demo.questions import _reasons
-from app.commands.doctor.registration import _answer
+from app.commands.doctor.registration import _call
 from app.contract.permission_call import RequestEntry
 from app.foundation.outbound.route import Route
 from app.foundation.outbound.session import bare_session
@@ -110,7 +110,7 @@ KINDS: dict[str, Callable[[], Callable[[str], object]]] = {
     "webhook": webhook,
     "client": client,
     "notification": notification,
-    "doctor": lambda: lambda url: _answer(url, "token", Route()),
+    "doctor": lambda: lambda url: _call(url, "token", Route()),
     "readiness": lambda: lambda url: wait_until_ready(url, 5, time.sleep),
     "demo": lambda: lambda url: _reasons((), url, {}),
     "session": lambda: bare_session().post,

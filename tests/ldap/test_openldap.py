@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from app.commands.doctor.finding import State
-from app.commands.doctor.sources import look_at_sources
+from app.commands.doctor.sources import check_sources
 from app.directory.configured import source_from_settings
 from app.directory.connector import ALL_ATTRIBUTES, DirectoryObject, Wanted
 from app.directory.settings import GuardSettings, LdapSourceSettings
@@ -202,10 +202,10 @@ def test_the_doctor_reports_a_server_that_is_away(two_slapds: list[Slapd]) -> No
         "map": [{"from": "users", "user": {"userId": "it.uid", "name": "it.cn", "email": "it.mail"}}],
     }
     source = source_from_settings(LdapSourceSettings.model_validate(settings))
-    [away, read] = look_at_sources([source], {}, GuardSettings(), utc_now)
+    [away, read] = check_sources([source], {}, GuardSettings(), utc_now)
     assert (away.state, read.state) == (State.WARNING, State.OK)
-    assert f"people: {SERVER_AWAY}url: no connection to 127.0.0.1:{first.port}" in away.says
-    assert "60 records" in read.says
+    assert f"people: {SERVER_AWAY}url: no connection to 127.0.0.1:{first.port}" in away.message
+    assert "60 records" in read.message
 
 
 def test_a_read_never_mixes_two_servers(two_slapds: list[Slapd]) -> None:

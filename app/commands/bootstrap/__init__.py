@@ -1,5 +1,5 @@
-"""The composition root: the one place where parts are made from the settings.
+"""The composition root: builds every part from the settings.
 
-Everything else asks here for the parts that it works with, or is handed them. The self-hosted backend, which is a
-program of its own, has its own in ``app/backend/serve.py``.
+No other package creates these parts. The self-hosted backend is a separate program and is built in
+``app/backend/serve.py``.
 """

@@ -1,4 +1,9 @@
-"""The parts of one process around Usher's own database, and what it expects to happen by itself."""
+"""The parts of one process around Usher's own database.
+
+Methods import what only some commands need, so that the others start quickly.
+"""
+
+from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +17,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, Engine, text
 
 from app.commands.bootstrap.databases import open_store
-from app.commands.bootstrap.outside import backend_client, configured_sources, notification_channels
+from app.commands.bootstrap.peers import backend_client, configured_sources, notification_channels
 from app.commands.bootstrap.requirements import require_backend, require_sources
 from app.directory.source import Source
 from app.foundation.audit import Audit
@@ -43,7 +48,7 @@ class Application:
     random: Random
 
     @property
-    def runs(self) -> "Runs":
+    def runs(self) -> Runs:
         """The runs in the database."""
         from app.sync.runs.lifecycle import Runs
 
@@ -51,21 +56,21 @@ class Application:
 
     @property
     def audit(self) -> Audit:
-        """What was done, and by whom."""
+        """The audit log."""
         return Audit(self.clock)
 
     def sync_lock(self) -> SyncLock:
-        """The lock under which one process synchronizes; not yet taken."""
+        """The lock that allows one process at a time to sync, not yet acquired."""
         return sync_lock(self.engine, sleep=self.sleep)
 
     def sources(self, *, stop: Event | None = None) -> Sequence[Source]:
         """The directory's sources, in the order of the configuration; ``stop`` ends their reads. Raises ``SetUpError``
-        where there are none."""
+        if there are none."""
         require_sources(self.settings)
         return configured_sources(self.settings, stop=stop)
 
-    def view_loader(self, *, names: bool = False) -> "AccessViewLoader":
-        """What loads from the access model what decisions need; ``names``: and what their reasons show besides."""
+    def view_loader(self, *, names: bool = False) -> AccessViewLoader:
+        """Loads what a decision reads from the access model. ``names``: with names and further fields for reasons."""
         from app.access.view.loader import AccessViewLoader
 
         return AccessViewLoader(self.engine, self.settings.provider.policy, names=names)
@@ -74,12 +79,12 @@ class Application:
         self,
         *,
         stop: Event | None = None,
-        observer: "Observer | None" = None,
+        observer: Observer | None = None,
         sources: Sequence[Source] | None = None,
-        what_if: "WhatIf | None" = None,
-    ) -> "SyncEngine":
-        """What takes a run to its end; ``stop`` ends the waits of its calls at once. ``sources``: others than those
-        that are configured, with what they stand for."""
+        what_if: WhatIf | None = None,
+    ) -> SyncEngine:
+        """Executes runs; ``stop`` ends the pauses of its calls. ``sources`` and ``what_if`` replace the configured
+        sources in a dry run."""
         from app.sync.runs.engine import SyncEngine
 
         return SyncEngine(
@@ -96,9 +101,9 @@ class Application:
         )
 
     def plan_problem(self, plan_id: str) -> str | None:
-        """Why this stored plan cannot be applied to the configured backend; None: it may be.
+        """Why this stored plan cannot be applied to the configured backend. None if it can be.
 
-        Whether it is still what is due shows when the directory is read: what it was made from may not be in force yet.
+        Compares the ledger only. Whether the directory has changed since is checked when it is read.
         """
         from app.sync.ledger.ledger import ledger_in_use, open_ledger, read_ledger
         from app.sync.plan.stored import load_plan, stale_sentence
@@ -107,7 +112,7 @@ class Application:
         api_key = backend.api_key.get_secret_value()
         own = open_ledger(self.engine, backend.base_url, api_key, self.clock).ledger_id if api_key else None
         with reading(self.engine) as connection:
-            # A service may know no credentials, or not yet: it goes by what the workers use.
+            # A service without credentials uses the workers' ledger.
             ledger_id = ledger_in_use(connection) if own is None else own
             plan = load_plan(connection, plan_id)
             if plan is None or plan.ledger_id != ledger_id:
@@ -116,30 +121,29 @@ class Application:
             is_stale = ledger.verified_at is not None and plan.ledger_revision != ledger.ledger_revision
             return stale_sentence(plan_id) if is_stale else None
 
-    def concerns(self) -> "Sequence[Concern]":
-        """What needs somebody's attention now."""
+    def concerns(self) -> Sequence[Concern]:
+        """What needs attention now."""
         with reading(self.engine) as connection:
-            return look_for_concerns(self.settings)(connection, self.clock())
+            return concern_finder(self.settings)(connection, self.clock())
 
     def check_database(self) -> None:
-        """Raises what SQLAlchemy raises when the database does not answer."""
+        """Raises SQLAlchemy's errors if the database does not answer."""
         with reading(self.engine) as connection:
             connection.execute(text("SELECT 1"))
 
 
-def look_for_concerns(
+def concern_finder(
     settings: Settings, *, most: int | None = None
-) -> "Callable[[Connection, datetime], Sequence[Concern]]":
-    """What tells, from the database, what needs somebody's attention at a moment; ``most``: what is many is counted no
-    further."""
+) -> Callable[[Connection, datetime], Sequence[Concern]]:
+    """Returns a function that reads from the database what needs attention. It counts up to ``most`` items."""
     from app.monitoring.notify.concerns import concerns
 
-    expected = expectations_of(settings)
+    expected = expectations(settings)
     return lambda connection, now: concerns(connection, now, expected, most=most)
 
 
-def expectations_of(settings: Settings) -> "Expectations":
-    """What ought to happen by itself."""
+def expectations(settings: Settings) -> Expectations:
+    """When runs are due, and when a late run or a silent worker needs attention."""
     from app.monitoring.notify.concerns import Expectations
 
     sync = settings.sync
@@ -151,14 +155,14 @@ def expectations_of(settings: Settings) -> "Expectations":
     )
 
 
-def watch_over(settings: Settings, engine: Engine, *, clock: Clock, stop: Event) -> "Watch":
-    """What tells people, until ``stop`` is set: in every worker, and in the services, which notice that no worker
-    lives."""
+def build_watch(settings: Settings, engine: Engine, *, clock: Clock, stop: Event) -> Watch:
+    """The thread that sends notifications until ``stop`` is set. Workers run it, and services, which notice if no
+    worker is alive."""
     from app.monitoring.notify.watch import Watch
 
     return Watch(
         engine=engine,
-        look=look_for_concerns(settings),
+        look=concern_finder(settings),
         channels=notification_channels(settings, clock=clock),
         clock=clock,
         random=SystemRandom(),
@@ -169,8 +173,10 @@ def watch_over(settings: Settings, engine: Engine, *, clock: Clock, stop: Event)
 
 @contextmanager
 def application(settings: Settings, *, needs_backend: bool = False) -> Iterator[Application]:
-    """The parts for one command; ``needs_backend``: it syncs, so that it needs the directory as well. Raises
-    ``SetUpError``."""
+    """The parts for one command. ``needs_backend``: require the backend's credentials and a source, too.
+
+    Raises ``SetUpError``.
+    """
     if needs_backend:
         require_backend(settings)
         require_sources(settings)

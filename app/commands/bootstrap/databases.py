@@ -1,6 +1,6 @@
-"""The databases of an installation: opened, brought up to date, or looked at as they are."""
+"""Opens the databases of an installation: Usher's own and the self-hosted backend's."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +11,14 @@ from sqlalchemy.exc import SQLAlchemyError
 
 import app.backend
 import app.commands
+from app import __version__
 from app.access.contents import SourceState, source_states
-from app.commands.bootstrap.acting import audited_upgrade
 from app.commands.bootstrap.requirements import SetUpError
+from app.commands.operator import operator
+from app.foundation.audit import Audit
+from app.foundation.clock import utc_now
 from app.foundation.database.compatibility import SchemaGuard
-from app.foundation.database.engine import DatabaseUrlError, is_sqlite, open_engine, parse_url, reading
+from app.foundation.database.engine import is_sqlite, open_engine, parse_url, reading
 from app.foundation.database.migrations import is_new, last_upgrade_is_compatible, pending, revision_of, upgrade
 from app.foundation.database.programs import (
     SELF_HOSTED_BACKEND,
@@ -33,28 +36,53 @@ BACKEND_MIGRATIONS = Migrations(SELF_HOSTED_BACKEND, Path(app.backend.__file__).
 def open_store(settings: Settings) -> Engine:
     """Usher's own database, with the schema of this version. Raises ``SetUpError``."""
     engine = open_engine(settings.database_url, pool_size=settings.server.threads + 2)
-    bring_up_to_date(engine, STORE_MIGRATIONS, "usher db upgrade", audited_upgrade())
+    _require_current_schema(engine, STORE_MIGRATIONS)
     return engine
 
 
 def open_store_for_service(settings: Settings) -> Engine:
-    """Usher's own database for one process of the service, whose schema was looked at before."""
+    """Usher's own database for one process of the service. The schema was checked before the fork."""
     return open_engine(settings.database_url, pool_size=settings.server.threads + 3, mapped=True)
 
 
-def open_backend_store(settings: Settings, *, has_to_exist: bool = False) -> Engine:
+@contextmanager
+def existing_store(settings: Settings) -> Iterator[Engine | None]:
+    """Usher's own database, for commands that change nothing. None if it is missing, unavailable or has the schema of
+    another version."""
+    file = sqlite_file(settings.database_url)
+    if file is not None and not file.exists():
+        yield None
+        return
+    engine = open_engine(settings.database_url, pool_size=1)
+    usable = False
+    try:
+        with suppress(SQLAlchemyError, SchemaNewerError, ForeignDatabaseError, OSError):
+            usable = not pending(engine, STORE_MIGRATIONS)
+        yield engine if usable else None
+    finally:
+        engine.dispose()
+
+
+def known_sources(settings: Settings) -> Mapping[str, SourceState]:
+    """The records in force of each source, by its name. Empty if the database cannot be read."""
+    with existing_store(settings) as engine, suppress(SQLAlchemyError, OSError):
+        if engine is not None:
+            with reading(engine) as connection:
+                return {state.name: state for state in source_states(connection, by_kind=True)}
+    return {}
+
+
+def open_backend_store(settings: Settings, *, must_exist: bool = False) -> Engine:
     """The self-hosted backend's database, with the schema of this version. Raises ``SetUpError``.
 
-    ``has_to_exist``: for a command that has nothing to do in a new one.
+    ``must_exist``: raise instead of creating a SQLite file.
     """
     url = settings.self_hosted_backend.database_url
-    parsed = parse_url(url)
-    if has_to_exist and parsed.get_backend_name() == "sqlite" and not Path(str(parsed.database)).exists():
-        raise SetUpError(
-            f"there is no database {parsed.database} (self_hosted_backend.database_url): is this the right folder?"
-        )
+    file = sqlite_file(url)
+    if must_exist and file is not None and not file.exists():
+        raise SetUpError(f"there is no database {file} (self_hosted_backend.database_url): is this the right folder?")
     engine = open_engine(url)
-    bring_up_to_date(engine, BACKEND_MIGRATIONS, "usher backend upgrade")
+    _require_current_schema(engine, BACKEND_MIGRATIONS)
     return engine
 
 
@@ -63,8 +91,8 @@ class Upgraded:
     """The result of an upgrade."""
 
     changed: bool
-    older_can_go_on: bool | None
-    """Whether processes of the version before can still use the database; None if the database was new."""
+    old_version_compatible: bool | None
+    """Whether processes of the previous version can still use the database. None if the database was new."""
 
 
 def upgrade_store(settings: Settings) -> Upgraded:
@@ -72,7 +100,7 @@ def upgrade_store(settings: Settings) -> Upgraded:
     engine = open_engine(settings.database_url)
     try:
         before = revision_of(engine, STORE_MIGRATIONS)
-        changed = upgrade(engine, STORE_MIGRATIONS, audited_upgrade())
+        changed = upgrade(engine, STORE_MIGRATIONS, audit_upgrade)
         if before is None:
             return Upgraded(changed, None)
         return Upgraded(changed, last_upgrade_is_compatible(engine, STORE_MIGRATIONS, before))
@@ -89,77 +117,40 @@ def upgrade_backend_store(settings: Settings) -> bool:
         engine.dispose()
 
 
+def audit_upgrade(connection: Connection) -> None:
+    """Writes the audit row of an upgrade, in its transaction."""
+    Audit(utc_now).note(connection, operator(), "database upgraded", subject=f"to version {__version__}")
+
+
 def store_guard(engine: Engine) -> SchemaGuard:
     """Refuses work on Usher's own database once a newer version made it incompatible."""
     return SchemaGuard(engine, STORE_MIGRATIONS.revisions, monotonic)
 
 
-def open_to_look(url: str) -> Engine:
-    """A database for somebody who looks once, whatever its schema is."""
-    return open_engine(url, pool_size=1)
-
-
-def known_sources(settings: Settings) -> Mapping[str, SourceState]:
-    """What is in force of each source, by name, as far as the database can tell without being changed."""
-    with store_as_it_is(settings) as engine:
-        if engine is None:
-            return {}
-        try:
-            with reading(engine) as connection:
-                return {state.name: state for state in source_states(connection, by_kind=True)}
-        except (SQLAlchemyError, OSError):
-            return {}
-
-
-def is_there(url: str) -> bool:
-    """Whether there may be a database at this address: of a server's that shows when it is asked."""
-    try:
-        parsed = parse_url(url)
-    except DatabaseUrlError:
-        return False
-    return parsed.get_backend_name() != "sqlite" or Path(str(parsed.database)).exists()
-
-
-@contextmanager
-def store_as_it_is(settings: Settings) -> Iterator[Engine | None]:
-    """Usher's own database for somebody who changes nothing; None: it is not there, away, or of another version."""
-    usable = False
-    if not is_there(settings.database_url):
-        yield None
+def _require_current_schema(engine: Engine, migrations: Migrations) -> None:
+    """Upgrades a SQLite database. Raises ``SetUpError`` for an older PostgreSQL schema: other processes may use it."""
+    if not pending(engine, migrations):
         return
-    engine = open_to_look(settings.database_url)
-    try:
-        with suppress(SQLAlchemyError, SchemaNewerError, ForeignDatabaseError, OSError):
-            usable = not pending(engine, STORE_MIGRATIONS)
-        yield engine if usable else None
-    finally:
-        engine.dispose()
-
-
-def bring_up_to_date(
-    engine: Engine, migrations: Migrations, command: str, witness: Callable[[Connection], None] | None = None
-) -> None:
-    """Upgrades a SQLite database; refuses a PostgreSQL one that is behind, because others may be using it. ``witness``
-    writes an upgrade down; tables in a new database are none.
-
-    Raises ``SetUpError``, and what ``upgrade`` does.
-    """
+    is_usher = migrations is STORE_MIGRATIONS
     if is_sqlite(engine):
-        if pending(engine, migrations):
-            upgrade(engine, migrations, None if is_new(engine) else witness)
-    elif pending(engine, migrations):
-        new = is_new(engine)
-        engine.dispose()
-        if new:
-            raise SetUpError(f"the database is empty: run {command}, which makes its tables")
-        first = "stop the workers and " if migrations.program is USHER else ""
-        raise SetUpError(f"the database's schema is older than this version: {first}run {command}")
+        upgrade(engine, migrations, audit_upgrade if is_usher and not is_new(engine) else None)
+        return
+    new = is_new(engine)
+    engine.dispose()
+    command = "usher db upgrade" if is_usher else "usher backend upgrade"
+    if new:
+        raise SetUpError(f"the database is empty: run {command} to create its tables")
+    first = "stop the workers and " if is_usher else ""
+    raise SetUpError(f"the database's schema is older than this version: {first}run {command}")
+
+
+def sqlite_file(url: str) -> Path | None:
+    """The file of a SQLite database. None for PostgreSQL."""
+    parsed = parse_url(url)
+    return Path(str(parsed.database)) if parsed.get_backend_name() == "sqlite" else None
 
 
 def database_location(url: str) -> str:
-    """Where a database is, without any password; a SQLite file by its whole path: a relative one depends on where one
-    stands."""
-    parsed = parse_url(url)
-    if parsed.get_backend_name() == "sqlite":
-        return str(Path(str(parsed.database)).resolve())
-    return parsed.render_as_string(hide_password=True)
+    """The URL without its password, or the absolute path of a SQLite file."""
+    file = sqlite_file(url)
+    return parse_url(url).render_as_string(hide_password=True) if file is None else str(file.resolve())

@@ -1,39 +1,39 @@
-"""The requirements that settings have to meet before anything is made from them."""
+"""Checks that the settings contain what a command needs."""
 
+from collections.abc import Iterator
 from importlib.util import find_spec
 
+from app.foundation.text import are
 from app.settings import Settings
 
 SHORTEST_TOKEN = 16
-"""Characters of a token that lets callers in: whoever guesses is not slowed down enough for fewer."""
+"""Minimum length of a token that authenticates callers. The rate limiter does not protect shorter ones."""
 
 NO_SOURCES = (
     "directory.sources is empty: name the directory file, for example"
     " directory: {sources: [{type: file, path: /srv/directory/export.jsonl}]}"
 )
-"""What is said where a directory is needed and none is configured."""
 
 
 class SetUpError(Exception):
-    """What was asked for cannot be done with these settings; the text is one line that names the key and the fix."""
+    """The settings do not allow what the command does. The text is one line with the key and the fix."""
 
 
 class MissingSettingError(SetUpError):
-    """A setting that is needed is empty: perhaps the file that has it was not read."""
+    """A required setting is empty, perhaps because no settings file was read."""
 
 
 def require_backend(settings: Settings) -> None:
-    """Raises ``SetUpError`` when the credentials for the backend are missing."""
-    missing = [f"backend.{name}" for name in _missing_credentials(settings)]
-    if missing:
+    """Raises ``SetUpError`` if the credentials of the backend are missing."""
+    if missing := [f"backend.{name}" for name in _missing_credentials(settings)]:
         raise MissingSettingError(
-            f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} empty: set the backend's credentials"
+            f"{' and '.join(missing)} {are(len(missing))} empty: set the backend's credentials"
             " (usher backend bootstrap makes some for the self-hosted backend)"
         )
 
 
 def has_credentials(settings: Settings) -> bool:
-    """Whether the backend can be called at all."""
+    """Whether the settings contain the credentials of the backend."""
     return not _missing_credentials(settings)
 
 
@@ -43,27 +43,27 @@ def _missing_credentials(settings: Settings) -> list[str]:
 
 
 def require_sources(settings: Settings) -> None:
-    """Raises ``SetUpError`` when no directory source is configured."""
+    """Raises ``SetUpError`` if no directory source is configured."""
     if not settings.directory.sources:
         raise MissingSettingError(NO_SOURCES)
 
 
 def require_provider_tokens(settings: Settings) -> None:
-    """Raises ``SetUpError`` when anyone could ask for anybody's permissions, or guess how, without that being meant."""
+    """Raises ``SetUpError`` if permission calls need no token although anonymous ones are not enabled, or if a token
+    is too short."""
     if not settings.provider.auth_tokens and not settings.provider.allow_anonymous:
         raise MissingSettingError(
             "provider.auth_tokens is empty: set at least one token, or provider.allow_anonymous: true to let anyone ask"
         )
-    short = short_tokens(settings)
-    if short:
+    if short := short_tokens(settings):
         raise SetUpError(
-            f"{' and '.join(short)} {'is' if len(short) == 1 else 'are'} shorter than {SHORTEST_TOKEN} characters and"
+            f"{' and '.join(short)} {are(len(short))} shorter than {SHORTEST_TOKEN} characters and"
             " could be guessed: make one with openssl rand -hex 24"
         )
 
 
 def require_issuer_library(settings: Settings) -> None:
-    """Raises ``SetUpError`` when people are to sign in through an issuer, and what that takes is not installed."""
+    """Raises ``SetUpError`` if sign-in through an issuer is configured and its library is not installed."""
     if settings.console.enabled and settings.console.oidc.issuer and find_spec("authlib") is None:
         raise SetUpError(
             "console.oidc needs the library that the extra \"console\" brings: pip install 'usher[console]'"
@@ -71,19 +71,17 @@ def require_issuer_library(settings: Settings) -> None:
 
 
 def short_tokens(settings: Settings) -> list[str]:
-    """Which tokens that let callers in could be guessed."""
-    given = {"provider.auth_tokens": settings.provider.auth_tokens, "admin.tokens": settings.admin.tokens}
-    for index, source in enumerate(settings.directory.sources):
+    """The settings keys of tokens that are short enough to be guessed."""
+    return [key for key, token in _tokens(settings) if len(token) < SHORTEST_TOKEN]
+
+
+def _tokens(settings: Settings) -> Iterator[tuple[str, str]]:
+    lists = {"provider.auth_tokens": settings.provider.auth_tokens, "admin.tokens": settings.admin.tokens}
+    for number, source in enumerate(settings.directory.sources):
         if source.changes is not None:
-            given[f"directory.sources[{index}].changes.tokens"] = source.changes.tokens
-    found = [
-        f"{key}[{index}]"
-        for key, tokens in given.items()
-        for index, token in enumerate(tokens)
-        if len(token.get_secret_value()) < SHORTEST_TOKEN
-    ]
-    return found + [
-        f"console.tokens[{index}].token"
-        for index, one in enumerate(settings.console.tokens)
-        if len(one.token.get_secret_value()) < SHORTEST_TOKEN
-    ]
+            lists[f"directory.sources[{number}].changes.tokens"] = source.changes.tokens
+    for key, tokens in lists.items():
+        for number, token in enumerate(tokens):
+            yield f"{key}[{number}]", token.get_secret_value()
+    for number, operator in enumerate(settings.console.tokens):
+        yield f"console.tokens[{number}].token", operator.token.get_secret_value()

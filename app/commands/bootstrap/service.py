@@ -1,6 +1,6 @@
-"""The service, put together for one process.
+"""Builds the service of one process.
 
-It is made in each process after the fork, so that no database connection is shared between processes.
+Each process builds its own after the fork, because database connections must not be shared between processes.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,9 +13,9 @@ from types import MappingProxyType
 from flask import Flask
 from sqlalchemy import Engine
 
-from app.commands.bootstrap.application import Application, expectations_of, look_for_concerns, watch_over
+from app.commands.bootstrap.application import Application, build_watch, concern_finder, expectations
 from app.commands.bootstrap.databases import STORE_MIGRATIONS, open_store_for_service, store_guard
-from app.commands.bootstrap.outside import impatient_client
+from app.commands.bootstrap.peers import impatient_client
 from app.contract import operations
 from app.foundation.clock import Clock, utc_now
 from app.foundation.configuration.showing import listed
@@ -37,21 +37,22 @@ from app.service.web import ServiceParts, create_app, create_metrics_app
 from app.settings import Settings
 
 _WATCH_EVERY = 30.0
-"""Seconds between two looks of a service; workers look more often."""
-
-
-_BACKEND_PATIENCE = 5.0
-"""Seconds for which a page waits for the backend."""
+"""Seconds between two checks of a service. Workers check more often."""
+_BACKEND_TIMEOUT = 5.0
+"""Timeout of calls to the backend that a page waits for, in seconds."""
 
 
 def open_service(
     settings: Settings, *, origins: Mapping[str, str] = MappingProxyType({}), examine: Examine | None = None
 ) -> Flask:
-    """The service with a database of its own, and the one who tells people what needs their attention: a worker that is
-    dead tells nobody. ``origins``: where each setting was given; ``examine``: the doctor's look at everything."""
+    """The service with its own database engine and background threads.
+
+    It also sends notifications, because a dead worker cannot. ``origins``: the origin of each setting.
+    ``examine``: runs the doctor.
+    """
     engine = open_store_for_service(settings)
     stop = Event()
-    watch = watch_over(settings, engine, clock=utc_now, stop=stop)
+    watch = build_watch(settings, engine, clock=utc_now, stop=stop)
     watch.every = _WATCH_EVERY
     Thread(target=watch.run, name="watch", daemon=True).start()
     activity = NodeActivity(node=node_name(settings.server.port), role="service", clock=utc_now)
@@ -77,10 +78,10 @@ def service_app(
     origins: Mapping[str, str] = MappingProxyType({}),
     examine: Examine | None = None,
 ) -> Flask:
-    """The service on this database; ``new_id`` makes the ids of requests, ``activity`` is told what it answers."""
+    """The service on this database. ``new_id`` creates request ids; ``activity`` counts requests."""
     parts = Application(settings=settings, engine=engine, clock=clock, sleep=sleep, random=SystemRandom())
     failures = FailedCredentials()
-    expected = expectations_of(settings)
+    expected = expectations(settings)
     refusals = Refusals(parts.audit, engine)
     return create_app(
         ServiceParts(
@@ -108,7 +109,7 @@ def service_app(
             numbers=DatabaseNumbers(
                 engine,
                 clock,
-                look_for_concerns(settings),
+                concern_finder(settings),
                 due_after=expected.due_after,
                 worker_after=expected.worker_after.total_seconds() or DatabaseNumbers.WORKER_AFTER,
             ),
@@ -138,22 +139,22 @@ def _console(
         failures=failures,
         refusals=refusals,
         runs=parts.runs,
-        ask_backend=_asker(settings),
+        ask_backend=_permission_getter(settings),
         plan_problem=parts.plan_problem,
         policy=settings.provider.policy,
         provider_path=settings.provider.path,
-        concerns=look_for_concerns(settings, most=MOST_COUNTED),
-        due_after=expectations_of(settings).due_after,
+        concerns=concern_finder(settings, most=MOST_COUNTED),
+        due_after=expectations(settings).due_after,
         settings_rows=lambda: list(listed(settings, origins)),
         examine=examine,
         keep_runs=settings.worker.keep_runs,
-        # The provider goes first.
+        # Permission calls keep the other half of the threads.
         slots=settings.server.threads // 2,
     )
 
 
 def worker_metrics(settings: Settings) -> Flask:
-    """What a worker shows at ``metrics.worker_port``."""
+    """The metrics server of a worker, at ``metrics.worker_port``."""
     return create_metrics_app(
         Metrics(),
         new_id=_random_id(SystemRandom()),
@@ -166,7 +167,7 @@ def _admin_tokens(settings: Settings, failures: FailedCredentials) -> TokenSet:
 
 
 def _signer(settings: Settings) -> Sign | None:
-    """Who signs answers to browsers; None where none are given, none are to be signed, or nobody could be asked."""
+    """Signs answers to browsers through the backend. None if it is disabled or the credentials are missing."""
     provider = settings.provider
     if not (provider.browser_origins and provider.signature_timeout and settings.backend.api_key.get_secret_value()):
         return None
@@ -174,11 +175,11 @@ def _signer(settings: Settings) -> Sign | None:
     return BackendSigner(partial(client.call, operations.GENERATE_SIGNATURE), patience=provider.signature_timeout)
 
 
-def _asker(settings: Settings) -> AskBackend | None:
-    """Who asks the backend what it says itself, for a page that compares; None: no credentials are given."""
+def _permission_getter(settings: Settings) -> AskBackend | None:
+    """Asks the backend for permissions, for a page that compares them. None without credentials."""
     if not settings.backend.api_key.get_secret_value():
         return None
-    client = impatient_client(settings, timeout=_BACKEND_PATIENCE)
+    client = impatient_client(settings, timeout=_BACKEND_TIMEOUT)
     return partial(client.call, operations.GET_PERMISSIONS)
 
 

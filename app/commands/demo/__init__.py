@@ -1,1 +1,1 @@
-"""The whole of Usher on one machine, from nothing: what ``usher demo`` shows."""
+"""``usher demo``: all of Usher on one machine, with a sample company."""

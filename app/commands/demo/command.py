@@ -1,4 +1,4 @@
-"""``usher demo``: everything on one machine, from nothing."""
+"""``usher demo``: runs everything on one machine."""
 
 from __future__ import annotations
 
@@ -11,29 +11,24 @@ from app.commands.screen import note
 
 
 @click.command(cls=UsherCommand)
-@click.option("--once", is_flag=True, help="Show it and stop; without it everything keeps serving.")
-@click.option(
-    "--port",
-    type=int,
-    metavar="N",
-    help="The service's port, and the next one for the backend; any free ones if it is left out.",
-)
+@click.option("--once", is_flag=True, help="Stop after the tour. Default: keep running.")
+@click.option("--port", type=int, metavar="N", help="The service's port; the backend uses the next one. Default: any.")
 @click.option(
     "--data",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Keep the data here and go on from it next time; a temporary folder if it is left out.",
+    help="Keep the data here, and continue with it next time. Default: a temporary folder.",
 )
 @pass_invocation
 def demo(invocation: Invocation, once: bool, port: int | None, data: Path | None) -> None:
     """Run everything on this machine, from scratch, with a sample company.
 
-    The self-hosted backend, the service, the worker and a sample directory; needs no settings.
+    Starts the self-hosted backend, the service and the worker with a sample directory. Needs no settings.
     """
     from app.commands.demo.tour import DemoError, run_demo
     from app.foundation.logs import LogSettings, configure_logs
 
-    # What matters is on the screen; the processes write logs of their own.
+    # The processes write their own logs.
     configure_logs(LogSettings(level="debug" if invocation.verbosity else "error"))
     try:
         run_demo(once=once, port=port, data=data)

@@ -1,1 +1,1 @@
-"""Looking at an installation from all sides, and saying what to do about what is not well."""
+"""``usher doctor``: checks the whole installation."""

@@ -1,4 +1,4 @@
-"""The check of channels: whether messages arrive. The one look that does something: it sends one."""
+"""Checks the notification channels by sending a test message."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,37 +7,35 @@ from app.foundation.clock import Clock
 from app.foundation.outbound.failure import FailureKind, advice
 from app.monitoring.notify.message import Channel, Message, NotDeliveredError, trial_body
 
+_MAIL_SECURITY = "check notifications.email.port and security: tls is for port 465, starttls for the others"
 
-def try_channels(channels: Sequence[Channel], *, clock: Clock, new_id: Callable[[], str]) -> Findings:
-    """Sends a message along each, once."""
+_MAIL_ADVICE = {
+    FailureKind.NAME: "check the spelling of notifications.email.host, and that this machine can resolve it",
+    FailureKind.UNTRUSTED: "let notifications.email.ca_file name a PEM file with the certificate of its issuer",
+    FailureKind.OTHER_NAME: "let notifications.email.host name the host that the certificate is for",
+    FailureKind.EXPIRED: "renew the certificate of the mail server",
+    FailureKind.CA_FILE: "let notifications.email.ca_file name a PEM file with certificates",
+    FailureKind.NO_TLS: _MAIL_SECURITY,
+    FailureKind.HANDSHAKE: _MAIL_SECURITY,
+    FailureKind.SILENT: _MAIL_SECURITY,
+}
+
+
+def check_channels(channels: Sequence[Channel], *, clock: Clock, new_id: Callable[[], str]) -> Findings:
+    """Sends one message through each channel, without retries."""
     for channel in channels:
         try:
             channel.send(Message(new_id(), trial_body(clock())))
         except NotDeliveredError as error:
             yield problem("notifications", f"{channel.name}: {error}", _advice(channel.name, error))
         else:
-            yield ok("notifications", f"{channel.name}: a test message was taken; see that it arrives")
+            yield ok("notifications", f"{channel.name}: a test message was accepted; check that it arrives")
 
 
 def _advice(channel: str, error: NotDeliveredError) -> str:
     if error.failure is None:
-        return f"see that notifications.{channel} is right and that what answers there takes messages"
+        return f"check notifications.{channel}, and that the server there accepts messages"
     if channel == "webhook":
         return advice(error.failure, address="notifications.webhook.url", section="notifications.webhook")
-    return _MAIL_ADVICE.get(
-        error.failure.kind, "see that notifications.email names the right host and port, and that the mail server runs"
-    )
-
-
-_WRONG_SECURITY = "see that notifications.email.port and security fit: tls is for port 465, starttls for the others"
-
-_MAIL_ADVICE = {
-    FailureKind.NAME: "see that notifications.email.host is spelt right and that this machine's name server knows it",
-    FailureKind.UNTRUSTED: "name a PEM file with the certificate of whoever signed it in notifications.email.ca_file",
-    FailureKind.OTHER_NAME: "let notifications.email.host name the host that the certificate is for",
-    FailureKind.EXPIRED: "have the mail server's certificate renewed",
-    FailureKind.CA_FILE: "let notifications.email.ca_file name a PEM file with certificates",
-    FailureKind.NO_TLS: _WRONG_SECURITY,
-    FailureKind.HANDSHAKE: _WRONG_SECURITY,
-    FailureKind.SILENT: _WRONG_SECURITY,
-}
+    default = "check the host and port in notifications.email, and that the mail server runs"
+    return _MAIL_ADVICE.get(error.failure.kind, default)

@@ -1,4 +1,4 @@
-"""All checks in their order, from the inside out: settings, database, directory, runs, backend, sign-in."""
+"""Runs all checks: settings, database, sources, runs, backend, sign-in, notifications."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -6,30 +6,19 @@ from random import Random, SystemRandom
 from types import MappingProxyType
 
 from requests.adapters import BaseAdapter
-from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.access.contents import SourceState, instance_stamp
-from app.commands.bootstrap.application import look_for_concerns
-from app.commands.bootstrap.databases import STORE_MIGRATIONS, store_as_it_is
-from app.commands.bootstrap.outside import configured_sources, notification_channels
+from app.commands.bootstrap.databases import existing_store, known_sources
+from app.commands.bootstrap.peers import configured_sources, notification_channels
 from app.commands.bootstrap.requirements import NO_SOURCES
-from app.commands.doctor.backend import look_at_backend
-from app.commands.doctor.channels import try_channels
-from app.commands.doctor.database import (
-    kept_records,
-    look_at_directory,
-    look_at_ledger,
-    look_at_permissions,
-    look_at_runs,
-    look_at_schema,
-    open_database,
-    unusable,
-)
-from app.commands.doctor.finding import Findings, State, problem
-from app.commands.doctor.issuer import look_at_issuer
-from app.commands.doctor.settings_check import look_at_settings
-from app.commands.doctor.sources import look_at_sources
+from app.commands.doctor.backend import check_backend
+from app.commands.doctor.channels import check_channels
+from app.commands.doctor.database import check_permissions, check_store
+from app.commands.doctor.finding import Findings, problem
+from app.commands.doctor.issuer import check_issuer
+from app.commands.doctor.settings import check_settings
+from app.commands.doctor.sources import check_sources
 from app.foundation.clock import Clock
 from app.foundation.configuration.loading import Configuration
 from app.foundation.database.engine import DatabaseUrlError, reading
@@ -45,62 +34,41 @@ def run_checks(
     transport: BaseAdapter | None = None,
     environment: Mapping[str, str] = MappingProxyType({}),
 ) -> Findings:
-    """Everything, one after the other, each as soon as it is known. Changes nothing; where one thing is missing, what
-    builds on it is left out. ``notify``: send a test message along each channel. ``transport`` replaces the network to
-    the backend. ``environment`` is looked at for proxies."""
+    """Yields the finding of each check as soon as it is known. Checks whose requirements are missing are skipped.
+
+    Changes nothing, except that ``notify`` sends a test message through each channel. ``transport`` replaces the
+    network to the backend. ``environment`` may contain proxies and certificates that Usher ignores.
+    """
     settings = found.settings
-    yield from look_at_settings(found, environment)
-    engine, finding = open_database(settings.database_url)
-    yield finding
-    yield from look_at_permissions(settings.database_url, "database")
-    kept: dict[str, SourceState] = {}
-    if engine is not None:
-        try:
-            schema = look_at_schema(engine, STORE_MIGRATIONS)
-            yield schema
-            if schema.state is not State.PROBLEM:
-                kept = _kept(engine)
-                yield from _look_inside(engine, settings, clock)
-        except SQLAlchemyError as error:
-            yield unusable(error)
-        finally:
-            engine.dispose()
-    yield from look_at_permissions(settings.self_hosted_backend.database_url, "self-hosted backend")
+    yield from check_settings(found, environment)
+    yield from check_store(settings, clock)
+    yield from check_permissions(settings.self_hosted_backend.database_url, "self-hosted backend")
     if settings.directory.sources:
-        yield from look_at_sources(configured_sources(settings, spool=False), kept, settings.directory.guard, clock)
+        sources = configured_sources(settings, spool=False)
+        yield from check_sources(sources, _known_sources(settings), settings.directory.guard, clock)
     else:
-        wrong, _, advice = NO_SOURCES.partition(": ")
-        yield problem("directory", f"{wrong}: nobody would be let in", advice)
-    yield from look_at_backend(
+        message, _, advice = NO_SOURCES.partition(": ")
+        yield problem("directory", f"{message}: nobody would have access", advice)
+    yield from check_backend(
         settings, clock=clock, transport=transport, instance=lambda: _instance(settings), environment=environment
     )
-    yield from look_at_issuer(settings, clock=clock)
+    yield from check_issuer(settings, clock=clock)
     if notify:
         numbers = random or SystemRandom()
         channels = notification_channels(settings, clock=clock)
-        yield from try_channels(channels, clock=clock, new_id=lambda: f"msg_{numbers.getrandbits(96):024x}")
+        yield from check_channels(channels, clock=clock, new_id=lambda: f"msg_{numbers.getrandbits(96):024x}")
+
+
+def _known_sources(settings: Settings) -> Mapping[str, SourceState]:
+    with suppress(DatabaseUrlError):
+        return known_sources(settings)
+    return {}
 
 
 def _instance(settings: Settings) -> str | None:
-    with suppress(SQLAlchemyError, DatabaseUrlError), store_as_it_is(settings) as engine:
+    """The instance stamp of Usher's own access model. None if it cannot be read."""
+    with suppress(SQLAlchemyError, DatabaseUrlError), existing_store(settings) as engine:
         if engine is not None:
             with reading(engine) as connection:
                 return instance_stamp(connection)
     return None
-
-
-def _kept(engine: Engine) -> dict[str, SourceState]:
-    with reading(engine) as connection:
-        return kept_records(connection)
-
-
-def _look_inside(engine: Engine, settings: Settings, clock: Clock) -> Findings:
-    now = clock()
-    with reading(engine) as connection:
-        found = look_for_concerns(settings)(connection, now)
-        ledger = list(look_at_ledger(connection, settings))
-        directory = list(look_at_directory(connection, now, settings.directory.max_age))
-        runs = list(look_at_runs(connection, found, now))
-    yield from ledger
-    yield from directory
-    yield from runs

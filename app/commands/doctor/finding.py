@@ -1,4 +1,4 @@
-"""Findings: what one look at something came to."""
+"""Findings: the results of the doctor's checks."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,38 +6,38 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """How it is."""
+    """The severity of a finding."""
 
     OK = "ok"
     WARNING = "warning"
-    """It works, but somebody should know."""
+    """It works, but needs attention."""
     PROBLEM = "problem"
-    """It does not work, or will not."""
+    """It does not work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
-    """What was looked at, in one or two words."""
+    """What was checked, in one or two words."""
     state: State
-    says: str
+    message: str
     """One line, without secrets."""
     advice: str = ""
-    """What to do; empty when there is nothing to do."""
+    """What to do. Empty if there is nothing to do."""
 
 
 Findings = Iterator[Finding]
 
 
-def ok(name: str, says: str) -> Finding:
-    return Finding(name, State.OK, says)
+def ok(name: str, message: str) -> Finding:
+    return Finding(name, State.OK, message)
 
 
-def warning(name: str, says: str, advice: str) -> Finding:
-    return Finding(name, State.WARNING, says, advice)
+def warning(name: str, message: str, advice: str) -> Finding:
+    return Finding(name, State.WARNING, message, advice)
 
 
-def problem(name: str, says: str, advice: str) -> Finding:
-    return Finding(name, State.PROBLEM, says, advice)
+def problem(name: str, message: str, advice: str) -> Finding:
+    return Finding(name, State.PROBLEM, message, advice)

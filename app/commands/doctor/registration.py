@@ -1,4 +1,4 @@
-"""The check of the registration: that the backend asks this service, at the right address, with a token of ours."""
+"""Checks that the backend calls this service, at the right address and with an accepted token."""
 
 import contextlib
 from collections.abc import Callable
@@ -22,68 +22,10 @@ from app.foundation.outbound.session import session_for
 from app.service.provider.settings import INSTANCE_HEADER, ProviderSettings
 from app.settings import Settings
 
-_PATIENCE = 10.0
-_MOST_BYTES = 64 * 1024
+_TIMEOUT = 10.0
+_MAX_BYTES = 64 * 1024
 
-
-def look_at_registration(client: BackendClient, settings: Settings, instance: Callable[[], str | None]) -> Findings:
-    """What the backend says about it, and what the address answers that it asks. ``instance`` is the stamp of our own
-    access model; None: it cannot be read."""
-    provider = settings.provider
-    try:
-        config = client.call(operations.GET_PERMISSION_PROVIDER_CONFIG, NoParameters()).data
-    except OperationMissing:
-        yield warning(
-            "registration",
-            "the backend does not tell where it asks for permissions",
-            f"see in its console that it asks the service, at a URL that ends in {provider.path}",
-        )
-        return
-    except ClientError as error:
-        yield warning("registration", f"the backend does not tell: {error.message}", "look at the backend")
-        return
-    yield _look_at_config(config, provider)
-    state = config.permission_provider_config
-    if config.use_permission_provider and state is not None and state.permission_provider_url:
-        yield _ask_the_service(state.permission_provider_url, state.auth_token or "", settings, instance)
-
-
-def _look_at_config(config: PermissionProviderConfig, provider: ProviderSettings) -> Finding:
-    state = config.permission_provider_config
-    url = (state.permission_provider_url if state is not None else "") or ""
-    if not config.use_permission_provider or not url:
-        return warning(
-            "registration",
-            "the backend does not ask the service for permissions",
-            f"usher provider register --url URL (it ends in {provider.path}), or register it in the backend's console",
-        )
-    shown = _without_query(url)
-    token = (state.auth_token if state is not None else "") or ""
-    if not provider.allow_anonymous and not is_accepted(token, provider.auth_tokens):
-        return problem(
-            "registration",
-            f"the backend asks {shown} with "
-            + ("a token that is not among provider.auth_tokens" if token else "no token"),
-            "register one of provider.auth_tokens there (usher provider register), or accept its token here",
-        )
-    path = urlsplit(shown).path
-    if path == provider.path:
-        return ok("registration", f"the backend asks {shown}, with a token that is accepted")
-    if path.rstrip("/") == provider.path.rstrip("/"):
-        slash = f"{'a' if path.endswith('/') else 'no'} slash at its end"
-        return warning(
-            "registration",
-            f"the backend asks {shown}, with {slash}, which is another path than {provider.path} (provider.path)",
-            f"register the URL so that it ends in {provider.path}",
-        )
-    return warning(
-        "registration",
-        f"the backend asks {shown}, and provider.path is {provider.path}",
-        "register the right URL, unless a proxy in between makes one of the other",
-    )
-
-
-_CERTAIN = frozenset(
+_ALSO_FOR_BACKEND = frozenset(
     {
         FailureKind.NAME,
         FailureKind.REFUSED,
@@ -94,82 +36,130 @@ _CERTAIN = frozenset(
         FailureKind.ADDRESS,
     }
 )
-"""What the backend meets as well as we do. Whether it comes through a firewall that we do not, or knows an authority
-that we do not, is for it to say."""
+"""Failures that the backend has, too. Others may not affect it: it may trust other authorities, or pass a firewall."""
 
 
-def _ask_the_service(url: str, token: str, settings: Settings, instance: Callable[[], str | None]) -> Finding:
-    """The backend's own question, without anything asked."""
+def check_registration(client: BackendClient, settings: Settings, instance: Callable[[], str | None]) -> Findings:
+    """Reads the registration from the backend, and calls the registered address.
+
+    ``instance`` returns the instance stamp of our own access model, or None if it cannot be read.
+    """
+    provider = settings.provider
+    try:
+        config = client.call(operations.GET_PERMISSION_PROVIDER_CONFIG, NoParameters()).data
+    except OperationMissing:
+        yield warning(
+            "registration",
+            "the backend cannot return its registration",
+            f"check in its console that it calls the service, at a URL that ends in {provider.path}",
+        )
+        return
+    except ClientError as error:
+        message = f"the backend did not return its registration: {error.message}"
+        yield warning("registration", message, "check the backend")
+        return
+    yield _check_config(config, provider)
+    state = config.permission_provider_config
+    if config.use_permission_provider and state is not None and state.permission_provider_url:
+        yield _check_service(state.permission_provider_url, state.auth_token or "", settings, instance)
+
+
+def _check_config(config: PermissionProviderConfig, provider: ProviderSettings) -> Finding:
+    state = config.permission_provider_config
+    url = (state.permission_provider_url if state is not None else "") or ""
+    if not config.use_permission_provider or not url:
+        return warning(
+            "registration",
+            "the backend does not call the service for permissions",
+            f"usher provider register --url URL (it ends in {provider.path}), or register it in the backend's console",
+        )
     shown = _without_query(url)
-    # A run may change the access model between the answer and our look.
-    own = {instance()}
-    answer = _answer(url, token, Route(settings.backend.ca_file))
-    if isinstance(answer, CallFailure) and settings.backend.proxy.get_secret_value():
-        # A network may have no other way out.
-        answer = _answer(url, token, Route(settings.backend.ca_file, settings.backend.proxy))
-    if isinstance(answer, CallFailure):
-        kind = problem if answer.kind in _CERTAIN else warning
-        return kind("service", f"{shown} does not answer from here: {answer.says}", _what_to_do(answer, settings))
-    code, is_provider, stamp = answer
-    own.add(instance())
-    if is_provider and stamp and None not in own and stamp not in own:
-        return problem(
-            "service",
-            f"another Usher, with another database, answers at {shown} and accepts the token",
-            "end it, or register the URL at which this one listens; give each installation tokens of its own",
-        )
-    if is_provider:
-        return ok("service", f"{shown} answers")
-    if _is_the_backend(url, settings):
-        return problem(
-            "service",
-            f"the backend asks itself: {shown} is the backend, which answers with {code}",
-            f"register where usher serve listens (server.port is {settings.server.port})",
-        )
-    return _wrong_answer(shown, code, settings)
-
-
-def _wrong_answer(shown: str, code: int, settings: Settings) -> Finding:
-    provider, port = settings.provider, settings.server.port
-    if code in {401, 403}:
-        return problem(
-            "service",
-            f"{shown} answers with {code}: it does not know the token that the backend shows",
-            f"see that it is this Usher and no other (server.port is {port}), and that it was started, or sent SIGHUP,"
-            " after provider.auth_tokens were changed",
-        )
-    if code in {404, 405}:
-        return problem(
-            "service",
-            f"{shown} answers with {code}: nothing answers permission questions at this path",
-            f"register the URL of usher serve (server.port is {port}) so that it ends in {provider.path}",
-        )
-    if code in {502, 503, 504}:
-        return problem(
-            "service",
-            f"{shown} answers with {code}: usher serve does not run behind it, or cannot answer yet",
-            "see that usher serve runs there and what its /readyz says",
-        )
-    return problem(
-        "service",
-        f"{shown} answers with {code}, and not as a permission provider does",
-        f"register the URL of usher serve (server.port is {port}) with {provider.path}",
+    token = (state.auth_token if state is not None else "") or ""
+    if not provider.allow_anonymous and not is_accepted(token, provider.auth_tokens):
+        how = "with a token that is not among provider.auth_tokens" if token else "without a token"
+        advice = "register one of provider.auth_tokens there (usher provider register), or accept its token here"
+        return problem("registration", f"the backend calls {shown} {how}", advice)
+    path = urlsplit(shown).path
+    if path == provider.path:
+        return ok("registration", f"the backend calls {shown}, with an accepted token")
+    if path.rstrip("/") == provider.path.rstrip("/"):
+        slash = "with a slash" if path.endswith("/") else "without the slash"
+        message = f"the backend calls {shown}, {slash} at its end; provider.path is {provider.path}"
+        return warning("registration", message, f"register the URL so that it ends in {provider.path}")
+    return warning(
+        "registration",
+        f"the backend calls {shown}, but provider.path is {provider.path}",
+        "register the right URL, unless a proxy rewrites it",
     )
 
 
-def _answer(url: str, token: str, route: Route) -> tuple[int, bool, str] | CallFailure:
-    """The status, whether it is a permission provider that answers, and the stamp of its access model; or why there is
-    no answer."""
+def _check_service(url: str, token: str, settings: Settings, instance: Callable[[], str | None]) -> Finding:
+    """Sends the backend's call, with an empty list of questions."""
+    shown = _without_query(url)
+    # The stamp may change during the call, so either value is ours.
+    stamps = {instance()}
+    answer = _call(url, token, Route(settings.backend.ca_file))
+    if isinstance(answer, CallFailure) and settings.backend.proxy.get_secret_value():
+        # The network may have no other route.
+        answer = _call(url, token, Route(settings.backend.ca_file, settings.backend.proxy))
+    if isinstance(answer, CallFailure):
+        severity = problem if answer.kind in _ALSO_FOR_BACKEND else warning
+        message = f"{shown} does not answer from here: {answer.says}"
+        return severity("service", message, _failure_advice(answer, settings.server.port))
+    status, is_provider, stamp = answer
+    stamps.add(instance())
+    if is_provider and stamp and None not in stamps and stamp not in stamps:
+        return problem(
+            "service",
+            f"another Usher, with another database, answers at {shown} and accepts the token",
+            "stop it, or register the URL of this one; use different tokens in each installation",
+        )
+    if is_provider:
+        return ok("service", f"{shown} answers")
+    return problem("service", *_wrong_answer(url, status, settings))
+
+
+def _wrong_answer(url: str, status: int, settings: Settings) -> tuple[str, str]:
+    """Message and advice about an answer that is not a permission provider's."""
+    shown, path, port = _without_query(url), settings.provider.path, settings.server.port
+    if _is_the_backend(url, settings):
+        return (
+            f"the backend calls itself: {shown} is the backend, which answers with {status}",
+            f"register the address of usher serve (server.port is {port})",
+        )
+    if status in {401, 403}:
+        return (
+            f"{shown} answers with {status}: it does not accept the backend's token",
+            f"check that it is this Usher (server.port is {port}); reload it after changes of provider.auth_tokens",
+        )
+    if status in {404, 405}:
+        return (
+            f"{shown} answers with {status}: there is no permission provider at this path",
+            f"register the URL of usher serve (server.port is {port}) so that it ends in {path}",
+        )
+    if status in {502, 503, 504}:
+        return (
+            f"{shown} answers with {status}: usher serve does not run behind it, or cannot answer yet",
+            "check that usher serve runs there, and its /readyz",
+        )
+    return (
+        f"{shown} answers with {status}, and not as a permission provider does",
+        f"register the URL of usher serve (server.port is {port}) with {path}",
+    )
+
+
+def _call(url: str, token: str, route: Route) -> tuple[int, bool, str] | CallFailure:
+    """Returns the status, whether a permission provider answers, and the instance stamp of its access model."""
     headers = {INSTANCE_HEADER: "?"} | ({"authorization": f"Bearer {token}"} if token else {})
-    question: dict[str, object] = {"data": {"requests": []}}
-    with session_for(route) as session:
+    body: dict[str, object] = {"data": {"requests": []}}
+    with session_along(route) as session:
         try:
             with session.post(
-                url, json=question, headers=headers, timeout=_PATIENCE, allow_redirects=False, stream=True
-            ) as answer:
-                body = answer.raw.read(_MOST_BYTES, decode_content=True)
-                stamp = answer.headers.get(INSTANCE_HEADER, "")
-                return answer.status_code, _is_providers(answer.status_code, body), stamp
+                url, json=body, headers=headers, timeout=_TIMEOUT, allow_redirects=False, stream=True
+            ) as response:
+                content = response.raw.read(_MAX_BYTES, decode_content=True)
+                stamp = response.headers.get(INSTANCE_HEADER, "")
+                return response.status_code, _is_provider(response.status_code, content), stamp
         except (requests.RequestException, PoolError, OSError, ValueError) as error:
             try:
                 return examined_failure(error, url, route)
@@ -177,17 +167,19 @@ def _answer(url: str, token: str, route: Route) -> tuple[int, bool, str] | CallF
                 return CallFailure(FailureKind.ADDRESS, "the address cannot be used")
 
 
-def _is_providers(code: int, body: bytes) -> bool:
-    """A provider gives results in ``data``, or refuses a call without questions."""
-    told: object = None
+def _is_provider(status: int, body: bytes) -> bool:
+    """Whether the answer is a provider's: results in ``data``, or a refusal of the empty call."""
+    answer: object = None
     with contextlib.suppress(orjson.JSONDecodeError):
-        told = orjson.loads(body)
-    if not isinstance(told, dict):
+        answer = orjson.loads(body)
+    if not isinstance(answer, dict):
         return False
-    if code == requests.codes.ok:
-        return isinstance(told.get("data"), list)
-    error = told.get("error")
-    return code == requests.codes.bad_request and isinstance(error, dict) and error.get("status") == "INVALID_ARGUMENT"
+    if status == requests.codes.ok:
+        return isinstance(answer.get("data"), list)
+    error = answer.get("error")
+    return (
+        status == requests.codes.bad_request and isinstance(error, dict) and error.get("status") == "INVALID_ARGUMENT"
+    )
 
 
 def _is_the_backend(url: str, settings: Settings) -> bool:
@@ -196,22 +188,21 @@ def _is_the_backend(url: str, settings: Settings) -> bool:
     return False
 
 
-def _what_to_do(failure: CallFailure, settings: Settings) -> str:
-    port = settings.server.port
+def _failure_advice(failure: CallFailure, port: int) -> str:
     return {
         FailureKind.NAME: "register the URL again with the right host name",
-        FailureKind.REFUSED: f"start usher serve there, or register where it listens (server.port is {port})",
-        FailureKind.NO_TLS: "register it with http://, or the port of the proxy that speaks TLS for it",
+        FailureKind.REFUSED: f"start usher serve there, or register its address (server.port is {port})",
+        FailureKind.NO_TLS: "register it with http://, or the port of its TLS proxy",
         FailureKind.ONLY_TLS: "register it with https://",
-        FailureKind.UNTRUSTED: "see that the backend trusts who signed it; backend.ca_file makes this machine trust it",
+        FailureKind.UNTRUSTED: "check that the backend trusts its issuer; backend.ca_file makes this machine trust it",
         FailureKind.OTHER_NAME: "register it under the name that its certificate is for",
-        FailureKind.EXPIRED: "renew the certificate of the proxy before usher serve",
-    }.get(failure.kind, "see that usher serve runs there and that this machine, and the backend, may connect to it")
+        FailureKind.EXPIRED: "renew the certificate of the proxy in front of usher serve",
+    }.get(failure.kind, "check that usher serve runs there, and that this machine and the backend may connect to it")
 
 
 def _without_query(url: str) -> str:
     try:
         parts = urlsplit(url)
     except ValueError:
-        return "something that is not an address"
+        return "an invalid address"
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

@@ -1,10 +1,9 @@
-"""The check of sources: that each is read to its end, gives about what it gave before, and none is missing."""
+"""Checks that each source can be read completely, and compares its records with those in force."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from app.access.contents import SourceState
-from app.access.refresh.guard import Guard
 from app.commands.doctor.finding import Finding, Findings, ok, problem, warning
 from app.directory.guarded import SideBySide
 from app.directory.settings import GuardSettings
@@ -18,60 +17,63 @@ from app.sync.runs.source_reads import policy_of
 _NO_END = End(Verdict.FAILED, "the source ended without a verdict")
 
 
-def look_at_sources(
-    sources: Sequence[Source], kept: Mapping[str, SourceState], guard: GuardSettings, clock: Clock
+def check_sources(
+    sources: Sequence[Source], known: Mapping[str, SourceState], guard: GuardSettings, clock: Clock
 ) -> Findings:
-    """Reads each to its end, side by side, into nothing; ``kept`` is what is in force of each, where that is known, and
-    ``guard`` the guard of those that have none of their own."""
+    """Reads all sources in parallel, and discards the records.
+
+    ``known``: the records in force of each source. ``guard``: the default guard.
+    """
     guards = guards_of(sources, guard)
-    read = [(Counter[str](), _NO_END) for _ in sources]
+    reads = [(Counter[str](), _NO_END) for _ in sources]
     with SideBySide() as side_by_side:
         for number, source in enumerate(sources):
             if not policy_of(source).only_pushed:
                 side_by_side.begin(number, source)
         for number, steps in side_by_side.steps():
-            kinds, end = read[number]
+            kinds, end = reads[number]
             for step in steps:
                 if isinstance(step, Remark) and step.reason.startswith(SERVER_AWAY):
                     name = printable(sources[number].name, limit=80)
-                    advice = "start it, or take it out of url; another server was read instead"
+                    advice = "start it, or remove it from url; another server was read instead"
                     yield warning("directory", f"{name}: {printable(step.reason, limit=300)}", advice)
             kinds.update(step.record.kind for step in steps if isinstance(step, Found))
-            read[number] = kinds, next((step for step in steps if isinstance(step, End)), end)
-    for source, (kinds, end) in zip(sources, read, strict=True):
+            reads[number] = kinds, next((step for step in steps if isinstance(step, End)), end)
+    for source, (kinds, end) in zip(sources, reads, strict=True):
+        state = known.get(source.name)
         if policy_of(source).only_pushed:
-            yield _pushed(source.name, kept)
+            yield _check_pushed(source.name, state)
+        elif (finding := _check_end(source.name, kinds, end)) is not None:
+            yield finding
+        elif (odd := of_read(source.name, kinds, known, guards[source.name])) is not None:
+            severity = problem if odd.is_refused else warning
+            yield severity("directory", f"{printable(source.name, limit=80)}: {odd.says}", odd.advice)
         else:
-            yield _judged(source.name, kinds, end, kept, guards[source.name], clock)
-    for odd in of_retained([source.name for source in sources], kept):
+            in_force = "" if state is None else f"; {state.in_words(epoch_ms(clock()))}"
+            yield ok(
+                "directory", f"{printable(source.name, limit=80)}: {counted(sum(kinds.values()), 'record')}{in_force}"
+            )
+    for odd in of_retained([source.name for source in sources], known):
         yield warning("directory", f"{printable(odd.source, limit=80)}: {odd.says}", odd.advice)
 
 
-def _pushed(source: str, kept: Mapping[str, SourceState]) -> Finding:
+def _check_pushed(source: str, state: SourceState | None) -> Finding:
     name = printable(source, limit=80)
-    state = kept.get(source)
     if state is None or state.last_good_at is None:
-        advice = "let the application send all that it has: PUT /directory/NAME, as OPERATING.md shows"
-        return warning("directory", f"{name}: nothing was ever pushed to it", advice)
+        advice = "let the application send everything: PUT /directory/NAME, as OPERATING.md shows"
+        return warning("directory", f"{name}: it has never received a push", advice)
     return ok("directory", f"{name}: {counted(state.records, 'record')}, pushed to it")
 
 
-def _judged(  # noqa: PLR0917 - what is known of one source
-    source: str, kinds: Mapping[str, int], end: End, kept: Mapping[str, SourceState], guard: Guard, clock: Clock
-) -> Finding:
+def _check_end(source: str, kinds: Mapping[str, int], end: End) -> Finding | None:
+    """The finding about an incomplete read."""
     name = printable(source, limit=80)
-    records = sum(kinds.values())
-    # The reasons of files name them by themselves.
+    # The reasons of file sources may begin with the name.
     reason = printable(end.reason, limit=300).removeprefix(f"{name}: ")
     if end.verdict is Verdict.FAILED:
-        advice = "mend it; its last good records stay in force meanwhile, and nothing is deleted because of it"
+        advice = "fix it; until then its last good records stay in force, and nothing is deleted because of it"
         return problem("directory", f"{name}: {reason}", advice)
     if end.verdict is Verdict.PARTIAL:
-        advice = "usher directory check shows the places; what cannot be read is not taken as gone"
-        return warning("directory", f"{name}: {counted(records, 'record')}, but {reason}", advice)
-    odd = of_read(source, kinds, kept, guard)
-    if odd is not None:
-        return (problem if odd.is_refused else warning)("directory", f"{name}: {odd.says}", odd.advice)
-    state = kept.get(source)
-    known = "" if state is None else f"; {state.in_words(epoch_ms(clock()))}"
-    return ok("directory", f"{name}: {counted(records, 'record')}{known}")
+        advice = "usher directory check shows the locations; unreadable records are not treated as removed"
+        return warning("directory", f"{name}: {counted(sum(kinds.values()), 'record')}, but {reason}", advice)
+    return None

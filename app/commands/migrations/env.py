@@ -1,4 +1,4 @@
-"""Alembic's environment for the tables of app/store."""
+"""Alembic's environment for Usher's own database."""
 
 from app.commands.schema import METADATA
 from app.foundation.database.alembic_revisions import run_environment

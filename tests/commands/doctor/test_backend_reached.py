@@ -11,10 +11,10 @@ import pytest
 from app.client.client import BackendClient
 from app.client.errors import ClientError
 from app.client.retry import RetryPolicy
-from app.commands.doctor.backend import look_at_backend
+from app.commands.doctor.backend import check_backend
 from app.commands.doctor.finding import Finding, State
-from app.commands.doctor.registration import _ask_the_service
-from app.commands.doctor.settings_check import look_at_settings
+from app.commands.doctor.registration import _check_service
+from app.commands.doctor.settings import check_settings
 from app.contract import operations
 from app.contract.organizations import GetOrganizationsRequest
 from app.foundation.clock import utc_now
@@ -45,7 +45,7 @@ def given(url: str, **further: object) -> dict[str, object]:
 def found(url: str, **further: object) -> Finding:
     """The one finding about a backend that cannot be used."""
     settings = load_settings(Path("/dev/null"), environment={}, command_line=given(url, **further)).settings
-    [finding] = look_at_backend(settings, clock=utc_now)
+    [finding] = check_backend(settings, clock=utc_now)
     return finding
 
 
@@ -67,15 +67,29 @@ def answering(code: int, body: bytes, headers: dict[str, str]) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("code", "body", "headers", "path", "says", "advice"),
     [
-        (404, NO_SUCH_PATH, {"Content-Type": "application/json"}, "/v2", "no backend answers at", "leave /v2 out"),
-        (404, b"<html>", HTML, "", "no backend answers at", "not another web server"),
-        (405, b"<html>", HTML, "", "no backend answers at", "not another web server"),
-        (200, b"<html>", HTML, "", "HTTP 200 and text/html instead of a backend's JSON", "not another web server"),
-        (400, b"<html>", HTML, "", "HTTP 400 and text/html", "not another web server"),
-        (403, b"<html>", HTML, "", "something before the backend lets nobody through", "let this machine through"),
-        (302, b"", {"Location": "https://login.acme.example/"}, "", "redirects elsewhere", "where the backend really"),
-        (502, b"<html>", HTML, "", "a load balancer or proxy without a backend behind it", "see that the backend runs"),
-        (503, b"<html>", HTML, "", "a load balancer or proxy without a backend behind it", "see that the backend runs"),
+        (404, NO_SUCH_PATH, {"Content-Type": "application/json"}, "/v2", "no backend answers at", "omit /v2"),
+        (404, b"<html>", HTML, "", "no backend answers at", "not of another web server"),
+        (405, b"<html>", HTML, "", "no backend answers at", "not of another web server"),
+        (200, b"<html>", HTML, "", "HTTP 200 and text/html instead of a backend's JSON", "not of another web server"),
+        (400, b"<html>", HTML, "", "HTTP 400 and text/html", "not of another web server"),
+        (403, b"<html>", HTML, "", "a server in front of the backend refuses access", "allow this machine"),
+        (302, b"", {"Location": "https://login.acme.example/"}, "", "redirects (HTTP 302)", "name the target"),
+        (
+            502,
+            b"<html>",
+            HTML,
+            "",
+            "a load balancer or proxy without a backend behind it",
+            "check that the backend runs",
+        ),
+        (
+            503,
+            b"<html>",
+            HTML,
+            "",
+            "a load balancer or proxy without a backend behind it",
+            "check that the backend runs",
+        ),
     ],
 )
 def test_answers_that_are_no_backends(
@@ -84,7 +98,7 @@ def test_answers_that_are_no_backends(
     with answering(code, body, headers) as url:
         one = found(url + path)
     assert (one.name, one.state) == ("backend", State.PROBLEM)
-    assert says in one.says
+    assert says in one.message
     assert advice in one.advice
 
 
@@ -106,40 +120,40 @@ def test_tls_and_plain_http_are_told_apart(authority: Authority) -> None:
     with web_server(Answering()) as plain, web_server(Answering(), authority.server_context()) as tls:
         to_plain, to_tls = plain.url.replace("http", "https"), tls.url.replace("https", "http")
         told = found(to_plain)
-        assert "speaks plain HTTP, and was spoken to in TLS" in told.says
+        assert "speaks plain HTTP, and was spoken to in TLS" in told.message
         assert "let backend.base_url begin with http://" in told.advice
         assert "speaks plain HTTP, and was spoken to in TLS: let backend.base_url begin with http://" in synced(
             to_plain
         )
         told = found(to_tls)
-        assert "speaks TLS, and was spoken to in plain HTTP" in told.says
+        assert "speaks TLS, and was spoken to in plain HTTP" in told.message
         assert "let backend.base_url begin with https://" in told.advice
         assert "speaks TLS, and was spoken to in plain HTTP: let backend.base_url begin with https" in synced(to_tls)
         told = found(tls.url)
-        assert "is not trusted" in told.says
+        assert "is not trusted" in told.message
         assert "backend.ca_file" in told.advice
         assert "in backend.ca_file" in synced(tls.url)
 
 
 def test_nothing_there(closed_port: int) -> None:
     told = found(f"http://127.0.0.1:{closed_port}")
-    assert "nobody listens at" in told.says
+    assert "nobody listens at" in told.message
     assert "backend.proxy" in told.advice
     told = found("http://backend.invalid")
-    assert "the name backend.invalid cannot be resolved" in told.says
+    assert "the name backend.invalid cannot be resolved" in told.message
     assert "is spelt right" in told.advice
 
 
 def test_proxy_in_the_way(closed_port: int) -> None:
     told = found("https://backend.acme.example", backend__proxy=f"http://me:TOPSECRET@127.0.0.1:{closed_port}")
-    assert f"no connection to the proxy: nobody listens at 127.0.0.1:{closed_port}" in told.says
+    assert f"no connection to the proxy: nobody listens at 127.0.0.1:{closed_port}" in told.message
     assert "see that backend.proxy is right" in told.advice
     proxy = ForwardProxy("me:secret")
     told = found("https://backend.acme.example", backend__proxy=f"http://me:TOPSECRET@{proxy.place}")
     proxy.close()
-    assert "does not accept the credentials" in told.says
+    assert "does not accept the credentials" in told.message
     assert "into backend.proxy" in told.advice
-    assert "TOPSECRET" not in told.says + told.advice
+    assert "TOPSECRET" not in told.message + told.advice
 
 
 @pytest.mark.parametrize(
@@ -160,8 +174,8 @@ def test_proxy_of_the_environment_is_not_ignored_silently(environment: dict[str,
     for proxy, expected in (("", warned), ("http://proxy:3128", "")):
         values = given("https://api.acme.example", backend__proxy=proxy)
         configuration = load_settings(Path("/dev/null"), environment={}, command_line=values)
-        told = [one for one in look_at_settings(configuration, environment) if one.name == "proxy"]
-        assert [one.says.partition(" ")[0] for one in told] == ([expected] if expected else [])
+        told = [one for one in check_settings(configuration, environment) if one.name == "proxy"]
+        assert [one.message.partition(" ")[0] for one in told] == ([expected] if expected else [])
         assert all(one.state is State.WARNING and "backend.proxy" in one.advice for one in told)
 
 
@@ -170,8 +184,8 @@ def test_certificates_of_the_environment_are_not_ignored_silently(authority: Aut
     environment = {variable: "/etc/corp.pem"}
     with web_server(Answering(), authority.server_context()) as tls:
         settings = load_settings(Path("/dev/null"), environment={}, command_line=given(tls.url)).settings
-        [told] = look_at_backend(settings, clock=utc_now, environment=environment)
-    assert f"{variable} names /etc/corp.pem, which Usher does not read" in told.says
+        [told] = check_backend(settings, clock=utc_now, environment=environment)
+    assert f"{variable} names /etc/corp.pem, which Usher does not read" in told.message
     assert "backend.ca_file" in told.advice
 
 
@@ -179,7 +193,7 @@ def asked(url: str, **further: object) -> Finding:
     """What is said of the address at which the backend asks for permissions."""
     values = given("http://127.0.0.1:8090", provider__auth_tokens=["ask"], **further)
     settings = load_settings(Path("/dev/null"), environment={}, command_line=values).settings
-    return _ask_the_service(url, "ask", settings, lambda: None)
+    return _check_service(url, "ask", settings, lambda: None)
 
 
 @pytest.mark.parametrize(
@@ -188,8 +202,8 @@ def asked(url: str, **further: object) -> Finding:
         (200, b'{"data": [], "success": true, "statusCode": 200}', State.OK, "answers"),
         (400, b'{"error": {"status": "INVALID_ARGUMENT", "message": "no questions"}}', State.OK, "answers"),
         (200, b"<html>", State.PROBLEM, "not as a permission provider does"),
-        (401, b"{}", State.PROBLEM, "does not know the token that the backend shows"),
-        (404, b"{}", State.PROBLEM, "nothing answers permission questions at this path"),
+        (401, b"{}", State.PROBLEM, "does not accept the backend's token"),
+        (404, b"{}", State.PROBLEM, "there is no permission provider at this path"),
         (502, b"", State.PROBLEM, "usher serve does not run behind it"),
         (503, b"", State.PROBLEM, "or cannot answer yet"),
     ],
@@ -198,8 +212,8 @@ def test_answers_of_the_registered_address(code: int, body: bytes, state: State,
     with answering(code, body, {"Content-Type": "application/json"}) as url:
         told = asked(url + "/permissions/check?x=SECRET")
     assert told.state is state
-    assert says in told.says
-    assert "SECRET" not in told.says
+    assert says in told.message
+    assert "SECRET" not in told.message
 
 
 def test_registered_addresses_without_an_answer(authority: Authority, closed_port: int) -> None:
@@ -214,7 +228,7 @@ def test_registered_addresses_without_an_answer(authority: Authority, closed_por
         assert asked(tls.url).state is State.WARNING
         assert "backend.ca_file" in asked(tls.url).advice
         told = asked(tls.url, backend__base_url=tls.url, backend__ca_file=str(authority.ca_file))
-        assert "the backend asks itself" in told.says
+        assert "the backend calls itself" in told.message
 
 
 def test_registered_address_behind_the_proxy(authority: Authority) -> None:

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 from sqlalchemy import text
 
-from app.commands.doctor.backend import look_at_backend
+from app.commands.doctor.backend import check_backend
 from app.commands.doctor.checks import run_checks
 from app.commands.doctor.finding import State
 from app.foundation.clock import utc_now
@@ -37,7 +37,7 @@ def test_healthy_installation_has_nothing_to_do(installation: Installation) -> N
         "registration",
         "service",
     ]
-    [of_source] = [finding.says for finding in findings if finding.name == "directory"]
+    [of_source] = [finding.message for finding in findings if finding.name == "directory"]
     assert re.fullmatch(
         r"people: 151 records; 151 records in force, last read \S+ \S+ ago \(everything, complete, \S+ s\)", of_source
     )
@@ -139,8 +139,8 @@ def _queued_run(one: Installation) -> None:
             "admin.tokens[0]: shorter than 16 characters",
         ),
         (_set(admin__tokens=[]), "admin", State.WARNING, "nobody can use /resync"),
-        (_set(sync__schedule=""), "schedule", State.WARNING, "nothing syncs by itself"),
-        (_set(notifications__webhook__url=""), "notifications", State.WARNING, "nobody is told"),
+        (_set(sync__schedule=""), "schedule", State.WARNING, "there are no scheduled syncs"),
+        (_set(notifications__webhook__url=""), "notifications", State.WARNING, "nobody is notified"),
         (_set(database_url="sqlite:////nowhere/usher.db"), "database", State.PROBLEM, "there is no directory /nowhere"),
         (
             _set(database_url="postgresql+psycopg://me:TOPSECRET@127.0.0.1:1/n"),
@@ -236,22 +236,22 @@ def _queued_run(one: Installation) -> None:
         (_set(backend__api_key=""), "backend", State.PROBLEM, "is empty: nothing can be synced"),
         (_set(backend__auth_token="wrong"), "backend", State.PROBLEM, "refuses the credentials"),
         (_set(backend__header_prefix="x-other-"), "backend", State.PROBLEM, "refuses the credentials"),
-        (_set(backend__base_url="http://backend.acme.example"), "backend", State.WARNING, "in the clear"),
+        (_set(backend__base_url="http://backend.acme.example"), "backend", State.WARNING, "without encryption"),
         (_late_clock(-60), "clock", State.WARNING, "ahead of the backend's"),
         (_late_clock(3600), "clock", State.PROBLEM, "behind the backend's"),
         (
             lambda one: one.register(one.service_url, "ask-me-for-tests", in_use=False),
             "registration",
             State.WARNING,
-            "does not ask the service",
+            "does not call the service",
         ),
         (lambda one: one.register(one.service_url, "else"), "registration", State.PROBLEM, "not among provider.auth"),
-        (lambda one: one.register(one.service_url, ""), "registration", State.PROBLEM, "with no token"),
+        (lambda one: one.register(one.service_url, ""), "registration", State.PROBLEM, "without a token"),
         (
             lambda one: one.register(one.service_url + "/old", "ask-me-for-tests"),
             "registration",
             State.WARNING,
-            "and provider.path is /permissions/check",
+            "but provider.path is /permissions/check",
         ),
         (lambda one: one.register(one.service_url, "else"), "service", State.PROBLEM, "answers with 401"),
         (
@@ -266,11 +266,11 @@ def test_illness_is_found_with_what_to_do(
     installation: Installation, illness: Illness, name: str, state: State, says: str
 ) -> None:
     illness(installation)
-    found = [finding for finding in installation.of(name) if says in finding.says]
+    found = [finding for finding in installation.of(name) if says in finding.message]
     assert [finding.state for finding in found] == [state], installation.of(name)
     assert bool(found[0].advice) is (state is not State.OK)
     assert "TOPSECRET" not in str(found)
-    assert "\n" not in found[0].says
+    assert "\n" not in found[0].message
 
 
 def test_looking_changes_nothing(installation: Installation) -> None:
@@ -281,9 +281,9 @@ def test_looking_changes_nothing(installation: Installation) -> None:
 
 def test_backend_that_is_not_there_is_told_in_time(installation: Installation) -> None:
     installation.settings["backend.base_url"] = "http://127.0.0.1:1"
-    [found] = look_at_backend(installation.configuration().settings, clock=utc_now)
+    [found] = check_backend(installation.configuration().settings, clock=utc_now)
     assert (found.name, found.state) == ("backend", State.PROBLEM)
-    assert "nobody listens at 127.0.0.1:1 (connection refused)" in found.says
+    assert "nobody listens at 127.0.0.1:1 (connection refused)" in found.message
 
 
 def test_backend_without_the_extended_operations_is_no_problem(installation: Installation) -> None:
@@ -298,7 +298,7 @@ def test_backend_without_the_extended_operations_is_no_problem(installation: Ins
     installation.adapter.send = send  # type: ignore[method-assign,assignment] # this one instance
     [found] = installation.of("registration")
     assert found.state is State.WARNING
-    assert "does not tell where it asks" in found.says
+    assert "cannot return its registration" in found.message
 
 
 def test_messages_are_sent_only_when_asked_for(installation: Installation) -> None:
@@ -306,7 +306,7 @@ def test_messages_are_sent_only_when_asked_for(installation: Installation) -> No
     configuration = installation.configuration()
     assert installation.of("notifications") == []
     found = list(run_checks(configuration, clock=utc_now, notify=True, transport=installation.adapter))
-    assert [one.says for one in found if one.name == "notifications"] == [
+    assert [one.message for one in found if one.name == "notifications"] == [
         "webhook: nobody listens at 127.0.0.1:1 (connection refused)"
     ]
 
@@ -316,4 +316,4 @@ def test_a_missing_driver_is_named_with_its_extra(installation: Installation, mo
     installation.settings["database_url"] = "postgres://me:TOPSECRET@127.0.0.1:1/n"
     [found] = installation.of("database")
     assert (found.state, found.advice) == (State.PROBLEM, "install it, or let database_url name a SQLite file")
-    assert "pip install 'usher[postgres]'" in found.says
+    assert "pip install 'usher[postgres]'" in found.message

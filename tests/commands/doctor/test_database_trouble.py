@@ -63,8 +63,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     [
         ("directory", "directory is a directory", "name a file"),
         ("text", "text is not a SQLite database", "Usher's own file"),
-        ("text/usher.db", "none can be made: ", "mend database_url"),
-        ("gone/usher.db", "gone, and so no usher.db in it", "make the directory"),
+        ("text/usher.db", "it cannot be created: ", "fix database_url"),
+        ("gone/usher.db", "gone, and so no usher.db in it", "create the directory"),
     ],
 )
 def test_path_that_is_no_database(tmp_path: Path, name: str, says: str, advice: str) -> None:
@@ -73,8 +73,8 @@ def test_path_that_is_no_database(tmp_path: Path, name: str, says: str, advice: 
     engine, found = open_database(f"sqlite:///{tmp_path}/{name}")
     assert engine is None
     assert found.state is State.PROBLEM
-    assert says in found.says
-    assert str(tmp_path) in found.says
+    assert says in found.message
+    assert str(tmp_path) in found.message
     assert advice in found.advice
     assert not (tmp_path / "gone").exists()
 
@@ -192,12 +192,12 @@ def test_role_that_may_only_read(database_url: str, request: pytest.FixtureReque
     with writing(engine) as connection:
         connection.execute(text(f"REVOKE USAGE ON SCHEMA public FROM {name}, PUBLIC"))
     _, found = open_database(url)
-    assert found.says == f"the role {name} may use no schema that its search_path names"
+    assert found.message == f"the role {name} may use no schema that its search_path names"
     with writing(engine) as connection:
         connection.execute(text(f"GRANT USAGE ON SCHEMA public TO {name}"))
     opened, found = open_database(url)
     assert found.state is State.PROBLEM
-    assert found.says.startswith(f"the role {name} may not read and write all of its tables (access_")
+    assert found.message.startswith(f"the role {name} may not read and write all of its tables (access_")
     assert "GRANT" in found.advice
     (tmp_path / "usher.yaml").write_text(
         f"database_url: '{url}'\nbackend: {{base_url: 'http://127.0.0.1:1', api_key: K, auth_token: T}}\n"
@@ -213,7 +213,7 @@ def test_role_that_may_only_read(database_url: str, request: pytest.FixtureReque
         connection.execute(text(f"GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {name}"))
         connection.execute(text(f"ALTER ROLE {name} SET default_transaction_read_only = on"))
     opened, found = open_database(url)
-    assert found.says == f"can only be read as the role {name}: default_transaction_read_only is on"
+    assert found.message == f"can only be read as the role {name}: default_transaction_read_only is on"
     code, told = usher(tmp_path, "plan")
     assert code == 1
     assert "; the role or the database is set to read only" in told

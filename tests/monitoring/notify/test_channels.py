@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 from standardwebhooks import Webhook as Receiving
 
-from app.commands.doctor.channels import try_channels
+from app.commands.doctor.channels import check_channels
 from app.commands.doctor.finding import State
 from app.monitoring.notify.concerns import Cause, Concern
 from app.monitoring.notify.mail import Mail
@@ -79,7 +79,7 @@ def test_webhook_is_signed_as_the_specification_has_it(receiver: Receiver) -> No
 
 def test_trial_arrives_by_both_ways(receiver: Receiver, mail_server: MailServer, certificate: Path) -> None:
     channels: list[Channel] = [webhook(receiver.url), mail(mail_server, certificate)]
-    found = list(try_channels(channels, clock=SimulatedTime(), new_id=lambda: "msg_9"))
+    found = list(check_channels(channels, clock=SimulatedTime(), new_id=lambda: "msg_9"))
     assert [one.state for one in found] == [State.OK, State.OK]
     assert b'"type":"attention.test"' in receiver.posted[0].body
     assert mail_server.delivered[0].letter["Subject"] == "Usher: this is a test: messages from Usher arrive here"

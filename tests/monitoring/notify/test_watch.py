@@ -14,7 +14,7 @@ import structlog
 from sqlalchemy import Engine, text
 
 from app.access.records import Fill, Membership, Organization, User
-from app.commands.bootstrap.application import look_for_concerns
+from app.commands.bootstrap.application import concern_finder
 from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, Verdict
 from app.foundation.database.engine import open_engine, reading
 from app.monitoring.notify.channels import channels_from_settings
@@ -67,7 +67,7 @@ def make_watch(engine: Engine, time: SimulatedTime) -> MakeWatch:
     def make(*channels: Channel, settings: Settings = SETTINGS, seed: int = 1, tries: int = 3) -> Watch:
         return Watch(
             engine=engine,
-            look=look_for_concerns(settings),
+            look=concern_finder(settings),
             channels=channels,
             clock=time,
             random=Random(seed),

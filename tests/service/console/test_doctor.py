@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from app.commands.bootstrap import examining
-from app.commands.bootstrap.examining import examiner
+from app.commands.bootstrap import doctor_process
+from app.commands.bootstrap.doctor_process import examiner
 from app.commands.bootstrap.service import service_app
 from app.foundation.audit import audit_page
 from app.foundation.database.engine import reading
@@ -162,6 +162,6 @@ def test_the_command_is_heard_line_by_line(monkeypatch: pytest.MonkeyPatch, tmp_
     for code in ("sys.exit(2)", "print('usage')"):
         with pytest.raises(ExaminationError):
             says(code)
-    monkeypatch.setattr(examining, "LONGEST", LONGEST * 0)
+    monkeypatch.setattr(doctor_process, "LONGEST", LONGEST * 0)
     with pytest.raises(ExaminationError, match="given up"):
         says("time.sleep(30)")

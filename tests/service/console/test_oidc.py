@@ -17,7 +17,7 @@ from sqlalchemy import func, select
 
 from app.commands.bootstrap import requirements
 from app.commands.bootstrap.requirements import SetUpError, require_issuer_library
-from app.commands.doctor.issuer import look_at_issuer
+from app.commands.doctor.issuer import check_issuer
 from app.foundation.audit import audit_page
 from app.foundation.database.engine import reading
 from app.http.throttle import FAILURES
@@ -532,7 +532,7 @@ def test_keys_that_cannot_verify_are_skipped(front: Office, issuer: Issuer) -> N
             browser = front.browser()
             assert "<h1>Overview</h1>" in signs_in(browser, issuer), (algorithm, odd)
     issuer.raw_keys = list(issuers.ODD_KEYS)
-    assert [one.state.value for one in look_at_issuer(front.settings, clock=front.time)] == ["problem"]
+    assert [one.state.value for one in check_issuer(front.settings, clock=front.time)] == ["problem"]
 
 
 BAD_SIGNERS: list[tuple[Any, str, dict[str, Any]]] = [
@@ -695,7 +695,7 @@ def test_settings_that_would_let_in_the_wrong_people(changed: dict[str, Any], sa
 
 def test_the_doctor_asks_the_issuer(front: Office, issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
     def found(office: Office) -> list[tuple[str, str]]:
-        return [(one.state.value, one.says) for one in look_at_issuer(office.settings, clock=office.time)]
+        return [(one.state.value, one.message) for one in check_issuer(office.settings, clock=office.time)]
 
     assert found(front) == [("ok", f"{issuer.url} answers as an issuer")]
     assert "token" not in issuer.calls

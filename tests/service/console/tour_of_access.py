@@ -214,7 +214,7 @@ def tour_of_comparisons(office: Office, monkeypatch: pytest.MonkeyPatch) -> None
             return Answer(data={"ada": UserPermissions(documents=documents)}, message="")
 
         with monkeypatch.context() as patched:
-            patched.setattr("app.commands.bootstrap.service._asker", lambda _settings: says)
+            patched.setattr("app.commands.bootstrap.service._permission_getter", lambda _settings: says)
             visitors = Visitors(Office(settings, office.engine, office.time, office.runs))
         browser = visitors.browsers[Role.VIEWER]
         context = {"type": "context", "context": '{"page": 7}'}

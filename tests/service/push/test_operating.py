@@ -7,7 +7,7 @@ import pytest
 from app.access.contents import source_states
 from app.commands.bootstrap.requirements import short_tokens
 from app.commands.doctor.finding import State
-from app.commands.doctor.sources import look_at_sources
+from app.commands.doctor.sources import check_sources
 from app.directory.configured import sources_from_settings
 from app.directory.settings import DirectorySettings, GuardSettings
 from app.foundation.database.engine import reading
@@ -41,10 +41,10 @@ def test_the_doctor_tells_of_sources_that_hold_pushes(service: Service) -> None:
     settings = DirectorySettings.model_validate({"sources": [one for one in SOURCES if one["type"] == "push"]})
     with reading(service.engine) as connection:
         kept = {state.name: state for state in source_states(connection)}
-    found = list(look_at_sources(sources_from_settings(settings), kept, GuardSettings(), service.clock))
-    assert [(one.state, one.says) for one in found[:2]] == [
+    found = list(check_sources(sources_from_settings(settings), kept, GuardSettings(), service.clock))
+    assert [(one.state, one.message) for one in found[:2]] == [
         (State.OK, "app: 1 record, pushed to it"),
-        (State.WARNING, "small app: nothing was ever pushed to it"),
+        (State.WARNING, "small app: it has never received a push"),
     ]
 
 

@@ -11,7 +11,7 @@ import structlog
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from app.commands.bootstrap.work import delete_old_rows
+from app.commands.bootstrap.worker import delete_old_rows
 from app.foundation.database.engine import open_engine
 from app.sync.apply.progress import Progress
 from app.sync.runs.lifecycle import MAX_CONTINUATIONS, Runs

@@ -18,15 +18,13 @@ from click.testing import CliRunner
 from sqlalchemy import Engine
 
 from app.cli import usher
-from app.commands.bootstrap.outside import backend_client
+from app.commands.bootstrap.peers import backend_client
 from app.commands.demo.environment import (
     DemoEnvironment,
-    furnish,
-    introduce,
-    move_in,
-    start_backend,
-    start_service,
-    start_worker,
+    create_workspace,
+    prepare,
+    register_service,
+    start,
     wait_for,
 )
 from app.contract import operations
@@ -169,7 +167,7 @@ def without_old_documents(directory: dict[str, Any]) -> None:
 
 
 def _furnished(folder: Path, issuer: str) -> DemoEnvironment:
-    demo = furnish(folder, None)
+    demo = prepare(folder, None)
     directory = yaml.safe_load(demo.directory.read_text("utf-8"))
     directory["folders"].append({"organizationId": "northwind", "folderId": "archive", "folderName": "Archive"})
     directory["documents"] += [
@@ -214,7 +212,7 @@ def newborn(folder: Path) -> Iterator[Newborn]:
     """One, for as long as the block takes."""
     children = Children()
     with issuers.running() as issuer:
-        demo = furnish(folder, None)
+        demo = prepare(folder, None)
         values = yaml.safe_load(demo.settings_file.read_text("utf-8"))
         roles = {"ops": "approver"}
         client = {"client_id": issuers.CLIENT_ID, "client_secret": issuers.CLIENT_SECRET}
@@ -225,7 +223,7 @@ def newborn(folder: Path) -> Iterator[Newborn]:
         }
         write_file(demo.settings_file, yaml.safe_dump(values))
         try:
-            start_service(demo, children)
+            start("service", demo, children)
             wait_for(demo.service_url, children)
             one = Newborn(demo, issuer)
             try:
@@ -244,15 +242,15 @@ def running(folder: Path) -> Iterator[Company]:
     children = Children()
     issuer = _issuer(port, f"{demo.service_url}/console/oidc/back", folder / "issuer.log")
     try:
-        start_backend(demo, children)
+        start("backend", demo, children)
         wait_for(demo.backend_url, children)
-        move_in(demo)
-        start_service(demo, children)
+        create_workspace(demo)
+        start("service", demo, children)
         wait_for(demo.service_url, children)
-        introduce(demo)
+        register_service(demo)
         company = Company(demo, children)
         first = company.ask()
-        start_worker(demo, children)
+        start("worker", demo, children)
         run = company.ended(first)
         assert run["status"] == "done", run
         try:

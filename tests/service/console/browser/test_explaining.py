@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.commands.demo.cases import CASES
+from app.commands.demo.questions import CASES
 from tests.service.console.browser.company import Company
 from tests.service.console.browser.conftest import OpenDesk
 

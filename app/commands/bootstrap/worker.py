@@ -1,4 +1,4 @@
-"""The parts of a worker, around Usher's own database."""
+"""Builds the parts of a worker, and its housekeeping tasks."""
 
 import os
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ import structlog
 from sqlalchemy import Engine
 
 from app.access.stored_problems import COUNT_EVERY_MS, count_problems
-from app.commands.bootstrap.application import Application, expectations_of, watch_over
+from app.commands.bootstrap.application import Application, build_watch, expectations
 from app.commands.bootstrap.databases import store_guard
 from app.foundation.audit import Audit
 from app.foundation.clock import Clock, epoch_ms
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerParts:
-    """What works side by side in one worker; nothing of it has begun."""
+    """The concurrent parts of one worker, not yet started."""
 
     worker: Worker
     scheduler: "BackgroundScheduler"
@@ -41,30 +41,28 @@ class WorkerParts:
     watch: Watch
     polls: Sequence[Poll]
     next_run: datetime | None
-    """When the schedule is next due."""
+    """The next scheduled run."""
 
 
 def worker_parts(parts: Application, *, stop: Event) -> WorkerParts:
-    """A worker that counts its calls, until ``stop`` is set. Raises ``SetUpError`` and ``ScheduleError``."""
+    """The parts of a worker that runs until ``stop`` is set. Raises ``SetUpError`` and ``ScheduleError``."""
     settings, clock, random = parts.settings, parts.clock, parts.random
     engine = parts.sync_engine(stop=stop, observer=Metrics())
-    timetable = Timetable(
-        schedule=settings.sync.schedule,
-        verify_schedule=settings.sync.verify_schedule,
-        timezone=settings.sync.timezone,
-        jitter=settings.sync.jitter,
-    )
-    prune = partial(
-        delete_old_rows,
-        parts.runs,
-        keep_runs=timedelta(days=settings.worker.keep_runs),
-        keep_audit=timedelta(days=settings.console.keep_audit_days),
-    )
     lock = parts.sync_lock()
     scheduler = scheduler_for(
-        timetable,
+        Timetable(
+            schedule=settings.sync.schedule,
+            verify_schedule=settings.sync.verify_schedule,
+            timezone=settings.sync.timezone,
+            jitter=settings.sync.jitter,
+        ),
         parts.runs,
-        prune=prune,
+        prune=partial(
+            delete_old_rows,
+            parts.runs,
+            keep_runs=timedelta(days=settings.worker.keep_runs),
+            keep_audit=timedelta(days=settings.console.keep_audit_days),
+        ),
         count_problems=partial(count_changed_problems, parts.engine, clock=clock),
         clock=clock,
         random=random,
@@ -93,9 +91,9 @@ def worker_parts(parts: Application, *, stop: Event) -> WorkerParts:
             stop=stop,
             after_jump=scheduler.wakeup,
         ),
-        watch=watch_over(settings, parts.engine, clock=clock, stop=stop),
+        watch=build_watch(settings, parts.engine, clock=clock, stop=stop),
         polls=polls_of(parts.engine, parts.sources(stop=stop), guard=settings.directory.guard, clock=clock, stop=stop),
-        next_run=expectations_of(settings).due_after(clock()),
+        next_run=expectations(settings).due_after(clock()),
     )
 
 
@@ -108,7 +106,7 @@ def count_changed_problems(engine: Engine, *, clock: Clock) -> None:
 
 
 def delete_old_rows(runs: Runs, *, keep_runs: timedelta, keep_audit: timedelta) -> None:
-    """Deletes runs, audit rows and activity that are older than they are kept. Logs what it deleted, and errors."""
+    """Deletes runs, audit rows and activity after their retention period. Logs how many, and errors."""
     log = structlog.stdlib.get_logger(__name__)
     try:
         run_count = runs.prune(keep_runs)

@@ -1,4 +1,4 @@
-"""The doctor as a process of its own: what it reads of sources is nothing for a process that answers requests."""
+"""Runs ``usher doctor`` in a subprocess, so that its reads cannot slow down a process that answers requests."""
 
 import os
 import subprocess
@@ -10,19 +10,17 @@ from app.monitoring.counters import VARIABLE
 from app.service.console.examinations import GIVEN_UP, LONGEST, ExaminationError, ExaminationFinding, Examine
 
 _NICE = 10
-_SIDES = 4
-"""Fields of a finding, as ``usher doctor`` prints it where nobody looks."""
 
 
 def examiner(arguments: Sequence[str]) -> Examine:
-    """Runs ``usher doctor`` with these arguments, and tells its findings as they come."""
-    # -P: an app/ in the working directory is somebody else's.
+    """Returns a function that runs ``usher doctor`` with these arguments and yields its findings as they arrive."""
+    # -P: do not import an app/ in the working directory.
     command = [sys.executable, "-P", "-m", "app", "doctor", *arguments]
     return lambda: _findings(command)
 
 
 def _findings(command: Sequence[str]) -> Iterator[ExaminationFinding]:
-    # What it counts is nobody's business; everything else is as it is here.
+    # The doctor must not add to the metrics of this process.
     environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
     process = subprocess.Popen(  # noqa: S603 - our own command
         command,
@@ -48,12 +46,12 @@ def _findings(command: Sequence[str]) -> Iterator[ExaminationFinding]:
     try:
         assert process.stdout is not None  # noqa: S101 - it is a pipe
         for line in process.stdout:
-            state, name, *rest = line.rstrip("\n").split("\t", _SIDES - 1)
-            says, advice = (*rest, "", "")[:2]
+            state, name, *texts = line.rstrip("\n").split("\t", 3)
+            says, advice = (*texts, "", "")[:2]
             yield ExaminationFinding(name, state, says, advice)
         code = process.wait()
     except ValueError as error:
-        raise ExaminationError("the doctor said something that is no finding") from error
+        raise ExaminationError("the doctor printed a line that is not a finding") from error
     finally:
         timer.cancel()
         process.kill()
@@ -61,4 +59,4 @@ def _findings(command: Sequence[str]) -> Iterator[ExaminationFinding]:
     if late.is_set():
         raise ExaminationError(GIVEN_UP)
     if code not in {0, 1}:
-        raise ExaminationError(f"the doctor ended with exit code {code}; usher doctor in a terminal tells why")
+        raise ExaminationError(f"the doctor ended with exit code {code}; run usher doctor in a terminal to see why")

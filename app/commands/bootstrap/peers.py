@@ -1,4 +1,4 @@
-"""The world outside as settings name it: the directory's sources, the backend, and who is told of what."""
+"""Builds what connects to other systems: sources, clients of the backend, notification channels."""
 
 import os
 import tempfile
@@ -8,12 +8,11 @@ from random import Random
 from threading import Event
 from typing import TYPE_CHECKING
 
-from app.commands.bootstrap.databases import database_location
+from app.commands.bootstrap.databases import database_location, sqlite_file
 from app.commands.bootstrap.requirements import require_backend
 from app.directory.configured import sources_from_settings
 from app.directory.source import Source
 from app.foundation.clock import Clock
-from app.foundation.database.engine import parse_url
 from app.settings import Settings
 
 if TYPE_CHECKING:
@@ -27,22 +26,21 @@ if TYPE_CHECKING:
 def configured_sources(settings: Settings, *, stop: Event | None = None, spool: bool = True) -> list[Source]:
     """The directory's sources, in the order of the configuration; ``stop`` ends their reads.
 
-    ``spool``: they keep what they need between reads, which suits whoever reads for good and not whoever only looks.
+    ``spool``: keep state between reads on disk. Commands that only check or preview pass False.
     """
     folder = spool_folder(settings) if spool else None
     return sources_from_settings(settings.directory, stop=stop, spool=folder)
 
 
 def spool_folder(settings: Settings) -> Path:
-    """Where sources keep what they need between reads. It may be lost: they are then read as a whole."""
+    """The folder where sources keep state between reads. If it is lost, they are read completely."""
     if settings.directory.spool is not None:
         return settings.directory.spool
-    url = parse_url(settings.database_url)
-    if url.get_backend_name() == "sqlite" and url.database and url.database != ":memory:":
-        return Path(f"{url.database}-spool")
-    # Installations that share a machine and a user may have sources of the same name.
-    which = sha256(database_location(settings.database_url).encode()).hexdigest()[:12]
-    return Path(tempfile.gettempdir()) / f"usher-spool-{os.getuid()}-{which}"
+    if file := sqlite_file(settings.database_url):
+        return Path(f"{file}-spool")
+    # Several installations of one user may have sources of the same name.
+    digest = sha256(database_location(settings.database_url).encode()).hexdigest()[:12]
+    return Path(tempfile.gettempdir()) / f"usher-spool-{os.getuid()}-{digest}"
 
 
 def backend_client(
@@ -53,7 +51,7 @@ def backend_client(
     stop: Event | None = None,
     observer: "Observer | None" = None,
 ) -> "BackendClient":
-    """A client of the configured backend; ``stop`` ends its waits. Raises ``SetUpError`` without credentials."""
+    """A client of the configured backend; ``stop`` ends its pauses. Raises ``SetUpError`` without credentials."""
     from app.client.client import BackendClient
 
     require_backend(settings)
@@ -76,10 +74,7 @@ def impatient_client(
 
 
 def new_workspace(settings: Settings, email: str) -> "NewWorkspace":
-    """A workspace for the owner of this address, made in the configured backend.
-
-    Raises what ``make_workspace`` does.
-    """
+    """Creates a workspace in the configured backend, owned by this address. Raises what ``make_workspace`` raises."""
     from app.client.client import BackendClient
     from app.client.workspace import make_workspace
 
@@ -87,7 +82,7 @@ def new_workspace(settings: Settings, email: str) -> "NewWorkspace":
 
 
 def notification_channels(settings: Settings, *, clock: Clock) -> "list[Channel]":
-    """Along which people are told; nothing is connected yet."""
-    from app.monitoring.notify.channels import channels_from_settings
+    """The configured notification channels, not yet connected."""
+    from app.monitoring.notify.configured import channels_from_settings
 
     return channels_from_settings(settings.notifications, clock=clock)

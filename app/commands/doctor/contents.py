@@ -1,0 +1,98 @@
+"""Checks the contents of Usher's own database: ledger, access model, runs, workers, notifications."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from app.access.contents import current_revision, oldest_good_read, source_states
+from app.commands.bootstrap.application import concern_finder
+from app.commands.doctor.finding import Findings, ok, problem, warning
+from app.foundation.clock import epoch_ms, from_epoch_ms
+from app.foundation.text import are, counted
+from app.monitoring.notify.concerns import Cause, Concern
+from app.monitoring.notify.outbox import message_counts
+from app.settings import Settings
+from app.sync.ledger.ledger import is_another_workspace
+from app.sync.runs.status import last_began, waiting_runs
+
+_QUEUED_MS = 60_000
+"""Age of a queued run that is reported."""
+
+_CONCERNS = {
+    Cause.HELD: ("runs", warning),
+    Cause.FAILED: ("runs", problem),
+    Cause.MISSED: ("runs", problem),
+    Cause.FAILING: ("items", warning),
+    Cause.PARKED: ("items", warning),
+    Cause.WORKER: ("worker", problem),
+    Cause.AMBIGUOUS: ("directory", warning),
+    Cause.DISABLING: ("directory", warning),
+}
+"""Causes that become findings. Those of sources are missing, because the doctor reads the sources itself."""
+
+
+def check_contents(connection: Connection, settings: Settings, now: datetime) -> Findings:
+    """Checks what the database contains at this moment."""
+    api_key = settings.backend.api_key.get_secret_value()
+    if api_key and is_another_workspace(connection, settings.backend.base_url, api_key):
+        yield warning(
+            "ledger",
+            "backend.api_key has changed since the last run: perhaps it belongs to another workspace",
+            "restore the key if the change is not intended; otherwise usher plan shows what the first sync would do",
+        )
+    yield from _check_access_model(connection, now, settings.directory.max_age)
+    yield from _check_runs(connection, concern_finder(settings)(connection, now), now)
+    undelivered = message_counts(connection)["given_up"]
+    if undelivered:
+        message = f"{undelivered} could not be delivered and will not be retried"
+        yield warning("notifications", message, "the worker's log contains the reason")
+
+
+def _check_access_model(connection: Connection, now: datetime, max_age: float) -> Findings:
+    """Checks the age of the records in force."""
+    revision = current_revision(connection)
+    read_at = oldest_good_read(source_states(connection))
+    if revision == 0 or read_at is None:
+        message = "the directory was never read: every answer denies"
+        yield problem("access model", message, "run usher directory refresh")
+        return
+    age = max(0.0, now.timestamp() - read_at / 1000)
+    message = f"revision {revision}, read {in_words(age)} ago"
+    if max_age and age > max_age:
+        message += f"; directory.max_age allows {in_words(max_age)}"
+        yield problem("access model", message, "run usher directory check")
+    else:
+        yield ok("access model", message)
+
+
+def _check_runs(connection: Connection, concerns: Sequence[Concern], now: datetime) -> Findings:
+    """Reports what needs attention, runs that no worker executes, and the last run."""
+    for concern in concerns:
+        if concern.cause in _CONCERNS:
+            name, severity = _CONCERNS[concern.cause]
+            advice = concern.advice
+            if concern.cause is Cause.FAILED:
+                advice = f"fix its cause, then run usher sync; usher runs {concern.run_id} shows details"
+            yield severity(name, concern.says, advice)
+    waiting, since = waiting_runs(connection)
+    if since is not None and epoch_ms(now) - since > _QUEUED_MS:
+        queued = f"{counted(waiting, 'run')} {are(waiting)} queued, the first since {_minute(since)}"
+        yield warning("runs", f"{queued}, and none is executed", "start usher worker, or run usher sync")
+    began = last_began(connection)
+    if began is None:
+        yield warning("runs", "there was none yet", "run usher sync, or start usher worker")
+    elif not any(concern.cause in {Cause.HELD, Cause.FAILED, Cause.MISSED} for concern in concerns):
+        yield ok("runs", f"the last one began at {_minute(began)}")
+
+
+def _minute(moment: int) -> str:
+    return f"{from_epoch_ms(moment):%Y-%m-%d %H:%M} UTC"
+
+
+def in_words(seconds: float) -> str:
+    """A duration in its largest unit, rounded down."""
+    for size, word in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= size:
+            return counted(int(seconds // size), word)
+    return f"{int(seconds)} s"

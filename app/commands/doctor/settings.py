@@ -1,0 +1,91 @@
+"""Checks the settings, and warns of proxies in the environment, which Usher ignores."""
+
+import ipaddress
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from app.commands.bootstrap.requirements import SHORTEST_TOKEN, has_credentials, short_tokens
+from app.commands.doctor.finding import Findings, ok, problem, warning
+from app.foundation.configuration.loading import Configuration
+from app.settings import Settings
+
+
+def check_settings(found: Configuration[Settings], environment: Mapping[str, str]) -> Findings:
+    settings = found.settings
+    sections = {key.rpartition(".")[0] for key in found.origins} | {key.rpartition("[")[0] for key in found.origins}
+    number = len(found.origins.keys() - sections)
+    yield ok("settings", f"valid; {number} {'value is' if number == 1 else 'values are'} set, the others are defaults")
+    yield from _check_tokens(settings)
+    if not settings.sync.schedule:
+        advice = 'set sync.schedule, for example to "*/15 * * * *"'
+        yield warning("schedule", "there are no scheduled syncs", advice)
+    if not settings.notifications.webhook.url and not settings.notifications.email.host:
+        yield warning(
+            "notifications",
+            "nobody is notified if deletes are held, items or runs fail, a worker dies, or a source cannot be read",
+            "set notifications.webhook or notifications.email",
+        )
+    backend, webhook = settings.backend, settings.notifications.webhook
+    if has_credentials(settings) and _is_unencrypted(backend.base_url):
+        message = f"the credentials are sent to {backend.base_url} without encryption"
+        yield warning("backend", message, "use an https address")
+    for section, url, proxy in (
+        ("backend", backend.base_url, backend.proxy),
+        ("notifications.webhook", webhook.url, webhook.proxy),
+    ):
+        variable = "" if proxy.get_secret_value() else _ignored_proxy(url, environment)
+        if variable:
+            yield warning(
+                "proxy",
+                f"{variable} is set in the environment, which Usher ignores: calls to {section} are direct",
+                f"name the proxy in {section}.proxy if it is needed, or add the host to NO_PROXY",
+            )
+
+
+def _check_tokens(settings: Settings) -> Findings:
+    provider = settings.provider
+    if provider.allow_anonymous:
+        yield warning(
+            "provider",
+            "anyone who reaches the service may ask for anybody's permissions",
+            "set provider.auth_tokens, and provider.allow_anonymous: false",
+        )
+    elif not provider.auth_tokens:
+        advice = "set provider.auth_tokens to at least one"
+        yield problem("provider", "no token is accepted: usher serve refuses to start", advice)
+    admin = {token.get_secret_value() for token in settings.admin.tokens}
+    if not admin.isdisjoint(token.get_secret_value() for token in provider.auth_tokens):
+        yield warning(
+            "admin",
+            "a token is in provider.auth_tokens and in admin.tokens: the backend's token can approve deletes",
+            "use different tokens",
+        )
+    if short := short_tokens(settings):
+        message = f"{', '.join(short)}: shorter than {SHORTEST_TOKEN} characters; usher serve refuses to start"
+        yield problem("tokens", message, "create others with openssl rand -hex 24")
+    if not admin:
+        yield warning("admin", "nobody can use /resync or /permissions/explain", "set admin.tokens to at least one")
+
+
+def _ignored_proxy(url: str, environment: Mapping[str, str]) -> str:
+    """The variable with the proxy that other programs would use for ``url``; empty if there is none."""
+    parts = urlsplit(url)
+    names = [f"{parts.scheme}_proxy", "all_proxy"] if url else []
+    found = next((each for name in names for each in (name.upper(), name) if environment.get(each)), "")
+    exempt = environment.get("no_proxy") or environment.get("NO_PROXY") or ""
+    host = parts.hostname or ""
+    for entry in exempt.split(","):
+        name = entry.strip().removeprefix("*").removeprefix(".").partition(":")[0].lower()
+        if entry.strip() == "*" or (name and (host == name or host.endswith(f".{name}"))):
+            return ""
+    return found
+
+
+def _is_unencrypted(url: str) -> bool:
+    parts = urlsplit(url)
+    if parts.scheme == "https" or parts.hostname == "localhost":
+        return False
+    try:
+        return not ipaddress.ip_address(parts.hostname or "").is_loopback
+    except ValueError:
+        return True
