@@ -29,20 +29,20 @@ HELPS = {
     "serve": "Serve permission calls, the operators' API and the console.",
     "worker": "Run scheduled and queued syncs.",
     "plan": "Show what a sync would do, without doing it.",
-    "sync": "Bring the backend into step with the directory now.",
+    "sync": "Sync the backend with the directory now.",
     "runs": "List past runs, newest first, or show one with its items.",
     "approve": "Approve the held deletes of a run.",
     "discard": "Discard the held deletes of a run.",
     "check": "Show what a user may do with a resource, and why.",
     "directory": "Check, preview and read the directory's sources.",
-    "doctor": "Check the whole installation, and say what to do.",
+    "doctor": "Check the whole installation, and print advice.",
     "provider": "Register this service with the backend as its permission provider.",
     "health": "Check the health of the Usher processes that run here.",
     "backend": "The self-hosted collaboration backend.",
     "db": "Upgrade and back up Usher's own database.",
-    "config": "Show the settings in force.",
+    "config": "Show the effective settings.",
 }
-"""The first sentence of each command's help, here as well: the list of commands imports none of them."""
+"""The first sentence of each command's help, repeated here because ``usher --help`` imports no command."""
 
 
 @click.group(
@@ -53,15 +53,14 @@ HELPS = {
 )
 @click.version_option(package_name="usher", message="usher %(version)s")
 def usher() -> None:
-    """Keep a collaboration backend in step with a company's directory, and answer it who may see what.
+    """Sync a collaboration backend with a company's directory, and answer its permission calls.
 
-    Begin with: usher demo
+    To see it, run: usher demo
     """
 
 
 def main() -> None:
     """The entry point of the installed command."""
-    # Modules, tables and models that are loaded are no garbage, and records that pass through are not made of cycles:
-    # Python's own thresholds look through all of it some hundred times before a command has begun.
+    # Importing modules creates no garbage, but with Python's default thresholds it triggers a hundred collections.
     gc.set_threshold(50_000, 20, 100)
     usher(prog_name="usher")

@@ -1,4 +1,4 @@
-"""Error lines: what a command prints for an exception."""
+"""Error lines: what a command prints for an exception other than ``CommandError``."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,6 @@ from app.client.errors import ClientError
 from app.client.registration import RegistrationError
 from app.client.workspace import WorkspaceError
 from app.commands.bootstrap.requirements import MissingSettingError, SetUpError
-from app.commands.frame import CommandError
 from app.contract.errors import ContractError
 from app.foundation.configuration.problems import ConfigurationError
 from app.foundation.configuration.showing import without_password
@@ -26,7 +25,6 @@ USER_ERRORS: tuple[type[Exception], ...] = (
     BackupError,
     BindError,
     ClientError,
-    CommandError,
     ContractError,
     DatabaseUrlError,
     ForeignDatabaseError,

@@ -12,7 +12,7 @@ import logging
 import signal
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -196,6 +196,10 @@ def _print_and_exit(context: click.Context, error: Exception) -> NoReturn:
     invocation = context.ensure_object(Invocation)
     if invocation.verbosity:
         click.echo(without_password("".join(traceback.format_exception(error))), err=True, nl=False)
-    for line in error_lines(error, without_file=invocation.without_file):
+    if isinstance(error, CommandError):
+        lines: Sequence[str] = [without_password(printable(str(error)))]
+    else:
+        lines = error_lines(error, without_file=invocation.without_file)
+    for line in lines:
         click.echo(f"error: {line}", err=True)
     context.exit(error.exit_code if isinstance(error, CommandError) else 1)

@@ -232,7 +232,7 @@ def test_runs_says_of_a_plan_what_it_planned_and_held(usher_with_backend: Usher,
     shown = usher_with_backend("runs", planned["runId"])
     words = "1 to update; 4 deletes are held back by the limits"
     assert f"planned only: {words}" in lines(shown), shown.output
-    assert f"usher sync --plan {planned['planId']} applies it, while nothing else has moved on" in lines(shown)
+    assert f"usher sync --plan {planned['planId']} applies it, until it becomes outdated" in lines(shown)
     assert "nothing to do" not in shown.stdout
     assert words in lines(usher_with_backend("runs"))[0].split("\t")
     assert held_run in usher_with_backend("runs").stdout
@@ -404,7 +404,7 @@ def test_another_file_may_stand_for_all_sources_or_for_one(usher_with_backend: U
     ("given", "says"),
     [
         (["missing.yaml"], "missing.yaml: No such file or directory"),
-        (["a.yaml", "b.yaml"], "--directory a.yaml: several are given as NAME=FILE, with the names of sources: dir"),
+        (["a.yaml", "b.yaml"], "--directory a.yaml: write several as NAME=FILE, with the names of sources: dir"),
         (["directory.yaml=a", "directory.yaml=b"], "--directory: directory.yaml is given twice"),
         ([""], "--directory : not the path of a file"),
     ],

@@ -60,5 +60,5 @@ def test_doctor_tells_whose_the_database_is(usher_in: Usher, folder: Path, datab
     [told] = [line for line in found.stdout.splitlines() if "\tschema\t" in line]
     assert told == (
         "problem\tschema\tthe database belongs to the self-hosted backend: give Usher itself one of its own"
-        " (database_url)\tusher config show tells where database_url comes from"
+        " (database_url)\tusher config show prints the origin of database_url"
     )

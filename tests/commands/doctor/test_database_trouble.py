@@ -145,7 +145,7 @@ def test_full_disk_is_called_that(database: Path, small_disk: Path) -> None:
     (small_disk.parent / "directory.yaml").write_text("organizations: [{organizationId: a, organizationName: A}]\n")
     code, told = usher(small_disk.parent, "doctor")
     assert code == 1
-    assert "problem\tdatabase\tthe disk is full where disk/usher.db is\tmake room there" in told
+    assert "problem\tdatabase\tthe disk is full where disk/usher.db is\tfree some space" in told
     for command in (["runs"], ["directory", "refresh"]):
         code, told = usher(small_disk.parent, *command)
         assert code == 1
