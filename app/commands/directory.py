@@ -262,7 +262,7 @@ def export(invocation: Invocation, file: Path, force: bool) -> None:
 @contextmanager
 def _opened(file: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
     """Opens the file for writing. If writing fails, it is not replaced."""
-    from app.foundation.database.private import make_file
+    from app.foundation.files import make_file
 
     if str(file) == "-":
         yield sys.stdout.buffer

@@ -13,8 +13,8 @@ from app.foundation.configuration.problems import ConfigurationError
 from app.foundation.configuration.showing import without_password
 from app.foundation.database.backup import BackupError
 from app.foundation.database.engine import DatabaseUrlError
+from app.foundation.database.errors import cause_with_remedy
 from app.foundation.database.programs import ForeignDatabaseError, SchemaError
-from app.foundation.database.trouble import cause_with_remedy
 from app.foundation.text import printable
 from app.http.listening import BindError
 from app.sync.runs.reading import UnknownSourceError

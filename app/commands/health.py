@@ -179,7 +179,7 @@ def _query(database_url: str, query: Callable[[Connection], object]) -> None:
 
     from app.commands.bootstrap.databases import sqlite_file
     from app.foundation.database.engine import open_engine, reading
-    from app.foundation.database.trouble import database_problem
+    from app.foundation.database.errors import database_problem
 
     file = sqlite_file(database_url)
     if file is not None and not file.exists():

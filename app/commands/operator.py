@@ -58,7 +58,7 @@ def audited_action(engine: Engine, action: str, subject: str, reason: str | None
     def write(outcome: str) -> None:
         with writing(engine) as connection:
             audit = Audit(utc_now)
-            audit.note(connection, operator(), action, subject=subject, reason=stored_reason(reason), outcome=outcome)
+            audit.record(connection, operator(), action, subject=subject, reason=stored_reason(reason), outcome=outcome)
 
     running = ExternalAction()
     write(BEGUN)

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 _LAST_HEARTBEAT_TIMEOUT = 5.0
 
 
-def _end_with(_context: click.Context, _parameter: click.Parameter, parent: int | None) -> None:
+def _exit_with(_context: click.Context, _parameter: click.Parameter, parent: int | None) -> None:
     if parent is not None:
         exit_with_parent(parent)
 
 
-ends_with_parent = click.option("--parent", type=int, hidden=True, expose_value=False, callback=_end_with)
+ends_with_parent = click.option("--parent", type=int, hidden=True, expose_value=False, callback=_exit_with)
 """The parent's process id. The command stops when that process has ended."""
 
 
@@ -157,7 +157,7 @@ def _serve_with_worker(invocation: Invocation, settings: Settings) -> None:
     with stop_signals() as stop:
         try:
             children.start("the service", server)
-            signal.signal(signal.SIGHUP, lambda number, _frame: children.pass_on(number, "the service"))
+            signal.signal(signal.SIGHUP, lambda number, _frame: children.forward_signal(number, "the service"))
             # The service keeps answering: a sync that runs out of memory must not end it.
             children.keep("the worker", ["worker", *common])
             children.watch(stop)

@@ -11,7 +11,8 @@ from sqlalchemy import inspect
 
 from app import __version__
 from app.commands.bootstrap.databases import STORE_MIGRATIONS, audit_upgrade
-from app.foundation.audit import BEGUN, DONE, AuditEntry, audit_page
+from app.foundation.audit import BEGUN, DONE, audit_page
+from app.foundation.audit_tables import AuditRow
 from app.foundation.database.engine import open_engine, reading
 from app.foundation.database.migrations import upgrade
 from tests.commands.conftest import Usher

@@ -119,7 +119,7 @@ def upgrade_backend_store(settings: Settings) -> bool:
 
 def audit_upgrade(connection: Connection) -> None:
     """Writes the audit row of an upgrade, in its transaction."""
-    Audit(utc_now).note(connection, operator(), "database upgraded", subject=f"to version {__version__}")
+    Audit(utc_now).record(connection, operator(), "database upgraded", subject=f"to version {__version__}")
 
 
 def store_guard(engine: Engine) -> SchemaGuard:

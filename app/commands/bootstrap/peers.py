@@ -83,6 +83,6 @@ def new_workspace(settings: Settings, email: str) -> "NewWorkspace":
 
 def notification_channels(settings: Settings, *, clock: Clock) -> "list[Channel]":
     """The configured notification channels, not yet connected."""
-    from app.monitoring.notify.configured import channels_from_settings
+    from app.monitoring.notify.channels import channels_from_settings
 
     return channels_from_settings(settings.notifications, clock=clock)

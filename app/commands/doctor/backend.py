@@ -29,7 +29,7 @@ _CLOCK_WARNING, _CLOCK_PROBLEM = 30.0, 300.0
 """Seconds between the clocks."""
 
 
-class _RecordingAdapter(CheckingAdapter):
+class _RecordingAdapter(VerifyingAdapter):
     """Sends requests, and records status, media type and time of the last response."""
 
     def __init__(self, clock: Clock, inner: BaseAdapter | None) -> None:

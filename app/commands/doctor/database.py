@@ -78,9 +78,9 @@ def open_database(url: str) -> tuple[Engine | None, Finding]:
 
 
 def _unusable(error: SQLAlchemyError | OSError) -> Finding:
-    message = without_password(printable(trouble.cause_of(error), limit=300))
+    message = without_password(printable(errors.cause_of(error), limit=300))
     default = "check that it runs and that database_url is right (usher config show prints its origin)"
-    return problem("database", message, trouble.remedy_of(error) or default)
+    return problem("database", message, errors.remedy_of(error) or default)
 
 
 def check_permissions(url: str, check: str) -> Findings:
@@ -118,11 +118,11 @@ def _check_file(file: Path) -> Finding | None:
         advice = "let database_url name Usher's own file, or a new one"
         return problem("database", f"{file} is not a SQLite database", advice)
     if not _is_writable(file) or not _is_writable(file.parent):
-        if trouble.is_on_read_only_disk(file):
-            message = f"{file} {trouble.READ_ONLY}{trouble.ON_READ_ONLY_DISK}"
-            return problem("database", message, trouble.MOUNT_IT)
+        if errors.is_on_read_only_disk(file):
+            message = f"{file} {errors.READ_ONLY}{errors.ON_READ_ONLY_DISK}"
+            return problem("database", message, errors.MOUNT_IT)
         return problem("database", f"{file} cannot be written to", "give this user the right to write there")
-    free = trouble.room_left(file)
+    free = errors.room_left(file)
     if free < _MIN_FREE_BYTES:
         return problem("database", f"the disk is full where {file} is", "free some space")
     if free < _FREE_BYTES:
@@ -132,8 +132,8 @@ def _check_file(file: Path) -> Finding | None:
 
 def _check_missing_file(file: Path) -> Finding:
     missing = f"there is no {file} yet"
-    if trouble.is_on_read_only_disk(file):
-        return problem("database", f"{missing}, and {trouble.ON_READ_ONLY_DISK[2:]}", trouble.MOUNT_IT)
+    if errors.is_on_read_only_disk(file):
+        return problem("database", f"{missing}, and {errors.ON_READ_ONLY_DISK[2:]}", errors.MOUNT_IT)
     advice = "usher directory refresh creates it. If it should exist, check database_url and the working directory"
     if file.parent.is_dir():
         if _is_writable(file.parent):

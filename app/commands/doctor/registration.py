@@ -152,7 +152,7 @@ def _call(url: str, token: str, route: Route) -> tuple[int, bool, str] | CallFai
     """Returns the status, whether a permission provider answers, and the instance stamp of its access model."""
     headers = {INSTANCE_HEADER: "?"} | ({"authorization": f"Bearer {token}"} if token else {})
     body: dict[str, object] = {"data": {"requests": []}}
-    with session_along(route) as session:
+    with session_for(route) as session:
         try:
             with session.post(
                 url, json=body, headers=headers, timeout=_TIMEOUT, allow_redirects=False, stream=True
