@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 
 from app.commands.screen import on_terminal, say, show_table
+from app.sync.ledger.items import USER_KINDS, Kind
 from app.sync.plan.listing import FieldChange, PlannedChange, Sum
-from app.sync.plan.rules import USER_KINDS, Action, Kind
+from app.sync.plan.rules import Action
 
 MAX_CHANGES = 100
 """Items shown on a terminal."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from app.access.problems import ProblemGroup
     from app.access.refresh.revision import Replaced
     from app.directory.source import Source
-    from app.sync.runs.reading import RefreshReport, SourceReport
+    from app.sync.runs.refresh import RefreshReport, SourceReport
 
 HARMLESS = frozenset({ProblemSort.REMARK, ProblemSort.GROUP_CYCLE})
 """Reported, although no record is left out."""
@@ -70,9 +70,9 @@ def check(context: click.Context, invocation: Invocation, limit: int, as_json: b
     from app.commands.bootstrap.peers import configured_sources
     from app.commands.bootstrap.requirements import require_sources
     from app.directory.source import Verdict
-    from app.sync.runs.reading import check as check_directory
-    from app.sync.runs.reading import guards_of, object_from_report, object_from_state
-    from app.sync.runs.suspicion import fewer, of_read, of_retained
+    from app.sync.runs.refresh import check as check_directory
+    from app.sync.runs.refresh import guards_of, object_from_report, object_from_state
+    from app.sync.runs.source_checks import fewer, of_read, of_retained
 
     settings = invocation.settings()
     require_sources(settings)
@@ -157,11 +157,11 @@ def refresh(  # noqa: PLR0917 - click passes them by name
     from app.commands.bootstrap.application import application
     from app.commands.bootstrap.requirements import require_sources
     from app.commands.sync import EXIT_INCOMPLETE
-    from app.sync.runs.auditing import audited_refresh
-    from app.sync.runs.reading import object_from_report
-    from app.sync.runs.reading import refresh as refresh_directory
+    from app.sync.runs.audit import audited_refresh
+    from app.sync.runs.refresh import object_from_report
+    from app.sync.runs.refresh import refresh as refresh_directory
     from app.sync.runs.report import incomplete_sentence
-    from app.sync.runs.suspicion import retained_sentence
+    from app.sync.runs.source_checks import retained_sentence
 
     settings = invocation.settings()
     require_sources(settings)
@@ -210,8 +210,8 @@ def forget(invocation: Invocation, name: str, reason: str | None) -> None:
     """
     from app.commands.bootstrap.application import application
     from app.commands.bootstrap.peers import configured_sources
-    from app.sync.runs.auditing import audited_forgetting, counts_in_words
-    from app.sync.runs.reading import forget as forget_source
+    from app.sync.runs.audit import audited_forgetting, counts_in_words
+    from app.sync.runs.refresh import forget as forget_source
 
     settings = invocation.settings()
     with application(settings) as parts:
@@ -239,7 +239,7 @@ def export(invocation: Invocation, file: Path, force: bool) -> None:
     from app.access.contents import current_revision
     from app.commands.bootstrap.application import application
     from app.foundation.database.engine import reading
-    from app.sync.runs.reading import export as exported
+    from app.sync.runs.refresh import export as exported
 
     if str(file) != "-":
         if not _EXPORTED.search(file.name):
@@ -284,7 +284,7 @@ def _opened(file: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
 
 def _fully_read(full: Sequence[str], sources: Sequence[Source]) -> list[str]:
     """The names of the sources to read completely."""
-    from app.sync.runs.gathering import policy_of
+    from app.sync.runs.source_reads import policy_of
 
     named = [name for name in full if name != _EVERY_SOURCE]
     every = [source.name for source in sources if not policy_of(source).only_pushed]
@@ -293,7 +293,7 @@ def _fully_read(full: Sequence[str], sources: Sequence[Source]) -> list[str]:
 
 def _require_read(accepted: Collection[str], sources: Sequence[Source]) -> None:
     """Raises ``CommandError`` for sources that are never read, because they only receive pushes."""
-    from app.sync.runs.gathering import policy_of
+    from app.sync.runs.source_reads import policy_of
 
     for source in sources:
         if source.name in accepted and policy_of(source).only_pushed:
@@ -326,7 +326,7 @@ def _show_sources(sources: Sequence[SourceReport]) -> None:
 
 def _show_losses(sources: Sequence[SourceReport], verb: str, nothing: str) -> None:
     """The losses that the guard checked, refused or not."""
-    from app.sync.runs.reading import losses_sentences
+    from app.sync.runs.refresh import losses_sentences
 
     if not any(source.losses for source in sources):
         note(f"guard: {nothing}")

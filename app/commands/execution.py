@@ -10,7 +10,7 @@ from app.commands.operator import operator
 from app.commands.screen import note, progress
 from app.commands.what_if import ReplacedSources
 from app.foundation.processes import stop_signals
-from app.sync.runs.auditing import audited
+from app.sync.runs.audit import audited
 from app.sync.runs.lock import SyncLock
 from app.sync.runs.run import Run, RunRequest, RunStatus
 

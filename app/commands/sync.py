@@ -11,7 +11,7 @@ from app.commands.frame import CommandError, Invocation, UsherCommand, json_opti
 from app.commands.operator import reason_option, stored_reason
 from app.commands.screen import note, show_json, show_json_list
 from app.foundation.text import printable
-from app.sync.plan.rules import Kind
+from app.sync.ledger.items import Kind
 
 if TYPE_CHECKING:
     from app.commands.bootstrap.application import Application
@@ -206,7 +206,7 @@ def sync(  # noqa: PLR0917 - click passes them by name
     from app.commands.execution import run_now
     from app.commands.run_report import show_incomplete, show_report, show_summary, show_unfinished
     from app.service.admin.wire import run_to_wire
-    from app.sync.ledger.chosen import ItemKey
+    from app.sync.ledger.items import ItemKey
     from app.sync.runs.run import RunRequest, RunStatus
 
     if plan_id is not None and (organizations or users or verify or retry):

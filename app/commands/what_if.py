@@ -12,7 +12,7 @@ from app.commands.frame import CommandError
 from app.directory.settings import DirectorySettings, FileSourceSettings, SourceSettings
 from app.directory.source import EVERYTHING, End, Reading, ReadRequest, Source, Verdict
 from app.settings import Settings
-from app.sync.runs.what_if import WhatIf
+from app.sync.runs.run import WhatIf
 
 
 @dataclass(frozen=True, slots=True)
