@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from app.commands.frame import CommandError, Invocation, UsherCommand, json_option, pass_invocation
 from app.commands.operator import reason_option, stored_reason
 from app.commands.screen import note, show_json, show_json_list
 from app.foundation.text import printable
-from app.sync.ledger.items import Kind
 
 if TYPE_CHECKING:
     from app.commands.bootstrap.application import Application
@@ -37,6 +37,26 @@ class RecordId(click.ParamType[str]):
             return TypeAdapter[str](Id).validate_python(value)
         except ValidationError as error:
             self.fail(first_error(error, root=repr(printable(value, limit=40))), param, ctx)
+
+
+class ItemKind(click.ParamType[str]):
+    """A kind of item."""
+
+    name = "kind"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Returns the kind unchanged."""
+        return self._choice().convert(value, param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Completes kinds."""
+        return self._choice().shell_complete(ctx, param, incomplete)
+
+    @staticmethod
+    def _choice() -> click.Choice[str]:
+        from app.sync.ledger.items import ITEM_KINDS
+
+        return click.Choice(ITEM_KINDS)
 
 
 def _options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -161,7 +181,7 @@ def plan(  # noqa: PLR0917 - click passes them by name
 @click.option(
     "--kind",
     "kinds",
-    type=click.Choice([kind.value for kind in Kind]),
+    type=ItemKind(),
     multiple=True,
     metavar="KIND",
     help="With --retry: only items of this kind; repeatable.",
@@ -169,7 +189,7 @@ def plan(  # noqa: PLR0917 - click passes them by name
 @click.option(
     "--item",
     "items",
-    type=(click.Choice([kind.value for kind in Kind]), str, str, str),
+    type=(ItemKind(), str, str, str),
     multiple=True,
     metavar="KIND ORGANIZATION CONTAINER ID",
     help="With --retry: only this item; repeatable. CONTAINER is '' outside of folders, documents and groups.",
