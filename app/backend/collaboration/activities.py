@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, delete, select
+from sqlalchemy import Connection, Row, Select, select
 
+from app.backend.collaboration.deletion import delete_rows
 from app.backend.collaboration.tables import ACTIVITY
 from app.backend.events import Event, EventContext
 from app.backend.ids import new_ids
 from app.backend.scope import Scope, own_columns, within
 from app.backend.storage import json_sets
-from app.backend.storage.json_sets import among
 from app.backend.storage.rows import Writable, insert_rows
 from app.contract.activities import ActivityInput
 
@@ -42,8 +42,7 @@ def activity_row(scope: Scope, document_id: str, activity_id: str, activity: Act
 
 def write_activities(connection: Connection, scope: Scope, rows: Sequence[Writable]) -> None:
     """Writes activities of one organization, and replaces those with the same ids."""
-    ids = [str(row["activity_id"]) for row in rows]
-    connection.execute(delete(ACTIVITY).where(within(ACTIVITY, scope), among(connection, ACTIVITY.c.activity_id, ids)))
+    delete_rows(connection, scope, ACTIVITY.c.activity_id, [str(row["activity_id"]) for row in rows])
     insert_rows(connection, ACTIVITY, rows)
 
 

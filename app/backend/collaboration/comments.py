@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Row, Select, delete, func, select
 
+from app.backend.collaboration.deletion import delete_rows
 from app.backend.collaboration.tables import COMMENT, REACTION
 from app.backend.scope import Scope, own_columns, within
 from app.backend.storage import json_sets
@@ -154,9 +155,7 @@ def insert_reactions(connection: Connection, scope: Scope, reactions: Sequence[R
 
 def delete_reactions(connection: Connection, scope: Scope, reaction_ids: Sequence[str]) -> None:
     if reaction_ids:
-        connection.execute(
-            delete(REACTION).where(within(REACTION, scope), among(connection, REACTION.c.reaction_id, reaction_ids))
-        )
+        delete_rows(connection, scope, REACTION.c.reaction_id, reaction_ids)
 
 
 def load_reactions(

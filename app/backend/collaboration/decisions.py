@@ -35,9 +35,8 @@ def prepare_decisions(
     """The judgments of decisions on these suggestions, by thread."""
     if not threads:
         return {}
-    first: dict[str, StoredComment] = {}
-    for comment in load_comments(connection, call.scope, [thread.annotation_id for thread in threads]):
-        first.setdefault(comment.annotation_id, comment)
+    comments = load_comments(connection, call.scope, [thread.annotation_id for thread in threads])
+    first = {comment.annotation_id: comment for comment in reversed(comments)}
     records = [_judgment(call, thread, first.get(thread.annotation_id)) for thread in threads]
     prepared = prepare_judgments(records, call.backend.embedder)
     return {thread.annotation_id: judgment for thread, judgment in zip(threads, prepared, strict=True)}

@@ -5,8 +5,9 @@ for the user are deleted.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
-from sqlalchemy import Connection, Table, delete, select
+from sqlalchemy import Column, Connection, Table, delete, select
 
 from app.backend.collaboration.tables import (
     ACTIVITY,
@@ -34,14 +35,17 @@ _CHILDREN = (
 """Table, parent table, and the id of the parent."""
 
 
+def delete_rows(connection: Connection, scope: Scope, column: Column[Any], ids: Iterable[str]) -> None:
+    """Deletes the rows in this scope whose ``column`` has one of the ids."""
+    connection.execute(delete(column.table).where(within(column.table, scope), among(connection, column, ids)))
+
+
 def delete_of_documents(connection: Connection, scope: Scope, document_ids: Sequence[str]) -> None:
     for table, parent, key in _CHILDREN:
         ids = select(parent.c[key]).where(within(parent, scope), among(connection, parent.c.document_id, document_ids))
         connection.execute(delete(table).where(within(table, scope), table.c[key].in_(ids)))
     for table in _OF_DOCUMENT:
-        connection.execute(
-            delete(table).where(within(table, scope), among(connection, table.c.document_id, document_ids))
-        )
+        delete_rows(connection, scope, table.c.document_id, document_ids)
 
 
 def delete_of_organizations(connection: Connection, api_key_id: str, organization_ids: Iterable[str]) -> None:

@@ -6,7 +6,7 @@ so that a second import replaces it.
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
@@ -20,21 +20,13 @@ from app.contract.notifications import TemplateData
 class Record(InOrganization):
     """The common fields of all records."""
 
-    KEY: ClassVar[tuple[str, ...]]
-    """The fields that identify a record within its kind and organization."""
-
     kind: str
     document_id: Id
-
-    @property
-    def record_id(self) -> tuple[str, ...]:
-        return tuple(getattr(self, name) for name in self.KEY)
 
 
 class AnnotationRecord(Record, CommentAnnotationUpdate):
     """A thread. Its comments are records of their own. It may be omitted if it has no other fields."""
 
-    KEY: ClassVar[tuple[str, ...]] = ("annotation_id",)
     annotation_id: Id
     created_at: EpochMs | None = None
 
@@ -42,7 +34,6 @@ class AnnotationRecord(Record, CommentAnnotationUpdate):
 class CommentRecord(Record):
     """A comment. The import creates a missing thread."""
 
-    KEY: ClassVar[tuple[str, ...]] = ("annotation_id", "comment_id")
     annotation_id: Id
     comment_id: Id
     comment_text: LongText
@@ -55,7 +46,6 @@ class CommentRecord(Record):
 class ReactionRecord(Record):
     """A reaction, usually to a comment."""
 
-    KEY: ClassVar[tuple[str, ...]] = ("reaction_id",)
     reaction_id: Id
     annotation_id: Id | None = None
     comment_id: Id | None = None
@@ -67,7 +57,6 @@ class ReactionRecord(Record):
 class RecordingRecord(Record):
     """A recording. Undeclared fields describe it."""
 
-    KEY: ClassVar[tuple[str, ...]] = ("recording_id",)
     recording_id: Id
     from_: UserReference
     created_at: EpochMs | None = None
@@ -76,7 +65,6 @@ class RecordingRecord(Record):
 class NotificationRecord(Record):
     """A notification with its users and readers."""
 
-    KEY: ClassVar[tuple[str, ...]] = ("id",)
     id: Id
     location_id: Id | None = None
     action_user: UserReference | None = None
@@ -93,7 +81,6 @@ class NotificationRecord(Record):
 class ActivityRecord(Record, ActivityInput):
     """An activity."""
 
-    KEY: ClassVar[tuple[str, ...]] = ("id",)
     id: Id
 
 

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Table, bindparam, delete, func, select, updat
 
 from app.backend.collaboration import activities, comments, notifications, threads
 from app.backend.collaboration.comments import Reaction, StoredComment
+from app.backend.collaboration.deletion import delete_rows
 from app.backend.collaboration.tables import (
     COMMENT,
     COMMENT_ANNOTATION,
@@ -50,8 +51,9 @@ def write(connection: Connection, scope: Scope, kind: str, lines: Sequence[Impor
 
     Records without a time get ``now``.
     """
-    last = {line.record.record_id: line for line in lines}
-    return _WRITERS[kind](connection, scope, list(last.values()), now) or []
+    write_lines, *id_fields = _WRITERS[kind]
+    last = {tuple(getattr(line.record, name) for name in id_fields): line for line in lines}
+    return write_lines(connection, scope, list(last.values()), now) or []
 
 
 def _write_annotations(
@@ -196,12 +198,7 @@ def _write_notifications(connection: Connection, scope: Scope, lines: Sequence[I
                 user_row |= {"read_at": row["created_at"], "persists": user_id in persisting}
             user_rows.append(user_row)
     _replace(connection, scope, NOTIFICATION, "notification_id", rows)
-    ids = [str(row["notification_id"]) for row in rows]
-    connection.execute(
-        delete(NOTIFICATION_USER).where(
-            within(NOTIFICATION_USER, scope), among(connection, NOTIFICATION_USER.c.notification_id, ids)
-        )
-    )
+    delete_rows(connection, scope, NOTIFICATION_USER.c.notification_id, [str(row["notification_id"]) for row in rows])
     insert_rows(connection, NOTIFICATION_USER, user_rows)
 
 
@@ -212,16 +209,17 @@ def _write_activities(connection: Connection, scope: Scope, lines: Sequence[Impo
 
 _Writer = Callable[[Connection, Scope, Sequence[ImportLine], int], list[LineProblem] | None]
 
-_WRITERS: Mapping[str, _Writer] = MappingProxyType(
+_WRITERS: Mapping[str, tuple[_Writer, *tuple[str, ...]]] = MappingProxyType(
     {
-        "annotation": _write_annotations,
-        "comment": _write_comments,
-        "reaction": _write_reactions,
-        "recording": _write_recordings,
-        "notification": _write_notifications,
-        "activity": _write_activities,
+        "annotation": (_write_annotations, "annotation_id"),
+        "comment": (_write_comments, "annotation_id", "comment_id"),
+        "reaction": (_write_reactions, "reaction_id"),
+        "recording": (_write_recordings, "recording_id"),
+        "notification": (_write_notifications, "id"),
+        "activity": (_write_activities, "id"),
     }
 )
+"""The writer of each kind, and the fields that identify a record in its organization."""
 
 
 def _time(time: int | None, now: int) -> int:
@@ -229,6 +227,5 @@ def _time(time: int | None, now: int) -> int:
 
 
 def _replace(connection: Connection, scope: Scope, table: Table, key: str, rows: Sequence[Writable]) -> None:
-    ids = [str(row[key]) for row in rows]
-    connection.execute(delete(table).where(within(table, scope), among(connection, table.c[key], ids)))
+    delete_rows(connection, scope, table.c[key], [str(row[key]) for row in rows])
     insert_rows(connection, table, rows)

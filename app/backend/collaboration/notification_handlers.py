@@ -21,15 +21,8 @@ from app.backend.storage.json_sets import among
 from app.backend.storage.paging import where_equal
 from app.backend.storage.rows import insert_rows, update_rows
 from app.contract.errors import AlreadyExists
-from app.contract.notifications import (
-    AddNotificationsRequest,
-    GetNotificationsRequest,
-    UpdateNotificationsRequest,
-)
+from app.contract.notifications import AddNotificationsRequest, GetNotificationsRequest, UpdateNotificationsRequest
 from app.foundation.database.engine import reading
-
-UPDATED = "Notification updated."
-FAILED = "Failed to update notification."
 
 
 def update_notifications(call: Call[UpdateNotificationsRequest], connection: Connection) -> Reply:
@@ -41,9 +34,9 @@ def update_notifications(call: Call[UpdateNotificationsRequest], connection: Con
     marks: list[ReadMark] = []
     for item in call.request.notifications:
         if item.id not in stored:
-            results[item.id] = {"success": False, "message": FAILED}
+            results[item.id] = {"success": False, "message": "Failed to update notification."}
             continue
-        results[item.id] = {"success": True, "message": UPDATED}
+        results[item.id] = {"success": True, "message": "Notification updated."}
         if fields := notifications.payload_of(item):
             payloads.setdefault(item.id, json_sets.load_object(stored[item.id].payload)).update(fields)
         if item.read_by_user_ids:

@@ -17,6 +17,7 @@ from app.backend.resources.removed_users import excluded_pairs
 from app.backend.scope import Scope, within
 from app.backend.storage import json_sets
 from app.backend.storage.json_sets import among
+from app.backend.storage.paging import where_equal
 from app.backend.storage.rows import Writable, insert_rows, upsert
 from app.contract.base import wire_value
 from app.contract.notifications import AddNotificationsRequest, NotificationUpdate
@@ -53,15 +54,13 @@ def stored_notifications(scope: Scope) -> Select[Any]:
 def notifications_of_user(scope: Scope, user_id: str, document_id: str | None) -> Select[Any]:
     """A query of a user's notifications, with the time and id of the user's row, by which an index sorts them."""
     columns = [column for column in COLUMNS if column.name not in {"notification_id", "created_at"}]
-    of_user = (NOTIFICATION_USER.c.user_id == user_id) & within(NOTIFICATION_USER, scope)
-    if document_id is not None:
-        of_user &= NOTIFICATION_USER.c.document_id == document_id
     same = (NOTIFICATION.c.notification_id == NOTIFICATION_USER.c.notification_id) & within(NOTIFICATION, scope)
-    return (
+    query = (
         select(*columns, NOTIFICATION_USER.c.created_at, NOTIFICATION_USER.c.notification_id)
         .join_from(NOTIFICATION_USER, NOTIFICATION, same)
-        .where(of_user)
+        .where(within(NOTIFICATION_USER, scope), NOTIFICATION_USER.c.user_id == user_id)
     )
+    return where_equal(query, (NOTIFICATION_USER.c.document_id, document_id))
 
 
 def payload_of(request: "NotificationUpdate | AddNotificationsRequest | NotificationRecord") -> dict[str, object]:

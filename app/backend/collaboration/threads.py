@@ -4,9 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, delete, insert, select, union
+from sqlalchemy import Connection, Row, Select, insert, select, union
 
 from app.backend.collaboration.comments import fields_of
+from app.backend.collaboration.deletion import delete_rows
 from app.backend.collaboration.tables import COMMENT, COMMENT_ANNOTATION, REACTION, THREAD_USER
 from app.backend.scope import Scope, own_columns, within
 from app.backend.storage import json_sets
@@ -91,9 +92,7 @@ def update_threads(connection: Connection, scope: Scope, threads: Iterable[Threa
 def delete_threads(connection: Connection, scope: Scope, annotation_ids: Sequence[str]) -> None:
     """Deletes threads with their comments, reactions and participants."""
     for table in (REACTION, COMMENT, THREAD_USER, COMMENT_ANNOTATION):
-        connection.execute(
-            delete(table).where(within(table, scope), among(connection, table.c.annotation_id, annotation_ids))
-        )
+        delete_rows(connection, scope, table.c.annotation_id, annotation_ids)
 
 
 def add_participants(connection: Connection, scope: Scope, pairs: Iterable[tuple[str, str]]) -> None:
@@ -111,11 +110,7 @@ def refresh_participants(connection: Connection, scope: Scope, annotation_ids: S
     """Determines the participants of threads again, after an author, an assignee or a comment was removed."""
     if not annotation_ids:
         return
-    connection.execute(
-        delete(THREAD_USER).where(
-            within(THREAD_USER, scope), among(connection, THREAD_USER.c.annotation_id, annotation_ids)
-        )
-    )
+    delete_rows(connection, scope, THREAD_USER.c.annotation_id, annotation_ids)
     queries = [
         select(table.c.api_key_id, table.c.organization_id, user, table.c.annotation_id).where(
             within(table, scope), among(connection, table.c.annotation_id, annotation_ids), user != ""

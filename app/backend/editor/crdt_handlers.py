@@ -20,12 +20,7 @@ from app.backend.http.dispatch import exclusive_write
 from app.backend.resources.containers import ensure_document, ensure_organization
 from app.backend.scope import within
 from app.backend.storage.paging import fetch_all
-from app.contract.crdt import (
-    DEFAULT_CONTENT_KEY,
-    AddCrdtDataRequest,
-    GetCrdtDataRequest,
-    UpdateCrdtDataRequest,
-)
+from app.contract.crdt import DEFAULT_CONTENT_KEY, AddCrdtDataRequest, GetCrdtDataRequest, UpdateCrdtDataRequest
 from app.contract.errors import AlreadyExists, InvalidArgument, NotFound, ResourceExhausted, Unavailable
 from app.foundation.database.engine import reading
 
@@ -44,7 +39,7 @@ def add_crdt_data(call: Call[AddCrdtDataRequest]) -> Reply:
         _refuse_existing(call, connection)
     content_key = request.content_key or DEFAULT_CONTENT_KEY
     with _editing(call):
-        state = editor_data.new_state(request.type, content_key, request.data, _client_id(call))
+        state = editor_data.new_state(request.type, content_key, request.data, call.backend.entropy.getrandbits(32))
     with exclusive_write(call) as connection:
         _refuse_existing(call, connection)
         ensure_organization(connection, call.scope, call.now)
@@ -72,10 +67,9 @@ def update_crdt_data(call: Call[UpdateCrdtDataRequest]) -> Reply:
     with call.backend.locks.of(f"{call.scope.api_key_id} {request.document_id} {request.editor_id}"):
         for _ in range(_ATTEMPTS):
             old = _stored(call)
+            client_id = call.backend.entropy.getrandbits(32)
             with _editing(call, old.state):
-                new = editor_data.changed_state(
-                    old.state, request.type, old.content_key, request.data, _client_id(call)
-                )
+                new = editor_data.changed_state(old.state, request.type, old.content_key, request.data, client_id)
             with exclusive_write(call) as connection:
                 updated = connection.execute(
                     update(EDITOR_DATA)
@@ -90,13 +84,8 @@ def update_crdt_data(call: Call[UpdateCrdtDataRequest]) -> Reply:
 
 def get_crdt_data(call: Call[GetCrdtDataRequest], connection: Connection) -> Reply:
     request = call.request
-    query = select(
-        EDITOR_DATA.c.editor_id,
-        EDITOR_DATA.c.type,
-        EDITOR_DATA.c.content_key,
-        EDITOR_DATA.c.state,
-        EDITOR_DATA.c.updated_at,
-    ).where(within(EDITOR_DATA, call.scope), EDITOR_DATA.c.document_id == request.document_id)
+    of_document = EDITOR_DATA.c.document_id == request.document_id
+    query = select(EDITOR_DATA).where(within(EDITOR_DATA, call.scope), of_document)
     if request.editor_id is not None:
         query = query.where(EDITOR_DATA.c.editor_id == request.editor_id)
     found = connection.execute(query.order_by(EDITOR_DATA.c.editor_id))
@@ -159,10 +148,6 @@ def _editor(call: _Write) -> tuple[Any, ...]:
     table, request = EDITOR_DATA.c, call.request
     of_document = (within(EDITOR_DATA, call.scope), table.document_id == request.document_id)
     return (*of_document, table.editor_id == request.editor_id)
-
-
-def _client_id(call: _Write) -> int:
-    return call.backend.entropy.getrandbits(32)
 
 
 def _event(event_type: str, request: AddCrdtDataRequest | UpdateCrdtDataRequest) -> Event:

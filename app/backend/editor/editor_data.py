@@ -132,7 +132,7 @@ def _edit_children(shared: XmlFragment | XmlElement, new: list[Node]) -> None:
     is_one_to_one = len(old) == len(children)
     start, end = _common_ends(old, new) if is_one_to_one else (0, 0)
     old, changed = old[start : len(old) - end], new[start : len(new) - end]
-    if is_one_to_one and len(old) == len(changed) and all(map(_is_editable, old, changed)):
+    if is_one_to_one and list(map(_tag, old)) == list(map(_tag, changed)):
         for child, node in zip(children[start:], changed, strict=False):
             _edit_node(child, node)
         return
@@ -165,11 +165,8 @@ def _insert_nodes(children: Any, position: int, nodes: list[Node]) -> None:
             _insert_nodes(element.children, 0, node.children)
 
 
-def _is_editable(old: Node, new: Node) -> bool:
-    """Whether an edit can turn ``old`` into ``new``: both are texts, or elements with the same tag."""
-    if isinstance(old, str) or isinstance(new, str):
-        return isinstance(old, str) and isinstance(new, str)
-    return old.tag == new.tag
+def _tag(node: Node) -> str | None:
+    return None if isinstance(node, str) else node.tag
 
 
 def _nodes_of(shared: XmlFragment | XmlElement) -> list[Node]:

@@ -91,20 +91,13 @@ def parse(text: str) -> list[Node]:
 
 def write(nodes: list[Node]) -> str:
     """The fragment as text, the inverse of ``parse``. Attributes are sorted, because Yjs stores them without order."""
-    parts: list[str] = []
-    _write(nodes, parts)
-    return "".join(parts)
+    return "".join(map(_write_node, nodes))
 
 
-def _write(nodes: list[Node], parts: list[str]) -> None:
-    for node in nodes:
-        if isinstance(node, str):
-            parts.append(escape(node, {"\r": "&#13;"}))
-            continue
-        attributes = "".join(f" {name}={quoteattr(value)}" for name, value in sorted(node.attributes.items()))
-        if node.children:
-            parts.append(f"<{node.tag}{attributes}>")
-            _write(node.children, parts)
-            parts.append(f"</{node.tag}>")
-        else:
-            parts.append(f"<{node.tag}{attributes}/>")
+def _write_node(node: Node) -> str:
+    if isinstance(node, str):
+        return escape(node, {"\r": "&#13;"})
+    attributes = "".join(f" {name}={quoteattr(value)}" for name, value in sorted(node.attributes.items()))
+    if not node.children:
+        return f"<{node.tag}{attributes}/>"
+    return f"<{node.tag}{attributes}>{write(node.children)}</{node.tag}>"

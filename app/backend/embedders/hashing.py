@@ -7,7 +7,7 @@ text is their weighted sum. Texts that share words or parts of words are similar
 import re
 import unicodedata
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from zlib import crc32
 
@@ -65,19 +65,14 @@ def _features_of_text(text: str) -> tuple["array[int]", "array[float]"]:
 
 @lru_cache(maxsize=16_384)  # at most 30 MB: a word has fewer than 200 features of ten bytes each
 def _features_of_word(word: str) -> tuple["array[int]", "array[float]"]:
-    features = list(_runs_of_word(word))
-    return array("H", [position for position, _ in features]), array("d", [weight for _, weight in features])
-
-
-def _runs_of_word(word: str) -> Iterator[tuple[int, float]]:
     if word in _FREQUENT:
-        yield _hashed(f"={word}", _FREQUENT_WEIGHT)
-        return
-    yield _hashed(f"={word}", _WORD_WEIGHT)
-    marked = f"<{word}>"
-    for length in _RUN_LENGTHS:
-        for start in range(len(marked) - length + 1):
-            yield _hashed(marked[start : start + length], _RUN_WEIGHT)
+        features = [_hashed(f"={word}", _FREQUENT_WEIGHT)]
+    else:
+        marked = f"<{word}>"
+        runs = (marked[start : start + size] for size in _RUN_LENGTHS for start in range(len(marked) - size + 1))
+        features = [_hashed(f"={word}", _WORD_WEIGHT), *(_hashed(run, _RUN_WEIGHT) for run in runs)]
+    positions, weights = zip(*features, strict=True)
+    return array("H", positions), array("d", weights)
 
 
 def _hashed(feature: str, weight: float) -> tuple[int, float]:

@@ -40,10 +40,6 @@ class JudgmentInput(Request):
     """Default: now."""
 
     @property
-    def review_text(self) -> str:
-        return review_text(self.decision, self.reasoning)
-
-    @property
     def judged_by(self) -> JudgeType:
         return self.judge_type or ("human" if self.agent is None else "agent")
 

@@ -33,7 +33,7 @@ class PreparedJudgment:
 
 def prepare_judgments(records: Sequence[JudgmentInput], embedder: Embedder) -> list[PreparedJudgment]:
     """Computes the vectors. It is slow: call it before a transaction begins, with about 1,000 records at a time."""
-    reviews = to_bytes(embedder.embed([record.review_text for record in records]))
+    reviews = to_bytes(embedder.embed([review_text(record.decision, record.reasoning) for record in records]))
     contents = iter(to_bytes(embedder.embed([record.content for record in records if record.content])))
     return [
         PreparedJudgment(record, embedder.name, review, next(contents) if record.content else None)

@@ -1,25 +1,16 @@
 """Handlers of advanced webhooks: their configuration and endpoints."""
 
+from dataclasses import replace
+
 from sqlalchemy import Connection
 
 from app.backend.http.call import Call, Reply
 from app.backend.ids import new_id
 from app.backend.security.outgoing import check_url
-from app.backend.webhooks import queues
+from app.backend.webhooks import endpoints, queues
 from app.backend.webhooks.config import AdvancedConfig, advanced_config, store_advanced_config
 from app.backend.webhooks.encryption import check_public_key
-from app.backend.webhooks.endpoints import (
-    MAX_ENDPOINTS,
-    StoredEndpoint,
-    count_endpoints,
-    delete_endpoint,
-    endpoint_with_uid,
-    load_endpoint,
-    new_sealed_secret,
-    open_secret,
-    page_of_endpoints,
-    save_endpoint,
-)
+from app.backend.webhooks.endpoints import StoredEndpoint
 from app.backend.webhooks.outbox import wake
 from app.contract import limits
 from app.contract.advanced_webhooks import (
@@ -47,7 +38,8 @@ def update_config(call: Call[UpdateAdvancedWebhookConfigRequest], connection: Co
     stored = advanced_config(connection, api_key_id)
     if stored is None and not request.is_enabled:
         raise FailedPrecondition("advanced webhooks were never enabled: the first update needs isEnabled true")
-    config = (stored or AdvancedConfig()).merged(request.model_dump(include=_CONFIG_FIELDS, exclude_unset=True))
+    changes = request.model_dump(include=_CONFIG_FIELDS, exclude_unset=True)
+    config = replace(stored or AdvancedConfig(), **changes)
     if config.encrypt_data and not config.public_key:
         raise InvalidArgument("data.publicKey: encryptData needs one")
     store_advanced_config(connection, api_key_id, config, call.now)
@@ -61,17 +53,17 @@ def create_endpoint(call: Call[CreateEndpointRequest], connection: Connection) -
     request, backend, api_key_id = call.request, call.backend, call.principal.api_key_id
     _require_enabled(connection, api_key_id)
     _require_free_uid(connection, api_key_id, request.uid, "")
-    if count_endpoints(connection, api_key_id) >= MAX_ENDPOINTS:
-        raise ResourceExhausted(f"an API key has at most {MAX_ENDPOINTS} webhook endpoints")
+    if endpoints.count_endpoints(connection, api_key_id) >= endpoints.MAX_ENDPOINTS:
+        raise ResourceExhausted(f"an API key has at most {endpoints.MAX_ENDPOINTS} webhook endpoints")
     endpoint_id = f"ep_{new_id(backend.entropy)}"
     endpoint = StoredEndpoint(
         endpoint_id=endpoint_id,
-        secret_sealed=new_sealed_secret(backend.vault, api_key_id, endpoint_id, backend.entropy),
+        secret_sealed=endpoints.new_sealed_secret(backend.vault, api_key_id, endpoint_id, backend.entropy),
         created_at=call.now,
         updated_at=call.now,
         **request.model_dump(include=_ENDPOINT_FIELDS, exclude_unset=True),
     )
-    save_endpoint(connection, api_key_id, endpoint)
+    endpoints.save_endpoint(connection, api_key_id, endpoint)
     return Reply("Advanced webhook endpoint created successfully.", endpoint.to_wire())
 
 
@@ -80,7 +72,7 @@ def list_endpoints(call: Call[ListEndpointsRequest], connection: Connection) -> 
     limit = call.request.limit or limits.ENDPOINTS_PER_PAGE_DEFAULT
     backwards, position = _position(call.request.iterator)
     # One more than the limit, to know whether others follow.
-    found = page_of_endpoints(connection, call.principal.api_key_id, position, limit + 1, backwards=backwards)
+    found = endpoints.page_of_endpoints(connection, call.principal.api_key_id, position, limit + 1, backwards=backwards)
     page = found[:limit]
     if backwards:
         page.reverse()
@@ -103,7 +95,7 @@ def update_endpoint(call: Call[UpdateEndpointRequest], connection: Connection) -
     if request.disabled is not None:
         endpoint.disabled_reason = ""
     endpoint.updated_at = call.now
-    save_endpoint(connection, api_key_id, endpoint)
+    endpoints.save_endpoint(connection, api_key_id, endpoint)
     if was_disabled and not endpoint.disabled:
         queues.reset_failures(connection, api_key_id, endpoint.endpoint_id)
         wake(connection, api_key_id, {endpoint.endpoint_id}, call.now)
@@ -111,21 +103,19 @@ def update_endpoint(call: Call[UpdateEndpointRequest], connection: Connection) -
 
 
 def remove_endpoint(call: Call[DeleteEndpointRequest], connection: Connection) -> Reply:
-    endpoint = _existing(connection, call.principal.api_key_id, call.request.endpoint_id)
-    queues.remove_queue(connection, call.principal.api_key_id, endpoint.endpoint_id)
-    delete_endpoint(connection, call.principal.api_key_id, endpoint.endpoint_id)
-    return Reply(
-        "Advanced webhook endpoint deleted successfully.", {"endpointId": endpoint.endpoint_id, "deleted": True}
-    )
+    api_key_id, endpoint_id = call.principal.api_key_id, call.request.endpoint_id
+    _existing(connection, api_key_id, endpoint_id)
+    queues.remove_queue(connection, api_key_id, endpoint_id)
+    endpoints.delete_endpoint(connection, api_key_id, endpoint_id)
+    data = {"endpointId": endpoint_id, "deleted": True}
+    return Reply("Advanced webhook endpoint deleted successfully.", data)
 
 
 def get_secret(call: Call[GetEndpointSecretRequest], connection: Connection) -> Reply:
     endpoint = _existing(connection, call.principal.api_key_id, call.request.endpoint_id)
-    secret = open_secret(call.backend.vault, call.principal.api_key_id, endpoint)
-    return Reply(
-        "Advanced webhook endpoint secret retrieved successfully.",
-        {"endpointId": endpoint.endpoint_id, "secret": secret},
-    )
+    secret = endpoints.open_secret(call.backend.vault, call.principal.api_key_id, endpoint)
+    data = {"endpointId": endpoint.endpoint_id, "secret": secret}
+    return Reply("Advanced webhook endpoint secret retrieved successfully.", data)
 
 
 def check_key(call: Call[UpdateAdvancedWebhookConfigRequest]) -> None:
@@ -144,14 +134,14 @@ def _require_enabled(connection: Connection, api_key_id: str) -> None:
 
 def _existing(connection: Connection, api_key_id: str, endpoint_id: str) -> StoredEndpoint:
     _require_enabled(connection, api_key_id)
-    endpoint = load_endpoint(connection, api_key_id, endpoint_id)
+    endpoint = endpoints.load_endpoint(connection, api_key_id, endpoint_id)
     if endpoint is None:
         raise NotFound("data.endpointId: webhook endpoint does not exist")
     return endpoint
 
 
 def _require_free_uid(connection: Connection, api_key_id: str, uid: str | None, own_id: str) -> None:
-    if uid is not None and endpoint_with_uid(connection, api_key_id, uid) not in {None, own_id}:
+    if uid is not None and endpoints.endpoint_with_uid(connection, api_key_id, uid) not in {None, own_id}:
         raise AlreadyExists("data.uid: another webhook endpoint has it")
 
 

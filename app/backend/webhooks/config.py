@@ -1,6 +1,6 @@
 """The webhook configurations of an API key: loads, merges and stores them."""
 
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select
@@ -92,9 +92,6 @@ class AdvancedConfig(BodyOptions):
     """Advanced webhooks of an API key."""
 
     is_enabled: bool = False
-
-    def merged(self, changes: dict[str, Any]) -> "AdvancedConfig":
-        return replace(self, **changes)
 
     def to_wire(self) -> dict[str, object]:
         return {wire_name(name): value for name, value in asdict(self).items()}

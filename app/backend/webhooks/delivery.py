@@ -178,7 +178,7 @@ class DeliveryWorker:
         first_failed_at = started_at if delivery.first_failed_at is None else delivery.first_failed_at
         next_at = next_attempt_at(attempts, now, first_failed_at, outcome.retry_after_s, self.entropy)
         reason = ""
-        if target.is_endpoint and outcome.is_gone:
+        if target.is_endpoint and outcome.status_code == 410:
             reason = GONE
         elif target.is_endpoint and next_at is None and is_failing(now, first_failed_at, turn.delivered_at):
             reason = FAILING

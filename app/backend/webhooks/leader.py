@@ -7,6 +7,7 @@ import atexit
 import fcntl
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from threading import Event, Thread
 from typing import IO
 
@@ -26,12 +27,9 @@ class Leader:
         stop = Event()
         thread = Thread(target=self._run, args=(make, threads, stop), name="webhooks", daemon=True)
         thread.start()
-
-        def end() -> None:
-            stop.set()
-            join([thread])
-
-        atexit.register(end)
+        # The last one registered is called first.
+        atexit.register(join, [thread])
+        atexit.register(stop.set)
 
     def _run(self, make: Callable[[], DeliveryWorker], threads: int, stop: Event) -> None:
         while not self._acquire():
@@ -42,9 +40,8 @@ class Leader:
         join(workers)
 
     def _acquire(self) -> bool:
-        try:
+        with suppress(OSError):
             # A lock of this kind belongs to one process, although all of them share the open file.
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        return True
+            return True
+        return False

@@ -24,9 +24,6 @@ _MAX_QUEUES = 10_000
 _MAX_KEYS = 3
 """How many due API keys a claim tries, because other processes may be faster."""
 
-Choose = Callable[[Sequence[DueKey]], Sequence[str]]
-"""Chooses API keys (see ``Scheduler.choose``)."""
-
 
 @dataclass(frozen=True, slots=True)
 class Queue:
@@ -59,8 +56,8 @@ class DeliveryAttempt(NamedTuple):
     outcome: Outcome
 
 
-def claim(engine: Engine, holder: str, now: int, choose: Choose) -> Queue | None:
-    """Leases a queue with a due delivery to ``holder``, if there is one that ``choose`` permits.
+def claim(engine: Engine, holder: str, now: int, choose: Callable[[Sequence[DueKey]], Sequence[str]]) -> Queue | None:
+    """Leases a queue with a due delivery to ``holder``, if ``choose`` permits one (see ``Scheduler.choose``).
 
     Of the chosen API key's queues, those without failures go first, then the one that has waited longest.
     """

@@ -27,11 +27,6 @@ class Outcome:
     retry_after_s: float = 0.0
     duration_ms: int = 0
 
-    @property
-    def is_gone(self) -> bool:
-        """Whether the receiver refuses all further messages."""
-        return self.status_code == 410
-
 
 Send = Callable[[str, Mapping[str, str], bytes], Outcome]
 """Posts a body with headers to a URL."""

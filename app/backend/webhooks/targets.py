@@ -51,12 +51,8 @@ def load_target(connection: Connection, vault: Vault, queue: Queue) -> Target | 
         basic = basic_config(connection, vault, queue.api_key_id)
         if queue.target not in basic.targets:
             return None
-        return Target(
-            basic.url(queue.target),
-            basic.body_options,
-            processed=queue.target == PROCESSED,
-            auth_token=basic.auth_token,
-        )
+        url, processed = basic.url(queue.target), queue.target == PROCESSED
+        return Target(url, basic.body_options, processed=processed, auth_token=basic.auth_token)
     advanced = advanced_config(connection, queue.api_key_id)
     endpoint = load_endpoint(connection, queue.api_key_id, queue.target)
     if advanced is None or not advanced.is_enabled or endpoint is None or endpoint.disabled:

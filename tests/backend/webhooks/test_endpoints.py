@@ -211,7 +211,7 @@ def test_other_iterators_are_refused(standing: World, iterator: str) -> None:
 
 
 def test_the_number_of_endpoints_is_limited(standing: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.backend.webhooks.advanced_webhook_handlers.MAX_ENDPOINTS", 2)
+    monkeypatch.setattr("app.backend.webhooks.endpoints.MAX_ENDPOINTS", 2)
     tenant = standing.tenant()
     tenant("update_advanced_webhook_config", isEnabled=True)
     for _ in range(2):
