@@ -1,11 +1,7 @@
-"""The contents of the access model: what it holds, where that came from, and all of it read out.
-
-Decisions read it through the SQL view; this module answers what operators, plans and exports ask.
-"""
+"""The contents of the access model for operators and exports: how each source was read, counts, and all records."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from itertools import groupby
 
 from sqlalchemy import Connection, func, select
@@ -15,11 +11,11 @@ from app.access.problems import ProblemSort
 from app.access.record_tables import KIND_TABLES, KindTable, core_table
 from app.access.records import Record, User
 from app.access.refresh.sources import MODEL_ALIAS, SOURCE, UNCONFIGURED_POSITION
-from app.access.revisions import REVISION, revision_in_force
 from app.access.source_tables import SOURCE_TABLES, ProblemCountRow
 from app.foundation.database.statements import statement
+from app.foundation.text import counted
 
-_ROWS_AT_A_TIME = 1_000
+_BATCH_ROWS = 1_000
 
 _EFFECTIVE = "WITH RECURSIVE {folders} SELECT m.* FROM {table} m WHERE {cause} = '' ORDER BY {keys}"
 
@@ -37,11 +33,11 @@ class SourceState:
     """When it was last read completely or partially: how old the records in force may be."""
     last_complete_at: int | None
     records: int
-    """How many of its records are kept, wrong ones included."""
+    """How many of its records are stored, including those without effect."""
     is_configured: bool = True
     """Whether it was among the sources of the last refresh."""
     malformed: int = 0
-    """How many records of the last read could not be understood."""
+    """How many records of the last read were malformed."""
     dangling: int = 0
     """How many of its records refer to something that does not exist or has no effect, as of the last count."""
     tells_changes: bool = False
@@ -51,31 +47,31 @@ class SourceState:
     last_read_seconds: float = 0
     """How long its last read took."""
     last_full_at: int | None = None
-    """When it was last read completely as a whole."""
+    """When everything was last read."""
     refused: str = ""
-    """Why what it gave last is not taken although it was whole; empty: it is, or it was not whole."""
+    """Why its last complete read was not used as complete; empty: it was, or it was not complete."""
     last_refusal: str = ""
-    """What was last refused, of its records by us or of our cursor by it; empty: nothing ever."""
+    """The last refusal: of its records by the guard, or of the cursor by the source; empty: none."""
     last_refused_at: int | None = None
     kinds: Mapping[str, int] = field(default_factory=dict)
-    """kind → how many of its records are kept, where somebody asked for that."""
+    """kind → how many of its records are stored, if the caller asked for that."""
 
     def in_words(self, now_ms: int) -> str:
-        """What is in force of it and how that was read, for people."""
-        told = [f"{self.records:,} {'record' if self.records == 1 else 'records'} in force"]
+        """How many of its records are in force and how it was read, for people."""
+        parts = [f"{counted(self.records, 'record')} in force"]
         if self.last_read_at is not None:
             what = self.last_answered or "everything"
-            told.append(
+            parts.append(
                 f"last read {_ago(now_ms - self.last_read_at)} ({what}, {self.last_verdict},"
                 f" {self.last_read_seconds:.1f} s)"
             )
         if self.last_verdict != "complete" and self.last_good_at is not None:
-            told.append(f"read well {_ago(now_ms - self.last_good_at)}")
+            parts.append(f"read well {_ago(now_ms - self.last_good_at)}")
         if self.tells_changes:
-            told.append("it is asked for changes")
+            parts.append("it is asked for changes")
         if self.last_refused_at is not None:
-            told.append(f"last refused {_ago(now_ms - self.last_refused_at)}: {self.last_refusal.partition('; ')[0]}")
-        return ", ".join(told)
+            parts.append(f"last refused {_ago(now_ms - self.last_refused_at)}: {self.last_refusal.partition('; ')[0]}")
+        return ", ".join(parts)
 
 
 def _ago(passed_ms: int) -> str:
@@ -86,24 +82,8 @@ def _ago(passed_ms: int) -> str:
     return f"{seconds:.0f} s ago"
 
 
-def current_revision(connection: Connection) -> int:
-    """The revision in force; 0 before the directory was ever read."""
-    return revision_in_force(connection)
-
-
-def instance_stamp(connection: Connection) -> str:
-    """Identifies the state of the access model: two installations never have the same."""
-    stamp = f"{current_revision(connection)} {revision_created_at(connection)}"
-    return sha256(stamp.encode()).hexdigest()[:16]
-
-
-def revision_created_at(connection: Connection) -> int | None:
-    """When the revision in force came to be, in epoch milliseconds; None before the first."""
-    return connection.execute(select(func.max(REVISION.c.created_at))).scalar()
-
-
 def model_counts(connection: Connection) -> dict[str, int]:
-    """kind → how many records of it the access model holds, for every kind."""
+    """kind → how many records of it the access model contains, for every kind."""
     return {
         kind_table.kind: int(connection.execute(select(func.count()).select_from(kind_table.table)).scalar_one())
         for kind_table in KIND_TABLES
@@ -111,9 +91,9 @@ def model_counts(connection: Connection) -> dict[str, int]:
 
 
 def source_states(connection: Connection, *, by_kind: bool = False) -> list[SourceState]:
-    """The sources in the order of the configuration as of the last refresh; ``by_kind``: with how many records of each
-    kind are kept, which takes a while to count."""
-    kinds = _kept_by_kind(connection) if by_kind else {}
+    """The sources in the order of the configuration as of the last refresh; ``by_kind``: with the number of records of
+    each kind, which takes a while to count."""
+    kinds = _stored_by_kind(connection) if by_kind else {}
     dangling = {row.source_id: int(row.problems) for row in connection.execute(_DANGLING)}
     return [
         SourceState(
@@ -149,7 +129,7 @@ _DANGLING = (
 )
 
 
-def _kept_by_kind(connection: Connection) -> dict[int, dict[str, int]]:
+def _stored_by_kind(connection: Connection) -> dict[int, dict[str, int]]:
     found: dict[int, dict[str, int]] = {}
     for kind, table in SOURCE_TABLES.items():
         counts = select(table.c.source_id, func.count().label("records")).group_by(table.c.source_id)
@@ -159,10 +139,10 @@ def _kept_by_kind(connection: Connection) -> dict[int, dict[str, int]]:
 
 
 def oldest_good_read(states: Sequence[SourceState]) -> int | None:
-    """When the source that was read well longest ago was read well, in epoch milliseconds: how old what the directory
-    says may be. None: nothing was ever read.
+    """The age of the directory: the oldest of the sources' last good reads, in epoch milliseconds. None: there is none.
 
-    Sources that are no longer configured do not count, nor those that were never read well: they say nothing."""
+    Sources that are no longer configured, or that were never read well, are ignored.
+    """
     good = [state.last_good_at for state in states if state.is_configured and state.last_good_at is not None]
     return min(good, default=None)
 
@@ -184,15 +164,15 @@ def export_records(connection: Connection) -> Iterator[Record]:
             cause=cause(kind_table.kind, "m"),
             keys=", ".join(f"m.{name}" for name in kind_table.keys),
         )
-        streaming = {"stream_results": True, "max_row_buffer": _ROWS_AT_A_TIME}
+        streaming = {"stream_results": True, "max_row_buffer": _BATCH_ROWS}
         yield from map(kind_table.record_from_row, connection.execute(text, execution_options=streaming))
 
 
 def _users(connection: Connection, users: KindTable) -> Iterator[User]:
     table = users.table
-    named = table.outerjoin(MODEL_ALIAS, MODEL_ALIAS.c.user_id == table.c.user_id)
-    query = select(table, MODEL_ALIAS.c.alias).select_from(named).order_by(table.c.user_id, MODEL_ALIAS.c.alias)
-    rows = connection.execute(query, execution_options={"yield_per": _ROWS_AT_A_TIME})
+    with_alias = table.outerjoin(MODEL_ALIAS, MODEL_ALIAS.c.user_id == table.c.user_id)
+    query = select(table, MODEL_ALIAS.c.alias).select_from(with_alias).order_by(table.c.user_id, MODEL_ALIAS.c.alias)
+    rows = connection.execute(query, execution_options={"yield_per": _BATCH_ROWS})
     for _, same_user in groupby(rows, key=lambda row: row.user_id):
         first, *others = same_user
         user = users.record_from_row(first)

@@ -1,8 +1,8 @@
-"""The origins of records in force: from what is decided by back to the rows of the sources that say so.
+"""The origins of records: the rows of the sources from which records of the access model were merged.
 
 The rules: ``app/access/README.md``, "Origins".
 
-It is looked up for the few records that somebody asks about, in a fixed number of statements, and never for a decision.
+Explanations look up the few records that led to a decision, in a fixed number of statements. Decisions never do.
 """
 
 import json
@@ -14,10 +14,11 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, Engine, Row
 
+from app.access.decision.decide import PermissionRequest
 from app.access.decision.explain import Explanation
 from app.access.kinds import KINDS
 from app.access.record_tables import KIND_TABLES, KindTable
-from app.access.records import Key, Record, User
+from app.access.records import Folder, Key, Record, User
 from app.access.refresh.sources import UNCONFIGURED_POSITION
 from app.access.refresh.users import add_fill, disabling
 from app.access.source_tables import SOURCE_TABLES, access_keys, object_of_origin
@@ -25,15 +26,15 @@ from app.foundation.database.engine import reading
 from app.foundation.database.statements import json_list, run
 from app.foundation.text import quoted
 
-# A cross join keeps SQLite from reading the source's table to look its rows up in the list.
-_GIVEN = """
+# A cross join stops SQLite from reading the source's table to look its rows up in the list.
+_ROWS = """
 SELECT s.*, d.name AS source_name, d.position, @part(asked.value, {number}) AS number
 FROM (@list(keys)) AS asked CROSS JOIN {source} s JOIN directory_source d ON d.source_id = s.source_id
 WHERE {same}
 ORDER BY d.position, s.origin @bytes, LENGTH(s.rule), s.rule @bytes
 """
 
-# In the order in which they win, as in the merge; the user's own source first is seen to by who knows it.
+# In the order of precedence, as in the merge, except that the user's own source is not first.
 _FILLS = """
 SELECT f.*, d.name AS source_name, d.position, @part(asked.value, 2) AS number
 FROM (@list(keys)) AS asked CROSS JOIN source_fill f JOIN directory_source d ON d.source_id = f.source_id
@@ -43,7 +44,7 @@ WHERE f.user_id = @part(asked.value, 0) AND f.user_alias = @part(asked.value, 1)
 ORDER BY d.position, f.user_alias @bytes, f.origin @bytes, LENGTH(f.rule), f.rule @bytes
 """
 
-# Fills that disable a user by an alias that is not theirs alone.
+# Fills that disable a user by an alias that other users have, or that the user had.
 _BOUND = f"""
 SELECT f.*, d.name AS source_name, d.position, b.user_id AS bound_user, EXISTS (
   SELECT 1 FROM model_user_alias a WHERE a.alias = b.user_alias AND a.user_id = b.user_id) AS has_alias
@@ -62,30 +63,30 @@ SELECT a.alias, a.user_id FROM model_user_alias a WHERE a.user_id IN (@list(user
 ORDER BY a.alias @bytes
 """
 
-_NOTHING: tuple[object, ...] = (None, "", ())
-"""Values that say nothing."""
+_ABSENT: tuple[object, ...] = (None, "", ())
+"""The values of absent fields."""
 
 _TABLES: Mapping[str, KindTable] = {table.kind: table for table in KIND_TABLES}
 
 
 @dataclass(frozen=True, slots=True)
 class RecordOrigin:
-    """One row of a source that says something of a record in force."""
+    """A row of a source from which a record of the access model was merged."""
 
     source: str
     """The source's name."""
     retained: bool
     """Whether it is no longer configured."""
     place: str
-    """Where the row stood when it last changed: ``file:line``, a DN, a query and row, a push and its item."""
+    """The place of the row when it last changed: ``file:line``, a DN, a query and row, a push and its item."""
     object_set: str
     """The set of the object that it was made from; empty: the source has no objects."""
     object_id: str
-    """Its id; empty: as before, or it was too long to be kept."""
+    """Its id; empty: as before, or it was too long to be stored."""
     rule: str
     """The number of the rule that made the record; empty: no rule did."""
     gives: tuple[str, ...]
-    """The fields whose value in force it gives, by their wire names."""
+    """The fields whose value in the access model it provides, by their wire names."""
     alias: str = ""
     """Of a fill that disables a user by an alias that others have or that the user had: the alias."""
     has_alias: bool = False
@@ -93,22 +94,22 @@ class RecordOrigin:
 
     def __str__(self) -> str:
         """In words: the source, the object, and the rule that made the record of it."""
-        # A query's rows are places that name it.
+        # The places of a query's rows contain its name.
         named = not self.object_set or self.place.startswith(f"{self.object_set}, ")
-        where = [self.place if named else f"{self.object_set} {self.place}"]
+        parts = [self.place if named else f"{self.object_set} {self.place}"]
         if self.object_id and self.object_id != self.place:
-            where.append(f"id {self.object_id}")
+            parts.append(f"id {self.object_id}")
         if self.rule:
-            where.append(f"rule {self.rule}")
-        # A file's places begin with its path, which is its name unless it was given one.
+            parts.append(f"rule {self.rule}")
+        # A file's places begin with its path, which is its name unless it has one.
         name = "" if self.place.startswith(f"{self.source}:") else f"{self.source}: "
         if self.alias:
             whose = "that several users have" if self.has_alias else "that this user had"
-            where.append(f"under {quoted(self.alias)}, an alias {whose}")
-        return f"{name}{', '.join(where)}{' (retained)' if self.retained else ''}"
+            parts.append(f"under {quoted(self.alias)}, an alias {whose}")
+        return f"{name}{', '.join(parts)}{' (retained)' if self.retained else ''}"
 
     def to_wire(self) -> dict[str, object]:
-        """As a JSON object; what does not apply is null."""
+        """As a JSON object; fields that do not apply are null."""
         return {
             "source": self.source,
             "retained": self.retained,
@@ -122,11 +123,11 @@ class RecordOrigin:
 
 
 Origins = Mapping[Key, Sequence[RecordOrigin]]
-"""Key of a record → what says it, the source that owns it first."""
+"""Key of a record → its origins, the source that owns it first."""
 
 
 def path_with_origins(explanation: Explanation, origins: Origins) -> list[dict[str, object]]:
-    """The records that led to a decision, each with its ``origins``; none where it is not known any more."""
+    """The records that led to a decision, each with its ``origins``; empty if they are not known any more."""
     return [
         {**wire, "origins": [one.to_wire() for one in origins.get(record.key, ())]}
         for wire, record in zip(explanation.path, explanation.records, strict=True)
@@ -140,13 +141,13 @@ def load_origins(engine: Engine, records: Iterable[Record]) -> Origins:
 
 
 def origins_of(connection: Connection, records: Iterable[Record]) -> Origins:
-    """The origins of records of the access model, as far as they are kept."""
+    """The origins of records of the access model."""
     asked = {record.key: record for record in records}
     found: dict[Key, Sequence[RecordOrigin]] = {}
     aliases = _aliases(connection, asked.values())
     for kind, group in groupby(sorted(asked.values(), key=lambda one: one.kind), key=lambda one: one.kind):
         of_kind = list(group)
-        owned = _owned(_given(connection, kind, of_kind, aliases))
+        owned = _owned(_rows_of(connection, kind, of_kind, aliases))
         fills = _fills(connection, of_kind, aliases) if kind == User.kind and owned else {}
         bound = _bound(connection, of_kind) if kind == User.kind and owned else {}
         for key, rows in owned.items():
@@ -154,15 +155,15 @@ def origins_of(connection: Connection, records: Iterable[Record]) -> Origins:
             if isinstance(record, User):
                 found[key] = [*_of_user(record, rows[0], fills.get(key, ())), *bound.get(record.user_id, ())]
             elif KINDS[kind].carries:
-                # Of several the first counts.
-                found[key] = [_origin(rows[0], _said(kind, rows[0]))]
+                # Only the first row was used.
+                found[key] = [_origin(rows[0], _fields_with_values(kind, rows[0]))]
             else:
-                found[key] = [_origin(row, _agreed(record, row)) for row in rows]
+                found[key] = [_origin(row, _same_fields(record, row)) for row in rows]
     return found
 
 
 def _aliases(connection: Connection, records: Iterable[Record]) -> Mapping[str, Sequence[str]]:
-    """User → the aliases that mean them and nobody else."""
+    """User → the aliases that no other user has."""
     users = {user_id for record in records if (user_id := getattr(record, "user_id", None))}
     found: dict[str, list[str]] = {}
     for row in run(connection, _ALIASES, {"users": json_list(sorted(users))}):
@@ -170,10 +171,10 @@ def _aliases(connection: Connection, records: Iterable[Record]) -> Mapping[str, 
     return found
 
 
-def _given(
+def _rows_of(
     connection: Connection, kind: str, records: Sequence[Record], aliases: Mapping[str, Sequence[str]]
 ) -> Iterator[tuple[Key, Row[Any]]]:
-    """What sources say under the keys of the records, and under those with an alias for the user; by position."""
+    """The sources' rows with the keys of the records, or with an alias of the user instead of the id."""
     keys, names_user = access_keys(KINDS[kind]), KINDS[kind].names_user
     columns = (*keys, "user_alias") if names_user else keys
     asked: list[tuple[str, ...]] = []
@@ -184,7 +185,7 @@ def _given(
         asked.extend((*(one[name] for name in columns), str(number)) for one in named)
     for row in run(
         connection,
-        _GIVEN,
+        _ROWS,
         {"keys": _keys(asked)},
         source=SOURCE_TABLES[kind].name,
         number=str(len(columns)),
@@ -209,7 +210,7 @@ def _fills(
 
 
 def _bound(connection: Connection, users: Sequence[Record]) -> dict[str, list[RecordOrigin]]:
-    """User → the fills that disable them by an alias that is not theirs alone."""
+    """User → the fills that disable them by an alias that other users have, or that the user had."""
     found: dict[str, list[RecordOrigin]] = {}
     for row in run(connection, _BOUND, {"users": json_list(user.key[1] for user in users)}):
         origin = replace(_origin(row, ["disabled"]), alias=row.user_alias, has_alias=bool(row.has_alias))
@@ -221,11 +222,11 @@ def _keys(asked: Iterable[Sequence[str]]) -> str:
     return json_list(json.dumps(one, ensure_ascii=False) for one in asked)
 
 
-def _owned(given: Iterable[tuple[Key, Row[Any]]]) -> dict[Key, list[Row[Any]]]:
-    """Key → the rows of the source that is furthest up of those that say it, without those that a pushed row hides."""
+def _owned(rows_of_records: Iterable[tuple[Key, Row[Any]]]) -> dict[Key, list[Row[Any]]]:
+    """Key → the rows of the most authoritative source that provides it, without those that a pushed row hides."""
     found: dict[Key, list[Row[Any]]] = {}
     pushed: set[tuple[Any, ...]] = set()
-    for key, row in given:
+    for key, row in rows_of_records:
         rows = found.setdefault(key, [])
         # Under one key a pushed row comes first.
         written = (*key, getattr(row, "user_alias", ""), row.source_id)
@@ -236,27 +237,26 @@ def _owned(given: Iterable[tuple[Key, Row[Any]]]) -> dict[Key, list[Row[Any]]]:
     return found
 
 
-def _said(kind: str, row: Row[Any]) -> list[str]:
-    """The fields of a record that its row gives a value, without its key."""
+def _fields_with_values(kind: str, row: Row[Any]) -> list[str]:
+    """The fields of a row that have a value, without its key."""
     record = _TABLES[kind].record_from_row(row)
     fields = [field for field in KINDS[kind].fields if field not in KINDS[kind].keys]
-    known = [field.name for field in fields if getattr(record, field.attribute) not in _NOTHING]
+    known = [field.name for field in fields if getattr(record, field.attribute) not in _ABSENT]
     further: Mapping[str, object] = getattr(record, "further", {})
-    return [*known, *(name for name, value in sorted(further.items()) if value not in _NOTHING)]
+    return [*known, *(name for name, value in sorted(further.items()) if value not in _ABSENT)]
 
 
-def _agreed(record: Record, row: Row[Any]) -> list[str]:
-    """The fields, without its key, in which a record in force is what the row says: of several rows each may give
-    one."""
+def _same_fields(record: Record, row: Row[Any]) -> list[str]:
+    """The fields, without its key, in which a record has the value of the row."""
     kind = KINDS[record.kind]
-    said = _TABLES[record.kind].record_from_row(row)
+    source = _TABLES[record.kind].record_from_row(row)
     fields = [field for field in kind.fields if field not in kind.keys]
-    return [field.name for field in fields if getattr(said, field.attribute) == getattr(record, field.attribute)]
+    return [field.name for field in fields if getattr(source, field.attribute) == getattr(record, field.attribute)]
 
 
 def _of_user(user: User, own: Row[Any], fills: Sequence[Row[Any]]) -> Sequence[RecordOrigin]:
-    """The user's own row, then the fills that add something."""
-    gives = {-1: [name for name in _said(User.kind, own) if name != "disabled"]}
+    """The user's own row, then the fills that add a field."""
+    gives = {-1: [name for name in _fields_with_values(User.kind, own) if name != "disabled"]}
     fields = orjson.loads(own.payload)
     # The user's own source comes first.
     ordered = sorted(fills, key=lambda row: row.source_id != own.source_id)
@@ -264,7 +264,7 @@ def _of_user(user: User, own: Row[Any], fills: Sequence[Row[Any]]) -> Sequence[R
     for number, row in enumerate(ordered):
         by_name |= dict.fromkeys(add_fill(fields, row.payload), number)
     for name, number in by_name.items():
-        if fields[name] not in _NOTHING:
+        if fields[name] not in _ABSENT:
             gives.setdefault(number, []).append(name)
     for number, row in ((-1, own), *enumerate(ordered)):
         if bool(row.disabled) if user.disabled else number == -1:
@@ -279,8 +279,53 @@ def _origin(row: Row[Any], gives: Iterable[str]) -> RecordOrigin:
         retained=row.position >= UNCONFIGURED_POSITION,
         place=row.place,
         object_set=object_set,
-        # Of a long one there is a digest, which is of no use to anybody.
+        # A digest instead of a long id is of no use to people.
         object_id="" if object_id.startswith("#") else object_id,
         rule=row.rule,
         gives=tuple(gives),
     )
+
+
+# Denials because of an alias of several users.
+
+_SHARED_ALIASES = """
+WITH shared (alias) AS (
+  SELECT a.alias FROM model_user_alias a WHERE a.user_id = :user_id AND EXISTS (
+    SELECT 1 FROM model_user_alias o WHERE o.alias = a.alias AND o.user_id <> a.user_id))
+SELECT n.kind, n.user_alias AS alias, d.name FROM (
+  SELECT 0 AS number, 'grant' AS kind, s.source_id, s.user_alias FROM source_grant s
+  WHERE s.organization_id = :organization_id AND s.user_alias <> '' AND s.user_alias IN (SELECT alias FROM shared)
+    AND (s.document_id = :document_id AND s.document_id <> '' OR s.folder_id IN (@list(folders)))
+  UNION ALL SELECT 1, 'group member', s.source_id, s.user_alias FROM source_group_member s
+  WHERE s.organization_id = :organization_id AND s.user_alias <> '' AND s.user_alias IN (SELECT alias FROM shared)
+  UNION ALL SELECT 2, 'membership', s.source_id, s.user_alias FROM source_membership s
+  WHERE s.organization_id = :organization_id AND s.user_alias <> '' AND s.user_alias IN (SELECT alias FROM shared)
+  UNION ALL SELECT 3, 'context grant', s.source_id, s.user_alias FROM source_context_grant s
+  WHERE s.organization_id = :organization_id AND s.user_alias <> '' AND s.user_alias IN (SELECT alias FROM shared)
+) AS n JOIN directory_source d ON d.source_id = n.source_id
+ORDER BY n.number, d.position, n.user_alias @bytes LIMIT 1
+"""
+
+_HOLDERS = "SELECT user_id FROM model_user_alias WHERE alias = :alias ORDER BY user_id @bytes LIMIT 3"
+
+
+def with_shared_aliases(connection: Connection, question: PermissionRequest, explanation: Explanation) -> Explanation:
+    """The explanation of a denial, with a record that might allow access if only this user had the alias in it."""
+    if explanation.decision.has_access:
+        return explanation
+    folders = [record.folder_id for record in explanation.records if isinstance(record, Folder)]
+    folders += [question.resource_id] if question.type == "folder" else []
+    parameters = {
+        "user_id": question.user_id,
+        "organization_id": question.organization_id,
+        "document_id": question.resource_id if question.type in {"document", "context"} else "",
+        "folders": json_list(folders),
+    }
+    row = run(connection, _SHARED_ALIASES, parameters).first()
+    if row is None:
+        return explanation
+    holders = ", ".join(map(quoted, run(connection, _HOLDERS, {"alias": row.alias}).scalars()))
+    shared = (
+        f"a {row.kind} of source {quoted(row.name)} names {quoted(row.alias)}, an alias of several users: {holders}"
+    )
+    return replace(explanation, reason=f"{explanation.reason[:-1]}; {shared}.")

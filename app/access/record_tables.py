@@ -1,8 +1,7 @@
-"""The row codecs: how a record stands in the table of the sources' records and in that of the access model, and how it
-is read back from there.
+"""The row codecs: converts records to rows of the sources' tables, and rows of the access model to records.
 
-The access model knows no aliases and no fills: it has one ``KindTable`` per kind of record but for those, in the order
-in which references point. Whatever a record refers to is of a kind before its own (or of its own: folders in folders).
+The access model contains neither aliases nor fills. It has one ``KindTable`` for each other kind of record,
+referred-to kinds first.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +12,7 @@ from typing import Any
 import orjson
 from sqlalchemy import Table
 
-from app.access.kinds import KINDS, KINDS_BY_REFERENCE, RecordField, RecordKind
+from app.access.kinds import KINDS_BY_REFERENCE, RecordField, RecordKind
 from app.access.records import (
     AccessRole,
     AccessType,
@@ -47,17 +46,6 @@ Values = tuple[object, ...]
 """The values of one row, in the order of the table's columns."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """Columns that name a record of another kind; the last one is empty when there is no such reference."""
-
-    kind: str
-    columns: tuple[str, ...]
-    """In the order of the other table's key."""
-    field: str
-    """The last column as the directory calls it, for reports."""
-
-
 @dataclass(frozen=True)
 class KindTable:
     """The table of one kind of record in the access model."""
@@ -65,7 +53,6 @@ class KindTable:
     kind: str
     table: Table
     record_from_row: Callable[[Any], Record]
-    references: tuple[Reference, ...]
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -84,12 +71,12 @@ def payload_and_digest(fields: Mapping[str, object]) -> tuple[str, str]:
 
 
 def core_table(row_type: type[StoreTable]) -> Table:
-    """The table behind a SQLModel class, for set operations."""
+    """The SQLAlchemy table of a SQLModel class."""
     return row_type.__table__
 
 
-def kept_fields(kind: RecordKind) -> Sequence[RecordField]:
-    """The fields that have a column of their own among the sources' records; the others stand in the payload."""
+def column_fields(kind: RecordKind) -> Sequence[RecordField]:
+    """The fields that have a column of their own in the sources' tables; the others are in the payload."""
     return tuple(field for field in kind.fields if field.sort is not Sort.TEXT)
 
 
@@ -98,7 +85,7 @@ def _aliases(aliases: tuple[str, ...]) -> str:
 
 
 NO_ALIASES = "[]"
-"""The column ``aliases`` of a user without any; it holds a sorted JSON list."""
+"""The column ``aliases`` of a user without aliases; it contains a sorted JSON list."""
 
 
 _TO_COLUMN: Mapping[Sort, Callable[[Any], object]] = {
@@ -107,7 +94,7 @@ _TO_COLUMN: Mapping[Sort, Callable[[Any], object]] = {
     Sort.ACCESS_ROLE: lambda role: role.value,
     Sort.TIME: epoch_ms,
 }
-"""Sort of value → how it is stored; values of other sorts are stored as they are."""
+"""Sort of value → its conversion; values of other sorts are stored as they are."""
 
 _FROM_COLUMN: Mapping[Sort, Callable[[Any], object]] = {
     Sort.FLAG: bool,
@@ -121,7 +108,7 @@ _FROM_COLUMN: Mapping[Sort, Callable[[Any], object]] = {
 def _values_from_record(kind: RecordKind) -> Callable[[Any], Values]:
     columns = [
         (field.attribute, _TO_COLUMN.get(field.sort), None if field.sort is Sort.TIME else "")
-        for field in kept_fields(kind)
+        for field in column_fields(kind)
     ]
     described = [(field.attribute, field.name) for field in _described(kind)]
 
@@ -144,7 +131,7 @@ def _values_from_record(kind: RecordKind) -> Callable[[Any], Values]:
 def _record_from_row(kind: RecordKind) -> Callable[[Any], Record]:
     columns = [
         (field.attribute, _FROM_COLUMN.get(field.sort))
-        for field in kept_fields(kind)
+        for field in column_fields(kind)
         if field.sort not in {Sort.ALIAS, Sort.ALIASES}
     ]
     texts = [(field.attribute, field.name) for field in kind.fields if field.sort is Sort.TEXT]
@@ -169,21 +156,8 @@ def _record_from_row(kind: RecordKind) -> Callable[[Any], Record]:
 
 
 def _described(kind: RecordKind) -> list[RecordField]:
-    """The fields in the payload: what describes the record, and its own id."""
+    """The fields in the payload: the descriptive fields, and the record's own id."""
     return [field for field in kind.fields if field is kind.own_id or field.sort is Sort.TEXT]
-
-
-def _reference(field: RecordField) -> Reference:
-    *within, _ = KINDS[field.refers_to].keys
-    return Reference(field.refers_to, (*(key.attribute for key in within), field.attribute), field.name)
-
-
-def _references(kind: RecordKind) -> tuple[Reference, ...]:
-    """Where a record always refers to a group, folder or document, that one vouches for the organization."""
-    references = [_reference(field) for field in kind.references]
-    always = [{field} for field in kind.references if field.is_needed] + [set(group) for group in kind.alternatives]
-    vouched = any(all(field.refers_to and len(_reference(field).columns) > 1 for field in group) for group in always)
-    return tuple(one for one in references if not (vouched and one.kind == Organization.kind))
 
 
 _ROWS: Mapping[str, type[StoreTable]] = {
@@ -201,14 +175,11 @@ _ROWS: Mapping[str, type[StoreTable]] = {
 VALUES_FROM_RECORD: Mapping[str, Callable[[Any], Values]] = {
     kind.name: _values_from_record(kind) for kind in KINDS_BY_REFERENCE
 }
-"""kind → what makes of a record the values of ``kept_fields``; then payload and digest where it has further fields."""
-
-REFERENCES = {kind.name: _references(kind) for kind in KINDS_BY_REFERENCE}
-"""kind → what its records refer to, users by their ids."""
+"""kind → a function that returns a record's values of ``column_fields``, then payload and digest if it has them."""
 
 KIND_TABLES: Sequence[KindTable] = tuple(
-    KindTable(kind.name, core_table(_ROWS[kind.name]), _record_from_row(kind), REFERENCES[kind.name])
+    KindTable(kind.name, core_table(_ROWS[kind.name]), _record_from_row(kind))
     for kind in KINDS_BY_REFERENCE
     if kind.name in _ROWS
 )
-"""Every kind that the access model has, referred-to kinds first."""
+"""The kinds of the access model, referred-to kinds first."""

@@ -1,5 +1,7 @@
 """The revisions of the access model."""
 
+from hashlib import sha256
+
 from sqlalchemy import Connection, Table, func, select
 
 from app.access.record_tables import core_table
@@ -7,9 +9,18 @@ from app.access.tables import RevisionRow
 
 REVISION: Table = core_table(RevisionRow)
 
-_IN_FORCE = select(func.coalesce(func.max(REVISION.c.revision), 0))
 
-
-def revision_in_force(connection: Connection) -> int:
+def current_revision(connection: Connection) -> int:
     """The current revision of the access model; 0 before the directory was read."""
-    return int(connection.execute(_IN_FORCE).scalar_one())
+    return int(connection.execute(select(func.coalesce(func.max(REVISION.c.revision), 0))).scalar_one())
+
+
+def revision_created_at(connection: Connection) -> int | None:
+    """When the current revision was created, in epoch milliseconds; None before the first."""
+    return connection.execute(select(func.max(REVISION.c.created_at))).scalar()
+
+
+def instance_stamp(connection: Connection) -> str:
+    """Identifies the state of the access model: two installations never have the same."""
+    stamp = f"{current_revision(connection)} {revision_created_at(connection)}"
+    return sha256(stamp.encode()).hexdigest()[:16]

@@ -1,9 +1,9 @@
-"""The directory's sources: how each was last read, and its last good records.
+"""The tables of the sources: how each was last read, its records, their problems, and the pushes to it.
 
-Each kind of record has a table ``source_<kind>`` with the columns of its access table, the alias by which it names a
-user, the source, the object of the source and the rule that it was made from and by, and the place where it stood when
-it last changed. They hold all that the sources say, wrong or right; the access model is what remains of them after
-merging.
+Each kind of record has a table ``source_<kind>``. Its columns are those of the table of the access model, the alias by
+which the record names a user, the source, the object and the rule that the record was made from, and its place in the
+source when it last changed. The tables contain all records of the sources, right or wrong. Merged, they are the access
+model.
 """
 
 from collections.abc import Sequence
@@ -15,8 +15,9 @@ from sqlalchemy.types import TypeEngine
 from sqlmodel import Field
 
 from app.access.kinds import KINDS_BY_REFERENCE, RecordKind
-from app.access.record_tables import NO_ALIASES, kept_fields
+from app.access.record_tables import NO_ALIASES, column_fields
 from app.access.records import Sort
+from app.access.tables import KEYED, ZERO
 from app.foundation.database.tables import METADATA, StoreTable
 
 
@@ -28,15 +29,15 @@ class DirectorySourceRow(StoreTable, table=True):
     source_id: int | None = Field(default=None, primary_key=True)
     name: str = Field(unique=True)
     position: int
-    """Its position in the configuration as of the last refresh; of the sources that give a key, the lowest owns it."""
+    """Its position in the configuration as of the last refresh. The source with the lowest position owns a key."""
     reads_begun: int = Field(default=0, sa_type=BigInteger)
-    """Each read takes the next number, so that of two reads at the same time the one that began last wins."""
+    """Each read takes the next number. Of two reads at the same time the one that began last wins."""
     read_in_force: int = Field(default=0, sa_type=BigInteger)
-    """The number of the read whose records are kept; 0: never read well."""
+    """The number of the read whose records are stored; 0: no read has succeeded."""
     records: int = Field(default=0, sa_type=BigInteger)
-    """How many records are kept."""
-    malformed: int = Field(default=0, sa_type=BigInteger, sa_column_kwargs={"server_default": "0"})
-    """How many records of the last read could not be understood."""
+    """How many records are stored."""
+    malformed: int = Field(default=0, sa_type=BigInteger, sa_column_kwargs=ZERO)
+    """How many records of the last read were malformed."""
     last_verdict: str = ""
     """complete, partial, failed; empty before the first read."""
     last_reason: str = ""
@@ -45,24 +46,24 @@ class DirectorySourceRow(StoreTable, table=True):
     """When it was last read completely or partially."""
     last_complete_at: int | None = Field(default=None, sa_type=BigInteger)
     last_answered: str = Field(default="", sa_column_kwargs={"server_default": ""})
-    """What the last read was about: empty: everything; ``changes`` or ``part``."""
-    last_read_ms: int = Field(default=0, sa_type=BigInteger, sa_column_kwargs={"server_default": "0"})
-    """How many milliseconds the last read took."""
+    """What the last read answered: ``changes`` or ``part``; empty: everything."""
+    last_read_ms: int = Field(default=0, sa_type=BigInteger, sa_column_kwargs=ZERO)
+    """The duration of the last read in milliseconds."""
     cursor: str = Field(default="", sa_column_kwargs={"server_default": ""})
-    """From where changes can be asked for next: the kept records are as of it. Empty: only everything can be."""
+    """The cursor for the next read of changes, as of the stored records. Empty: only complete reads are possible."""
     settings_digest: str = Field(default="", sa_column_kwargs={"server_default": ""})
-    """Of the settings under which the cursor was given."""
+    """Of the settings under which the cursor was stored."""
     last_full_at: int | None = Field(default=None, sa_type=BigInteger)
-    """When it was last read completely as a whole."""
+    """When everything was last read."""
     refused: str = Field(default="", sa_column_kwargs={"server_default": ""})
-    """Why what it gave last is not taken although it was whole; empty: it is, or it was not whole."""
+    """Why its last complete read was not used as complete; empty: it was, or it was not complete."""
     last_refusal: str = Field(default="", sa_column_kwargs={"server_default": ""})
-    """What was last refused, of its records by us or of our cursor by it."""
+    """The last refusal: of its records by the guard, or of the cursor by the source."""
     last_refused_at: int | None = Field(default=None, sa_type=BigInteger)
     login_refused: bool = Field(default=False, sa_column_kwargs={"server_default": text("false")})
     """Whether the last read failed because the source refused the name or the password."""
     polled_at: int | None = Field(default=None, sa_type=BigInteger)
-    """When a worker last set out to ask it for changes between syncs."""
+    """When a worker last polled it for changes between syncs."""
 
 
 class DirectoryStateRow(StoreTable, table=True):
@@ -77,18 +78,18 @@ class DirectoryStateRow(StoreTable, table=True):
     """How many transactions changed records of sources, or the order of the sources."""
     counted_changes: int = Field(default=-1, sa_type=BigInteger, sa_column_kwargs={"server_default": "-1"})
     """``changes`` when problems were last counted; see ``app.access.stored_problems``."""
-    counted_revision: int = Field(default=0, sa_type=BigInteger, sa_column_kwargs={"server_default": "0"})
+    counted_revision: int = Field(default=0, sa_type=BigInteger, sa_column_kwargs=ZERO)
     """The revision at which they were counted."""
     counted_at: int | None = Field(default=None, sa_type=BigInteger)
     """When, in epoch milliseconds; None: never."""
 
 
 class FillBindingRow(StoreTable, table=True):
-    """A user whom a source disabled by an alias, for as long as the source disables that alias; see
+    """A user whom a source disabled by an alias, as long as the source disables that alias; see
     ``app.access.refresh.users``."""
 
     __tablename__ = "fill_binding"
-    __table_args__ = (Index(None, "user_id"), {"sqlite_with_rowid": False})
+    __table_args__ = (Index(None, "user_id"), KEYED)
 
     user_alias: str = Field(primary_key=True)
     source_id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
@@ -99,7 +100,7 @@ class ProblemCountRow(StoreTable, table=True):
     """How many problems of a sort a source has; none: no row. See ``app.access.stored_problems``."""
 
     __tablename__ = "problem_count"
-    __table_args__ = ({"sqlite_with_rowid": False},)
+    __table_args__ = (KEYED,)
 
     source_id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
     """0: no source alone has them."""
@@ -116,7 +117,7 @@ class ProblemRow(StoreTable, table=True):
     """One of the first hundred problems of a source and sort; the fields of ``app.access.problems.Problem``."""
 
     __tablename__ = "problem"
-    __table_args__ = ({"sqlite_with_rowid": False},)
+    __table_args__ = (KEYED,)
 
     source_id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
     sort: str = Field(primary_key=True)
@@ -136,27 +137,75 @@ class ProblemRow(StoreTable, table=True):
     """The object of the source, if a read found the problem; may be empty."""
 
 
-_MAX_ORIGIN_BYTES = 64
-"""The longest origin that is kept as it is. It stands in the key, and must fit into one index entry of PostgreSQL
-(2,704 bytes) beside five ids of 512."""
+class DirectoryPushRow(StoreTable, table=True):
+    """The last push to a source; no row: nothing was ever pushed to it."""
 
-_BETWEEN = "\x1f"
+    __tablename__ = "directory_push"
+
+    source_id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
+    sequence: int = Field(sa_type=BigInteger)
+    answer: str
+    """The answer as JSON, for clients that did not receive it and repeat the push; empty: not stored yet."""
+    pushed_at: int = Field(sa_type=BigInteger)
+    """When it was applied, in epoch milliseconds."""
+    pushed_by: str
+    """The fingerprint of the token."""
+    pushes: int = Field(sa_type=BigInteger)
+    """How many pushes were ever applied."""
+    digests: str = Field(default="[]", sa_column_kwargs={"server_default": "[]"})
+    """The sequences of the latest pushes with digests of their content, as a JSON list of pairs."""
+
+
+class PushedKeyRow(StoreTable, table=True):
+    """A key that was pushed or removed since the last complete read of its source."""
+
+    __tablename__ = "pushed_key"
+    __table_args__ = (KEYED,)
+
+    source_id: int = Field(primary_key=True)
+    kind: str = Field(primary_key=True)
+    key_digest: str = Field(primary_key=True)
+    """BLAKE2b-128 of ``key``: the key itself may be too long for an index."""
+    key: str
+    """The key's ids as a JSON list, in the order of the columns of its table."""
+    read_number: int = Field(sa_type=BigInteger)
+    """How many reads of the source had begun: those up to this number do not include the push."""
+
+
+class TouchedRow(StoreTable, table=True):
+    """A pending organization or user; see ``app.access.pending``."""
+
+    __tablename__ = "touched"
+    __table_args__ = (KEYED,)
+
+    sort: str = Field(primary_key=True)
+    """``organization`` or ``user``."""
+    item_id: str = Field(primary_key=True)
+    since: int = Field(sa_type=BigInteger)
+    """When it changed first, in epoch milliseconds."""
+
+
+_MAX_ORIGIN_BYTES = 64
+"""The longest origin that is stored as it is. It is part of the key, which must fit into one index entry of PostgreSQL
+(2,704 bytes) with five ids of 512 bytes."""
+
+_SEPARATOR = "\x1f"
 
 
 def origin_text(object_set: str, object_id: str) -> str:
-    """How an object of a source stands in the column ``origin``: its set and its id; a long or odd one as a digest."""
-    origin = f"{object_set}{_BETWEEN}{object_id}"
+    """The value of the column ``origin`` for an object: its set and its id, or a digest if they cannot be stored."""
+    origin = f"{object_set}{_SEPARATOR}{object_id}"
     data = origin.encode(errors="surrogatepass")
     if len(data) <= _MAX_ORIGIN_BYTES and "\0" not in origin and data == origin.encode(errors="replace"):
         return origin
     digest = blake2b(data, digest_size=16).hexdigest()
     shown = object_set.replace("\0", "").encode(errors="ignore")[:16].decode(errors="ignore")
-    return f"{shown}{_BETWEEN}#{digest}"
+    return f"{shown}{_SEPARATOR}#{digest}"
 
 
 def object_of_origin(origin: str) -> tuple[str, str]:
-    """The set and the id of an origin, empty where the source has no objects; of a long id its digest after a ``#``."""
-    object_set, _, object_id = origin.partition(_BETWEEN)
+    """The set and the id of an origin, empty if the source has no objects; of a long id, ``#`` and its digest."""
+    object_set, _, object_id = origin.partition(_SEPARATOR)
     return object_set, object_id
 
 
@@ -164,19 +213,18 @@ _TYPES: dict[Sort, TypeEngine[Any]] = {Sort.FLAG: Boolean(), Sort.TIME: BigInteg
 """Sort of value → type of its column; the others are texts."""
 
 
-def record_columns(kind: RecordKind) -> list[Column[object]]:
-    """New columns for what a record says, in the order of the values that the codecs make of it."""
-    columns: list[Column[object]] = []
-    for field in kept_fields(kind):
-        default = {Sort.ALIAS: "", Sort.ALIASES: NO_ALIASES}.get(field.sort)
-        columns.append(
-            Column(
-                field.attribute,
-                _TYPES.get(field.sort, String()),
-                nullable=field.sort is Sort.TIME,
-                server_default=default,
-            )
+def _record_columns(kind: RecordKind) -> list[Column[object]]:
+    """New columns for the fields of a record, in the order of ``VALUES_FROM_RECORD``."""
+    defaults = {Sort.ALIAS: "", Sort.ALIASES: NO_ALIASES}
+    columns: list[Column[object]] = [
+        Column(
+            field.attribute,
+            _TYPES.get(field.sort, String()),
+            nullable=field.sort is Sort.TIME,
+            server_default=defaults.get(field.sort),
         )
+        for field in column_fields(kind)
+    ]
     if kind.carries:
         columns += [Column("payload", String(), nullable=False), Column("digest", String(), nullable=False)]
     return columns
@@ -197,7 +245,7 @@ def source_keys(kind: RecordKind) -> tuple[str, ...]:
     return (*written_keys(kind), "origin", "rule")
 
 
-_LOOKED_UP_BY: dict[str, Sequence[tuple[tuple[str, ...], str]]] = {
+_INDEXES: dict[str, Sequence[tuple[tuple[str, ...], str]]] = {
     "folder": [(("organization_id", "parent_folder_id"), "")],
     "document": [(("organization_id", "folder_id"), "folder_id <> ''")],
     "membership": [(("user_id",), "user_id <> ''")],
@@ -215,16 +263,14 @@ _LOOKED_UP_BY: dict[str, Sequence[tuple[tuple[str, ...], str]]] = {
     ],
     "fill": [(("source_id", "user_alias"), "disabled")],
 }
-"""kind → columns by which those are found that refer to a record, where that is not the beginning of the key; and which
-rows have such a reference at all."""
+"""kind → the indexed columns of its references that do not begin the key, and the conditions of the indexes."""
 
 
 def _source_table(kind: RecordKind, name: str) -> Table:
-    columns = record_columns(kind)
     table = Table(
         name,
         METADATA,
-        *columns,
+        *_record_columns(kind),
         Column("source_id", Integer, nullable=False, autoincrement=False),
         Column("origin", String(), nullable=False, server_default=""),
         Column("rule", String(), nullable=False, server_default=""),
@@ -233,10 +279,10 @@ def _source_table(kind: RecordKind, name: str) -> Table:
         sqlite_with_rowid=False,
     )
     table.append_constraint(PrimaryKeyConstraint(*source_keys(kind)))
-    looked_up_by = [*_LOOKED_UP_BY.get(kind.name, ()), (("source_id", "origin"), "origin <> ''")]
+    indexes = [*_INDEXES.get(kind.name, ()), (("source_id", "origin"), "origin <> ''")]
     if kind.names_user:
-        looked_up_by.append((("user_alias",), "user_alias <> ''"))
-    for names, rows in looked_up_by:
+        indexes.append((("user_alias",), "user_alias <> ''"))
+    for names, rows in indexes:
         where = text(rows) if rows else None
         Index(None, *(table.c[one] for one in names), sqlite_where=where, postgresql_where=where)
     return table
@@ -247,4 +293,4 @@ _NAMES = {"groupMember": "group_member", "contextGrant": "context_grant"}
 SOURCE_TABLES = {
     kind.name: _source_table(kind, f"source_{_NAMES.get(kind.name, kind.name)}") for kind in KINDS_BY_REFERENCE
 }
-"""kind → its table of the sources' records."""
+"""kind → the table of its records."""

@@ -1,6 +1,6 @@
 """The stored problems of the directory: counted now and then, and read by pages, concerns and metrics.
 
-A read stores the problems that it finds itself (``record_read_problems``), in the transaction that changes the records.
+A read stores the problems that it finds itself (``store_read_problems``), in the transaction that changes the records.
 All others are counted by ``count_problems``, with the revision at which they were counted.
 """
 
@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine, Row, and_, delete, func, insert, or_, select, update
 
-from app.access.contents import current_revision
 from app.access.problems import PROBLEMS_KEPT, Problem, ProblemList, ProblemSample, ProblemSort, UnclearDisabling
 from app.access.record_tables import core_table
 from app.access.records import Fill
-from app.access.refresh.problems import NO_SOURCE, FoundProblems, find_problems, still_problems
+from app.access.refresh.problems import NO_SOURCE, FoundProblems, find_problems, remaining_problems
 from app.access.refresh.sources import FAILED, UNCONFIGURED_POSITION, StagedRead
 from app.access.refresh.users import disabling
+from app.access.revisions import current_revision
 from app.access.source_tables import DirectorySourceRow, DirectoryStateRow, ProblemCountRow, ProblemRow
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database.engine import reading, writing
@@ -91,7 +91,7 @@ def _unclear_disabling(connection: Connection) -> FoundProblems:
 # Storing.
 
 
-def record_read_problems(
+def store_read_problems(
     connection: Connection, problems: ProblemList, reads: Sequence[StagedRead], now_ms: int
 ) -> None:
     """Stores the problems that reads found in records themselves, in the transaction that changes the records.
@@ -254,7 +254,7 @@ def first_problems(connection: Connection, source: str, sort: str, *, still: boo
     found = [_problem_from_row(row) for row in rows if row.by_read]
     counted = [_problem_from_row(row) for row in rows if not row.by_read]
     if still and counted and sort != ProblemSort.GROUP_CYCLE and source != BETWEEN:
-        counted = still_problems(connection, rows[0].source_id, counted)
+        counted = remaining_problems(connection, rows[0].source_id, counted)
     return [*found, *counted][:PROBLEMS_KEPT]
 
 

@@ -4,10 +4,9 @@ For each key they contain what the most authoritative source provides, whether o
 record refers to may be missing. ``source_id`` is that source. Only ``app.access.effective`` and the merge may read them
 without checking references.
 
-Ids that may be absent are stored as the empty string (no real id is empty), so that they can stand in primary keys and
-compare by ``=``. ``payload`` holds the record's descriptive fields as canonical JSON (sorted keys, no spaces; fields
-that Usher does not know included) and ``digest`` a hash of it, so that planning never has to open it. Times are epoch
-milliseconds, UTC.
+Absent ids are stored as the empty string, so that they can be part of primary keys and compare by ``=``; no real id is
+empty. ``payload`` contains the record's descriptive fields, including unknown ones, as canonical JSON (sorted keys, no
+spaces). ``digest`` is a hash of it, so that planning need not parse it. Times are epoch milliseconds, UTC.
 """
 
 from sqlalchemy import BigInteger, Column, Index, String, text
@@ -16,7 +15,10 @@ from sqlmodel import Field
 from app.foundation.database.tables import StoreTable
 
 KEYED = {"sqlite_with_rowid": False}
-"""SQLite then keeps the rows in the primary key itself: half the size, and one look-up instead of two."""
+"""SQLite stores the rows in the primary key itself: half the size, and one lookup instead of two."""
+
+
+ZERO = {"server_default": "0"}
 
 
 class ModelOrganizationRow(StoreTable, table=True):
@@ -29,11 +31,11 @@ class ModelOrganizationRow(StoreTable, table=True):
     disabled: bool
     payload: str
     digest: str
-    source_id: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
+    source_id: int = Field(default=0, sa_column_kwargs=ZERO)
 
 
 class ModelUserRow(StoreTable, table=True):
-    """``payload``: userId, name, email, initial if given, and further fields."""
+    """``payload``: userId, name, email, initial if present, and further fields."""
 
     __tablename__ = "model_user"
     __table_args__ = (KEYED,)
@@ -42,11 +44,11 @@ class ModelUserRow(StoreTable, table=True):
     disabled: bool
     payload: str
     digest: str
-    source_id: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
+    source_id: int = Field(default=0, sa_column_kwargs=ZERO)
 
 
 class ModelUserAliasRow(StoreTable, table=True):
-    """A name by which records may mean a user, case-folded; one that several users have means none of them."""
+    """An alias of a user, case-folded. Records cannot refer to a user by an alias of several users."""
 
     __tablename__ = "model_user_alias"
     __table_args__ = (Index(None, "user_id"), KEYED)
@@ -63,7 +65,7 @@ class ModelMembershipRow(StoreTable, table=True):
     user_id: str = Field(primary_key=True)
     access_role: str
     expires_at: int | None = Field(default=None, sa_type=BigInteger)
-    source_id: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
+    source_id: int = Field(default=0, sa_column_kwargs=ZERO)
 
 
 class ModelGroupRow(StoreTable, table=True):
@@ -75,11 +77,11 @@ class ModelGroupRow(StoreTable, table=True):
     organization_user_group_id: str = Field(primary_key=True)
     payload: str
     digest: str
-    source_id: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
+    source_id: int = Field(default=0, sa_column_kwargs=ZERO)
 
 
 class ModelGroupMemberRow(StoreTable, table=True):
-    """A user (``member_group_id`` empty) or another group (``user_id`` empty) in a group, as the directory says it."""
+    """A user (``member_group_id`` empty) or another group (``user_id`` empty) in a group."""
 
     __tablename__ = "model_group_member"
     __table_args__ = (
@@ -93,11 +95,11 @@ class ModelGroupMemberRow(StoreTable, table=True):
     organization_user_group_id: str = Field(primary_key=True)
     user_id: str = Field(primary_key=True)
     member_group_id: str = Field(primary_key=True)
-    source_id: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
+    source_id: int = Field(default=0, sa_column_kwargs=ZERO)
 
 
 class ModelFolderRow(StoreTable, table=True):
-    """``payload``: folderId, folderName and further fields. ``access_type`` is empty when it is inherited."""
+    """``payload``: folderId, folderName and further fields. ``access_type`` is empty if it is inherited."""
 
     __tablename__ = "model_folder"
     __table_args__ = (Index("ix_model_folder_within", "organization_id", "parent_folder_id", "folder_id"), KEYED)
@@ -108,11 +110,11 @@ class ModelFolderRow(StoreTable, table=True):
     access_type: str
     payload: str
     digest: str
-    source_id: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
+    source_id: int = Field(default=0, sa_column_kwargs=ZERO)
 
 
 class ModelDocumentRow(StoreTable, table=True):
-    """``payload``: documentId, documentName and further fields. ``access_type`` is empty when it is inherited."""
+    """``payload``: documentId, documentName and further fields. ``access_type`` is empty if it is inherited."""
 
     __tablename__ = "model_document"
     __table_args__ = (Index("ix_model_document_within", "organization_id", "folder_id", "document_id"), KEYED)
@@ -123,7 +125,7 @@ class ModelDocumentRow(StoreTable, table=True):
     access_type: str
     payload: str
     digest: str
-    source_id: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
+    source_id: int = Field(default=0, sa_column_kwargs=ZERO)
 
 
 class ModelGrantRow(StoreTable, table=True):
@@ -131,9 +133,9 @@ class ModelGrantRow(StoreTable, table=True):
 
     __tablename__ = "model_grant"
     __table_args__ = (
-        # Holds all that is asked of a user's grants, so that the table is not looked at.
+        # Covers the queries for a user's grants, so that they do not read the table.
         Index(None, "user_id", "organization_id", "folder_id", "document_id", "access_role", "expires_at"),
-        # Grants to groups are few beside those to users. Pages list those of a group by where they stand,
+        # There are far fewer grants to groups than to users. Pages list those of a group by folder and document,
         Index(
             "ix_model_grant_to_group",
             "organization_id",
@@ -143,7 +145,7 @@ class ModelGrantRow(StoreTable, table=True):
             sqlite_where=text("user_id = ''"),
             postgresql_where=text("user_id = ''"),
         ),
-        # and what a level has of them is found without touching the rest.
+        # and decisions look up those on one folder or document.
         Index(
             "ix_model_grant_of_groups",
             "organization_id",
@@ -165,7 +167,7 @@ class ModelGrantRow(StoreTable, table=True):
     organization_user_group_id: str = Field(primary_key=True)
     access_role: str
     expires_at: int | None = Field(default=None, sa_type=BigInteger)
-    source_id: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
+    source_id: int = Field(default=0, sa_column_kwargs=ZERO)
 
 
 class ModelContextGrantRow(StoreTable, table=True):
@@ -179,11 +181,11 @@ class ModelContextGrantRow(StoreTable, table=True):
     value: str = Field(primary_key=True)
     document_id: str = Field(primary_key=True)
     expires_at: int | None = Field(default=None, sa_type=BigInteger)
-    source_id: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
+    source_id: int = Field(default=0, sa_column_kwargs=ZERO)
 
 
 class FormerPayloadRow(StoreTable, table=True):
-    """Fields that a record had before the directory changed or removed it; see ``app.access.former``."""
+    """The payload of a record before it was changed or removed; see ``app.access.refresh.revision``."""
 
     __tablename__ = "former_payload"
     __table_args__ = (KEYED,)
@@ -198,24 +200,24 @@ class FormerPayloadRow(StoreTable, table=True):
 
 
 class AccessCountRow(StoreTable, table=True):
-    """How many records of a kind the access model has; see ``app.access.counts``."""
+    """How many records of a kind the access model has. Refreshes add and subtract what they change."""
 
     __tablename__ = "access_count"
     __table_args__ = (KEYED,)
 
     organization_id: str = Field(primary_key=True)
-    """Empty: in all, users and organizations among them."""
+    """Empty: the total, including users and organizations."""
     kind: str = Field(primary_key=True)
     records: int = Field(sa_type=BigInteger)
     """Never 0 for an organization."""
 
 
 BYTEWISE = String().with_variant(String(collation="C"), "postgresql")
-"""A text that is compared byte by byte, so that a range of it is found by its beginning, whatever the locale is."""
+"""A text that is compared byte by byte, so that texts with the same beginning are one range in any locale."""
 
 
 class AccessNameRow(StoreTable, table=True):
-    """A beginning by which a record of the access model is found; see ``app.access.names``."""
+    """A name by which a record of the access model is found; see ``app.access.search``."""
 
     __tablename__ = "access_name"
     __table_args__ = (KEYED,)
@@ -230,7 +232,7 @@ class AccessNameRow(StoreTable, table=True):
 
 
 class RevisionRow(StoreTable, table=True):
-    """Every revision that the access model went through; the highest one is in force. No row: never read yet."""
+    """The revisions of the access model; the highest one is the current one. No row: never read."""
 
     __tablename__ = "access_revision"
 

@@ -87,8 +87,7 @@ def check(  # noqa: PLR0917 - click passes them by name
     """
     from app.access.decision.decide import Check
     from app.access.decision.explain import explain
-    from app.access.origins import load_origins
-    from app.access.unclear import with_unclear_aliases
+    from app.access.origins import load_origins, with_shared_aliases
     from app.commands.bootstrap.application import application
     from app.foundation.database.engine import reading
 
@@ -115,7 +114,7 @@ def check(  # noqa: PLR0917 - click passes them by name
             raise CommandError("the directory was never read: run usher directory refresh, or a sync")
         found = explain(view, request, at or parts.clock(), policy)
         with reading(parts.engine) as connection:
-            found = with_unclear_aliases(connection, request, found)
+            found = with_shared_aliases(connection, request, found)
         origins = load_origins(parts.engine, found.records) if explained else None
     if as_json:
         show_json(to_wire(request, found, origins))

@@ -24,7 +24,7 @@ from app.foundation.text import counted, printable
 
 if TYPE_CHECKING:
     from app.access.problems import ProblemGroup
-    from app.access.refresh.revision import Replaced
+    from app.access.refresh.revision import ModelChange
     from app.directory.source import Source
     from app.sync.runs.refresh import RefreshReport, SourceReport
 
@@ -236,7 +236,7 @@ def export(invocation: Invocation, file: Path, force: bool) -> None:
     As JSON Lines with an end record. FILE ends in .jsonl or .ndjson, or in .jsonl.gz or .ndjson.gz for a compressed
     file. - is standard output.
     """
-    from app.access.contents import current_revision
+    from app.access.revisions import current_revision
     from app.commands.bootstrap.application import application
     from app.foundation.database.engine import reading
     from app.sync.runs.refresh import export as exported
@@ -300,7 +300,7 @@ def _require_read(accepted: Collection[str], sources: Sequence[Source]) -> None:
             raise CommandError(f"source {source.name} only receives pushes, so there is no read to accept")
 
 
-def _show_changes(report: RefreshReport | Replaced) -> None:
+def _show_changes(report: RefreshReport | ModelChange) -> None:
     if not report.changed:
         say(f"revision {report.revision}: nothing changed")
         return

@@ -1,6 +1,5 @@
 """Imports all tables of Usher's own database, so that its metadata is complete."""
 
-import app.access.push_tables
 import app.access.source_tables
 import app.access.tables
 import app.foundation.audit_tables

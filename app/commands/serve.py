@@ -304,7 +304,7 @@ def _queue_first_run(parts: Application) -> None:
 
     Once per database. If it fails, the next run follows on schedule.
     """
-    from app.access.contents import current_revision
+    from app.access.revisions import current_revision
     from app.foundation.database.engine import reading
     from app.sync.runs.run import RunRequest
 

@@ -14,15 +14,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from sqlalchemy import Connection, Engine, text
 
-from app.access.contents import (
-    SourceState,
-    current_revision,
-    oldest_good_read,
-    revision_created_at,
-    source_states,
-)
-from app.access.refresh.push_state import PushState, push_states
-from app.access.touched import touched_since
+from app.access.contents import SourceState, oldest_good_read, source_states
+from app.access.pending import pending_since
+from app.access.refresh.pushes import PushState, push_states
+from app.access.revisions import current_revision, revision_created_at
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database.engine import reading
 from app.foundation.database.statements import run
@@ -184,7 +179,7 @@ class DatabaseNumbers(Collector):
         sources = source_states(connection)
         yield from _source_families(sources)
         yield from _push_families(push_states(connection))
-        touched = touched_since(connection)
+        touched = pending_since(connection)
         waited = 0.0 if touched is None else max(0.0, now.timestamp() - touched / 1000)
         yield _gauge(
             "usher_changes_waiting_seconds", "How long what was pushed has waited for a run; 0: nothing waits.", waited

@@ -11,10 +11,11 @@ from sqlalchemy import Engine, text
 from werkzeug.middleware.proxy_fix import ProxyFix
 
 from app import __version__
-from app.access.contents import current_revision, instance_stamp, oldest_good_read, revision_created_at, source_states
+from app.access.contents import oldest_good_read, source_states
 from app.access.decision.decide import Rule
 from app.access.origins import load_origins
-from app.access.refresh.push_state import push_states
+from app.access.refresh.pushes import push_states
+from app.access.revisions import current_revision, instance_stamp, revision_created_at
 from app.contract.errors import Unavailable
 from app.foundation.audit import Audit
 from app.foundation.clock import Clock

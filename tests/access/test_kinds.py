@@ -59,27 +59,6 @@ def test_an_own_id_is_no_reference() -> None:
     }
 
 
-def test_what_is_within_an_organization_vouches_for_it() -> None:
-    told = {table.kind: " ".join(one.field for one in table.references) for table in KIND_TABLES}
-    assert told == {
-        "organization": "",
-        "user": "",
-        "group": "organizationId",
-        "folder": "organizationId parentFolderId",
-        "document": "organizationId folderId",
-        "membership": "organizationId userId",
-        "groupMember": "organizationUserGroupId userId memberGroupId",
-        "grant": "folderId documentId userId organizationUserGroupId",
-        "contextGrant": "organizationId userId organizationUserGroupId documentId",
-    }
-    groups = [one.columns for one in KIND_TABLES[6].references]
-    assert groups == [
-        ("organization_id", "organization_user_group_id"),
-        ("user_id",),
-        ("organization_id", "member_group_id"),
-    ]
-
-
 def test_the_columns_of_a_table_are_the_fields_of_its_kind() -> None:
     for table in KIND_TABLES:
         kind = KINDS[table.kind]

@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection, Engine, select, text
 
-from app.access.contents import current_revision, source_states
-from app.access.names import NAMED_KINDS, names_of
+from app.access.contents import source_states
 from app.access.problems import ProblemList
 from app.access.record_tables import KIND_TABLES, VALUES_FROM_RECORD
 from app.access.records import (
@@ -31,6 +30,8 @@ from app.access.records import (
     User,
 )
 from app.access.refresh.refresh import Refresh
+from app.access.revisions import current_revision
+from app.access.search import NAMED_KINDS, names_of
 from app.commands.schema import METADATA
 from app.foundation.database.engine import open_engine, reading, writing
 from tests.tables import make_tables
@@ -310,7 +311,7 @@ def run_refresh(engine: Engine, configured: dict[str, Read]) -> tuple[ProblemLis
             for line, (record, origin) in enumerate(read.records, 1):
                 refresh.add(record, f"{name}:{line}", origin=origin)
             refresh.end(records=len(read.records), verdict=read.verdict, reason="")
-        replaced = refresh.finish().replaced
+        replaced = refresh.finish().change
     return problems, replaced.changed, replaced.revision
 
 
@@ -365,7 +366,7 @@ def expected_names_and_counts(model: Collection[Record]) -> NamesAndCounts:
         if one.kind in NAMED_KINDS:
             payload = VALUES_FROM_RECORD[one.kind](one)[-2]
             organization = within[0] if within else ""
-            names |= {(one.kind, name, organization, own) for name in names_of(one.kind)(own, str(payload))}
+            names |= {(one.kind, name, organization, own) for name in names_of(one.kind, own, str(payload))}
     return names, dict(counts)
 
 

@@ -25,9 +25,17 @@ from app.access.records import (
     Record,
     User,
 )
-from app.access.refresh.refresh import Applied, Refresh, Refreshed
-from app.access.refresh.sources import CHANGES, PARTIAL, SOURCE, SourceCounts, StagedRead, compute_source_changes, total
-from app.access.refresh.staging import HowRead
+from app.access.refresh.refresh import AppliedChange, Refresh, RefreshResult
+from app.access.refresh.sources import (
+    CHANGES,
+    PARTIAL,
+    SOURCE,
+    ReadDetails,
+    SourceCounts,
+    StagedRead,
+    compute_source_changes,
+    total,
+)
 from app.access.refresh.tables import MODEL_TABLES, REFRESH_TABLES, RowChange
 from app.commands.schema import METADATA
 from app.foundation.database.engine import is_sqlite, open_engine, reading, writing
@@ -40,14 +48,16 @@ NOW = datetime(2026, 11, 1, tzinfo=UTC)
 KEPT = {tables.kind: tables for tables in REFRESH_TABLES}
 
 
-def push(engine: Engine, source: str, upserted: Sequence[Record], removed: Sequence[Record] = ()) -> Applied[None]:
+def push(
+    engine: Engine, source: str, upserted: Sequence[Record], removed: Sequence[Record] = ()
+) -> AppliedChange[None]:
     """Adds and replaces records of a source, and takes others away, as one change."""
     with reading(engine) as connection:
         source_id = connection.execute(select(SOURCE.c.source_id).where(SOURCE.c.name == source)).scalar_one()
 
     def compare(connection: Connection) -> bool:
-        read = StagedRead(source_id, source, 0, 0, len(upserted), PARTIAL, "")
-        compute_source_changes(connection, [read], [])
+        read = StagedRead(source_id=source_id, name=source, records=len(upserted), verdict=PARTIAL)
+        compute_source_changes(connection, [read])
         for record in removed:
             tables = KEPT[record.kind]
             source_table = tables.source
@@ -150,7 +160,7 @@ def state_of(engine: Engine) -> dict[str, list[tuple[object, ...]]]:
     }
 
 
-def tell(engine: Engine, told: Told) -> Refreshed:
+def tell(engine: Engine, told: Told) -> RefreshResult:
     """A read of changes."""
     with Refresh(engine, clock=lambda: NOW, problems=ProblemList()) as refresh:
         refresh.begin(SOURCES, only=[SOURCES[told.source]])
@@ -159,8 +169,8 @@ def tell(engine: Engine, told: Told) -> Refreshed:
                 refresh.add(record, f"told[{line}]", origin=origin, rule=f"{line % 2}")
         for origin in told.gone:
             refresh.gone(origin)
-        how = HowRead(answered=CHANGES, cursor="next")
-        refresh.end(records=len(told.records), verdict="complete", reason="", how=how)
+        how = ReadDetails(answered=CHANGES, cursor="next")
+        refresh.end(records=len(told.records), verdict="complete", reason="", details=how)
         return refresh.finish()
 
 
@@ -195,10 +205,10 @@ def test_merging_by_key_leaves_what_merging_everything_leaves(
         if isinstance(step, dict):
             assert run_refresh(keyed, step)[1:] == run_refresh(everything, step)[1:]
         elif isinstance(step, Told):
-            assert tell(keyed, step).replaced == tell(everything, step).replaced
+            assert tell(keyed, step).change == tell(everything, step).change
         else:
             pushed = SOURCES[step.source], [*step.upserted.values()], [*step.removed.values()]
-            assert push(keyed, *pushed).replaced == push(everything, *pushed).replaced
+            assert push(keyed, *pushed).change == push(everything, *pushed).change
         assert state_of(keyed) == state_of(everything)
 
 
@@ -270,10 +280,10 @@ def test_a_change_reads_no_table_from_end_to_end(database_url: str) -> None:
         Grant(organization_id="o", document_id="new", user_alias="a3"),
         Fill(user_alias="a4", disabled=True),
     ]
-    assert push(engine, "first", pushed).replaced.changes["grant"].added == 1
+    assert push(engine, "first", pushed).change.changes["grant"].added == 1
     # An alias changes hands.
     pushed = [User(user_id="u2", name="", email=""), User(user_id="u3", name="", email="", aliases=("a2", "a3"))]
-    changes = push(engine, "first", pushed).replaced.changes
+    changes = push(engine, "first", pushed).change.changes
     assert (changes["grant"].added, changes["grant"].removed, changes["user"].updated) == (300, 300, 1)
     assert len(plans) > 60
     assert [(statement, plan) for statement, plan in plans if READS_ALL.search(plan)] == []

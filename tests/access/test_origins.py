@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from app.access.contents import export_records
 from app.access.origins import load_origins
 from app.access.records import Document, Grant, Key, User
-from app.access.refresh.pushes import Pushed, apply_push
+from app.access.refresh.pushes import NumberedPush, apply_push
 from app.commands.schema import METADATA
 from app.directory.casting import record_from_object
 from app.directory.file import FileSource
@@ -63,7 +63,7 @@ class World:
         assert not [source for source in report.sources if source.verdict != "complete"], report.sources
 
     def push(self, sequence: int, *records: dict[str, object]) -> None:
-        pushed = Pushed(
+        pushed = NumberedPush(
             source="app",
             sequence=sequence,
             previous_sequence=None,

@@ -10,8 +10,7 @@ from sqlalchemy import Engine, event
 from app.access.problems import Problem, ProblemCause, ProblemList, ProblemSort
 from app.access.records import Grant, Membership, Organization, Record, User
 from app.access.refresh.refresh import Refresh
-from app.access.refresh.sources import CHANGES
-from app.access.refresh.staging import AS_A_WHOLE, HowRead
+from app.access.refresh.sources import CHANGES, NO_DETAILS, ReadDetails
 from app.access.stored_problems import count_problems, first_problems, problem_counts
 from app.commands.schema import METADATA
 from app.foundation.database.engine import open_engine, reading
@@ -39,7 +38,7 @@ Said = tuple[Sequence[Record], int]
 
 
 def refresh(
-    engine: Engine, said: dict[str, Said | None], verdict: str = "complete", how: HowRead = AS_A_WHOLE
+    engine: Engine, said: dict[str, Said | None], verdict: str = "complete", how: ReadDetails = NO_DETAILS
 ) -> ProblemList:
     """Reads these sources; None: one that is configured and is not read now."""
     problems = ProblemList()
@@ -53,7 +52,7 @@ def refresh(
                 problems.add(Problem(ProblemSort.MALFORMED, name, f"{name}:{number}", "is \0 no record"))
             for line, record in enumerate(records):
                 refreshing.add(record, f"{name}:{line}")
-            refreshing.end(records=len(records), verdict=verdict, reason="", malformed=malformed, how=how)
+            refreshing.end(records=len(records), verdict=verdict, reason="", malformed=malformed, details=how)
         refreshing.finish()
     count_problems(engine, lambda: NOW)
     return problems
@@ -110,7 +109,7 @@ def test_a_read_of_changes_replaces_the_problems_of_the_objects_that_it_read(eng
     def malformed(*objects: str) -> list[Problem]:
         return [Problem(ProblemSort.MALFORMED, "people", one, "no record", origin=one) for one in objects]
 
-    def read(found: Sequence[Problem], how: HowRead, gone: Sequence[str] = ()) -> list[str]:
+    def read(found: Sequence[Problem], how: ReadDetails, gone: Sequence[str] = ()) -> list[str]:
         problems = ProblemList()
         with Refresh(engine, clock=lambda: NOW, problems=problems) as refreshing:
             refreshing.begin(["people"])
@@ -122,23 +121,26 @@ def test_a_read_of_changes_replaces_the_problems_of_the_objects_that_it_read(eng
             for record in GOOD:
                 refreshing.add(record, "", origin="good")
             verdict = "partial" if found else "complete"
-            refreshing.end(records=3, verdict=verdict, reason="", malformed=len(found), how=how)
+            refreshing.end(records=3, verdict=verdict, reason="", malformed=len(found), details=how)
             refreshing.finish()
         return first(engine, "people", "malformed")
 
-    whole, changes = HowRead(except_malformed=True), HowRead(answered=CHANGES, cursor="next", except_malformed=True)
+    whole, changes = (
+        ReadDetails(except_malformed=True),
+        ReadDetails(answered=CHANGES, cursor="next", except_malformed=True),
+    )
     assert read(malformed("a", "b", "c"), whole) == ["a: no record", "b: no record", "c: no record"]
-    assert read([], HowRead(answered=CHANGES, cursor="next"), gone=["b"]) == ["a: no record", "c: no record"]
+    assert read([], ReadDetails(answered=CHANGES, cursor="next"), gone=["b"]) == ["a: no record", "c: no record"]
     assert read(malformed("a", "d"), changes) == ["c: no record", "a: no record", "d: no record"]
     assert counts(engine) == {"people": {"malformed": 3}}
-    assert read([], AS_A_WHOLE) == []
+    assert read([], ReadDetails()) == []
     assert counts(engine) == {}
 
 
 def test_a_read_of_changes_adds_what_names_no_object_once(engine: Engine) -> None:
     refresh(engine, {"people": (GOOD, 2), "more": (grants(2), 0)})
     for _ in range(2):
-        refresh(engine, {"people": ([], 3), "more": None}, how=HowRead(answered=CHANGES, cursor="next"))
+        refresh(engine, {"people": ([], 3), "more": None}, how=ReadDetails(answered=CHANGES, cursor="next"))
         assert counts(engine) == {"people": {"malformed": 3}, "more": {"dangling": 2}}
 
 

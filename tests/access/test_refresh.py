@@ -8,15 +8,15 @@ import pytest
 from sqlalchemy import Engine, event, text
 
 import app.access.refresh.session
-import app.access.refresh.tables
-from app.access.contents import current_revision, export_records, source_states
+from app.access.contents import export_records, source_states
 from app.access.problems import ProblemList
 from app.access.records import Fill, Membership, User
 from app.access.refresh.refresh import Refresh
-from app.access.refresh.tables import TEMPORARY
+from app.access.refresh.tables import TEMPORARY_TABLES
+from app.access.revisions import current_revision
 from app.access.source_tables import origin_text
 from app.commands.schema import METADATA
-from app.foundation.database.engine import is_sqlite, open_engine, reading, writing
+from app.foundation.database.engine import is_sqlite, open_engine, reading
 from tests.hearing import heard
 from tests.tables import make_tables
 
@@ -38,7 +38,7 @@ def refresh(engine: Engine, *user_ids: str) -> int:
         for line, user_id in enumerate(user_ids, 1):
             refreshing.add(User(user_id=user_id, name=user_id, email=""), f"people:{line}")
         refreshing.end(records=len(user_ids), verdict="complete", reason="")
-        return refreshing.finish().replaced.revision
+        return refreshing.finish().change.revision
 
 
 def users(engine: Engine) -> set[str]:
@@ -56,7 +56,7 @@ def test_of_two_reads_the_one_that_began_last_wins(engine: Engine) -> None:
         finished = earlier.finish()
     (read,) = finished.reads
     assert (read.verdict, read.overtaken) == ("failed", True)
-    assert finished.replaced.revision == 2
+    assert finished.change.revision == 2
     assert users(engine) == {"ada", "cleo"}
 
 
@@ -98,8 +98,8 @@ def test_small_refresh_leaves_its_tables_empty_for_the_next_one(engine: Engine) 
     assert users(engine) == {"bob", "cid"}
     assert [statement for statement in said if "CREATE TEMP" in statement] == []
     with engine.connect() as connection:
-        for table in TEMPORARY.sorted_tables:
-            assert connection.execute(text(f"SELECT count(*) FROM {table.name}")).scalar_one() == 0, table.name
+        for table in TEMPORARY_TABLES:
+            assert connection.execute(text(f"SELECT count(*) FROM {table}")).scalar_one() == 0, table
 
 
 @pytest.mark.parametrize("few", [0, 1, 2, 3, 4, 5, 100])
@@ -176,35 +176,3 @@ def test_the_objects_of_a_user_are_those_that_name_them_by_an_alias_too(engine: 
         refreshing.finish()
         assert refreshing.aliases_of(["ann"]) == ["a", "b"]
         assert refreshing.objects_of(0, [], ["ann"]) == [("rows", "0"), ("users", "1")]
-
-
-def indexes(engine: Engine) -> list[str]:
-    asked = "SELECT sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL ORDER BY name"
-    if not is_sqlite(engine):
-        asked = "SELECT indexdef FROM pg_indexes WHERE schemaname = 'public' ORDER BY indexname"
-    with reading(engine) as connection:
-        return list(connection.execute(text(asked)).scalars())
-
-
-def test_indexes_are_as_they_were_after_a_first_refresh(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app.access.refresh.tables, "_WORTH_INDEXING_AFTERWARDS", 2)
-    made: list[str] = []
-
-    @event.listens_for(engine, "before_cursor_execute")
-    def note(*arguments: Any) -> None:
-        if arguments[2].startswith("CREATE INDEX ix_source"):
-            made.append(arguments[2])
-
-    before = indexes(engine)
-    assert refresh(engine, "a") == 1
-    assert made == []
-    assert indexes(engine) == before
-    with writing(engine) as connection:
-        connection.execute(text("DELETE FROM source_user"))
-        connection.execute(text("DELETE FROM model_user"))
-        connection.execute(text("DELETE FROM access_name"))
-    assert refresh(engine, "a", "b", "c") == 2
-    assert bool(made) == is_sqlite(engine)
-    assert indexes(engine) == before
-    assert refresh(engine, "d", "e", "f") == 3
-    assert users(engine) == {"d", "e", "f"}

@@ -109,7 +109,7 @@ class Busy:
             for place, record in enumerate(records):
                 reading.add(record, f"company:{place}")
             reading.end(records=len(records), verdict="complete", reason="")
-            self.records_of[reading.finish().replaced.revision] = records
+            self.records_of[reading.finish().change.revision] = records
 
     def keep_refreshing(self) -> None:
         number = 1

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from sqlalchemy import Connection, Engine, text
 
-from app.access.names import SHOWN, search
 from app.access.records import Document, User
+from app.access.search import DEFAULT_LIMIT, search
 from app.commands.bootstrap.databases import STORE_MIGRATIONS
 from app.foundation.database.engine import is_sqlite, open_engine
 from app.foundation.database.migrations import upgrade
@@ -190,7 +190,7 @@ def _searches(engine: Engine, size: Size, repeats: int) -> dict[str, object]:
         for kind in (User.kind, Document.kind):
 
             def look(connection: Connection, typed: str = typed, kind: str = kind) -> object:
-                return search(connection, typed, kind, SHOWN + 1)
+                return search(connection, typed, kind, DEFAULT_LIMIT + 1)
 
             figures[f"search of {kind}s: {name}, p50/p99 ms"] = _timed(engine, look, repeats, AIM_MS)
     return figures

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Engine
 
 from app.access.decision.decide import Check, DecisionPolicy, decide
-from app.access.refresh.pushes import Pushed, apply_push
+from app.access.refresh.pushes import NumberedPush, apply_push
 from app.access.view.loader import AccessViewLoader
 from app.directory.casting import record_from_object
 from app.directory.configured import source_from_settings, sources_from_settings
@@ -105,7 +105,7 @@ class Reader:
     def push(self, source: str, *said: Said) -> dict[str, Any]:
         """The answer to a push to a source."""
         self._sequence += 1
-        pushed = Pushed(
+        pushed = NumberedPush(
             source=source,
             sequence=self._sequence,
             previous_sequence=None,

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row
 
-from app.access.browse.things import find_all, name_of, names_of
+from app.access.browse.lookup import find_all, name_of, names_of
 from app.access.effective import BrokenReference, find_causes
 from app.access.records import Document, Folder, Group, GroupMember, Membership, Organization, User
 from app.foundation.clock import from_epoch_ms

@@ -1,19 +1,89 @@
-"""Sizes of single things: how many folders, documents, members or grants they have, counted to a thousand."""
+"""Sizes for pages: how many records there are, in total, in each organization, and in a single folder, group or user.
 
-from collections.abc import Mapping
+Refreshes maintain the numbers of organizations. Those of single records are counted, up to a thousand.
+"""
 
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import orjson
 from sqlalchemy import Connection
 
-from app.foundation.database.statements import run
+from app.access.records import Document, Folder, Grant, Group, Membership
+from app.foundation.database.statements import json_list, run
 
-MOST = 1_000
-"""What there is more of is counted no further."""
+ALL_ORGANIZATIONS = ""
+"""The id under which the totals are stored."""
 
-_COUNT = (
-    "SELECT COUNT(*) FROM (SELECT 1 FROM {table} WHERE organization_id = :organization_id AND {of} LIMIT :most) counted"
-)
+MAX_COUNT = 1_000
+"""The records of a single folder, group or user are counted up to this number."""
 
-_AROUND = "model_group_member @by(ix_model_group_member_organization_id_member_group_id_organization_user_group_id)"
+_COUNTS = """
+SELECT c.organization_id, c.kind, c.records FROM (@list(organization_ids)) AS asked
+CROSS JOIN access_count c WHERE c.organization_id = asked.value
+"""
+
+
+def counts_of(connection: Connection, organization_ids: Collection[str]) -> Mapping[str, Mapping[str, int]]:
+    """Organization → kind → how many records of it there are; no entry: none. ``ALL_ORGANIZATIONS`` may be one."""
+    found: dict[str, dict[str, int]] = {}
+    for row in run(connection, _COUNTS, {"organization_ids": json_list(organization_ids)}).all():
+        found.setdefault(row.organization_id, {})[row.kind] = int(row.records)
+    return found
+
+
+_NUMBERS = {
+    "members": Membership.kind,
+    "groups": Group.kind,
+    "folders": Folder.kind,
+    "documents": Document.kind,
+    "grants": Grant.kind,
+}
+
+_ORGANIZATIONS = """
+SELECT organization_id, access_type, disabled, payload FROM model_organization
+WHERE organization_id > :after ORDER BY organization_id LIMIT :limit
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class OrganizationSize:
+    """An organization with the numbers of its records."""
+
+    organization_id: str
+    name: str
+    access_type: str
+    disabled: bool
+    numbers: Mapping[str, int]
+
+
+def organization_sizes(connection: Connection, *, after: str = "", limit: int = 50) -> list[OrganizationSize]:
+    """The organizations in the order of their ids, those after ``after``."""
+    rows = run(connection, _ORGANIZATIONS, {"after": after, "limit": limit}).all()
+    counts = counts_of(connection, [row.organization_id for row in rows])
+    return [
+        OrganizationSize(
+            row.organization_id,
+            str(orjson.loads(row.payload).get("organizationName") or ""),
+            row.access_type,
+            bool(row.disabled),
+            {name: counts.get(row.organization_id, {}).get(kind, 0) for name, kind in _NUMBERS.items()},
+        )
+        for row in rows
+    ]
+
+
+def organization_size(connection: Connection, organization_id: str) -> dict[str, int]:
+    """The numbers of one organization's records."""
+    counts = counts_of(connection, [organization_id]).get(organization_id, {})
+    return {name: counts.get(kind, 0) for name, kind in _NUMBERS.items()}
+
+
+_COUNT = """
+SELECT COUNT(*) FROM (SELECT 1 FROM {table} WHERE organization_id = :organization_id AND {of} LIMIT :limit) AS counted
+"""
+
+_OUTER = "model_group_member @by(ix_model_group_member_organization_id_member_group_id_organization_user_group_id)"
 
 _SIZES: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "folder": {
@@ -25,7 +95,7 @@ _SIZES: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "group": {
         "users": ("model_group_member", "organization_user_group_id = :id AND user_id > ''"),
         "groups": ("model_group_member", "organization_user_group_id = :id AND user_id = ''"),
-        "around": (_AROUND, "member_group_id = :id"),
+        "around": (_OUTER, "member_group_id = :id"),
         "grants": ("model_grant @by(ix_model_grant_to_group)", "organization_user_group_id = :id AND user_id = ''"),
     },
     "user": {
@@ -42,9 +112,9 @@ _SIZES: Mapping[str, Mapping[str, tuple[str, str]]] = {
 
 
 def sizes_of(connection: Connection, kind: str, organization_id: str, item_id: str) -> dict[str, int]:
-    """What a thing has of each sort; ``MOST + 1`` stands for more than ``MOST``."""
-    asked = {"organization_id": organization_id, "id": item_id, "most": MOST + 1}
+    """The numbers of records in, on or of a single record; ``MAX_COUNT + 1``: more than ``MAX_COUNT``."""
+    parameters = {"organization_id": organization_id, "id": item_id, "limit": MAX_COUNT + 1}
     return {
-        what: int(run(connection, _COUNT, asked, table=table, of=of).scalar_one())
-        for what, (table, of) in _SIZES[kind].items()
+        name: int(run(connection, _COUNT, parameters, table=table, of=of).scalar_one())
+        for name, (table, of) in _SIZES[kind].items()
     }

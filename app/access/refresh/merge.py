@@ -8,7 +8,7 @@ another row: whether a record's organization, user, group, folder or document ex
 (``users.py``).
 
 Few keys must be looked up in large tables one by one. On SQLite the cross joins ensure that, on PostgreSQL
-``RefreshSession.looking_up``.
+``RefreshSession.look_up_rows``.
 """
 
 from collections import Counter
@@ -19,21 +19,15 @@ from sqlalchemy import Connection
 from app.access.records import Fill, User
 from app.access.refresh.session import RefreshSession
 from app.access.refresh.tables import (
-    ALIAS_DELTA,
-    BINDING_DELTA,
-    CHANGED_ALIAS,
-    CHANGED_FILL,
-    FILLED_USER,
     MODEL_TABLES,
     MODEL_TABLES_OF_KIND,
-    USER_ALIAS,
     ModelTables,
 )
 from app.access.refresh.users import (
     apply_fills,
     has_fills,
-    note_changed_fills,
-    note_filled_users,
+    store_changed_fills,
+    store_filled_users,
     update_aliases,
     update_bindings,
 )
@@ -45,16 +39,16 @@ INSERT INTO {changed} ({keys}) SELECT {keys} FROM {rows} WHERE user_alias = '' O
 """
 
 _CHANGED_KEYS_BY_ALIAS = """
-INSERT INTO {changed} ({others}, user_id)
-SELECT {others:r}, h.user_id FROM {rows} r CROSS JOIN model_user_alias h
+INSERT INTO {changed} ({other_keys}, user_id)
+SELECT {other_keys:r}, h.user_id FROM {rows} r CROSS JOIN model_user_alias h
 WHERE r.user_alias <> '' AND h.alias = r.user_alias
 AND NOT EXISTS (SELECT 1 FROM model_user_alias o WHERE o.alias = h.alias AND o.user_id <> h.user_id)
 ON CONFLICT DO NOTHING
 """
 
 _KEYS_OF_CHANGED_ALIASES = """
-INSERT INTO {changed} ({others}, user_id)
-SELECT {others:s}, a.user_id
+INSERT INTO {changed} ({other_keys}, user_id)
+SELECT {other_keys:s}, a.user_id
 FROM (SELECT alias, former_user_id AS user_id FROM refresh_changed_alias WHERE former_user_id IS NOT NULL
   UNION ALL SELECT alias, user_id FROM refresh_changed_alias WHERE user_id IS NOT NULL) a
 CROSS JOIN {source} s
@@ -85,7 +79,7 @@ FROM (
   SELECT {keys:c}, {values:s} FROM {changed} c CROSS JOIN model_user_alias h CROSS JOIN {source} s
   WHERE c.user_id <> '' AND h.user_id = c.user_id
   AND (SELECT COUNT(*) FROM model_user_alias o WHERE o.alias = h.alias) = 1
-  AND {others:s=c} AND s.user_id = '' AND s.user_alias = h.alias
+  AND {other_keys:s=c} AND s.user_id = '' AND s.user_alias = h.alias
   AND (s.origin = '' OR NOT EXISTS (SELECT 1 FROM {source} p WHERE {written_keys:p=s} AND p.origin = ''))
 ) AS n CROSS JOIN directory_source d
 WHERE d.source_id = n.source_id
@@ -103,18 +97,12 @@ WHERE (m.source_id IS NOT NULL OR a.source_id IS NOT NULL)
 AND (m.source_id IS DISTINCT FROM a.source_id OR ({content:m}) IS DISTINCT FROM ({content:a}))
 """
 
-_EMPTIED = (
-    *(table for tables in MODEL_TABLES for table in (tables.changed, tables.merged, tables.delta)),
-    *(USER_ALIAS, ALIAS_DELTA, CHANGED_ALIAS, CHANGED_FILL, BINDING_DELTA, FILLED_USER),
-)
-
 
 def merge(session: RefreshSession, connection: Connection, changed_kinds: Collection[str] | None) -> list[ModelTables]:
     """Fills the deltas of the access model, and returns the kinds that have one; aliases and bindings are updated.
 
     ``changed_kinds``: those of which ``source_delta`` has rows, which are carried out; None: all keys are merged.
     """
-    session.run_all(f"DELETE FROM {table.name}" for table in _EMPTIED)  # noqa: S608 - our own tables
     return _Merge(session, connection, changed_kinds).compute()
 
 
@@ -133,14 +121,14 @@ class _Merge:
             if tables.kind not in self._kinds:
                 continue
             if not tables.record_kind.names_user:
-                self._note(tables, _CHANGED_KEYS, rows)
+                self._add_keys(tables, _CHANGED_KEYS, rows)
                 if self._all:
-                    self._note(tables, _CHANGED_KEYS, "model")
+                    self._add_keys(tables, _CHANGED_KEYS, "model")
                 self._merge(tables, _MERGE_FIRST)
             elif not self._all:
                 # By the holders before the change: what was removed is under their keys.
-                self._note(tables, _CHANGED_KEYS_BY_ID, rows)
-                self._note(tables, _CHANGED_KEYS_BY_ALIAS, rows)
+                self._add_keys(tables, _CHANGED_KEYS_BY_ID, rows)
+                self._add_keys(tables, _CHANGED_KEYS_BY_ALIAS, rows)
         self._merge_users()
         for tables in MODEL_TABLES:
             if tables.record_kind.names_user:
@@ -151,13 +139,13 @@ class _Merge:
         connection, users = self._connection, MODEL_TABLES_OF_KIND[User.kind]
         if self._changed[User.kind]:
             update_aliases(self._session, connection)
-        fills_change = Fill.kind in self._kinds and note_changed_fills(connection, all_fills=self._all)
+        fills_change = Fill.kind in self._kinds and store_changed_fills(connection, all_fills=self._all)
         if not fills_change and not (self._changed[User.kind] and has_fills(connection)):
             return
-        more = note_filled_users(connection)
+        more = store_filled_users(connection)
         if more:
             self._changed[User.kind] += more
-            self._session.run_all([users.text("DELETE FROM {merged}")])
+            users.run(self._connection, "DELETE FROM {merged}")
             self._merge(users, _MERGE_FIRST)
         update_bindings(self._session, connection)
         if self._changed[User.kind]:
@@ -165,20 +153,20 @@ class _Merge:
 
     def _merge_kind_that_names_users(self, tables: ModelTables) -> None:
         if self._all:
-            self._note(tables, _CHANGED_KEYS_BY_ID, "source")
-            self._note(tables, _CHANGED_KEYS_BY_ALIAS, "source")
-            self._note(tables, _CHANGED_KEYS, "model")
+            self._add_keys(tables, _CHANGED_KEYS_BY_ID, "source")
+            self._add_keys(tables, _CHANGED_KEYS_BY_ALIAS, "source")
+            self._add_keys(tables, _CHANGED_KEYS, "model")
         elif self._changed[User.kind]:
-            self._note(tables, _KEYS_OF_CHANGED_ALIASES, "")
+            self._add_keys(tables, _KEYS_OF_CHANGED_ALIASES, "")
         self._merge(tables, _MERGE_COMBINED)
 
-    def _note(self, tables: ModelTables, statement: str, rows: str) -> None:
+    def _add_keys(self, tables: ModelTables, statement: str, rows: str) -> None:
         self._changed[tables.kind] += tables.run(self._connection, statement, rows=rows).rowcount
 
     def _merge(self, tables: ModelTables, statement: str) -> None:
         keys = self._changed[tables.kind]
         if keys:
-            self._session.went_through(keys)
+            self._session.count_rows(keys)
             self._session.analyze_if_many(tables.changed, keys)
             tables.run(self._connection, statement)
             self._session.analyze_if_many(tables.merged, keys)

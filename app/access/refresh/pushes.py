@@ -1,38 +1,25 @@
-"""A push: changes that an application tells of, brought into the access model at once.
+"""Pushes: changes that an application sends to a source, and that take effect at once.
 
-The rules: ``app/service/push/README.md``.
+The rules: ``app/service/push/README.md``, "Sequences" above all.
 
-Everything is one transaction under the lock of refreshes: the sequence is compared, the source's kept records follow
-the push, what was pushed is marked so that a read that is under way does not undo it, what has to be synced is noted,
-the records are merged, and the answer is remembered. A push that was applied before changes nothing and is answered as
-it was then.
+A push is one transaction under the lock of refreshes. It compares the sequence, changes the records of the source,
+stores the pushed keys so that a running read does not undo them, merges the records, and stores the answer. A push that
+was applied before changes nothing, and returns the answer of that time.
 """
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
-from sqlalchemy import (
-    Connection,
-    Engine,
-    Select,
-    Table,
-    bindparam,
-    insert,
-    literal_column,
-    select,
-    text,
-    update,
-)
+from sqlalchemy import Connection, Engine, Row, delete, insert, select, text, update
 
 from app.access.problems import ProblemList
 from app.access.record_tables import VALUES_FROM_RECORD
 from app.access.records import Record
-from app.access.refresh.push_state import Key, Numbered, former_answer, mark, note_push, remember_answer
+from app.access.refresh.pushed_keys import PUSH, PushKey, store_pushed_keys
 from app.access.refresh.refresh import Refresh
 from app.access.refresh.sources import (
     COMPLETE,
@@ -42,8 +29,9 @@ from app.access.refresh.sources import (
     UNCONFIGURED_POSITION,
     SourceCounts,
     StagedRead,
+    add_source,
     compute_source_changes,
-    note_change,
+    count_change,
     order_of_sources,
     total,
 )
@@ -52,8 +40,66 @@ from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database.engine import is_sqlite, reading, writing
 from app.foundation.database.statements import json_list
 
+HIGHEST_FIRST_SEQUENCE = 2**62
+"""The highest number of a source's first push: nanoseconds since 1970 fit for a hundred years."""
+
+_STEP, _SHARE = 1_000_000_000, 8
+"""The next number is at most so much above the last, or an eighth of it. A number far above is a mistake that would
+make all later pushes too late. Times of any unit fit: the source may pause for years."""
+
+DIGESTS_KEPT = 100
+"""How many of a source's latest pushes are compared with repetitions."""
+
+PushWitness = Callable[[Connection, Mapping[str, int], int], None]
+"""A callback in the transaction that applies a push: its counts, and the number of pushes to its source so far."""
+
+
+class SequenceConflictError(Exception):
+    """A push that cannot be the next one; the text is one line for the caller."""
+
+    def __init__(self, message: str, last: int) -> None:
+        super().__init__(message)
+        self.last = last
+        """The sequence of the last push that was applied; 0: none was."""
+
+
+class PushNumber(NamedTuple):
+    """The sequence of a push, and a digest of its content."""
+
+    sequence: int
+    previous: int | None
+    digest: str
+    """Of the records and keys that are pushed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumberedPush:
+    """A push to a source."""
+
+    source: str
+    sequence: int
+    previous_sequence: int | None
+    upserts: Sequence[Record]
+    removals: Sequence[Record]
+    """Only their keys are used."""
+    by: str
+    """The fingerprint of the token."""
+
+    @property
+    def number(self) -> PushNumber:
+        """Its sequence, with a digest of its content."""
+        content = [
+            [(record.kind, VALUES_FROM_RECORD[record.kind](record)) for record in self.upserts],
+            [(record.kind, _ids(record)) for record in self.removals],
+        ]
+        digest = blake2b(orjson.dumps(content), digest_size=16).hexdigest()
+        return PushNumber(self.sequence, self.previous_sequence, digest)
+
+
+# Applying a push.
+
 _KEY_POSITIONS = {
-    tables.kind: [tables.staged_columns.index(name) for name in tables.pushed_keys] for tables in REFRESH_TABLES
+    tables.kind: [tables.source_columns.index(name) for name in tables.pushed_keys] for tables in REFRESH_TABLES
 }
 """kind → the positions of a record's key among the values of its row."""
 
@@ -62,82 +108,52 @@ _REMOVE = """
 INSERT INTO {source_delta} ({source_keys}, change)
 SELECT {source_keys:s}, {remove}
 FROM (SELECT value AS key FROM (@list(keys)) AS listed) AS asked CROSS JOIN {source} s
-WHERE ({pushed_keys:s}) = ({pushed_parts:asked}) AND s.source_id = :source_id
+WHERE ({pushed_keys:s}) = ({pushed_values:asked}) AND s.source_id = :source_id
 """
 
 _REMOVED_KEYS = """
-SELECT COUNT(*) FROM (SELECT DISTINCT {written_keys} FROM {source_delta} WHERE change = {remove}) AS gone
+SELECT COUNT(*) FROM (SELECT DISTINCT {written_keys} FROM {source_delta} WHERE change = {remove}) AS removed
 """
 
-_ADDED_OVER_OTHERS = """
+_ADDED_OVER_OBJECTS = """
 SELECT COUNT(*) FROM {source_delta} d WHERE d.change = {add}
 AND EXISTS (SELECT 1 FROM {source} s WHERE {written_keys:s=d} AND s.origin <> '')
 """
 
 
-PushWitness = Callable[[Connection, Mapping[str, int], int], None]
-"""Writes down, in the transaction that applies a push, what it does: its counts, and how many with it there were to
-its source."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pushed:
-    """What is to be applied, and who says so."""
-
-    source: str
-    sequence: int
-    previous_sequence: int | None
-    upserts: Sequence[Record]
-    removals: Sequence[Record]
-    """Of these the key alone counts."""
-    by: str
-    """The fingerprint of the token that was shown."""
-
-
 def apply_push(
     engine: Engine,
-    pushed: Pushed,
+    push: NumberedPush,
     *,
     configured: Sequence[str],
     only_pushed: bool,
     clock: Clock,
     witness: PushWitness | None = None,
 ) -> dict[str, Any]:
-    """Applies a push and gives its answer; one that was applied before is answered as it was then.
+    """Applies a push and returns its answer.
 
-    ``configured`` are the names of all sources in their order; ``only_pushed``: the source is not read besides.
+    ``configured`` are the names of all sources in their order; ``only_pushed``: the source is never read.
     Raises ``SequenceConflictError``.
     """
-    number = numbered(pushed)
     with reading(engine) as connection:
-        # Repetitions wait for nobody.
-        source_id = _configured_source(connection, pushed.source)
-        answer = None if source_id is None else former_answer(connection, source_id, number)
+        # Without the lock: repetitions do not wait.
+        source_id = _configured_source(connection, push.source)
+        answer = None if source_id is None else _earlier_answer(connection, source_id, push.number)
     if answer is not None:
         return answer
     if source_id is None:
         with writing(engine) as connection:
-            source_id = _make_known(connection, pushed.source, configured)
-    return _Applying(engine, pushed, source_id, only_pushed=only_pushed, clock=clock, witness=witness).apply()
+            source_id = _configure(connection, push.source, configured)
+    return _Application(engine, push, source_id, only_pushed=only_pushed, clock=clock, witness=witness).run()
 
 
-def note_still_in_force(engine: Engine, names: Collection[str], *, clock: Clock) -> None:
-    """Notes of sources that are not read that what was pushed to them holds: it does not grow old."""
-    now = epoch_ms(clock())
-    with writing(engine) as connection:
-        known = SOURCE.c.name.in_(list(names))
-        connection.execute(update(SOURCE).where(known).values(last_verdict=COMPLETE, last_reason="", last_read_at=now))
-        pushed_to = known, SOURCE.c.last_good_at.is_not(None)
-        connection.execute(update(SOURCE).where(*pushed_to).values(last_good_at=now, last_complete_at=now))
-
-
-class _Applying:
-    """One push on its way into the access model."""
+class _Application:
+    """The application of one push."""
 
     def __init__(
         self,
         engine: Engine,
-        pushed: Pushed,
+        push: NumberedPush,
         source_id: int,
         *,
         only_pushed: bool,
@@ -145,143 +161,114 @@ class _Applying:
         witness: PushWitness | None,
     ) -> None:
         self._engine = engine
-        self._pushed = pushed
+        self._push = push
         self._source_id = source_id
         self._only_pushed = only_pushed
         self._clock = clock
         self._witness = witness
-        self._numbered = numbered(pushed)
-        self._upserts, self._replaced = _last_of_each(pushed.upserts)
-        self._removed = {(record.kind, _ids(record)) for record in pushed.removals}
-        told = {kind for kind, _ in (*self._upserts, *self._removed)}
-        self._kinds = [tables for tables in REFRESH_TABLES if tables.kind in told]
-        self._answer: dict[str, Any] | None = None
+        self._upserts, self._replaced = _last_of_each(push.upserts)
+        self._removals = {(record.kind, _ids(record)) for record in push.removals}
+        kinds = {kind for kind, _ in (*self._upserts, *self._removals)}
+        self._tables = [tables for tables in REFRESH_TABLES if tables.kind in kinds]
+        self._answer: dict[str, Any] = {}
 
-    def apply(self) -> dict[str, Any]:
-        with Refresh(
-            self._engine, clock=self._clock, problems=ProblemList(), note_touched=True, is_small=True
-        ) as refreshing:
-            refreshing.open_source(self._source_id)
-            for index, record in self._upserts.values():
-                refreshing.add(record, self._place(index))
-            applied = refreshing.apply_changes(self._compare, self._keep)
+    def run(self) -> dict[str, Any]:
+        push = self._push
+        places = {f"push {push.sequence}, upsert[{index}]": index for index, _ in self._upserts.values()}
+        with Refresh(self._engine, clock=self._clock, problems=ProblemList(), store_pending=True) as refresh:
+            refresh.open_source(self._source_id)
+            for place, (_, record) in zip(places, self._upserts.values(), strict=True):
+                refresh.add(record, place)
+            applied = refresh.apply_changes(self._compare, self._store)
         if applied is None:
-            return self._answer or {}
-        places = {self._place(index): index for index, _ in self._upserts.values()}
+            return self._answer
         reasons = self._replaced | {places[one.place]: one.reason for one in applied.left_out if one.place in places}
         answer = {
-            "revision": applied.replaced.revision,
-            "sequence": self._pushed.sequence,
-            "counts": applied.kept,
+            "revision": applied.change.revision,
+            "sequence": push.sequence,
+            "counts": applied.result,
             "leftOut": [{"index": index, "reason": reason} for index, reason in sorted(reasons.items())],
         }
         with writing(self._engine) as connection:
-            remember_answer(connection, self._source_id, self._numbered, answer)
+            # Unless a later push was applied meanwhile.
+            of_push = PUSH.c.source_id == self._source_id, PUSH.c.sequence == push.sequence
+            connection.execute(update(PUSH).where(*of_push).values(answer=json.dumps(answer, ensure_ascii=False)))
         return answer
 
-    def _place(self, index: int) -> str:
-        return f"push {self._pushed.sequence}, upsert[{index}]"
-
-    def _compare(self, connection: Connection) -> "_Found | None":
+    def _compare(self, connection: Connection) -> "_KeyCounts | None":
         """Fills the deltas, and counts; None: the push was applied before."""
-        self._answer = former_answer(connection, self._source_id, self._numbered)
-        if self._answer is not None:
+        answer = _earlier_answer(connection, self._source_id, self._push.number)
+        if answer is not None:
+            self._answer = answer
             return None
+        # A partial read adds and updates what was staged, and removes nothing.
         read = StagedRead(
-            source_id=self._source_id,
-            name=self._pushed.source,
-            position=0,
-            number=0,
-            records=len(self._upserts),
-            verdict=PARTIAL,
-            reason="",
+            source_id=self._source_id, name=self._push.source, records=len(self._upserts), verdict=PARTIAL
         )
-        # What was staged is added and updated, and nothing else is gone: what a partial read does.
-        compute_source_changes(connection, [read], [], of=self._kinds)
-        over = removed = 0
-        for tables in self._kinds:
+        compute_source_changes(connection, [read], of=self._tables)
+        over_objects = removed = 0
+        for tables in self._tables:
             self._remove(connection, tables)
             removed += tables.run(connection, _REMOVED_KEYS).scalar_one()
-            if connection.execute(_from_objects(tables.source), {"source_id": self._source_id}).first():
-                over += tables.run(connection, _ADDED_OVER_OTHERS).scalar_one()
-        return _Found(over, removed)
+            over_objects += tables.run(connection, _ADDED_OVER_OBJECTS).scalar_one()
+        return _KeyCounts(over_objects, removed)
 
     def _remove(self, connection: Connection, tables: RefreshTables) -> None:
-        """Adds to the delta that all rows of the removed keys go."""
-        keys = [ids for kind, ids in self._removed if kind == tables.kind]
-        if not keys:
-            return
-        listed = json_list(json.dumps(ids, ensure_ascii=False) for ids in sorted(keys))
-        tables.run(connection, _REMOVE, {"keys": listed, "source_id": self._source_id})
+        """Adds all rows of the removed keys to the delta."""
+        keys = sorted(ids for kind, ids in self._removals if kind == tables.kind)
+        if keys:
+            listed = json_list(json.dumps(ids, ensure_ascii=False) for ids in keys)
+            tables.run(connection, _REMOVE, {"keys": listed, "source_id": self._source_id})
 
-    def _keep(self, connection: Connection, found: "_Found", changes: SourceCounts) -> dict[str, int]:
+    def _store(self, connection: Connection, keys: "_KeyCounts", changes: SourceCounts) -> dict[str, int]:
         """Stores the state of the source after the push."""
         now = epoch_ms(self._clock())
-        every = total(changes)
-        added, updated = every.added - found.over, every.updated + found.over
+        rows = total(changes)
+        added, updated = rows.added - keys.over_objects, rows.updated + keys.over_objects
         counts = {
             "added": added,
             "updated": updated,
             "unchanged": len(self._upserts) - added - updated,
-            "removed": found.removed,
-            "absent": len(self._removed) - found.removed,
+            "removed": keys.removed,
+            "absent": len(self._removals) - keys.removed,
         }
-        mark(connection, self._source_id, {*self._upserts, *self._removed}, only_pushed=self._only_pushed)
-        values: dict[str, Any] = {"records": SOURCE.c.records + every.added - every.removed}
+        pushed_keys = {*self._upserts, *self._removals}
+        store_pushed_keys(connection, self._source_id, pushed_keys, only_pushed=self._only_pushed)
+        values: dict[str, Any] = {"records": SOURCE.c.records + rows.added - rows.removed}
         if self._only_pushed:
             values |= {"last_verdict": COMPLETE, "last_reason": ""}
             values |= dict.fromkeys(("last_read_at", "last_good_at", "last_complete_at"), now)
         connection.execute(update(SOURCE).where(SOURCE.c.source_id == self._source_id).values(values))
-        number = note_push(connection, self._source_id, self._numbered, by=self._pushed.by, now_ms=now)
+        pushes = _store_push(connection, self._source_id, self._push.number, by=self._push.by, now_ms=now)
         if self._witness is not None:
-            self._witness(connection, counts, number)
+            self._witness(connection, counts, pushes)
         return counts
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """What a push changes, in keys rather than rows."""
+class _KeyCounts(NamedTuple):
+    """How many keys a push changes, which may have several rows."""
 
-    over: int
-    """How many keys are pushed for the first time that objects of the source give already."""
+    over_objects: int
+    """Keys that are pushed for the first time, and that objects of the source provide already."""
     removed: int
 
 
-def numbered(pushed: Pushed) -> Numbered:
-    """The sequence of a push, with a digest of its content."""
-    said = [
-        [(one.kind, VALUES_FROM_RECORD[one.kind](one)) for one in pushed.upserts],
-        [(one.kind, _ids(one)) for one in pushed.removals],
-    ]
-    digest = blake2b(orjson.dumps(said), digest_size=16).hexdigest()
-    return Numbered(pushed.sequence, pushed.previous_sequence, digest)
-
-
-def _last_of_each(
-    records: Sequence[Record],
-) -> tuple[dict[tuple[str, Key], tuple[int, Record]], dict[int, str]]:
-    """Key → the last record of it, with its index; and the indexes of those before, with what is said of them."""
-    kept: dict[tuple[str, Key], tuple[int, Record]] = {}
+def _last_of_each(records: Sequence[Record]) -> tuple[dict[tuple[str, PushKey], tuple[int, Record]], dict[int, str]]:
+    """Key → its last record, with its index; and the indexes of the records before, with the reason."""
+    last: dict[tuple[str, PushKey], tuple[int, Record]] = {}
     replaced: dict[int, str] = {}
     for index, record in enumerate(records):
         key = record.kind, _ids(record)
-        if key in kept:
-            replaced[kept[key][0]] = f"is replaced by upsert[{index}], which has the same key"
-        kept[key] = index, record
-    return kept, replaced
+        if key in last:
+            replaced[last[key][0]] = f"is replaced by upsert[{index}], which has the same key"
+        last[key] = index, record
+    return last, replaced
 
 
-def _ids(record: Record) -> Key:
+def _ids(record: Record) -> PushKey:
     """The values of the columns that identify a record in its table."""
     values = VALUES_FROM_RECORD[record.kind](record)
     return tuple(str(values[position]) for position in _KEY_POSITIONS[record.kind])
-
-
-@cache
-def _from_objects(source: Table) -> Select[int]:
-    """Whether a source gives any records that were made from objects: what is pushed never is."""
-    made = source.c.origin != literal_column("''")
-    return select(source.c.source_id).where(source.c.source_id == bindparam("source_id"), made).limit(1)
 
 
 def _configured_source(connection: Connection, name: str) -> int | None:
@@ -289,8 +276,8 @@ def _configured_source(connection: Connection, name: str) -> int | None:
     return connection.execute(query).scalar()
 
 
-def _make_known(connection: Connection, name: str, configured: Sequence[str]) -> int:
-    """Gives a source that was never read, or not for long, its position among the others; its id."""
+def _configure(connection: Connection, name: str, configured: Sequence[str]) -> int:
+    """Stores the position of a source that is new, or was not configured before; returns its id."""
     if not is_sqlite(connection):
         connection.execute(text("LOCK TABLE directory_state IN EXCLUSIVE MODE"))
     known = {row.name: row for row in connection.execute(select(SOURCE.c.name, SOURCE.c.source_id, SOURCE.c.position))}
@@ -298,11 +285,118 @@ def _make_known(connection: Connection, name: str, configured: Sequence[str]) ->
     for position, other in enumerate(configured):
         if other in known and known[other].position != position:
             connection.execute(update(SOURCE).where(SOURCE.c.name == other).values(position=position))
-            note_change(connection)
+            count_change(connection)
     if [source_id for source_id in order_of_sources(connection) if source_id in before] != before:
         connection.execute(update(STATE).values(merge_all=True))
-    if name in known:
-        return int(known[name].source_id)
-    values = {"name": name, "position": configured.index(name), "reads_begun": 0, "read_in_force": 0, "records": 0}
-    made = insert(SOURCE).values(**values, last_verdict="", last_reason="").returning(SOURCE.c.source_id)
-    return int(connection.execute(made).scalar_one())
+    return int(known[name].source_id) if name in known else add_source(connection, name, configured.index(name))
+
+
+# Sequences.
+
+
+@dataclass(frozen=True, slots=True)
+class PushState:
+    """The last push to a source. Times are epoch milliseconds."""
+
+    sequence: int = 0
+    """0: nothing was ever pushed."""
+    pushed_at: int | None = None
+    pushed_by: str = ""
+    """The fingerprint of the token."""
+    pushes: int = 0
+    """How many were ever applied."""
+
+
+def push_states(connection: Connection) -> dict[str, PushState]:
+    """Source → its last push; only sources with pushes."""
+    query = select(SOURCE.c.name, PUSH).select_from(PUSH.join(SOURCE, SOURCE.c.source_id == PUSH.c.source_id))
+    return {
+        row.name: PushState(row.sequence, row.pushed_at, row.pushed_by, row.pushes) for row in connection.execute(query)
+    }
+
+
+def _last_push(connection: Connection, source_id: int) -> Row[Any] | None:
+    return connection.execute(select(PUSH).where(PUSH.c.source_id == source_id)).first()
+
+
+def _earlier_answer(connection: Connection, source_id: int, push: PushNumber) -> dict[str, Any] | None:
+    """The answer to a push that was applied before; None: it is the next one. Raises ``SequenceConflictError``."""
+    last = _last_push(connection, source_id)
+    if last is not None and push.sequence <= last.sequence:
+        _check_repetition(push, last.sequence, dict(json.loads(last.digests)))
+        if last.answer or push.sequence < last.sequence:
+            answer: dict[str, Any] = json.loads(last.answer or "{}")
+            return answer or {"sequence": last.sequence}
+        # Its process died before it stored the answer. It is applied again, which changes nothing.
+        return None
+    sequence = 0 if last is None else last.sequence
+    if push.previous not in {None, sequence}:
+        raise SequenceConflictError(
+            f"previousSequence: the last push that was applied is {sequence}; send what came after it first", sequence
+        )
+    highest = HIGHEST_FIRST_SEQUENCE if last is None else sequence + max(_STEP, sequence // _SHARE)
+    if push.sequence > highest:
+        raise SequenceConflictError(
+            f"sequence: {push.sequence} is too far above {sequence}, the last push that was applied; the next one is"
+            f" {highest} at most; to number pushes differently, send everything with the new sequence",
+            sequence,
+        )
+    return None
+
+
+def _check_repetition(push: PushNumber, last: int, digests: Mapping[int, str]) -> None:
+    """Raises ``SequenceConflictError`` unless the push is one of those with these digests.
+
+    The last push may have none: an older version stored none, and so does a push of everything.
+    """
+    known = digests.get(push.sequence, push.digest if push.sequence == last else None)
+    if known == push.digest:
+        return
+    why = "is too late: no such push is among the latest ones" if known is None else "was used for other content"
+    raise SequenceConflictError(
+        f"sequence: {push.sequence} {why}; the last push that was applied is {last}; number this one after it and send"
+        " it again, if its content is still right",
+        last,
+    )
+
+
+def _store_push(
+    connection: Connection, source_id: int, push: PushNumber, *, by: str, now_ms: int, answer: str = ""
+) -> int:
+    """Stores a push as the last one; returns how many there were with it."""
+    last = _last_push(connection, source_id)
+    digests = [] if last is None or not push.digest else json.loads(last.digests)
+    digests = [one for one in digests if one[0] != push.sequence] + [[push.sequence, push.digest]]
+    pushes = 1 if last is None else last.pushes + 1
+    connection.execute(delete(PUSH).where(PUSH.c.source_id == source_id))
+    connection.execute(
+        insert(PUSH).values(
+            source_id=source_id,
+            sequence=push.sequence,
+            answer=answer,
+            pushed_at=now_ms,
+            pushed_by=by,
+            pushes=pushes,
+            digests=json.dumps(digests[-DIGESTS_KEPT:] if push.digest else []),
+        )
+    )
+    return pushes
+
+
+def continue_from(engine: Engine, source: str, sequence: int, *, by: str, clock: Clock) -> None:
+    """Stores the sequence of a push of everything; later pushes are numbered after it."""
+    with writing(engine) as connection:
+        source_id = connection.execute(select(SOURCE.c.source_id).where(SOURCE.c.name == source)).scalar_one()
+        number = PushNumber(sequence, None, digest="")
+        answer = json.dumps({"sequence": sequence})
+        _store_push(connection, source_id, number, by=by, now_ms=epoch_ms(clock()), answer=answer)
+
+
+def confirm_pushed(engine: Engine, names: Collection[str], *, clock: Clock) -> None:
+    """Stores that the records of sources that are never read are up to date."""
+    now = epoch_ms(clock())
+    with writing(engine) as connection:
+        known = SOURCE.c.name.in_(names)
+        connection.execute(update(SOURCE).where(known).values(last_verdict=COMPLETE, last_reason="", last_read_at=now))
+        with_pushes = known, SOURCE.c.last_good_at.is_not(None)
+        connection.execute(update(SOURCE).where(*with_pushes).values(last_good_at=now, last_complete_at=now))

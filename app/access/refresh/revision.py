@@ -1,49 +1,45 @@
 """The next revision: the deltas of the access model are carried out, with what is stored beside it.
 
-In the same transaction the names by which records are searched, the number of records, and the former payloads follow.
-If nothing changed, the revision stays. Only the first read is a revision even if it is empty, because an empty
-directory is not the same as one that was never read.
+In the same transaction the search names, the numbers of records and the former payloads follow. If nothing changed, the
+revision stays. Only the first read is a revision even if it is empty, because an empty directory is not the same as one
+that was never read.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import orjson
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, Table, insert, select
 
 from app.access.candidate import shadow
-from app.access.counts import IN_ALL
-from app.access.former import FORMER_PAYLOAD, keep_former
-from app.access.names import NAMED_KINDS, names_of
-from app.access.record_tables import Values
+from app.access.record_tables import Values, core_table
 from app.access.refresh.session import RefreshSession
 from app.access.refresh.sources import SOURCE
-from app.access.refresh.tables import (
-    MODEL_TABLES,
-    NAME_DELTA,
-    ChangeCounts,
-    ModelTables,
-    RowChange,
-    counted,
-    indexed_afterwards,
-)
-from app.access.revisions import REVISION, revision_in_force
+from app.access.refresh.tables import MODEL_TABLES, ChangeCounts, ModelTables, RowChange
+from app.access.revisions import REVISION, current_revision
+from app.access.search import NAMED_KINDS, names_of
+from app.access.tables import FormerPayloadRow
 from app.foundation.database.statements import run, statement
 
-NOTHING = ChangeCounts()
+FORMER_PAYLOAD: Table = core_table(FormerPayloadRow)
 
 
 @dataclass(frozen=True, slots=True)
-class Replaced:
-    """The result for the access model."""
+class ModelChange:
+    """What a refresh changed in the access model."""
 
     revision: int
-    """The revision in force; 0 when there is none yet."""
+    """The current revision; 0 if there is none yet."""
     changed: bool
     changes: Mapping[str, ChangeCounts]
     """kind → counts, for every kind."""
 
+
+_COUNTS = """
+SELECT COUNT(*) FILTER (WHERE change = {add}), COUNT(*) FILTER (WHERE change = {update}),
+  COUNT(*) FILTER (WHERE change = {remove}), COUNT(*)
+FROM {delta}
+"""
 
 _REMOVE_ROWS = "DELETE FROM {model} WHERE ({keys}) IN (SELECT {keys} FROM {delta} WHERE change <> {add})"
 
@@ -56,50 +52,80 @@ SELECT {columns:m} FROM {delta} d LEFT JOIN {merged} m ON {keys:m=d} WHERE d.cha
 
 def carry_out(session: RefreshSession, connection: Connection, kinds: Sequence[ModelTables]) -> dict[str, ChangeCounts]:
     """Carries out the deltas of these kinds, which have rows; returns kind → counts, for every kind."""
-    changes = {tables.kind: NOTHING for tables in MODEL_TABLES}
+    changes = {tables.kind: ChangeCounts() for tables in MODEL_TABLES}
     for tables in kinds:
-        counts, rows = counted(connection, tables)
-        changes[tables.kind] = counts
-        is_payload_lost = (counts.updated or counts.removed) and "payload" in tables.model.c
+        added, updated, removed, rows = tables.run(connection, _COUNTS).one()
+        changes[tables.kind] = counts = ChangeCounts(added, updated, removed)
+        is_payload_replaced = (updated or removed) and "payload" in tables.model.c
         if session.on_candidate:
             shadow(connection, tables.model)
-            if is_payload_lost:
+            if is_payload_replaced:
                 shadow(connection, FORMER_PAYLOAD)
         else:
-            _update_names(session, connection, tables)
+            _compute_names(session, connection, tables)
             _update_counts(connection, tables, counts)
-        if is_payload_lost:
-            keep_former(connection, tables)
-        if rows > counts.added:
+        if is_payload_replaced:
+            tables.run(connection, _STORE_FORMER)
+        if rows > added:
             tables.run(connection, _REMOVE_ROWS)
-        if rows > counts.removed:
-            with indexed_afterwards(connection, tables.model, counts.added):
-                tables.run(connection, _ADD_ROWS)
+        if rows > removed:
+            tables.run(connection, _ADD_ROWS)
         session.analyze_if_many(tables.model, rows)
+    if kinds and not session.on_candidate:
+        run(connection, _REMOVE_NAMES, _CHANGES)
+        run(connection, _ADD_NAMES, _CHANGES)
     return changes
 
 
-_READ = select(SOURCE.c.source_id).where(SOURCE.c.read_in_force > 0).limit(1)
-
-
-def close_revision(connection: Connection, changes: Mapping[str, ChangeCounts], now_ms: int) -> Replaced:
+def close_revision(connection: Connection, changes: Mapping[str, ChangeCounts], now_ms: int) -> ModelChange:
     """Increments the revision if anything changed."""
-    revision = revision_in_force(connection)
-    changed = any(one.any for one in changes.values())
-    if changed or (revision == 0 and connection.execute(_READ).first() is not None):
+    revision = current_revision(connection)
+    changed = any(counts.any for counts in changes.values())
+    is_read = select(SOURCE.c.source_id).where(SOURCE.c.read_in_force > 0).limit(1)
+    if changed or (revision == 0 and connection.execute(is_read).first() is not None):
         revision += 1
-        counts = {
-            kind: {"added": one.added, "updated": one.updated, "removed": one.removed}
-            for kind, one in changes.items()
-            if one.any
+        stored = {
+            kind: {"added": counts.added, "updated": counts.updated, "removed": counts.removed}
+            for kind, counts in changes.items()
+            if counts.any
         }
-        connection.execute(
-            insert(REVISION).values(revision=revision, created_at=now_ms, changes=orjson.dumps(counts).decode())
-        )
-    return Replaced(revision=revision, changed=changed, changes=changes)
+        row = {"revision": revision, "created_at": now_ms, "changes": orjson.dumps(stored).decode()}
+        connection.execute(insert(REVISION).values(row))
+    return ModelChange(revision=revision, changed=changed, changes=changes)
 
 
-# The number of records of each organization.
+# Former payloads. The ledger stores digests. The payload of a digest is in the access model as long as the record stays
+# as it is; when the record changes, its payload moves to ``former_payload``, so that plans can show it.
+
+# Outer joins stop SQLite from swapping the sides and reading whole tables for a small delta.
+_STORE_FORMER = """
+INSERT INTO former_payload (kind, organization_id, item_id, digest, payload)
+SELECT '{kind}', {organization:a}, {item:a}, a.digest, a.payload
+FROM {delta} d LEFT JOIN {model} a ON {keys:a=d} LEFT JOIN {merged} m ON {keys:m=d}
+WHERE d.change IN ({update}, {remove}) AND a.digest IS NOT NULL AND m.digest IS DISTINCT FROM a.digest
+ORDER BY 2, 3, 4
+ON CONFLICT DO NOTHING
+"""
+
+_DELETE_UNUSED = """
+DELETE FROM former_payload WHERE NOT EXISTS (
+  SELECT 1 FROM ledger b CROSS JOIN ledger_item l
+  WHERE l.ledger_id = b.ledger_id AND l.item_id = former_payload.item_id AND l.digest = former_payload.digest
+    AND l.kind IN (former_payload.kind, 'organizationUser', 'folderUser', 'documentUser'))
+AND digest NOT IN (
+  SELECT i.digest FROM plan_part p CROSS JOIN plan_item i
+  WHERE p.organization_id = '' AND p.action = 'delete'
+    AND p.kind IN ('organization', 'folder', 'document', 'group', 'organizationUser')
+    AND i.plan_id = p.plan_id AND i.ordinal BETWEEN p.first_ordinal AND p.last_ordinal)
+"""
+
+
+def delete_unused_payloads(connection: Connection) -> int:
+    """Deletes the former payloads whose digest no ledger and no delete in a plan has; returns how many."""
+    return run(connection, _DELETE_UNUSED).rowcount
+
+
+# The number of records of each organization, and of all: the empty organization id.
 
 _COUNT_IN_EACH = """
 INSERT INTO access_count (organization_id, kind, records)
@@ -110,11 +136,11 @@ ON CONFLICT (organization_id, kind) DO UPDATE SET records = access_count.records
 """
 
 _COUNT_IN_ALL = """
-INSERT INTO access_count (organization_id, kind, records) VALUES (:organization_id, '{kind}', :more)
+INSERT INTO access_count (organization_id, kind, records) VALUES ('', '{kind}', :more)
 ON CONFLICT (organization_id, kind) DO UPDATE SET records = access_count.records + excluded.records
 """
 
-_NONE_LEFT = """
+_DELETE_ZERO = """
 DELETE FROM access_count WHERE records = 0 AND kind = '{kind}'
 AND organization_id IN (SELECT organization_id FROM {delta} WHERE change = {remove})
 """
@@ -125,18 +151,15 @@ def _update_counts(connection: Connection, tables: ModelTables, counts: ChangeCo
         return
     if len(tables.keys) > 1:
         tables.run(connection, _COUNT_IN_EACH)
-        if counts.removed:
-            tables.run(connection, _NONE_LEFT)
-    more = counts.added - counts.removed
-    if more:
-        tables.run(connection, _COUNT_IN_ALL, {"organization_id": IN_ALL, "more": more})
+        tables.run(connection, _DELETE_ZERO)
+    tables.run(connection, _COUNT_IN_ALL, {"more": counts.added - counts.removed})
 
 
-# The names by which records are searched. A record whose names stay has no part in it.
+# The names by which records are searched.
 
-_ROWS_AT_A_TIME = 100
+_BATCH_ROWS = 100
 """Few, because the fields of a single record may be as long as a line of its source."""
-_NAMES_AT_A_TIME = 4_000
+_BATCH_NAMES = 4_000
 
 # Outer joins stop SQLite from swapping the sides.
 _PAYLOADS = """
@@ -158,48 +181,32 @@ ORDER BY kind, name, organization_id, item_id
 ON CONFLICT DO NOTHING
 """
 
-_ADD, _REMOVE = int(RowChange.ADD), int(RowChange.REMOVE)
+_CHANGES = {"add": int(RowChange.ADD), "remove": int(RowChange.REMOVE)}
+
+_COLUMNS = ("change", "kind", "name", "organization_id", "item_id")
 
 
-def _update_names(session: RefreshSession, connection: Connection, tables: ModelTables) -> None:
-    """Updates the names of a kind; before its rows change."""
+def _compute_names(session: RefreshSession, connection: Connection, tables: ModelTables) -> None:
+    """Adds the names of a kind that change to ``refresh_name_delta``; before its rows change."""
     if tables.kind not in NAMED_KINDS:
         return
-    session.run_all([f"DELETE FROM {NAME_DELTA.name}"])  # noqa: S608 - our own table
-    added = removed = 0
-    changed: list[Values] = []
-    for rows in _payloads(session, connection, tables):
-        for organization_id, item_id, before, after in rows:
-            for change, name in _name_changes(tables.kind, item_id, before, after):
-                changed.append((change, tables.kind, name, organization_id, item_id))
-                added += change == _ADD
-                removed += change == _REMOVE
-        if len(changed) >= _NAMES_AT_A_TIME:
-            session.fill(NAME_DELTA, changed)
-            changed = []
-    if changed:
-        session.fill(NAME_DELTA, changed)
-    session.analyze_if_many(NAME_DELTA, added + removed)
-    if removed:
-        run(connection, _REMOVE_NAMES, {"remove": _REMOVE})
-    if added:
-        run(connection, _ADD_NAMES, {"add": _ADD})
-
-
-def _name_changes(kind: str, item_id: str, before: str | None, after: str | None) -> Iterator[tuple[int, str]]:
-    names = names_of(kind)
-    former = set[str]() if before is None else names(item_id, before)
-    new = set[str]() if after is None else names(item_id, after)
-    for name in former - new:
-        yield _REMOVE, name
-    for name in new - former:
-        yield _ADD, name
-
-
-def _payloads(session: RefreshSession, connection: Connection, tables: ModelTables) -> Iterator[Sequence[Any]]:
     query = statement(connection, tables.text(_PAYLOADS))
-    if session.is_small:
-        yield connection.execute(query).all()
-        return
-    found = connection.execute(query, execution_options={"yield_per": _ROWS_AT_A_TIME})
-    yield from found.partitions(_ROWS_AT_A_TIME)
+    rows = connection.execute(query, execution_options={"yield_per": _BATCH_ROWS})
+    changed: list[Values] = []
+    for batch in rows.partitions():
+        for organization_id, item_id, before, after in batch:
+            for change, name in _name_changes(tables.kind, item_id, before, after):
+                changed.append((int(change), tables.kind, name, organization_id, item_id))
+        if len(changed) >= _BATCH_NAMES:
+            session.fill("refresh_name_delta", _COLUMNS, changed)
+            changed = []
+    session.fill("refresh_name_delta", _COLUMNS, changed)
+
+
+def _name_changes(kind: str, item_id: str, before: str | None, after: str | None) -> Iterator[tuple[RowChange, str]]:
+    old = set[str]() if before is None else names_of(kind, item_id, before)
+    new = set[str]() if after is None else names_of(kind, item_id, after)
+    for name in old - new:
+        yield RowChange.REMOVE, name
+    for name in new - old:
+        yield RowChange.ADD, name

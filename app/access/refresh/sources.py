@@ -10,33 +10,26 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy import (
+    ColumnElement,
     Connection,
+    Select,
     Table,
-    and_,
-    bindparam,
     case,
-    exists,
     insert,
     literal,
+    literal_column,
+    or_,
     select,
+    union,
     update,
 )
 from sqlalchemy import delete as delete_from
 
 from app.access.record_tables import core_table
 from app.access.refresh.session import RefreshSession
-from app.access.refresh.tables import (
-    MALFORMED_OBJECT,
-    REFRESH_TABLES,
-    REFRESH_TABLES_OF_KIND,
-    ChangeCounts,
-    RefreshTables,
-    RowChange,
-    indexed_afterwards,
-)
-from app.access.source_tables import DirectorySourceRow, DirectoryStateRow
+from app.access.refresh.tables import REFRESH_TABLES, REFRESH_TABLES_OF_KIND, ChangeCounts, RefreshTables, RowChange
+from app.access.source_tables import DirectorySourceRow, DirectoryStateRow, object_of_origin
 from app.access.tables import ModelUserAliasRow
-from app.foundation.database.engine import execute_raw
 from app.foundation.database.statements import json_list
 from app.foundation.text import quoted
 
@@ -48,10 +41,13 @@ COMPLETE, PARTIAL, FAILED = "complete", "partial", "failed"
 """Verdicts, as in ``app.directory``."""
 
 CHANGES, PART = "changes", "part"
-"""What a read was about that was not of everything, as in ``app.directory``."""
+"""The answers that are not about everything, as in ``app.directory``."""
 
 UNCONFIGURED_POSITION = 1_000_000
 """The position of the first source that is no longer configured: these come last."""
+
+MAX_OBJECTS = 10_000
+"""If there are more objects than these, everything is read: that is faster than one by one."""
 
 
 class SourceError(ValueError):
@@ -59,24 +55,13 @@ class SourceError(ValueError):
 
 
 Losses = Mapping[str, tuple[int, int | None]]
-"""kind → how many keys would go, and of how many (None: not counted); only kinds of which any would."""
+"""kind → how many keys would be removed, and of how many (None: not counted); only kinds that lose any."""
 
 
-@dataclass(frozen=True, slots=True)
-class StagedRead:
-    """A finished read of a source."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadDetails:
+    """Details of a finished read."""
 
-    source_id: int
-    name: str
-    position: int
-    number: int
-    """Its number among the reads of this source."""
-    records: int
-    """How many records it provided, duplicates included."""
-    verdict: str
-    reason: str
-    malformed: int = 0
-    """How many of its records were malformed."""
     answered: str = ""
     """``CHANGES`` or ``PART``; empty: everything."""
     cursor: str = ""
@@ -86,119 +71,169 @@ class StagedRead:
     except_malformed: bool = False
     """Of a partial read: whether only malformed objects make it partial. What they provided before is kept."""
     caught_up: bool = False
-    """Whether it includes what changed while everything was read."""
+    """Whether it includes what changed while everything was read (``Refresh.caught_up``)."""
     seconds: float = 0
     """How long it took."""
-    overtaken: bool = False
-    """Whether another read, which began later, is in force already."""
-    refused: str = ""
-    """Why it is not used as complete although the source provided everything; empty: it is."""
     cursor_refused: str = ""
     """Why the source did not accept the first cursor; empty: it did."""
     login_refused: bool = False
     """Whether it failed because the source refused the name or the password."""
+
+
+NO_DETAILS = ReadDetails()
+"""A complete read of a source that has no cursors."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedRead(ReadDetails):
+    """A finished read of a source."""
+
+    source_id: int
+    name: str
+    number: int = 0
+    """Its number among the reads of this source."""
+    records: int
+    """How many records it provided, duplicates included."""
+    verdict: str
+    reason: str = ""
+    malformed: int = 0
+    """How many of its records were malformed."""
+    overtaken: bool = False
+    """Whether another read, which began later, is in force already."""
+    refused: str = ""
+    """Why it is not used as complete although the source provided everything; empty: it is."""
     losses: Losses = field(default_factory=dict)
     """What it removes, or would remove if it were not refused."""
 
     @property
-    def tells_what_is_gone(self) -> bool:
-        """Whether what it does not provide is gone, except what malformed objects provided before."""
+    def removes_missing(self) -> bool:
+        """Whether records that it does not provide are removed, except those that malformed objects provided before."""
         return self.verdict == COMPLETE or self.except_malformed
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
-    """A read that begins, with the state of the source. Times are epoch milliseconds."""
+class StartedRead:
+    """A read that begins, with the state of its source. Times are epoch milliseconds."""
 
     source_id: int
-    number: int
+    name: str = ""
+    number: int = 0
     """Its number among the reads of this source; 0: it is not read."""
-    cursor: str
+    cursor: str = ""
     """The cursor for reads of changes; empty: only complete reads are possible."""
-    settings_digest: str
+    settings_digest: str = ""
     """Of the settings under which the cursor was stored."""
-    last_full_at: int | None
-
-
-# Built once: that takes longer than to execute them.
-_HAS_STATE = select(STATE.c.state_id)
-_NAMES = select(SOURCE.c.name)
-_OF_NAME = select(SOURCE).where(SOURCE.c.name == bindparam("of_name"))
-_BEGINS = update(SOURCE).where(SOURCE.c.name == bindparam("of_name")).values(reads_begun=SOURCE.c.reads_begun + 1)
-_POSITIONS = select(SOURCE.c.source_id, SOURCE.c.position).order_by(SOURCE.c.name)
-_ORDER = select(SOURCE.c.source_id).where(SOURCE.c.records > 0).order_by(SOURCE.c.position, SOURCE.c.source_id)
-_NOT_CONFIGURED = SOURCE.c.source_id.not_in(bindparam("configured", expanding=True))
-_EMPTY = select(SOURCE.c.source_id).where(_NOT_CONFIGURED, SOURCE.c.records == 0)
-_RETAINED = select(SOURCE.c.name).where(_NOT_CONFIGURED, SOURCE.c.records > 0).order_by(SOURCE.c.name)
-_CHANGED = update(STATE).values(changes=STATE.c.changes + 1)
+    last_full_at: int | None = None
 
 
 def make_state(connection: Connection) -> None:
     """Adds the row of ``directory_state`` if it is missing."""
-    if connection.execute(_HAS_STATE).first() is None:
+    if connection.execute(select(STATE.c.state_id)).first() is None:
         connection.execute(insert(STATE).values(state_id=1, merge_all=False, changes=0))
 
 
-def note_change(connection: Connection) -> None:
+def count_change(connection: Connection) -> None:
     """Counts a transaction that changes records of sources, or the order of the sources."""
-    connection.execute(_CHANGED)
+    connection.execute(update(STATE).values(changes=STATE.c.changes + 1))
 
 
-def begin_reads(connection: Connection, names: Sequence[str], read: Collection[str]) -> list[Begun]:
+def add_source(connection: Connection, name: str, position: int) -> int:
+    """Adds a source that was never read; returns its id."""
+    values = {"name": name, "position": position, "reads_begun": 0, "read_in_force": 0, "records": 0}
+    added = insert(SOURCE).values(**values, last_verdict="", last_reason="").returning(SOURCE.c.source_id)
+    return int(connection.execute(added).scalar_one())
+
+
+def begin_reads(connection: Connection, names: Sequence[str], read: Collection[str]) -> list[StartedRead]:
     """Adds new sources, and numbers the reads that begin now, which are those of the sources to ``read``."""
-    begun = []
-    known = set(connection.execute(_NAMES).scalars())
+    started = []
+    known = set(connection.execute(select(SOURCE.c.name)).scalars())
     for position, name in enumerate(names):
         if name not in known:
-            values = {"name": name, "position": position, "reads_begun": 0, "read_in_force": 0, "records": 0}
-            connection.execute(insert(SOURCE).values(**values, last_verdict="", last_reason=""))
+            add_source(connection, name, position)
+        of_name = SOURCE.c.name == name
         if name in read:
-            connection.execute(_BEGINS, {"of_name": name})
-        row = connection.execute(_OF_NAME, {"of_name": name}).one()
-        begun.append(
-            Begun(
-                source_id=row.source_id,
-                number=row.reads_begun if name in read else 0,
-                cursor=row.cursor,
-                settings_digest=row.settings_digest,
-                last_full_at=row.last_full_at,
-            )
-        )
-    return begun
+            connection.execute(update(SOURCE).where(of_name).values(reads_begun=SOURCE.c.reads_begun + 1))
+        row = connection.execute(select(SOURCE).where(of_name)).one()
+        number = row.reads_begun if name in read else 0
+        started.append(StartedRead(row.source_id, name, number, row.cursor, row.settings_digest, row.last_full_at))
+    return started
 
 
 def sources_to_forget(connection: Connection, configured: Collection[int]) -> list[int]:
     """The sources that are no longer configured and have no records."""
-    return list(connection.execute(_EMPTY, {"configured": list(configured)}).scalars())
+    empty = select(SOURCE.c.source_id).where(SOURCE.c.source_id.not_in(configured), SOURCE.c.records == 0)
+    return list(connection.execute(empty).scalars())
 
 
 def retained_source(connection: Connection, name: str) -> int:
     """The id of a source that is no longer configured. Raises ``SourceError`` if there is none of that name."""
-    row = connection.execute(select(SOURCE.c.source_id, SOURCE.c.position).where(SOURCE.c.name == name)).first()
-    if row is None:
-        retained = connection.execute(
-            select(SOURCE.c.name).where(SOURCE.c.position >= UNCONFIGURED_POSITION).order_by(SOURCE.c.name)
-        ).scalars()
-        others = ", ".join(retained) or "none"
+    source_id = connection.execute(select(SOURCE.c.source_id).where(SOURCE.c.name == name)).scalar()
+    if source_id is None:
+        retained = select(SOURCE.c.name).where(SOURCE.c.position >= UNCONFIGURED_POSITION).order_by(SOURCE.c.name)
+        others = ", ".join(connection.execute(retained).scalars()) or "none"
         raise SourceError(f"nothing is in force of a source called {quoted(name)}; no longer configured: {others}")
-    return int(row.source_id)
+    return int(source_id)
 
 
 def unconfigured_sources(connection: Connection, configured: Collection[int]) -> tuple[str, ...]:
     """The names of the sources that have records but are not configured."""
-    return tuple(connection.execute(_RETAINED, {"configured": list(configured)}).scalars())
+    names = select(SOURCE.c.name).where(SOURCE.c.source_id.not_in(configured), SOURCE.c.records > 0)
+    return tuple(connection.execute(names.order_by(SOURCE.c.name)).scalars())
 
 
 def order_of_sources(connection: Connection) -> list[int]:
     """The sources that have records, the most authoritative first."""
-    return list(connection.execute(_ORDER).scalars())
+    query = select(SOURCE.c.source_id).where(SOURCE.c.records > 0).order_by(SOURCE.c.position, SOURCE.c.source_id)
+    return list(connection.execute(query).scalars())
+
+
+# The objects whose records name some organizations or users, to read these alone.
+
+
+def aliases_of(connection: Connection, user_ids: Collection[str]) -> Sequence[str]:
+    """The aliases of these users, sorted."""
+    return sorted(connection.execute(_aliases(user_ids)).scalars())
+
+
+def objects_of(
+    connection: Connection, source_id: int, organization_ids: Collection[str], user_ids: Collection[str]
+) -> Sequence[tuple[str, str]] | None:
+    """The objects (set and id) whose records name one of the users, by id or alias, or of the organizations; sorted.
+
+    With both, they name one of each if their kind names both. None: there are too many of them, or some have ids that
+    are not stored.
+    """
+    queries = []
+    for tables in REFRESH_TABLES:
+        source = tables.source
+        conditions: list[ColumnElement[bool]] = []
+        if organization_ids and "organization_id" in source.c:
+            conditions.append(source.c.organization_id.in_(organization_ids))
+        if user_ids and "user_id" in source.c:
+            names_user: list[ColumnElement[bool]] = [source.c.user_id.in_(user_ids)]
+            if tables.record_kind.names_user:
+                # Written out: the databases use a partial index only if they see its condition.
+                has_alias = source.c.user_alias != literal_column("''")
+                names_user.append(source.c.user_alias.in_(_aliases(user_ids)) & has_alias)
+            conditions.append(or_(*names_user))
+        if conditions:
+            of_source = source.c.source_id == source_id, source.c.origin != ""
+            queries.append(select(source.c.origin).where(*of_source, *conditions))
+    if not queries:
+        return []
+    origins = sorted(connection.execute(union(*queries).limit(MAX_OBJECTS + 1)).scalars())
+    objects = [object_of_origin(origin) for origin in origins]
+    if len(objects) > MAX_OBJECTS or any(object_id.startswith("#") for _, object_id in objects):
+        return None
+    return objects
+
+
+def _aliases(user_ids: Collection[str]) -> Select[str]:
+    return select(MODEL_ALIAS.c.alias).where(MODEL_ALIAS.c.user_id.in_(user_ids)).distinct()
 
 
 # What the reads change.
-
-_FILLED = """
-SELECT '{kind}' AS kind, EXISTS (SELECT 1 FROM {staged}) AS is_staged, EXISTS (SELECT 1 FROM {source}) AS is_stored
-"""
 
 # ``+ 0`` stops SQLite from sorting again: it distrusts the order of an index below a column that it knows to be equal.
 _CHANGED_ROWS = """
@@ -211,7 +246,7 @@ ORDER BY {source_keys:t}
 """
 
 # Each staged record is stored or added, and none is staged twice: so counting, which is fast, shows if any is missing.
-_MISSING = """
+_COUNT_MISSING = """
 SELECT (SELECT COUNT(*) FROM {source} WHERE source_id IN (@numbers(source_ids)))
   - (SELECT COUNT(*) FROM {staged} WHERE source_id IN (@numbers(source_ids)))
   + (SELECT COUNT(*) FROM {source_delta} WHERE change = {add} AND source_id IN (@numbers(source_ids)))
@@ -232,53 +267,39 @@ WHERE o.source_id IN (@numbers(source_ids)) AND s.source_id = o.source_id AND s.
 AND NOT EXISTS (SELECT 1 FROM {staged} t WHERE {source_keys:t=s})
 """
 
+# Users may have made these objects malformed themselves, to be enabled again.
+_STAGE_DISABLED = """
+INSERT INTO {staged} ({source_columns})
+SELECT {disabled_row} FROM {source} s
+JOIN refresh_malformed_object m ON m.source_id = s.source_id AND m.origin = s.origin
+WHERE m.source_id IN (@numbers(source_ids)) AND m.disabled AND s.origin <> ''
+AND NOT EXISTS (SELECT 1 FROM {staged} t WHERE {source_keys:t=s})
+"""
+
 
 def compute_source_changes(
     connection: Connection,
     reads: Sequence[StagedRead],
-    forgotten: Collection[int],
+    forgotten: Collection[int] = (),
     *,
     of: Sequence[RefreshTables] = REFRESH_TABLES,
 ) -> None:
     """Fills ``source_delta`` with what the reads change in the sources' records; ``of`` these kinds."""
     usable = [read for read in reads if read.verdict != FAILED]
-    complete = [read for read in usable if read.tells_what_is_gone]
     malformed = [read.source_id for read in usable if read.malformed]
-    staged = {"source_ids": json_list(read.source_id for read in usable)}
-    replaced = [read.source_id for read in complete if not read.answered] + list(forgotten)
-    reread = [read.source_id for read in complete if read.answered]
-    if not of:
-        return
-    execute_raw(connection, [tables.text("DELETE FROM {source_delta}") for tables in of])
-    if malformed:
-        for tables in of:
-            if tables.may_be_disabled:
-                _stage_disabled(connection, tables, malformed)
-    filled = " UNION ALL ".join(tables.text(_FILLED) for tables in of)
-    for kind, is_staged, is_stored in connection.exec_driver_sql(filled).all():
-        tables = REFRESH_TABLES_OF_KIND[kind]
-        if is_staged and usable:
-            tables.run(connection, _CHANGED_ROWS, staged)
-        if is_stored and replaced:
+    replaced = [read.source_id for read in usable if read.removes_missing and not read.answered] + list(forgotten)
+    reread = [read.source_id for read in usable if read.removes_missing and read.answered]
+    for tables in of:
+        if malformed and tables.may_be_disabled:
+            tables.run(connection, _STAGE_DISABLED, {"source_ids": json_list(malformed)})
+        if usable:
+            tables.run(connection, _CHANGED_ROWS, {"source_ids": json_list(read.source_id for read in usable)})
+        if replaced:
             of_sources = {"source_ids": json_list(replaced)}
-            if tables.run(connection, _MISSING, of_sources).scalar_one():
+            if tables.run(connection, _COUNT_MISSING, of_sources).scalar_one():
                 tables.run(connection, _MISSING_ROWS, of_sources)
-        if is_stored and reread:
+        if reread:
             tables.run(connection, _MISSING_ROWS_OF_REREAD_OBJECTS, {"source_ids": json_list(reread)})
-
-
-def _stage_disabled(connection: Connection, tables: RefreshTables, source_ids: Collection[int]) -> None:
-    """Stages what disabled malformed objects provided before as disabled: their owners may have made them malformed."""
-    staged, source, malformed = tables.staged, tables.source, MALFORMED_OBJECT
-    columns = [literal(True).label(name) if name == "disabled" else source.c[name] for name in tables.staged_columns]
-    is_staged = exists().where(*(staged.c[name] == source.c[name] for name in tables.source_keys))
-    of_object = (malformed.c[name] == source.c[name] for name in ("source_id", "origin"))
-    rows = (
-        select(*columns)
-        .select_from(source.join(malformed, and_(*of_object)))
-        .where(malformed.c.source_id.in_(source_ids), malformed.c.disabled.is_(True), source.c.origin != "", ~is_staged)
-    )
-    connection.execute(insert(staged).from_select(list(tables.staged_columns), rows))
 
 
 # Carrying out.
@@ -312,9 +333,7 @@ def count_source_changes(connection: Connection) -> SourceCounts:
     return {
         kind: {
             source_id: ChangeCounts(
-                added=counts.get(RowChange.ADD, 0),
-                updated=counts.get(RowChange.UPDATE, 0),
-                removed=counts.get(RowChange.REMOVE, 0),
+                *(counts.get(change, 0) for change in (RowChange.ADD, RowChange.UPDATE, RowChange.REMOVE))
             )
             for source_id, counts in of_sources.items()
         }
@@ -324,11 +343,11 @@ def count_source_changes(connection: Connection) -> SourceCounts:
 
 def total(counts: SourceCounts) -> ChangeCounts:
     """The sum over all kinds and sources."""
-    every = [one for of_sources in counts.values() for one in of_sources.values()]
+    every = [counts_of_source for of_kind in counts.values() for counts_of_source in of_kind.values()]
     return ChangeCounts(
-        added=sum(one.added for one in every),
-        updated=sum(one.updated for one in every),
-        removed=sum(one.removed for one in every),
+        added=sum(each.added for each in every),
+        updated=sum(each.updated for each in every),
+        removed=sum(each.removed for each in every),
     )
 
 
@@ -340,14 +359,13 @@ def carry_out_rows(session: RefreshSession, connection: Connection, counts: Sour
         if of_kind.updated or of_kind.removed:
             tables.run(connection, _REMOVE_ROWS)
         if of_kind.added or of_kind.updated:
-            with indexed_afterwards(connection, tables.source, of_kind.added):
-                tables.run(connection, _ADD_ROWS)
+            tables.run(connection, _ADD_ROWS)
         session.analyze_if_many(tables.source, of_kind.total)
     if counts:
-        note_change(connection)
+        count_change(connection)
 
 
-def note_reads(
+def store_reads(
     connection: Connection,
     reads: Sequence[StagedRead],
     forgotten: Collection[int],
@@ -357,21 +375,21 @@ def note_reads(
     """Stores how each source was read."""
     for read in reads:
         if read.overtaken and read.answered:
-            # The later read knows of the same changes.
+            # The later read includes the same changes.
             continue
         of_source = [of_kind[read.source_id] for of_kind in counts.values() if read.source_id in of_kind]
-        values = _state_after(read, now_ms)
-        values["records"] = SOURCE.c.records + sum(one.added - one.removed for one in of_source)
+        values = _columns_after(read, now_ms)
+        values["records"] = SOURCE.c.records + sum(each.added - each.removed for each in of_source)
         if read.answered == PART and of_source:
             # The cursor does not cover what this read found. If the source is restored to a state before that, only a
             # complete read notices it.
             values["cursor"] = ""
         connection.execute(update(SOURCE).where(SOURCE.c.source_id == read.source_id).values(values))
     if forgotten:
-        connection.execute(delete_from(SOURCE).where(SOURCE.c.source_id.in_(list(forgotten))))
+        connection.execute(delete_from(SOURCE).where(SOURCE.c.source_id.in_(forgotten)))
 
 
-def _state_after(read: StagedRead, now_ms: int) -> dict[str, object]:
+def _columns_after(read: StagedRead, now_ms: int) -> dict[str, object]:
     """The columns of a source after a read; its cursor moves only together with the records that it is about."""
     values: dict[str, object] = {
         "malformed": read.malformed,
@@ -394,7 +412,7 @@ def _state_after(read: StagedRead, now_ms: int) -> dict[str, object]:
         )
     if read.verdict == COMPLETE:
         values["last_complete_at"] = now_ms
-    if read.verdict != FAILED and read.tells_what_is_gone:
+    if read.verdict != FAILED and read.removes_missing:
         if read.answered != PART:
             values["cursor"] = read.cursor
         if not read.answered:
@@ -402,13 +420,14 @@ def _state_after(read: StagedRead, now_ms: int) -> dict[str, object]:
     return values
 
 
-def note_positions(connection: Connection, positions: Mapping[int, int]) -> None:
+def store_positions(connection: Connection, positions: Mapping[int, int]) -> None:
     """Stores the position of every source; those without one (source → position) come last."""
     moved = False
-    for index, (source_id, position) in enumerate(connection.execute(_POSITIONS).all()):
-        due = positions.get(source_id, UNCONFIGURED_POSITION + index)
-        if due != position:
-            connection.execute(update(SOURCE).where(SOURCE.c.source_id == source_id).values(position=due))
+    stored = connection.execute(select(SOURCE.c.source_id, SOURCE.c.position).order_by(SOURCE.c.name)).all()
+    for index, (source_id, position) in enumerate(stored):
+        new = positions.get(source_id, UNCONFIGURED_POSITION + index)
+        if new != position:
+            connection.execute(update(SOURCE).where(SOURCE.c.source_id == source_id).values(position=new))
             moved = True
     if moved:
-        note_change(connection)
+        count_change(connection)

@@ -8,28 +8,28 @@ The tables belong to one connection, so filling them locks nothing. For each kin
 * ``merged``: the rows of the access model under these keys, as they are to be;
 * ``delta``: the rows of the access model to add, update and remove.
 
-Statements are SQL text with these placeholders. They are the only parts that differ from kind to kind:
+Statements about a kind are SQL text with these placeholders. They are the only parts that differ from kind to kind:
 
 ===================  =================================================================================
 ``{source}``         the table ``source_<kind>``; ``{model}``, ``{staged}``, ``{changed}`` … are the others
 ``{keys}``           the key of the access model: ``organization_id, folder_id``
 ``{keys:s}``         the same as columns of ``s``: ``s.organization_id, s.folder_id``
 ``{keys:s=c}``       the same as a condition: ``s.organization_id = c.organization_id AND s.folder_id = c.folder_id``
-``{others}``         the key without ``user_id``, of kinds that refer to users
+``{other_keys}``     the key without ``user_id``, of kinds that refer to users
 ``{written_keys}``   the key as a source writes it: with ``user_alias`` and ``source_id``
-``{pushed_keys}``    the same without ``source_id``; ``{pushed_parts}``: their values in the column ``key``
+``{pushed_keys}``    the same without ``source_id``; ``{pushed_values}``: their values in the JSON list ``key``
 ``{source_keys}``    the same as ``{written_keys}`` with ``origin`` and ``rule``: the key of ``source_<kind>``
-``{columns}``        all columns of the access model; ``{source_columns}``, ``{staged_columns}``: of these tables
+``{columns}``        all columns of the access model; ``{source_columns}``: of ``source`` and ``staged``
+``{disabled_row}``   the columns of the source's row ``s``, with ``disabled`` true
 ``{values}``         the columns beside the key, of kinds that refer to users; ``{combined}``: of several rows
 ``{organization}``   ``organization_id``, or ``''`` for kinds that belong to none; ``{item}``: the record's own id
 ``{content}``        columns that differ if two rows of the access model differ; the digest represents the payload
 ``{source_content}`` the same of two rows of a source
-``{rows}``           what the caller names
+``{rows}``           the table that the caller names
 ===================  =================================================================================
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache, cached_property
@@ -37,7 +37,6 @@ from typing import Any
 
 from sqlalchemy import (
     BigInteger,
-    Boolean,
     Column,
     Connection,
     CursorResult,
@@ -54,7 +53,6 @@ from app.access.kinds import KINDS_BY_REFERENCE, RecordKind
 from app.access.record_tables import KIND_TABLES
 from app.access.records import User
 from app.access.source_tables import SOURCE_TABLES, access_keys, source_keys, written_keys
-from app.foundation.database.engine import is_sqlite
 from app.foundation.database.statements import run
 
 
@@ -94,20 +92,11 @@ class Columns(tuple[str, ...]):
         left, _, right = specification.partition("=")
         if right:
             return " AND ".join(f"{left}.{name} = {right}.{name}" for name in self)
-        return ", ".join(f"{left}.{name}" if left else name for name in self)
+        return ", ".join(f"{left}.{name}" if left else name for name in self) or "''"
 
 
-class _NoColumn(Columns):
-    """A column that the kind does not have."""
-
-    __slots__ = ()
-
-    def __format__(self, specification: str) -> str:
-        return "''"
-
-
-class _Parts(Columns):
-    """The values of these columns in a stored key, which is a JSON list."""
+class _ListedValues(Columns):
+    """The values of these columns in a JSON list, which is in the column ``key``."""
 
     __slots__ = ()
 
@@ -151,8 +140,8 @@ class RefreshTables:
         return Columns(source_keys(self.record_kind))
 
     @cached_property
-    def staged_columns(self) -> Columns:
-        """The columns of a staged record, in the order of its values."""
+    def source_columns(self) -> Columns:
+        """The columns of a record of a source, in the order of its values."""
         return Columns(column.name for column in self.source.columns)
 
     @property
@@ -162,25 +151,23 @@ class RefreshTables:
     @cached_property
     def names(self) -> dict[str, object]:
         """The placeholders."""
-        left_out = {*self.source_keys, "payload", "place"}
+        without_content = {*self.source_keys, "payload", "place"}
         return {
             "kind": self.kind,
             "source": self.source.name,
             "staged": self.staged.name,
             "source_delta": self.source_delta.name,
             "keys": self.keys,
-            "others": Columns(name for name in self.keys if name != "user_id"),
+            "other_keys": Columns(name for name in self.keys if name != "user_id"),
             "written_keys": self.written_keys,
             "pushed_keys": self.pushed_keys,
-            "pushed_parts": _Parts(self.pushed_keys),
+            "pushed_values": _ListedValues(self.pushed_keys),
             "source_keys": self.source_keys,
-            "source_columns": Columns(column.name for column in self.source.columns),
-            "staged_columns": self.staged_columns,
-            "source_content": Columns((self.keys[0], *(one for one in self.staged_columns if one not in left_out))),
-            "add": int(RowChange.ADD),
-            "update": int(RowChange.UPDATE),
-            "remove": int(RowChange.REMOVE),
-            "owner": int(RowChange.OWNER),
+            "source_columns": self.source_columns,
+            "disabled_row": ", ".join("TRUE" if name == "disabled" else f"s.{name}" for name in self.source_columns),
+            # With a column of the key, so that it is never empty.
+            "source_content": Columns((self.keys[0], *(n for n in self.source_columns if n not in without_content))),
+            **{change.name.lower(): int(change) for change in RowChange},
         }
 
     def text(self, statement: str, *, rows: str = "") -> str:
@@ -211,7 +198,7 @@ class ModelTables(RefreshTables):
     @cached_property
     def names(self) -> dict[str, object]:
         columns = Columns(column.name for column in self.model.columns)
-        left_out = {*self.keys, "payload", "source_id"}
+        without_content = {*self.keys, "payload", "source_id"}
         return super().names | {
             "model": self.model.name,
             "changed": self.changed.name,
@@ -221,10 +208,9 @@ class ModelTables(RefreshTables):
             "merged_columns": Columns(column.name for column in self.merged.columns),
             "values": Columns(name for name in columns if name not in self.keys),
             "combined": ", ".join(_COMBINED.get(name, name) for name in columns if name not in self.keys),
-            "organization": Columns(["organization_id"]) if len(self.keys) > 1 else _NoColumn(),
+            "organization": Columns(["organization_id"] if len(self.keys) > 1 else []),
             "item": Columns([self.keys[-1]]),
-            # With a column of the key, so that it is never empty.
-            "content": Columns((self.keys[0], *(name for name in columns if name not in left_out))),
+            "content": Columns((self.keys[0], *(name for name in columns if name not in without_content))),
         }
 
 
@@ -242,57 +228,14 @@ def _text_of(tables: RefreshTables, statement: str, rows: str) -> str:
     return statement.format(**tables.names, rows=tables.names.get(rows, rows))
 
 
-# Deltas.
-
-_COUNTS = """
-SELECT COUNT(*) FILTER (WHERE change = {add}), COUNT(*) FILTER (WHERE change = {update}),
-  COUNT(*) FILTER (WHERE change = {remove}), COUNT(*)
-FROM {delta}
-"""
-
-
-def counted(connection: Connection, tables: ModelTables) -> tuple[ChangeCounts, int]:
-    """What the delta of the access model contains, and how many rows these are with those of another owner."""
-    added, updated, removed, rows = tables.run(connection, _COUNTS).one()
-    return ChangeCounts(added=added, updated=updated, removed=removed), rows
-
-
-@contextmanager
-def indexed_afterwards(connection: Connection, target: Table, added: int) -> Iterator[None]:
-    """On SQLite: creates the indexes of a table that is filled for the first time after the rows are in it, which takes
-    a fraction of the time. On PostgreSQL it would block readers. A candidate's copy keeps its indexes."""
-    is_worth_it = added >= _WORTH_INDEXING_AFTERWARDS and is_sqlite(connection) and target.indexes
-    if not is_worth_it or connection.exec_driver_sql(f"SELECT 1 FROM {target.name} LIMIT 1").first() is not None:  # noqa: S608 - our own table
-        yield
-        return
-    names = ", ".join(sorted(f"'{index.name}'" for index in target.indexes))
-    made = connection.exec_driver_sql(
-        f"SELECT name, sql FROM main.sqlite_master WHERE type = 'index' AND name IN ({names})"  # noqa: S608 - as above
-        f" AND NOT EXISTS (SELECT 1 FROM sqlite_temp_master t WHERE t.name = '{target.name}') ORDER BY name"
-    ).all()
-    for name, _ in made:
-        connection.exec_driver_sql(f"DROP INDEX main.{name}")
-    yield
-    for _, sql in made:
-        connection.exec_driver_sql(sql)
-
-
-_WORTH_INDEXING_AFTERWARDS = 10_000
-"""The number of rows from which an empty table is indexed after it is filled."""
-
-
-# The definitions.
-
-TEMPORARY = MetaData()
-"""The temporary tables, which a session creates on its connection."""
-
+_TEMPORARY = MetaData()
 _MODELS = {table.kind: table.table for table in KIND_TABLES}
 
 
 def _temporary(name: str, *columns: Column[Any], key: Sequence[str] = ()) -> Table:
     return Table(
         f"refresh_{name}",
-        TEMPORARY,
+        _TEMPORARY,
         *columns,
         *([PrimaryKeyConstraint(*key)] if key else []),
         prefixes=["TEMPORARY"],
@@ -302,9 +245,13 @@ def _temporary(name: str, *columns: Column[Any], key: Sequence[str] = ()) -> Tab
 
 def _copies(table: Table, names: Sequence[str]) -> list[Column[Any]]:
     return [
-        Column(one.name, one.type, nullable=one.nullable, server_default=one.server_default)
-        for one in (table.c[name] for name in names)
+        Column(column.name, column.type, nullable=column.nullable, server_default=column.server_default)
+        for column in (table.c[name] for name in names)
     ]
+
+
+def _delta(name: str, table: Table, key: Sequence[str]) -> Table:
+    return _temporary(name, *_copies(table, key), Column("change", SmallInteger, nullable=False), key=key)
 
 
 def _tables_of(kind: RecordKind) -> RefreshTables:
@@ -313,19 +260,10 @@ def _tables_of(kind: RecordKind) -> RefreshTables:
     staged = _temporary(
         f"staged_{suffix}",
         Column("seq", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
-        *_copies(source, [column.name for column in source.columns]),
+        *_copies(source, source.columns.keys()),
     )
-    # Created after the table is filled, which takes a fraction of the time; so the table does not own it.
     index = Index(f"ix_refresh_staged_{suffix}", *(staged.c[name] for name in (*source_keys(kind), "seq")))
-    staged.indexes.discard(index)
-    source_delta = _temporary(
-        f"source_delta_{suffix}",
-        *_copies(source, source_keys(kind)),
-        Column("change", SmallInteger, nullable=False),
-        key=source_keys(kind),
-    )
-    # PostgreSQL takes longer for the index than for the rows. Sessions create it if rows are looked up there.
-    source_delta.primary_key.ddl_if(dialect="sqlite")
+    source_delta = _delta(f"source_delta_{suffix}", source, source_keys(kind))
     if kind.name not in _MODELS:
         return RefreshTables(kind, source, staged, index, source_delta)
     model, keys = _MODELS[kind.name], access_keys(kind)
@@ -338,12 +276,8 @@ def _tables_of(kind: RecordKind) -> RefreshTables:
         source_delta,
         model=model,
         changed=_temporary(f"changed_{suffix}", *_copies(model, keys), key=keys),
-        merged=_temporary(
-            f"merged_{suffix}", *_copies(model, [column.name for column in model.columns]), *aliases, key=keys
-        ),
-        delta=_temporary(
-            f"delta_{suffix}", *_copies(model, keys), Column("change", SmallInteger, nullable=False), key=keys
-        ),
+        merged=_temporary(f"merged_{suffix}", *_copies(model, model.columns.keys()), *aliases, key=keys),
+        delta=_delta(f"delta_{suffix}", model, keys),
     )
 
 
@@ -357,85 +291,34 @@ MODEL_TABLES: Sequence[ModelTables] = tuple(tables for tables in REFRESH_TABLES 
 
 MODEL_TABLES_OF_KIND = {tables.kind: tables for tables in MODEL_TABLES}
 
+OTHER_TABLES = {
+    # The objects whose records a read of changes, or of a part, replaces.
+    "refresh_reread_object": "source_id INTEGER, origin TEXT, PRIMARY KEY (source_id, origin)",
+    # Objects that a read could not convert: what they provided before is kept, disabled if the object is.
+    "refresh_malformed_object": "source_id INTEGER, origin TEXT, disabled BOOLEAN, PRIMARY KEY (source_id, origin)",
+    # Staged records of one kind with the number of the later record that replaces them.
+    "refresh_replaced": "seq BIGINT PRIMARY KEY, last_seq BIGINT",
+    # The aliases of the changed users, as they are to be.
+    "refresh_user_alias": "alias TEXT, user_id TEXT, PRIMARY KEY (alias, user_id)",
+    # The aliases that are added to the access model and removed from it.
+    "refresh_alias_delta": "alias TEXT, user_id TEXT, change SMALLINT, PRIMARY KEY (alias, user_id)",
+    # The aliases whose set of holders changes, with the only holder before and after; null: none, or several.
+    "refresh_changed_alias": "alias TEXT PRIMARY KEY, former_user_id TEXT, user_id TEXT",
+    # The users that changed fills name, by id or alias.
+    "refresh_changed_fill": "user_id TEXT, user_alias TEXT, PRIMARY KEY (user_id, user_alias)",
+    # The bindings of disabling fills that are added and removed.
+    "refresh_binding_delta": (
+        "user_alias TEXT, source_id INTEGER, user_id TEXT, change SMALLINT,"
+        " PRIMARY KEY (user_alias, source_id, user_id)"
+    ),
+    # The changed users to whom fills add fields, with these.
+    "refresh_filled_user": "user_id TEXT PRIMARY KEY, disabled BOOLEAN, payload TEXT, digest TEXT",
+    # The search names that are added and removed.
+    "refresh_name_delta": "change SMALLINT, kind TEXT, name TEXT, organization_id TEXT, item_id TEXT",
+}
+"""The tables that are not about one kind, with their columns."""
 
-def _keyed(name: str, *columns: Column[Any]) -> Table:
-    return Table(f"refresh_{name}", TEMPORARY, *columns, prefixes=["TEMPORARY"], sqlite_with_rowid=False)
+TABLES_BY_KIND: Sequence[Table] = _TEMPORARY.sorted_tables
 
-
-REREAD_OBJECT = _keyed(
-    "reread_object",
-    Column("source_id", Integer, primary_key=True, autoincrement=False),
-    Column("origin", Text, primary_key=True),
-)
-"""The objects whose records a read of changes, or of a part, replaces."""
-
-MALFORMED_OBJECT = _keyed(
-    "malformed_object",
-    Column("source_id", Integer, primary_key=True, autoincrement=False),
-    Column("origin", Text, primary_key=True),
-    Column("disabled", Boolean, nullable=False),
-)
-"""Objects that a read could not convert: what they provided before is kept, disabled if the object is."""
-
-REPLACED = Table(
-    "refresh_replaced",
-    TEMPORARY,
-    Column("seq", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
-    Column("last_seq", BigInteger, nullable=False),
-    prefixes=["TEMPORARY"],
-)
-"""Staged records of one kind with the number of the later record that replaces them."""
-
-USER_ALIAS = _keyed("user_alias", Column("alias", Text, primary_key=True), Column("user_id", Text, primary_key=True))
-"""The aliases of the changed users, as they are to be."""
-
-ALIAS_DELTA = _keyed(
-    "alias_delta",
-    Column("alias", Text, primary_key=True),
-    Column("user_id", Text, primary_key=True),
-    Column("change", SmallInteger, nullable=False),
-)
-"""The aliases that are added to the access model and removed from it."""
-
-CHANGED_ALIAS = _keyed(
-    "changed_alias",
-    Column("alias", Text, primary_key=True),
-    Column("former_user_id", Text),
-    Column("user_id", Text),
-)
-"""The aliases whose set of holders changes, with the only holder before and after; null: none, or several."""
-
-CHANGED_FILL = _keyed(
-    "changed_fill", Column("user_id", Text, primary_key=True), Column("user_alias", Text, primary_key=True)
-)
-"""The users that changed fills name, by id or alias."""
-
-BINDING_DELTA = _keyed(
-    "binding_delta",
-    Column("user_alias", Text, primary_key=True),
-    Column("source_id", Integer, primary_key=True, autoincrement=False),
-    Column("user_id", Text, primary_key=True),
-    Column("change", SmallInteger, nullable=False),
-)
-"""The bindings of disabling fills that are added and removed."""
-
-FILLED_USER = _keyed(
-    "filled_user",
-    Column("user_id", Text, primary_key=True),
-    Column("disabled", Boolean, nullable=False),
-    Column("payload", Text, nullable=False),
-    Column("digest", Text, nullable=False),
-)
-"""The changed users to whom fills add something, with that."""
-
-NAME_DELTA = Table(
-    "refresh_name_delta",
-    TEMPORARY,
-    Column("change", SmallInteger, nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("name", Text, nullable=False),
-    Column("organization_id", Text, nullable=False),
-    Column("item_id", Text, nullable=False),
-    prefixes=["TEMPORARY"],
-)
-"""The search names that are added and removed."""
+TEMPORARY_TABLES = (*(table.name for table in TABLES_BY_KIND), *OTHER_TABLES)
+"""The names of all temporary tables, which a session creates on its connection."""

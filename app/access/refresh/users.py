@@ -15,7 +15,7 @@ from itertools import groupby, islice
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, Row, Table, insert
+from sqlalchemy import Connection, Row, Table
 
 from app.access.candidate import shadow
 from app.access.kinds import KINDS
@@ -23,13 +23,13 @@ from app.access.record_tables import core_table, payload_and_digest
 from app.access.records import Fill, Sort, User
 from app.access.refresh.session import RefreshSession
 from app.access.refresh.sources import MODEL_ALIAS
-from app.access.refresh.tables import FILLED_USER, REFRESH_TABLES_OF_KIND, RowChange
+from app.access.refresh.tables import REFRESH_TABLES_OF_KIND, RowChange
 from app.access.source_tables import FillBindingRow
 from app.foundation.database.statements import run, statement
 
 FILL_BINDING: Table = core_table(FillBindingRow)
 
-_ROWS_AT_A_TIME = 1_000
+_BATCH_ROWS = 1_000
 
 _ALIASES = next(field.name for field in KINDS[User.kind].fields if field.sort is Sort.ALIASES)
 
@@ -82,7 +82,7 @@ UPDATE refresh_changed_alias SET user_id = (
 
 
 def update_aliases(session: RefreshSession, connection: Connection) -> None:
-    """Brings the aliases of the changed users, which are merged, in line; fills ``CHANGED_ALIAS``."""
+    """Brings the aliases of the changed users, which are merged, in line; fills ``refresh_changed_alias``."""
     changes = {"add": _ADD, "remove": _REMOVE}
     run(connection, _ALIASES_OF_CHANGED_USERS)
     added = run(connection, _ALIASES_ADDED, changes).rowcount
@@ -133,8 +133,8 @@ ON CONFLICT DO NOTHING
 """
 
 
-def note_changed_fills(connection: Connection, *, all_fills: bool) -> bool:
-    """Fills ``CHANGED_FILL``; ``all_fills``: changed or not. Returns whether there are any."""
+def store_changed_fills(connection: Connection, *, all_fills: bool) -> bool:
+    """Fills ``refresh_changed_fill``; ``all_fills``: changed or not. Returns whether there are any."""
     fills = _ALL_FILLS if all_fills else _CHANGED_FILLS
     return REFRESH_TABLES_OF_KIND[Fill.kind].run(connection, fills).rowcount > 0
 
@@ -144,7 +144,7 @@ def has_fills(connection: Connection) -> bool:
     return bool(run(connection, _HAS_FILLS).scalar())
 
 
-def note_filled_users(connection: Connection) -> int:
+def store_filled_users(connection: Connection) -> int:
     """Adds the users whom changed fills or aliases affect to the changed users; returns how many."""
     return run(connection, _FILLED_USERS).rowcount
 
@@ -232,6 +232,10 @@ ORDER BY u.user_id @bytes, CASE WHEN f.source_id = u.source_id THEN 0 ELSE 1 END
   f.user_alias @bytes, f.origin @bytes, LENGTH(f.rule), f.rule @bytes
 """
 
+_STORE_FILLED = """
+INSERT INTO refresh_filled_user (user_id, disabled, payload, digest) VALUES (:user_id, :disabled, :payload, :digest)
+"""
+
 _FILL_USERS = """
 UPDATE refresh_merged_user SET disabled = f.disabled, payload = f.payload, digest = f.digest
 FROM refresh_filled_user f WHERE refresh_merged_user.user_id = f.user_id
@@ -240,18 +244,15 @@ FROM refresh_filled_user f WHERE refresh_merged_user.user_id = f.user_id
 
 def apply_fills(connection: Connection) -> None:
     """Adds the fills to the changed users, which are merged."""
-    rows = connection.execute(statement(connection, _FILLS), execution_options={"yield_per": _ROWS_AT_A_TIME})
+    rows = connection.execute(statement(connection, _FILLS), execution_options={"yield_per": _BATCH_ROWS})
     filled = _filled(rows)
-    any_filled = False
-    while batch := list(islice(filled, _ROWS_AT_A_TIME)):
-        connection.execute(insert(FILLED_USER), batch)
-        any_filled = True
-    if any_filled:
-        run(connection, _FILL_USERS)
+    while batch := list(islice(filled, _BATCH_ROWS)):
+        run(connection, _STORE_FILLED, batch)
+    run(connection, _FILL_USERS)
 
 
 def _filled(rows: Iterable[Row[Any]]) -> Iterator[Mapping[str, object]]:
-    """The users whom their fills change, as rows of ``FILLED_USER``."""
+    """The users whom their fills change, as rows of ``refresh_filled_user``."""
     for user_id, fills in groupby(rows, key=lambda row: row.user_id):
         disabled, fields = False, dict[str, object]()
         for row in fills:

@@ -8,7 +8,8 @@ from types import MappingProxyType
 from requests.adapters import BaseAdapter
 from sqlalchemy.exc import SQLAlchemyError
 
-from app.access.contents import SourceState, instance_stamp
+from app.access.contents import SourceState
+from app.access.revisions import instance_stamp
 from app.commands.bootstrap.databases import existing_store, known_sources
 from app.commands.bootstrap.peers import configured_sources, notification_channels
 from app.commands.bootstrap.requirements import NO_SOURCES

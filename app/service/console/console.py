@@ -13,8 +13,9 @@ from pydantic import SecretStr
 from sqlalchemy import Connection, Engine
 from werkzeug.exceptions import BadRequest
 
-from app.access.contents import current_revision, oldest_good_read, source_states
+from app.access.contents import oldest_good_read, source_states
 from app.access.decision.decide import DecisionPolicy
+from app.access.revisions import current_revision
 from app.foundation.clock import Clock, epoch_ms, from_epoch_ms
 from app.foundation.text import named
 from app.http.throttle import FailedCredentials

@@ -8,7 +8,7 @@ from zlib import crc32
 
 from werkzeug.exceptions import BadRequest
 
-from app.access.browse.things import may_be_stored
+from app.access.browse.lookup import may_be_stored
 
 PAGE_ROWS = 50
 """Rows of a list on one page."""

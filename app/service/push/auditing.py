@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 
 from app.access.refresh.pushes import PushWitness
 from app.access.refresh.refresh import Witness
-from app.access.refresh.revision import Replaced
+from app.access.refresh.revision import ModelChange
 from app.access.refresh.sources import COMPLETE, StagedRead
 from app.foundation.audit import DONE, Actor, Audit
 from app.foundation.text import counted
@@ -56,7 +56,7 @@ class PushAudit:
             return None
         actor = _actor()
 
-        def note(connection: Connection, reads: Sequence[StagedRead], replaced: Replaced) -> None:
+        def note(connection: Connection, reads: Sequence[StagedRead], replaced: ModelChange) -> None:
             (read,) = reads
             subject = f"{source}: {counted(read.records, 'record')}{', acceptShrink' if accept_shrink else ''}"
             if read.verdict != COMPLETE:

@@ -14,8 +14,7 @@ from sqlalchemy import Engine
 from werkzeug.routing import BaseConverter
 
 from app.access.contents import source_states
-from app.access.refresh.push_state import NEVER_PUSHED, SequenceConflictError, push_states
-from app.access.refresh.pushes import Pushed, apply_push
+from app.access.refresh.pushes import NumberedPush, PushState, SequenceConflictError, apply_push, push_states
 from app.contract.errors import (
     PAYLOAD_TOO_LARGE,
     FailedPrecondition,
@@ -110,7 +109,7 @@ def _apply(ingest: Ingest, target: PushTarget) -> dict[str, Any]:
     except ForeignPushError as error:
         ingest.audit.refused(str(error))
         raise PermissionDenied(str(error), details=_details(error)) from error
-    pushed = Pushed(
+    pushed = NumberedPush(
         source=target.name,
         sequence=push.sequence,
         previous_sequence=push.previous_sequence,
@@ -183,7 +182,7 @@ def _details(error: PushError) -> dict[str, object] | None:
 
 def _state(ingest: Ingest, target: PushTarget) -> SourceStateWire:
     with reading(ingest.engine) as connection:
-        push = push_states(connection).get(target.name, NEVER_PUSHED)
+        push = push_states(connection).get(target.name, PushState())
         source = next((one for one in source_states(connection) if one.name == target.name), None)
     read_at = None if source is None or target.only_pushed else source.last_good_at
     latest = max((at for at in (push.pushed_at, read_at) if at is not None), default=None)

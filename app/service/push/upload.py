@@ -13,7 +13,8 @@ from sqlalchemy import Engine
 
 from app.access.problems import Problem, ProblemList, ProblemSort
 from app.access.refresh.guard import Guard
-from app.access.refresh.push_state import HIGHEST_FIRST_SEQUENCE, About, go_on_from
+from app.access.refresh.pushed_keys import ReadScope
+from app.access.refresh.pushes import HIGHEST_FIRST_SEQUENCE, continue_from
 from app.access.refresh.refresh import Refresh, Witness
 from app.contract.errors import FailedPrecondition, InvalidArgument, PermissionDenied
 from app.directory.casting import record_from_object
@@ -52,10 +53,10 @@ def apply_everything(
     said = SentSource(target.name, stream, target.allowed)
     problems = ProblemList()
     accepted = [target.name] if accept_shrink else []
-    with Refresh(engine, clock=clock, problems=problems, note_touched=True, witness=witness) as refreshing:
-        abouts = {target.name: About(target.allowed.kinds, target.allowed.organizations)}
+    with Refresh(engine, clock=clock, problems=problems, store_pending=True, witness=witness) as refreshing:
+        scopes = {target.name: ReadScope(target.allowed.kinds, target.allowed.organizations)}
         guards = {target.name: Guard(count=target.guard.count, percent=target.guard.percent)}
-        refreshing.begin(targets.configured, only=[target.name], guards=guards, abouts=abouts)
+        refreshing.begin(targets.configured, only=[target.name], guards=guards, scopes=scopes)
         for step in said.read():
             if isinstance(step, Found):
                 refreshing.add(step.record, step.place)
@@ -72,15 +73,15 @@ def apply_everything(
             http_code=409,
         )
     if said.sequence is not None:
-        go_on_from(engine, target.name, said.sequence, by=by, clock=clock)
+        continue_from(engine, target.name, said.sequence, by=by, clock=clock)
     problems.add_found(without_effect)
     dangling = sum(one.count for (_, sort), one in without_effect.items() if sort != ProblemSort.OWNED_ELSEWHERE)
     return {
-        "revision": outcome.replaced.revision,
+        "revision": outcome.change.revision,
         "records": said.records,
         "changes": {
             kind: {"added": one.added, "updated": one.updated, "removed": one.removed}
-            for kind, one in outcome.replaced.changes.items()
+            for kind, one in outcome.change.changes.items()
             if one.any
         },
         "dangling": dangling,

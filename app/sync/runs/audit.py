@@ -10,7 +10,7 @@ from app.foundation.audit import DONE, Actor, Audit
 # Whoever reads the directory alone loads nothing of runs.
 if TYPE_CHECKING:
     from app.access.refresh.refresh import Witness as RefreshWitness
-    from app.access.refresh.revision import Replaced
+    from app.access.refresh.revision import ModelChange
     from app.access.refresh.sources import StagedRead
     from app.sync.runs.lifecycle import Witness
     from app.sync.runs.run import Run
@@ -30,7 +30,7 @@ def audited(audit: Audit, actor: Actor, action: str, reason: str | None = None) 
 def audited_refresh(audit: Audit, actor: Actor, accepted: str, reason: str | None = None) -> "RefreshWitness":
     """Writes a row about a read of the directory in its transaction. ``accepted``: what the operator accepted."""
 
-    def note(connection: Connection, _reads: "Sequence[StagedRead]", replaced: "Replaced") -> None:
+    def note(connection: Connection, _reads: "Sequence[StagedRead]", replaced: "ModelChange") -> None:
         subject = f"revision {replaced.revision} {accepted}".strip()
         audit.record(connection, actor, "directory refreshed", subject=subject, reason=reason, outcome=DONE)
 
@@ -45,7 +45,7 @@ def audited_forgetting(
     def witness_of(records: Mapping[str, int]) -> "RefreshWitness":
         subject = f"{name}: {counts_in_words(records)}"
 
-        def note(connection: Connection, _reads: "Sequence[StagedRead]", _: "Replaced") -> None:
+        def note(connection: Connection, _reads: "Sequence[StagedRead]", _: "ModelChange") -> None:
             audit.record(connection, actor, "source forgotten", subject=subject, reason=reason, outcome=DONE)
 
         return note

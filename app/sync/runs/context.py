@@ -9,7 +9,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, Engine
 
-from app.access.candidate import World
+from app.access.candidate import DatabaseState
 from app.client.capabilities import Capabilities
 from app.directory.source import Verdict
 from app.foundation.database import statements
@@ -34,7 +34,7 @@ class Course:
     """What it reads into and plans from: the database, or for a dry run a candidate of it."""
     report: dict[str, object] = field(default_factory=dict)
     plan_id: str | None = None
-    rests_on: World | None = None
+    rests_on: DatabaseState | None = None
     """Of a dry run: what the database must still be when its plan is made; None: whatever becomes of that."""
     before: Counts = field(default_factory=dict)
     """What the run had settled before its held deletes were approved."""

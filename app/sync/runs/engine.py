@@ -20,8 +20,8 @@ from threading import Event
 import structlog
 from sqlalchemy import Engine
 
-from app.access.candidate import CandidateLostError, candidate_of, shadow_tables, world
-from app.access.revisions import revision_in_force
+from app.access.candidate import CandidateLostError, candidate_of, database_state, shadow_tables
+from app.access.revisions import current_revision
 from app.client.capabilities import Capabilities
 from app.client.client import BackendClient
 from app.client.errors import ClientError
@@ -162,7 +162,7 @@ class SyncEngine:
             finally:
                 course.engine = self.engine
         with reading(self.engine) as connection:
-            if course.rests_on is not None and world(connection) != course.rests_on:
+            if course.rests_on is not None and database_state(connection) != course.rests_on:
                 raise PlanningError(_VOID)
 
     def _go(self, runs: Runs, course: Course) -> None:
@@ -212,7 +212,7 @@ class SyncEngine:
         if run.trigger == CHANGES and (run.organization_ids or run.user_ids):
             # What changed is in force already: that is why this run was made.
             with reading(self.engine) as connection:
-                return revision_in_force(connection)
+                return current_revision(connection)
         course.progress.phase("reading", None)
         selection = Selection.of(course.run.organization_ids, course.run.user_ids)
         report = refresh(
@@ -242,7 +242,7 @@ class SyncEngine:
             course.progress.note(retained_sentence(name))
         with reading(self.engine) as connection:
             # A candidate's own revision means nothing to anybody.
-            return revision_in_force(connection) if course.run.dry_run else report.revision
+            return current_revision(connection) if course.run.dry_run else report.revision
 
     def _verify(self, runs: Runs, course: Course, ledger: Ledger) -> None:
         """Reads the backend back where that is due. A stored plan and approved deletes are taken as they are, but a

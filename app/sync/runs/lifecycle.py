@@ -12,8 +12,8 @@ from types import MappingProxyType
 from sqlalchemy import Column, Connection, Engine, Select, delete, func, or_, select, update
 from sqlalchemy.exc import DBAPIError
 
-from app.access.former import forget_former
-from app.access.touched import touched_since
+from app.access.pending import pending_since
+from app.access.refresh.revision import delete_unused_payloads
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database import statements
 from app.foundation.database.engine import reading, writing
@@ -74,7 +74,7 @@ class Runs:
         due = epoch_ms(self.clock() - delay)
         with reading(self.engine) as connection:
             # Most looks find nothing, and keep nobody waiting.
-            since = touched_since(connection)
+            since = pending_since(connection)
         if since is None or since > due:
             return []
         with writing(self.engine) as connection:
@@ -356,7 +356,7 @@ class Runs:
             )
             for table in _OF_PLANS:
                 connection.execute(delete(table).where(table.c.plan_id.not_in(select(_PLAN.c.plan_id))))
-            forget_former(connection)
+            delete_unused_payloads(connection)
             return pruned
 
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from sqlalchemy import Engine
 
 from app.access.candidate import CandidateLostError, candidate_of
-from app.access.contents import current_revision
 from app.access.problems import Problem, ProblemGroup, ProblemList, ProblemSort
 from app.access.refresh.guard import Guard
 from app.access.refresh.sources import Losses
 from app.access.refresh.tables import ChangeCounts
+from app.access.revisions import current_revision
 from app.directory.guarded import GuardedSource
 from app.directory.preview import PreviewedSource
 from app.directory.settings import GuardSettings

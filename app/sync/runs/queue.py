@@ -10,7 +10,7 @@ from random import Random
 
 from sqlalchemy import Connection, Row, func, insert, select
 
-from app.access.touched import take_touched
+from app.access.pending import take_pending
 from app.foundation.clock import epoch_ms
 from app.foundation.database import statements
 from app.foundation.database.engine import is_sqlite
@@ -78,7 +78,7 @@ def enqueue(connection: Connection, request: RunRequest, *, now: datetime, rando
 def requests_for_changes(connection: Connection) -> list[RunRequest]:
     """Takes away what changed between two syncs, and gives the requests of runs about it: one that is narrowed to the
     organizations and one to the users, or one of everything where there are too many."""
-    touched = take_touched(connection)
+    touched = take_pending(connection)
     if len(touched.organization_ids) > MOST_TOUCHED or len(touched.user_ids) > MOST_TOUCHED:
         return [RunRequest(trigger=CHANGES)]
     requests = []

@@ -11,17 +11,17 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from app.access.candidate import World
+from app.access.candidate import DatabaseState
 from app.access.contents import SourceState, export_records, model_counts, source_states
+from app.access.pending import CoveredByRun
 from app.access.problems import PROBLEMS_KEPT, Problem, ProblemGroup, ProblemList
 from app.access.refresh.guard import Guard, losses_in_words
-from app.access.refresh.pushes import note_still_in_force
-from app.access.refresh.refresh import Refresh, Refreshed, Witness
-from app.access.refresh.revision import Replaced
+from app.access.refresh.pushes import confirm_pushed
+from app.access.refresh.refresh import Refresh, RefreshResult, Witness
+from app.access.refresh.revision import ModelChange
 from app.access.refresh.sources import Losses, SourceError, StagedRead
 from app.access.refresh.tables import ChangeCounts
 from app.access.stored_problems import COUNT_EVERY_MS, count_problems
-from app.access.touched import Followed
 from app.directory.casting import object_from_record
 from app.directory.settings import GuardSettings
 from app.directory.source import Source, Verdict
@@ -126,7 +126,7 @@ class RefreshReport:
     problem_counts: Mapping[str, int]
     """Sort of problem → how many."""
     seconds: float
-    rests_on: World | None = None
+    rests_on: DatabaseState | None = None
     """Of a candidate: what the database must still be for it to be whole; None: whatever becomes of that."""
 
 
@@ -172,8 +172,8 @@ def refresh(
         problems=problems,
         on_candidate=on_candidate,
         is_planned_from=is_planned_from,
-        note_touched=note_touched or asked is not None,
-        followed=None if asked is None else Followed(asked.organization_ids, asked.user_ids),
+        store_pending=note_touched or asked is not None,
+        covered=None if asked is None else CoveredByRun(asked.organization_ids, asked.user_ids),
         witness=witness,
     ) as refreshing:
         pushed = {source.name for source in sources if policy_of(source).only_pushed}
@@ -196,7 +196,7 @@ def refresh(
     if not on_candidate and asked is None:
         count_problems(engine, clock, every_ms=0 if is_complete else COUNT_EVERY_MS)
     if pushed and not on_candidate:
-        note_still_in_force(engine, pushed, clock=clock)
+        confirm_pushed(engine, pushed, clock=clock)
     return _report_of(outcome, reads, guards, problems, seconds=(clock() - began).total_seconds())
 
 
@@ -212,16 +212,16 @@ def _require_sources(sources: Sequence[Source], accepted: Collection[str], anew:
 
 
 def _report_of(
-    outcome: Refreshed,
+    outcome: RefreshResult,
     reads: Sequence[GatheredRead],
     guards: Mapping[str, Guard],
     problems: ProblemList,
     seconds: float,
 ) -> RefreshReport:
     return RefreshReport(
-        revision=outcome.replaced.revision,
-        changed=outcome.replaced.changed,
-        changes=outcome.replaced.changes,
+        revision=outcome.change.revision,
+        changed=outcome.change.changed,
+        changes=outcome.change.changes,
         sources=tuple(_reported(staged, read, guards) for staged, read in zip(outcome.reads, reads, strict=True)),
         retained_sources=outcome.retained,
         problems=problems.kept,
@@ -229,7 +229,7 @@ def _report_of(
         problem_count=problems.total,
         problem_counts=problems.counts,
         seconds=seconds,
-        rests_on=outcome.rests_on,
+        rests_on=outcome.depends_on,
     )
 
 
@@ -266,7 +266,7 @@ class Forgotten:
 
     records: Mapping[str, int]
     """kind → how many records were kept of it, for kinds of which there were any."""
-    replaced: Replaced
+    replaced: ModelChange
     """What that changed: records that other sources give as well are still there."""
 
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from app.access.problems import Problem, ProblemList, ProblemSort
 from app.access.refresh.refresh import Refresh
-from app.access.refresh.staging import HowRead
+from app.access.refresh.sources import ReadDetails
 from app.access.source_tables import origin_text
 from app.directory.guarded import GuardedSource, SideBySide
 from app.directory.policy import Policy
@@ -128,7 +128,7 @@ class Gathering:
 
     def _request(self, position: int, source: Source) -> tuple[_Stage, ReadRequest]:
         """What the source is asked for: the part that somebody wants, or what changed, if that says enough."""
-        begun, policy = self._refreshing.begun(position), policy_of(source)
+        begun, policy = self._refreshing.started(position), policy_of(source)
         if self._asked is not None:
             organization_ids, user_ids = self._asked.organization_ids, self._asked.user_ids
             objects = self._refreshing.objects_of(position, organization_ids, user_ids)
@@ -215,7 +215,7 @@ class Gathering:
             verdict=end.verdict.value,
             reason=end.reason,
             position=read.position,
-            how=HowRead(
+            details=ReadDetails(
                 answered=end.answered.value if end.answered is not None and end.verdict is not Verdict.FAILED else "",
                 cursor=end.cursor,
                 digest=policy_of(read.source).digest,

@@ -406,7 +406,7 @@ def test_upgrade_moves_the_access_model_and_the_next_refresh_merges_all_keys(dat
     with Refresh(engine, clock=utc_now, problems=ProblemList()) as refresh:
         refresh.begin(["people"])
         refresh.end(records=0, verdict="failed", reason="it is away")
-        replaced = refresh.finish().replaced
+        replaced = refresh.finish().change
     assert (replaced.revision, replaced.changes["grant"].added, replaced.changes["user"].any) == (2, 1, False)
     with reading(engine) as connection:
         assert connection.execute(text("SELECT source_id FROM model_user")).scalars().all() == [1]

@@ -126,7 +126,7 @@ def tour_of_browse(visitors: Visitors, monkeypatch: pytest.MonkeyPatch) -> None:
     for user in ("ada", "bob", "cleo", "gone", "nobody", "user-01"):
         _through(visitors, "user", id=user)
     with monkeypatch.context() as patched:
-        for module in ("app.service.console.pages.users", "app.access.browse.reach"):
+        for module in ("app.service.console.pages.users", "app.access.browse.grants"):
             patched.setattr(f"{module}.MOST_GROUPS", 5)
         show("user", id="user-00")
     show("user", id="ada", organization="nowhere")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from app.access.refresh.push_state import NEVER_PUSHED, push_states
+from app.access.refresh.pushes import PushState, push_states
 from app.foundation.audit import BEGUN, DONE, audit_page
 from app.foundation.audit_tables import AuditRow
 from app.foundation.database.engine import reading
@@ -29,7 +29,7 @@ def rows(service: Service) -> list[AuditRow]:
 def pushes(service: Service) -> int:
     """How many were applied to the source."""
     with reading(service.engine) as connection:
-        return push_states(connection).get("app", NEVER_PUSHED).pushes
+        return push_states(connection).get("app", PushState()).pushes
 
 
 def test_a_push_is_written_down_with_what_it_did(service: Service) -> None:

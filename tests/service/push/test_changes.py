@@ -8,7 +8,7 @@ import jsonschema_rs
 import pytest
 
 from app.access.contents import source_states
-from app.access.touched import touched_since
+from app.access.pending import pending_since
 from app.foundation.database.engine import reading
 from app.service.admin.openapi import document as openapi_document
 from tests.service.push.conftest import (
@@ -484,7 +484,7 @@ def test_a_push_answers_readiness_where_nothing_else_is_read(service: Service) -
 def test_what_changed_waits_for_a_sync(service: Service) -> None:
     service.pushed(1, upsert=PEOPLE)
     with reading(service.engine) as connection:
-        assert touched_since(connection) == round(service.clock().timestamp() * 1000)
+        assert pending_since(connection) == round(service.clock().timestamp() * 1000)
 
 
 def test_many_push_at_the_same_time(service: Service) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.access.touched import take_touched
+from app.access.pending import take_pending
 from app.foundation.database.engine import reading
 from tests.service.push.conftest import (
     ERP,
@@ -172,7 +172,7 @@ def test_what_was_pushed_while_it_was_taken_in_stays(service: Service, monkeypat
 def test_what_changed_waits_for_a_sync(service: Service) -> None:
     service.pushed(1, upsert=PEOPLE)
     with service.engine.begin() as connection:
-        take_touched(connection)
+        take_pending(connection)
     put(service, lines([*PEOPLE, document("d1"), user("bob")]))
     with reading(service.engine) as connection:
         rows = connection.exec_driver_sql("SELECT sort, item_id FROM touched ORDER BY sort").all()

@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import Connection, text
 
 import app.access.refresh.session
-from app.access.refresh.tables import TEMPORARY
+from app.access.refresh.tables import TEMPORARY_TABLES
 from app.foundation.database.engine import is_sqlite
 from tests.hearing import heard
 from tests.service.push.conftest import HR, Service, organization, user
@@ -35,9 +35,9 @@ def test_pushes_leave_their_tables_empty_for_the_next_one(service: Service) -> N
     assert made(said) == 0
     assert {one["userId"] for one in service.records() if one["kind"] == "user"} == {"bob"}
     with service.engine.connect() as connection:
-        assert objects(connection) == {table.name: "t" for table in TEMPORARY.sorted_tables}
-        for table in TEMPORARY.sorted_tables:
-            assert connection.execute(text(f"SELECT count(*) FROM {table.name}")).scalar_one() == 0, table.name
+        assert objects(connection) == dict.fromkeys(TEMPORARY_TABLES, "t")
+        for table in TEMPORARY_TABLES:
+            assert connection.execute(text(f"SELECT count(*) FROM {table}")).scalar_one() == 0, table
 
 
 def test_a_push_that_is_refused_hinders_no_other(service: Service) -> None:
@@ -64,7 +64,7 @@ def test_a_read_and_pushes_take_turns_on_a_connection(service: Service) -> None:
 
 
 def test_tables_that_many_rows_went_through_are_made_anew(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app.access.refresh.session, "_MOST_ROWS_STAGED", 5)
+    monkeypatch.setattr(app.access.refresh.session, "_MAX_TOTAL_ROWS", 5)
     service.pushed(1, upsert=[organization()])
     said = heard(service.engine)
     for sequence in range(2, 8):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 
 from app.access.problems import ProblemList
-from app.access.refresh.pushes import Pushed, apply_push
+from app.access.refresh.pushes import NumberedPush, apply_push
 from app.access.refresh.refresh import Refresh
 from app.foundation.clock import Clock
 from app.foundation.database.engine import reading, writing
@@ -162,7 +162,7 @@ def pushing(engine: object, clock: Clock) -> Callable[[dict[str, object]], None]
     answers: dict[int, object] = {}
 
     def tell(body: dict[str, object]) -> None:
-        pushed = Pushed(
+        pushed = NumberedPush(
             source="hr",
             sequence=int(str(body["sequence"])),
             previous_sequence=None,

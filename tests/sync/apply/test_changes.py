@@ -3,8 +3,8 @@
 import pytest
 from sqlalchemy import func, select
 
-from app.access.former import FORMER_PAYLOAD, forget_former
 from app.access.records import AccessRole, User
+from app.access.refresh.revision import FORMER_PAYLOAD, delete_unused_payloads
 from app.foundation.database.engine import reading, writing
 from app.service.admin.wire import change_to_wire
 from app.sync.plan.detail import NOT_KNOWN, field_stories, was_of
@@ -116,12 +116,12 @@ def test_fields_are_kept_once_and_as_long_as_a_backend_may_hold_them(company: Sy
     assert kept(company) == 0
     company.directory.user("bob", name="Bobby")
     with writing(company.engine) as connection:
-        assert forget_former(connection) == 0
+        assert delete_unused_payloads(connection) == 0
     company.sync()
     # bob is a member, and has entries at folders and documents: all of them have the same fields.
     assert kept(company) == 1
     with writing(company.engine) as connection:
-        assert forget_former(connection) == 1
+        assert delete_unused_payloads(connection) == 1
     company.directory.remove("user", "dan")
     company.directory.remove("membership", "acme", "dan")
     company.directory.remove("groupMember", "acme", "core")
@@ -152,7 +152,7 @@ def test_an_item_says_what_it_was_and_is_also_when_it_is_deleted(company: Synced
     company.directory.remove("groupMember", "acme", "core")
     gone = company.sync()
     with writing(company.engine) as connection:
-        forget_former(connection)
+        delete_unused_payloads(connection)
     shown = stories(company, gone, "organizationUser", "dan")
     assert shown["name"] == ("Dan", None)
     assert shown["accessRole"][1] is None

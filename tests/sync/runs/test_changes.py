@@ -8,8 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, text
 
-from app.access.contents import SourceState, current_revision, export_records, source_states
+from app.access.contents import SourceState, export_records, source_states
 from app.access.records import AccessRole, Key, Membership, Organization, Record, User
+from app.access.revisions import current_revision
 from app.commands.schema import METADATA
 from app.directory.guarded import GuardedSource
 from app.directory.policy import Policy

@@ -11,7 +11,7 @@ from sqlalchemy import Engine, event, text
 from app.access.candidate import candidate_of, shadow_tables
 from app.access.decision.decide import Check, DecisionPolicy, decide
 from app.access.records import Membership, User
-from app.access.refresh.pushes import Pushed, apply_push
+from app.access.refresh.pushes import NumberedPush, apply_push
 from app.access.view.loader import AccessViewLoader
 from app.commands.schema import METADATA
 from app.directory.guarded import GuardedSource
@@ -290,9 +290,9 @@ def test_what_comes_while_a_plan_is_made_makes_no_difference(
 
     def push() -> None:
         pushes.append(len(pushes) + 1)
-        person = User(user_id=f"pushed{pushes[-1]}", name="Pushed", email="")
+        person = User(user_id=f"pushed{pushes[-1]}", name="NumberedPush", email="")
         member = Membership(organization_id="acme", user_id=person.user_id)
-        pushed = Pushed(
+        pushed = NumberedPush(
             source="app",
             sequence=pushes[-1],
             previous_sequence=None,

@@ -9,15 +9,9 @@ import orjson
 import pytest
 from sqlalchemy import Engine, text
 
-from app.access.contents import (
-    SourceState,
-    current_revision,
-    export_records,
-    model_counts,
-    revision_created_at,
-    source_states,
-)
+from app.access.contents import SourceState, export_records, model_counts, source_states
 from app.access.records import Document, Folder, Grant, Group, GroupMember, Key, Organization, Record, User
+from app.access.revisions import current_revision, revision_created_at
 from app.commands.schema import METADATA
 from app.directory.file import FileSource
 from app.directory.source import EVERYTHING, End, Found, Malformed, Reading, ReadRequest, Remark, Verdict

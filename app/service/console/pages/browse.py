@@ -7,13 +7,12 @@ from typing import Any
 from flask import Response
 from sqlalchemy import Connection
 
+from app.access.browse.grants import Level, Reaching, grants_reaching
 from app.access.browse.lists import contents, groups, members
-from app.access.browse.nearest import nearest
-from app.access.browse.reach import Level, Reaching, grants_reaching
-from app.access.browse.sizes import sizes_of
-from app.access.browse.things import find, folders_from
+from app.access.browse.lookup import find, folders_from
+from app.access.browse.sizes import organization_size, organization_sizes, sizes_of
+from app.access.browse.suggestions import suggest
 from app.access.decision.ancestry import Ancestry, Obstacle
-from app.access.outline import organization_size, organization_sizes
 from app.access.records import AccessType, Document, Folder, Organization
 from app.service.console.console import Console, query
 from app.service.console.paging import Lists
@@ -165,7 +164,7 @@ def _reaching(
             ),
             key,
         ),
-        "nearest": levels[0],
+        "suggest": levels[0],
     }
 
 
@@ -178,5 +177,5 @@ def show_unknown(console: Console, connection: Connection, kind: str, organizati
         kind=kind,
         organization_id=organization_id,
         item_id=item_id,
-        nearest=nearest(connection, kind, organization_id, item_id),
+        nearest=suggest(connection, kind, organization_id, item_id),
     )

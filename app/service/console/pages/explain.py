@@ -9,15 +9,14 @@ from flask import Response, request
 from sqlalchemy import Connection
 
 from app.access.browse.lists import ListEntry
-from app.access.browse.nearest import nearest
-from app.access.browse.things import find, may_be_stored
+from app.access.browse.lookup import find, may_be_stored
+from app.access.browse.suggestions import suggest
 from app.access.decision.decide import Rule
 from app.access.decision.explain import explain, record_to_wire
 from app.access.decision.view import AccessView
-from app.access.names import SHOWN, called, search
-from app.access.origins import origins_of
+from app.access.origins import origins_of, with_shared_aliases
 from app.access.records import Document, Folder, Organization, Record, User
-from app.access.unclear import with_unclear_aliases
+from app.access.search import DEFAULT_LIMIT, search, search_exactly
 from app.access.view.loader import load_view
 from app.contract.permission_call import EntryError, RequestEntry, parse_entry
 from app.foundation.clock import from_epoch_ms
@@ -91,7 +90,7 @@ def _with_ids(console: Console, given: Mapping[str, str]) -> dict[str, str]:
             key = (within, ids[field]) if is_within else (ids[field],)
             if not all(key) or find(connection, of, *key) is not None:
                 continue
-            found = called(connection, ids[field], of.kind, within)
+            found = search_exactly(connection, ids[field], of.kind, within)
             if len(found) == 1:
                 ids[field] = found[0].item_id
     return ids
@@ -127,7 +126,7 @@ def _explained(
         view = load_view(connection, [question], policy=policy, names=True)
         if view.revision == 0:
             return {"never_read": True}
-        explanation = with_unclear_aliases(connection, question, explain(view, question, at, policy))
+        explanation = with_shared_aliases(connection, question, explain(view, question, at, policy))
         passed = passed_over(view, question, explanation.decision, at)
         origins = origins_of(connection, [*explanation.records, *(record for record, _ in passed)])
         unknown = _unknown(connection, view, question, explanation.decision.rule)
@@ -188,11 +187,11 @@ def _unknown(
 def _offered(connection: Connection, kind: str, organization_id: str, wrong: str) -> tuple[bool, list[ListEntry]]:
     """Whether several records have this name or address, or begin with it, and these; else those with a similar id."""
     within = "" if kind in {"organization", "user"} else organization_id
-    hits = called(connection, wrong, kind, within) if may_be_stored(wrong) else []
+    hits = search_exactly(connection, wrong, kind, within) if may_be_stored(wrong) else []
     if not hits and may_be_stored(wrong):
-        hits = [hit for hit in search(connection, wrong, kind, SHOWN) if within in {"", hit.organization_id}]
+        hits = [hit for hit in search(connection, wrong, kind, DEFAULT_LIMIT) if within in {"", hit.organization_id}]
     if not hits:
-        return False, nearest(connection, kind, organization_id, wrong)
+        return False, suggest(connection, kind, organization_id, wrong)
     return True, [
         ListEntry(
             kind=kind,

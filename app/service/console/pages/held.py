@@ -6,7 +6,7 @@ from functools import partial
 
 from flask import Response, request
 
-from app.access.counts import counts_of
+from app.access.browse.sizes import counts_of
 from app.access.records import Membership
 from app.foundation.clock import epoch_ms, from_epoch_ms
 from app.service.console.console import Console, address, go_to, query

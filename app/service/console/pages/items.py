@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from sqlalchemy import Connection
 from werkzeug.exceptions import NotFound
 
-from app.access.browse.reach import chain_to, group_grants_on, groups_of_user, members_along
-from app.access.browse.things import may_be_stored
+from app.access.browse.grants import chain_to, group_grants_on, groups_of_user, members_along
+from app.access.browse.lookup import may_be_stored
 from app.access.origins import origins_of
 from app.access.records import (
     Document,

@@ -9,8 +9,9 @@ from flask import Response
 from markupsafe import Markup
 from sqlalchemy import Connection
 
-from app.access.contents import SourceState, current_revision, oldest_good_read, source_states
-from app.access.outline import OrganizationSize, organization_sizes
+from app.access.browse.sizes import OrganizationSize, organization_sizes
+from app.access.contents import SourceState, oldest_good_read, source_states
+from app.access.revisions import current_revision
 from app.foundation.clock import epoch_ms, from_epoch_ms
 from app.monitoring.activity import LIVES_FOR, Stretch, nodes, stretches, worker_is_running
 from app.service.console.charts import Bar, line_chart

@@ -5,7 +5,7 @@ import json
 from flask import Response, request
 from werkzeug.exceptions import BadRequest, NotFound
 
-from app.access.browse.things import may_be_stored
+from app.access.browse.lookup import may_be_stored
 from app.foundation.clock import from_epoch_ms
 from app.service.console.console import MOST_COUNTED, PAGE_ROWS, Console, one_of, query
 from app.service.console.pages.run_actions import enqueue, retry_request

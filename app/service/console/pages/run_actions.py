@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from flask import Response, request
 from werkzeug.exceptions import Forbidden
 
-from app.access.browse.things import may_be_stored
+from app.access.browse.lookup import may_be_stored
 from app.service.console.console import Console, address, go_to, query
 from app.service.console.pages.runs import find_run
 from app.service.console.sessions import Operator

@@ -10,7 +10,7 @@ from flask import Response, request
 from sqlalchemy import Connection
 from werkzeug.exceptions import NotFound
 
-from app.access.browse.things import may_be_stored
+from app.access.browse.lookup import may_be_stored
 from app.foundation.clock import epoch_ms
 from app.monitoring.activity import worker_is_running
 from app.service.admin.resync import ITEM_STATUSES

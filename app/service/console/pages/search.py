@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from flask import Response
 from sqlalchemy import Connection
 
-from app.access.browse.things import find_by_id, may_be_stored, name_of
-from app.access.names import LEAST, SHOWN, SearchHit, beginnings, mark, search
+from app.access.browse.lookup import find_by_id, may_be_stored, name_of
 from app.access.records import Document, Folder, Group, Organization, Record, User
+from app.access.search import DEFAULT_LIMIT, MIN_LENGTH, SearchHit, beginning, mark, search
 from app.service.console.console import Console, query
 from app.service.console.views import Views
 
@@ -36,7 +36,7 @@ VIEWS = Views()
 @VIEWS.get("search")
 def search_page(console: Console) -> Response:
     text = query("q")["q"].strip()
-    is_short = len(next(iter(beginnings(text, 1)), "")) < LEAST
+    is_short = len(beginning(text)) < MIN_LENGTH
     hits = []
     if may_be_stored(text) and not is_short:
         with console.reading() as connection:
@@ -50,8 +50,8 @@ def search_page(console: Console) -> Response:
         searched=text,
         hits=[one for one in hits if one.found],
         is_short=is_short,
-        least=LEAST,
-        shown=SHOWN,
+        least=MIN_LENGTH,
+        shown=DEFAULT_LIMIT,
     )
 
 
@@ -59,13 +59,13 @@ def _search(connection: Connection, text: str, of: type[Record], heading: str) -
     """Those called so, before them the one whose id is exactly this: of what begins alike it may come late."""
     exact = _exact(connection, text, of)
     keys = {(one.organization_id, one.item_id) for one in exact}
-    found = search(connection, text, of.kind, SHOWN + 1)
+    found = search(connection, text, of.kind, DEFAULT_LIMIT + 1)
     others = [one for one in found if (one.organization_id, one.item_id) not in keys]
     return _those(of, heading, [*exact, *others])
 
 
 def _those(of: type[Record], heading: str, found: list[SearchHit]) -> _Hits:
-    return _Hits(of.kind, heading, found[:SHOWN], len(found) > SHOWN)
+    return _Hits(of.kind, heading, found[:DEFAULT_LIMIT], len(found) > DEFAULT_LIMIT)
 
 
 def _exact(connection: Connection, text: str, of: type[Record]) -> list[SearchHit]:
@@ -74,6 +74,6 @@ def _exact(connection: Connection, text: str, of: type[Record]) -> list[SearchHi
         connection,
         [
             SearchHit(of.kind, organization_id, text, name_of(record) or text, str(getattr(record, "email", "") or ""))
-            for (organization_id, _), record in find_by_id(connection, of, text, limit=SHOWN + 1).items()
+            for (organization_id, _), record in find_by_id(connection, of, text, limit=DEFAULT_LIMIT + 1).items()
         ],
     )

@@ -6,17 +6,10 @@ from typing import Any
 from flask import Response
 from sqlalchemy import Connection
 
+from app.access.browse.grants import MAX_GROUPS, Reaching, chain_to, grants_of_groups, grants_of_user, groups_of_user
 from app.access.browse.lists import ListEntry, groups_around, groups_in, organizations_of, users_in
-from app.access.browse.reach import (
-    MOST_GROUPS,
-    Reaching,
-    chain_to,
-    grants_of_groups,
-    grants_of_user,
-    groups_of_user,
-)
+from app.access.browse.lookup import find, may_be_stored, names_of
 from app.access.browse.sizes import sizes_of
-from app.access.browse.things import find, may_be_stored, names_of
 from app.access.records import Group, Membership, Organization, User
 from app.service.console.console import Console, query
 from app.service.console.pages.browse import show_unknown
@@ -101,7 +94,7 @@ def _reach_of(
     if not organization_id or lists.turned == "organizations":
         return {"groups": None, "grants": None, "through": None, "more_groups": False, "chains": {}}
     reached = groups_of_user(connection, organization_id, user_id)
-    followed = list(reached)[:MOST_GROUPS]
+    followed = list(reached)[:MAX_GROUPS]
     now = console.parts.clock()
 
     def groups_after(after: Sequence[str], limit: int) -> Sequence[str]:
@@ -130,7 +123,7 @@ def _reach_of(
             lambda one: (one.resource_id, "") if one.resource_kind == "folder" else ("", one.resource_id),
         ),
         "through": through,
-        "more_groups": len(reached) > MOST_GROUPS,
+        "more_groups": len(reached) > MAX_GROUPS,
         "chains": chains,
         "group_names": {key[1]: name for key, name in names_of(connection, Group, met).items()},
     }

@@ -13,10 +13,10 @@ from alembic.operations import Operations
 from sqlalchemy import Engine, event, text
 
 import app.commands
-from app.access.counts import IN_ALL, counts_of
-from app.access.names import beginning, beginnings, search
+from app.access.browse.sizes import ALL_ORGANIZATIONS, counts_of
 from app.access.record_tables import KIND_TABLES
 from app.access.records import Document, Folder, Grant, Group, Membership, Organization, Record, User
+from app.access.search import beginning, beginnings, search
 from app.commands.schema import METADATA
 from app.foundation.database.engine import is_sqlite, open_engine, reading, writing
 from tests.access.test_merging import Read, expected_names_and_counts, model_of, names_and_counts, run_refresh
@@ -110,7 +110,7 @@ def test_what_is_typed_finds_what_is_called_like_it(engine: Engine) -> None:
 def test_names_and_numbers_follow_what_changes(engine: Engine) -> None:
     refresh(engine, COMPANY)
     with reading(engine) as connection:
-        assert counts_of(connection, [IN_ALL])[IN_ALL]["document"] == 2
+        assert counts_of(connection, [ALL_ORGANIZATIONS])[ALL_ORGANIZATIONS]["document"] == 2
         assert counts_of(connection, ["o1", "o2", "none"]) == {
             "o1": {"membership": 1, "folder": 1, "document": 1, "grant": 1},
             "o2": {"group": 1, "document": 1},

@@ -13,13 +13,13 @@ from typing import Any
 from sqlalchemy import Connection, Row
 
 from app.access.browse.lists import moment
-from app.access.browse.things import Key, find_all, names_of
+from app.access.browse.lookup import Key, find_all, names_of
 from app.access.effective import find_causes
 from app.access.record_tables import KIND_TABLES
 from app.access.records import Document, Folder, Grant, Group, GroupMember, User
 from app.foundation.database.statements import json_list, run
 
-MOST_GROUPS = 1_000
+MAX_GROUPS = 1_000
 """What a user is in through more groups than these is not followed."""
 
 Level = tuple[str, str]
@@ -197,17 +197,17 @@ def grants_of_groups(
 
 def groups_of_user(connection: Connection, organization_id: str, user_id: str) -> dict[str, str | None]:
     """The groups that a user is in, their own first, each with the group through which it is reached (None: they are in
-    it themselves). ``MOST_GROUPS`` and one more at most."""
-    asked: dict[str, object] = {"organization_id": organization_id, "user_id": user_id, "limit": MOST_GROUPS + 1}
+    it themselves). ``MAX_GROUPS`` and one more at most."""
+    asked: dict[str, object] = {"organization_id": organization_id, "user_id": user_id, "limit": MAX_GROUPS + 1}
     found: dict[str, str | None] = dict.fromkeys(
         (row[0] for row in run(connection, _DIRECT, asked, exists=_EXISTS)), None
     )
     frontier = list(found)
-    while frontier and len(found) <= MOST_GROUPS:
+    while frontier and len(found) <= MAX_GROUPS:
         rows = run(connection, _AROUND, {**asked, "groups": json_list(frontier)}, exists=_EXISTS).all()
         frontier = []
         for member, group in sorted(tuple(row) for row in rows):
-            if group not in found and len(found) <= MOST_GROUPS:
+            if group not in found and len(found) <= MAX_GROUPS:
                 found[group] = member
                 frontier.append(group)
     return found
@@ -236,7 +236,7 @@ def group_grants_on(
     connection: Connection, organization_id: str, level: Level, groups: Iterable[str]
 ) -> dict[str, Grant]:
     """Group → its grant on this very folder or document, of those of these groups that have one; in their order."""
-    asked = list(islice(groups, MOST_GROUPS))
+    asked = list(islice(groups, MAX_GROUPS))
     found = _exact(connection, organization_id, {(*level, "", group) for group in asked})
     return {group: found[*level, "", group] for group in asked if (*level, "", group) in found}
 

@@ -8,8 +8,8 @@ from sqlalchemy import Engine
 
 from app.access.decision.decide import Check, DecisionPolicy
 from app.access.decision.explain import explain
+from app.access.origins import with_shared_aliases
 from app.access.records import AccessType, Document, Folder, Grant, Membership, Organization, Record, User
-from app.access.unclear import with_unclear_aliases
 from app.access.view.loader import load_view
 from app.commands.schema import METADATA
 from app.foundation.database.engine import open_engine, reading
@@ -49,7 +49,7 @@ def reason(engine: Engine, user: str, document: str) -> str:
     question = Check(user_id=user, type="document", resource_id=document, organization_id="acme", context=None)
     with reading(engine) as connection:
         view = load_view(connection, [question], policy=DecisionPolicy(), names=True)
-        return with_unclear_aliases(connection, question, explain(view, question, NOW, DecisionPolicy())).reason
+        return with_shared_aliases(connection, question, explain(view, question, NOW, DecisionPolicy())).reason
 
 
 def test_denial_names_the_grant_whose_alias_several_users_have(engine: Engine) -> None:

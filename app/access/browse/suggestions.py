@@ -1,0 +1,63 @@
+"""Suggestions for a wrong id: the most similar ids and names among its neighbours in the order of ids."""
+
+from difflib import SequenceMatcher
+
+from sqlalchemy import Connection
+
+from app.access.browse.lists import ListEntry
+from app.access.browse.lookup import find_all, may_be_stored, name_of
+from app.access.records import Document, Folder, Group, Organization, Record, User
+from app.foundation.database.statements import run
+
+_KINDS: dict[str, tuple[type[Record], str, str]] = {
+    "organization": (Organization, "model_organization", "organization_id"),
+    "user": (User, "model_user", "user_id"),
+    "group": (Group, "model_group", "organization_user_group_id"),
+    "folder": (Folder, "model_folder", "folder_id"),
+    "document": (Document, "model_document", "document_id"),
+}
+_LIMIT = 5
+_NEIGHBOURS = 25
+"""How many ids on each side are compared."""
+_MIN_SIMILARITY = 0.5
+"""The similarity of a suggestion, of 1."""
+
+_BESIDE = """
+SELECT {column} FROM {table} WHERE {within} AND {column} {direction} :item_id
+ORDER BY {column} {order} LIMIT :limit
+"""
+
+
+def suggest(connection: Connection, kind: str, organization_id: str, item_id: str) -> list[ListEntry]:
+    """The records of this kind that are most similar to the id, in the organization if the kind belongs to one."""
+    if not item_id or not may_be_stored(organization_id, item_id):
+        return []
+    of, table, column = _KINDS[kind]
+    is_within = kind not in {"organization", "user"}
+    within = organization_id if is_within else ""
+    ids: set[str] = set()
+    for start in {item_id, item_id.lower(), item_id[:1].lower()}:
+        for direction, order in ((">=", "ASC"), ("<", "DESC")):
+            rows = run(
+                connection,
+                _BESIDE,
+                {"organization_id": within, "item_id": start, "limit": _NEIGHBOURS},
+                table=table,
+                column=column,
+                within="organization_id = :organization_id" if is_within else "TRUE",
+                direction=direction,
+                order=order,
+            )
+            ids.update(row[0] for row in rows)
+    similar = []
+    for key, record in find_all(connection, of, [(within, neighbour) for neighbour in ids]).items():
+        name = name_of(record)
+        similarity = max(_similarity(item_id, key[1]), _similarity(item_id, name))
+        if similarity >= _MIN_SIMILARITY:
+            entry = ListEntry(kind=kind, organization_id=key[0], item_id=key[1], name=name)
+            similar.append((-similarity, key[1], entry))
+    return [entry for *_, entry in sorted(similar, key=lambda found: found[:2])[:_LIMIT]]
+
+
+def _similarity(text: str, other: str) -> float:
+    return SequenceMatcher(None, text[:64].lower(), other[:64].lower()).ratio() if other else 0.0

@@ -1,0 +1,84 @@
+"""Pending organizations and users: changed outside of a run, until a run about them is queued.
+
+They are stored in the transaction that changes the access model, so they survive a crash. A worker queues narrowed
+runs about them (``app.sync.runs.queue``).
+"""
+
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, Connection, Table, and_, delete, false, func, not_, select, true, union
+
+from app.access.record_tables import core_table
+from app.access.refresh.tables import MODEL_TABLES, ModelTables, RowChange
+from app.access.source_tables import TouchedRow
+from app.foundation.database.statements import json_list, run
+
+ORGANIZATION, USER = "organization", "user"
+
+_PENDING: Table = core_table(TouchedRow)
+
+_STORE = """
+INSERT INTO touched (sort, item_id, since)
+SELECT :sort, value, :since FROM (@list(ids)) AS asked WHERE value <> '' ORDER BY value
+ON CONFLICT DO NOTHING
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingChanges:
+    """What changed and has no run yet, each sorted."""
+
+    organization_ids: tuple[str, ...]
+    user_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CoveredByRun:
+    """The users in the organizations that the current run is about; an empty tuple: all."""
+
+    organization_ids: tuple[str, ...] = ()
+    user_ids: tuple[str, ...] = ()
+
+
+def store_pending(connection: Connection, covered: CoveredByRun | None, now_ms: int) -> None:
+    """Stores the organizations and users of the changed rows of the access model, except the ``covered`` rows.
+
+    Those that are pending already keep their time. If an alias changes hands, the rows that name it have changed.
+    """
+    organizations, users = [], []
+    for tables in MODEL_TABLES:
+        delta = tables.delta.c
+        conditions = [delta.change != int(RowChange.OWNER)]
+        if covered is not None:
+            conditions.append(not_(_is_covered(tables, covered)))
+        if "organization_id" in tables.keys:
+            organizations.append(select(delta.organization_id).where(*conditions))
+        elif "user_id" in tables.keys:
+            users.append(select(delta.user_id).where(*conditions))
+    for sort, queries in ((ORGANIZATION, organizations), (USER, users)):
+        ids = sorted(connection.execute(union(*queries)).scalars())
+        if ids:
+            run(connection, _STORE, {"sort": sort, "since": now_ms, "ids": json_list(ids)})
+
+
+def _is_covered(tables: ModelTables, covered: CoveredByRun) -> ColumnElement[bool]:
+    conditions = [
+        tables.delta.c[name].in_(ids) if name in tables.keys else false()
+        for name, ids in (("organization_id", covered.organization_ids), ("user_id", covered.user_ids))
+        if ids
+    ]
+    return and_(true(), *conditions)
+
+
+def pending_since(connection: Connection) -> int | None:
+    """The time of the oldest pending change, in epoch milliseconds; None: there is none."""
+    return connection.execute(select(func.min(_PENDING.c.since))).scalar()
+
+
+def take_pending(connection: Connection) -> PendingChanges:
+    """Deletes and returns all pending changes, in the transaction that queues the runs about them."""
+    rows = connection.execute(delete(_PENDING).returning(_PENDING.c.sort, _PENDING.c.item_id)).all()
+    return PendingChanges(
+        organization_ids=tuple(sorted(row.item_id for row in rows if row.sort == ORGANIZATION)),
+        user_ids=tuple(sorted(row.item_id for row in rows if row.sort == USER)),
+    )

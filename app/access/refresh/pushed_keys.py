@@ -1,0 +1,136 @@
+"""The keys that were pushed to a source since its last complete read: reads that began before must not undo them.
+
+The rules: ``app/service/push/README.md``, "Reads and pushes".
+
+A read takes its number when it begins, and a push stores its keys with the number of reads that had begun. A read with
+that number or a lower one does not include the push, so it leaves what was pushed as it is. A read that began later
+includes it, so it removes what was pushed.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from sqlalchemy import Connection, Table, delete, select
+
+from app.access.record_tables import core_table
+from app.access.refresh.sources import COMPLETE, FAILED, PART, SOURCE, StagedRead
+from app.access.refresh.tables import REFRESH_TABLES, RowChange
+from app.access.source_tables import DirectoryPushRow, PushedKeyRow
+from app.foundation.database.statements import statement
+
+PUSHED_KEY: Table = core_table(PushedKeyRow)
+PUSH: Table = core_table(DirectoryPushRow)
+
+PushKey = tuple[str, ...]
+"""The ids that identify a record within its kind, in the order of the columns of its table."""
+
+_STORE = """
+INSERT INTO pushed_key (source_id, kind, key_digest, key, read_number)
+VALUES (:source_id, :kind, :key_digest, :key, :read_number)
+ON CONFLICT (source_id, kind, key_digest) DO UPDATE SET read_number = excluded.read_number
+"""
+
+# The rows of the source's objects may change below a pushed record, which hides them; below a removal they may not.
+_KEEP_LATER = """
+DELETE FROM {source_delta} WHERE source_id = :source_id AND ({pushed_keys}) IN (
+  SELECT {pushed_values} FROM pushed_key
+  WHERE source_id = :source_id AND kind = '{kind}' AND read_number >= :read_number)
+AND (origin = '' OR NOT EXISTS (
+  SELECT 1 FROM {source} s WHERE {written_keys:s={source_delta}} AND s.origin = ''))
+"""
+
+# A cross join stops SQLite from reading all rows of the source to look them up among the keys.
+_REMOVE_EARLIER = """
+INSERT INTO {source_delta} ({source_keys}, change)
+SELECT {source_keys:s}, {remove}
+FROM pushed_key m CROSS JOIN {source} s
+WHERE m.source_id = :source_id AND m.kind = '{kind}' AND m.read_number < :read_number
+AND ({pushed_keys:s}) = ({pushed_values:m}) AND s.source_id = :source_id AND s.origin = ''
+AND NOT EXISTS (SELECT 1 FROM {staged} t WHERE {written_keys:t=s} AND t.origin = '')
+AND (:is_complete = 1 OR EXISTS (SELECT 1 FROM {staged} t WHERE {written_keys:t=s}))
+"""
+
+
+def store_pushed_keys(
+    connection: Connection, source_id: int, keys: Iterable[tuple[str, PushKey]], *, only_pushed: bool
+) -> None:
+    """Stores keys (kind and ids) that are pushed now. ``only_pushed``: the source is not read, except while everything
+    is pushed to it."""
+    begun, in_force = connection.execute(
+        select(SOURCE.c.reads_begun, SOURCE.c.read_in_force).where(SOURCE.c.source_id == source_id)
+    ).one()
+    if only_pushed and begun == in_force:
+        return
+    rows = [
+        {"source_id": source_id, "kind": kind, "key_digest": _digest(key), "key": key, "read_number": begun}
+        for kind, key in sorted((kind, json.dumps(ids, ensure_ascii=False)) for kind, ids in keys)
+    ]
+    if rows:
+        connection.execute(statement(connection, _STORE), rows)
+
+
+def _digest(key: str) -> str:
+    return blake2b(key.encode(), digest_size=16).hexdigest()
+
+
+def has_pushed_keys(connection: Connection, source_id: int) -> bool:
+    """Whether anything was pushed to the source since its last complete read."""
+    query = select(PUSHED_KEY.c.source_id).where(PUSHED_KEY.c.source_id == source_id).limit(1)
+    return connection.execute(query).first() is not None
+
+
+def keep_pushes(connection: Connection, reads: Sequence[StagedRead]) -> None:
+    """Changes the deltas so that reads do not undo later pushes, and remove earlier ones.
+
+    A complete read removes all that was pushed before it began; other reads remove what they provide themselves. A read
+    of everything needs this only if it is partial: what a complete one does not provide is removed anyway.
+    """
+    for read in reads:
+        if read.verdict == FAILED or not has_pushed_keys(connection, read.source_id):
+            continue
+        of_read = {"source_id": read.source_id, "read_number": read.number, "is_complete": int(_includes_pushes(read))}
+        removes_earlier = read.verdict != COMPLETE or read.answered
+        for tables in REFRESH_TABLES:
+            if removes_earlier:
+                tables.run(connection, _REMOVE_EARLIER, of_read)
+            tables.run(connection, _KEEP_LATER, of_read)
+
+
+def _includes_pushes(read: StagedRead) -> bool:
+    """Whether what the read does not provide is as it was when it was last read, or gone."""
+    return read.verdict == COMPLETE and read.answered != PART
+
+
+@dataclass(frozen=True, slots=True)
+class ReadScope:
+    """The only records that a read may remove."""
+
+    kinds: frozenset[str]
+    """Empty: all."""
+    organizations: frozenset[str]
+    """Empty: all. Otherwise kinds that belong to no organization are in the scope only if they are in ``kinds``."""
+
+
+def drop_out_of_scope(connection: Connection, source_id: int, scope: ReadScope) -> None:
+    """Drops from the deltas the removals that are not in the scope of the source's read."""
+    for tables in REFRESH_TABLES:
+        delta = tables.source_delta
+        removals = delete(delta).where(delta.c.source_id == source_id, delta.c.change == RowChange.REMOVE)
+        has_organization = "organization_id" in tables.keys
+        if (scope.kinds or (scope.organizations and not has_organization)) and tables.kind not in scope.kinds:
+            connection.execute(removals)
+        elif scope.organizations and has_organization:
+            connection.execute(removals.where(delta.c.organization_id.not_in(scope.organizations)))
+
+
+def delete_pushed_keys(connection: Connection, reads: Sequence[StagedRead], forgotten: Collection[int]) -> None:
+    """Deletes the keys that complete reads include, and all that is stored of pushes to sources that are forgotten."""
+    for read in reads:
+        if _includes_pushes(read):
+            of_source = PUSHED_KEY.c.source_id == read.source_id
+            connection.execute(delete(PUSHED_KEY).where(of_source, PUSHED_KEY.c.read_number < read.number))
+    for table in (PUSHED_KEY, PUSH):
+        if forgotten:
+            connection.execute(delete(table).where(table.c.source_id.in_(forgotten)))
