@@ -1,29 +1,15 @@
-"""``METADATA``: all tables of the backend's database. Each package declares its own."""
+"""``METADATA``: all tables of the backend's database. Importing the modules below declares their tables."""
 
-from app.backend.collaboration import tables as collaboration
-from app.backend.document_migrations import tables as document_migrations
-from app.backend.editor import tables as editor
-from app.backend.judgments import tables as judgments
-from app.backend.permissions import tables as permissions
-from app.backend.resources import tables as resources
-from app.backend.security import tables as security
-from app.backend.storage import base
-from app.backend.tokens import tables as tokens
-from app.backend.webhooks import tables as webhooks
-from app.backend.workspaces import tables as workspaces
+import app.backend.collaboration.tables
+import app.backend.document_migrations.tables
+import app.backend.editor.tables
+import app.backend.judgments.tables
+import app.backend.permissions.tables
+import app.backend.resources.tables
+import app.backend.security.tables
+import app.backend.storage.base
+import app.backend.tokens.tables
+import app.backend.webhooks.tables
+import app.backend.workspaces.tables
 
-_TABLES = (
-    collaboration,
-    document_migrations,
-    editor,
-    judgments,
-    permissions,
-    resources,
-    security,
-    tokens,
-    webhooks,
-    workspaces,
-)
-"""Importing these modules declares their tables."""
-
-METADATA = base.METADATA
+METADATA = app.backend.storage.base.METADATA

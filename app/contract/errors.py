@@ -75,7 +75,7 @@ _STATUS_OF_CODE: Mapping[int, Status] = MappingProxyType(
 
 
 class ContractError(Exception):
-    """The base of the errors below, one class for each status.
+    """The base of the errors. There is one class for each status.
 
     ``message`` is sent to the caller. It contains no secret and no internal cause, which is in ``__cause__``.
     ``http_code`` is the code of the status unless a more specific one is passed. ``details`` maps item ids to their
@@ -103,80 +103,48 @@ class ContractError(Exception):
 
 
 class InvalidArgument(ContractError):
-    """The request is invalid. The message names the field."""
-
     status = Status.INVALID_ARGUMENT
 
 
 class FailedPrecondition(ContractError):
-    """A feature or option must be enabled first."""
-
     status = Status.FAILED_PRECONDITION
 
 
 class Unauthenticated(ContractError):
-    """Credentials are missing."""
-
     status = Status.UNAUTHENTICATED
 
 
 class PermissionDenied(ContractError):
-    """Credentials are wrong or insufficient."""
-
     status = Status.PERMISSION_DENIED
 
 
 class NotFound(ContractError):
-    """The item or path does not exist."""
-
     status = Status.NOT_FOUND
 
 
 class AlreadyExists(ContractError):
-    """The item exists already."""
-
     status = Status.ALREADY_EXISTS
 
 
 class ResourceExhausted(ContractError):
-    """A rate limit or quota is exceeded."""
-
     status = Status.RESOURCE_EXHAUSTED
 
 
 class Internal(ContractError):
-    """An error of the backend, for the whole request or (with ``details``) for some items."""
-
     status = Status.INTERNAL
 
 
 class Unimplemented(ContractError):
-    """This server does not implement the operation."""
-
     status = Status.UNIMPLEMENTED
 
 
 class Unavailable(ContractError):
-    """The server is temporarily unavailable."""
-
     status = Status.UNAVAILABLE
 
 
 ERROR_CLASS: Mapping[Status, type[ContractError]] = MappingProxyType(
     {error.status: error for error in ContractError.__subclasses__()}
 )
-
-
-def error_for(
-    status: Status,
-    message: str,
-    *,
-    http_code: int | None = None,
-    details: Mapping[str, object] | None = None,
-    code: int | None = None,
-) -> ContractError:
-    """The error of this status."""
-    return ERROR_CLASS[status](message, http_code=http_code, details=details, code=code)
 
 
 def status_for_http_code(http_code: int) -> Status:
@@ -207,8 +175,7 @@ def error_from_envelope(http_code: int, body: object) -> ContractError:
         message = f"HTTP {http_code} without a readable error message"
     details = inner.get("details")
     code = inner.get("code")
-    return error_for(
-        status,
+    return ERROR_CLASS[status](
         message,
         http_code=http_code,
         details={str(key): value for key, value in details.items()} if isinstance(details, Mapping) else None,

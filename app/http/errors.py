@@ -14,6 +14,7 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed
 from werkzeug.wrappers import Response as BaseResponse
 
 from app.contract.errors import (
+    ERROR_CLASS,
     PAYLOAD_TOO_LARGE,
     UNSUPPORTED_MEDIA_TYPE,
     ContractError,
@@ -21,7 +22,6 @@ from app.contract.errors import (
     Status,
     Unavailable,
     error_envelope,
-    error_for,
     status_for_http_code,
 )
 from app.foundation.database.errors import is_outage, log_fields
@@ -89,7 +89,7 @@ def _http_answer(error: HTTPException) -> BaseResponse:
         return error.get_response()
     status = status_for_http_code(code)
     message = _MESSAGE_OF_CODE.get(code, "the request could not be handled")
-    answer = _contract_answer(error_for(status, message, http_code=code))
+    answer = _contract_answer(ERROR_CLASS[status](message, http_code=code))
     if isinstance(error, MethodNotAllowed) and error.valid_methods:
         answer.headers["Allow"] = ", ".join(sorted(error.valid_methods))
     return answer

@@ -17,7 +17,6 @@ from app.contract.errors import (
     Status,
     Unavailable,
     error_envelope,
-    error_for,
     error_from_envelope,
 )
 
@@ -56,7 +55,7 @@ def test_the_tree_of_the_docstring_is_the_tree_of_the_classes():
     st.none() | st.integers(),
 )
 def test_error_survives_the_wire(status, message, http_code, details, code):
-    error = error_for(status, message, http_code=http_code, details=details, code=code)
+    error = ERROR_CLASS[status](message, http_code=http_code, details=details, code=code)
     back = error_from_envelope(error.http_code, error_envelope(error))
     assert type(back) is ERROR_CLASS[status]
     assert (back.status, back.message, back.http_code, back.details, back.code) == (

@@ -25,7 +25,7 @@ _POLICY = DecisionPolicy(decision_ttl=0)
 
 Key = tuple[str, str, str]
 Verdicts = Mapping[Key, ProviderVerdict | None]
-"""The verdicts by the key of the question. None: the provider gave no answer. Questions about unknown resources are
+"""The verdicts by the key of the question. None: the provider did not answer. Questions about unknown resources are
 absent."""
 
 
@@ -38,15 +38,7 @@ def check_access(
     """
     with reading(backend.engine) as connection:
         config = stored_config(connection, backend, scope.api_key_id)
-        view = OwnDataView.load(
-            connection,
-            scope,
-            user_ids=dict.fromkeys(question.user_id for question in questions),
-            folder_ids=dict.fromkeys(question.resource_id for question in questions if question.type == "folder"),
-            document_ids=dict.fromkeys(question.resource_id for question in questions if question.type == "document"),
-            default_access_type=backend.settings.default_access_type,
-            now=now,
-        )
+        view = OwnDataView.load(connection, scope, questions, backend.settings.default_access_type, now)
     verdicts: dict[Key, ProviderVerdict | None] = {}
     open_questions = []
     for question in questions:
@@ -67,7 +59,7 @@ def check_access(
 def users_with_access(
     backend: Backend, scope: Scope, document_id: str, user_ids: Iterable[str], now: int
 ) -> frozenset[str]:
-    """The users who have access to the document: none if the provider gives no answer."""
+    """The users who have access to the document: none if the provider does not answer."""
     questions = [
         RequestEntry(user_id, "document", document_id, scope.organization_id) for user_id in dict.fromkeys(user_ids)
     ]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Self
 
-from sqlalchemy import Connection, Row, select, union_all
+from sqlalchemy import Connection, Row, select
 
 from app.access.decision.ancestry import Ancestry, ancestry_of
 from app.access.records import (
@@ -32,6 +32,7 @@ from app.backend.resources.tables import DOCUMENT, FOLDER, ORGANIZATION, USER_EN
 from app.backend.resources.user_entries import in_force
 from app.backend.scope import Scope, within, within_ids
 from app.backend.storage import json_sets
+from app.contract.permission_call import RequestEntry
 
 
 @dataclass(slots=True)
@@ -55,20 +56,20 @@ class OwnDataView:
         cls,
         connection: Connection,
         scope: Scope,
-        *,
-        user_ids: Iterable[str],
-        folder_ids: Iterable[str],
-        document_ids: Iterable[str],
+        questions: Sequence[RequestEntry],
         default_access_type: str,
         now: int,
     ) -> Self:
-        """Loads the data for questions of these users about these resources at ``now`` (epoch milliseconds)."""
+        """Loads the data for these questions at ``now`` (epoch milliseconds)."""
+        ids: dict[str, set[str]] = {"organization": set(), "folder": set(), "document": set()}
+        for question in questions:
+            ids[question.type].add(question.resource_id)
         view = cls()
         view._load_organization(connection, scope, default_access_type)
-        view._load_documents(connection, scope, document_ids)
-        in_folders = {document.folder_id for document in view.documents.values() if document.folder_id is not None}
-        view._load_folders(connection, scope, {*folder_ids, *in_folders})
-        view._load_entries(connection, scope, list(user_ids), now)
+        view._load_documents(connection, scope, ids["document"])
+        folder_ids = {document.folder_id for document in view.documents.values() if document.folder_id is not None}
+        view._load_folders(connection, scope, folder_ids | ids["folder"])
+        view._load_entries(connection, scope, {question.user_id for question in questions}, now)
         return view
 
     def organization(self, organization_id: str) -> Organization | None:
@@ -162,45 +163,24 @@ class OwnDataView:
                 ancestors.update(json_sets.load_list(row.ancestors))
             wanted = ancestors - self.folders.keys()
 
-    def _load_entries(self, connection: Connection, scope: Scope, user_ids: list[str], now: int) -> None:
+    def _load_entries(self, connection: Connection, scope: Scope, user_ids: set[str], now: int) -> None:
         of_users = USER_ENTRY.c.user_id.in_(json_sets.texts(connection, user_ids))
         # A user is known if they have an entry in any organization of the API key.
-        known = (
-            select(USER_ENTRY.c.user_id)
-            .distinct()
-            .where(USER_ENTRY.c.api_key_id == scope.api_key_id, of_users, in_force(now))
-        )
-        self.users.update(connection.scalars(known))
-        entries = select(
-            USER_ENTRY.c.level,
-            USER_ENTRY.c.container_id,
-            USER_ENTRY.c.user_id,
-            USER_ENTRY.c.access_role,
-            USER_ENTRY.c.expires_at,
-        ).where(within(USER_ENTRY, scope), of_users)
-        # An index lookup for each user and level. An OR would scan the organization.
-        containers: tuple[tuple[str, Iterable[str]], ...] = (
-            ("organization", [""]),
-            ("folder", self.folders),
-            ("document", self.documents),
-        )
-        query = union_all(
-            *(
-                entries.where(
-                    USER_ENTRY.c.level == level, USER_ENTRY.c.container_id.in_(json_sets.texts(connection, ids))
-                )
-                for level, ids in containers
-            )
-        )
-        for row in connection.execute(query):
-            self._keep_entry(scope, row)
+        known = select(USER_ENTRY.c.user_id).where(USER_ENTRY.c.api_key_id == scope.api_key_id, of_users, in_force(now))
+        self.users.update(connection.scalars(known.distinct()))
+        columns = (USER_ENTRY.c.container_id, USER_ENTRY.c.user_id, USER_ENTRY.c.access_role, USER_ENTRY.c.expires_at)
+        # A statement for each level is an index lookup for each user. With an OR, it would scan the organization.
+        for level, container_ids in (("organization", {""}), ("folder", self.folders), ("document", self.documents)):
+            in_containers = within_ids(connection, scope, USER_ENTRY.c.container_id, container_ids)
+            for row in connection.execute(select(*columns).where(in_containers, USER_ENTRY.c.level == level, of_users)):
+                self._add_entry(scope, level, row)
 
-    def _keep_entry(self, scope: Scope, row: Row[str, str, str, str, int | None]) -> None:
-        level, container_id, user_id, role, expires_at = row
-        until = None if expires_at is None else datetime.fromtimestamp(expires_at / 1000, UTC)
+    def _add_entry(self, scope: Scope, level: str, row: Row[str, str, str, int | None]) -> None:
+        container_id, user_id, role, expires_at = row
+        end = None if expires_at is None else datetime.fromtimestamp(expires_at / 1000, UTC)
         if level == "organization":
             self.memberships[user_id] = Membership(
-                organization_id=scope.organization_id, user_id=user_id, access_role=AccessRole(role), expires_at=until
+                organization_id=scope.organization_id, user_id=user_id, access_role=AccessRole(role), expires_at=end
             )
             return
         self.grants_by_resource[level, container_id, user_id] = Grant(
@@ -209,7 +189,7 @@ class OwnDataView:
             document_id=container_id if level == "document" else None,
             user_id=user_id,
             access_role=AccessRole(role),
-            expires_at=until,
+            expires_at=end,
         )
 
 
