@@ -1,4 +1,4 @@
-"""What every test can ask for: a fresh database of each kind that is there."""
+"""Fixtures of all tests: an empty database of each kind that is available."""
 
 import gc
 import logging
@@ -17,15 +17,14 @@ from sqlalchemy import Engine, create_engine, make_url, text
 
 from tests import choice
 from tests.compiling import share_compiled
-from tests.lending import lend_connections, lender
 from tests.memory import keep_temporary_folders_in_memory
 from tests.tables import clear_public_schema
 
 TABLESPACE = os.environ.get("USHER_TEST_POSTGRES_TABLESPACE", "")
-"""Where the databases lie; empty: where the server puts them."""
+"""The tablespace of the databases; empty: the server's default."""
 
 POSTGRES = os.environ.get("USHER_TEST_POSTGRES", "")
-"""The URL of a PostgreSQL server's maintenance database; without it the database tests run on SQLite alone."""
+"""The URL of the maintenance database of a PostgreSQL server. Without it, database tests run on SQLite alone."""
 
 DATABASES = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)] if POSTGRES else ["sqlite"]
 
@@ -36,10 +35,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-        # Begun in the background by a shell: what the tests start and interrupt would not take notice, either.
+        # A shell that starts the tests in the background ignores SIGINT for their child processes as well.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     share_compiled()
-    lend_connections()
     keep_temporary_folders_in_memory()
     choice.configure(config)
 
@@ -57,8 +55,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _logs_as_they_were() -> Iterator[None]:
-    """Whatever a test makes of the process's logs (every command configures them) ends with it."""
+def _restore_logs() -> Iterator[None]:
+    """Restores the configuration of logs, which every command changes."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     yield
@@ -68,8 +66,8 @@ def _logs_as_they_were() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _as_urgent_as_before() -> Iterator[None]:
-    """A process of the suite that took itself back, as workers do, would wait for all others to the end."""
+def _check_niceness() -> Iterator[None]:
+    """A test must not lower the priority of this process, as workers lower theirs."""
     niceness = os.nice(0)
     yield
     assert os.nice(0) == niceness
@@ -77,7 +75,7 @@ def _as_urgent_as_before() -> Iterator[None]:
 
 @pytest.fixture(params=DATABASES)
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of an empty database that is this test's alone."""
+    """The URL of an empty database of this test."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/test.db"
     url: str = request.getfixturevalue("postgres_database")
@@ -87,14 +85,14 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture(scope="session")
 def postgres_database() -> Iterator[str]:
-    """A PostgreSQL database that this process empties again and again: to drop one takes a checkpoint of the server."""
+    """A PostgreSQL database that is emptied before each test. Dropping one would take a checkpoint of the server."""
     with _new_postgres_database() as url:
         yield url
 
 
 @pytest.fixture(scope="session")
 def postgres_standing_database() -> Iterator[str]:
-    """Another one, for what outlives a test: it is emptied between modules."""
+    """Another one, for fixtures that outlive a test. It is emptied between modules."""
     with _new_postgres_database() as url:
         yield url
 
@@ -108,12 +106,9 @@ def _new_postgres_database() -> Iterator[str]:
     with server.connect() as connection:
         within = f" TABLESPACE {TABLESPACE}" if TABLESPACE else ""
         connection.execute(text(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'{within}"))
-        # No test takes the server's power away.
         connection.execute(text(f"ALTER DATABASE {name} SET synchronous_commit = off"))
     url = make_url(POSTGRES).set(database=name).render_as_string(hide_password=False)
-    lender().lends(name)
     yield url
-    lender().ends(name)
     _emptying(url).dispose()
     with server.connect() as connection:
         connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
@@ -121,21 +116,20 @@ def _new_postgres_database() -> Iterator[str]:
 
 
 def empty_postgres_database(url: str) -> None:
-    """Ends whoever is still connected, and removes everything."""
+    """Ends all connections and drops all tables."""
     with _emptying(url).connect() as connection:
         connection.execute(
             text(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                " WHERE datname = current_database() AND pid <> pg_backend_pid() AND pid <> ALL(:free)"
-            ),
-            {"free": lender().free(str(make_url(url).database))},
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
         )
         clear_public_schema(connection)
 
 
 @cache
 def _emptying(url: str) -> Engine:
-    """What empties the database before each test: its connection stays, because a new one knows no catalog yet."""
+    """The engine that empties the database. Its connection is reused: a new one has no catalog cache."""
     return create_engine(url, isolation_level="AUTOCOMMIT", pool_size=1, pool_pre_ping=True)
 
 
