@@ -1,6 +1,5 @@
 """Fixtures of all tests: an empty database of each kind that is available."""
 
-import gc
 import logging
 import os
 import signal
@@ -131,11 +130,3 @@ def empty_postgres_database(url: str) -> None:
 def _emptying(url: str) -> Engine:
     """The engine that empties the database. Its connection is reused: a new one has no catalog cache."""
     return create_engine(url, isolation_level="AUTOCOMMIT", pool_size=1, pool_pre_ping=True)
-
-
-def pytest_collection_finish() -> None:
-    """What was loaded stays to the end: the garbage collector need not look through it again and again. A test leaves
-    applications and engines behind, which point in circles: it comes for more of them at once, and less often."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
