@@ -22,7 +22,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from app.access.refresh.sources import SOURCE, STATE
 from app.access.revisions import REVISION, current_revision
-from app.foundation.database.engine import WRITE, is_sqlite, open_engine
+from app.foundation.database.engine import WRITE_LOCK, is_sqlite, open_engine
 
 DatabaseState = tuple[int, int]
 """The number of changes of the sources' records, and the revision of the access model."""
@@ -69,7 +69,7 @@ def candidate_of(engine: Engine) -> Iterator[Engine]:
 @contextmanager
 def _snapshot(engine: Engine) -> Iterator[Connection]:
     """A transaction that sees a single state of the database, writes only temporary tables, and blocks nothing."""
-    options: dict[str, object] = {WRITE: False} if is_sqlite(engine) else {"isolation_level": "REPEATABLE READ"}
+    options: dict[str, object] = {WRITE_LOCK: False} if is_sqlite(engine) else {"isolation_level": "REPEATABLE READ"}
     with engine.connect().execution_options(**options) as connection, connection.begin():
         yield connection
 

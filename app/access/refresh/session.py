@@ -25,7 +25,7 @@ from app.access.refresh.tables import (
     TABLES_BY_KIND,
     TEMPORARY_TABLES,
 )
-from app.foundation.database.engine import WRITE, execute_raw, is_sqlite
+from app.foundation.database.engine import WRITE_LOCK, execute_raw, is_sqlite
 from app.foundation.database.statements import insert_on_sqlite
 
 _TOTAL_ROWS = "usher_refresh_rows"
@@ -216,4 +216,4 @@ class RefreshSession:
         return self._connection.connection.driver_connection
 
     def _options(self, *, write: bool, isolation_level: str = "READ COMMITTED") -> dict[str, Any]:
-        return {WRITE: write} if self._sqlite else {WRITE: write, "isolation_level": isolation_level}
+        return {WRITE_LOCK: write} if self._sqlite else {WRITE_LOCK: write, "isolation_level": isolation_level}

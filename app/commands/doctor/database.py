@@ -122,7 +122,7 @@ def _check_file(file: Path) -> Finding | None:
             message = f"{file} {errors.READ_ONLY}{errors.ON_READ_ONLY_DISK}"
             return problem("database", message, errors.MOUNT_IT)
         return problem("database", f"{file} cannot be written to", "give this user the right to write there")
-    free = errors.room_left(file)
+    free = errors.free_bytes(file)
     if free < _MIN_FREE_BYTES:
         return problem("database", f"the disk is full where {file} is", "free some space")
     if free < _FREE_BYTES:

@@ -1,1 +1,1 @@
-"""Opening a database: SQLite or PostgreSQL, with transactions that mean the same on both."""
+"""Databases: connections, transactions, errors and migrations, the same on SQLite and PostgreSQL."""

@@ -1,4 +1,4 @@
-"""Alembic at work for ``migrations.py``: loaded only for databases that lack a revision, or are not ours."""
+"""The part of ``migrations.py`` that needs Alembic: databases that lack a revision, are newer, or are not Usher's."""
 
 import io
 from collections.abc import Callable
@@ -26,41 +26,39 @@ from app.foundation.database.programs import (
     owner_of,
 )
 
-_CONNECTION = "connection"
-_VERSION_TABLE = "version_table"
 _UPGRADE_LOCK = 0x75736865725F7570
-"""The key of PostgreSQL's advisory lock for upgrades: any constant that only we use ("usher_up")."""
+"""The key of PostgreSQL's advisory lock for upgrades: an arbitrary constant ("usher_up")."""
 
 
 def context_of(connection: Connection, program: Program) -> MigrationContext:
-    """What Alembic knows of the database of a program."""
-    return MigrationContext.configure(connection, opts={_VERSION_TABLE: program.version_table})
+    """Alembic's context of a program's database."""
+    return MigrationContext.configure(connection, opts={"version_table": program.version_table})
 
 
 def state_of(engine: Engine, migrations: Migrations) -> SchemaState:
-    """As ``migrations.state_of``, whatever the database holds."""
+    """As ``migrations.state_of``."""
     scripts = ScriptDirectory(str(migrations.folder))
     with reading(engine) as connection:
-        if _is_to_be_carried_over(connection, migrations.program):
-            # Not read here: who is about to carry it over may take the table away in between.
+        if _has_shared_version_table(connection, migrations.program):
+            # The table is not read: a concurrent upgrade may drop it.
             return SchemaState.OLDER
-        found = context_of(connection, migrations.program).get_current_heads()
+        revisions = set(context_of(connection, migrations.program).get_current_heads())
         known = {script.revision for script in scripts.walk_revisions()}
-        if set(found) - known:
+        if revisions - known:
             if oldest_compatible(connection) not in known:
                 raise SchemaNewerError
             return SchemaState.NEWER
-    return SchemaState.CURRENT if set(found) == set(scripts.get_heads()) else SchemaState.OLDER
+    return SchemaState.CURRENT if revisions == set(scripts.get_heads()) else SchemaState.OLDER
 
 
-def upgrade(engine: Engine, migrations: Migrations, witness: Callable[[Connection], None] | None) -> None:
-    """As ``migrations.upgrade``, where something is pending."""
+def upgrade(engine: Engine, migrations: Migrations, on_change: Callable[[Connection], None] | None) -> None:
+    """Applies the pending revisions. As ``migrations.upgrade``."""
     with writing(engine) as connection:
         if not is_sqlite(connection):
             connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s)", (_UPGRADE_LOCK,))
-        # Looked at again: somebody may have been faster.
-        if _is_to_be_carried_over(connection, migrations.program):
-            _carry_over(connection, migrations.program)
+        # Checked under the lock: another process may have done it.
+        if _has_shared_version_table(connection, migrations.program):
+            _move_to_own_version_table(connection, migrations.program)
         before = context_of(connection, migrations.program).get_current_heads()
         try:
             command.upgrade(_config(migrations, connection), "head")
@@ -68,18 +66,18 @@ def upgrade(engine: Engine, migrations: Migrations, witness: Callable[[Connectio
             if not contradicts_schema(error):
                 raise
             raise SchemaUnknownError(
-                f"the database does not hold what its revision {', '.join(before)} makes ({cause_of(error)}): it was"
-                " changed by hand, restored in part, or made before 1.0.0; restore a whole backup, or use a new one"
-                f" ({migrations.program.setting})"
+                f"the tables do not match the database's revision {', '.join(before)} ({cause_of(error)}): it was"
+                " changed by hand, partly restored, or created before 1.0.0; restore a complete backup, or use a new"
+                f" one ({migrations.program.setting})"
             ) from error
-        _state_compatibility(connection, migrations)
-        if witness is not None and before != context_of(connection, migrations.program).get_current_heads():
-            witness(connection)
+        _store_compatibility(connection, migrations)
+        if on_change is not None and before != context_of(connection, migrations.program).get_current_heads():
+            on_change(connection)
 
 
-def _state_compatibility(connection: Connection, migrations: Migrations) -> None:
-    """Writes down the oldest revision whose software can use the database. Each revision states it as
-    ``oldest_compatible``; one that does not is compatible with itself alone."""
+def _store_compatibility(connection: Connection, migrations: Migrations) -> None:
+    """Stores the oldest revision whose software can use the database: the newest ``oldest_compatible`` of all
+    revisions. A revision without one is compatible only with itself."""
     if not inspect(connection).has_table(COMPATIBILITY_TABLE):
         return
     scripts = list(ScriptDirectory(str(migrations.folder)).walk_revisions())[::-1]
@@ -90,11 +88,11 @@ def _state_compatibility(connection: Connection, migrations: Migrations) -> None
 
 
 def run_environment(metadata: MetaData) -> None:
-    """What an ``env.py`` does: run the migrations on the connection that ``upgrade`` opened."""
+    """The content of an ``env.py``: runs the migrations on the connection of ``upgrade``."""
     attributes = context.config.attributes
     context.configure(
-        connection=attributes[_CONNECTION],
-        version_table=attributes[_VERSION_TABLE],
+        connection=attributes["connection"],
+        version_table=attributes["version_table"],
         target_metadata=metadata,
         render_as_batch=True,
         render_item=_render_item,
@@ -102,27 +100,27 @@ def run_environment(metadata: MetaData) -> None:
     context.run_migrations()
 
 
-def _is_to_be_carried_over(connection: Connection, ours: Program) -> bool:
-    """Whether the database is ours and keeps its revision in the table that 1.0.0 used for both programs.
+def _has_shared_version_table(connection: Connection, program: Program) -> bool:
+    """Whether the database is the program's and has the version table that 1.0.0 used for both programs.
 
     Raises ``ForeignDatabaseError``.
     """
     tables = frozenset(inspect(connection).get_table_names())
     owner = owner_of(tables)
-    if owner is not None and owner != ours:
-        raise ForeignDatabaseError(_refusal(f"belongs to {owner.name}", ours))
-    if ours.version_table in tables or SHARED_VERSION_TABLE not in tables:
+    if owner is not None and owner != program:
+        raise ForeignDatabaseError(_refusal(f"belongs to {owner.name}", program))
+    if program.version_table in tables or SHARED_VERSION_TABLE not in tables:
         return False
     if owner is None and MigrationContext.configure(connection).get_current_heads():
-        raise ForeignDatabaseError(_refusal("holds the tables of other software", ours))
-    return owner == ours
+        raise ForeignDatabaseError(_refusal("holds the tables of other software", program))
+    return owner == program
 
 
-def _refusal(whose: str, ours: Program) -> str:
-    return f"the database {whose}: give {ours.name} one of its own ({ours.setting})"
+def _refusal(owner: str, program: Program) -> str:
+    return f"the database {owner}: give {program.name} one of its own ({program.setting})"
 
 
-def _carry_over(connection: Connection, program: Program) -> None:
+def _move_to_own_version_table(connection: Connection, program: Program) -> None:
     shared, own = (_version_table(name) for name in (SHARED_VERSION_TABLE, program.version_table))
     own.create(connection)
     connection.execute(insert(own).from_select(["version_num"], select(shared.c.version_num)))
@@ -130,22 +128,21 @@ def _carry_over(connection: Connection, program: Program) -> None:
 
 
 def _version_table(name: str) -> Table:
-    """As Alembic makes it."""
+    """The table as Alembic creates it."""
     table = Table(name, MetaData(), Column("version_num", String(32), primary_key=True))
     table.primary_key.name = f"{name}_pkc"
     return table
 
 
 def _render_item(kind: str, item: object, _: object) -> str | Literal[False]:
-    """SQLModel's own string type is written as the plain one it stands for, so that old migrations need no SQLModel."""
+    """Writes SQLModel's string type as ``sa.String()``, so that migrations do not depend on SQLModel."""
     return "sa.String()" if kind == "type" and isinstance(item, AutoString) else False
 
 
 def _config(migrations: Migrations, connection: Connection) -> Config:
-    # Alembic would print its progress to standard output, where results belong.
+    # Alembic would print its progress to standard output, which is for results.
     config = Config(stdout=io.StringIO())
     config.set_main_option("script_location", str(migrations.folder).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
-    config.attributes[_CONNECTION] = connection
-    config.attributes[_VERSION_TABLE] = migrations.program.version_table
+    config.attributes.update(connection=connection, version_table=migrations.program.version_table)
     return config

@@ -1,4 +1,4 @@
-"""The copy of a SQLite database to which others write. A plain copy of the file would be half of two states."""
+"""Copies a SQLite database while other processes write to it. A plain copy of the file could mix two states."""
 
 import os
 import sqlite3
@@ -6,10 +6,10 @@ from contextlib import closing
 from pathlib import Path
 
 from app.foundation.database.engine import DatabaseUrlError, parse_url
-from app.foundation.database.errors import room_left
+from app.foundation.database.errors import free_bytes
 
-_PAGES_AT_ONCE = 4096
-"""Between two lots others may write; what they change is copied again."""
+_PAGES_PER_STEP = 4096
+"""Other processes can write between two steps; SQLite copies the pages that they change again."""
 
 
 class BackupError(Exception):
@@ -17,12 +17,12 @@ class BackupError(Exception):
 
 
 def _remove(copy: Path) -> None:
-    for ending in ("", "-journal"):
-        copy.with_name(copy.name + ending).unlink(missing_ok=True)
+    for suffix in ("", "-journal"):
+        copy.with_name(copy.name + suffix).unlink(missing_ok=True)
 
 
 def copy_sqlite(url: str, to: Path) -> int:
-    """Copies the database of the URL into a file that is not there yet, readable for its owner alone; its bytes.
+    """Copies the database into a new file that only its owner can read, and returns the size in bytes.
 
     Raises ``DatabaseUrlError`` if there is no such database, and ``BackupError`` if the copy fails.
     """
@@ -38,15 +38,15 @@ def copy_sqlite(url: str, to: Path) -> int:
             closing(sqlite3.connect(f"{source.resolve().as_uri()}?mode=ro", uri=True)) as original,
             closing(sqlite3.connect(to)) as copy,
         ):
-            original.backup(copy, pages=_PAGES_AT_ONCE)
-            # A copy of a write-ahead database wants a file beside it, which a backup should not.
+            original.backup(copy, pages=_PAGES_PER_STEP)
+            # A database in write-ahead mode needs a second file, which a backup should not have.
             copy.execute("PRAGMA journal_mode=DELETE").close()
     except sqlite3.Error as error:
         _remove(to)
-        if "full" in str(error) or room_left(to.parent) < source.stat().st_size:
+        size = source.stat().st_size
+        if "full" in str(error) or free_bytes(to.parent) < size:
             raise BackupError(
-                f"{to}: the disk is full; the copy needs {source.stat().st_size:,} bytes: make room, or name a file"
-                " elsewhere"
+                f"{to}: the disk is full; the copy needs {size:,} bytes: make room, or name a file elsewhere"
             ) from error
         raise BackupError(f"{to}: the copy failed: {error}") from error
     except BaseException:

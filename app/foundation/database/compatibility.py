@@ -1,7 +1,7 @@
 """Whether this version can use a database that a newer version upgraded.
 
-An upgrade stores the oldest revision whose software can still use the database. A process of an older version goes on
-while it has that revision, and stops using the database if not.
+An upgrade stores the oldest revision whose software can still use the database. A process of an older version continues
+if it has that revision, and stops using the database if not.
 """
 
 from collections.abc import Callable, Collection
@@ -35,22 +35,22 @@ def oldest_compatible(connection: Connection) -> str | None:
 class SchemaGuard:
     """Refuses work on a database that a newer version made incompatible while this process runs.
 
-    It asks the database at most once a second.
+    It queries the database at most once a second.
     """
 
-    EVERY = 1.0
+    INTERVAL = 1.0
 
     def __init__(self, engine: Engine, known: Collection[str], monotonic: Callable[[], float]) -> None:
         self._engine, self._known, self._monotonic = engine, frozenset(known), monotonic
-        self._ask_after = float("-inf")
+        self._next_query = float("-inf")
 
     def check(self) -> None:
         """Raises ``SchemaNewerError`` if this version cannot use the database."""
         now = self._monotonic()
-        if now < self._ask_after:
+        if now < self._next_query:
             return
         with reading(self._engine) as connection:
             oldest = connection.execute(select(COMPATIBILITY.c.oldest_revision)).scalar()
         if oldest is not None and oldest not in self._known:
             raise SchemaNewerError
-        self._ask_after = now + self.EVERY
+        self._next_query = now + self.INTERVAL

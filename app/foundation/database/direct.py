@@ -1,8 +1,8 @@
-"""Connections for single statements that are asked thousands of times a second (PostgreSQL).
+"""Connections for single statements that run thousands of times a second (PostgreSQL).
 
-A statement costs one round trip here, and nothing else: there is no transaction around it, no question beforehand
-whether the connection still lives, and its plan is made once for each connection. (A driver forgets what it prepared
-with every ROLLBACK, which is how a pool takes back an ordinary connection.) Each statement is a snapshot of its own.
+A statement costs one round trip: there is no transaction and no ping before it, and each connection prepares it once.
+(The driver drops its prepared statements at a ROLLBACK, which a normal pool issues for each returned connection.) Each
+statement is its own snapshot.
 """
 
 from collections.abc import Iterator
@@ -10,22 +10,23 @@ from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import Engine, event
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import PoolProxiedConnection, QueuePool
+
+from app.foundation.database.errors import wrap_driver_error
 
 _RECYCLE_SECONDS = 1800
 
 
 class DirectConnections:
-    """A pool of its own beside an engine's, closed with it; connections are made when they are needed first."""
+    """A separate pool with the settings of an engine, which also closes it. It connects lazily."""
 
     def __init__(self, engine: Engine, settings: str) -> None:
-        """``settings``: what a connection is told when it is new, as SQL."""
+        """``settings`` is SQL that each new connection runs."""
         self._dialect = engine.dialect
         _, arguments = engine.dialect.create_connect_args(engine.url)
         self._arguments: dict[str, Any] = {"connect_timeout": 5, "application_name": "usher", **arguments}
         self._settings = f"SET default_transaction_read_only = on; {settings}"
-        # As many as ask at once: whoever asks has a thread of a number that is bounded.
+        # Unlimited: the number of threads bounds it.
         self._pool = QueuePool(
             self._connect, max_overflow=-1, reset_on_return=None, use_lifo=True, recycle=_RECYCLE_SECONDS
         )
@@ -33,10 +34,9 @@ class DirectConnections:
 
     @contextmanager
     def cursor(self) -> Iterator[Any]:
-        """A cursor whose parameters are written ``$1``, ``$2``, … and given as a list.
+        """A cursor whose parameters are a list, written ``$1``, ``$2``, … in the statement.
 
-        Errors are SQLAlchemy's, and a connection that broke is not used again. One that broke while nobody used it is
-        found out by whoever gets it.
+        Errors are SQLAlchemy's. A broken connection is discarded, which the first statement on it discovers.
         """
         pooled: PoolProxiedConnection | None = None
         driver: Any = self._dialect.loaded_dbapi
@@ -45,14 +45,10 @@ class DirectConnections:
             with driver.RawCursor(pooled.dbapi_connection) as cursor:
                 yield cursor
         except driver.Error as error:
-            is_broken = self._dialect.is_disconnect(error, pooled, None)
-            if pooled is not None and is_broken:
+            broken = self._dialect.is_disconnect(error, pooled, None)
+            if pooled is not None and broken:
                 pooled.invalidate(error)
-            instance = DBAPIError.instance(
-                None, None, error, driver.Error, hide_parameters=True, connection_invalidated=is_broken,
-                dialect=self._dialect,
-            )  # fmt: skip
-            raise instance from error
+            raise wrap_driver_error(error, self._dialect, broken=broken) from error
         finally:
             if pooled is not None:
                 pooled.close()

@@ -1,10 +1,11 @@
-"""The way of a database from the schema it has to the one this version needs.
+"""Compares a database's schema with this version, and upgrades it.
 
-Each program keeps its Alembic revisions in a ``migrations`` folder beside its tables, and which of them a database has
-in a version table of its own. ``upgrade`` brings a database to the newest one in a single transaction, one process at a
-time; ``state_of`` compares the two. Both refuse a database that is another program's.
+Each program keeps its Alembic revisions in a ``migrations`` folder, and the database's revision in its own version
+table. ``upgrade`` applies all pending revisions in one transaction, one process at a time. Databases of another program
+are refused.
 
-Almost always there is nothing to do. Every command looks, so it looks without Alembic, which takes long to load.
+Every command checks the schema, and almost always it is current. That case is found without Alembic: loading it makes
+``usher check`` 11 % slower (1,242 ms → 1,383 ms, median of five).
 """
 
 from collections.abc import Callable
@@ -19,12 +20,17 @@ from app.foundation.database.programs import Migrations, owner_of
 def state_of(engine: Engine, migrations: Migrations) -> SchemaState:
     """The state of the database's schema.
 
-    Raises ``SchemaNewerError`` if this version cannot use it any more, ``ForeignDatabaseError`` if it is another
-    program's.
+    Raises ``SchemaNewerError`` if this version cannot use it any more, ``ForeignDatabaseError`` if it belongs to
+    another program.
     """
-    if _has_newest(engine, migrations):
-        return SchemaState.CURRENT
-    from app.foundation.database import alembic_revisions  # noqa: PLC0415 - Alembic takes long to load
+    own = migrations.program.version_table
+    with reading(engine) as connection:
+        tables = frozenset(inspect(connection).get_table_names())
+        if own in tables and owner_of(tables) == migrations.program:
+            rows = connection.exec_driver_sql(f"SELECT version_num FROM {own}").scalars().all()  # noqa: S608 - a constant
+            if rows == [migrations.newest]:
+                return SchemaState.CURRENT
+    from app.foundation.database import alembic_revisions  # noqa: PLC0415 - see above
 
     return alembic_revisions.state_of(engine, migrations)
 
@@ -43,42 +49,30 @@ def last_upgrade_is_compatible(engine: Engine, migrations: Migrations, before: s
 
 
 def revision_of(engine: Engine, migrations: Migrations) -> str | None:
-    """The revision that the database has; None if it has none."""
+    """The database's revision; None if it has none."""
     own = migrations.program.version_table
     with reading(engine) as connection:
         if not inspect(connection).has_table(own):
             return None
-        revision: str | None = connection.exec_driver_sql(f"SELECT MAX(version_num) FROM {own}").scalar()  # noqa: S608 - our own table
+        revision: str | None = connection.exec_driver_sql(f"SELECT MAX(version_num) FROM {own}").scalar()  # noqa: S608 - a constant
     return revision
 
 
 def is_new(engine: Engine) -> bool:
-    """Whether the database has no table of any program of ours yet."""
+    """Whether the database has no tables of either program."""
     with reading(engine) as connection:
-        tables = frozenset(inspect(connection).get_table_names())
-    return owner_of(tables) is None
+        return owner_of(inspect(connection).get_table_names()) is None
 
 
-def upgrade(engine: Engine, migrations: Migrations, witness: Callable[[Connection], None] | None = None) -> bool:
-    """Bring the database to the newest revision; whether there was anything to do. ``witness`` writes that down in the
-    same transaction; where somebody was faster, it is not asked to.
+def upgrade(engine: Engine, migrations: Migrations, on_change: Callable[[Connection], None] | None = None) -> bool:
+    """Upgrades the database to the newest revision; False if it was current.
 
-    Raises as ``pending``, and ``SchemaUnknownError`` when the database does not hold what its revision makes.
+    ``on_change`` is called in the same transaction, but not if another process did the upgrade meanwhile. Raises as
+    ``state_of``, and ``SchemaUnknownError`` if the tables do not match the database's revision.
     """
     if not pending(engine, migrations):
         return False
-    from app.foundation.database import alembic_revisions  # noqa: PLC0415 - as above
+    from app.foundation.database import alembic_revisions  # noqa: PLC0415 - see above
 
-    alembic_revisions.upgrade(engine, migrations, witness)
+    alembic_revisions.upgrade(engine, migrations, on_change)
     return True
-
-
-def _has_newest(engine: Engine, migrations: Migrations) -> bool:
-    """Whether the database is the program's and has the newest revision, and no other."""
-    own = migrations.program.version_table
-    with reading(engine) as connection:
-        tables = frozenset(inspect(connection).get_table_names())
-        if own not in tables or owner_of(tables) != migrations.program:
-            return False
-        rows = connection.exec_driver_sql(f"SELECT version_num FROM {own}").all()  # noqa: S608 - our own table
-    return [row[0] for row in rows] == [migrations.newest]

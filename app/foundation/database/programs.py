@@ -1,4 +1,4 @@
-"""The programs that keep tables in a database, their revisions, and by which tables one sees whose a database is."""
+"""The two programs that have a database, their migrations, and which of them owns a database."""
 
 import re
 from collections.abc import Collection
@@ -8,15 +8,15 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """One that has a database of its own."""
+    """A program with its own database."""
 
     name: str
     version_table: str
-    """Where it keeps which of its revisions a database has."""
+    """The table that contains the database's revision."""
     first_table: str
-    """One that its first revision makes, and no other program does."""
+    """A table that the program's first revision creates, and no other program does."""
     setting: str
-    """The setting that names its database."""
+    """The setting with the database's URL."""
 
 
 USHER = Program(
@@ -39,15 +39,15 @@ class Migrations:
 
     @property
     def revisions(self) -> list[str]:
-        """All revisions in their order, which need not be that of their numbers. Alembic would load slowly."""
-        files = (self.folder / "versions").glob("[0-9]*.py")
-        after = {_stated("down_revision", text): _stated("revision", text) for text in (f.read_text() for f in files)}
-        found: list[str] = []
+        """All revisions in the order of their dependencies, read without Alembic (see ``migrations``)."""
+        texts = [file.read_text() for file in (self.folder / "versions").glob("[0-9]*.py")]
+        after = {_variable("down_revision", text): _variable("revision", text) for text in texts}
+        ordered: list[str] = []
         revision = after.get(None)
         while revision is not None:
-            found.append(revision)
+            ordered.append(revision)
             revision = after.get(revision)
-        return found
+        return ordered
 
     @property
     def newest(self) -> str:
@@ -55,24 +55,24 @@ class Migrations:
         return next(reversed(self.revisions), "")
 
 
-def _stated(name: str, text: str) -> str | None:
-    found = re.search(rf'^{name} = "(\w+)"', text, re.MULTILINE)
-    return found[1] if found else None
+def _variable(name: str, text: str) -> str | None:
+    match = re.search(rf'^{name} = "(\w+)"', text, re.MULTILINE)
+    return match[1] if match else None
 
 
 COMPATIBILITY_TABLE = "schema_compatibility"
-"""Where an upgraded database states the oldest revision whose software can still use it."""
+"""Contains the oldest revision whose software can still use an upgraded database."""
 
 SHARED_VERSION_TABLE = "alembic_version"
-"""Where both programs kept their revision in 1.0.0; other software uses the name as well."""
+"""The version table of both programs in 1.0.0. Other software uses the same name."""
 
 
 class SchemaError(RuntimeError):
-    """A database whose tables this version cannot work with; the text is one line that says what to do."""
+    """This version cannot use the tables of the database. The text is one line with advice."""
 
 
 class SchemaNewerError(SchemaError):
-    """The database was upgraded by a newer version of this software, and this version cannot use it any more."""
+    """A newer version upgraded the database, and this version cannot use it any more."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -82,15 +82,15 @@ class SchemaNewerError(SchemaError):
 
 
 class SchemaUnknownError(SchemaError):
-    """The database does not hold what its revision makes."""
+    """The tables do not match the database's revision."""
 
 
 class ForeignDatabaseError(RuntimeError):
-    """The database is somebody else's; the text is one line that says whose, and which setting to mend."""
+    """The database belongs to another program. The text is one line that names it and the setting to change."""
 
 
 def owner_of(tables: Collection[str]) -> Program | None:
-    """Whose a database with these tables is; None when it is nobody's of ours."""
+    """The program that owns a database with these tables; None if neither does."""
     programs = (USHER, SELF_HOSTED_BACKEND)
     versioned = next((program for program in programs if program.version_table in tables), None)
     return versioned or next((program for program in programs if program.first_table in tables), None)

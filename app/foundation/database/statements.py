@@ -1,24 +1,8 @@
-"""Statements: one SQL text for both databases.
+"""One SQL text for both databases.
 
-A statement is a constant text with a few words in it that each database spells its own way:
-
-====================  ==========================================================================================
-``@list(name)``       a query for the texts, as ``value``, in the JSON list that the parameter ``name`` holds
-``@numbers(name)``    the same for whole numbers: ``p.ordinal IN (@numbers(ordinals))``
-``@part(column, 0)``   of a column that holds a JSON list of texts: its first, as text
-``@each(column)``      a table with the column ``value``: the texts in a column that holds a JSON list
-``@json(expression)``  the expression, a text, as a JSON string
-``@minute(expression)``  the expression, epoch milliseconds, as people read it: ``2026-11-20 12:00 UTC``
-``@keyed``            ends the definition of a temporary table: clustered by its key, gone with the transaction
-``@ordinal``          a column of a temporary table: the number of the row, in the order in which they are inserted
-``@brief``            ends the definition of a temporary table: gone with the transaction
-``@by(index)``          after a table: find its rows by this index (SQLite, which keeps no statistics and may prefer
-                      the primary key for being there; PostgreSQL chooses for itself)
-``@bytes``            after an expression in ORDER BY: compare byte by byte, whatever the database's locale is
-====================  ==========================================================================================
-
-Parts of a text that differ from call to call stand as ``{name}`` and are filled in from constants of the same module,
-never from data: data travels in parameters alone.
+A statement is a constant text. Its markers, such as ``@list(name)``, are replaced by the syntax of the database:
+``_MARKERS`` defines them all. ``{name}`` is replaced by a constant of the caller's module, never by data. Data is only
+passed as parameters.
 """
 
 import json
@@ -26,22 +10,57 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, CursorResult, TextClause, text
 
 from app.foundation.database.engine import is_sqlite
 
-_WORD = re.compile(
-    r"@(?:list\((?P<list>\w+)\)|numbers\((?P<numbers>\w+)\)|part\((?P<part>[\w.]+), (?P<index>\d+)\)"
-    r"|each\((?P<each>[\w.]+)\)|json\((?P<json>[\w.]+)\)|minute\((?P<minute>[^()]*(?:\([^()]*\)[^()]*)*)\)"
-    r"|by\((?P<by>\w+)\)|(?P<keyed>keyed)\b|(?P<ordinal>ordinal)\b|(?P<brief>brief)\b|(?P<bytes>bytes)\b)"
-)
+
+class _Marker(NamedTuple):
+    """The syntax of each database; ``{0}``, ``{1}`` are the arguments."""
+
+    sqlite: str
+    postgresql: str
+
+
+_TEXTS = "jsonb_array_elements_text(CAST({0} AS JSONB)) AS listed (value)"
+
+_MARKERS = {
+    # @list(name): a query for the texts, as `value`, in the JSON list that is the parameter `name`.
+    "list": _Marker("SELECT value FROM json_each(:{0})", f"SELECT value FROM {_TEXTS.replace('{0}', ':{0}')}"),  # noqa: S608 - constants
+    # @numbers(name): the same for whole numbers, as in `p.ordinal IN (@numbers(ordinals))`.
+    "numbers": _Marker(
+        "SELECT value FROM json_each(:{0})", "SELECT CAST(jsonb_array_elements_text(CAST(:{0} AS JSONB)) AS BIGINT)"
+    ),
+    # @each(column): a table with the column `value`: the texts of a JSON list in a column.
+    "each": _Marker("json_each({0})", f"LATERAL (SELECT value FROM {_TEXTS})"),  # noqa: S608 - constants
+    # @part(column, 0): the first text of a JSON list in a column.
+    "part": _Marker("json_extract({0}, '$[{1}]')", "CAST({0} AS JSONB) ->> {1}"),
+    # @json(expression): a text as a JSON string.
+    "json": _Marker("json_quote({0})", "CAST(to_json(CAST({0} AS TEXT)) AS TEXT)"),
+    # @minute(expression): epoch milliseconds as `2026-11-20 12:00 UTC`.
+    "minute": _Marker(
+        "strftime('%Y-%m-%d %H:%M', ({0}) / 1000, 'unixepoch') || ' UTC'",
+        "to_char(to_timestamp(({0}) / 1000) AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI') || ' UTC'",
+    ),
+    # @by(index), after a table: use this index. SQLite has no statistics here and may prefer the primary key.
+    "by": _Marker("INDEXED BY {0}", ""),
+    # @bytes, in ORDER BY: compare bytes instead of using the locale.
+    "bytes": _Marker("", 'COLLATE "C"'),
+    # @keyed, after the definition of a temporary table: clustered by its key, dropped at the commit.
+    "keyed": _Marker("WITHOUT ROWID", "ON COMMIT DROP"),
+    # @brief, after the definition of a temporary table: dropped at the commit.
+    "brief": _Marker("", "ON COMMIT DROP"),
+    # @ordinal, the type of a column of a temporary table: numbers the rows in the order of their inserts.
+    "ordinal": _Marker("INTEGER PRIMARY KEY", "BIGINT GENERATED ALWAYS AS IDENTITY"),
+}
+_MARKER = re.compile(rf"@({'|'.join(_MARKERS)})\b(?:\(((?:[^()]|\([^()]*\))*)\))?")
 
 
 def statement(connection: Connection, template: str, **parts: str) -> TextClause:
-    """The template in the spelling of the connection's database, its ``{name}`` parts filled in."""
-    return _spelled(template, tuple(parts.items()), sqlite=is_sqlite(connection))[0]
+    """The template in the syntax of the connection's database, with ``parts`` in place of ``{name}``."""
+    return _compiled(template, tuple(parts.items()), sqlite=is_sqlite(connection))[0]
 
 
 def run(
@@ -51,85 +70,52 @@ def run(
     /,
     **parts: str,
 ) -> CursorResult[*tuple[Any, ...]]:
-    """Executes the template with its parameters, those that the text does not mention left out; or once for each of
-    several, which are those that it mentions."""
-    clause, wanted = _spelled(template, tuple(parts.items()), sqlite=is_sqlite(connection))
+    """Executes the template, once for each of several parameter sets. Of a single set, parameters that the template
+    does not use are ignored."""
+    clause, names = _compiled(template, tuple(parts.items()), sqlite=is_sqlite(connection))
     if isinstance(parameters, Sequence):
         return connection.execute(clause, parameters)
-    return connection.execute(clause, {name: (parameters or {})[name] for name in wanted})
+    return connection.execute(clause, {name: (parameters or {})[name] for name in names})
 
 
-_MOST_PARAMETERS = 240
-"""Of one INSERT: to begin a statement takes as long as to write two or three rows, and with more nothing is gained."""
+_MAX_PARAMETERS = 240
+"""Of one INSERT. A statement's overhead is that of two or three rows, so more parameters gain nothing."""
 
 
 def insert_on_sqlite(connection: Connection, insert: str, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Executes ``INSERT INTO table (columns)`` for rows of as many values, of which each statement takes several."""
+    """Executes ``INSERT INTO table (columns)`` with several rows per statement. All rows have the same length."""
     if not rows:
         return
     width = len(rows[0])
-    at_once = max(1, _MOST_PARAMETERS // width)
-    whole = len(rows) - len(rows) % at_once
-    if whole:
-        several = [tuple(chain.from_iterable(rows[at : at + at_once])) for at in range(0, whole, at_once)]
-        connection.exec_driver_sql(f"{insert} VALUES {_marks(width, at_once)}", several)
-    if whole < len(rows):
-        connection.exec_driver_sql(f"{insert} VALUES {_marks(width, 1)}", list(rows[whole:]))
+    size = max(1, _MAX_PARAMETERS // width)
+    full = len(rows) - len(rows) % size
+    if full:
+        batches = [tuple(chain.from_iterable(rows[at : at + size])) for at in range(0, full, size)]
+        connection.exec_driver_sql(f"{insert} VALUES {_placeholders(width, size)}", batches)
+    if full < len(rows):
+        connection.exec_driver_sql(f"{insert} VALUES {_placeholders(width, 1)}", list(rows[full:]))
 
 
 @cache
-def _marks(width: int, rows: int) -> str:
+def _placeholders(width: int, rows: int) -> str:
     return ", ".join([f"({', '.join('?' * width)})"] * rows)
 
 
 def json_list(values: Iterable[int | str]) -> str:
-    """The value of a parameter that ``@list`` or ``@numbers`` takes apart: however many there are, it is one statement
-    with one parameter."""
+    """The value of a parameter of ``@list`` or ``@numbers``: one parameter for any number of values."""
     return json.dumps(list(values), ensure_ascii=False)
 
 
 @lru_cache(maxsize=1024)
-def _spelled(template: str, parts: tuple[tuple[str, str], ...], *, sqlite: bool) -> tuple[TextClause, tuple[str, ...]]:
-    """The statement, and the names of its parameters. There are as many as the modules have constants."""
+def _compiled(template: str, parts: tuple[tuple[str, str], ...], *, sqlite: bool) -> tuple[TextClause, tuple[str, ...]]:
+    """The statement and the names of its parameters. The number of templates is bounded: they are constants."""
     for name, part in parts:
         template = template.replace("{" + name + "}", part)
-    clause = text(_WORD.sub(_spell_sqlite if sqlite else _spell_postgresql, template))
+
+    def replacement(match: re.Match[str]) -> str:
+        marker = _MARKERS[match[1]]
+        arguments = (match[2] or "").split(", ") if match[1] == "part" else [match[2]]
+        return (marker.sqlite if sqlite else marker.postgresql).format(*arguments)
+
+    clause = text(_MARKER.sub(replacement, template))
     return clause, tuple(clause.compile().params)
-
-
-def _spell_sqlite(word: re.Match[str]) -> str:
-    if name := word["list"] or word["numbers"]:
-        return f"SELECT value FROM json_each(:{name})"  # noqa: S608 - a name out of a constant template
-    if word["part"]:
-        return f"json_extract({word['part']}, '$[{word['index']}]')"
-    if column := word["each"]:
-        return f"json_each({column})"
-    if expression := word["json"]:
-        return f"json_quote({expression})"
-    if expression := word["minute"]:
-        return f"strftime('%Y-%m-%d %H:%M', ({expression}) / 1000, 'unixepoch') || ' UTC'"
-    if index := word["by"]:
-        return f"INDEXED BY {index}"
-    if word["ordinal"]:
-        return "INTEGER PRIMARY KEY"
-    return "WITHOUT ROWID" if word["keyed"] else ""
-
-
-def _spell_postgresql(word: re.Match[str]) -> str:
-    if name := word["list"]:
-        return f"SELECT value FROM jsonb_array_elements_text(CAST(:{name} AS JSONB)) AS listed (value)"  # noqa: S608 - as above
-    if name := word["numbers"]:
-        return f"SELECT CAST(jsonb_array_elements_text(CAST(:{name} AS JSONB)) AS BIGINT)"
-    if word["part"]:
-        return f"CAST({word['part']} AS JSONB) ->> {word['index']}"
-    if column := word["each"]:
-        return f"LATERAL (SELECT value FROM jsonb_array_elements_text(CAST({column} AS JSONB)) AS listed (value))"  # noqa: S608 - as above
-    if expression := word["json"]:
-        return f"CAST(to_json(CAST({expression} AS TEXT)) AS TEXT)"
-    if expression := word["minute"]:
-        return f"to_char(to_timestamp(({expression}) / 1000) AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI') || ' UTC'"
-    if word["by"]:
-        return ""
-    if word["ordinal"]:
-        return "BIGINT GENERATED ALWAYS AS IDENTITY"
-    return 'COLLATE "C"' if word["bytes"] else "ON COMMIT DROP"

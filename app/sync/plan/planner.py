@@ -20,7 +20,7 @@ from sqlalchemy import Connection, Engine, insert
 from sqlalchemy.exc import DBAPIError
 
 from app.foundation.clock import epoch_ms
-from app.foundation.database.engine import WRITE, is_sqlite
+from app.foundation.database.engine import WRITE_LOCK, is_sqlite
 from app.foundation.database.errors import is_write_conflict
 from app.foundation.database.statements import run, statement
 from app.sync.ledger.items import ItemKey, Kind
@@ -152,7 +152,9 @@ def _snapshot(engine: Engine, *, lock_at_once: bool) -> Iterator[Connection]:
     On SQLite the first attempt takes the write lock only when it comes to writing: most plans hold little or nothing,
     and nobody has to wait while they are computed.
     """
-    options: dict[str, object] = {WRITE: lock_at_once} if is_sqlite(engine) else {"isolation_level": "REPEATABLE READ"}
+    options: dict[str, object] = (
+        {WRITE_LOCK: lock_at_once} if is_sqlite(engine) else {"isolation_level": "REPEATABLE READ"}
+    )
     with engine.connect().execution_options(**options) as connection, connection.begin():
         yield connection
 
