@@ -1,7 +1,6 @@
 """The client of the backend.
 
-``BackendClient.call`` (``client``) calls an operation of the contract's table and handles the answer as
-``app/sync/apply/README.md`` describes in "Tries of one call" and "Outcomes": it raises refusals (``errors``), retries
-temporary failures (``retry``), and sends less when the backend throttles (``rate``). ``items`` reads the results of a
-batch.
+``BackendClient.call`` (``client``) calls an operation of the contract. It raises refusals (``errors``), retries
+temporary failures (``retry``), and sends less while the backend throttles (``rate``). The rules are in
+``app/sync/apply/README.md``, "Tries of one call" and "Outcomes". ``items`` reads the results of a batch.
 """

@@ -1,7 +1,7 @@
-"""The operations that this backend has, and the items that it does not support for want of others.
+"""The operations that the backend supports, and the number of items that it cannot represent without the others.
 
-Core operations are there in every backend. Each of the extended ones may be unsupported, which shows when it is first
-used; then it is not tried again in this run.
+Every backend has the core operations. It may lack any of the extended ones, which the first call discovers. This run
+then does not call the operation again.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ OperationsMode = Literal["auto", "core", "extended"]
 
 
 class Capabilities:
-    """What is known in one run. Safe to share between threads."""
+    """What one run has discovered. Threads may share it."""
 
     def __init__(self, mode: OperationsMode) -> None:
         self.mode: OperationsMode = mode
@@ -26,40 +26,37 @@ class Capabilities:
         self._lock = Lock()
 
     def is_unsupported(self, operation: str) -> bool:
-        """Whether the operation is not to be used."""
+        """Whether the operation must not be called."""
         if contract.by_name(operation).tier is not Tier.EXTENDED:
             return False
         return self.mode == "core" or operation in self._unsupported
 
     def is_supported(self, operation: str) -> bool:
-        """Whether the backend has answered to it."""
+        """Whether a response proved that the backend has the operation."""
         return operation in self._supported
 
-    def note_supported(self, operation: str) -> None:
-        """The backend answered in a way that only a backend with the operation does."""
+    def mark_supported(self, operation: str) -> None:
         self._supported.add(operation)
 
     def are_roles_unsupported(self, operation: str) -> bool:
-        """Whether the path that takes roles and access types is not to be used."""
+        """Whether the operation's path with roles and access types must not be called."""
         return self.mode == "core" or operation in self._roles_unsupported
 
-    def note_roles_unsupported(self, operation: str) -> None:
-        """The backend does not support that path."""
+    def mark_roles_unsupported(self, operation: str) -> None:
         with self._lock:
             self._roles_unsupported.add(operation)
 
-    def note_unsupported(self, operation: str) -> None:
-        """The backend does not support it."""
+    def mark_unsupported(self, operation: str) -> None:
         with self._lock:
             self._unsupported.add(operation)
 
-    def note_unsupported_items(self, operation: str, number: int) -> None:
-        """So many items are unsupported for want of it."""
+    def count_unsupported_items(self, operation: str, number: int) -> None:
+        """Counts items that cannot be sent without the operation."""
         with self._lock:
             self._unsupported_items[operation] += number
 
     def report(self) -> dict[str, object]:
-        """What an operator should know, for the run's report; empty when everything was supported."""
+        """A part of the run's report; empty if everything was supported."""
         report: dict[str, object] = {}
         with self._lock:
             if self._unsupported:

@@ -14,12 +14,12 @@ from pydantic import SecretStr
 from requests.adapters import BaseAdapter
 
 from app.client.errors import ClientError, CredentialsRefused, OutcomeUnknown
-from app.client.hearing import Heard, masked, tell
 from app.client.rate import RateLimiter
+from app.client.recording import CallRecord, masked, record_call
+from app.client.response import read_response, refusal
 from app.client.retry import Retrying, RetryPolicy, Throttled, Unclear
 from app.client.settings import BackendSettings
 from app.client.transport import RawResponse, Transport
-from app.client.verdict import read_reply, refusal
 from app.contract.base import Request
 from app.contract.envelope import Answer
 from app.contract.errors import ResourceExhausted, Status, Unavailable
@@ -31,41 +31,29 @@ from app.foundation.outbound.route import Route
 RequestT = TypeVar("RequestT", bound=Request)
 ResultT = TypeVar("ResultT")
 
-_STOP_LOOK = 0.25
-"""Seconds of a wait after which the stop event is looked at, where the wait is not the event's own."""
+_STOP_INTERVAL = 0.25
+"""Seconds between checks of the stop event during a wait with ``time.sleep``."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceCredentials:
-    """What the operations of auth level W need."""
+    """The credentials of operations with auth level W."""
 
     workspace_id: SecretStr
     auth_token: SecretStr
 
 
-@dataclass(frozen=True, slots=True)
-class CallRecord:
-    """A call that has ended, for metrics. ``http_status`` is that of the last response, None when there was none."""
-
-    operation: str
-    seconds: float
-    http_status: int | None
-    tries: int
-    succeeded: bool
-
-
 class Observer(Protocol):
-    """Is told of every call when it has ended, in the thread that made it; must not raise."""
+    """Receives every ended call, in the thread that made it. Must not raise."""
 
     def call_ended(self, record: CallRecord) -> None: ...
 
 
 class BackendClient:
-    """Calls the backend that ``settings`` names. One object serves many threads; at most ``max_in_flight`` calls are
-    under way.
+    """Calls the backend of ``settings``. Threads may share it; at most ``max_in_flight`` calls run concurrently.
 
-    ``transport`` replaces the network: a ``requests`` adapter such as one for WSGI. ``sleep`` replaces real waiting.
-    Setting ``stop`` ends every wait at once: the call then raises what is known about it so far.
+    ``transport`` replaces the network by a ``requests`` adapter, such as one for WSGI. ``sleep`` replaces waiting.
+    Setting ``stop`` ends every wait at once: the call then raises the error of its tries so far.
     """
 
     def __init__(
@@ -108,8 +96,7 @@ class BackendClient:
             pause=self._pause,
             stopped=self._stop.is_set,
             may_send=lambda: self._may_send(),  # noqa: PLW0108 - it changes
-            # Jitter needs no secrecy.
-            random_source=random or random_module.Random(),  # noqa: S311
+            random_source=random or random_module.Random(),  # noqa: S311 - jitter needs no secrecy
         )
 
     def __repr__(self) -> str:
@@ -127,8 +114,8 @@ class BackendClient:
 
     @contextmanager
     def guarded(self, may_send: Callable[[], bool]) -> Iterator[None]:
-        """Within it ``may_send`` is asked before every try of every call, repeats included, after all waiting; when it
-        says no, the call ends as if the stop event had been set. Any thread may ask it. Guards do not nest."""
+        """Calls ``may_send`` before every try within the block, after all waits. If it returns False, the call ends as
+        if the stop event were set. It must be thread-safe. Guards do not nest."""
         self._may_send = may_send
         try:
             yield
@@ -138,47 +125,58 @@ class BackendClient:
     def call(
         self, operation: Operation[RequestT, ResultT], request: RequestT, *, twin: bool = False
     ) -> Answer[ResultT]:
-        """Calls ``operation`` and returns its answer; retries as often as the rules allow. ``twin`` uses the path under
-        the other version of the API, if there is one.
+        """Calls ``operation`` with retries and returns its answer. ``twin`` uses the path in the other version of the
+        API, if there is one.
 
-        A batch that failed in part is an answer: see ``items``. Raises ``ClientError``.
+        A batch with failed items is an answer: see ``items``. Raises ``ClientError``.
         """
-        began = self._monotonic()
-        attempts = _Attempts()
+        started_at = self._monotonic()
         body, headers = self._body(operation, request), self._headers(operation)
-        path = operation.twin_path if twin and operation.twin_path else operation.path
-        url = self._settings.base_url + path
+        url = self._settings.base_url + (operation.twin_path if twin and operation.twin_path else operation.path)
         repeatable = operation.is_repeatable
+        tries = 0
+        last: RawResponse | None = None
+        any_unclear = False
         succeeded = False
+        problem = ""
 
         def send() -> Answer[ResultT]:
-            attempts.count += 1
-            attempts.http_status = None
+            nonlocal tries, last, any_unclear
+            tries += 1
+            last = None
             try:
-                attempts.body = b""
-                reply = self._transport.post(url, headers, body)
-                attempts.http_status, attempts.body = reply.http_code, reply.body
-                return self._read(operation, reply, repeatable=repeatable)
+                last = self._transport.post(url, headers, body)
+                return self._read(operation, last, repeatable=repeatable)
             except Unclear:
-                attempts.any_unclear = True
+                any_unclear = True
                 raise
 
         try:
             answer = self._retrying.run(operation.name, send, repeatable=repeatable)
             succeeded = True
         except ClientError as error:
-            error.repeated_blindly = attempts.any_unclear
-            attempts.problem = error.message
+            error.maybe_applied_earlier = any_unclear
+            problem = error.message
             raise
         finally:
-            tell(Heard(attempts.http_status, attempts.count, attempts.body, attempts.problem, self._mask))
-            self._ended(operation, self._monotonic() - began, attempts, succeeded=succeeded)
-        return replace(answer, repeated_blindly=True) if attempts.any_unclear else answer
+            self._record(
+                CallRecord(
+                    operation=operation.name,
+                    seconds=self._monotonic() - started_at,
+                    http_status=last.http_code if last is not None else None,
+                    tries=tries,
+                    succeeded=succeeded,
+                    body=last.body if last is not None else b"",
+                    problem=problem,
+                    mask=self._mask,
+                )
+            )
+        return replace(answer, maybe_applied_earlier=True) if any_unclear else answer
 
     def pages(
         self, operation: Operation[RequestT, ResultT], request: RequestT, *, twin: bool = False
     ) -> Iterator[Answer[ResultT]]:
-        """Every page from where ``request`` points, one call each. ``request`` is of a model with a ``page_token``."""
+        """All pages from that of ``request`` on, one call each. ``request`` has a field ``page_token``."""
         seen: set[str] = set()
         while True:
             answer = self.call(operation, request, twin=twin)
@@ -192,16 +190,16 @@ class BackendClient:
             request = request.model_copy(update={"page_token": token})
 
     def _read(
-        self, operation: Operation[RequestT, ResultT], reply: RawResponse, *, repeatable: bool
+        self, operation: Operation[RequestT, ResultT], response: RawResponse, *, repeatable: bool
     ) -> Answer[ResultT]:
         try:
-            return read_reply(operation, reply, self._mask)
+            return read_response(operation, response, self._mask)
         except Throttled as throttled:
-            if repeatable or (reply.http_code == 429 and self._retrying.is_worth_waiting(throttled)):
+            if repeatable or (response.http_code == 429 and self._retrying.is_worth_waiting(throttled)):
                 raise
-            # It may be a quota that no waiting mends, or a gateway that gave up on a call that went through.
-            kind = Unavailable if reply.http_code == 503 else ResourceExhausted
-            raise refusal(operation, kind(throttled.reason, http_code=reply.http_code)) from throttled
+            # It may be a permanent quota, or a gateway timeout of a call that was applied.
+            kind = Unavailable if response.http_code == 503 else ResourceExhausted
+            raise refusal(operation, kind(throttled.reason, http_code=response.http_code)) from throttled
 
     def _body(self, operation: AnyOperation, request: Request) -> bytes:
         body = operation.body(request)
@@ -219,16 +217,16 @@ class BackendClient:
             "User-Agent": "usher",
         }
         if operation.auth is AuthLevel.K:
-            headers[self._names.api_key] = self._shown(operation, self._settings.api_key, "api_key")
-            headers[self._names.auth_token] = self._shown(operation, self._settings.auth_token, "auth_token")
+            headers[self._names.api_key] = self._credential(operation, self._settings.api_key, "api_key")
+            headers[self._names.auth_token] = self._credential(operation, self._settings.auth_token, "auth_token")
         elif operation.auth is AuthLevel.W:
             workspace = self._workspace
             workspace_id, token = (None, None) if workspace is None else (workspace.workspace_id, workspace.auth_token)
-            headers[self._names.workspace_id] = self._shown(operation, workspace_id, "workspace id")
-            headers[self._names.workspace_auth_token] = self._shown(operation, token, "workspace auth token")
+            headers[self._names.workspace_id] = self._credential(operation, workspace_id, "workspace id")
+            headers[self._names.workspace_auth_token] = self._credential(operation, token, "workspace auth token")
         return headers
 
-    def _shown(self, operation: AnyOperation, secret: SecretStr | None, name: str) -> str:
+    def _credential(self, operation: AnyOperation, secret: SecretStr | None, name: str) -> str:
         value = secret.get_secret_value() if secret is not None else ""
         if value:
             return value
@@ -243,41 +241,31 @@ class BackendClient:
             self._stop.wait(seconds)
             return
         while seconds > 0 and not self._stop.is_set():
-            step = min(seconds, _STOP_LOOK) if self._sleep is time.sleep else seconds
+            step = min(seconds, _STOP_INTERVAL) if self._sleep is time.sleep else seconds
             self._sleep(step)
             seconds -= step
 
-    def _ended(self, operation: AnyOperation, seconds: float, attempts: "_Attempts", *, succeeded: bool) -> None:
+    def _record(self, record: CallRecord) -> None:
+        record_call(record)
         structlog.stdlib.get_logger(__name__).debug(
             "call",
-            operation=operation.name,
-            http_status=attempts.http_status,
-            tries=attempts.count,
-            duration_ms=round(seconds * 1000, 1),
-            succeeded=succeeded,
+            operation=record.operation,
+            http_status=record.http_status,
+            tries=record.tries,
+            duration_ms=round(record.seconds * 1000, 1),
+            succeeded=record.succeeded,
         )
         if self._observer is not None:
-            self._observer.call_ended(
-                CallRecord(operation.name, seconds, attempts.http_status, attempts.count, succeeded)
-            )
-
-
-@dataclass(slots=True)
-class _Attempts:
-    count: int = 0
-    http_status: int | None = None
-    body: bytes = b""
-    problem: str = ""
-    any_unclear: bool = False
+            self._observer.call_ended(record)
 
 
 def _secrets(settings: BackendSettings, workspace: WorkspaceCredentials | None) -> tuple[str, ...]:
-    """What must not show up in any text, the longest first."""
+    """The credentials to mask in texts, the longest first. Shorter ones than four characters would match words."""
     secrets = [settings.api_key, settings.auth_token]
     if workspace is not None:
         secrets += [workspace.workspace_id, workspace.auth_token]
-    # Shorter ones would hit innocent words.
-    return tuple(sorted({text for one in secrets if len(text := one.get_secret_value()) >= 4}, key=len, reverse=True))
+    texts = {secret.get_secret_value() for secret in secrets}
+    return tuple(sorted((text for text in texts if len(text) >= 4), key=len, reverse=True))
 
 
 def _always() -> bool:

@@ -1,18 +1,18 @@
-"""The errors of a call: what can go wrong, and what is known of its effect then.
+"""The errors of a call, and whether the call was applied.
 
     ClientError
-    ├── BackendRefused            answered with an error: not applied, and the same call will be refused again
-    │   ├── InvalidRequest        INVALID_ARGUMENT: something in the call is wrong
-    │   ├── ItemsFailed           of an operation that promises nothing about items: ``items`` says what became of each
-    │   └── CredentialsRefused    401 or 403, or no credentials to send: nothing else will work either
-    ├── OperationMissing          404, 405 or 501: this backend does not have the operation, or what it is about
-    ├── RateLimited               still throttled after all the waiting that is allowed: not applied
-    ├── OutcomeUnknown            no readable answer in any try: applied or not
-    └── NotReached                no connection in any try: certainly not applied
+    ├── BackendRefused            an error response: not applied, and a retry would be refused as well
+    │   ├── InvalidRequest        INVALID_ARGUMENT
+    │   ├── ItemsFailed           ``items`` has the result of each, though the operation promises none
+    │   └── CredentialsRefused    401 or 403, or no credentials configured: other calls would fail as well
+    ├── OperationMissing          404, 405 or 501: this backend does not have the operation, or its object
+    ├── RateLimited               still throttled after the longest wait: not applied
+    ├── OutcomeUnknown            no readable response in any try: applied or not
+    └── NotReached                no connection in any try: not applied
 
-Where a call was tried several times the error tells the whole of it: when it was given up after one try with an
-unknown outcome it is ``OutcomeUnknown``, however the later ones ended; when a later try was refused it is that refusal,
-with ``repeated_blindly``. Errors of the HTTP library are kept as causes. No text here holds a credential.
+An error covers all tries of its call. If any try had an unknown outcome and no later one was answered, it is
+``OutcomeUnknown``. If a later try was refused, it is that refusal with ``maybe_applied_earlier``. The errors of the
+HTTP library are kept as causes. No text contains a credential.
 """
 
 from collections.abc import Mapping
@@ -23,26 +23,22 @@ from app.foundation.outbound.failure import CallFailure
 
 
 class ClientError(Exception):
-    """A call that did not succeed. ``operation`` is its name in the contract's table, ``message`` one line for people.
+    """A call that did not succeed. ``operation`` is its name in the contract, ``message`` one line for people.
 
-    ``repeated_blindly`` says that an earlier try of the call had an unknown outcome: whatever this error says of the
-    last one, the call may have been applied. ``failure`` is what is known of the last exchange, if it did not take
-    place.
+    ``maybe_applied_earlier``: an earlier try had an unknown outcome, so the call may have been applied. ``failure`` is
+    set if the last try had no response.
     """
 
     def __init__(self, operation: str, message: str) -> None:
         super().__init__(f"{operation}: {message}")
         self.operation = operation
         self.message = message
-        self.repeated_blindly = False
+        self.maybe_applied_earlier = False
         self.failure: CallFailure | None = None
 
 
 class BackendRefused(ClientError):  # noqa: N818 - the class names of a tree of outcomes read best without a suffix
-    """The backend answered with an error.
-
-    ``details`` maps item ids to what became of each item, where the backend told.
-    """
+    """The backend answered with an error. ``details`` maps item ids to their results, if the response has them."""
 
     def __init__(
         self, operation: str, status: Status, message: str, http_code: int, details: Mapping[str, object] | None = None
@@ -54,13 +50,13 @@ class BackendRefused(ClientError):  # noqa: N818 - the class names of a tree of 
 
 
 class InvalidRequest(BackendRefused):
-    """Something in the call is wrong: of a batch, perhaps a single item."""
+    """The request, or one item of a batch, is invalid."""
 
 
 class ItemsFailed(BackendRefused):
-    """The answer names single items that were not done, though the operation promises nothing about items.
+    """Some items failed in an operation that promises no results of items.
 
-    ``items`` is all that it says of them, by id: those with ``success`` were done all the same.
+    ``items`` are all results by id. Items with ``success`` were applied.
     """
 
     def __init__(
@@ -71,15 +67,14 @@ class ItemsFailed(BackendRefused):
 
 
 class CredentialsRefused(BackendRefused):
-    """The credentials are missing, wrong, or do not reach this far."""
+    """The credentials are missing, wrong or insufficient."""
 
 
 class OperationMissing(ClientError):  # noqa: N818 - as above
-    """The backend does not have the operation, as far as one answer can tell.
+    """The backend does not have the operation.
 
-    ``has_envelope`` says whether the answer was an error of the API (NOT_FOUND in an envelope) and not just any page,
-    and ``own_error`` whether it may also mean that the thing which the call is about does not exist: the caller knows
-    more.
+    ``has_envelope``: the response was an error of the API, not an arbitrary page. ``own_error``: it may also mean that
+    the object of the call does not exist.
     """
 
     def __init__(self, operation: str, message: str, http_code: int, *, has_envelope: bool, own_error: bool) -> None:
@@ -90,8 +85,7 @@ class OperationMissing(ClientError):  # noqa: N818 - as above
 
 
 class _GaveUp(ClientError):  # noqa: N818 - as above
-    """What the outcomes below share. ``stopped`` is true when it was not patience that ended but the stop event was
-    set."""
+    """The base of the errors below. ``stopped``: the stop event ended the call, not the retry policy."""
 
     def __init__(self, operation: str, message: str, *, tries: int, stopped: bool = False) -> None:
         super().__init__(operation, message)
@@ -100,12 +94,12 @@ class _GaveUp(ClientError):  # noqa: N818 - as above
 
 
 class RateLimited(_GaveUp):
-    """The backend wants less traffic than this call, for longer than may be waited."""
+    """The backend throttled the call for longer than the policy waits."""
 
 
 class OutcomeUnknown(_GaveUp):
-    """The call was sent, perhaps more than once, and no answer tells what became of it."""
+    """The call was sent, perhaps several times, and no response has its outcome."""
 
 
 class NotReached(_GaveUp):
-    """The backend could not be connected to: the call was not applied."""
+    """There was no connection to the backend, so the call was not applied."""

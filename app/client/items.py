@@ -1,7 +1,7 @@
 """The results of the items of a batch.
 
-Batches come back in two shapes: an item map in a success, and HTTP 500 with ``error.details``, where the items with
-``success`` true were done all the same. Both become one ``ItemAnswer`` per item that was asked for.
+A batch is answered with an item map in a success, or with HTTP 500 and ``error.details``, in which items with
+``success`` were applied. Both become one ``ItemAnswer`` for each item of the request.
 """
 
 import re
@@ -21,26 +21,26 @@ _MISSING = re.compile(r"\b(does|do)(n't| not)[ _-]?exist|\bnot[ _-]?found\b", re
 
 @dataclass(frozen=True, slots=True)
 class ItemAnswer:
-    """What became of one item. ``answered`` is false when the answer does not mention it: then its outcome is
+    """The result of one item. If the response does not contain the item, ``answered`` is false and the outcome
     unknown."""
 
     success: bool
     message: str = ""
     code: str | None = None
-    """``already-exists``, ``not-found`` (final), ``internal`` (may pass); taken from the message where only that
-    tells."""
+    """``already-exists``, ``not-found`` (final) or ``internal`` (may be temporary); derived from the message if the
+    response has no code."""
     answered: bool = True
-    repeated_blindly: bool = False
-    """Where it failed: an earlier try of the same call, with an unknown outcome, may have done it all the same."""
+    maybe_applied_earlier: bool = False
+    """Of a failed item: an earlier try of the call, with an unknown outcome, may have applied it."""
 
     @property
     def already_exists(self) -> bool:
-        """Whether the item could not be added because it is there."""
+        """Whether the item could not be added because it exists."""
         return self.code == ALREADY_EXISTS
 
     @property
     def does_not_exist(self) -> bool:
-        """Whether the item could not be changed or deleted because it is not there."""
+        """Whether the item could not be changed or deleted because it does not exist."""
         return self.code == NOT_FOUND
 
 
@@ -49,17 +49,17 @@ UNANSWERED = ItemAnswer(success=False, message="the answer does not mention this
 
 
 def item_results(
-    answered: Mapping[str, ItemResult], ids: Iterable[str], *, repeated_blindly: bool = False
+    answered: Mapping[str, ItemResult], ids: Iterable[str], *, maybe_applied_earlier: bool = False
 ) -> dict[str, ItemAnswer]:
-    """One result for each of ``ids``, in their order. Items that nobody asked for are left out."""
+    """One result for each of ``ids``, in their order. Other items of the response are ignored."""
     return {
-        item: _result(answered[item], repeated_blindly=repeated_blindly) if item in answered else UNANSWERED
+        item: _result(answered[item], maybe_applied_earlier=maybe_applied_earlier) if item in answered else UNANSWERED
         for item in ids
     }
 
 
 def readable_items(value: object) -> dict[str, ItemResult] | None:
-    """The items of ``result.data`` or ``error.details`` that can be read; None when it is no map of items at all."""
+    """The valid items of ``result.data`` or ``error.details``; None if it is not a map of items."""
     if not isinstance(value, Mapping):
         return None
     items: dict[str, ItemResult] = {}
@@ -67,16 +67,16 @@ def readable_items(value: object) -> dict[str, ItemResult] | None:
         try:
             items[str(name)] = ItemResult.from_wire(item)
         except ValidationError:
-            # Left out, it counts as not answered: nobody can tell what became of it.
+            # An invalid item is treated as unanswered.
             continue
     return items if items or not value else None
 
 
-def _result(item: ItemResult, *, repeated_blindly: bool) -> ItemAnswer:
+def _result(item: ItemResult, *, maybe_applied_earlier: bool) -> ItemAnswer:
     message = item.message or ""
     if item.success:
         return ItemAnswer(True, message)
-    return ItemAnswer(False, message, _code(item.code, message), repeated_blindly=repeated_blindly)
+    return ItemAnswer(False, message, _code(item.code, message), maybe_applied_earlier=maybe_applied_earlier)
 
 
 def _code(code: str | None, message: str) -> str | None:

@@ -1,8 +1,7 @@
-"""The rate limiter: how many calls may be in flight, given how the backend copes.
+"""Rate limiter: adapts the number of concurrent calls to the backend's responses.
 
-One limiter is shared by all threads of a client. A throttled call halves the number of calls side by side and holds
-everybody back until the backend wants to hear from us again; calls that go well raise the number slowly, by one per
-several rounds.
+All threads of a client share one limiter. A throttled call halves the limit and pauses all calls until the time that
+the backend asks for. Each round of successful calls raises the limit slowly.
 """
 
 import threading
@@ -10,30 +9,30 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _INCREASE = 0.25
-"""By how much the limit grows while as many calls succeed as it allows side by side."""
+"""The increase of the limit after as many successful calls as it allows at once."""
 
-_LOOK_AGAIN = 0.2
-"""Seconds after which a thread that waits for a slot looks whether it should stop."""
+_STOP_INTERVAL = 0.2
+"""Seconds between checks of the stop event by a thread that waits for a slot."""
 
 
-class Stopped(Exception):  # noqa: N818 - no error: the caller asked for it
-    """The stop event was set while a call waited for its turn."""
+class Stopped(Exception):  # noqa: N818 - not an error: the caller requested it
+    """The stop event was set while a call waited for a slot."""
 
 
 class RateLimiter:
-    """``most``: calls side by side when all goes well. ``pause`` waits so many seconds, or less when ``stopped`` comes
-    true."""
+    """``limit`` is the maximum of concurrent calls. ``pause`` waits the given number of seconds, or less if
+    ``stopped`` becomes true."""
 
     def __init__(
         self,
-        most: int,
+        limit: int,
         *,
         monotonic: Callable[[], float],
         pause: Callable[[float], None],
         stopped: Callable[[], bool],
     ) -> None:
-        self._most = most
-        self._allowed = float(most)
+        self._limit = limit
+        self._allowed = float(limit)
         self._in_flight = 0
         self._resume_at = float("-inf")
         self._reduced_at = float("-inf")
@@ -44,7 +43,7 @@ class RateLimiter:
 
     @contextmanager
     def slot(self) -> Iterator[float]:
-        """Waits for a turn and holds it; gives the moment at which it began. Raises ``Stopped``."""
+        """Waits for a slot and holds it. Yields the start time. Raises ``Stopped``."""
         self._acquire()
         try:
             yield self._monotonic()
@@ -53,20 +52,20 @@ class RateLimiter:
                 self._in_flight -= 1
                 self._changed.notify()
 
-    def went_well(self) -> None:
-        """A call was answered without complaint about its rate."""
+    def succeeded(self) -> None:
+        """Reports a call that was not throttled."""
         with self._changed:
-            if self._allowed < self._most:
-                self._allowed = min(self._most, self._allowed + _INCREASE / self._allowed)
+            if self._allowed < self._limit:
+                self._allowed = min(self._limit, self._allowed + _INCREASE / self._allowed)
                 self._changed.notify()
 
-    def throttled(self, began: float, wait: float) -> None:
-        """A call that began at ``began`` was told to come back in ``wait`` seconds."""
+    def throttled(self, started_at: float, wait: float) -> None:
+        """Reports a throttled call that may be retried in ``wait`` seconds."""
         now = self._monotonic()
         with self._changed:
             self._resume_at = max(self._resume_at, now + wait)
-            # Calls that were under way together all hear the same complaint: it counts once.
-            if began >= self._reduced_at:
+            # Calls that ran concurrently are throttled together, which reduces the limit only once.
+            if started_at >= self._reduced_at:
                 self._allowed = max(1.0, self._allowed / 2)
                 self._reduced_at = now
 
@@ -77,14 +76,13 @@ class RateLimiter:
                 raise Stopped
             with self._changed:
                 resume_at = self._resume_at
-                held_back = resume_at - self._monotonic()
-                # Having slept for it once is enough, whatever the clock says: the two need not agree to the
-                # microsecond.
-                if held_back <= 0 or resume_at <= waited_until:
+                remaining = resume_at - self._monotonic()
+                # One wait is enough: the clock may be a microsecond short of the time that was waited for.
+                if remaining <= 0 or resume_at <= waited_until:
                     if self._in_flight < int(self._allowed):
                         self._in_flight += 1
                         return
-                    self._changed.wait(_LOOK_AGAIN)
+                    self._changed.wait(_STOP_INTERVAL)
                     continue
-            self._pause(held_back)
+            self._pause(remaining)
             waited_until = resume_at

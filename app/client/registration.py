@@ -18,9 +18,10 @@ from app.contract.permissions import (
     PermissionProviderSettings,
     UpdatePermissionProviderConfigRequest,
 )
+from app.foundation.outbound.route import is_http_url
 
 TokenState = Literal["accepted", "unknown", "none"]
-"""Whether the token that the backend shows is one that the service accepts, another one, or none at all."""
+"""Whether the service accepts the token that the backend sends; ``none``: it sends no token."""
 
 
 class RegistrationError(Exception):
@@ -29,41 +30,44 @@ class RegistrationError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """The backend's permission provider settings. `url` is empty if there is none. The token is never shown."""
+    """The backend's permission provider settings. ``url`` is empty if there is none. The token is never shown."""
 
     in_use: bool
     url: str
     token: TokenState
 
     def to_wire(self) -> dict[str, object]:
-        """It in the words of the operation, with `token` in place of the token."""
+        """The fields of the operation, with the state of the token in place of the token."""
         return {"usePermissionProvider": self.in_use, "permissionProviderUrl": self.url, "token": self.token}
 
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """The registration before and after. `before` is None if the backend does not report it."""
+    """The registration before and after. ``before`` is None if the backend does not report it."""
 
     before: Registration | None
     after: Registration
     changed: bool
-    """Also true where only the token is another one."""
+    """Also true if only the token changed."""
 
 
 def register(client: BackendClient, url: str, token: str, accepted: Iterable[SecretStr]) -> Registered:
-    """Registers `url` with `token` (empty: none). `accepted` are the tokens that the service accepts, to find out
-    whether the previous one was among them.
+    """Registers ``url`` with ``token`` (empty: none). ``accepted`` are the tokens that the service accepts, for the
+    state of the previous token.
 
-    Raises `RegistrationError` if the backend lacks the operation, and `ClientError`.
+    Raises ``RegistrationError`` if the backend lacks the operation or refuses the URL, and ``ClientError``.
     """
     tokens = tuple(accepted)
-    before = _config_of(client)
-    wanted = UpdatePermissionProviderConfigRequest(
+    try:
+        before = client.call(operations.GET_PERMISSION_PROVIDER_CONFIG, NoParameters()).data
+    except OperationMissing:
+        before = None
+    request = UpdatePermissionProviderConfigRequest(
         use_permission_provider=True,
         permission_provider_config=PermissionProviderSettings(permission_provider_url=url, auth_token=token),
     )
     try:
-        after = client.call(operations.UPDATE_PERMISSION_PROVIDER_CONFIG, wanted).data
+        after = client.call(operations.UPDATE_PERMISSION_PROVIDER_CONFIG, request).data
     except OperationMissing as error:
         raise RegistrationError(
             "the backend does not have the operation Update Permission Provider Config: register the URL and the token"
@@ -74,29 +78,26 @@ def register(client: BackendClient, url: str, token: str, accepted: Iterable[Sec
         if "private" in error.message:
             hint = "; self_hosted_backend.allow_private_urls lets the self-hosted backend ask there"
         raise RegistrationError(f"the backend does not take {url}: {error.message}{hint}") from error
-    return Registered(None if before is None else _read(before, tokens), _read(after, tokens), before != after)
+    return Registered(
+        None if before is None else _registration(before, tokens), _registration(after, tokens), before != after
+    )
 
 
 def check_url(url: str, path: str, *, any_path: bool = False, plain_http: bool = False) -> None:
-    """Raises `RegistrationError` if a service that answers at `path` cannot be reached at the URL, or if the token
+    """Raises ``RegistrationError`` if a service that answers at ``path`` cannot be reached at the URL, or if the token
     would be sent unencrypted.
 
-    `any_path`: a proxy maps the URL to `path`. `plain_http`: the connection is safe without TLS.
+    ``any_path``: a proxy maps the URL to ``path``. ``plain_http``: the connection is safe without TLS.
     """
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable or not url.isascii() or any(character.isspace() for character in url):
+    if not is_http_url(url) or not url.isascii() or any(character.isspace() for character in url):
         raise RegistrationError(f"--url {url!r}: write an address such as https://usher.your-company.example{path}")
+    parts = urlsplit(url)
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
         raise RegistrationError("--url: must have no user name, password, query or fragment: a token goes in a header")
-    here = f"{parts.scheme}://{parts.netloc}{path}"
     if parts.path != path and not any_path:
         raise RegistrationError(
-            f"--url {url}: the service answers at {path} (provider.path): write {here},"
-            " or add --any-path when a proxy in between makes one of the other"
+            f"--url {url}: the service answers at {path} (provider.path): write"
+            f" {parts.scheme}://{parts.netloc}{path}, or add --any-path when a proxy in between makes one of the other"
         )
     if parts.scheme == "http" and not plain_http and not _is_loopback(parts.hostname or ""):
         raise RegistrationError(
@@ -107,25 +108,16 @@ def check_url(url: str, path: str, *, any_path: bool = False, plain_http: bool =
 
 def is_accepted(token: str, accepted: Iterable[SecretStr]) -> bool:
     """Whether the token is one of these, in constant time."""
-    given = token.encode()
-    found = [hmac.compare_digest(given, one.get_secret_value().encode()) for one in accepted]
-    return any(found)
+    encoded = token.encode()
+    matches = [hmac.compare_digest(encoded, secret.get_secret_value().encode()) for secret in accepted]
+    return any(matches)
 
 
-def _config_of(client: BackendClient) -> PermissionProviderConfig | None:
-    try:
-        return client.call(operations.GET_PERMISSION_PROVIDER_CONFIG, NoParameters()).data
-    except OperationMissing:
-        return None
-
-
-def _read(config: PermissionProviderConfig, accepted: Iterable[SecretStr]) -> Registration:
-    state = config.permission_provider_config
-    token = (state.auth_token if state is not None else "") or ""
-    known: TokenState = "none" if not token else "accepted" if is_accepted(token, accepted) else "unknown"
-    return Registration(
-        config.use_permission_provider, (state.permission_provider_url if state is not None else "") or "", known
-    )
+def _registration(config: PermissionProviderConfig, accepted: Iterable[SecretStr]) -> Registration:
+    provider = config.permission_provider_config
+    url, token = ("", "") if provider is None else (provider.permission_provider_url, provider.auth_token)
+    state: TokenState = "none" if not token else "accepted" if is_accepted(token, accepted) else "unknown"
+    return Registration(config.use_permission_provider, url or "", state)
 
 
 def _is_loopback(host: str) -> bool:

@@ -1,13 +1,13 @@
-"""The tries of a call: when there is another, after how long, and when it is given up.
+"""Retries of a call.
 
-The law is ``app/sync/apply/README.md``, "Tries of one call":
+The rules are in ``app/sync/apply/README.md``, "Tries of one call":
 
-- no connection, or an unknown outcome: up to 5 repeats, with exponential backoff and jitter;
-- throttled (429, 503, RESOURCE_EXHAUSTED): wait as long as the backend asks for, within reason, or back off when it
-  does not say, and send less at a time, until the waiting adds up to ``max_waiting``;
-- every other answer is an answer.
+- no connection, or an unknown outcome: up to 5 retries, with exponential backoff and jitter;
+- throttled (429, 503, RESOURCE_EXHAUSTED): wait as long as the backend asks for, within a limit, or back off if it
+  does not ask, and send less at a time, until the waits add up to ``max_waiting``;
+- every other response ends the call.
 
-Operations that make something new on each call are repeated only where it is certain that nothing happened.
+Operations that create something on each call are retried only if nothing was sent.
 """
 
 import math
@@ -35,23 +35,22 @@ class RetryPolicy:
     """Times are in seconds."""
 
     repeats: int = 5
-    """After a failed connection or an unknown outcome."""
+    """Retries after a failed connection or an unknown outcome."""
     first_backoff: float = 0.5
     backoff_cap: float = 30.0
     retry_after_cap: float = 120.0
-    """However long the backend asks for, no single wait is longer."""
+    """The longest single wait, even if the backend asks for more."""
     max_waiting: float = 300.0
-    """What all the waits for a throttling backend may add up to in one call."""
+    """The longest total wait for a throttling backend in one call."""
 
     def backoff(self, number: int, random_source: random.Random) -> float:
-        """The wait before repeat ``number`` (from 0): doubled each time, between half of it and all of it."""
+        """The wait before retry ``number`` (from 0): doubled each time, with jitter down to half of it."""
         full = min(self.backoff_cap, self.first_backoff * 2.0 ** min(number, _EXPONENT_MAX))
         return full * (0.5 + random_source.random() / 2)
 
 
 class AttemptFailed(Exception):  # noqa: N818 - it never leaves this package
-    """One try of a call ended without an answer to the call. ``reason`` is for people, ``failure`` what is known of an
-    exchange that did not take place."""
+    """One try ended without an answer. ``failure`` is set if there was no response."""
 
     def __init__(self, reason: str, failure: CallFailure | None = None) -> None:
         super().__init__(reason)
@@ -60,19 +59,19 @@ class AttemptFailed(Exception):  # noqa: N818 - it never leaves this package
 
 
 class Unreached(AttemptFailed):
-    """There was no connection: nothing was sent. ``hopeless`` says that another try would end the same."""
+    """There was no connection, so nothing was sent. ``is_lasting``: a retry would fail in the same way."""
 
-    def __init__(self, reason: str, failure: CallFailure | None = None, *, hopeless: bool = False) -> None:
+    def __init__(self, reason: str, failure: CallFailure | None = None, *, is_lasting: bool = False) -> None:
         super().__init__(reason, failure)
-        self.hopeless = hopeless
+        self.is_lasting = is_lasting
 
 
 class Unclear(AttemptFailed):
-    """It was sent, and nothing tells what became of it."""
+    """The request was sent, and its outcome is unknown."""
 
 
 class Throttled(AttemptFailed):
-    """It was turned away for now. ``retry_after`` is the backend's header as it came, ``wait`` what is made of it."""
+    """The backend asked to retry later. ``retry_after`` is its header, ``wait`` the seconds derived from it."""
 
     def __init__(self, reason: str, retry_after: str | None) -> None:
         super().__init__(reason)
@@ -81,11 +80,8 @@ class Throttled(AttemptFailed):
 
 
 def retry_after_seconds(header: str | None, now: datetime) -> float | None:
-    """The wait that a ``Retry-After`` header asks for; None when it says nothing usable (absent, unreadable, in the
-    past)."""
-    if header is None:
-        return None
-    text = header.strip()
+    """The seconds of a ``Retry-After`` header; None if it is absent, invalid or in the past."""
+    text = (header or "").strip()
     try:
         seconds = float(text)
     except ValueError:
@@ -100,8 +96,8 @@ def retry_after_seconds(header: str | None, now: datetime) -> float | None:
 
 
 @dataclass(slots=True)
-class _CallCourse:
-    """What has happened in one call so far."""
+class _CallState:
+    """The tries of one call so far."""
 
     operation: str
     tries: int = 0
@@ -112,26 +108,25 @@ class _CallCourse:
     waited: float = 0.0
     """Seconds spent on throttling."""
 
-    def ending(self, last: AttemptFailed | None, *, stopped: bool = False) -> ClientError:
-        """The error that sums up this course."""
+    def final_error(self, last: AttemptFailed | None, *, stopped: bool = False) -> ClientError:
+        """The error of the whole call."""
         reason = last.reason if last is not None else "it was not sent"
         tried = f"{self.tries} {'try' if self.tries == 1 else 'tries'}"
-        why = f"{reason} (stopped after {tried})" if stopped else f"{reason} (after {tried})"
-        error = self._error(last, why, stopped=stopped)
+        why = f"{reason} ({'stopped ' if stopped else ''}after {tried})"
+        error: ClientError
+        if self.unclear:
+            error = OutcomeUnknown(self.operation, f"outcome unknown: {why}", tries=self.tries, stopped=stopped)
+        elif isinstance(last, Throttled):
+            message = f"throttled: {why}, {self.waited:.0f} s of waiting"
+            error = RateLimited(self.operation, message, tries=self.tries, stopped=stopped)
+        else:
+            error = NotReached(self.operation, f"not reached: {why}", tries=self.tries, stopped=stopped)
         error.failure = last.failure if last is not None else None
         return error
 
-    def _error(self, last: AttemptFailed | None, why: str, *, stopped: bool) -> ClientError:
-        if self.unclear:
-            return OutcomeUnknown(self.operation, f"outcome unknown: {why}", tries=self.tries, stopped=stopped)
-        if isinstance(last, Throttled):
-            message = f"throttled: {why}, {self.waited:.0f} s of waiting"
-            return RateLimited(self.operation, message, tries=self.tries, stopped=stopped)
-        return NotReached(self.operation, f"not reached: {why}", tries=self.tries, stopped=stopped)
-
 
 class Retrying:
-    """Runs calls by the rules above. Safe to share between threads."""
+    """Applies the rules above. Threads may share it."""
 
     def __init__(
         self,
@@ -144,7 +139,7 @@ class Retrying:
         may_send: Callable[[], bool],
         random_source: random.Random,
     ) -> None:
-        """``may_send`` is asked right before every try, after all waiting."""
+        """``may_send`` is called immediately before every try, after all waits."""
         self._policy = policy
         self._limiter = limiter
         self._clock = clock
@@ -154,71 +149,71 @@ class Retrying:
         self._random = random_source
 
     def run(self, operation: str, send: Callable[[], ResultT], *, repeatable: bool = True) -> ResultT:
-        """What ``send`` returns in the end. ``send`` raises ``AttemptFailed`` for a try that may be repeated.
+        """The result of ``send``, which raises ``AttemptFailed`` for a try that may be retried.
 
-        Raises ``OutcomeUnknown``, ``RateLimited``, ``NotReached``, and whatever else ``send`` raises.
+        Raises ``OutcomeUnknown``, ``RateLimited``, ``NotReached``, and all other errors of ``send``.
         """
-        course = _CallCourse(operation)
+        state = _CallState(operation)
         last: AttemptFailed | None = None
         while True:
             try:
-                return self._try_once(course, send)
+                return self._try_once(state, send)
             except Stopped:
-                raise course.ending(last, stopped=True) from last
+                raise state.final_error(last, stopped=True) from last
             except AttemptFailed as failed:
                 last = failed
-                wait = self._wait_after(course, failed, repeatable=repeatable)
+                wait = self._wait_after(state, failed, repeatable=repeatable)
                 if wait is None:
-                    raise course.ending(failed) from failed
+                    raise state.final_error(failed) from failed
             log = structlog.stdlib.get_logger(__name__)
             log.warning(
-                "call_repeated", operation=operation, reason=last.reason, tries=course.tries, wait=round(wait, 2)
+                "call_repeated", operation=operation, reason=last.reason, tries=state.tries, wait=round(wait, 2)
             )
             if not isinstance(last, Throttled):
-                # After throttling the limiter holds every call back, this one among them.
+                # After throttling, the limiter pauses all calls, including this one.
                 self._pause(wait)
 
     def is_worth_waiting(self, throttled: Throttled) -> bool:
-        """Whether the backend says when to come back, and that is soon."""
+        """Whether the backend asks to retry soon."""
         asked = retry_after_seconds(throttled.retry_after, self._clock())
         return asked is not None and asked <= self._policy.retry_after_cap
 
-    def _try_once(self, course: _CallCourse, send: Callable[[], ResultT]) -> ResultT:
-        with self._limiter.slot() as began:
+    def _try_once(self, state: _CallState, send: Callable[[], ResultT]) -> ResultT:
+        with self._limiter.slot() as started_at:
             if not self._may_send():
                 raise Stopped
-            course.tries += 1
+            state.tries += 1
             try:
                 result = send()
             except Throttled as throttled:
-                throttled.wait = self._throttle_wait(course, throttled)
-                self._limiter.throttled(began, throttled.wait)
+                throttled.wait = self._throttle_wait(state, throttled)
+                self._limiter.throttled(started_at, throttled.wait)
                 raise
             except ClientError:
-                # Refused, but not for being too fast.
-                self._limiter.went_well()
+                # Refused, but not throttled.
+                self._limiter.succeeded()
                 raise
-            self._limiter.went_well()
+            self._limiter.succeeded()
             return result
 
-    def _wait_after(self, course: _CallCourse, failed: AttemptFailed, *, repeatable: bool) -> float | None:
-        """Seconds until the next try; None when there is none."""
+    def _wait_after(self, state: _CallState, failed: AttemptFailed, *, repeatable: bool) -> float | None:
+        """Seconds until the next try; None if there is none."""
         if isinstance(failed, Throttled):
-            wait = failed.wait
-            course.throttles += 1
-            if course.waited + wait > self._policy.max_waiting:
+            state.throttles += 1
+            if state.waited + failed.wait > self._policy.max_waiting:
                 return None
-            course.waited += wait
-            return wait
-        course.unclear |= isinstance(failed, Unclear)
-        hopeless = isinstance(failed, Unreached) and failed.hopeless
-        if hopeless or (isinstance(failed, Unclear) and not repeatable) or course.failures >= self._policy.repeats:
+            state.waited += failed.wait
+            return failed.wait
+        is_unclear = isinstance(failed, Unclear)
+        state.unclear |= is_unclear
+        is_lasting = isinstance(failed, Unreached) and failed.is_lasting
+        if is_lasting or (is_unclear and not repeatable) or state.failures >= self._policy.repeats:
             return None
-        course.failures += 1
-        return self._policy.backoff(course.failures - 1, self._random)
+        state.failures += 1
+        return self._policy.backoff(state.failures - 1, self._random)
 
-    def _throttle_wait(self, course: _CallCourse, throttled: Throttled) -> float:
+    def _throttle_wait(self, state: _CallState, throttled: Throttled) -> float:
         asked = retry_after_seconds(throttled.retry_after, self._clock())
         if asked is None:
-            return self._policy.backoff(course.throttles, self._random)
+            return self._policy.backoff(state.throttles, self._random)
         return min(asked, self._policy.retry_after_cap)

@@ -1,4 +1,4 @@
-"""The settings of the client: which backend, with which credentials, and how hard it may be pressed."""
+"""The settings of the client: the backend's address, credentials and limits."""
 
 import re
 from typing import Annotated, Literal
@@ -7,20 +7,16 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
 from app.contract.headers import DEFAULT_PREFIX
-from app.foundation.outbound.route import CaFile, Proxy
+from app.foundation.outbound.route import CaFile, Proxy, is_http_url
 
 _HEADER_PREFIX = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
 _CREDENTIAL = re.compile(r"[!-~]*")
 
 
 def _base_url(text: str) -> str:
-    try:
-        parts = urlsplit(text)
-        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable or not text.isascii() or any(character.isspace() for character in text):
+    if not is_http_url(text) or not text.isascii() or any(character.isspace() for character in text):
         raise ValueError("must be an http or https address such as https://api.example.com")
+    parts = urlsplit(text)
     if parts.username is not None or parts.password is not None:
         raise ValueError("must not carry a user name or password; credentials go into api_key and auth_token")
     if parts.query or parts.fragment:
@@ -46,37 +42,36 @@ Credential = Annotated[SecretStr, AfterValidator(_credential)]
 class BackendSettings(BaseModel):
     """The ``backend`` section."""
 
-    # A validation error would otherwise show what was given, credentials included.
+    # Validation errors must not contain the input, which may be a credential.
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     base_url: Annotated[str, AfterValidator(_base_url)] = "http://127.0.0.1:8090"
-    """Where the backend's API begins, without the version."""
+    """The URL of the backend's API, without the version."""
 
     api_key: Credential = SecretStr("")
-    """The API key whose data is kept in step."""
+    """The API key whose data is synchronized."""
 
     auth_token: Credential = SecretStr("")
     """The auth token of that API key."""
 
     header_prefix: Annotated[str, AfterValidator(_header_prefix)] = DEFAULT_PREFIX
-    """What the vendor's credential headers begin with."""
+    """The prefix of the vendor's credential headers."""
 
     ca_file: CaFile = ""
-    """A PEM file with the certificates to trust in place of the public ones; empty: the public ones."""
+    """A PEM file with the certificates to trust instead of the public ones; empty: the public ones."""
 
     proxy: Proxy = SecretStr("")
-    """The HTTP proxy that leads there, with credentials where it wants some; empty: none, whatever the environment
-    says."""
+    """The HTTP proxy for calls, with credentials if it requires them; empty: none. The environment is ignored."""
 
     timeout: Annotated[float, Field(gt=0, le=600)] = 30
-    """Seconds that one try of a call may take."""
+    """The timeout of one try of a call, in seconds."""
 
     max_in_flight: Annotated[int, Field(ge=1, le=64)] = 8
-    """Calls side by side, at most. Fewer while the backend asks for it."""
+    """The maximum of concurrent calls. Fewer while the backend throttles."""
 
     batch_size: Annotated[int, Field(ge=1, le=1000)] = 200
-    """Items per call, at most."""
+    """The maximum of items per call."""
 
     operations: Literal["auto", "core", "extended"] = "auto"
-    """Which operations to use: all of them and fall back on what is missing, the reference's alone, or all of them
-    and fail."""
+    """``core``: only the operations of the reference. ``extended``: all, and fail without them. ``auto``: try all, and
+    fall back on ``core``."""

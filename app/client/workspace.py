@@ -1,4 +1,4 @@
-"""The workspace that a new user of a backend gets, with the credentials to work with it."""
+"""Creates a workspace in the backend, with the credentials to use it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from app.contract.workspace import CreateWorkspaceRequest
 
 
 class WorkspaceError(Exception):
-    """There is no workspace to be had; the text is one line."""
+    """The workspace cannot be created; the text is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewWorkspace:
-    """What was made. All but the ids are secrets."""
+    """A new workspace with its API key. Both tokens are secrets."""
 
     workspace_id: str
     workspace_auth_token: SecretStr
@@ -36,8 +36,8 @@ def make_workspace(open_client: Callable[[WorkspaceCredentials | None], BackendC
         request = CreateWorkspaceRequest(owner_email=email)
     except ValidationError as error:
         raise WorkspaceError(first_error(error, root="--email")) from error
-    with open_client(None) as anyone:
-        workspace = anyone.call(operations.CREATE_WORKSPACE, request).data
+    with open_client(None) as anonymous:
+        workspace = anonymous.call(operations.CREATE_WORKSPACE, request).data
     api_key = next(iter(workspace.api_key_list), None)
     if api_key is None or not workspace.auth_token:
         raise WorkspaceError("the backend made a workspace without an API key or auth token; make one in its console")

@@ -45,5 +45,5 @@ class Answer(Generic[ResultT]):
     next_page_token: str | None = None
     items: Mapping[str, ItemResult] | None = None
     """Outcomes of single items in a response whose operation does not promise them."""
-    repeated_blindly: bool = False
+    maybe_applied_earlier: bool = False
     """Whether an earlier try had an unknown outcome. It may have processed items that this response rejects."""

@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 
 from app import __version__
 from app.access.decision.decide import Rule
-from app.client.client import CallRecord
+from app.client.recording import CallRecord
 
 _FAST = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _SLOW = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)

@@ -383,7 +383,7 @@ def test_operation_that_makes_something_new_is_not_repeated(server: SERVER, clie
 
 
 def test_refused_connection_is_tried_six_times(connect: Any, free_port: int, fake_time: Any, watching: Any) -> None:
-    with pytest.raises(NotReached, match=f"nobody listens at 127.0.0.1:{free_port} ") as caught:
+    with pytest.raises(NotReached, match=f"nothing listens at 127.0.0.1:{free_port} ") as caught:
         connect(f"http://127.0.0.1:{free_port}").call(operations.ADD_USERS, ADD)
     assert caught.value.tries == 6
     assert caught.value.__cause__ is not None

@@ -67,11 +67,11 @@ def test_limiter_never_falls_below_one_and_recovers_slowly() -> None:
     assert int(work.limiter._allowed) == 1
     needed = 0
     while int(work.limiter._allowed) < 8:
-        work.limiter.went_well()
+        work.limiter.succeeded()
         needed += 1
     assert 60 < needed < 300
     for _ in range(100):
-        work.limiter.went_well()
+        work.limiter.succeeded()
     assert int(work.limiter._allowed) == 8
 
 

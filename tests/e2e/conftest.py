@@ -18,7 +18,7 @@ HOST = "127.0.0.1"
 
 
 def free_port() -> int:
-    """A port that nobody listens at; the next one is free, too."""
+    """A port that nothing listens at; the next one is free, too."""
     while True:
         with socket.create_server((HOST, 0)) as one:
             port = one.getsockname()[1]

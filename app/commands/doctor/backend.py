@@ -19,7 +19,7 @@ from app.commands.doctor.registration import check_registration
 from app.contract import operations
 from app.contract.organizations import AddOrganizationsRequest, GetOrganizationsRequest
 from app.foundation.clock import Clock
-from app.foundation.outbound.failure import FailureKind, advice
+from app.foundation.outbound.failure import FailureKind
 from app.foundation.outbound.session import VerifyingAdapter
 from app.foundation.text import printable
 from app.settings import Settings
@@ -133,8 +133,8 @@ def _check_core_operations(client: BackendClient, adapter: _RecordingAdapter, ur
 
 def _failure(error: ClientError, adapter: _RecordingAdapter, url: str) -> Finding:
     if error.failure is not None:
-        what_to_do = advice(error.failure, address="backend.base_url", section="backend")
-        return problem("backend", f"{url}: {error.failure.says}", what_to_do)
+        what_to_do = error.failure.advice(address="backend.base_url", section="backend")
+        return problem("backend", f"{url}: {error.failure.message}", what_to_do)
     if not adapter.is_json:
         return _unexpected_server(adapter, url)
     if isinstance(error, CredentialsRefused):

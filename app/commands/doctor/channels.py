@@ -4,20 +4,20 @@ from collections.abc import Callable, Sequence
 
 from app.commands.doctor.finding import Findings, ok, problem
 from app.foundation.clock import Clock
-from app.foundation.outbound.failure import FailureKind, advice
+from app.foundation.outbound.failure import FailureKind
 from app.monitoring.notify.message import Channel, Message, NotDeliveredError, trial_body
 
 _MAIL_SECURITY = "check notifications.email.port and security: tls is for port 465, starttls for the others"
 
 _MAIL_ADVICE = {
-    FailureKind.NAME: "check the spelling of notifications.email.host, and that this machine can resolve it",
+    FailureKind.UNRESOLVED: "check the spelling of notifications.email.host, and that this machine can resolve it",
     FailureKind.UNTRUSTED: "let notifications.email.ca_file name a PEM file with the certificate of its issuer",
-    FailureKind.OTHER_NAME: "let notifications.email.host name the host that the certificate is for",
+    FailureKind.WRONG_HOST: "let notifications.email.host name the host that the certificate is for",
     FailureKind.EXPIRED: "renew the certificate of the mail server",
     FailureKind.CA_FILE: "let notifications.email.ca_file name a PEM file with certificates",
-    FailureKind.NO_TLS: _MAIL_SECURITY,
+    FailureKind.NOT_TLS: _MAIL_SECURITY,
     FailureKind.HANDSHAKE: _MAIL_SECURITY,
-    FailureKind.SILENT: _MAIL_SECURITY,
+    FailureKind.RESPONSE_TIMEOUT: _MAIL_SECURITY,
 }
 
 
@@ -36,6 +36,6 @@ def _advice(channel: str, error: NotDeliveredError) -> str:
     if error.failure is None:
         return f"check notifications.{channel}, and that the server there accepts messages"
     if channel == "webhook":
-        return advice(error.failure, address="notifications.webhook.url", section="notifications.webhook")
+        return error.failure.advice(address="notifications.webhook.url", section="notifications.webhook")
     default = "check the host and port in notifications.email, and that the mail server runs"
     return _MAIL_ADVICE.get(error.failure.kind, default)

@@ -15,8 +15,8 @@ from app.commands.doctor.finding import Finding, Findings, ok, problem, warning
 from app.contract import operations
 from app.contract.base import NoParameters
 from app.contract.permissions import PermissionProviderConfig
-from app.foundation.outbound.failure import CallFailure, FailureKind
-from app.foundation.outbound.probe import examined_failure
+from app.foundation.outbound.failure import CallFailure, FailureKind, call_failure
+from app.foundation.outbound.probe import probed_failure_of
 from app.foundation.outbound.route import Route, address_of
 from app.foundation.outbound.session import session_for
 from app.service.provider.settings import INSTANCE_HEADER, ProviderSettings
@@ -27,13 +27,13 @@ _MAX_BYTES = 64 * 1024
 
 _ALSO_FOR_BACKEND = frozenset(
     {
-        FailureKind.NAME,
+        FailureKind.UNRESOLVED,
         FailureKind.REFUSED,
-        FailureKind.NO_TLS,
-        FailureKind.ONLY_TLS,
+        FailureKind.NOT_TLS,
+        FailureKind.TLS_REQUIRED,
         FailureKind.EXPIRED,
-        FailureKind.OTHER_NAME,
-        FailureKind.ADDRESS,
+        FailureKind.WRONG_HOST,
+        FailureKind.INVALID_URL,
     }
 )
 """Failures that the backend has, too. Others may not affect it: it may trust other authorities, or pass a firewall."""
@@ -104,7 +104,7 @@ def _check_service(url: str, token: str, settings: Settings, instance: Callable[
         answer = _call(url, token, Route(settings.backend.ca_file, settings.backend.proxy))
     if isinstance(answer, CallFailure):
         severity = problem if answer.kind in _ALSO_FOR_BACKEND else warning
-        message = f"{shown} does not answer from here: {answer.says}"
+        message = f"{shown} does not answer from here: {answer.message}"
         return severity("service", message, _failure_advice(answer, settings.server.port))
     status, is_provider, stamp = answer
     stamps.add(instance())
@@ -162,9 +162,9 @@ def _call(url: str, token: str, route: Route) -> tuple[int, bool, str] | CallFai
                 return response.status_code, _is_provider(response.status_code, content), stamp
         except (requests.RequestException, PoolError, OSError, ValueError) as error:
             try:
-                return examined_failure(error, url, route)
+                return probed_failure_of(error, url, route)
             except ValueError:
-                return CallFailure(FailureKind.ADDRESS, "the address cannot be used")
+                return call_failure(FailureKind.INVALID_URL)
 
 
 def _is_provider(status: int, body: bytes) -> bool:
@@ -190,12 +190,12 @@ def _is_the_backend(url: str, settings: Settings) -> bool:
 
 def _failure_advice(failure: CallFailure, port: int) -> str:
     return {
-        FailureKind.NAME: "register the URL again with the right host name",
+        FailureKind.UNRESOLVED: "register the URL again with the right host name",
         FailureKind.REFUSED: f"start usher serve there, or register its address (server.port is {port})",
-        FailureKind.NO_TLS: "register it with http://, or the port of its TLS proxy",
-        FailureKind.ONLY_TLS: "register it with https://",
+        FailureKind.NOT_TLS: "register it with http://, or the port of its TLS proxy",
+        FailureKind.TLS_REQUIRED: "register it with https://",
         FailureKind.UNTRUSTED: "check that the backend trusts its issuer; backend.ca_file makes this machine trust it",
-        FailureKind.OTHER_NAME: "register it under the name that its certificate is for",
+        FailureKind.WRONG_HOST: "register it under the name that its certificate is for",
         FailureKind.EXPIRED: "renew the certificate of the proxy in front of usher serve",
     }.get(failure.kind, "check that usher serve runs there, and that this machine and the backend may connect to it")
 

@@ -66,7 +66,7 @@ def upgrade(engine: Engine, migrations: Migrations, on_change: Callable[[Connect
             if not contradicts_schema(error):
                 raise
             raise SchemaUnknownError(
-                f"the tables do not match the database's revision {', '.join(before)} ({cause_of(error)}): it was"
+                f"the tables of the database do not match its revision {', '.join(before)} ({cause_of(error)}): it was"
                 " changed by hand, partly restored, or created before 1.0.0; restore a complete backup, or use a new"
                 f" one ({migrations.program.setting})"
             ) from error

@@ -38,7 +38,7 @@ class Mail:
             raise NotDeliveredError(f"the mail server cannot do it: {printable(str(error), limit=200)}") from error
         except (smtplib.SMTPException, OSError) as error:
             failure = self._failure(error)
-            raise NotDeliveredError(f"the mail server could not be used: {failure.says}", failure=failure) from error
+            raise NotDeliveredError(f"the mail server could not be used: {failure.message}", failure=failure) from error
 
     def letter(self, message: Message) -> EmailMessage:
         """The message as people read it."""

@@ -12,8 +12,8 @@ import requests
 from urllib3.exceptions import HTTPError as PoolError
 
 from app.foundation.clock import Clock
-from app.foundation.outbound.failure import refused_by_proxy
-from app.foundation.outbound.probe import examined_failure
+from app.foundation.outbound.failure import FailureKind, call_failure
+from app.foundation.outbound.probe import probed_failure_of
 from app.foundation.outbound.route import Route
 from app.foundation.outbound.session import session_for
 from app.monitoring.notify.message import Message, NotDeliveredError
@@ -64,10 +64,10 @@ class Webhook:
                 ) as answer:
                     code = answer.status_code
             except (requests.RequestException, PoolError, OSError) as error:
-                failure = examined_failure(error, url, self._route)
-                raise NotDeliveredError(failure.says, failure=failure) from error
+                failure = probed_failure_of(error, url, self._route)
+                raise NotDeliveredError(failure.message, failure=failure) from error
         if code == _PROXY_AUTHENTICATION_REQUIRED and self._route.proxy_address:
-            failure = refused_by_proxy(self._route.proxy_address)
-            raise NotDeliveredError(failure.says, failure=failure)
+            failure = call_failure(FailureKind.PROXY_CREDENTIALS, self._route.proxy_address)
+            raise NotDeliveredError(failure.message, failure=failure)
         if not 200 <= code < 300:
             raise NotDeliveredError(f"answered with {code}", hopeless=code == requests.codes.gone)

@@ -133,7 +133,7 @@ class BackendReads:
         return kind not in self.unread
 
     def _note_unsupported(self, operation: str, kind: Kind) -> None:
-        self._capabilities.note_unsupported(operation)
+        self._capabilities.mark_unsupported(operation)
         self.unread.add(kind)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from app.client.hearing import Heard
+from app.client.recording import CallRecord
 from app.sync.apply.outcome import ItemOutcome
 from app.sync.apply.requests import batch_limit
 from app.sync.plan.stored import PlanItem
@@ -21,7 +21,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What was sent and heard for a batch, in short."""
+    """A summary of the calls of a batch."""
 
     code: int | None
     """The HTTP status of the answer that says most: of the last that says no, or else of the last."""
@@ -31,13 +31,13 @@ class Exchange:
     """The beginning of that answer, where something was not done."""
 
     @classmethod
-    def of(cls, heard: Sequence[Heard]) -> "Exchange":
+    def of(cls, calls: Sequence[CallRecord]) -> "Exchange":
         """Of the calls that a batch came to."""
-        telling = next((one for one in reversed(heard) if one.says_no), heard[-1] if heard else None)
+        telling = next((call for call in reversed(calls) if call.has_failures), calls[-1] if calls else None)
         return cls(
-            code=None if telling is None else telling.code,
-            tries=sum(one.tries for one in heard),
-            answer=telling.says() if telling is not None and telling.says_no else "",
+            code=None if telling is None else telling.http_status,
+            tries=sum(call.tries for call in calls),
+            answer=telling.excerpt() if telling is not None and telling.has_failures else "",
         )
 
 

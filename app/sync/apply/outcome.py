@@ -67,7 +67,7 @@ def judge_item(operation: str, result: ItemAnswer) -> ItemOutcome:
         # A group has nothing that could be updated, and a member is a member.
         if contracted.counterpart is None:
             return DONE
-        return ItemOutcome(Fate.EXISTS, message, unconfirmed=result.repeated_blindly)
+        return ItemOutcome(Fate.EXISTS, message, unconfirmed=result.maybe_applied_earlier)
     if contracted.verb is not Verb.ADD and result.does_not_exist:
         return DONE if contracted.verb is Verb.DELETE else ItemOutcome(Fate.MISSING, message)
-    return ItemOutcome(Fate.UNKNOWN if result.repeated_blindly else Fate.FAILED, message)
+    return ItemOutcome(Fate.UNKNOWN if result.maybe_applied_earlier else Fate.FAILED, message)

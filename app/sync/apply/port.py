@@ -50,7 +50,7 @@ class ClientPort:
         items = answer.data if contracted.result is contract.ITEMS else answer.items
         if not isinstance(items, Mapping):
             return None
-        return item_results(items, items, repeated_blindly=answer.repeated_blindly)
+        return item_results(items, items, maybe_applied_earlier=answer.maybe_applied_earlier)
 
     def has_form_without_roles(self, operation: str) -> bool:
         return contract.by_name(operation).roles_under_twin

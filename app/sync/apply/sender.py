@@ -23,8 +23,8 @@ from app.client.errors import (
     OutcomeUnknown,
     RateLimited,
 )
-from app.client.hearing import hearing
 from app.client.items import SUCCEEDED, UNANSWERED, ItemAnswer, item_results, readable_items
+from app.client.recording import recorded_calls
 from app.contract import operations as contract
 from app.contract.errors import Status
 from app.contract.operation import Tier, Verb
@@ -59,9 +59,9 @@ class Sender:
     def send(self, batch: Batch) -> BatchOutcome:
         """Gets the batch into the backend as far as possible. Never raises."""
         outcome = BatchOutcome(batch)
-        with hearing() as heard:
+        with recorded_calls() as calls:
             self._send(batch, outcome)
-        outcome.exchange = Exchange.of(heard)
+        outcome.exchange = Exchange.of(calls)
         return outcome
 
     def _send(self, batch: Batch, outcome: BatchOutcome) -> None:
@@ -150,7 +150,7 @@ class Sender:
         try:
             request = request_of(operation, items, form)
         except NotExpressibleError as error:
-            self._capabilities.note_unsupported_items(operation, len(items))
+            self._capabilities.count_unsupported_items(operation, len(items))
             return _all(items, Fate.UNSUPPORTED, str(error))
         except ValidationError as error:
             if len(items) > 1:
@@ -166,7 +166,7 @@ class Sender:
                 fates = self._attempt_without_roles(operation, items, outcome, error)
             else:
                 fates = self._judge_error(operation, items, outcome, error)
-            return _unconfirmed(fates) if error.repeated_blindly else fates
+            return _unconfirmed(fates) if error.maybe_applied_earlier else fates
         return self._judge_results(operation, items, outcome, results)
 
     def tells_without_roles(self, operation: str) -> bool:
@@ -189,10 +189,10 @@ class Sender:
         except ClientError as second_error:
             if _nothing_there(second_error):
                 return self._judge_error(operation, items, outcome, error)
-            self._capabilities.note_roles_unsupported(operation)
+            self._capabilities.mark_roles_unsupported(operation)
             fates = self._judge_error(operation, items, outcome, second_error)
-            return _unconfirmed(fates) if second_error.repeated_blindly else fates
-        self._capabilities.note_roles_unsupported(operation)
+            return _unconfirmed(fates) if second_error.maybe_applied_earlier else fates
+        self._capabilities.mark_roles_unsupported(operation)
         return self._judge_results(operation, items, outcome, results)
 
     def _form(self, *, without_roles: bool) -> RequestForm:
@@ -216,7 +216,7 @@ class Sender:
         ``succeeded`` false: the call as a whole failed, so that what is not mentioned was not done for sure.
         """
         self._gate.answered()
-        self._capabilities.note_supported(operation)
+        self._capabilities.mark_supported(operation)
         if results is None:
             return _all(items, Fate.DONE)
         asked = set() if takes_all_members(items[0]) else {item.item_id for item in items}
@@ -234,7 +234,7 @@ class Sender:
         self, operation: str, items: Sequence[PlanItem], outcome: BatchOutcome, error: ClientError
     ) -> dict[int, ItemOutcome]:
         if isinstance(error, ItemsFailed):
-            results = item_results(error.items, error.items, repeated_blindly=error.repeated_blindly)
+            results = item_results(error.items, error.items, maybe_applied_earlier=error.maybe_applied_earlier)
             succeeded = error.http_code < 300
             return self._judge_results(operation, items, outcome, results, succeeded=succeeded)
         if isinstance(error, CredentialsRefused):
@@ -292,7 +292,7 @@ class Sender:
                 return _all(items, Fate.UNSENT)
             if self._capabilities.mode == "extended":
                 return self._end_for_want_of(operation, items)
-            self._capabilities.note_unsupported(operation)
+            self._capabilities.mark_unsupported(operation)
             return self._unsupported(operation, items)
         not_found = BackendRefused(operation, Status.NOT_FOUND, error.message, error.http_code)
         return self._judge_refusal(operation, items, outcome, not_found)
@@ -309,7 +309,7 @@ class Sender:
         try:
             outcome.calls += 1
             if self._backend.has_operation(operation, item.organization_id):
-                self._capabilities.note_supported(operation)
+                self._capabilities.mark_supported(operation)
                 return False
             return self._backend.organization_exists(item.organization_id)
         except ClientError:
@@ -318,7 +318,7 @@ class Sender:
     def _unsupported(self, operation: str, items: Sequence[PlanItem]) -> dict[int, ItemOutcome]:
         if contract.by_name(operation).verb is Verb.DELETE:
             return _all(items, Fate.LEFT_BEHIND)
-        self._capabilities.note_unsupported_items(operation, len(items))
+        self._capabilities.count_unsupported_items(operation, len(items))
         return _all(items, Fate.UNSUPPORTED)
 
     def _in_halves(self, operation: str, items: Sequence[PlanItem], outcome: BatchOutcome) -> dict[int, ItemOutcome]:

@@ -120,24 +120,24 @@ def test_tls_and_plain_http_are_told_apart(authority: Authority) -> None:
     with web_server(Answering()) as plain, web_server(Answering(), authority.server_context()) as tls:
         to_plain, to_tls = plain.url.replace("http", "https"), tls.url.replace("https", "http")
         told = found(to_plain)
-        assert "speaks plain HTTP, and was spoken to in TLS" in told.message
+        assert "speaks plain HTTP, but the request used TLS" in told.message
         assert "let backend.base_url begin with http://" in told.advice
-        assert "speaks plain HTTP, and was spoken to in TLS: let backend.base_url begin with http://" in synced(
+        assert "speaks plain HTTP, but the request used TLS: let backend.base_url begin with http://" in synced(
             to_plain
         )
         told = found(to_tls)
-        assert "speaks TLS, and was spoken to in plain HTTP" in told.message
+        assert "speaks TLS, but the request was plain HTTP" in told.message
         assert "let backend.base_url begin with https://" in told.advice
-        assert "speaks TLS, and was spoken to in plain HTTP: let backend.base_url begin with https" in synced(to_tls)
+        assert "speaks TLS, but the request was plain HTTP: let backend.base_url begin with https" in synced(to_tls)
         told = found(tls.url)
         assert "is not trusted" in told.message
         assert "backend.ca_file" in told.advice
-        assert "in backend.ca_file" in synced(tls.url)
+        assert "let backend.ca_file name" in synced(tls.url)
 
 
 def test_nothing_there(closed_port: int) -> None:
     told = found(f"http://127.0.0.1:{closed_port}")
-    assert "nobody listens at" in told.message
+    assert "nothing listens at" in told.message
     assert "backend.proxy" in told.advice
     told = found("http://backend.invalid")
     assert "the name backend.invalid cannot be resolved" in told.message
@@ -146,7 +146,7 @@ def test_nothing_there(closed_port: int) -> None:
 
 def test_proxy_in_the_way(closed_port: int) -> None:
     told = found("https://backend.acme.example", backend__proxy=f"http://me:TOPSECRET@127.0.0.1:{closed_port}")
-    assert f"no connection to the proxy: nobody listens at 127.0.0.1:{closed_port}" in told.message
+    assert f"no connection to the proxy: nothing listens at 127.0.0.1:{closed_port}" in told.message
     assert "see that backend.proxy is right" in told.advice
     proxy = ForwardProxy("me:secret")
     told = found("https://backend.acme.example", backend__proxy=f"http://me:TOPSECRET@{proxy.place}")

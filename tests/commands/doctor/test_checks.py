@@ -258,7 +258,7 @@ def _queued_run(one: Installation) -> None:
             lambda one: one.register("http://127.0.0.1:1/permissions/check", "ask-me-for-tests"),
             "service",
             State.PROBLEM,
-            "nobody listens at 127.0.0.1:1 (connection refused)",
+            "nothing listens at 127.0.0.1:1 (connection refused)",
         ),
     ],
 )
@@ -283,7 +283,7 @@ def test_backend_that_is_not_there_is_told_in_time(installation: Installation) -
     installation.settings["backend.base_url"] = "http://127.0.0.1:1"
     [found] = check_backend(installation.configuration().settings, clock=utc_now)
     assert (found.name, found.state) == ("backend", State.PROBLEM)
-    assert "nobody listens at 127.0.0.1:1 (connection refused)" in found.message
+    assert "nothing listens at 127.0.0.1:1 (connection refused)" in found.message
 
 
 def test_backend_without_the_extended_operations_is_no_problem(installation: Installation) -> None:
@@ -307,7 +307,7 @@ def test_messages_are_sent_only_when_asked_for(installation: Installation) -> No
     assert installation.of("notifications") == []
     found = list(run_checks(configuration, clock=utc_now, notify=True, transport=installation.adapter))
     assert [one.message for one in found if one.name == "notifications"] == [
-        "webhook: nobody listens at 127.0.0.1:1 (connection refused)"
+        "webhook: nothing listens at 127.0.0.1:1 (connection refused)"
     ]
 
 

@@ -105,7 +105,7 @@ def test_a_database_that_does_not_hold_what_its_revision_makes_is_refused_in_one
     tables = inspect(engine).get_table_names()
     with pytest.raises(SchemaUnknownError) as refused:
         upgrade(engine, migrations)
-    assert str(refused.value).startswith("the database does not hold what its revision 0001 makes (")
-    assert str(refused.value).endswith(f"restore a whole backup, or use a new one ({migrations.program.setting})")
+    assert str(refused.value).startswith("the tables of the database do not match its revision 0001 (")
+    assert str(refused.value).endswith(f"restore a complete backup, or use a new one ({migrations.program.setting})")
     assert "\n" not in str(refused.value)
     assert inspect(engine).get_table_names() == tables

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 import requests
 
-from app.foundation.outbound.failure import CallFailure, FailureKind, advice, failure_of
-from app.foundation.outbound.probe import examined_failure
+from app.foundation.outbound.failure import CallFailure, FailureKind, failure_of
+from app.foundation.outbound.probe import probed_failure_of
 from app.foundation.outbound.route import Route
 from app.foundation.outbound.session import session_for
 from tests.foundation.outbound.servers import Answering, Authority, raw_server, web_server
@@ -20,13 +20,13 @@ def failure(url: str, *, timeout: float = 2.0, route: Route | None = None) -> Ca
             with session.post(url, data=b"x", timeout=timeout, allow_redirects=False) as answer:
                 raise AssertionError(answer.status_code)
         except (requests.RequestException, OSError) as error:
-            return examined_failure(error, url, route)
+            return probed_failure_of(error, url, route)
 
 
 def test_tls_to_a_port_that_speaks_http(plain_server: Answering) -> None:
     found = failure(plain_server.url.replace("http", "https"))
     place = f"127.0.0.1:{plain_server.port}"
-    assert found == CallFailure(FailureKind.NO_TLS, f"{place} speaks plain HTTP, and was spoken to in TLS")
+    assert found == CallFailure(FailureKind.NOT_TLS, f"{place} speaks plain HTTP, but the request used TLS")
     assert found.is_lasting
     assert not found.may_have_been_sent
 
@@ -44,19 +44,21 @@ def wait_for_a_line(peer: socket.socket) -> None:
 def test_tls_to_a_port_that_waits_for_plain_http() -> None:
     with raw_server(wait_for_a_line) as port:
         found = failure(f"https://127.0.0.1:{port}", timeout=0.5)
-    assert found.kind is FailureKind.NO_TLS
+    assert found.kind is FailureKind.NOT_TLS
 
 
 def test_tls_to_a_port_that_says_nothing() -> None:
     with raw_server(lambda peer: time.sleep(8)) as port:
         found = failure(f"https://127.0.0.1:{port}", timeout=0.5)
-    assert found == CallFailure(FailureKind.HANDSHAKE, f"127.0.0.1:{port} did not take up TLS within the time allowed")
+    assert found == CallFailure(
+        FailureKind.HANDSHAKE, f"no TLS handshake with 127.0.0.1:{port}: no response within the time allowed"
+    )
 
 
 def test_http_to_a_port_that_speaks_tls(tls_server: Answering) -> None:
     found = failure(tls_server.url.replace("https", "http"))
     place = f"127.0.0.1:{tls_server.port}"
-    assert found == CallFailure(FailureKind.ONLY_TLS, f"{place} speaks TLS, and was spoken to in plain HTTP")
+    assert found == CallFailure(FailureKind.TLS_REQUIRED, f"{place} speaks TLS, but the request was plain HTTP")
     assert found.is_lasting
     assert not found.may_have_been_sent
 
@@ -68,10 +70,10 @@ def hang_up(peer: socket.socket) -> None:
 @pytest.mark.parametrize(
     ("talk", "kind", "says"),
     [
-        (hang_up, FailureKind.CUT, "the connection was lost before an answer came"),
-        (lambda peer: time.sleep(4), FailureKind.SILENT, "no answer within the time allowed"),
-        (lambda peer: peer.sendall(b"\x15\x03\x01\x00\x02\x02\x46"), FailureKind.ONLY_TLS, "speaks TLS"),
-        (lambda peer: peer.sendall(b"220 mail.test ready\r\n"), FailureKind.CUT, "the connection was lost"),
+        (hang_up, FailureKind.CONNECTION_LOST, "the connection was lost before an answer came"),
+        (lambda peer: time.sleep(4), FailureKind.RESPONSE_TIMEOUT, "no answer within the time allowed"),
+        (lambda peer: peer.sendall(b"\x15\x03\x01\x00\x02\x02\x46"), FailureKind.TLS_REQUIRED, "speaks TLS"),
+        (lambda peer: peer.sendall(b"220 mail.test ready\r\n"), FailureKind.CONNECTION_LOST, "the connection was lost"),
     ],
     ids=["hangs up", "says nothing", "TLS alert", "another protocol"],
 )
@@ -79,26 +81,26 @@ def test_port_that_does_not_answer(talk: Callable[[socket.socket], None], kind: 
     with raw_server(talk) as port:
         found = failure(f"http://127.0.0.1:{port}", timeout=0.5)
     assert found.kind is kind
-    assert says in found.says
-    assert found.may_have_been_sent is (kind in {FailureKind.CUT, FailureKind.SILENT})
+    assert says in found.message
+    assert found.may_have_been_sent is (kind in {FailureKind.CONNECTION_LOST, FailureKind.RESPONSE_TIMEOUT})
 
 
 def test_name_that_nobody_knows() -> None:
     found = failure("https://backend.invalid")
-    assert found.kind is FailureKind.NAME
-    assert found.says.startswith("the name backend.invalid cannot be resolved (")
+    assert found.kind is FailureKind.UNRESOLVED
+    assert found.message.startswith("the name backend.invalid cannot be resolved (")
 
 
 def test_port_at_which_nobody_listens(closed_port: int) -> None:
     found = failure(f"https://127.0.0.1:{closed_port}")
-    assert found == CallFailure(FailureKind.REFUSED, f"nobody listens at 127.0.0.1:{closed_port} (connection refused)")
+    assert found == CallFailure(FailureKind.REFUSED, f"nothing listens at 127.0.0.1:{closed_port} (connection refused)")
 
 
 def test_network_without_a_way_there() -> None:
     # The broadcast address: no TCP connection is made to it.
     found = failure("http://255.255.255.255/", timeout=1)
     assert found.kind is FailureKind.UNREACHABLE
-    assert found.says.startswith("no connection to 255.255.255.255:80: ")
+    assert found.message.startswith("no connection to 255.255.255.255:80: ")
 
 
 def test_full_queue_of_connections() -> None:
@@ -112,7 +114,7 @@ def test_full_queue_of_connections() -> None:
         found = failure(f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=0.5)
         for one in waiting:
             one.close()
-    assert found.kind is FailureKind.SLOW_CONNECTION
+    assert found.kind is FailureKind.CONNECT_TIMEOUT
 
 
 def test_server_that_says_so_when_it_is_spoken_to_in_plain_http_is_not_taken_for_one_that_speaks_it(
@@ -130,29 +132,29 @@ def test_server_that_says_so_when_it_is_spoken_to_in_plain_http_is_not_taken_for
 
     with raw_server(talk) as port:
         found = failure(f"https://127.0.0.1:{port}", route=Route(str(authority.ca_file)))
-    assert found.kind is FailureKind.CUT
+    assert found.kind is FailureKind.CONNECTION_LOST
 
 
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (requests.ConnectTimeout(), FailureKind.SLOW_CONNECTION),
-        (requests.ReadTimeout(), FailureKind.SILENT),
+        (requests.ConnectTimeout(), FailureKind.CONNECT_TIMEOUT),
+        (requests.ReadTimeout(), FailureKind.RESPONSE_TIMEOUT),
         (requests.ConnectionError(), FailureKind.OTHER),
-        (requests.exceptions.InvalidURL(), FailureKind.ADDRESS),
+        (requests.exceptions.InvalidURL(), FailureKind.INVALID_URL),
         (ConnectionRefusedError(), FailureKind.REFUSED),
-        (BrokenPipeError(), FailureKind.CUT),
+        (BrokenPipeError(), FailureKind.CONNECTION_LOST),
     ],
 )
 def test_no_sentence_names_a_class(error: Exception, kind: FailureKind) -> None:
     found = failure_of(error, "http://backend.example")
     assert found.kind is kind
-    assert type(error).__name__ not in found.says
+    assert type(error).__name__ not in found.message
 
 
 @pytest.mark.parametrize("kind", FailureKind)
 def test_every_kind_has_advice(kind: FailureKind) -> None:
-    told = advice(CallFailure(kind, "x"), address="backend.base_url", section="backend")
+    told = CallFailure(kind, "x").advice(address="backend.base_url", section="backend")
     assert told
     assert told[0].islower()
     assert not told.endswith(".")
@@ -160,5 +162,5 @@ def test_every_kind_has_advice(kind: FailureKind) -> None:
 
 def test_two_servers_side_by_side_are_told_apart(authority: Authority, plain_server: Answering) -> None:
     with web_server(Answering(), authority.server_context()) as other:
-        assert failure(other.url.replace("https", "http")).kind is FailureKind.ONLY_TLS
-        assert failure(plain_server.url.replace("http", "https")).kind is FailureKind.NO_TLS
+        assert failure(other.url.replace("https", "http")).kind is FailureKind.TLS_REQUIRED
+        assert failure(plain_server.url.replace("http", "https")).kind is FailureKind.NOT_TLS

@@ -149,7 +149,7 @@ def test_proxy_that_lets_nothing_through_or_is_not_there_is_named(
     assert f"the proxy {proxy.place} answers a connection to {place} with 403 Forbidden by policy" in str(caught.value)
     with pytest.raises((NotReached, NotDeliveredError)) as caught:
         way(tls_server.url, proxy=f"http://127.0.0.1:{closed_port}")
-    assert f"no connection to the proxy: nobody listens at 127.0.0.1:{closed_port}" in str(caught.value)
+    assert f"no connection to the proxy: nothing listens at 127.0.0.1:{closed_port}" in str(caught.value)
 
 
 def test_environment_names_neither_proxy_nor_authority(

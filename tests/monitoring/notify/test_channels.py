@@ -104,7 +104,7 @@ def test_webhook_that_nobody_answers_fails_in_time(mail_server: MailServer, clos
     began = real_time.monotonic()
     with pytest.raises(NotDeliveredError, match="no answer within the time allowed"):
         webhook(f"http://127.0.0.1:{mail_server.port}/", timeout=0.3).send(message())
-    with pytest.raises(NotDeliveredError, match=f"nobody listens at 127.0.0.1:{closed_port}"):
+    with pytest.raises(NotDeliveredError, match=f"nothing listens at 127.0.0.1:{closed_port}"):
         webhook(f"http://127.0.0.1:{closed_port}/").send(message())
     assert real_time.monotonic() - began < 5
 

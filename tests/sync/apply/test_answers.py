@@ -5,7 +5,7 @@ import json
 import pytest
 from sqlalchemy import select
 
-from app.client.hearing import LONGEST, Heard, hearing, masked, tell
+from app.client.recording import MAX_EXCERPT, CallRecord, masked, record_call, recorded_calls
 from app.foundation.database.engine import reading
 from app.sync.apply.batch import Exchange
 from app.sync.ledger.journal import call_of_item
@@ -18,21 +18,30 @@ NO = b'{"result":{"data":{"u":{"success": false,"message":"no"}}}}'
 YES = b'{"result":{"data":{"u":{"success":true}}}}'
 
 
-def heard(body: bytes, code: int | None = 200, tries: int = 1, problem: str = "", secret: str = "") -> Heard:
-    return Heard(code, tries, body, problem, lambda text: masked(text, [secret] if secret else []))
+def call(body: bytes, code: int | None = 200, tries: int = 1, problem: str = "", secret: str = "") -> CallRecord:
+    return CallRecord(
+        operation="X",
+        seconds=0.0,
+        http_status=code,
+        tries=tries,
+        succeeded=not problem,
+        body=body,
+        problem=problem,
+        mask=lambda text: masked(text, [secret] if secret else []),
+    )
 
 
 @pytest.mark.parametrize(
     ("calls", "exchange"),
     [
         ([], Exchange(None, 0, "")),
-        ([heard(YES, tries=3)], Exchange(200, 3, "")),
-        ([heard(NO), heard(YES, 201)], Exchange(200, 2, NO.decode())),
-        ([heard(b"", None, 6, "no answer")], Exchange(None, 6, "no answer")),
-        ([heard(b"<h1>\0bad\xff</h1>", 502, 2, "HTTP 502")], Exchange(502, 2, "<h1>\ufffdbad\ufffd</h1>")),
+        ([call(YES, tries=3)], Exchange(200, 3, "")),
+        ([call(NO), call(YES, 201)], Exchange(200, 2, NO.decode())),
+        ([call(b"", None, 6, "no answer")], Exchange(None, 6, "no answer")),
+        ([call(b"<h1>\0bad\xff</h1>", 502, 2, "HTTP 502")], Exchange(502, 2, "<h1>\ufffdbad\ufffd</h1>")),
     ],
 )
-def test_the_answer_that_says_no_is_kept(calls: list[Heard], exchange: Exchange) -> None:
+def test_the_answer_that_says_no_is_kept(calls: list[CallRecord], exchange: Exchange) -> None:
     assert Exchange.of(calls) == exchange
 
 
@@ -40,19 +49,19 @@ def test_secrets_are_masked_however_they_are_written() -> None:
     secret = 'sec"ret\\ü'
     body = json.dumps({"said": secret, "plain": f"x {secret}", "success": False}).encode()
     body += json.dumps({"said": secret}, ensure_ascii=False).encode() + secret.encode() + b"z" * 5_000
-    says = heard(body, 400, problem="refused", secret=secret).says()
+    says = call(body, 400, problem="refused", secret=secret).excerpt()
     assert "sec" not in says
     assert says.count("***") == 4
-    assert len(says) == LONGEST
+    assert len(says) == MAX_EXCERPT
 
 
 def test_nobody_listens_to_other_calls() -> None:
-    tell(heard(YES))
-    with hearing() as one:
-        tell(heard(NO))
-        with hearing() as other:
-            tell(heard(YES))
-    tell(heard(YES))
+    record_call(call(YES))
+    with recorded_calls() as one:
+        record_call(call(NO))
+        with recorded_calls() as other:
+            record_call(call(YES))
+    record_call(call(YES))
     assert [len(one), len(other)] == [1, 1]
 
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import requests
 import structlog
 
-from app.foundation.outbound.failure import failure_of, refused_by_proxy
+from app.foundation.outbound.failure import FailureKind, call_failure, failure_of
 from app.foundation.outbound.route import Route
 from app.foundation.outbound.session import VerifyingAdapter, session_for
 
@@ -64,9 +64,9 @@ class _BoundedAdapter(VerifyingAdapter):
             raise
         except Exception as error:
             # The pool's own errors, of which some slip through the library on top of it.
-            raise IssuerAwayError(failure_of(error, url, self._route).says) from error
+            raise IssuerAwayError(failure_of(error, url, self._route).message) from error
         if answer.status_code == requests.codes.proxy_authentication_required and self._route.proxy_address:
-            raise IssuerAwayError(refused_by_proxy(self._route.proxy_address).says)
+            raise IssuerAwayError(call_failure(FailureKind.PROXY_CREDENTIALS, self._route.proxy_address).message)
         if answer.is_redirect:
             raise IssuerAwayError("it answers with a redirect, which is not followed")
         answer.raw = BytesIO(content)
