@@ -27,7 +27,7 @@ from app.backend.judgments.store import delete_judgments_of_documents, delete_ju
 from app.backend.security.vault import open_vault
 from app.backend.settings import SelfHostedBackendSettings
 from app.backend.tokens.signing_keys import key_set
-from app.backend.webhooks.outbox import forget_messages, send_webhooks
+from app.backend.webhooks.outbox import delete_messages_of_organizations, send_webhooks
 from app.contract.openapi import document as openapi_document
 from app.foundation.clock import Clock, Sleep
 from app.http.errors import install_error_handlers
@@ -44,7 +44,7 @@ CASCADE = Cascade(
     organizations=(
         delete_judgments_of_organizations,
         delete_of_organizations,
-        forget_messages,
+        delete_messages_of_organizations,
         migrating.delete_of_organizations,
     ),
     users=(delete_of_users,),

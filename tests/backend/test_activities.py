@@ -28,11 +28,11 @@ def activity(number: int, **fields: Any) -> dict[str, Any]:
 
 
 def ids(tenant: Caller, **filters: Any) -> list[str]:
-    return [one["id"] for one in tenant("get_activity_logs", **ORG, **filters)]
+    return [item["id"] for item in tenant("get_activity_logs", **ORG, **filters)]
 
 
-def test_activities_are_told_as_they_were_added(acme: Caller) -> None:
-    given = activity(
+def test_activities_are_returned_as_they_were_added(acme: Caller) -> None:
+    requested = activity(
         1,
         targetEntityId="t",
         displayMessageTemplate="{{actionUser.name}} spoke",
@@ -41,44 +41,44 @@ def test_activities_are_told_as_they_were_added(acme: Caller) -> None:
         more=[1],
     )
 
-    added = acme("add_activities", **DOC, activities=[given, activity(2)])
+    added = acme("add_activities", **DOC, activities=[requested, activity(2)])
 
     assert added["a1"] == {"success": True, "id": "a1", "message": "Activity added."}
-    newest, told = acme("get_activity_logs", **ORG)
+    newest, shown = acme("get_activity_logs", **ORG)
     assert newest["id"] == "a2"
     metadata = {"color": "red", "apiKey": acme.ids["api_key"], "documentId": "d", "organizationId": "acme"}
-    assert told == given | {"metadata": metadata}
+    assert shown == requested | {"metadata": metadata}
 
 
-def test_an_activity_whose_id_exists_is_overwritten(acme: Caller) -> None:
+def test_an_activity_with_an_existing_id_is_replaced(acme: Caller) -> None:
     acme("add_activities", **DOC, activities=[activity(1)])
     acme("add_activities", **ORG, documentId="e", activities=[activity(1, featureType="custom", timestamp=5)])
 
-    (told,) = acme("get_activity_logs", **ORG)
+    (shown,) = acme("get_activity_logs", **ORG)
 
-    assert (told["featureType"], told["timestamp"], told["metadata"]["documentId"]) == ("custom", 5, "e")
+    assert (shown["featureType"], shown["timestamp"], shown["metadata"]["documentId"]) == ("custom", 5, "e")
 
 
-def test_an_activity_without_id_and_time_is_new_and_happens_now(acme: Caller, world: World) -> None:
-    given = activity(1)
-    del given["id"], given["timestamp"]
+def test_an_activity_without_id_and_time_gets_a_new_id_and_the_present_time(acme: Caller, world: World) -> None:
+    requested = activity(1)
+    del requested["id"], requested["timestamp"]
 
-    added = acme("add_activities", **DOC, activities=[given, given])
+    added = acme("add_activities", **DOC, activities=[requested, requested])
 
-    told = acme("get_activity_logs", **ORG)
-    assert {one["id"] for one in told} == set(added)
+    shown = acme("get_activity_logs", **ORG)
+    assert {item["id"] for item in shown} == set(added)
     assert len(added) == 2
-    assert {one["timestamp"] for one in told} == {int(world.clock.now.timestamp() * 1000)}
+    assert {item["timestamp"] for item in shown} == {int(world.clock.now.timestamp() * 1000)}
 
 
-def test_activities_need_their_document(acme: Caller) -> None:
+def test_activities_require_their_document(acme: Caller) -> None:
     refused = acme.refused("add_activities", **ORG, documentId="x", activities=[activity(1)])
     assert refused == (404, "NOT_FOUND", "data.documentId: Document does not exist.")
     refused = acme.refused("add_activities", organizationId="x", documentId="d", activities=[activity(1)])
     assert refused == (404, "NOT_FOUND", "data.organizationId: Organization does not exist.")
 
 
-def test_every_filter_narrows_down(acme: Caller) -> None:
+def test_activities_are_filtered(acme: Caller) -> None:
     acme(
         "add_activities",
         **DOC,
@@ -109,10 +109,10 @@ def test_every_filter_narrows_down(acme: Caller) -> None:
 
 @pytest.mark.parametrize("order", ["asc", "desc"])
 @pytest.mark.parametrize("filters", [{}, {"featureTypes": ["comment", "crdt", "reaction"]}, {"documentId": "d"}])
-def test_pages_hold_every_activity_once_in_order(acme: Caller, order: str, filters: dict[str, Any]) -> None:
-    # Ten to a moment: the id decides among them.
-    given = [activity(n, timestamp=n // 10, featureType=["comment", "crdt"][n % 2]) for n in range(10, 45)]
-    acme("add_activities", **DOC, activities=given)
+def test_pages_contain_every_activity_once_in_order(acme: Caller, order: str, filters: dict[str, Any]) -> None:
+    # Ten activities have the same time, and are sorted by id.
+    requested = [activity(n, timestamp=n // 10, featureType=["comment", "crdt"][n % 2]) for n in range(10, 45)]
+    acme("add_activities", **DOC, activities=requested)
 
     query = {**ORG, **filters, "order": order, "pageSize": 7}
     found: list[str] = []
@@ -120,19 +120,19 @@ def test_pages_hold_every_activity_once_in_order(acme: Caller, order: str, filte
     sizes = []
     while True:
         result = acme.call("get_activity_logs", **query, **token).get_json()["result"]
-        found += [one["id"] for one in result["data"]]
+        found += [item["id"] for item in result["data"]]
         sizes.append(len(result["data"]))
         if "pageToken" not in result:
             break
         token = {"pageToken": result["pageToken"]}
 
-    expected = [one["id"] for one in sorted(given, key=lambda one: (one["timestamp"], one["id"]))]
+    expected = [item["id"] for item in sorted(requested, key=lambda item: (item["timestamp"], item["id"]))]
     assert found == (expected if order == "asc" else expected[::-1])
     assert sizes == [7] * 5
 
 
-def test_a_token_is_bound_to_its_query_and_unreadable(acme: Caller, world: World) -> None:
-    # So long that no token holds it by chance.
+def test_a_page_token_is_encrypted_and_bound_to_its_query(acme: Caller, world: World) -> None:
+    # So long that no token contains it by chance.
     last = activity(2, id="the-one-that-is-told-last")
     acme("add_activities", **DOC, activities=[activity(0), activity(1), last])
     token = acme.call("get_activity_logs", **ORG, pageSize=1).get_json()["result"]["pageToken"]
@@ -147,12 +147,12 @@ def test_a_token_is_bound_to_its_query_and_unreadable(acme: Caller, world: World
 
 
 @pytest.mark.parametrize(("size", "code"), [(0, 400), (1, 200), (1000, 200), (1001, 200), (2**53, 200)])
-def test_page_size_has_its_limits(acme: Caller, size: int, code: int) -> None:
+def test_the_page_size_is_limited(acme: Caller, size: int, code: int) -> None:
     assert acme.call("get_activity_logs", **ORG, pageSize=size).status_code == code
 
 
 @pytest.mark.parametrize(("count", "code"), [(999, 200), (1000, 200), (1001, 400)])
-def test_a_batch_has_its_limit(acme: Caller, count: int, code: int) -> None:
+def test_a_batch_is_limited(acme: Caller, count: int, code: int) -> None:
     response = acme.call("add_activities", **DOC, activities=[activity(n) for n in range(count)])
 
     assert response.status_code == code

@@ -73,9 +73,9 @@ def test_a_token_omits_missing_properties(world: World, tenant: Caller) -> None:
 
 
 def test_tokens_differ_and_share_a_key(world: World, tenant: Caller) -> None:
-    one, two = (world.anonymous("generate_token", **credentials(tenant), userId="ada")["token"] for _ in range(2))
+    item, two = (world.anonymous("generate_token", **credentials(tenant), userId="ada")["token"] for _ in range(2))
 
-    assert checked(tenant, one)["jti"] != checked(tenant, two)["jti"]
+    assert checked(tenant, item)["jti"] != checked(tenant, two)["jti"]
     assert len(keys_of(tenant)) == 1
 
 
@@ -108,11 +108,11 @@ def test_generate_token_refuses(world: World, tenant: Caller, wrong: dict[str, A
 
 
 def test_credentials_of_two_api_keys_cannot_be_mixed(world: World) -> None:
-    one, other = world.tenant(), world.tenant()
-    mixed = credentials(one) | {"apiKey": other.ids["api_key"], "userId": "ada"}
+    item, other = world.tenant(), world.tenant()
+    mixed = credentials(item) | {"apiKey": other.ids["api_key"], "userId": "ada"}
 
     assert world.anonymous.refused("generate_token", **mixed)[1] == "INVALID_ARGUMENT"
-    token = world.anonymous("generate_token", **credentials(one), userId="ada")["token"]
+    token = world.anonymous("generate_token", **credentials(item), userId="ada")["token"]
     world.anonymous("generate_token", **credentials(other), userId="ada")
     with pytest.raises(KeyError):
         checked(other, token)

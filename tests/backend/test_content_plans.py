@@ -1,4 +1,4 @@
-"""How does the database find editor data and judgments? Through an index, however much there is of others."""
+"""Query plans of editor data and judgments: every statement uses an index, whatever the amount of other data."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -28,17 +28,17 @@ EDITOR = {"organizationId": "acme", "documentId": "d1", "editorId": "e1"}
 
 
 @contextmanager
-def heard(engine: Engine) -> Iterator[list[tuple[str, Any]]]:
-    """The statements that run meanwhile, with their parameters; not those for many rows at once, which insert."""
+def recorded(engine: Engine) -> Iterator[list[tuple[str, Any]]]:
+    """The statements that run in the block with their parameters, except inserts of many rows."""
     statements: list[tuple[str, Any]] = []
 
-    def hear(_: Connection, __: object, statement: str, parameters: Any, ___: object, many: bool) -> None:
+    def record(_: Connection, __: object, statement: str, parameters: Any, ___: object, many: bool) -> None:
         if not many and any(f" {table} " in f" {statement} ".replace("\n", " ") for table in TABLES):
             statements.append((statement, parameters))
 
-    event.listen(engine, "before_cursor_execute", hear)
+    event.listen(engine, "before_cursor_execute", record)
     yield statements
-    event.remove(engine, "before_cursor_execute", hear)
+    event.remove(engine, "before_cursor_execute", record)
 
 
 def fill(world: World, *keys: str) -> None:
@@ -76,8 +76,8 @@ def plan(connection: Connection, statement: str, parameters: Any) -> str:
     return "\n".join(str(row[-1]) for row in connection.exec_driver_sql(explain + statement, parameters))
 
 
-def test_every_statement_goes_through_an_index(world: World) -> None:
-    """Twenty-odd statements of every operation and of what is done to documents and organizations."""
+def test_every_statement_uses_an_index(world: World) -> None:
+    """The statements of every operation, and of moves and deletions of documents and organizations."""
     tenant = world.tenant()
     key = tenant.ids["api_key"]
     fill(world, "another key", key)
@@ -87,7 +87,7 @@ def test_every_statement_goes_through_an_index(world: World) -> None:
         with writing(world.engine) as connection:
             change(connection)
 
-    with heard(world.engine) as statements:
+    with recorded(world.engine) as statements:
         run_operations(tenant)
         list(
             import_judgments(
@@ -109,14 +109,14 @@ def test_every_statement_goes_through_an_index(world: World) -> None:
     assert len({statement for statement, _ in statements}) > 15
     with world.engine.connect() as connection:
         for statement, parameters in statements:
-            told = plan(connection, statement, parameters)
+            shown = plan(connection, statement, parameters)
             for table in TABLES:
                 if table == "judgment_state":
                     continue  # One row per API key: there is nothing to look up in so small a table.
-                assert f"SCAN {table} " not in f"{told} ".replace("\n", " \n"), f"{statement}\n{told}"
-                assert f"Seq Scan on {table} " not in told, f"{statement}\n{told}"
-                # All that one API key has is too much as well.
-                assert not re.search(rf"SEARCH {table} .*\(api_key_id=\?\)", told), f"{statement}\n{told}"
+                assert f"SCAN {table} " not in f"{shown} ".replace("\n", " \n"), f"{statement}\n{shown}"
+                assert f"Seq Scan on {table} " not in shown, f"{statement}\n{shown}"
+                # All rows of one API key are too many as well.
+                assert not re.search(rf"SEARCH {table} .*\(api_key_id=\?\)", shown), f"{statement}\n{shown}"
 
 
 def run_operations(tenant: Caller) -> None:
@@ -137,7 +137,7 @@ def run_operations(tenant: Caller) -> None:
     tenant("query_judgments", organizationId="org1", filters={"annotationId": "t1"})
 
 
-def test_editor_data_goes_where_its_document_goes(world: World) -> None:
+def test_editor_data_is_deleted_with_its_document(world: World) -> None:
     tenant, other = world.tenant(), world.tenant()
     for caller in (tenant, other):
         for organization in ("acme", "beta"):

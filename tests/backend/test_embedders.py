@@ -95,7 +95,7 @@ def test_minilm_returns_the_published_similarities() -> None:
     weather, sunny, stadium = installed("minilm").embed(
         ["The weather is lovely today.", "It's so sunny outside!", "He drove to the stadium."]
     )
-    assert [round(float(one), 3) for one in (weather @ sunny, weather @ stadium, sunny @ stadium)] == [
+    assert [round(float(item), 3) for item in (weather @ sunny, weather @ stadium, sunny @ stadium)] == [
         0.666,
         0.105,
         0.141,

@@ -26,7 +26,7 @@ def test_every_trigger_of_the_reference_is_produced_by_an_operation() -> None:
             assert not by_name(name).is_read
 
 
-def test_the_table_in_the_docs_is_the_table_in_the_code() -> None:
+def test_the_table_in_the_readme_matches_the_code() -> None:
     text = (Path(app.backend.__file__).parent / "README.md").read_text()
     rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith(("| `comment", "| `crdt"))]
 
@@ -41,7 +41,7 @@ def test_the_table_in_the_docs_is_the_table_in_the_code() -> None:
     ]
 
 
-def test_what_a_sink_raises_undoes_the_request(make_world: WorldMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_a_sink_rolls_back_the_request(make_world: WorldMaker, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: Connection, __: Call[Any], events: Any) -> None:
         raise RuntimeError(f"{len(events)} events")
 
@@ -57,25 +57,27 @@ def test_what_a_sink_raises_undoes_the_request(make_world: WorldMaker, monkeypat
     assert tenant("get_activity_logs", **ORG) == []
 
 
-def test_editor_data_leaves_activities(make_world: WorldMaker) -> None:
+def test_editor_data_writes_activities(make_world: WorldMaker) -> None:
     tenant = make_world().tenant()
     editor = ORG | {"documentId": "d", "editorId": "e", "type": "text"}
     tenant("add_crdt_data", **editor, data="a")
     tenant("update_crdt_data", **editor, data="b")
 
-    told = tenant("get_activity_logs", **ORG, featureTypes=["crdt"], order="asc")
+    shown = tenant("get_activity_logs", **ORG, featureTypes=["crdt"], order="asc")
 
-    assert sorted(one["actionType"] for one in told) == ["crdt.add", "crdt.update"]
-    assert {one["targetEntityId"] for one in told} == {"e"}
+    assert sorted(item["actionType"] for item in shown) == ["crdt.add", "crdt.update"]
+    assert {item["targetEntityId"] for item in shown} == {"e"}
 
 
-def test_events_of_one_request_are_told_in_their_order(make_world: WorldMaker) -> None:
+def test_events_of_one_request_keep_their_order(make_world: WorldMaker) -> None:
     tenant = make_world().tenant()
     tenant("add_documents", **ORG, documents=[{"documentId": "d"}], createOrganization=True)
-    said = [{"commentId": f"c{number}", "commentText": "x", "from": {"userId": "ada"}} for number in range(12)]
-    tenant("add_comment_annotations", **ORG, documentId="d", commentAnnotations=[{"commentData": said}])
+    sent = [{"commentId": f"c{number}", "commentText": "x", "from": {"userId": "ada"}} for number in range(12)]
+    tenant("add_comment_annotations", **ORG, documentId="d", commentAnnotations=[{"commentData": sent}])
 
     for order, first in (("asc", 1), ("desc", -1)):
-        told = tenant("get_activity_logs", **ORG, order=order)[::first]
-        assert [one["actionType"] for one in told] == ["comment_annotation.add"] + ["comment.add"] * 11
-        assert [one["displayMessageTemplateData"]["commentId"] for one in told] == [one["commentId"] for one in said]
+        shown = tenant("get_activity_logs", **ORG, order=order)[::first]
+        assert [item["actionType"] for item in shown] == ["comment_annotation.add"] + ["comment.add"] * 11
+        assert [item["displayMessageTemplateData"]["commentId"] for item in shown] == [
+            item["commentId"] for item in sent
+        ]

@@ -1,4 +1,4 @@
-"""Many callers at once on the same thread and the same notification."""
+"""Concurrent requests about the same thread and the same notification."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,7 +9,7 @@ DOC = ORG | {"documentId": "d"}
 CALLS = 12
 
 
-def test_nobody_loses_what_another_wrote(world: World) -> None:
+def test_concurrent_writes_are_all_kept(world: World) -> None:
     tenant = world.tenant()
     tenant("add_documents", **ORG, documents=[{"documentId": "d"}], createOrganization=True)
     begun = [{"annotationId": "t", "commentData": [{"commentText": "x", "from": {"userId": "ada"}}]}]
@@ -26,12 +26,12 @@ def test_nobody_loses_what_another_wrote(world: World) -> None:
         list(pool.map(comment, range(CALLS)))
 
     comments = tenant("get_comments", **DOC, annotationId="t")
-    assert {one["from"]["userId"] for one in comments} == {"ada", *(f"u{number}" for number in range(CALLS))}
-    (told,) = [one for one in tenant("get_notifications", **ORG) if one["id"] == "n"]
-    assert sorted(told["readByUserIds"]) == sorted(["everybody", *(f"u{number}" for number in range(CALLS))])
+    assert {item["from"]["userId"] for item in comments} == {"ada", *(f"u{number}" for number in range(CALLS))}
+    (shown,) = [item for item in tenant("get_notifications", **ORG) if item["id"] == "n"]
+    assert sorted(shown["readByUserIds"]) == sorted(["everybody", *(f"u{number}" for number in range(CALLS))])
     with world.engine.connect() as connection:
         stored = connection.exec_driver_sql("SELECT readers FROM notification WHERE notification_id = 'n'").scalar_one()
     assert stored == CALLS + 1
-    # Whoever wrote last tells everybody who was there before them.
+    # The last comment notifies all earlier participants.
     counts = [len(tenant("get_notifications", **ORG, userId=f"u{number}")) - 1 for number in range(CALLS)]
     assert sorted(counts) == list(range(CALLS))

@@ -1,4 +1,4 @@
-"""How does the database find feature data? Through an index that leads to few rows, however much there is of others."""
+"""Query plans of feature data: every statement uses a selective index, whatever the amount of other data."""
 
 import random
 import re
@@ -34,7 +34,7 @@ WHOLE_ORGANIZATION = {
     "threads of an organization",
     "notifications of an organization",
 }
-"""What reads the organization's own index from one end, row by row until the page is full."""
+"""Calls that read the organization's index from one end until the page is full."""
 
 
 def check(engine: Engine, name: str, statements: Heard) -> None:
@@ -43,13 +43,13 @@ def check(engine: Engine, name: str, statements: Heard) -> None:
 
 @pytest.fixture(scope="module")
 def tenant(shared_world: World) -> Caller:
-    """Someone with much feature data, which all tests here look at; what they change of it is little."""
+    """A tenant with much feature data, shared by the tests of this module."""
     tenant = shared_world.tenant()
     fill(shared_world.engine, tenant.ids["api_key"], RECORDS, USERS)
     return tenant
 
 
-def test_every_statement_goes_through_an_index(shared_world: World, tenant: Caller) -> None:
+def test_every_statement_uses_an_index(shared_world: World, tenant: Caller) -> None:
     seen = 0
     for name, request in operations(RECORDS, USERS, random.Random(1)).items():
         operation, data = request()
@@ -60,7 +60,7 @@ def test_every_statement_goes_through_an_index(shared_world: World, tenant: Call
     assert seen > 50
 
 
-def test_a_page_after_the_first_goes_through_an_index(shared_world: World, tenant: Caller) -> None:
+def test_a_later_page_uses_an_index(shared_world: World, tenant: Caller) -> None:
     for operation, field, filters in (
         ("get_activity_logs", "pageToken", {}),
         ("get_activity_logs", "pageToken", {"documentId": "d1"}),
@@ -91,11 +91,11 @@ def plan_of_first(engine: Engine, statements: Heard) -> str:
         lambda connection, scope: deletion.delete_of_users(connection, scope, ["u1", "u2"], "d1"),
     ],
 )
-def test_deleting_goes_through_an_index(
+def test_deletion_uses_an_index(
     shared_world: World, tenant: Caller, delete: Callable[[Connection, Scope], None]
 ) -> None:
     with heard(shared_world.engine, TABLES) as statements, writing(shared_world.engine) as connection:
         delete(connection, Scope(tenant.ids["api_key"], "acme"))
-        connection.rollback()  # others look at it, too
+        connection.rollback()  # other tests share the data
     assert statements
     check(shared_world.engine, "", statements)

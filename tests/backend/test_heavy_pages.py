@@ -1,4 +1,4 @@
-"""Answers are bounded in bytes as well as in rows."""
+"""Responses are limited in bytes as well as in rows."""
 
 from typing import Any
 
@@ -16,25 +16,25 @@ NUMBER = 12
 
 @pytest.fixture
 def full(tenant: Caller, monkeypatch: pytest.MonkeyPatch) -> Caller:
-    """Someone with a dozen rows of each kind, of which three fit a page."""
+    """A tenant with a dozen rows of each kind, three of which fit on a page."""
     monkeypatch.setattr(paging, "MAX_PAGE_BYTES", 3500)
     ids = [f"i{number:02}" for number in range(NUMBER)]
-    tenant("add_organizations", organizations=[{"organizationId": one, "note": HEAVY} for one in ids])
-    tenant("add_folder", **OF, folders=[{"folderId": one, "note": HEAVY} for one in ids], createOrganization=True)
-    tenant("add_documents", **OF, documents=[{"documentId": one, "note": HEAVY} for one in ids])
-    users = [{"userId": one, "note": HEAVY} for one in ids]
+    tenant("add_organizations", organizations=[{"organizationId": item, "note": HEAVY} for item in ids])
+    tenant("add_folder", **OF, folders=[{"folderId": item, "note": HEAVY} for item in ids], createOrganization=True)
+    tenant("add_documents", **OF, documents=[{"documentId": item, "note": HEAVY} for item in ids])
+    users = [{"userId": item, "note": HEAVY} for item in ids]
     tenant("add_users", **OF, users=users)
     tenant("add_users", **OF, documentId="i00", users=users)
     tenant("add_groups", **OF, organizationUserGroups=[{"groupId": "staff"}])
     tenant("add_users_to_groups", **OF, organizationUserGroupId="staff", userIds=ids)
     activities = [
-        {"id": one, "featureType": "custom", "actionType": "x", "actionUser": {"userId": "i00"}, "targetEntityId": "t"}
+        {"id": item, "featureType": "custom", "actionType": "x", "actionUser": {"userId": "i00"}, "targetEntityId": "t"}
         | {"displayMessageTemplate": HEAVY}
-        for one in ids
+        for item in ids
     ]
     tenant("add_activities", **OF, documentId="i00", activities=activities)
-    for one in ids:
-        tenant("add_crdt_data", **OF, documentId="i00", editorId=one, data=HEAVY, type="text")
+    for item in ids:
+        tenant("add_crdt_data", **OF, documentId="i00", editorId=item, data=HEAVY, type="text")
     return tenant
 
 
@@ -50,7 +50,7 @@ def full(tenant: Caller, monkeypatch: pytest.MonkeyPatch) -> Caller:
         ("get_activity_logs", OF, "id"),
     ],
 )
-def test_a_page_ends_before_it_is_too_heavy(full: Caller, operation: str, data: dict[str, Any], key: str) -> None:
+def test_a_page_ends_before_it_is_too_large(full: Caller, operation: str, data: dict[str, Any], key: str) -> None:
     ids: list[str] = []
     token: dict[str, str] = {}
     pages = 0
@@ -77,7 +77,7 @@ def test_a_page_ends_before_it_is_too_heavy(full: Caller, operation: str, data: 
         ("get_crdt_data", OF | {"documentId": "i00"}, {"editorId": "i00"}),
     ],
 )
-def test_what_has_no_pages_is_refused_where_it_is_too_heavy(
+def test_a_response_without_pages_is_refused_if_it_is_too_large(
     full: Caller, monkeypatch: pytest.MonkeyPatch, operation: str, data: dict[str, Any], less: dict[str, Any]
 ) -> None:
     assert len(full(operation, **data)) >= NUMBER

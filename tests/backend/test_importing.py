@@ -54,7 +54,7 @@ def write_lines(path: Path, records: list[dict[str, Any]]) -> Path:
 
 
 class Importer:
-    """Imports files for one tenant, and keeps what was said."""
+    """Imports files for one tenant, and collects problems and batch sizes."""
 
     def __init__(self, world: World, tenant: Caller) -> None:
         self.world = world
@@ -92,7 +92,7 @@ def everything(tenant: Caller) -> list[Any]:
     ]
 
 
-def test_every_kind_comes_in_and_is_read_as_if_it_had_been_written(importer: Importer, tmp_path: Path) -> None:
+def test_every_kind_is_imported_and_returned_like_added_data(importer: Importer, tmp_path: Path) -> None:
     counts = importer(write_lines(tmp_path / "data.jsonl", RECORDS), create_missing=True)
 
     assert counts == {
@@ -100,18 +100,18 @@ def test_every_kind_comes_in_and_is_read_as_if_it_had_been_written(importer: Imp
     }  # fmt: skip
     assert importer.problems == []
     threads, data, notifications, activities, judgments = everything(importer.tenant)
-    assert [(one["annotationId"], one["createdAt"]) for one in threads] == [("t", 5), ("u", 1000)]
-    assert [one["commentId"] for one in threads[0]["comments"]] == ["c1", "c0"]
+    assert [(item["annotationId"], item["createdAt"]) for item in threads] == [("t", 5), ("u", 1000)]
+    assert [item["commentId"] for item in threads[0]["comments"]] == ["c1", "c0"]
     assert threads[0]["comments"][0]["reactions"] == [{"reactionId": "r", "icon": "+1", "from": ADA, "createdAt": 20}]
     assert threads[1]["comments"][0]["more"] == 1
-    assert [len(data[one]) for one in ("comments", "reactions", "recordings", "notifications")] == [3, 1, 1, 1]
+    assert [len(data[item]) for item in ("comments", "reactions", "recordings", "notifications")] == [3, 1, 1, 1]
     assert data["recordings"] == [
         {"recordingId": "v", "from": ADA, "url": "https://acme.example/v", "documentId": "d", "createdAt": 30}
     ]
     assert notifications[0]["readByUserIds"] == notifications[0]["persistReadForUserIds"] == ["zoe"]
-    # History produces nothing new.
-    assert [one["id"] for one in activities] == ["a"]
-    assert [(one["recordId"], "kind" in one) for one in judgments] == [("j", False)]
+    # Imported records create no activities.
+    assert [item["id"] for item in activities] == ["a"]
+    assert [(item["recordId"], "kind" in item) for item in judgments] == [("j", False)]
 
 
 def test_a_second_import_changes_nothing(importer: Importer, tmp_path: Path) -> None:
@@ -124,19 +124,19 @@ def test_a_second_import_changes_nothing(importer: Importer, tmp_path: Path) -> 
     assert everything(importer.tenant) == before
 
 
-def test_a_record_takes_the_place_of_one_with_its_id(importer: Importer, tmp_path: Path) -> None:
+def test_a_record_replaces_the_one_with_its_id(importer: Importer, tmp_path: Path) -> None:
     importer(write_lines(tmp_path / "one.jsonl", RECORDS), create_missing=True)
     comment = RECORDS[1] | {"from": {"userId": "eve"}, "commentText": "a longer text"}
 
     importer(write_lines(tmp_path / "two.jsonl", [comment | {"commentText": "no"}, comment]))
 
     threads = everything(importer.tenant)[0]
-    assert [one["commentText"] for one in threads[0]["comments"] if one["commentId"] == "c1"] == ["a longer text"]
+    assert [item["commentText"] for item in threads[0]["comments"] if item["commentId"] == "c1"] == ["a longer text"]
     eves = importer.tenant("get_all_user_data", organizationId="acme", userId="eve")["comments"]
-    assert [one["commentId"] for one in eves] == ["c0", "c1"] or [one["commentId"] for one in eves] == ["c1", "c0"]
+    assert [item["commentId"] for item in eves] == ["c0", "c1"] or [item["commentId"] for item in eves] == ["c1", "c0"]
 
 
-def test_malformed_lines_are_told_by_file_and_line(importer: Importer, tmp_path: Path) -> None:
+def test_invalid_lines_are_reported_by_file_and_line(importer: Importer, tmp_path: Path) -> None:
     good = json.dumps(PLACE | RECORDS[1])
     lines = [
         good,
@@ -164,23 +164,23 @@ def test_malformed_lines_are_told_by_file_and_line(importer: Importer, tmp_path:
     counts = importer(path)
 
     assert counts == {"comment": 2}
-    told = dict(problem.removeprefix("bad.jsonl:").split(": ", 1) for problem in importer.problems)
-    assert list(told) == ["3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15"]
-    assert told["4"].startswith("the line has the key 'kind' twice")
-    assert told["5"] == "must be a JSON object"
-    assert told["6"].startswith("kind: must be one of annotation, comment,")
-    assert told["7"] == "commentText: must be a string"
-    assert told["8"] == "from.userId: field required"
-    assert told["9"] == "decision: must not be empty"
-    assert told["10"] == "documentId: Document does not exist."
-    assert told["11"] == "organizationId: Organization does not exist."
-    assert told["12"] == "annotationId: is a thread of another document"
-    assert told["13"].startswith("location.id: must be at most 512 bytes")
-    assert "NUL" in told["14"]
-    assert told["15"] == "longer than 4194304 bytes"
+    shown = dict(problem.removeprefix("bad.jsonl:").split(": ", 1) for problem in importer.problems)
+    assert list(shown) == ["3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15"]
+    assert shown["4"].startswith("the line has the key 'kind' twice")
+    assert shown["5"] == "must be a JSON object"
+    assert shown["6"].startswith("kind: must be one of annotation, comment,")
+    assert shown["7"] == "commentText: must be a string"
+    assert shown["8"] == "from.userId: field required"
+    assert shown["9"] == "decision: must not be empty"
+    assert shown["10"] == "documentId: Document does not exist."
+    assert shown["11"] == "organizationId: Organization does not exist."
+    assert shown["12"] == "annotationId: is a thread of another document"
+    assert shown["13"].startswith("location.id: must be at most 512 bytes")
+    assert "NUL" in shown["14"]
+    assert shown["15"] == "longer than 4194304 bytes"
 
 
-def test_large_files_come_in_by_batches_and_compressed(importer: Importer, tmp_path: Path) -> None:
+def test_large_and_compressed_files_are_imported_in_batches(importer: Importer, tmp_path: Path) -> None:
     path = tmp_path / "data.jsonl.gz"
     with gzip.open(path, "wt") as file:
         for number in range(2500):
@@ -195,7 +195,7 @@ def test_large_files_come_in_by_batches_and_compressed(importer: Importer, tmp_p
         importer(cut_off)
 
 
-def test_it_is_for_one_api_key_that_exists(importer: Importer, tmp_path: Path) -> None:
+def test_the_api_key_must_exist(importer: Importer, tmp_path: Path) -> None:
     path = write_lines(tmp_path / "data.jsonl", RECORDS)
 
     with pytest.raises(ImportFailedError, match="there is no API key x"):

@@ -350,18 +350,18 @@ def test_indexes_agree_with_the_database(world: World) -> None:
             action = draw.randrange(8)
             if action == 0:
                 delete_judgments_of_documents(connection, scope, [document])
-                in_document = [r for r, one in held.items() if _is_in(one, scope, document)]
+                in_document = [r for r, item in held.items() if _is_in(item, scope, document)]
                 for record_id in in_document:
                     del held[record_id]
             elif action == 1:
                 while move_batch(connection, scope, document, "f"):
                     pass
-                for one in held.values():
-                    if _is_in(one, scope, document):
-                        one["documentId"] = "f"
+                for item in held.values():
+                    if _is_in(item, scope, document):
+                        item["documentId"] = "f"
             elif action == 2 and draw.random() < 0.3:
                 delete_judgments_of_organizations(connection, key, [scope.organization_id])
-                for record_id in [r for r, one in held.items() if one["organizationId"] == scope.organization_id]:
+                for record_id in [r for r, item in held.items() if item["organizationId"] == scope.organization_id]:
                     del held[record_id]
             else:
                 fresh = [
@@ -378,7 +378,7 @@ def test_indexes_agree_with_the_database(world: World) -> None:
                 ]
                 prepared = prepare_judgments([parse_judgment(record) for record in fresh], embedder)
                 write_judgments(connection, key, prepared, NOW)
-                held.update({one["recordId"]: one for one in fresh})
+                held.update({item["recordId"]: item for item in fresh})
         for search in searches:
             _compare(world, search, embedder, records, draw.choice(words))
 
@@ -397,19 +397,21 @@ def _compare(
     (vector,) = embedder.embed([query])
     for key, held in records.items():
         asked = JudgmentQuery(key, {"organization_id": "acme"}, {"decision": "reject"})
-        in_scope = [one for one in held.values() if one["organizationId"] == "acme"]
-        wanted = [one for one in in_scope if one["decision"] == "reject"]
+        in_scope = [item for item in held.values() if item["organizationId"] == "acme"]
+        wanted = [item for item in in_scope if item["decision"] == "reject"]
         with reading(world.engine) as connection:
             for kind in ("review", "content"):
                 found, total = search.nearest(connection, asked, query, kind, 5)
-                with_text = [one for one in wanted if kind == "review" or one["content"]]
-                texts = [f"reject. {one['reasoning']}" if kind == "review" else one["content"] for one in with_text]
+                with_text = [item for item in wanted if kind == "review" or item["content"]]
+                texts = [f"reject. {item['reasoning']}" if kind == "review" else item["content"] for item in with_text]
                 scores = sorted((embedder.embed(texts) @ vector).tolist(), reverse=True)[:5] if texts else []
                 assert total == len(in_scope)
                 assert np.allclose([judgment.similarity for judgment in found], scores, atol=2e-3)
-                assert {judgment.row.record_id for judgment in found} <= {one["recordId"] for one in with_text}
+                assert {judgment.row.record_id for judgment in found} <= {item["recordId"] for item in with_text}
             newest, _ = search.newest(connection, asked, 5)
-        assert [one.row.created_at for one in newest] == sorted((one["createdAt"] for one in wanted), reverse=True)[:5]
+        assert [item.row.created_at for item in newest] == sorted((item["createdAt"] for item in wanted), reverse=True)[
+            :5
+        ]
 
 
 class OtherEmbedder:

@@ -20,20 +20,20 @@ def fill(tenant: Caller) -> Caller:
 
 @pytest.fixture
 def acme(world: World) -> Caller:
-    """A tenant with two documents; ada and bob stand on the first, cyd in the organization."""
+    """A tenant with two documents. Ada and bob have an entry on the first, cyd in the organization."""
     return fill(world.tenant())
 
 
 def add(tenant: Caller, notification_id: str, document: str = "d", **fields: Any) -> Any:
-    given = {"organizationId": "acme", "documentId": document, "actionUser": ADA, "notificationId": notification_id}
-    return tenant("add_notifications", **(given | fields))[notification_id]
+    requested = {"organizationId": "acme", "documentId": document, "actionUser": ADA, "notificationId": notification_id}
+    return tenant("add_notifications", **(requested | fields))[notification_id]
 
 
 def ids(tenant: Caller, **filters: Any) -> list[str]:
-    return [one["id"] for one in tenant("get_notifications", **ORG, **filters)]
+    return [item["id"] for item in tenant("get_notifications", **ORG, **filters)]
 
 
-def test_a_notification_is_told_as_it_was_added(acme: Caller, world: World) -> None:
+def test_a_notification_is_returned_as_it_was_added(acme: Caller, world: World) -> None:
     fields: dict[str, Any] = {
         "displayHeadlineMessageTemplate": "{actionUser} did it",
         "displayHeadlineMessageTemplateData": {"actionUser": ADA, "recipientUser": "bob", "place": "here"},
@@ -46,9 +46,9 @@ def test_a_notification_is_told_as_it_was_added(acme: Caller, world: World) -> N
         "success": True, "id": "n", "message": "Notification added.", "notifiedUsers": 1,
     }  # fmt: skip
 
-    (told,) = acme("get_notifications", **ORG)
+    (shown,) = acme("get_notifications", **ORG)
 
-    assert told == fields | {
+    assert shown == fields | {
         "id": "n",
         "documentId": "d",
         "actionUser": ADA,
@@ -58,7 +58,7 @@ def test_a_notification_is_told_as_it_was_added(acme: Caller, world: World) -> N
     }
 
 
-def test_whom_a_notification_is_for(acme: Caller) -> None:
+def test_a_notification_addresses_named_users_and_those_of_the_document(acme: Caller) -> None:
     add(acme, "all")
     add(acme, "named too", notifyUsers=[{"userId": "zoe"}])
     add(acme, "named alone", notifyUsers=[{"userId": "zoe"}, {"userId": "zoe"}], notifyAll=False)
@@ -69,7 +69,7 @@ def test_whom_a_notification_is_for(acme: Caller) -> None:
     assert ids(acme, userId="cyd") == []
 
 
-def test_an_id_is_given_once(acme: Caller) -> None:
+def test_ids_are_unique(acme: Caller) -> None:
     add(acme, "n")
 
     refused = acme.refused("add_notifications", **DOC, actionUser=ADA, notificationId="n")
@@ -89,23 +89,23 @@ def test_an_id_is_given_once(acme: Caller) -> None:
         ({"locationId": "l"}, {"n", "other document"}),
     ],
 )
-def test_update_reaches_what_is_in_its_scope(acme: Caller, scope: dict[str, str], reached: set[str]) -> None:
+def test_update_is_limited_to_its_scope(acme: Caller, scope: dict[str, str], reached: set[str]) -> None:
     add(acme, "n", locationId="l")
     add(acme, "other location", locationId="m")
     add(acme, "other document", document="e", locationId="l", notifyUsers=[{"userId": "zoe"}])
     wanted = ["n", "other location", "other document", "who"]
 
-    items = [{"id": one, "displayBodyMessage": "new"} for one in wanted]
+    items = [{"id": item, "displayBodyMessage": "new"} for item in wanted]
     results = acme("update_notifications", **ORG, **scope, notifications=items)
 
     assert results == {
-        one: {"success": True, "message": "Notification updated."}
-        if one in reached
+        item: {"success": True, "message": "Notification updated."}
+        if item in reached
         else {"success": False, "message": "Failed to update notification."}
-        for one in wanted
+        for item in wanted
     }
-    told = {one["id"] for one in acme("get_notifications", **ORG) if one.get("displayBodyMessage") == "new"}
-    assert told == reached
+    shown = {item["id"] for item in acme("get_notifications", **ORG) if item.get("displayBodyMessage") == "new"}
+    assert shown == reached
 
 
 def test_update_merges_fields(acme: Caller) -> None:
@@ -117,40 +117,40 @@ def test_update_merges_fields(acme: Caller) -> None:
         notifications={"id": "n", "displayBodyMessage": "new", "actionUser": {"userId": "eve"}, "other": 2},
     )
 
-    (told,) = acme("get_notifications", **ORG)
-    assert (told["displayBodyMessage"], told["notificationSourceData"]) == ("new", {"a": 1})
-    assert (told["actionUser"], told["more"], told["other"]) == ({"userId": "eve"}, 1, 2)
+    (shown,) = acme("get_notifications", **ORG)
+    assert (shown["displayBodyMessage"], shown["notificationSourceData"]) == ("new", {"a": 1})
+    assert (shown["actionUser"], shown["more"], shown["other"]) == ({"userId": "eve"}, 1, 2)
 
 
-def test_reading_is_noted_for_each_user_and_never_taken_back(acme: Caller) -> None:
+def test_readers_are_added_and_never_removed(acme: Caller) -> None:
     add(acme, "n", notifyUsers=[{"userId": "zoe"}])
 
     def read_by(*users: str, **fields: Any) -> dict[str, Any]:
         acme("update_notifications", **ORG, notifications=[{"id": "n", "readByUserIds": list(users), **fields}])
-        told: dict[str, Any] = acme("get_notifications", **ORG)[0]
-        return told
+        shown: dict[str, Any] = acme("get_notifications", **ORG)[0]
+        return shown
 
     assert read_by("bob")["readByUserIds"] == ["bob"]
     assert read_by("bob", "new")["readByUserIds"] == ["bob", "new"]
-    told = read_by("zoe", "bob", persistReadForUsers=True)
-    assert (told["readByUserIds"], told["persistReadForUserIds"]) == (["bob", "new", "zoe"], ["bob", "zoe"])
+    shown = read_by("zoe", "bob", persistReadForUsers=True)
+    assert (shown["readByUserIds"], shown["persistReadForUserIds"]) == (["bob", "new", "zoe"], ["bob", "zoe"])
     assert read_by()["readByUserIds"] == ["bob", "new", "zoe"]
-    # Who has read it takes part in it.
+    # A reader is a user of the notification.
     assert ids(acme, userId="new") == ["n"]
     assert acme("get_notifications", **ORG, userId="zoe")[0]["readByUserIds"] == ["zoe"]
 
 
-def test_what_comes_twice_is_updated_twice(acme: Caller) -> None:
+def test_updates_with_the_same_id_are_applied_in_order(acme: Caller) -> None:
     add(acme, "n")
     items = [{"id": "n", "displayBodyMessage": "1", "readByUserIds": ["bob"]}, {"id": "n", "displayBodyMessage": "2"}]
 
     acme("update_notifications", **ORG, notifications=items)
 
-    (told,) = acme("get_notifications", **ORG)
-    assert (told["displayBodyMessage"], told["readByUserIds"]) == ("2", ["bob"])
+    (shown,) = acme("get_notifications", **ORG)
+    assert (shown["displayBodyMessage"], shown["readByUserIds"]) == ("2", ["bob"])
 
 
-def test_a_later_reading_in_one_request_does_not_take_back_what_persists(acme: Caller) -> None:
+def test_a_later_read_mark_without_persists_does_not_change_it(acme: Caller) -> None:
     add(acme, "n")
     first = {"id": "n", "readByUserIds": ["bob", "zoe"], "persistReadForUsers": True}
 
@@ -159,30 +159,30 @@ def test_a_later_reading_in_one_request_does_not_take_back_what_persists(acme: C
     assert acme("get_notifications", **ORG)[0]["persistReadForUserIds"] == ["bob", "zoe"]
 
 
-def test_a_read_notification_leaves_the_tab_again_when_that_is_asked_for(acme: Caller) -> None:
+def test_persists_can_be_unset(acme: Caller) -> None:
     add(acme, "n")
 
     def staying(*items: dict[str, Any]) -> list[str]:
         acme("update_notifications", **ORG, notifications=[{"id": "n"} | item for item in items])
-        told: dict[str, Any] = acme("get_notifications", **ORG)[0]
-        assert told["readByUserIds"] == ["bob", "zoe"]
-        users: list[str] = told["persistReadForUserIds"]
+        shown: dict[str, Any] = acme("get_notifications", **ORG)[0]
+        assert shown["readByUserIds"] == ["bob", "zoe"]
+        users: list[str] = shown["persistReadForUserIds"]
         return users
 
     both: dict[str, Any] = {"readByUserIds": ["bob", "zoe"]}
     assert staying(both | {"persistReadForUsers": True}) == ["bob", "zoe"]
     assert staying({"readByUserIds": ["bob"], "persistReadForUsers": False}) == ["zoe"]
-    # Without a word on it, it stays as it is.
+    # Without the field it does not change.
     assert staying(both) == ["zoe"]
     assert staying(both | {"persistReadForUsers": None}) == ["zoe"]
-    # Of several words in one request the last counts, as with every other field.
+    # The last value in a request wins, as with every other field.
     assert staying(both | {"persistReadForUsers": True}, both | {"persistReadForUsers": False}) == []
     assert staying(both | {"persistReadForUsers": False}, both | {"persistReadForUsers": True}) == ["bob", "zoe"]
 
 
 @pytest.mark.parametrize("filters", [{}, {"userId": "bob"}, {"documentId": "d"}, {"userId": "bob", "documentId": "d"}])
 @pytest.mark.parametrize("order", ["asc", "desc"])
-def test_pages_hold_every_notification_once(acme: Caller, world: World, filters: dict[str, str], order: str) -> None:
+def test_pages_contain_every_notification_once(acme: Caller, world: World, filters: dict[str, str], order: str) -> None:
     expected = []
     for number in range(11):
         world.clock.move_on(milliseconds=number % 2)
@@ -193,17 +193,17 @@ def test_pages_hold_every_notification_once(acme: Caller, world: World, filters:
     token: dict[str, str] = {}
     while True:
         result = acme.call("get_notifications", **ORG, **filters, **token, pageSize=3, order=order).get_json()["result"]
-        found += [one["id"] for one in result["data"]]
+        found += [item["id"] for item in result["data"]]
         if "nextPageToken" not in result:
             break
         token = {"pageToken": result["nextPageToken"]}
 
-    assert found == [one for _, one in sorted(expected, reverse=order == "desc")]
+    assert found == [item for _, item in sorted(expected, reverse=order == "desc")]
 
 
-def test_named_notifications_are_read(acme: Caller) -> None:
-    for one in ("a", "b", "c"):
-        add(acme, one, locationId=one)
+def test_notifications_are_filtered_by_id(acme: Caller) -> None:
+    for item in ("a", "b", "c"):
+        add(acme, item, locationId=item)
 
     assert ids(acme, notificationIds=["c", "a", "x"], order="asc") == ["a", "c"]
     assert ids(acme, notificationIds=["c", "a"], userId="bob", locationId="a") == ["a"]
@@ -211,9 +211,9 @@ def test_named_notifications_are_read(acme: Caller) -> None:
 
 
 def test_permissions_are_verified_by_own_data(acme: Caller) -> None:
-    told = add(acme, "n", notifyUsers=[{"userId": "cyd"}, {"userId": "stranger"}], verifyUserPermissions=True)
+    shown = add(acme, "n", notifyUsers=[{"userId": "cyd"}, {"userId": "stranger"}], verifyUserPermissions=True)
 
-    assert told["notifiedUsers"] == 2
+    assert shown["notifiedUsers"] == 2
     assert [ids(acme, userId=user) for user in ("bob", "cyd", "stranger")] == [["n"], ["n"], []]
 
 
@@ -223,13 +223,13 @@ def test_permissions_are_verified_by_the_provider(
     def answer(body: dict[str, Any], _: dict[str, str]) -> tuple[int, bytes]:
         results = [
             {
-                "userId": one["userId"],
-                "resourceId": one["resource"]["id"],
+                "userId": item["userId"],
+                "resourceId": item["resource"]["id"],
                 "type": "document",
                 "organizationId": "acme",
-                "hasAccess": one["userId"] == "stranger",
+                "hasAccess": item["userId"] == "stranger",
             }
-            for one in body["data"]["requests"]
+            for item in body["data"]["requests"]
         ]
         return 200, orjson.dumps({"data": results, "success": True, "statusCode": 200})
 
@@ -241,10 +241,10 @@ def test_permissions_are_verified_by_the_provider(
         permissionProviderConfig={"permissionProviderUrl": provider.url},
     )
 
-    told = add(acme, "n", notifyUsers=[{"userId": "stranger"}], verifyUserPermissions=True)
+    shown = add(acme, "n", notifyUsers=[{"userId": "stranger"}], verifyUserPermissions=True)
 
-    assert told["notifiedUsers"] == 1
+    assert shown["notifiedUsers"] == 1
     assert [ids(acme, userId=user) for user in ("bob", "stranger")] == [[], ["n"]]
-    assert [one["userId"] for one in provider.asked[0]] == ["stranger", "bob"]
+    assert [item["userId"] for item in provider.asked[0]] == ["stranger", "bob"]
     provider.close()
     assert add(acme, "m", verifyUserPermissions=True)["notifiedUsers"] == 0

@@ -42,9 +42,9 @@ def importer(world: World) -> Importer:
     return Importer(world, world.tenant())
 
 
-def test_one_token_leads_through_all_of_it(importer: Importer, tmp_path: Path) -> None:
+def test_one_token_pages_through_all_kinds(importer: Importer, tmp_path: Path) -> None:
     records: list[dict[str, Any]] = [
-        # Bob's comments in ada's threads involve her; the one in Bob's own thread does not.
+        # Bob's comments in ada's threads are included, the one in his own thread is not.
         *(
             {
                 "kind": "comment",
@@ -79,20 +79,20 @@ def test_one_token_leads_through_all_of_it(importer: Importer, tmp_path: Path) -
         [22, 100, 0, 1, 0],
         [0, 50, 0, 0, 0],
     ]
-    comments = [one for page in found for one in page["comments"]]
-    assert {(one["annotationId"], one["documentId"]) for one in comments} == {("t0", "d"), ("t1", "d"), ("t2", "d")}
-    keys = [(one["annotationId"], one["createdAt"], one["commentId"]) for one in comments]
+    comments = [item for page in found for item in page["comments"]]
+    assert {(item["annotationId"], item["documentId"]) for item in comments} == {("t0", "d"), ("t1", "d"), ("t2", "d")}
+    keys = [(item["annotationId"], item["createdAt"], item["commentId"]) for item in comments]
     assert keys == sorted(set(keys))
-    memberships = [one for page in found for one in page["memberships"]]
-    assert {one["level"] for one in memberships} == {"organization", "document", "group"}
-    (own,) = [one for one in memberships if one["level"] == "organization"]
+    memberships = [item for page in found for item in page["memberships"]]
+    assert {item["level"] for item in memberships} == {"organization", "document", "group"}
+    (own,) = [item for item in memberships if item["level"] == "organization"]
     assert own == {"level": "organization", "name": "Ada", "initial": "A", "team": "core", "accessRole": "editor"}
-    assert [one for one in memberships if one["level"] == "group"] == [{"level": "group", "id": "g"}]
+    assert [item for item in memberships if item["level"] == "group"] == [{"level": "group", "id": "g"}]
 
 
 @pytest.mark.parametrize("kind", ["comments", "reactions", "recordings", "notifications"])
 @pytest.mark.parametrize(("count", "sizes"), [(99, [99]), (100, [100]), (101, [100, 1])])
-def test_a_page_has_a_hundred_of_a_kind(
+def test_a_page_has_at_most_a_hundred_items_of_a_kind(
     importer: Importer, tmp_path: Path, kind: str, count: int, sizes: list[int]
 ) -> None:
     of_kinds: dict[str, dict[str, Any]] = {
@@ -122,15 +122,15 @@ def test_a_page_may_end_with_a_thread(importer: Importer, tmp_path: Path) -> Non
     found = pages(importer.tenant, "ada")
 
     assert [len(page["comments"]) for page in found] == [100, 100]
-    assert {one["annotationId"] for one in found[0]["comments"]} == {"t0"}
+    assert {item["annotationId"] for item in found[0]["comments"]} == {"t0"}
 
 
-def test_notifications_that_a_user_caused_involve_them(importer: Importer, tmp_path: Path) -> None:
+def test_notifications_about_a_users_actions_are_included(importer: Importer, tmp_path: Path) -> None:
     def notification(number: int, **fields: Any) -> dict[str, Any]:
         return {"kind": "notification", "id": f"n{number:03}", "timestamp": number // 3, **fields}
 
     records = [
-        # By turns for ada, of what ada did, and both; then some that have nothing to do with ada.
+        # In turn for ada, about ada's actions, and both. The last ones do not involve ada.
         *(notification(n, notifyUsers=[ADA], actionUser=BOB) for n in range(0, 240, 3)),
         *(notification(n, notifyUsers=[BOB], actionUser=ADA) for n in range(1, 240, 3)),
         *(notification(n, notifyUsers=[ADA], actionUser=ADA) for n in range(2, 240, 3)),
@@ -139,13 +139,13 @@ def test_notifications_that_a_user_caused_involve_them(importer: Importer, tmp_p
     ]
     importer(write_lines(tmp_path / "data.jsonl", records), create_missing=True)
 
-    found = [[one["id"] for one in page["notifications"]] for page in pages(importer.tenant, "ada")]
+    found = [[item["id"] for item in page["notifications"]] for page in pages(importer.tenant, "ada")]
 
     assert [len(page) for page in found] == [100, 100, 40]
-    assert [one for page in found for one in page] == [f"n{number:03}" for number in range(240)]
+    assert [item for page in found for item in page] == [f"n{number:03}" for number in range(240)]
 
 
-def test_whether_a_user_has_read_a_notification_stands_in_their_data_and_of_nobody_else(importer: Importer) -> None:
+def test_notifications_contain_the_read_mark_of_the_user_only(importer: Importer) -> None:
     tenant = importer.tenant
     tenant("add_documents", **ORG, documents=[{"documentId": "d"}], createOrganization=True)
     for name in ("read", "kept", "unread", "read by bob"):
@@ -161,7 +161,7 @@ def test_whether_a_user_has_read_a_notification_stands_in_their_data_and_of_nobo
 
     (data,) = pages(tenant, "ada")
 
-    found = [(one["id"], one["readByUserIds"], one["persistReadForUserIds"]) for one in data["notifications"]]
+    found = [(item["id"], item["readByUserIds"], item["persistReadForUserIds"]) for item in data["notifications"]]
     assert sorted(found) == [
         ("caused", [], []),
         ("kept", ["ada"], ["ada"]),
@@ -171,7 +171,7 @@ def test_whether_a_user_has_read_a_notification_stands_in_their_data_and_of_nobo
     ]
 
 
-def test_who_caused_a_notification_follows_its_updates(importer: Importer) -> None:
+def test_the_acting_user_of_a_notification_can_be_updated(importer: Importer) -> None:
     tenant = importer.tenant
     tenant("add_documents", **ORG, documents=[{"documentId": "d"}], createOrganization=True)
     tenant("add_notifications", **DOC, actionUser=ADA, notificationId="n", notifyUsers=[{"userId": "zoe"}])
@@ -180,15 +180,15 @@ def test_who_caused_a_notification_follows_its_updates(importer: Importer) -> No
         (data,) = pages(tenant, user)
         return data["notifications"]
 
-    assert [one["id"] for one in caused("ada")] == ["n"]
+    assert [item["id"] for item in caused("ada")] == ["n"]
     tenant("update_notifications", **ORG, notifications=[{"id": "n", "displayBodyMessage": "still ada"}])
-    assert [one["displayBodyMessage"] for one in caused("ada")] == ["still ada"]
+    assert [item["displayBodyMessage"] for item in caused("ada")] == ["still ada"]
     tenant("update_notifications", **ORG, notifications=[{"id": "n", "actionUser": BOB}])
     assert caused("ada") == []
-    assert [one["id"] for one in caused("bob")] == ["n"]
+    assert [item["id"] for item in caused("bob")] == ["n"]
 
 
-def test_an_older_database_learns_who_caused_its_notifications(database_url: str, tmp_path: Path) -> None:
+def test_a_migration_fills_in_the_acting_users_of_notifications(database_url: str, tmp_path: Path) -> None:
     folder = Path(app.backend.__file__).parent / "migrations"
     old = tmp_path / "migrations"
     shutil.copytree(folder, old, ignore=lambda _, names: [name for name in names if re.match(r"000[3-9]", name)])
@@ -216,11 +216,11 @@ def test_an_older_database_learns_who_caused_its_notifications(database_url: str
     engine.dispose()
 
 
-def test_who_made_nothing_has_nothing(importer: Importer) -> None:
+def test_an_unknown_user_has_no_data(importer: Importer) -> None:
     assert pages(importer.tenant, "nobody") == [{kind: [] for kind in KINDS}]
 
 
-def test_a_token_is_one_users(importer: Importer, tmp_path: Path) -> None:
+def test_a_page_token_is_bound_to_its_user(importer: Importer, tmp_path: Path) -> None:
     records = [{"kind": "recording", "recordingId": f"v{n}", "from": ADA} for n in range(101)]
     importer(write_lines(tmp_path / "data.jsonl", records), create_missing=True)
     answer = importer.tenant.call("get_all_user_data", **ORG, userId="ada").get_json()["result"]
@@ -249,7 +249,7 @@ def of(records: list[dict[str, Any]], document: str, suffix: str) -> list[dict[s
 
 
 def there(tenant: Caller, organization: str = "acme") -> list[int]:
-    """How many threads, comments, reactions, recordings, notifications and activities there are."""
+    """The number of threads, comments, reactions, recordings, notifications and activities."""
     (data,) = pages(tenant, "ada", organization)
     counts = [len(data[kind]) for kind in ("comments", "reactions", "recordings", "notifications")]
     readers = ("get_comment_annotations", "get_notifications", "get_activity_logs")
@@ -257,14 +257,14 @@ def there(tenant: Caller, organization: str = "acme") -> list[int]:
 
 
 def rows_left(world: World) -> int:
-    """How many rows of feature data there are in all."""
+    """The total number of rows of feature data."""
     names = "comment comment_annotation thread_user reaction recording notification notification_user activity"
     with world.engine.connect() as connection:
         return sum(len(connection.execute(METADATA.tables[name].select()).all()) for name in names.split())
 
 
 @pytest.mark.parametrize("how", ["delete_documents", "delete_folder", "delete_organizations"])
-def test_data_goes_with_what_it_hangs_on(importer: Importer, tmp_path: Path, how: str) -> None:
+def test_data_is_deleted_with_its_document_folder_or_organization(importer: Importer, tmp_path: Path, how: str) -> None:
     tenant = importer.tenant
     tenant("add_folder", **ORG, folders=[{"folderId": "f"}], createOrganization=True)
     tenant("add_documents", **ORG, folderId="f", documents=[{"documentId": "d"}])
@@ -284,18 +284,18 @@ def test_data_goes_with_what_it_hangs_on(importer: Importer, tmp_path: Path, how
     left = 0 if how == "delete_organizations" else 1
     assert there(tenant) == [left] * 7
     assert there(tenant, "other") == [1] * 7
-    # Nothing is left that nobody sees.
+    # No rows remain that no operation returns.
     assert rows_left(importer.world) == before // 3 * (left + 1)
 
 
-def test_what_a_user_made_stays_and_what_was_addressed_to_him_goes(importer: Importer, tmp_path: Path) -> None:
+def test_removing_a_user_deletes_their_notifications_only(importer: Importer, tmp_path: Path) -> None:
     tenant = importer.tenant
     importer(write_lines(tmp_path / "data.jsonl", FULL + of(FULL, "e", "2")), create_missing=True)
     tenant("add_users", **ORG, users=[ADA])
     tenant("add_users", **DOC, users=[ADA])
 
     tenant("delete_users", **DOC, userIds=["ada"])
-    assert [one["id"] for one in tenant("get_notifications", **ORG, userId="ada")] == ["n2"]
+    assert [item["id"] for item in tenant("get_notifications", **ORG, userId="ada")] == ["n2"]
 
     tenant("delete_users", **ORG, userIds=["ada"])
     assert there(tenant) == [2, 2, 2, 0, 2, 2, 2]
@@ -303,9 +303,7 @@ def test_what_a_user_made_stays_and_what_was_addressed_to_him_goes(importer: Imp
 
 
 @pytest.mark.parametrize("letter", ["a", "\\", "\x01", "😀"])
-def test_a_token_is_taken_back_however_long_and_strange_the_ids_are(
-    importer: Importer, tmp_path: Path, letter: str
-) -> None:
+def test_page_tokens_work_with_long_and_unusual_ids(importer: Importer, tmp_path: Path, letter: str) -> None:
     def long_id(number: int) -> str:
         return letter * ((512 - 4) // len(letter.encode())) + f"{number:04}"
 
@@ -321,7 +319,7 @@ def test_a_token_is_taken_back_however_long_and_strange_the_ids_are(
     importer(write_lines(tmp_path / "data.jsonl", records), create_missing=True)
     documents = [{"documentId": long_id(n)} for n in range(101)]
     importer.tenant("add_documents", **ORG, documents=documents)
-    permissions = {"resources": [ORG | {"type": "document", "id": one["documentId"]} for one in documents]}
+    permissions = {"resources": [ORG | {"type": "document", "id": item["documentId"]} for item in documents]}
     importer.tenant("add_permissions", user={"userId": "ada"}, permissions=permissions)
 
     assert [[len(page[kind]) for kind in KINDS] for page in pages(importer.tenant, "ada")] == [[100] * 5, [1] * 5]

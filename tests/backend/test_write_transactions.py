@@ -1,4 +1,4 @@
-"""What takes time is done before the transaction that writes begins: while it lasts others wait."""
+"""Slow work is done before a write transaction begins, because other writers wait for it."""
 
 import random
 import sys
@@ -42,12 +42,12 @@ SLOW: list[tuple[Any, str]] = [
     (jwt, "signed_token"),
     (jwt, "signature"),
 ]
-"""What computes, waits or asks: nothing of it is for a transaction that writes."""
+"""Slow functions, which must not be called in a write transaction."""
 
 
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The names of what was called and must not have been."""
+    """The names of slow functions that were called in a write transaction."""
     caught: list[str] = []
     real = Backend.writing
 
@@ -70,7 +70,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
             return _original(*args, **kwargs)
 
         monkeypatch.setattr(owner, name, noticing)
-        # Also where it was imported by name.
+        # Also in modules that imported the function.
         for module in [module for key, module in sys.modules.items() if key.startswith("app.backend")]:
             if getattr(module, name, None) is original:
                 monkeypatch.setattr(module, name, noticing)
@@ -79,14 +79,14 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
-def test_nothing_slow_happens_while_others_wait(standing: World, operation: AnyOperation, watched: list[str]) -> None:
+def test_write_transactions_call_no_slow_function(standing: World, operation: AnyOperation, watched: list[str]) -> None:
     actor = Actor(standing)
     actor.prepare(operation)
     assert actor.caller(operation).call(operation.name, **actor.data(operation)).status_code == 200
     assert watched == []
 
 
-def test_a_document_that_takes_long_holds_up_nobody(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_edit_does_not_delay_other_requests(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     slow, quick = world.tenant(), world.tenant()
     for name, operation in (("new_state", "add_crdt_data"), ("changed_state", "update_crdt_data")):
         begun, go_on = Event(), Event()
@@ -110,7 +110,7 @@ def test_a_document_that_takes_long_holds_up_nobody(world: World, monkeypatch: p
     assert slow("get_crdt_data", **EDITOR)[0]["data"] == "changed_state"
 
 
-def test_an_edit_of_what_has_changed_meanwhile_is_done_again(
+def test_an_edit_of_a_changed_document_is_repeated(
     world: World, tenant: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tenant("add_crdt_data", **EDITOR, data={}, type="map")
@@ -142,7 +142,7 @@ def test_an_edit_of_what_has_changed_meanwhile_is_done_again(
     assert "theirs" in tenant("get_crdt_data", **EDITOR)[0]["data"]
 
 
-def test_edits_at_once_all_come_through(world: World, tenant: Caller) -> None:
+def test_concurrent_edits_all_succeed(world: World, tenant: Caller) -> None:
     tenant("add_crdt_data", **EDITOR, data="", type="text")
     nodes = [Caller(world.app, tenant.headers)] * 8
     with ThreadPoolExecutor(len(nodes)) as pool:
@@ -152,7 +152,7 @@ def test_edits_at_once_all_come_through(world: World, tenant: Caller) -> None:
     assert [answer.status_code for answer in answers] == [200] * len(nodes)
 
 
-def test_editors_of_two_who_add_the_same_one_wins(
+def test_the_first_of_two_concurrent_additions_wins(
     world: World, tenant: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = Caller(world.another_node(), tenant.headers)
@@ -204,10 +204,10 @@ def verdict(tree: FolderTree, folder: str, parent: str) -> str:
     height, level = 0, {folder}
     while level:
         height += 1
-        level = {one for one, above in parents.items() if above in level}
+        level = {item for item, above in parents.items() if above in level}
     return f"Folders cannot be nested deeper than {MAX_DEPTH} levels." if len(way) + height > MAX_DEPTH else ""
 
 
-def test_the_handlers_make_documents_by_the_module() -> None:
-    """The tests above stand in for functions of that module."""
+def test_the_handlers_use_the_module_of_editor_data() -> None:
+    """The tests above replace functions of that module."""
     assert vars(crdt_handlers)["editor_data"] is editor_data

@@ -140,7 +140,7 @@ def _reembed(engine: Engine, embedder: Embedder, api_key_id: str, rows: Sequence
         for seq, vector in zip(texts, to_bytes(embedder.embed(list(texts.values()))), strict=True)
     ]
     with writing(engine) as connection:
-        # The lock keeps the judgments that still exist from being replaced or deleted.
+        # Locks out other writers: the judgments that still exist cannot be replaced or deleted.
         _allocate_seqs(connection, api_key_id, 0)
         query = select(JUDGMENT.c.seq).where(
             JUDGMENT.c.api_key_id == api_key_id, JUDGMENT.c.seq.in_(json_sets.integers(connection, reviews))

@@ -32,7 +32,7 @@ from app.foundation.database.errors import cause_of
 
 TURN_MS = 10_000
 """After this time a worker leases another queue."""
-KEPT_MS = 30 * 24 * 3600 * 1000
+RETENTION_MS = 30 * 24 * 3600 * 1000
 """How long messages, deliveries and attempts are kept."""
 POLL_S = 0.5
 _MAX_DATABASE_PAUSE_S = 30.0
@@ -123,7 +123,7 @@ class DeliveryWorker:
         now = self._now()
         if now - self._tidied_at < _TIDY_INTERVAL_MS:
             return False
-        if queues.forget(self.engine, now - KEPT_MS) > 0:
+        if queues.delete_old_messages(self.engine, now - RETENTION_MS) > 0:
             return True
         self._tidied_at = now
         return False
@@ -143,7 +143,7 @@ class DeliveryWorker:
         ended_at = self._now()
         turn.sent_at.append(ended_at)
         if target.rate_limit is not None:
-            # The next turn does not know the requests of this one.
+            # The next turn starts without the times of these requests.
             turn.not_before = ended_at + _RATE_WINDOW_MS
         if attempt.outcome.problem:
             turn.failures += 1
@@ -155,8 +155,9 @@ class DeliveryWorker:
         return True
 
     def _wait_for_rate_limit(self, turn: _Turn, target: Target) -> None:
-        """Waits until a request keeps the rate limit, also by the receiver's clock: the time is measured from the end
-        of one request to the start of another.
+        """Waits until the rate limit permits a request.
+
+        Measured from the end of one request to the start of another, it also holds by the receiver's clock.
         """
         if target.rate_limit is not None and len(turn.sent_at) >= target.rate_limit:
             wait = turn.sent_at[-target.rate_limit] + _RATE_WINDOW_MS - self._now()

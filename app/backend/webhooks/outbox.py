@@ -103,7 +103,9 @@ def wake(connection: Connection, api_key_id: str, targets: Collection[str], now:
     connection.execute(statement, rows)
 
 
-def forget_messages(connection: Connection, api_key_id: str, organization_ids: Collection[str]) -> None:
+def delete_messages_of_organizations(
+    connection: Connection, api_key_id: str, organization_ids: Collection[str]
+) -> None:
     """Deletes the messages of these organizations, sent or not."""
     message = WEBHOOK_MESSAGE.c
     of_organizations = (message.api_key_id == api_key_id) & message.organization_id.in_(

@@ -19,7 +19,7 @@ LEASE_MS = 90_000
 _QUEUE = WEBHOOK_QUEUE.c
 _DELIVERY = WEBHOOK_DELIVERY.c
 _HAS_FAILED = case((_QUEUE.failures > 0, 1), else_=0)
-_FORGET_BATCH = 200
+_DELETE_BATCH = 200
 _MAX_QUEUES = 10_000
 _MAX_KEYS = 3
 """How many due API keys a claim tries, because other processes may be faster."""
@@ -199,7 +199,7 @@ def queued_targets(connection: Connection, api_key_id: str) -> set[str]:
     return set(connection.scalars(select(_QUEUE.target).where(_QUEUE.api_key_id == api_key_id)))
 
 
-def forget(engine: Engine, before: int) -> int:
+def delete_old_messages(engine: Engine, before: int) -> int:
     """Deletes a batch of messages older than ``before``, with their deliveries and attempts. Returns how many."""
     message = WEBHOOK_MESSAGE.c
     with reading(engine) as connection:
@@ -207,7 +207,7 @@ def forget(engine: Engine, before: int) -> int:
             select(message.api_key_id, message.message_id)
             .where(message.created_at < before)
             .order_by(message.created_at)
-            .limit(_FORGET_BATCH)
+            .limit(_DELETE_BATCH)
         ).all()
     if old:
         keys = [{"key": row.api_key_id, "message": row.message_id} for row in old]

@@ -67,9 +67,9 @@ class Receiver:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 headers = {name.lower(): value for name, value in self.headers.items()}
-                one = Received(self.path, headers, body)
-                receiver.got.append(one)
-                receiver.on_request(one)
+                received = Received(self.path, headers, body)
+                receiver.got.append(received)
+                receiver.on_request(received)
                 self.send_response(receiver.code)
                 for name, value in receiver.answer_headers.items():
                     self.send_header(name, value)
@@ -91,7 +91,7 @@ class Receiver:
 
     @property
     def ids(self) -> list[str]:
-        return [one.message_id for one in self.got]
+        return [received.message_id for received in self.got]
 
     def close(self) -> None:
         self._server.shutdown()
@@ -108,8 +108,8 @@ def make_receiver() -> Iterator[Callable[[], Receiver]]:
         return made[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for receiver in made:
+        receiver.close()
 
 
 @pytest.fixture

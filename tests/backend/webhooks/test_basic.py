@@ -105,9 +105,11 @@ OTHER_KIND = ec.generate_private_key(ec.SECP256R1()).public_key().public_bytes(P
 )
 def test_an_invalid_config_is_refused_completely(standing: World, config: dict[str, Any], field: str) -> None:
     tenant = standing.tenant()
-    given = {"authToken": "good", "encodeData": True} | config
+    requested = {"authToken": "good", "encodeData": True} | config
 
-    code, status, message = tenant.refused("update_webhook_config", useWebhookService=True, webhookServiceConfig=given)
+    code, status, message = tenant.refused(
+        "update_webhook_config", useWebhookService=True, webhookServiceConfig=requested
+    )
 
     assert (code, status) == (400, "INVALID_ARGUMENT")
     assert message.startswith(f"data.webhookServiceConfig.{field}: ")
@@ -135,10 +137,10 @@ def test_raw_and_processed_events_arrive_with_the_token(post: Post, receiver: Re
     post.begin_thread("t1", assignedTo=BOB)
     post.work()
 
-    assert {one.headers["authorization"] for one in receiver.got} == {"Bearer t0ken"}
-    raw = [one for one in receiver.got if one.path == "/raw"]
-    assert sorted(one.json["type"] for one in raw) == ["comment.add", "comment_annotation.add"]
-    (added,) = (one.json for one in raw if one.json["type"] == "comment.add")
+    assert {received.headers["authorization"] for received in receiver.got} == {"Bearer t0ken"}
+    raw = [received for received in receiver.got if received.path == "/raw"]
+    assert sorted(received.json["type"] for received in raw) == ["comment.add", "comment_annotation.add"]
+    (added,) = (received.json for received in raw if received.json["type"] == "comment.add")
     assert added["timestamp"] == "2026-11-20T12:00:00.000Z"
     data = added["data"]
     assert (data["organizationId"], data["documentId"], data["annotationId"]) == ("acme", "roadmap", "t1")
@@ -146,9 +148,9 @@ def test_raw_and_processed_events_arrive_with_the_token(post: Post, receiver: Re
     assert data["actionUser"]["userId"] == "ada"
     assert data["comment"]["commentText"] == "Why so late?"
     (shown,) = (
-        one.json["data"]
-        for one in receiver.got
-        if one.path == "/processed" and one.json["type"] == "comment_annotation.add"
+        received.json["data"]
+        for received in receiver.got
+        if received.path == "/processed" and received.json["type"] == "comment_annotation.add"
     )
     assert shown["displayHeadlineMessage"] == "Ada began a comment thread."
     assert shown["notifyUsers"] == [{"userId": "bob"}]
@@ -164,9 +166,9 @@ def test_a_headline_without_an_action_user_has_a_subject(post: Post, receiver: R
     post.work()
 
     (shown,) = (
-        one.json["data"]
-        for one in receiver.got
-        if one.path == "/processed" and one.json["type"] == "comment_annotation.status_change"
+        received.json["data"]
+        for received in receiver.got
+        if received.path == "/processed" and received.json["type"] == "comment_annotation.status_change"
     )
     assert shown["displayHeadlineMessage"] == "Somebody changed the status."
 
@@ -175,7 +177,7 @@ def test_triggers_that_are_off_send_nothing(post: Post, receiver: Receiver) -> N
     enable(post, receiver, triggers={"comment.add": False})
     post.begin_thread("t1")
     post.work()
-    assert {one.json["type"] for one in receiver.got} == {"comment_annotation.add"}
+    assert {received.json["type"] for received in receiver.got} == {"comment_annotation.add"}
 
 
 def test_an_event_without_targets_writes_no_message(post: Post, receiver: Receiver) -> None:
@@ -192,11 +194,11 @@ def test_encrypted_bodies_open_with_the_private_key(post: Post, receiver: Receiv
     post.begin_thread("t1")
     post.work()
 
-    bodies = [one.json for one in receiver.got]
+    bodies = [received.json for received in receiver.got]
     assert [set(body) for body in bodies] == [{"encryptedData"}] * 2
     opened = [orjson.loads(decrypted(body["encryptedData"])) for body in bodies]
     assert sorted(event["type"] for event in opened) == ["comment.add", "comment_annotation.add"]
-    assert b"Why so late" not in b"".join(one.body for one in receiver.got)
+    assert b"Why so late" not in b"".join(received.body for received in receiver.got)
 
 
 def test_encoded_bodies_are_base64(post: Post, receiver: Receiver) -> None:
@@ -204,7 +206,7 @@ def test_encoded_bodies_are_base64(post: Post, receiver: Receiver) -> None:
     post.begin_thread("t1")
     post.work()
 
-    opened = [orjson.loads(base64.b64decode(one.json["encodedData"])) for one in receiver.got]
+    opened = [orjson.loads(base64.b64decode(received.json["encodedData"])) for received in receiver.got]
     assert sorted(event["type"] for event in opened) == ["comment.add", "comment_annotation.add"]
 
 
@@ -224,8 +226,8 @@ def test_protected_data_contains_no_texts_of_users(post: Post, receiver: Receive
 
     assert len(receiver.got) == 4
     for text in (b"Ada", b"acme.example", b"Why so late", b"s3cret", b"Bob"):
-        assert text not in b"".join(one.body for one in receiver.got)
-    (raw, *_) = (one.json["data"] for one in receiver.got if one.path == "/raw")
+        assert text not in b"".join(received.body for received in receiver.got)
+    (raw, *_) = (received.json["data"] for received in receiver.got if received.path == "/raw")
     assert raw["actionUser"] == {"userId": ADA["userId"]}
     assert raw["commentAnnotation"]["status"] == {"id": "open"}
 
@@ -263,11 +265,11 @@ def test_events_of_editor_data_are_sent_if_their_trigger_is_on(post: Post, recei
     post.tenant("update_crdt_data", **editor, data="b")
     post.work()
 
-    assert {one.path for one in receiver.got} == {"/raw", "/processed"}
-    for one in receiver.got:
-        assert one.json["type"] == "crdt.update"
-        assert one.json["data"]["editorId"] == "e1"
-        assert "annotationId" not in one.json["data"]
+    assert {received.path for received in receiver.got} == {"/raw", "/processed"}
+    for received in receiver.got:
+        assert received.json["type"] == "crdt.update"
+        assert received.json["data"]["editorId"] == "e1"
+        assert "annotationId" not in received.json["data"]
 
 
 def test_every_event_has_a_trigger() -> None:

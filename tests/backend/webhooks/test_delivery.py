@@ -48,17 +48,17 @@ def test_receivers_can_verify_the_signature(post: Post, receiver: Receiver, endp
 
     secret = post.secret(endpoint)
     assert len(receiver.got) == 2
-    for one in receiver.got:
-        event = Webhook(secret).verify(one.body, one.headers)
-        assert event == one.json
-        svix.webhooks.Webhook(secret).verify(one.body, one.headers)
+    for received in receiver.got:
+        event = Webhook(secret).verify(received.body, received.headers)
+        assert event == received.json
+        svix.webhooks.Webhook(secret).verify(received.body, received.headers)
         with pytest.raises(WebhookVerificationError):
-            Webhook(secret).verify(one.body.replace(b"acme", b"acmf"), one.headers)
+            Webhook(secret).verify(received.body.replace(b"acme", b"acmf"), received.headers)
         with pytest.raises(WebhookVerificationError):
-            Webhook(secret).verify(one.body, one.headers | {"webhook-id": "msg_other"})
-        assert one.headers["content-type"] == "application/json"
-        assert "authorization" not in one.headers
-    assert [one.json["type"] for one in receiver.got] == ["comment_annotation.add", "comment.add"]
+            Webhook(secret).verify(received.body, received.headers | {"webhook-id": "msg_other"})
+        assert received.headers["content-type"] == "application/json"
+        assert "authorization" not in received.headers
+    assert [received.json["type"] for received in receiver.got] == ["comment_annotation.add", "comment.add"]
     assert post.states() == [("delivered", 1)] * 2
     assert [(row.number, row.status_code, row.problem) for row in post.attempts()] == [(1, 200, "")] * 2
 
@@ -69,8 +69,8 @@ def test_the_signature_covers_the_encrypted_body(post: Post, receiver: Receiver,
     post.begin_thread("t1")
     post.work()
 
-    for one in receiver.got:
-        body = Webhook(post.secret(endpoint)).verify(one.body, one.headers)
+    for received in receiver.got:
+        body = Webhook(post.secret(endpoint)).verify(received.body, received.headers)
         assert orjson.loads(decrypted(body["encryptedData"]))["data"]["annotationId"] == "t1"
 
 
@@ -93,8 +93,8 @@ def test_endpoints_get_the_events_that_their_filters_accept(post: Post, receiver
     post.work()
 
     got: dict[str, list[str]] = {}
-    for one in receiver.got:
-        got.setdefault(one.path[1:], []).append(one.json["type"])
+    for received in receiver.got:
+        got.setdefault(received.path[1:], []).append(received.json["type"])
     both = ["comment_annotation.add", "comment.add"]
     assert got == {
         "all": both,
@@ -124,8 +124,8 @@ def test_retries_have_growing_delays_and_the_same_id(post: Post, receiver: Recei
 
     assert len(receiver.got) == 10
     assert len(set(receiver.ids)) == 1
-    assert len({one.body for one in receiver.got}) == 1
-    at = [int(one.headers["webhook-timestamp"]) for one in receiver.got]
+    assert len({received.body for received in receiver.got}) == 1
+    at = [int(received.headers["webhook-timestamp"]) for received in receiver.got]
     gaps = [later - earlier for earlier, later in itertools.pairwise(at)]
     for gap, least in zip(gaps, RETRIES_AFTER, strict=True):
         assert least <= gap <= least * 1.2 + 300, gaps
@@ -158,7 +158,7 @@ def test_other_statuses_than_2xx_fail_and_redirects_are_not_followed(
     receiver.answer_headers = {"Location": f"{receiver.url}/elsewhere"}
     post.begin_thread("t1")
     post.work()
-    assert {one.path for one in receiver.got} == {"/"}
+    assert {received.path for received in receiver.got} == {"/"}
     assert {state for state, _ in post.states()} == {"waiting"}
 
 
@@ -185,12 +185,14 @@ def test_a_failing_endpoint_is_disabled_and_reported(
     assert not record["disabled"]
     post.work_for(hours=24 * 3, step=600)
 
-    (record,) = (one for one in post.tenant("list_advanced_webhook_endpoints")["endpoints"] if one["id"] == endpoint)
+    (record,) = (
+        listed for listed in post.tenant("list_advanced_webhook_endpoints")["endpoints"] if listed["id"] == endpoint
+    )
     assert record["disabled"]
     assert record["disabledReason"] == "failing"
-    (report,) = (one.json for one in other.got if one.json["type"] == "webhook_endpoint.disabled")
+    (report,) = (received.json for received in other.got if received.json["type"] == "webhook_endpoint.disabled")
     assert report["data"]["endpointId"] == endpoint
-    assert {one.json["type"] for one in elsewhere.got} == {"comment.add"}
+    assert {received.json["type"] for received in elsewhere.got} == {"comment.add"}
     before = len(receiver.got)
     post.begin_thread("t2")
     post.work_for(hours=24, step=600)
@@ -201,8 +203,8 @@ def test_a_failing_endpoint_is_disabled_and_reported(
     assert "disabledReason" not in record
     post.begin_thread("t3")
     post.work_for(hours=1)
-    assert {one.json["data"]["annotationId"] for one in receiver.got[before:]} <= {"t1", "t3"}
-    assert len([one for one in receiver.got[before:] if one.json["data"]["annotationId"] == "t3"]) == 2
+    assert {received.json["data"]["annotationId"] for received in receiver.got[before:]} <= {"t1", "t3"}
+    assert len([received for received in receiver.got[before:] if received.json["data"]["annotationId"] == "t3"]) == 2
 
 
 def test_enabling_an_endpoint_resets_its_failures(post: Post, receiver: Receiver, endpoint: str) -> None:
@@ -244,8 +246,8 @@ def test_recording_an_attempt_is_retried(post: Post, receiver: Receiver, endpoin
 
 
 def test_an_endpoint_that_accepts_other_messages_is_not_disabled(post: Post, receiver: Receiver, endpoint: str) -> None:
-    def judge(one: Any) -> None:
-        receiver.code = 500 if one.json["data"]["annotationId"] == "bad" else 200
+    def judge(received: Any) -> None:
+        receiver.code = 500 if received.json["data"]["annotationId"] == "bad" else 200
 
     receiver.on_request = judge
     post.begin_thread("bad")
@@ -353,26 +355,26 @@ def test_a_worker_without_its_lease_does_not_disturb_the_next_one(
 def test_concurrent_workers_send_every_message_once(post: Post, make_receiver: Callable[[], Receiver]) -> None:
     receivers = [make_receiver() for _ in range(3)]
     post.enable()
-    for one in receivers:
-        post.endpoint(one.url)
+    for target in receivers:
+        post.endpoint(target.url)
     crossed: list[str] = []
     inside: dict[str, int] = {}
     lock = threading.Lock()
 
-    def watch(one: Receiver) -> Callable[[Any], None]:
+    def watch(target: Receiver) -> Callable[[Any], None]:
         def on_request(_: Any) -> None:
             with lock:
-                inside[one.url] = inside.get(one.url, 0) + 1
-                if inside[one.url] > 1:
-                    crossed.append(one.url)
+                inside[target.url] = inside.get(target.url, 0) + 1
+                if inside[target.url] > 1:
+                    crossed.append(target.url)
             time.sleep(0.005)
             with lock:
-                inside[one.url] -= 1
+                inside[target.url] -= 1
 
         return on_request
 
-    for one in receivers:
-        one.on_request = watch(one)
+    for target in receivers:
+        target.on_request = watch(target)
     stop = threading.Event()
     clock = SimulatedTime()
     workers = [
@@ -394,8 +396,8 @@ def test_concurrent_workers_send_every_message_once(post: Post, make_receiver: C
         assert not worker.is_alive()
 
     assert post.states() == [("delivered", 1)] * 120
-    for one in receivers:
-        assert len(one.ids) == len(set(one.ids)) == 40
+    for target in receivers:
+        assert len(target.ids) == len(set(target.ids)) == 40
     assert crossed == []
 
 

@@ -40,15 +40,15 @@ def test_the_config_is_merged_into_what_is_stored(tenant: Caller) -> None:
 
 
 def test_the_first_config_has_to_enable(tenant: Caller) -> None:
-    for given in ({"encodeData": True}, {"isEnabled": False}):
-        assert tenant.refused("update_advanced_webhook_config", **given)[:2] == (400, "FAILED_PRECONDITION")
+    for requested in ({"encodeData": True}, {"isEnabled": False}):
+        assert tenant.refused("update_advanced_webhook_config", **requested)[:2] == (400, "FAILED_PRECONDITION")
     assert tenant.refused("update_advanced_webhook_config")[:2] == (400, "INVALID_ARGUMENT")
     assert tenant("get_advanced_webhook_config") == UNSET
 
 
-@pytest.mark.parametrize("given", [{"publicKey": "no key"}, {"encryptData": True}])
-def test_encryption_needs_a_key(enabled: Caller, given: dict[str, Any]) -> None:
-    code, status, message = enabled.refused("update_advanced_webhook_config", **given)
+@pytest.mark.parametrize("requested", [{"publicKey": "no key"}, {"encryptData": True}])
+def test_encryption_needs_a_key(enabled: Caller, requested: dict[str, Any]) -> None:
+    code, status, message = enabled.refused("update_advanced_webhook_config", **requested)
     assert (code, status) == (400, "INVALID_ARGUMENT")
     assert message.startswith("data.publicKey: ")
 
@@ -130,10 +130,10 @@ def test_a_secret_is_made_here_and_stored_encrypted(world: World) -> None:
     tenant = world.tenant()
     tenant("update_advanced_webhook_config", isEnabled=True)
     ids = [tenant("create_advanced_webhook_endpoint", url=URL, secret="whsec_bWluZQ==")["id"] for _ in range(2)]
-    found = [tenant("get_advanced_webhook_endpoint_secret", endpointId=one) for one in ids]
+    found = [tenant("get_advanced_webhook_endpoint_secret", endpointId=item) for item in ids]
 
-    assert [one["endpointId"] for one in found] == ids
-    secrets = [one["secret"] for one in found]
+    assert [item["endpointId"] for item in found] == ids
+    secrets = [item["secret"] for item in found]
     assert len(set(secrets)) == 2
     for secret in secrets:
         assert secret.startswith("whsec_")
@@ -165,7 +165,9 @@ def test_a_uid_is_taken_once(enabled: Caller) -> None:
     update = ("update_advanced_webhook_endpoint", second["id"])
     assert enabled.refused(update[0], endpointId=update[1], uid="one")[:2] == (409, "ALREADY_EXISTS")
     assert enabled(update[0], endpointId=update[1], uid="two") == second
-    assert enabled("list_advanced_webhook_endpoints")["endpoints"] == sorted((first, second), key=lambda one: one["id"])
+    assert enabled("list_advanced_webhook_endpoints")["endpoints"] == sorted(
+        (first, second), key=lambda item: item["id"]
+    )
 
 
 def test_endpoints_are_listed_by_page_in_both_directions(world: World) -> None:
@@ -182,23 +184,23 @@ def test_endpoints_are_listed_by_page_in_both_directions(world: World) -> None:
     pages = [page(None)]
     while not pages[-1]["done"]:
         pages.append(page(pages[-1]["iterator"]))
-    assert [[one["id"] for one in found["endpoints"]] for found in pages] == [made[:3], made[3:6], made[6:]]
+    assert [[item["id"] for item in found["endpoints"]] for found in pages] == [made[:3], made[3:6], made[6:]]
     back = page(pages[2]["prevIterator"])
-    assert [one["id"] for one in back["endpoints"]] == made[3:6]
+    assert [item["id"] for item in back["endpoints"]] == made[3:6]
     assert not back["done"]
     back = page(back["prevIterator"])
-    assert [one["id"] for one in back["endpoints"]] == made[:3]
+    assert [item["id"] for item in back["endpoints"]] == made[:3]
     assert back["done"]
     # What was deleted in between is no obstacle.
     tenant("delete_advanced_webhook_endpoint", endpointId=made[2])
-    assert [one["id"] for one in page(pages[0]["iterator"])["endpoints"]] == made[3:6]
+    assert [item["id"] for item in page(pages[0]["iterator"])["endpoints"]] == made[3:6]
 
 
 def test_an_empty_iterator_is_the_first_page(standing: World) -> None:
     tenant = standing.tenant()
     tenant("update_advanced_webhook_config", isEnabled=True)
     made = tenant("create_advanced_webhook_endpoint", url="https://receiver.example/hooks")["id"]
-    assert [one["id"] for one in tenant("list_advanced_webhook_endpoints", iterator="")["endpoints"]] == [made]
+    assert [item["id"] for item in tenant("list_advanced_webhook_endpoints", iterator="")["endpoints"]] == [made]
 
 
 @pytest.mark.parametrize("iterator", ["x", "+", "+1", "+a.b", "-.e", "+1234567890123456.e", "+٣.e"])

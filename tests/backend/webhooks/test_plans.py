@@ -83,11 +83,11 @@ def fill(post: Post, target: str, *, by_hand: bool) -> None:
             [{"api_key_id": other, "created_at": now, "updated_at": now} | endpoint for other in others],
         )
         put(WEBHOOK_QUEUE, [{"api_key_id": other} | queue for other in others])
-        put(WEBHOOK_MESSAGE, [one | {"type": "t", "payload": "{}", "created_at": now} for one in past])
-        put(WEBHOOK_DELIVERY, [one | {"target": target} | done for one in past])
+        put(WEBHOOK_MESSAGE, [row | {"type": "t", "payload": "{}", "created_at": now} for row in past])
+        put(WEBHOOK_DELIVERY, [row | {"target": target} | done for row in past])
         put(
             WEBHOOK_ATTEMPT,
-            [one | {"target": target, "number": 1, "attempted_at": now, "duration_ms": 5} for one in past],
+            [row | {"target": target, "number": 1, "attempted_at": now, "duration_ms": 5} for row in past],
         )
     if by_hand and is_sqlite(post.world.engine):
         ensure_statistics(post.world.engine, METADATA)
@@ -119,7 +119,7 @@ def test_every_statement_uses_an_index(post: Post, receiver: Receiver, by_hand: 
         post.begin_thread("t2")
         post.work()
         post.tenant("delete_advanced_webhook_endpoint", endpointId=endpoint_id)
-        assert queues.forget(post.world.engine, int(post.clock.now.timestamp() * 1000) + 1) > 0
+        assert queues.delete_old_messages(post.world.engine, int(post.clock.now.timestamp() * 1000) + 1) > 0
 
     assert len({statement for statement, _ in statements}) > 25
     with post.world.engine.connect() as connection:

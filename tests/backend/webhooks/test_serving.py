@@ -118,7 +118,9 @@ def test_another_process_of_the_server_takes_over_the_delivery(
 
     workers = psutil.Process(server.process.pid).children()
     assert len(workers) == 2
-    (leader,) = (one for one in workers if len(one.threads()) == max(len(other.threads()) for other in workers))
+    (leader,) = (
+        worker for worker in workers if len(worker.threads()) == max(len(other.threads()) for other in workers)
+    )
     os.kill(leader.pid, signal.SIGKILL)
     customer.begin_thread()
 
@@ -161,12 +163,12 @@ def test_separate_processes_deliver_together(
     time.sleep(1)
     assert receiver.got == []
     outputs = [tmp_path / f"{number}.out" for number in range(2)]
-    delivering = [Forked(deliver, settings, folder=tmp_path, out=one, err=one) for one in outputs]
-    wait_for(lambda: all(one.read_text() == "ready\n" for one in outputs))
+    delivering = [Forked(deliver, settings, folder=tmp_path, out=output, err=output) for output in outputs]
+    wait_for(lambda: all(output.read_text() == "ready\n" for output in outputs))
     for _ in range(9):
         customer.begin_thread()
     wait_for(lambda: states(settings) == ["delivered"] * 10)
-    for process, one in zip(delivering, outputs, strict=True):
+    for process, output in zip(delivering, outputs, strict=True):
         process.terminate()
-        assert process.wait(30) == 0, one.read_text()
+        assert process.wait(30) == 0, output.read_text()
     assert len(receiver.ids) == len(set(receiver.ids)) == 10
