@@ -162,7 +162,7 @@ def _serve_with_worker(invocation: Invocation, settings: Settings) -> None:
             children.keep("the worker", ["worker", *common])
             children.watch(stop)
         except ChildEndedError as error:
-            raise CommandError(f"{error}; its last lines say why") from error
+            raise CommandError(f"{error}; the reason is in its last lines") from error
         finally:
             children.end()
 
@@ -230,7 +230,7 @@ def _metrics_process(invocation: Invocation) -> Iterator[None]:
         try:
             children.watch(stop)
         except ChildEndedError as error:
-            note(f"error: metrics.worker_port: {error}; its last lines say why")
+            note(f"error: metrics.worker_port: {error}; the reason is in its last lines")
 
     children.keep("the worker's metrics", ["worker", "--only-metrics", *_child_arguments(invocation)])
     watching = threading.Thread(target=watch, name="metrics", daemon=True)

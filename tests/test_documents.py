@@ -1,4 +1,4 @@
-"""The pages of the rooms: of one mind with the code."""
+"""Compares the README files of the packages with the code, and checks the structure of the modules."""
 
 import ast
 import re
@@ -38,7 +38,7 @@ def section(page: str, name: str) -> str:
 
 
 def rows(page: str, name: str, head: str) -> Iterator[list[str]]:
-    """The cells of the table whose first column is headed so."""
+    """The cells of the table whose first heading is ``head``."""
     lines = iter(section(page, name).splitlines())
     for line in lines:
         if line.startswith(f"| {head} |"):
@@ -64,13 +64,13 @@ def layers() -> dict[str, list[set[str]]]:
     }
 
 
-def test_the_packages_are_those_of_the_linter() -> None:
+def test_packages_match_the_linter() -> None:
     """The linter's list is exhaustive, so the table is as well."""
     listed = [{name.strip("`")} for name, *_ in rows("README.md", "Packages", "package")]
     assert listed == layers()["app"]
 
 
-def test_the_picture_of_the_backend_is_that_of_the_linter() -> None:
+def test_picture_of_the_backend_matches_the_linter() -> None:
     picture = section("README.md", "Packages").split("```")[1]
     assert [set(line.split()) for line in picture.strip().splitlines()] == layers()["app.backend"]
 
@@ -84,83 +84,83 @@ def test_the_backends_table_of_rooms_goes_from_above_downwards() -> None:
     assert [height[room] for room in listed] == sorted(height[room] for room in listed)
 
 
-MADE_BY_THE_ROOT = {
+BUILT_FROM_SETTINGS = {
     "AccessViewLoader", "BackendClient", "BackendSigner", "DatabaseNumbers",
     "Heartbeat", "Metrics", "SyncEngine", "Watch", "Worker",
     "channels_from_settings", "create_app", "create_metrics_app", "make_workspace", "polls_of", "scheduler_for",
     "sources_from_settings", "sync_lock", "targets_from_settings",
 }  # fmt: skip
-"""Parts that are made from settings."""
+"""Parts that only ``app/commands/bootstrap`` may build."""
 
 
-def test_parts_are_made_in_the_composition_root_alone() -> None:
-    elsewhere = [
-        f"{path.relative_to(ROOT)}:{node.lineno} makes {node.func.id}"
+def test_only_the_composition_root_builds_parts() -> None:
+    violations = [
+        f"{path.relative_to(ROOT)}:{node.lineno} builds {node.func.id}"
         for path in sorted(APP.rglob("*.py"))
         if not {"bootstrap", "backend"} & set(path.relative_to(APP).parts)
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MADE_BY_THE_ROOT
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in BUILT_FROM_SETTINGS
     ]
-    assert elsewhere == []
+    assert violations == []
 
 
-def test_a_word_of_the_glossary_stands_there_once_and_has_a_home() -> None:
-    words = list(rows("README.md", "Glossary", "word"))
-    assert len(words) > 50
-    assert [word for word, _, _ in words] == sorted({word for word, _, _ in words})
-    for _, meaning, home in words:
+def test_terms_of_the_glossary_are_unique_and_sorted() -> None:
+    terms = list(rows("README.md", "Glossary", "term"))
+    assert len(terms) > 20
+    assert [term for term, _, _ in terms] == sorted({term for term, _, _ in terms})
+    for _, meaning, home in terms:
         assert meaning
         assert codes(home)
 
 
-def test_the_table_of_statuses_is_the_table_of_moves() -> None:
-    told = {name.strip("`"): codes(moves) for name, _, moves in rows("sync/runs/README.md", "Statuses", "status")}
-    assert told == {status.value: {to.value for to in targets} for status, targets in MOVES.items()}
+def test_table_of_statuses_matches_the_code() -> None:
+    documented = {name.strip("`"): codes(moves) for name, _, moves in rows("sync/runs/README.md", "Statuses", "status")}
+    assert documented == {status.value: {to.value for to in targets} for status, targets in MOVES.items()}
 
 
-def test_the_table_of_phases_is_that_of_the_rules() -> None:
-    told = [
+def test_table_of_phases_matches_the_rules() -> None:
+    documented = [
         (int(phase), name, kind, operation.strip("`"), action)
         for phase, name, kinds, operation, action in rows("sync/plan/README.md", "Phases", "phase")
         for kind in codes(kinds)
     ]
-    ruled = [
+    expected = [
         (int(rule.phase), rule.phase.name.lower().replace("_", " "), rule.kind.value, rule.operation, rule.action.value)
         for rule in RULES
     ]
-    assert sorted(told) == sorted(ruled)
-    assert [phase for phase, *_ in told] == sorted(phase for phase, *_ in told)
+    assert sorted(documented) == sorted(expected)
+    assert [phase for phase, *_ in documented] == sorted(phase for phase, *_ in documented)
 
 
-def test_every_kind_and_aspect_of_items_is_told() -> None:
+def test_every_kind_and_aspect_of_items_is_documented() -> None:
     kinds = [kind for cells in rows("sync/plan/README.md", "Desired", "kind") for kind in codes(cells[0])]
     assert sorted(kinds) == sorted(kind.value for kind in Kind)
     aspects = [name for name, _, _ in rows("sync/plan/README.md", "Differences", "aspect")]
     assert aspects == [aspect.name.lower() for aspect in Aspect if aspect.name]
 
 
-def test_every_status_of_items_is_told() -> None:
-    told = [status.strip("`") for status, _, _ in rows("sync/plan/README.md", "Item statuses", "status")]
-    assert sorted(told) == sorted(ITEM_STATUSES)
+def test_every_status_of_items_is_documented() -> None:
+    documented = [status.strip("`") for status, _, _ in rows("sync/plan/README.md", "Item statuses", "status")]
+    assert sorted(documented) == sorted(ITEM_STATUSES)
 
 
-def test_every_outcome_is_told() -> None:
-    told = [name for cells in rows("sync/apply/README.md", "Outcomes", "outcome") for name in codes(cells[0])]
-    assert sorted(told) == sorted(fate.value for fate in Fate)
+def test_every_outcome_is_documented() -> None:
+    documented = [name for cells in rows("sync/apply/README.md", "Outcomes", "outcome") for name in codes(cells[0])]
+    assert sorted(documented) == sorted(fate.value for fate in Fate)
 
 
-def test_every_sort_of_problem_is_told() -> None:
+def test_every_sort_of_problem_is_documented() -> None:
     assert [sort.strip("`") for sort, _, _ in rows("access/README.md", "Problems", "sort")] == [
         sort.value for sort in ProblemSort
     ]
 
 
-# That of the backend is a list of choices, and longer.
-SHORT_PAGES = sorted({str(one.parent.relative_to(APP)) for one in APP.rglob("README.md")} - {"backend"})
+# The backend's page is a list of choices, and longer.
+SHORT_PAGES = sorted({str(page.parent.relative_to(APP)) for page in APP.rglob("README.md")} - {"backend"})
 
 
 @pytest.mark.parametrize("page", SHORT_PAGES)
-def test_a_page_is_short_and_names_files_that_exist(page: str) -> None:
+def test_pages_are_short_and_name_existing_files(page: str) -> None:
     text = (APP / page / "README.md").read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 200
     for named in re.findall(r"`((?:app|tests|config)/[\w/.]+)`", text):
@@ -172,7 +172,7 @@ def test_a_page_is_short_and_names_files_that_exist(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", ["access", "sync/apply", "sync/ledger", "sync/plan", "sync/runs"])
-def test_the_table_of_modules_has_them_all(page: str) -> None:
+def test_tables_of_modules_are_complete(page: str) -> None:
     text = (APP / page / "README.md").read_text(encoding="utf-8")
     modules = [module for module in (APP / page).rglob("*.py") if page != "access" or "decision" not in module.parts]
     for module in modules:
@@ -194,7 +194,7 @@ TEXTS = [
 
 
 def flowing(text: Path) -> str:
-    """Its words, as if they stood on one line."""
+    """The text on one line, without comment marks."""
     return re.sub(r"\n\s*(?:#\s)?\s*", " ", text.read_text(encoding="utf-8"))
 
 
@@ -204,7 +204,7 @@ def citations() -> Iterator[tuple[Path, str, list[str]]]:
             yield text, page, re.findall(r'"([^"]+)"', sections)
 
 
-def test_code_cites_pages_and_sections_that_exist() -> None:
+def test_cited_pages_and_sections_exist() -> None:
     found = list(citations())
     assert len([sections for _, _, sections in found if sections]) > 20
     for text, page, sections in found:
@@ -213,7 +213,7 @@ def test_code_cites_pages_and_sections_that_exist() -> None:
         assert set(sections) <= set(headings), f"{text}: {page}, {sections}"
 
 
-def test_texts_refer_to_what_is_in_the_repository() -> None:
+def test_named_pages_exist() -> None:
     for text in TEXTS:
         words = flowing(text)
         for page in NAMED.findall(words):
@@ -221,8 +221,8 @@ def test_texts_refer_to_what_is_in_the_repository() -> None:
         assert not NOWHERE.search(words), text
 
 
-def test_the_first_line_of_a_module_says_what_it_is() -> None:
-    """The question that it answers may follow; alone it names nothing."""
+def test_module_heads_are_not_questions_alone() -> None:
+    """A head may contain a question after its subject."""
     heads = {
         str(module.relative_to(ROOT)): (ast.get_docstring(ast.parse(module.read_text("utf-8"))) or "?").split("\n")[0]
         for module in APP.rglob("*.py")
@@ -232,7 +232,7 @@ def test_the_first_line_of_a_module_says_what_it_is() -> None:
     }
 
 
-def test_texts_refer_to_modules_that_exist() -> None:
+def test_named_modules_exist() -> None:
     for module in APP.rglob("*.py"):
         for named in re.findall(r"``(app(?:\.\w+)+)``", module.read_text(encoding="utf-8")):
             path = ROOT / named.replace(".", "/")
@@ -242,14 +242,14 @@ def test_texts_refer_to_modules_that_exist() -> None:
 
 
 LONG = {"app/contract/operations.py"}
-"""One table, which is one concept however many rows it has."""
+"""Modules that may be long, because they are one table."""
 
 
 def _own_lines(function: ast.FunctionDef) -> int:
-    """Its lines without those of functions in it."""
-    within = [one for one in ast.walk(function) if isinstance(one, ast.FunctionDef) and one is not function]
+    """The number of its lines, without nested functions."""
+    nested = [node for node in ast.walk(function) if isinstance(node, ast.FunctionDef) and node is not function]
     lines = set(range(function.lineno, (function.end_lineno or 0) + 1))
-    return len(lines.difference(*(range(one.lineno, (one.end_lineno or 0) + 1) for one in within)))
+    return len(lines.difference(*(range(node.lineno, (node.end_lineno or 0) + 1) for node in nested)))
 
 
 def test_modules_and_functions_are_short() -> None:
@@ -291,7 +291,7 @@ READERS_OF_THE_ACCESS_MODEL = {
     "access/contents.py": "counts and exports",
     "access/stored_problems.py": "reads single users",
 }
-"""Modules below ``app/`` that name tables of the access model, and why each of them may."""
+"""Modules that read tables of the access model, and why they handle records without effect correctly."""
 
 ACCESS_MODEL_TABLE = re.compile(
     r"\b(?:access|model)_(?:organization|user|user_alias|membership|group|group_member|folder|document|grant|context_grant)\b"
@@ -300,7 +300,7 @@ ACCESS_MODEL_TABLE = re.compile(
 
 
 def test_modules_that_read_the_access_model_are_known() -> None:
-    """Its rows may refer to records that do not exist: a reader that forgets that lets users in."""
+    """Its rows may refer to records that do not exist. A reader that ignores that grants access by mistake."""
     found = {
         str(module.relative_to(APP))
         for module in APP.rglob("*.py")
@@ -310,11 +310,11 @@ def test_modules_that_read_the_access_model_are_known() -> None:
     assert {name for name in found if not name.startswith(writers)} == set(READERS_OF_THE_ACCESS_MODEL)
 
 
-TWO_SIDES = {"Document", "Folder", "Organization", "User"}
-"""One thing on two sides of a port: what the directory says of it, and what the backend answers."""
+SHARED_NAMES = {"Document", "Folder", "Organization", "User"}
+"""Classes of the directory's records and of the backend's API with the same name."""
 
 
-def test_a_class_name_stands_for_one_thing() -> None:
+def test_class_names_are_unique() -> None:
     defined = defaultdict[str, set[str]](set)
     for module in APP.rglob("*.py"):
         for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
@@ -323,12 +323,12 @@ def test_a_class_name_stands_for_one_thing() -> None:
     several = {
         name: {module.split("/")[0] for module in modules} for name, modules in defined.items() if len(modules) > 1
     }
-    assert several == {name: {"access", "contract"} for name in TWO_SIDES}
-    assert codes(section("README.md", "Glossary")) >= TWO_SIDES
+    assert several == {name: {"access", "contract"} for name in SHARED_NAMES}
+    assert codes(section("README.md", "Glossary")) >= SHARED_NAMES
 
 
 def _imported(module: Path) -> Iterator[str]:
-    """What a module imports of ours, at whatever moment, and for its types alone as well."""
+    """The modules of ``app`` that a module imports, in functions and for types as well."""
     for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -337,12 +337,12 @@ def _imported(module: Path) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
+def test_imports_have_no_cycle() -> None:
     names = {".".join(module.relative_to(ROOT).with_suffix("").parts): module for module in APP.rglob("*.py")}
     names = {name.removesuffix(".__init__"): module for name, module in names.items()}
     order = TopologicalSorter[str]()
     for name, module in names.items():
-        found = {one if one in names else one.rpartition(".")[0] for one in _imported(module)}
+        found = {target if target in names else target.rpartition(".")[0] for target in _imported(module)}
         order.add(name, *(found & names.keys() - {name}))
     assert len(list(order.static_order())) == len(names)
 
@@ -352,7 +352,7 @@ BACKEND, LIMITS, RETRIES = BackendSettings(), LimitSettings(), RetryPolicy()
 
 
 @pytest.mark.parametrize(
-    ("page", "name", "said"),
+    ("page", "name", "text"),
     [
         ("sync/plan", "Limits", f"`sync.limits.delete_count` ({LIMITS.delete_count})"),
         ("sync/plan", "Limits", f"`sync.limits.delete_percent` ({LIMITS.delete_percent:g})"),
@@ -377,5 +377,5 @@ BACKEND, LIMITS, RETRIES = BackendSettings(), LimitSettings(), RetryPolicy()
         ("sync/runs", "Held runs", f"after {HELD_FOR.days} days"),
     ],
 )
-def test_a_number_on_a_page_is_the_one_in_the_code(page: str, name: str, said: str) -> None:
-    assert said in section(f"{page}/README.md", name).lower()
+def test_numbers_on_pages_match_the_code(page: str, name: str, text: str) -> None:
+    assert text in section(f"{page}/README.md", name).lower()
