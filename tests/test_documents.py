@@ -19,7 +19,7 @@ from app.client.settings import BackendSettings
 from app.service.admin.resync import ITEM_STATUSES
 from app.sync.apply.applier import _DATABASE_PATIENCE
 from app.sync.apply.gate import PATIENCE
-from app.sync.apply.outcome import Fate
+from app.sync.apply.outcome import OutcomeKind
 from app.sync.ledger.failures import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, PARKED_AFTER
 from app.sync.ledger.items import Kind
 from app.sync.ledger.observed import FOREIGN_NAMED
@@ -146,7 +146,7 @@ def test_every_status_of_items_is_documented() -> None:
 
 def test_every_outcome_is_documented() -> None:
     documented = [name for cells in rows("sync/apply/README.md", "Outcomes", "outcome") for name in codes(cells[0])]
-    assert sorted(documented) == sorted(fate.value for fate in Fate)
+    assert sorted(documented) == sorted(kind.value for kind in OutcomeKind)
 
 
 def test_every_sort_of_problem_is_documented() -> None:

@@ -24,7 +24,7 @@ from app.foundation.database.statements import run
 from app.monitoring.notify.concerns import Cause, Concern, DueAfter
 from app.monitoring.notify.outbox import message_counts
 from app.monitoring.notify.watch import Look
-from app.sync.ledger.failures import failing_now
+from app.sync.ledger.failures import count_failures
 from app.sync.ledger.items import ITEM_KINDS
 from app.sync.ledger.ledger import LastVerify, items_by_kind, last_verify, ledger_in_use, read_ledger
 from app.sync.runs.lifecycle import ended_runs
@@ -143,7 +143,7 @@ class DatabaseNumbers(Collector):
 
     def _of_items(self, connection: Connection, now: datetime) -> Iterator[Metric]:
         ledger_id = ledger_in_use(connection)
-        failing = [] if ledger_id is None else failing_now(connection, ledger_id)
+        failing = [] if ledger_id is None else count_failures(connection, ledger_id)
         for name, parked, help_text in (
             ("usher_items_failing", False, "Items that the backend refused and that are tried again, now."),
             ("usher_items_parked", True, "Items that were given up until they change or somebody says retry, now."),

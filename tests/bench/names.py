@@ -23,7 +23,7 @@ from app.commands.bootstrap.databases import STORE_MIGRATIONS
 from app.foundation.database.engine import is_sqlite, open_engine
 from app.foundation.database.migrations import upgrade
 from app.service.console.transactions import page_reading
-from app.sync.ledger.item_state import ItemIdentity
+from app.sync.ledger.items import ItemKey
 from app.sync.plan import tables as plan_tables
 from app.sync.plan.detail import item_history
 from tests.bench.console_world import NOW_MS, Builder, Size, grants, item_values, people, places
@@ -198,7 +198,7 @@ def _searches(engine: Engine, size: Size, repeats: int) -> dict[str, object]:
 
 def _history(engine: Engine, repeats: int) -> dict[str, object]:
     def look(connection: Connection) -> object:
-        item = ItemIdentity(kind="document", organization_id="org-0", container_id="", item_id="document-0000050")
+        item = ItemKey(kind="document", organization_id="org-0", container_id="", item_id="document-0000050")
         found = item_history(connection, item, limit=20)
         assert len(found) == 20
         return found

@@ -20,7 +20,7 @@ from app.access.stored_problems import first_problems, problem_counts, unclear_d
 from app.foundation.clock import epoch_ms, from_epoch_ms
 from app.foundation.logs import mask_secrets
 from app.foundation.text import are, counted, printable, quoted
-from app.sync.ledger.failures import PARKED_AFTER, Failure, failing_now, most_stubborn
+from app.sync.ledger.failures import PARKED_AFTER, Failure, count_failures, worst_failure
 from app.sync.ledger.ledger import ledger_in_use
 from app.sync.runs.status import failed_run, held_runs, last_began
 from app.sync.runs.workers import workers
@@ -164,14 +164,14 @@ def _refused(connection: Connection, now: datetime, most: int | None) -> Iterato
     ledger_id = ledger_in_use(connection)
     if ledger_id is None:
         return
-    found = failing_now(connection, ledger_id, most=None if most is None else most + 1)
+    found = count_failures(connection, ledger_id, limit=None if most is None else most + 1)
     for parked in (False, True):
         kinds = [one for one in found if one.parked == parked]
         if not kinds:
             continue
         items = sum(one.items for one in kinds)
         first = min((one.since for one in kinds if one.since is not None), default=None)
-        worst = most_stubborn(connection, ledger_id, parked=parked, most=most)
+        worst = worst_failure(connection, ledger_id, parked=parked, limit=most)
         named = f", as {_named(worst)}" if worst is not None else ""
         if most is not None and items > most:
             items_in_words, verb = f"more than {most:,} items", "are"

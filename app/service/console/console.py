@@ -28,7 +28,7 @@ from app.service.console.sessions import Credentials, Operator
 from app.service.console.settings import ConsoleSettings, Role
 from app.service.console.transactions import page_reading
 from app.service.refusals import Refusals
-from app.sync.ledger.failures import parked_now
+from app.sync.ledger.failures import count_parked
 from app.sync.ledger.ledger import ledger_in_use
 from app.sync.plan.limits import noun_of
 from app.sync.runs.lifecycle import Runs
@@ -208,7 +208,7 @@ class Console:
             now = self.parts.clock()
             held = sum(run.deletes for run in held_runs(connection, epoch_ms(now)))
             ledger_id = ledger_in_use(connection)
-            parked = 0 if ledger_id is None else parked_now(connection, ledger_id, most=MOST_COUNTED + 1)
+            parked = 0 if ledger_id is None else count_parked(connection, ledger_id, limit=MOST_COUNTED + 1)
             sources = [state for state in source_states(connection) if state.is_configured]
             read_at = oldest_good_read(sources)
             revision = current_revision(connection)

@@ -1,4 +1,4 @@
-"""A turn of the applier: what is known of the run in memory, and how the answers of one transaction are taken in."""
+"""Processes the answers of one transaction: updates the run's counts and collects what the ledger settles."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -9,57 +9,57 @@ from sqlalchemy import Connection
 from app.foundation.database.statements import json_list, run
 from app.sync.apply.batch import BatchOutcome
 from app.sync.apply.contents import take_out_contents
-from app.sync.apply.outcome import Fate, ItemOutcome
+from app.sync.apply.outcome import ItemOutcome, OutcomeKind
+from app.sync.ledger.counts import Counts
 from app.sync.ledger.items import Kind
-from app.sync.ledger.settlement import Counts, Outcomes
+from app.sync.ledger.settlement import Settlement
 from app.sync.plan.covered import covered_items, uncover
 from app.sync.plan.stored import PlanItem
 
 _STATUS = {
-    Fate.FAILED: "failed",
-    Fate.UNKNOWN: "failed",
-    Fate.LOST: "failed",
-    Fate.UNSUPPORTED: "skipped",
-    Fate.LEFT_BEHIND: "skipped",
-    Fate.SKIPPED: "skipped",
+    OutcomeKind.FAILED: "failed",
+    OutcomeKind.UNKNOWN: "failed",
+    OutcomeKind.LOST: "failed",
+    OutcomeKind.UNSUPPORTED: "skipped",
+    OutcomeKind.LEFT_BEHIND: "skipped",
+    OutcomeKind.SKIPPED: "skipped",
 }
-_BREAKS = frozenset({Fate.FAILED, Fate.UNKNOWN, Fate.SKIPPED})
-"""After an add with one of these fates, what needs the thing must not be tried."""
+_BREAKS = frozenset({OutcomeKind.FAILED, OutcomeKind.UNKNOWN, OutcomeKind.SKIPPED})
+"""After an add with one of these outcomes, the items that depend on it are not sent."""
 
 
 @dataclass(slots=True)
-class Turn:
-    """What we know of the run in memory. A transaction works on a copy, which counts once it is committed."""
+class ApplyState:
+    """The state of applying, in memory. Each transaction changes a copy, which replaces it after the commit."""
 
     counts: Counts
     calls: int
     """Write calls sent."""
     last_call_id: int
     broken: bool
-    """Whether there are adds that came to nothing, so that what needs them has to be looked for."""
+    """Whether adds failed, so that dependent items have to be found before each call."""
     uncovered: bool = False
-    """Whether items came up that have to be sent by themselves after all."""
+    """Whether items that a delete covered have to be sent by themselves."""
     settled: int = 0
     """Items that this transaction settled."""
     cancel_requested: bool = False
     taken_over: bool = False
-    """Whether another process has ended this run: the lock was lost."""
+    """Whether another process has ended this run, because the lock was lost."""
 
-    def next(self) -> "Turn":
-        return Turn(deepcopy(self.counts), self.calls, self.last_call_id, self.broken, self.uncovered)
+    def next(self) -> "ApplyState":
+        return ApplyState(deepcopy(self.counts), self.calls, self.last_call_id, self.broken, self.uncovered)
 
     def next_call_id(self) -> int:
         self.last_call_id += 1
         return self.last_call_id
 
-    def count(self, item: PlanItem, status: str) -> None:
-        self.count_one(item.kind, item.action, status)
-
-    def count_one(self, kind: str, action: str, status: str) -> None:
-        self._count(kind, action, status, 1)
+    def count(self, kind: str, action: str, status: str, number: int = 1) -> None:
+        numbers = self.counts.setdefault(kind, {}).setdefault(action, {"planned": 0})
+        numbers[status] = numbers.get(status, 0) + number
+        self.settled += number
 
     def count_covered(self, connection: Connection, plan_id: str, ordinals: list[int], status: str) -> None:
-        """What these deletes cover shares their fate; to be asked before they are settled."""
+        """Counts the items that these deletes cover. Called before the deletes are settled."""
         if not ordinals:
             return
         rows = run(
@@ -72,119 +72,112 @@ class Turn:
             {"plan_id": plan_id, "ordinals": json_list(ordinals)},
         ).all()
         for row in rows:
-            self._count(row.kind, row.action, "done" if status == "done" else "skipped", row.number)
-
-    def _count(self, kind: str, action: str, status: str, number: int) -> None:
-        numbers = self.counts.setdefault(kind, {}).setdefault(action, {"planned": 0})
-        numbers[status] = numbers.get(status, 0) + number
-        self.settled += number
+            self.count(row.kind, row.action, "done" if status == "done" else "skipped", row.number)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TakingIn:
-    """Takes answers in: each item into ``outcomes`` and, by what became of it, into the counts of ``turn``."""
+class AnswerProcessor:
+    """Adds the items of answered batches to a settlement and to the counts."""
 
     connection: Connection
-    turn: Turn
-    outcomes: Outcomes
-    tells_without_roles: Callable[[str], bool]
-    """Whether what an operation told lacked roles and access types."""
+    state: ApplyState
+    settlement: Settlement
+    omits_roles: Callable[[str], bool]
+    """Whether an operation was sent without roles and access types."""
 
-    def take_in(self, outcome: BatchOutcome) -> None:
-        """The answer to one batch."""
-        turn, outcomes = self.turn, self.outcomes
+    def process(self, outcome: BatchOutcome) -> None:
+        """Processes the answer to one batch."""
+        state, settlement = self.state, self.settlement
         by_ordinal = {item.ordinal: item for item in outcome.batch.items}
         deletes = outcome.batch.items[0].action == "delete"
         if deletes:
-            self._take_contents_in(outcome)
+            self._process_contents(outcome)
         done: list[int] = []
         for operation, ordinals in outcome.done.items():
             done.extend(ordinals)
             if deletes:
-                outcomes.deleted.extend(ordinals)
+                settlement.deleted.extend(ordinals)
             else:
-                outcomes.done[operation].extend(ordinals)
+                settlement.done[operation].extend(ordinals)
         if deletes and outcome.batch.items[0].kind == Kind.ORGANIZATION_USER:
-            outcomes.removed_members.extend(done)
-        outcomes.added_again.extend(outcome.added_again)
+            settlement.removed_members.extend(done)
+        settlement.added_again.extend(outcome.added_again)
         self._note_unsupported(outcome)
-        for ordinal, fate in outcome.others.items():
-            _sort_in(outcomes, by_ordinal[ordinal], ordinal, fate)
-        left_behind = [ordinal for ordinal, fate in outcome.others.items() if fate.fate is Fate.LEFT_BEHIND]
+        for ordinal, other in outcome.others.items():
+            _settle(settlement, by_ordinal[ordinal], other)
+        left_behind = [ordinal for ordinal, one in outcome.others.items() if one.kind is OutcomeKind.LEFT_BEHIND]
         if left_behind:
-            uncover(self.connection, plan_id=self.outcomes.plan_id, ordinals=left_behind)
-            turn.uncovered = True
-        turn.calls += outcome.calls
-        turn.broken |= any(
-            by_ordinal[ordinal].action == "add" for ordinal, fate in outcome.others.items() if fate.fate in _BREAKS
+            uncover(self.connection, plan_id=settlement.plan_id, ordinals=left_behind)
+            state.uncovered = True
+        state.calls += outcome.calls
+        state.broken |= any(
+            by_ordinal[ordinal].action == "add" for ordinal, one in outcome.others.items() if one.kind in _BREAKS
         )
         statuses = dict.fromkeys(done, "done")
-        statuses |= {ordinal: _STATUS[fate.fate] for ordinal, fate in outcome.others.items() if fate.fate in _STATUS}
+        statuses |= {ordinal: _STATUS[one.kind] for ordinal, one in outcome.others.items() if one.kind in _STATUS}
         for ordinal, status in statuses.items():
-            turn.count(by_ordinal[ordinal], status)
+            state.count(by_ordinal[ordinal].kind, by_ordinal[ordinal].action, status)
         if deletes:
             for status in ("done", "failed", "skipped"):
-                of_status = [ordinal for ordinal, given in statuses.items() if given == status]
-                turn.count_covered(self.connection, self.outcomes.plan_id, of_status, status)
+                of_status = [ordinal for ordinal, own in statuses.items() if own == status]
+                state.count_covered(self.connection, settlement.plan_id, of_status, status)
 
-    def _take_contents_in(self, outcome: BatchOutcome) -> None:
-        """What was to go along and is told apart has a fate of its own; before the deletes themselves are settled."""
+    def _process_contents(self, outcome: BatchOutcome) -> None:
+        """Settles the covered items that have an outcome of their own, before the deletes that covered them."""
         ordinals = [ordinal for some in outcome.done.values() for ordinal in some]
-        contents = take_out_contents(self.connection, self.outcomes.plan_id, outcome, ordinals)
-        for ordinal, fate in contents.fates.items():
-            item = contents.items[ordinal]
-            if fate.fate is Fate.DONE:
-                self.outcomes.deleted.append(ordinal)
-            elif fate.fate is Fate.UNKNOWN:
-                self.outcomes.unknown[ordinal] = fate.message
+        contents = take_out_contents(self.connection, self.settlement.plan_id, outcome, ordinals)
+        for ordinal, own in contents.outcomes.items():
+            if own.kind is OutcomeKind.DONE:
+                self.settlement.deleted.append(ordinal)
+            elif own.kind is OutcomeKind.UNKNOWN:
+                self.settlement.unknown[ordinal] = own.message
             else:
-                self.outcomes.failed[ordinal] = fate.message
-            self.turn.count_one(item.kind, "delete", "done" if fate.fate is Fate.DONE else "failed")
-        self._look_into_absent(outcome)
+                self.settlement.failed[ordinal] = own.message
+            status = "done" if own.kind is OutcomeKind.DONE else "failed"
+            self.state.count(contents.items[ordinal].kind, "delete", status)
+        self._uncover_absent(outcome)
         if contents.unmentioned:
-            self.outcomes.unconfirmed.extend(contents.unmentioned)
-            self.turn.uncovered = True
+            self.settlement.unconfirmed.extend(contents.unmentioned)
+            self.state.uncovered = True
         if contents.unknown_names:
-            # Somebody who is not ours could not be removed: the group is not empty, and is emptied again next time.
-            told = "; ".join(f"{name}: {message}" for name, message in list(contents.unknown_names.items())[:3])
+            # Members that are not ours were not removed: the group is not empty, and the next run empties it again.
+            reasons = "; ".join(f"{name}: {message}" for name, message in list(contents.unknown_names.items())[:3])
             outcome.done.clear()
-            outcome.others |= {ordinal: ItemOutcome(Fate.FAILED, told) for ordinal in ordinals}
+            outcome.others |= {ordinal: ItemOutcome(OutcomeKind.FAILED, reasons) for ordinal in ordinals}
 
-    def _look_into_absent(self, outcome: BatchOutcome) -> None:
-        """A folder that is not there any more may have gone without all that was in it: that is deleted by name."""
+    def _uncover_absent(self, outcome: BatchOutcome) -> None:
+        """A folder that did not exist may have been deleted without all of its contents: they are deleted by name."""
         if not outcome.absent:
             return
-        covered = covered_items(self.connection, plan_id=self.outcomes.plan_id, ordinals=outcome.absent)
+        covered = covered_items(self.connection, plan_id=self.settlement.plan_id, ordinals=outcome.absent)
         unconfirmed = [item.ordinal for item in covered if item.kind != Kind.FOLDER]
         if unconfirmed:
-            uncover(self.connection, plan_id=self.outcomes.plan_id, ordinals=list(outcome.absent))
-            self.outcomes.unconfirmed.extend(unconfirmed)
-            self.turn.uncovered = True
+            uncover(self.connection, plan_id=self.settlement.plan_id, ordinals=list(outcome.absent))
+            self.settlement.unconfirmed.extend(unconfirmed)
+            self.state.uncovered = True
 
     def _note_unsupported(self, outcome: BatchOutcome) -> None:
-        """Keeps in mind what is to be told when the backend turns out to have the operation after all, also where the
-        settings say that it has none of them: settings change."""
+        """Records what to send once the backend supports the operation, even if the settings rule it out now."""
         for operation, ordinals in outcome.done.items():
-            if self.tells_without_roles(operation):
-                self.outcomes.without_roles[operation].extend(ordinals)
+            if self.omits_roles(operation):
+                self.settlement.without_roles[operation].extend(ordinals)
         for operation, ordinals in outcome.unsupported.items():
-            self.outcomes.owed[operation].extend(ordinals)
+            self.settlement.pending[operation].extend(ordinals)
 
 
-def _sort_in(outcomes: Outcomes, item: PlanItem, ordinal: int, fate: ItemOutcome) -> None:
-    match fate.fate:
-        case Fate.FAILED:
-            outcomes.failed[ordinal] = fate.message
-        case Fate.UNKNOWN:
-            outcomes.unknown[ordinal] = fate.message
-        case Fate.LOST:
-            outcomes.lost[ordinal] = fate.message
-        case Fate.SKIPPED:
-            outcomes.skipped[ordinal] = fate.message
-        case Fate.UNSUPPORTED:
-            outcomes.unsupported[item.operation].append(ordinal)
-        case Fate.LEFT_BEHIND:
-            outcomes.left_behind.append(ordinal)
+def _settle(settlement: Settlement, item: PlanItem, outcome: ItemOutcome) -> None:
+    match outcome.kind:
+        case OutcomeKind.FAILED:
+            settlement.failed[item.ordinal] = outcome.message
+        case OutcomeKind.UNKNOWN:
+            settlement.unknown[item.ordinal] = outcome.message
+        case OutcomeKind.LOST:
+            settlement.lost[item.ordinal] = outcome.message
+        case OutcomeKind.SKIPPED:
+            settlement.skipped[item.ordinal] = outcome.message
+        case OutcomeKind.UNSUPPORTED:
+            settlement.unsupported[item.operation].append(item.ordinal)
+        case OutcomeKind.LEFT_BEHIND:
+            settlement.left_behind.append(item.ordinal)
         case _:
-            # Not sent: it stays planned, and is cancelled with the rest when the run ends.
-            pass
+            pass  # Unsent items stay planned, and are cancelled when the run ends.

@@ -2,9 +2,9 @@
 
 The rules: ``app/sync/apply/README.md``, "Calls".
 
-One thread, the caller's, reads the plan by page and writes to the database; up to ``max_in_flight`` others send calls.
-Each turn of the loop is one transaction: it settles the answers that have arrived, and records the next calls in the
-journal before they are sent. A phase begins when the one before is settled.
+The caller's thread reads the plan by page and writes to the database. Up to ``max_in_flight`` threads send calls. Each
+iteration is one transaction: it settles the answers that have arrived, and records the next calls in the journal before
+they are sent. A phase begins when the one before is settled.
 """
 
 from collections import deque
@@ -23,11 +23,12 @@ from app.contract import operations as contract
 from app.foundation.clock import Clock, Sleep, epoch_ms
 from app.foundation.database.engine import reading, writing
 from app.foundation.database.errors import cause_of, is_outage
-from app.sync.apply.answers import TakingIn, Turn
+from app.sync.apply.answers import AnswerProcessor, ApplyState
 from app.sync.apply.batch import Batch, BatchOutcome, in_calls
 from app.sync.apply.gate import BROKEN, LOCK_LOST, Ending, Gate
 from app.sync.apply.progress import Progress
 from app.sync.apply.sender import Sender
+from app.sync.ledger.counts import Counts, add_counts, phase_totals, read_run_counts
 from app.sync.ledger.journal import (
     AnsweredCall,
     JournalledCall,
@@ -36,36 +37,27 @@ from app.sync.ledger.journal import (
     note_answers,
     settle_calls,
 )
-from app.sync.ledger.settlement import (
-    Counts,
-    Outcomes,
-    add_counts,
-    is_still_applying,
-    phase_totals,
-    read_counts,
-    settle,
-    store_counts,
-)
+from app.sync.ledger.settlement import Settlement, is_still_applying, settle, store_counts
 from app.sync.plan.dependencies import any_missing, find_dependents, find_unsafe_deletes
-from app.sync.plan.rules import SETTLES, Phase
+from app.sync.plan.rules import Phase
 from app.sync.plan.stored import PlanItem, read_items
 
 AHEAD = 3
-"""Calls that are written down and wait for a free thread, as a multiple of the threads: work while we write."""
+"""Recorded calls that wait for a free thread, as a multiple of the threads: their work during a transaction."""
 
 TOGETHER = 2
-"""Answers that one transaction takes in at most, as a multiple of the threads. They leave work for all of them."""
+"""The maximum of answers that one transaction settles, as a multiple of the threads."""
 
 _CLOSE_BEHIND = 0.005
-"""Seconds."""
+"""Seconds to wait for further answers after one has arrived."""
 _PAGE = 2000
 _DATABASE_PATIENCE = (1.0, 2.0, 4.0, 8.0)
-"""Seconds to wait for a database that is away, before the run is given up; nothing is lost in either case."""
+"""Pauses between attempts to reach a database that is unavailable, in seconds. Then the run fails."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyTarget:
-    """What is applied, for which run, to which backend."""
+    """The plan to apply, its run and its ledger."""
 
     run_id: str
     plan_id: str
@@ -74,7 +66,7 @@ class ApplyTarget:
 
 @dataclass(slots=True)
 class _Call:
-    """A batch on its way: written down under ``call_id``, then answered."""
+    """A batch in the journal."""
 
     batch: Batch
     call_id: int
@@ -87,14 +79,14 @@ class _Answered:
 
 
 @dataclass(slots=True)
-class _Stretch:
-    """One phase while it is worked on."""
+class _PhaseQueue:
+    """The batches of one phase."""
 
     batches: Iterator[Batch]
     ready: deque[Batch] = field(default_factory=deque)
-    """Whose turn has come, before ``batches``."""
+    """Batches that come before ``batches``, because the call that they waited for is settled."""
     waiting: dict[str, deque[Batch]] = field(default_factory=dict)
-    """Behind a call of the same scope that has to be settled first; the scopes that are under way are the keys."""
+    """By scope with a call in flight: the batches that have to wait until it is settled."""
     exhausted: bool = False
 
     @property
@@ -103,7 +95,7 @@ class _Stretch:
 
 
 class Applier:
-    """Applies one plan once."""
+    """Applies one plan, once."""
 
     def __init__(
         self,
@@ -121,7 +113,7 @@ class Applier:
         before: Counts,
         calls: int,
     ) -> None:
-        """``before`` and ``calls``: what the run has settled and sent already, with an earlier plan."""
+        """``before`` and ``calls``: the counts and calls of the run's earlier plan."""
         self._engine = engine
         self._target = target
         self._sender = sender
@@ -132,37 +124,37 @@ class Applier:
         self._clock = clock
         self._sleep = sleep
         self._random = random
-        self._state = Turn(before, calls, last_call_id=0, broken=False)
+        self._state = ApplyState(before, calls, last_call_id=0, broken=False)
         self._answers: SimpleQueue[_Answered] = SimpleQueue()
         self._log = structlog.stdlib.get_logger(__name__).bind(run_id=target.run_id)
 
     def apply(self) -> None:
-        """Sends what is planned, until there is nothing left or the gate closes; the gate then says why."""
+        """Sends what is planned until nothing is left or the gate closes, which then has the reason."""
         with reading(self._engine) as connection:
-            self._state.counts = add_counts(self._state.counts, read_counts(connection, self._target.plan_id))
+            self._state.counts = add_counts(self._state.counts, read_run_counts(connection, self._target.plan_id))
             self._state.broken = any_missing(connection, self._target.plan_id)
             self._state.last_call_id = last_call_id(connection)
         with ThreadPoolExecutor(self._threads, thread_name_prefix="apply") as pool:
             try:
-                self._go_through(pool)
+                self._apply_planned(pool)
                 while self._state.uncovered and self._gate.ending is None:
-                    # What a delete that cannot be sent would have taken with it is sent by itself.
+                    # Items that a delete no longer covers are sent by themselves.
                     self._state.uncovered = False
-                    self._go_through(pool)
+                    self._apply_planned(pool)
             except BaseException:
                 self._gate.end(BROKEN)
                 raise
 
-    def _go_through(self, pool: ThreadPoolExecutor) -> None:
+    def _apply_planned(self, pool: ThreadPoolExecutor) -> None:
         totals = phase_totals(self._engine, self._target.plan_id)
         for phase, batches in groupby(self._batches(), key=lambda batch: batch.items[0].phase):
             if self._gate.ending is not None:
                 return
             self._progress.phase(_phase_name(phase), totals.get(phase))
-            self._work_through(pool, _Stretch(batches))
+            self._apply_phase(pool, _PhaseQueue(batches))
 
     def _batches(self) -> Iterator[Batch]:
-        """The plan in calls: neighbours that share phase, operation, kind and scope, as many as fit."""
+        """The plan as batches: neighbours that share phase, operation, kind and scope, up to the batch size."""
         items = self._items()
         for _, together in groupby(items, key=lambda item: (item.phase, item.operation, item.kind, item.scope)):
             yield from in_calls(together, self._batch_size)
@@ -177,19 +169,19 @@ class Applier:
             after = page[-1].ordinal
             yield from page
 
-    def _work_through(self, pool: ThreadPoolExecutor, stretch: _Stretch) -> None:
+    def _apply_phase(self, pool: ThreadPoolExecutor, queue: _PhaseQueue) -> None:
         in_flight = 0
         answered: list[_Answered] = []
         while True:
             for one in answered:
-                self._let_next_through(stretch, one.call.batch)
-            fresh = self._take(stretch, self._threads * (1 + AHEAD) - in_flight)
+                self._release_next(queue, one.call.batch)
+            fresh = self._take(queue, self._threads * (1 + AHEAD) - in_flight)
             if answered or fresh:
-                for call in self._write(stretch, answered, fresh):
+                for call in self._write(queue, answered, fresh):
                     pool.submit(self._send, call)
                     in_flight += 1
             if in_flight == 0:
-                if self._gate.ending is not None or (stretch.exhausted and not stretch.ready):
+                if self._gate.ending is not None or (queue.exhausted and not queue.ready):
                     return
                 answered = []
                 continue
@@ -200,7 +192,7 @@ class Applier:
         self._answers.put(_Answered(call, self._sender.send(call.batch)))
 
     def _wait_for_answers(self, in_flight: int) -> list[_Answered]:
-        """At least one answer; those that come close behind are taken in together with it."""
+        """At least one answer, with those that arrive right after it."""
         answered = [self._answers.get()]
         while len(answered) < min(in_flight, TOGETHER * self._threads):
             try:
@@ -212,45 +204,45 @@ class Applier:
                 raise one.outcome.error
         return answered
 
-    def _take(self, stretch: _Stretch, number: int) -> list[Batch]:
-        """Up to so many batches whose turn it is."""
+    def _take(self, queue: _PhaseQueue, number: int) -> list[Batch]:
+        """Up to ``number`` batches that can be sent."""
         taken: list[Batch] = []
         while len(taken) < number and self._gate.ending is None:
-            if stretch.ready:
-                taken.append(stretch.ready.popleft())
+            if queue.ready:
+                taken.append(queue.ready.popleft())
                 continue
-            if stretch.exhausted or stretch.held_back >= self._threads * (1 + AHEAD):
+            if queue.exhausted or queue.held_back >= self._threads * (1 + AHEAD):
                 break
-            batch = next(stretch.batches, None)
+            batch = next(queue.batches, None)
             if batch is None:
-                stretch.exhausted = True
+                queue.exhausted = True
                 break
             if contract.by_name(batch.operation).is_ordered:
                 scope = batch.items[0].scope
-                if scope in stretch.waiting:
-                    stretch.waiting[scope].append(batch)
+                if scope in queue.waiting:
+                    queue.waiting[scope].append(batch)
                     continue
-                stretch.waiting[scope] = deque()
+                queue.waiting[scope] = deque()
             taken.append(batch)
         return taken
 
-    def _let_next_through(self, stretch: _Stretch, batch: Batch) -> None:
-        """The batch is settled: the next of its scope has its turn."""
+    def _release_next(self, queue: _PhaseQueue, batch: Batch) -> None:
+        """Makes the next batch of the scope ready after one was settled."""
         scope = batch.items[0].scope
-        if not contract.by_name(batch.operation).is_ordered or scope not in stretch.waiting:
+        if not contract.by_name(batch.operation).is_ordered or scope not in queue.waiting:
             return
-        if stretch.waiting[scope]:
-            stretch.ready.append(stretch.waiting[scope].popleft())
+        if queue.waiting[scope]:
+            queue.ready.append(queue.waiting[scope].popleft())
         else:
-            del stretch.waiting[scope]
+            del queue.waiting[scope]
 
-    def _write(self, stretch: _Stretch, answered: list[_Answered], fresh: list[Batch]) -> list[_Call]:
-        """One transaction: takes answers in and writes the next calls down; what is to be sent now."""
+    def _write(self, queue: _PhaseQueue, answered: list[_Answered], fresh: list[Batch]) -> list[_Call]:
+        """Settles answers and records the next calls in one transaction; returns the calls to send."""
         for pause in (*_DATABASE_PATIENCE, None):
             try:
                 with writing(self._engine) as connection:
-                    turn = self._state.next()
-                    calls, left_out = self._turn(connection, turn, answered, fresh)
+                    state = self._state.next()
+                    calls, left_out = self._settle(connection, state, answered, fresh)
             except SQLAlchemyError as error:
                 if pause is None or not is_outage(error):
                     raise
@@ -258,43 +250,39 @@ class Applier:
                 self._sleep(pause)
                 continue
             break
-        self._state = turn
-        if turn.taken_over:
+        self._state = state
+        if state.taken_over:
             self._gate.end(Ending(cancelled=False, message=LOCK_LOST))
-        if turn.cancel_requested:
+        if state.cancel_requested:
             self._gate.end(Ending(cancelled=True, message="cancelled on request"))
-        if turn.settled:
-            self._progress.advance(turn.settled)
+        if state.settled:
+            self._progress.advance(state.settled)
         for batch in left_out:
-            self._let_next_through(stretch, batch)
+            self._release_next(queue, batch)
         return calls
 
-    def _turn(
-        self, connection: Connection, turn: Turn, answered: list[_Answered], fresh: list[Batch]
+    def _settle(
+        self, connection: Connection, state: ApplyState, answered: list[_Answered], fresh: list[Batch]
     ) -> tuple[list[_Call], list[Batch]]:
         if not is_still_applying(connection, self._target.run_id):
-            turn.taken_over = True
+            state.taken_over = True
             return [], []
         now_ms = epoch_ms(self._clock())
-        outcomes = Outcomes(ledger_id=self._target.ledger_id, plan_id=self._target.plan_id, tells=SETTLES)
-        taking_in = TakingIn(
-            connection=connection,
-            turn=turn,
-            outcomes=outcomes,
-            tells_without_roles=self._sender.tells_without_roles,
+        settlement = Settlement(ledger_id=self._target.ledger_id, plan_id=self._target.plan_id)
+        processor = AnswerProcessor(
+            connection=connection, state=state, settlement=settlement, omits_roles=self._sender.omits_roles
         )
-        for one in self._still_ours(connection, answered, now_ms):
-            taking_in.take_in(one.outcome)
-        settle(connection, outcomes, now_ms=now_ms, random=self._random)
-        calls, left_out = self._write_down(connection, turn, fresh, now_ms)
-        turn.cancel_requested = store_counts(connection, self._target.run_id, turn.counts, turn.calls)
+        for one in self._settle_calls(connection, answered, now_ms):
+            processor.process(one.outcome)
+        settle(connection, settlement, now_ms=now_ms, random=self._random)
+        calls, left_out = self._record(connection, state, fresh, now_ms)
+        state.cancel_requested = store_counts(connection, self._target.run_id, state.counts, state.calls)
         return calls, left_out
 
-    def _still_ours(self, connection: Connection, answered: list[_Answered], now_ms: int) -> list[_Answered]:
-        """The answers to calls that nobody else has settled.
+    def _settle_calls(self, connection: Connection, answered: list[_Answered], now_ms: int) -> list[_Answered]:
+        """Marks the calls as settled, and returns those that another process has not settled before.
 
-        A process that lost its lock may find that another one took its calls for lost, and has gone on since: what it
-        learned is then too old to be written down.
+        After this process lost the lock, another one may have recovered its calls. Their answers are outdated then.
         """
         settled = settle_calls(connection, [one.call.call_id for one in answered], now_ms=now_ms)
         ours = [one for one in answered if one.call.call_id in settled]
@@ -304,21 +292,21 @@ class Applier:
         )
         return ours
 
-    def _write_down(
-        self, connection: Connection, turn: Turn, fresh: list[Batch], now_ms: int
+    def _record(
+        self, connection: Connection, state: ApplyState, fresh: list[Batch], now_ms: int
     ) -> tuple[list[_Call], list[Batch]]:
-        """The calls that go out now, and the batches of which nothing is left to send."""
+        """Records the next calls. Returns them, and the batches of which every item is skipped."""
         going: list[Batch] = []
         left_out: list[Batch] = []
-        skipped = Outcomes(ledger_id=self._target.ledger_id, plan_id=self._target.plan_id, tells=SETTLES)
+        skipped = Settlement(ledger_id=self._target.ledger_id, plan_id=self._target.plan_id)
         for batch in fresh:
-            reasons = self._reasons_against(connection, turn, batch)
+            reasons = self._find_skipped(connection, state, batch)
             for item in batch.items:
                 if item.ordinal in reasons:
-                    turn.count(item, "skipped")
-                    turn.broken |= item.action == "add"
+                    state.count(item.kind, item.action, "skipped")
+                    state.broken |= item.action == "add"
             if batch.items[0].action == "delete":
-                turn.count_covered(connection, self._target.plan_id, list(reasons), "skipped")
+                state.count_covered(connection, self._target.plan_id, list(reasons), "skipped")
             skipped.skipped |= reasons
             rest = tuple(item for item in batch.items if item.ordinal not in reasons)
             if rest:
@@ -327,7 +315,7 @@ class Applier:
                 left_out.append(batch)
         if skipped.skipped:
             settle(connection, skipped, now_ms=now_ms, random=self._random)
-        calls = [_Call(batch, turn.next_call_id()) for batch in going]
+        calls = [_Call(batch, state.next_call_id()) for batch in going]
         journal_calls(
             connection,
             run_id=self._target.run_id,
@@ -341,16 +329,15 @@ class Applier:
         )
         return calls, left_out
 
-    def _reasons_against(self, connection: Connection, turn: Turn, batch: Batch) -> dict[int, str]:
-        """Items of the batch that must not be sent, with the reasons."""
+    def _find_skipped(self, connection: Connection, state: ApplyState, batch: Batch) -> dict[int, str]:
+        """The items of the batch that must not be sent, by ordinal, with the reasons."""
         if batch.items[0].action == "delete":
             return find_unsafe_deletes(connection, self._target.ledger_id, batch.items)
-        return find_dependents(connection, self._target.ledger_id, batch.items) if turn.broken else {}
+        return find_dependents(connection, self._target.ledger_id, batch.items) if state.broken else {}
 
 
 def _phase_name(phase: int) -> str:
     if phase == Phase.DISABLE_ORGANIZATIONS:
-        # One operation does both.
         return "enable or disable organizations"
     try:
         return Phase(phase).name.lower().replace("_", " ")

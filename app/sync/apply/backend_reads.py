@@ -1,6 +1,6 @@
-"""Reads of the backend, by page, as the items that a verify compares.
+"""Reads items from the backend, by page, for a verify.
 
-An operation that the backend does not have leaves its kind unread: nothing is known of such items then.
+If the backend lacks the operation, the kind stays unread.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -22,33 +22,33 @@ from app.sync.apply import observations
 from app.sync.ledger.items import Kind
 from app.sync.ledger.observed import Observed
 
-ThingT = TypeVar("ThingT")
+ElementT = TypeVar("ElementT")
 
 _PAGE_SIZE = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """Something whose users are read in one call, or by page."""
+    """A container whose users are read together."""
 
     kind: Kind
-    """Of the users in it."""
+    """The kind of the users in it."""
     organization_id: str
     container_id: str = ""
 
 
 class BackendReads:
-    """The reads of one verify. ``before_call`` is called before every call, and may raise to end them."""
+    """The reads of one verify. ``before_call`` may raise to end them."""
 
     def __init__(self, client: BackendClient, capabilities: Capabilities, *, before_call: Callable[[], None]) -> None:
         self._client = client
         self._capabilities = capabilities
         self._before_call = before_call
         self.unread: set[Kind] = {Kind.GROUP}
-        """Kinds that the backend does not show."""
+        """Kinds that the backend does not return."""
 
     def organizations(self, organization_ids: Iterable[str]) -> Iterator[Observed]:
-        """Those with these ids; of none: all."""
+        """Organizations by id, or all of them."""
         requests = [GetOrganizationsRequest(organization_ids=some) for some in in_parts(organization_ids, IDS_PER_READ)]
         for request in requests or [GetOrganizationsRequest(page_size=_PAGE_SIZE)]:
             self._before_call()
@@ -57,20 +57,20 @@ class BackendReads:
                 yield from map(observations.organization, answer.data)
 
     def folders(self, organization_id: str) -> Iterator[Observed]:
-        """All of an organization."""
+        """The folders of an organization."""
         if not self._can_read("get_folders", Kind.FOLDER):
             return
         self._before_call()
         try:
             answer = self._client.call(contract.GET_FOLDERS, GetFoldersRequest(organization_id=organization_id))
         except OperationMissing:
-            # The organization has just been read, so it is the operation that is not there.
+            # The organization has just been read, so the operation is missing.
             self._note_unsupported("get_folders", Kind.FOLDER)
             return
         yield from observations.folders(organization_id, answer.data)
 
     def documents(self, organization_id: str) -> Iterator[Observed]:
-        """All of an organization."""
+        """The documents of an organization."""
         if not self._can_read("get_documents", Kind.DOCUMENT):
             return
         request = GetDocumentsRequest(organization_id=organization_id, page_size=_PAGE_SIZE)
@@ -84,7 +84,7 @@ class BackendReads:
             self._note_unsupported("get_documents", Kind.DOCUMENT)
 
     def document_users(self, organization_id: str, user_ids: list[str] | None) -> Iterator[Observed]:
-        """The users (None: all) of all documents of an organization."""
+        """Users of all documents of an organization. ``user_ids``: None for all users."""
         request = GetUsersRequest(
             organization_id=organization_id,
             all_documents=True,
@@ -99,7 +99,7 @@ class BackendReads:
                         yield observations.user(Kind.DOCUMENT_USER, organization_id, document_id, one)
 
     def users(self, container: Container, user_ids: list[str] | None) -> Iterator[Observed]:
-        """The users (None: all) in a container."""
+        """Users of a container. ``user_ids``: None for all users."""
         request = GetUsersRequest(
             organization_id=container.organization_id,
             folder_id=container.container_id if container.kind is Kind.FOLDER_USER else None,
@@ -117,7 +117,7 @@ class BackendReads:
                     yield observations.user(container.kind, container.organization_id, container.container_id, one)
 
     def _user_pages(self, request: GetUsersRequest) -> Iterator[list[User] | dict[str, list[User]]]:
-        """What is not there has no users."""
+        """Pages of users. A container that does not exist has none."""
         self._before_call()
         try:
             for answer in self._client.pages(contract.GET_USERS, request):
@@ -137,8 +137,8 @@ class BackendReads:
         self.unread.add(kind)
 
 
-def in_parts(things: Iterable[ThingT], size: int) -> Iterator[list[ThingT]]:
-    """So many at a time, and the rest."""
-    rest = iter(things)
+def in_parts(elements: Iterable[ElementT], size: int) -> Iterator[list[ElementT]]:
+    """Splits an iterable into lists of ``size`` elements; the last may be shorter."""
+    rest = iter(elements)
     while part := list(islice(rest, size)):
         yield part

@@ -1,4 +1,4 @@
-"""A batch of a plan's items, which travel in one call, and what became of it."""
+"""Batches of plan items, which one call carries, and their outcomes."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +13,7 @@ from app.sync.plan.stored import PlanItem
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Items of a plan that travel in one call."""
+    """Plan items of one call."""
 
     operation: str
     items: tuple[PlanItem, ...]
@@ -21,51 +21,49 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A summary of the calls of a batch."""
+    """A summary of the calls that a batch caused."""
 
     code: int | None
-    """The HTTP status of the answer that says most: of the last that says no, or else of the last."""
+    """The HTTP status of the last refusal, or else of the last answer."""
     tries: int
-    """How often something was sent."""
+    """The number of requests sent."""
     answer: str
-    """The beginning of that answer, where something was not done."""
+    """The beginning of that answer if something was not done."""
 
     @classmethod
     def of(cls, calls: Sequence[CallRecord]) -> "Exchange":
-        """Of the calls that a batch came to."""
-        telling = next((call for call in reversed(calls) if call.has_failures), calls[-1] if calls else None)
+        shown = next((call for call in reversed(calls) if call.has_failures), calls[-1] if calls else None)
         return cls(
-            code=None if telling is None else telling.http_status,
+            code=None if shown is None else shown.http_status,
             tries=sum(call.tries for call in calls),
-            answer=telling.excerpt() if telling is not None and telling.has_failures else "",
+            answer=shown.excerpt() if shown is not None and shown.has_failures else "",
         )
 
 
 @dataclass(slots=True)
 class BatchOutcome:
-    """What became of a batch."""
+    """The outcome of a batch. Items are ordinals of the plan."""
 
     batch: Batch
     done: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """By the operations that succeeded for them, the ordinals of items that are done."""
+    """By the operation that succeeded."""
     unsupported: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """By the operations that the backend lacks for them, the ordinals of items that were to be told or deleted by it;
-    their own operation, or one that was to be sent instead of it or after it."""
+    """By the operation that the backend lacks: the item's own, or one that follows it or replaces it."""
     others: dict[int, ItemOutcome] = field(default_factory=dict)
-    """By ordinal, the items with another fate than done."""
+    """The items that are not done, by ordinal."""
     added_again: list[int] = field(default_factory=list)
     contents: dict[str, ItemOutcome] = field(default_factory=dict)
-    """Of deletes: what their answers say, by id, of items that were not asked for: of what was to go along."""
+    """Of deletes: the outcomes of covered items, by id."""
     absent: set[int] = field(default_factory=set)
-    """Of folders to be deleted: those that are not there, says the backend, and nothing about what was in them."""
+    """Of folder deletes: folders that did not exist. The answer says nothing about their contents."""
     calls: int = 0
     exchange: Exchange = Exchange(None, 0, "")
     error: BaseException | None = None
-    """A programming error; the run fails with it."""
+    """A programming error, which ends the run."""
 
 
 def in_calls(items: Iterable[PlanItem], batch_size: int) -> Iterator[Batch]:
-    """Items of one scope, as many to a call as it may carry."""
+    """Splits items of one scope into calls."""
     rest = iter(items)
     while first := next(rest, None):
         limit = batch_limit(first.operation, batch_size)
@@ -73,7 +71,7 @@ def in_calls(items: Iterable[PlanItem], batch_size: int) -> Iterator[Batch]:
 
 
 def in_calls_by_scope(operation: str, items: Sequence[PlanItem], batch_size: int) -> Iterator[list[PlanItem]]:
-    """The items by what the call carries beside them, in calls as large as they may be."""
+    """Groups items by scope and splits them into calls."""
     scopes: dict[object, list[PlanItem]] = defaultdict(list)
     for item in items:
         scopes[_call_scope(operation, item)].append(item)

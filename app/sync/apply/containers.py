@@ -1,6 +1,6 @@
-"""What a verify looks into: organizations of ours, and what in them has users.
+"""Finds the organizations and containers whose contents a verify reads.
 
-Which these are follows from what is desired, from what the ledger has or had, and from what has just been read.
+They are desired, in the ledger, were in the ledger, or have just been read.
 """
 
 from collections.abc import Iterator
@@ -17,15 +17,15 @@ from app.sync.plan.selection import Selection
 
 
 class Containers:
-    """Those of one backend, for one verify."""
+    """The containers of one backend."""
 
     def __init__(self, engine: Engine, *, ledger_id: int) -> None:
         self._engine = engine
         self._ledger_id = ledger_id
 
     def of_users(self, selection: Selection, *, clock: Clock) -> list[Container]:
-        """Where the directory has something of the selected users, or the ledger has or had; documents are not told
-        apart, because one call reads all of an organization's."""
+        """Containers where the directory or the ledger has, or had, entries of the selected users. All documents of an
+        organization are one container, because one call reads them."""
         with writing(self._engine) as connection:
             compute(connection, ledger_id=self._ledger_id, now=clock(), selection=selection)
             rows = run(
@@ -48,8 +48,7 @@ class Containers:
         return [Container(Kind(str(kind)), str(organization), str(container)) for kind, organization, container in rows]
 
     def organizations(self, selection: Selection) -> list[str]:
-        """Those that the backend has and the directory wants, or the ledger has or had: what is in others is nobody's
-        concern."""
+        """Organizations of the backend that are in the directory, or are or were in the ledger."""
         selected = "o.organization_id IN (@list(organization_ids))" if selection.organization_ids else "TRUE"
         with reading(self._engine) as connection:
             rows = run(
@@ -69,7 +68,7 @@ class Containers:
             return [str(row[0]) for row in rows]
 
     def folders(self, organization_id: str, *, were_read: bool) -> Iterator[Container]:
-        """Those that have just been read, or of which the ledger knows."""
+        """The folders that were read, or else those of the ledger."""
         if were_read:
             folder_ids = self._folders_seen(organization_id)
         else:
@@ -78,7 +77,7 @@ class Containers:
             yield Container(Kind.FOLDER_USER, organization_id, folder_id)
 
     def groups(self, organization_id: str) -> Iterator[Container]:
-        """Those that the directory has, and those of which the ledger knows: groups themselves cannot be read."""
+        """The groups of the directory and of the ledger. Groups cannot be read from the backend."""
         ours = set(self._known_containers(Kind.GROUP_MEMBER, organization_id))
         with reading(self._engine) as connection:
             rows = run(
@@ -91,7 +90,7 @@ class Containers:
             yield Container(Kind.GROUP_MEMBER, organization_id, group_id)
 
     def _known_containers(self, users: Kind, organization_id: str) -> list[str]:
-        """Of what cannot be read itself: that which the ledger has, and that in which it has or had someone."""
+        """Containers that are in the ledger, or in which the ledger has or had users."""
         with reading(self._engine) as connection:
             rows = run(
                 connection,
@@ -133,7 +132,7 @@ class Containers:
 
 
 def within(selection: Selection) -> str:
-    """The condition on rows ``l`` of the ledger that are selected; its values are ``ids_of``."""
+    """The condition that a row ``l`` of the ledger is selected. Its parameters are ``ids_of``."""
     conditions = []
     if selection.organization_ids:
         conditions.append("l.organization_id IN (@list(organization_ids))")
@@ -143,5 +142,5 @@ def within(selection: Selection) -> str:
 
 
 def ids_of(selection: Selection) -> dict[str, object]:
-    """The values for ``within``."""
+    """The parameters of ``within``."""
     return {"organization_ids": selection.organizations_json, "user_ids": selection.users_json}

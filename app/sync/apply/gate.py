@@ -1,4 +1,4 @@
-"""The gate through which every call of a run goes, and why it closed."""
+"""The gate, which decides whether a run may send another call."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,25 +7,25 @@ from threading import Event, Lock
 from app.foundation.processes import StopFlag
 
 PATIENCE = 3
-"""After so many calls in a row whose outcome stayed unknown, through all of the client's own repeats, the run ends."""
+"""The number of unanswered calls in a row, after all of the client's retries, that ends the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Why a run ends before its plan does."""
+    """Why a run ends early."""
 
     cancelled: bool
-    """Someone wanted it to; otherwise it failed."""
+    """Cancelled, or else failed."""
     message: str
     interrupted: bool = False
-    """It had nothing to do with the run: another try goes on from there."""
+    """Ended by its environment: another run continues it."""
 
 
 STOPPED = "stopped: the process was asked to end"
 CANCELLED = Ending(cancelled=True, message="cancelled on request")
 LOCK_LOST = "the lock was lost: another process may synchronize now"
 BROKEN = Ending(cancelled=False, message="the run failed")
-"""Keeps other threads from sending on while what went wrong is on its way to whoever can say it."""
+"""Stops the other threads while an exception is propagated."""
 
 
 def stopped(stop: Event, message: str = STOPPED) -> Ending:
@@ -36,7 +36,7 @@ def stopped(stop: Event, message: str = STOPPED) -> Ending:
 
 
 class Gate:
-    """Whether another call may be sent. Safe to share between threads; the first reason to end stands."""
+    """Thread-safe. The first reason to end wins."""
 
     def __init__(
         self,
@@ -59,12 +59,12 @@ class Gate:
         return self._ending
 
     def end(self, ending: Ending) -> None:
-        """No call is sent from now on."""
+        """Closes the gate."""
         with self._lock:
             self._ending = self._ending or ending
 
     def is_open(self) -> bool:
-        """Asked before every call."""
+        """Whether another call may be sent. Checked before every call."""
         if self._ending is None:
             if self._stop.is_set():
                 self.end(stopped(self._stop))
@@ -75,11 +75,11 @@ class Gate:
         return self._ending is None
 
     def answered(self) -> None:
-        """The backend is there."""
+        """Records that the backend answered."""
         self._unanswered = 0
 
     def unanswered(self, reason: str) -> None:
-        """A call was given up without an answer."""
+        """Records a call without an answer."""
         with self._lock:
             self._unanswered += 1
             over = self._unanswered >= PATIENCE

@@ -1,7 +1,4 @@
-"""Observed items, made of the backend's answers to reads.
-
-The way back of ``app.sync.apply.requests``: models of the contract in, ``Observed`` items out.
-"""
+"""Converts the backend's answers to reads into observed items, the opposite of ``app.sync.apply.requests``."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -15,7 +12,7 @@ from app.sync.ledger.items import Kind
 from app.sync.ledger.observed import Observed
 
 _IDS = frozenset({"id", "organizationId", "folderId", "documentId", "userId", "organizationUserGroupId", "groupId"})
-"""Fields that identify a thing rather than describe it."""
+"""Fields of the key, which are not compared."""
 
 
 def organization(seen: Organization) -> Observed:
@@ -31,7 +28,7 @@ def organization(seen: Organization) -> Observed:
 
 
 def folders(organization_id: str, seen: Iterable[Folder], parent_id: str = "") -> Iterator[Observed]:
-    """The folders and those in them, whether the backend nests them or lists them side by side."""
+    """Folders with their subfolders, whether the backend nests them or returns a flat list."""
     waiting = [(folder, parent_id) for folder in seen]
     while waiting:
         folder, above = waiting.pop()
@@ -50,7 +47,7 @@ def folders(organization_id: str, seen: Iterable[Folder], parent_id: str = "") -
 
 
 def document(organization_id: str, seen: Document) -> Observed:
-    """The contract does not promise that reads show a document's folder; where a backend does, it is used."""
+    """A document. The contract does not promise its folder, but a backend may return it."""
     further = seen.unknown_fields()
     folder_id = further.get("folderId")
     inherits = further.get("inheritAccessFromParent")
@@ -80,25 +77,24 @@ def user(kind: Kind, organization_id: str, container_id: str, seen: User) -> Obs
 
 
 def member(organization_id: str, group_id: str, seen: User) -> Observed:
-    """A group's member: there is nothing about them but that they are one."""
+    """A group member, which has no attributes."""
     return Observed(
         kind=Kind.GROUP_MEMBER.value, organization_id=organization_id, container_id=group_id, item_id=seen.user_id
     )
 
 
-def same_fields(observed_payload: str, wanted_payload: str) -> bool:
-    """Whether every field that we would send is there with that value.
+def same_fields(observed_payload: str, desired_payload: str) -> bool:
+    """Whether every field that Usher sends has the same value in the backend.
 
-    What the backend adds is ignored, and so is what it does not show: a field that no read tells would otherwise be
-    sent again with every verify.
+    Further fields are ignored. So are fields that the backend does not return: they would be sent after every verify.
     """
     observed = json.loads(observed_payload)
-    wanted = json.loads(wanted_payload)
-    return all(observed[name] == value for name, value in wanted.items() if name not in _IDS and name in observed)
+    desired = json.loads(desired_payload)
+    return all(observed[name] == value for name, value in desired.items() if name not in _IDS and name in observed)
 
 
 def _own_type(access_type: str | None, inherits: bool | None) -> tuple[str, str]:
-    """The thing's own access type, and how sure that is."""
+    """The own access type, and the word for ``Observed.known``."""
     if inherits is None:
         return access_type or "", "type" if access_type else ""
     return ("" if inherits else access_type or ""), "access"

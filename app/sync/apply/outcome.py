@@ -1,7 +1,6 @@
-"""The outcome of an item, judged from what came back for it.
+"""The outcome of a plan item, judged from the backend's answer for it.
 
-Carries out ``app/sync/apply/README.md``, "Outcomes", as far as it concerns single items. What concerns a whole call
-(credentials, an unknown outcome, a missing operation) is told by the client's errors and acted upon in ``sender``.
+The rules: ``app/sync/apply/README.md``, "Outcomes". ``app.sync.apply.sender`` handles answers to whole calls.
 """
 
 from dataclasses import dataclass
@@ -12,62 +11,56 @@ from app.contract import operations as contract
 from app.contract.operation import Verb
 
 
-class Fate(StrEnum):
-    """What became of an item."""
+class OutcomeKind(StrEnum):
+    """The result of sending an item."""
 
     DONE = "done"
-    """It is as the plan wants it."""
     EXISTS = "exists"
-    """An add met something that is there already: it has to be updated."""
+    """An add found the item in the backend. An update follows."""
     MISSING = "missing"
-    """An update met nothing: it has to be added again."""
+    """An update did not find the item. An add follows."""
     FAILED = "failed"
-    """The backend said no; nothing changed."""
+    """The backend refused it and changed nothing."""
     UNKNOWN = "unknown"
-    """Nobody can say whether the backend did it."""
+    """There is no usable answer. The backend may have done it."""
     UNSUPPORTED = "unsupported"
-    """The backend lacks the operation; there is nothing that would tell it this."""
+    """The backend lacks the operation."""
     LEFT_BEHIND = "left behind"
-    """It cannot be deleted for want of the operation; it is emptied and no longer ours."""
+    """The backend lacks the operation that deletes it. It is emptied and removed from the ledger."""
     LOST = "lost"
-    """It is not there any more, and the plan's item does not carry enough to make it again."""
+    """The backend does not have it any more, and the plan item lacks the fields to add it."""
     SKIPPED = "skipped"
-    """Not tried, because of another item."""
+    """Not sent because of another item."""
     UNSENT = "unsent"
-    """The run ended before its turn."""
+    """The run ended before it was sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class ItemOutcome:
-    """The fate of one item, with what to tell about it."""
+    """The outcome of one item, with a message for operators."""
 
-    fate: Fate
+    kind: OutcomeKind
     message: str = ""
     unconfirmed: bool = False
-    """What came back was about a repetition: an earlier try with an unknown outcome may have done more than this says.
-    An item that is not done in the end is then unknown, not failed."""
+    """An earlier try of the call had an unknown outcome. If the item is not done in the end, its outcome is unknown."""
 
 
-DONE = ItemOutcome(Fate.DONE)
+DONE = ItemOutcome(OutcomeKind.DONE)
 
 
 def judge_item(operation: str, result: ItemAnswer) -> ItemOutcome:
-    """What became of one item of a call of ``operation``.
-
-    What the call asks for and is already so counts as done, whatever ``success`` says. An item of which the answer says
-    nothing is unknown.
-    """
+    """The outcome of one item of a call. If the item already is as the call requests, it is done."""
     if result.success:
         return DONE
     message = result.message or "the backend gave no reason"
     if not result.answered:
-        return ItemOutcome(Fate.UNKNOWN, message)
+        return ItemOutcome(OutcomeKind.UNKNOWN, message)
     contracted = contract.by_name(operation)
     if contracted.verb is Verb.ADD and result.already_exists:
-        # A group has nothing that could be updated, and a member is a member.
+        # Groups and group members have no fields to update.
         if contracted.counterpart is None:
             return DONE
-        return ItemOutcome(Fate.EXISTS, message, unconfirmed=result.maybe_applied_earlier)
+        return ItemOutcome(OutcomeKind.EXISTS, message, unconfirmed=result.maybe_applied_earlier)
     if contracted.verb is not Verb.ADD and result.does_not_exist:
-        return DONE if contracted.verb is Verb.DELETE else ItemOutcome(Fate.MISSING, message)
-    return ItemOutcome(Fate.UNKNOWN if result.maybe_applied_earlier else Fate.FAILED, message)
+        return DONE if contracted.verb is Verb.DELETE else ItemOutcome(OutcomeKind.MISSING, message)
+    return ItemOutcome(OutcomeKind.UNKNOWN if result.maybe_applied_earlier else OutcomeKind.FAILED, message)

@@ -1,7 +1,4 @@
-"""The port through which a batch's request travels, and what is known when "not found" comes back.
-
-The port through which batches are sent (``BackendPort``), and the client behind it.
-"""
+"""The port through which batches are sent, and its implementation by the client."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -16,30 +13,30 @@ from app.contract.organizations import GetOrganizationsRequest
 
 
 class BackendPort(Protocol):
-    """The backend as far as writing to it goes. Every method may raise ``ClientError``."""
+    """The backend, for writing. Every method may raise ``ClientError``."""
 
     def write(self, operation: str, request: Request, *, without_roles: bool) -> Mapping[str, ItemAnswer] | None:
-        """What became of each item, by id, and whatever else the answer says of items; None where it says nothing.
+        """Sends a request and returns the answers of items, by id; None if the answer mentions none.
 
-        ``without_roles``: by the path that takes neither roles nor access types, where there are two.
+        ``without_roles``: uses the path without roles and access types, if the operation has two.
         """
         ...
 
     def has_form_without_roles(self, operation: str) -> bool:
-        """Whether there are two paths."""
+        """Whether the operation has a second path without roles and access types."""
         ...
 
     def organization_exists(self, organization_id: str) -> bool:
-        """Whether the backend knows the organization."""
+        """Whether the organization exists."""
         ...
 
     def has_operation(self, operation: str, organization_id: str) -> bool:
-        """Whether a call that changes nothing is answered by anything but "not found"."""
+        """Whether the backend has the operation. Sends a call that changes nothing."""
         ...
 
 
 class ClientPort:
-    """The client as a ``BackendPort``."""
+    """Implements ``BackendPort``."""
 
     def __init__(self, client: BackendClient) -> None:
         self._client = client
@@ -60,7 +57,7 @@ class ClientPort:
         return any(one.id == organization_id for one in self._client.call(contract.GET_ORGANIZATIONS, request).data)
 
     def has_operation(self, operation: str, organization_id: str, *, with_roles: bool = False) -> bool:
-        """``with_roles``: of the two paths the one that takes roles and access types."""
+        """``with_roles``: probes the path with roles and access types."""
         contracted = contract.by_name(operation)
         if contracted.probed_by is not None:
             contracted = contract.by_name(contracted.probed_by)
@@ -70,6 +67,6 @@ class ClientPort:
         except OperationMissing:
             return False
         except BackendRefused as error:
-            # By the path that takes less the same is a refusal of its own.
+            # On the path without roles, "not found" is about the organization.
             return not (with_roles and error.status is Status.NOT_FOUND)
         return True

@@ -1,7 +1,6 @@
-"""Builds the contract's requests from a plan's items.
+"""Builds requests of the contract from plan items.
 
-Only this module knows both vocabularies. A batch's items share their operation and scope, so the fields beside the
-items are read from the first.
+The items of a batch share operation and scope, so the other fields of the request come from the first item.
 """
 
 import json
@@ -18,8 +17,8 @@ from app.sync.plan.stored import PlanItem
 Items = Sequence[PlanItem]
 
 _ACCESS_FIELDS = frozenset({"accessRole", "expiresAt"})
-"""Fields with which Add Users sets access. A user's own field of such a name is not sent: memberships and grants decide
-access. Usher sends no ``expiresAt``: it removes access that has ended."""
+"""Fields with which Add Users sets access. Fields of users with these names are not sent, because memberships and
+grants decide access. Usher sends no ``expiresAt``: it removes access that has ended."""
 
 
 class NotExpressibleError(ValueError):
@@ -28,28 +27,27 @@ class NotExpressibleError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class RequestForm:
-    """How much a backend understands."""
+    """Which variant of a request a backend supports."""
 
     without_roles: bool = False
-    """Roles and access types of folders are left out: the path under the first version does not know them."""
+    """Omit roles and access types of folders, which the path of the first version does not support."""
     make_documents: bool = False
-    """Documents come into being with their first user: nothing else makes them."""
+    """Create documents with their first user."""
     make_organizations: bool = False
-    """Organizations come into being with what is put into them."""
+    """Create organizations with their contents."""
 
 
 def request_of(operation: str, items: Items, form: RequestForm = RequestForm()) -> Request:
-    """The request that carries the items, all of one scope, by ``operation``.
+    """The request for items of one scope. Raises ``NotExpressibleError``.
 
-    Usually the items' own operation; another one where an add has to become an update or the other way round. Raises
-    ``NotExpressibleError``.
+    ``operation`` is the items' own, or its counterpart: an update instead of an add, or the opposite.
     """
     model: type[Request] = contract.by_name(operation).request
     return model.from_wire(_DATA[operation](items, form))
 
 
 def batch_limit(operation: str, batch_size: int) -> int:
-    """How many items a call of the operation may carry at most."""
+    """The maximum of items in a call of the operation."""
     contracted = contract.by_name(operation)
     if contracted.items_field is None:
         return 1
@@ -57,7 +55,7 @@ def batch_limit(operation: str, batch_size: int) -> int:
 
 
 def takes_all_members(item: PlanItem) -> bool:
-    """Whether it empties a whole group: the call then carries no ids, and its answer names whom it found."""
+    """Whether the item empties a group: the call names no members, but its answer does."""
     return item.kind == Kind.GROUP and item.operation == "delete_users_from_groups"
 
 
@@ -107,7 +105,6 @@ def _users(items: Items, form: RequestForm) -> dict[str, object]:
 def _add_users(items: Items, form: RequestForm) -> dict[str, object]:
     data = _users(items, form)
     if form.make_documents and items[0].kind == Kind.DOCUMENT_USER:
-        # Without Add Documents a document comes into being with its first user.
         data["createDocument"] = True
     return data
 
@@ -160,7 +157,7 @@ def _move_documents(items: Items, _: RequestForm) -> dict[str, object]:
 
 def _update_document_access(items: Items, _: RequestForm) -> dict[str, object]:
     if not items[0].access_type:
-        raise NotExpressibleError("the contract cannot take a document's own access type away again")
+        raise NotExpressibleError("the contract cannot remove the access type of a document")
     return _organization(items) | {"documentIds": _ids(items), "accessType": items[0].access_type}
 
 
@@ -187,4 +184,4 @@ _DATA: Mapping[str, Callable[[Items, RequestForm], dict[str, object]]] = Mapping
         "delete_users_from_groups": _delete_users_from_groups,
     }
 )
-"""The ``data`` of each operation's request."""
+"""The ``data`` of each request."""

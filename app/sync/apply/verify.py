@@ -2,8 +2,8 @@
 
 The rules: ``app/sync/apply/README.md``, "Verify".
 
-Everything that the backend can be asked about is read by page and staged, then compared in one transaction. If reading
-fails in the middle, the ledger stays as it was.
+It reads what the backend returns by page, stages it, and compares it in one transaction. If a read fails, the ledger
+stays as it was.
 """
 
 from collections.abc import Iterable
@@ -23,55 +23,54 @@ from app.sync.apply.containers import Containers, ids_of, within
 from app.sync.apply.gate import Gate
 from app.sync.apply.progress import Progress
 from app.sync.ledger.items import USER_KINDS, Kind
-from app.sync.ledger.ledger import mark_verified, move_on
+from app.sync.ledger.ledger import increment_revision, mark_verified
 from app.sync.ledger.observed import (
     Observed,
     adopt,
     clear_observed,
-    confirm_seen,
+    confirm_observed,
     drop_missing,
     drop_organizations,
     foreign,
     forget_deleted,
-    set_digests,
+    restore_undeleted,
     stage,
-    take_back,
-    take_in_seen,
+    store_digests,
     to_compare,
+    update_observed,
 )
 from app.sync.plan.desired import compute, drop
 from app.sync.plan.selection import Selection
 
 _STAGED_AT_ONCE = 5000
 _SIDE_BY_SIDE = 64
-"""Containers whose users are read before any of them is staged: what bounds the memory."""
+"""Containers whose users are in memory at the same time."""
 
 
 class VerifyStoppedError(Exception):
-    """The run ends before everything was read; the gate says why."""
+    """The run ends before everything was read. The gate has the reason."""
 
 
 @dataclass(slots=True)
 class VerifyReport:
-    """What a verify found."""
+    """The findings of a verify, as numbers of items."""
 
     seen: int = 0
-    """Items that were read back."""
     missing: int = 0
-    """Ours, and not there any more."""
+    """In the ledger, but not in the backend."""
     changed: int = 0
-    """Ours, and not as we left them."""
+    """Different from the ledger."""
     adopted: int = 0
     undeleted: int = 0
-    """There, although the backend had said that they are deleted."""
+    """In the backend, although it had reported them as deleted."""
     foreign: dict[str, int] = field(default_factory=dict)
-    """Never ours and not wanted, by kind."""
+    """Neither in the ledger nor desired, by kind."""
     foreign_named: list[str] = field(default_factory=list)
     not_read: list[str] = field(default_factory=list)
-    """Kinds that the backend does not tell about."""
+    """Kinds that the backend does not return."""
 
     def numbers(self) -> dict[str, int]:
-        """How many items were seen, and what is wrong with how many."""
+        """The findings as numbers."""
         return {
             "seen": self.seen,
             "missing": self.missing,
@@ -82,17 +81,17 @@ class VerifyReport:
         }
 
     def to_wire(self) -> dict[str, object]:
-        """The form in which a run's report holds it."""
-        named: dict[str, object] = {
+        """The entry of a run's report."""
+        return {
+            **self.numbers(),
             "foreign": self.foreign,
             "foreignNamed": self.foreign_named,
             "notRead": self.not_read,
         }
-        return {**self.numbers(), **named}
 
 
 class Verify:
-    """Reads one backend back, once."""
+    """Verifies one backend, once."""
 
     def __init__(
         self,
@@ -117,10 +116,7 @@ class Verify:
         self._report = VerifyReport()
 
     def run(self, selection: Selection) -> VerifyReport:
-        """Reads what is selected and mends the ledger.
-
-        Raises ``ClientError`` when the backend does not answer, ``VerifyStoppedError`` when the run is to end.
-        """
+        """Reads what is selected and corrects the ledger. Raises ``ClientError`` and ``VerifyStoppedError``."""
         with writing(self._engine) as connection:
             clear_observed(connection, self._ledger_id)
         try:
@@ -129,7 +125,7 @@ class Verify:
             else:
                 self._read_everything(selection)
             with writing(self._engine) as connection:
-                self._mend(connection, selection)
+                self._correct(connection, selection)
         finally:
             with writing(self._engine) as connection:
                 clear_observed(connection, self._ledger_id)
@@ -148,8 +144,7 @@ class Verify:
             self._stage_users(self._containers.groups(organization_id), None)
 
     def _read_users(self, selection: Selection) -> None:
-        """Only what hangs on some users, and only where the directory has something of theirs, or the ledger has or
-        had."""
+        """Reads the entries of users in the containers where the directory or the ledger has, or had, entries."""
         containers = self._containers.of_users(selection, clock=self._clock)
         for user_ids in in_parts(selection.user_ids, IDS_PER_READ):
             for container in containers:
@@ -165,13 +160,13 @@ class Verify:
             self._progress.advance(len(chunk))
 
     def _stage_users(self, containers: Iterable[Container], user_ids: list[str] | None) -> None:
-        """Several containers are read side by side."""
+        """Reads several containers concurrently."""
         with ThreadPoolExecutor(self._threads, thread_name_prefix="verify") as pool:
             for some in in_parts(containers, _SIDE_BY_SIDE):
                 for found in pool.map(lambda one: list(self._reads.users(one, user_ids)), some):
                     self._stage(found)
 
-    def _mend(self, connection: Connection, selection: Selection) -> None:
+    def _correct(self, connection: Connection, selection: Selection) -> None:
         report, ledger_id = self._report, self._ledger_id
         condition, ids = within(selection), ids_of(selection)
         if not selection.user_ids:
@@ -179,12 +174,12 @@ class Verify:
         for kind in USER_KINDS if selection.user_ids else Kind:
             if kind not in self._reads.unread:
                 report.missing += drop_missing(connection, ledger_id, kind.value, condition, ids)
-        report.changed += take_in_seen(connection, ledger_id)
+        report.changed += update_observed(connection, ledger_id)
         compute(connection, ledger_id=ledger_id, now=self._clock(), selection=selection)
         report.adopted = adopt(connection, ledger_id)
-        report.undeleted = take_back(connection, ledger_id)
+        report.undeleted = restore_undeleted(connection, ledger_id)
         for kind in USER_KINDS if selection.user_ids else Kind:
-            # Of what could not be read nothing is known. Groups never can be, and are never deleted either.
+            # Kinds that were not read keep theirs, except groups: they can be neither read nor deleted.
             if kind not in self._reads.unread or kind is Kind.GROUP:
                 forget_deleted(connection, ledger_id, kind.value, condition, ids)
         drop(connection)
@@ -193,21 +188,20 @@ class Verify:
                 found = [
                     (
                         item,
-                        item.wanted_digest
-                        if observations.same_fields(item.observed_payload, item.wanted_payload)
+                        item.desired_digest
+                        if observations.same_fields(item.observed_payload, item.desired_payload)
                         else "",
                     )
                     for item in page
                 ]
-                report.changed += sum(bool(item.held_digest) and not digest for item, digest in found)
-                set_digests(connection, ledger_id, found)
-        confirm_seen(connection, ledger_id)
+                report.changed += sum(bool(item.ledger_digest) and not digest for item, digest in found)
+                store_digests(connection, ledger_id, found)
+        confirm_observed(connection, ledger_id)
         report.foreign, report.foreign_named = foreign(connection, ledger_id)
-        move_on(connection, ledger_id)
+        increment_revision(connection, ledger_id)
         if selection.is_everything:
             mark_verified(connection, ledger_id, self._clock())
 
     def _stop_if_ended(self) -> None:
-        """Called before every call."""
         if not self._gate.is_open():
             raise VerifyStoppedError

@@ -1,4 +1,4 @@
-# ruff: noqa: S608 - SQL is put together from constants of this module alone; data travels in parameters.
+# ruff: noqa: S608 - SQL consists of constants of this module; data is in parameters.
 """Failed items: how often each failed, and when it is retried.
 
 The rules: ``app/sync/ledger/README.md``, "Failures".
@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from random import Random
+from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Row
 
 from app.foundation.database.statements import json_list, run
 from app.sync.ledger.items import ITEM_KINDS, ItemKey, selected_items
@@ -25,14 +26,14 @@ _TRIED = FINGERPRINT.replace("{row}", "p")
 
 
 def pause_ms(failures: int, random: Random) -> int:
-    """How long an item rests after so many failures: doubling, with jitter so that many do not come back at once."""
+    """The pause after a number of failures. It doubles with each, with jitter."""
     pause: int = min(FIRST_PAUSE_MS << min(failures - 1, 20), LONGEST_PAUSE_MS)
     return round(pause * random.uniform(0.8, 1.2))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """An item that could not be brought about."""
+    """An item that failed. ``retry_at`` is epoch milliseconds."""
 
     kind: str
     organization_id: str
@@ -46,29 +47,28 @@ class Failure:
 
 
 def any_failures(connection: Connection, ledger_id: int) -> bool:
-    """Whether anything is remembered as failed."""
+    """Whether any item has failed."""
     anything = "SELECT 1 FROM item_failure WHERE ledger_id = :ledger_id LIMIT 1"
     return run(connection, anything, {"ledger_id": ledger_id}).first() is not None
 
 
 @dataclass(frozen=True, slots=True)
-class Failing:
-    """Items of one kind that could not be brought about, and are tried again or given up."""
+class FailureCount:
+    """The number of items of one kind that wait for a retry, or are parked."""
 
     kind: str
     parked: bool
     items: int
     since: int | None
-    """When the first of them failed first, in epoch milliseconds; None: nobody knows."""
+    """When the first of them failed first, in epoch milliseconds; None if unknown."""
 
 
-_EVERY = 1 << 62
-"""More than there will ever be."""
+_NO_LIMIT = 1 << 62
 
 
 def _first(columns: str) -> str:
-    """A query for the first ``most`` of those that are parked, or of the others: one range of the index for each kind,
-    and of the last one no more than is wanted. PostgreSQL would read all of them for a list of kinds."""
+    """A query for the first ``limit`` failures, parked or not. It reads a range of the index for each kind: with a list
+    of kinds, PostgreSQL would read all of them."""
     ranges = (
         f"SELECT {columns} FROM item_failure f @by(ix_item_failure_listed)"
         f" WHERE f.ledger_id = :ledger_id AND f.parked = :parked AND f.kind = '{kind}'"
@@ -84,54 +84,67 @@ SELECT kind, COUNT(*) AS items, MIN(failing_since) AS since FROM ({_first("f.kin
 GROUP BY kind ORDER BY kind
 """
 
-_STUBBORN = f"""
+_WORST = f"""
 SELECT * FROM ({_first(_SHOWN)}) AS failed
 ORDER BY failures DESC, kind, organization_id, container_id, item_id, deleting LIMIT 1
 """
 
 
-def failing_now(connection: Connection, ledger_id: int, *, most: int | None = None) -> list[Failing]:
-    """How many items of each kind fail or are parked, in a fixed order; ``most``: of those that fail, and of those that
-    are parked, no more than so many are looked at."""
+def count_failures(connection: Connection, ledger_id: int, *, limit: int | None = None) -> list[FailureCount]:
+    """The number of failed items of each kind. Counts at most ``limit`` that wait, and ``limit`` that are parked."""
     found = [
-        Failing(row.kind, parked, row.items, row.since)
+        FailureCount(row.kind, parked, row.items, row.since)
         for parked in (False, True)
-        for row in run(connection, _COUNTED, _asked(ledger_id, parked=parked, most=most))
+        for row in run(connection, _COUNTED, _parameters(ledger_id, parked=parked, limit=limit))
     ]
     return sorted(found, key=lambda one: (one.kind, one.parked))
 
 
-def _asked(ledger_id: int, *, parked: bool, most: int | None) -> dict[str, object]:
-    every = _EVERY if most is None else most
-    return {"ledger_id": ledger_id, "parked": parked, "most": every}
+def _parameters(ledger_id: int, *, parked: bool, limit: int | None) -> dict[str, object]:
+    return {"ledger_id": ledger_id, "parked": parked, "most": _NO_LIMIT if limit is None else limit}
 
+
+_OF_ITEM = f"""
+SELECT {_SHOWN} FROM item_failure f
+WHERE f.ledger_id = :ledger_id AND f.kind = :kind AND f.organization_id = :organization_id
+  AND f.container_id = :container_id AND f.item_id = :item_id
+ORDER BY f.deleting
+"""
 
 _NUMBER = f"SELECT COUNT(*) FROM ({_first('f.kind')}) AS counted"
 
 
-def parked_now(connection: Connection, ledger_id: int, *, most: int) -> int:
-    """How many items are parked; counted to ``most`` and no further."""
-    return int(run(connection, _NUMBER, _asked(ledger_id, parked=True, most=most)).scalar_one())
+def count_parked(connection: Connection, ledger_id: int, *, limit: int) -> int:
+    """The number of parked items, counted up to ``limit``."""
+    return int(run(connection, _NUMBER, _parameters(ledger_id, parked=True, limit=limit)).scalar_one())
 
 
-def most_stubborn(connection: Connection, ledger_id: int, *, parked: bool, most: int | None = None) -> Failure | None:
-    """The item that failed most often, of those that are parked or of the others; ``most``: so many of them are looked
-    at."""
-    row = run(connection, _STUBBORN, _asked(ledger_id, parked=parked, most=most)).first()
-    return None if row is None else Failure(**{**row._asdict(), "deleting": bool(row.deleting), "parked": parked})
+def worst_failure(connection: Connection, ledger_id: int, *, parked: bool, limit: int | None = None) -> Failure | None:
+    """The item that failed most often, of the first ``limit`` that are parked, or that wait."""
+    row = run(connection, _WORST, _parameters(ledger_id, parked=parked, limit=limit)).first()
+    return None if row is None else _failure(row)
+
+
+def _failure(row: Row[Any]) -> Failure:
+    return Failure(**{**row._asdict(), "deleting": bool(row.deleting), "parked": bool(row.parked)})
+
+
+def failures_of(connection: Connection, ledger_id: int, key: ItemKey) -> list[Failure]:
+    """The failures of one item: writing it, deleting it, or both."""
+    return [_failure(row) for row in run(connection, _OF_ITEM, {"ledger_id": ledger_id, **key._asdict()})]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureGroup:
-    """What failed alike; None: whatever it is."""
+    """What failures have in common; None for any value."""
 
     kind: str | None = None
     organization_id: str | None = None
     message: str | None = None
 
 
-GROUPED = 10_000
-"""So many are put into groups at most."""
+MAX_GROUPED = 10_000
+"""The maximum of failures that are grouped."""
 
 _GROUPS = f"""
 SELECT kind, organization_id, message, COUNT(*) AS items, MIN(failing_since) AS since
@@ -143,20 +156,22 @@ GROUP BY kind, organization_id, message ORDER BY COUNT(*) DESC, kind, organizati
 def failure_groups(
     connection: Connection, ledger_id: int, *, parked: bool, limit: int
 ) -> list[tuple[FailureGroup, int, int | None]]:
-    """What is parked, or rests, by kind, organization and message: how many items, and since when in epoch
-    milliseconds; the largest groups first. Of more than ``GROUPED`` items the first are looked at."""
+    """Groups of failures by kind, organization and message, the largest first, each with its number of items and the
+    time of its first failure. Groups the first ``MAX_GROUPED`` failures."""
     return [
         (
             FailureGroup(kind=row.kind, organization_id=row.organization_id, message=row.message),
             row.items,
             row.since,
         )
-        for row in run(connection, _GROUPS, {**_asked(ledger_id, parked=parked, most=GROUPED), "limit": limit})
+        for row in run(
+            connection, _GROUPS, {**_parameters(ledger_id, parked=parked, limit=MAX_GROUPED), "limit": limit}
+        )
     ]
 
 
 _WITHIN = ("organization_id", "container_id", "item_id", "deleting")
-"""What items of one kind are listed by."""
+"""The order of failures of one kind."""
 
 _PAGE = f"""
 SELECT {_SHOWN} FROM item_failure f @by({{index}})
@@ -174,10 +189,10 @@ def failures_page(
     after: tuple[str, str, str, str, bool] | None = None,
     limit: int = 50,
 ) -> list[Failure]:
-    """What is parked, or rests between tries, in the order of its keys (kind, organization, container, item, whether it
-    is deleted); ``like``: of that group alone; ``after``: the key of one of these, only those behind it.
+    """A page of failures, parked or waiting, ordered by key: kind, organization, container, item and ``deleting``.
 
-    However many fail, each kind's are one range of an index, of which no more is read than is returned.
+    ``like``: of one group. ``after``: the key after which the page begins. Each kind is a range of an index, of which
+    no more rows are read than returned.
     """
     like = like or FailureGroup()
     asked: dict[str, object] = {"ledger_id": ledger_id, "parked": parked}
@@ -210,19 +225,19 @@ def failures_page(
             alike=alike,
             behind=behind,
         )
-        found += [Failure(**{**row._asdict(), "deleting": bool(row.deleting), "parked": parked}) for row in page]
+        found += [_failure(row) for row in page]
         if len(found) >= limit:
             break
     return found
 
 
 def message_digest(message: str) -> str:
-    """What a message is found by."""
+    """The indexed form of a message."""
     return sha256(message.encode()).hexdigest()[:32]
 
 
 def forget_settled(connection: Connection, ledger_id: int, plan_id: str) -> int:
-    """Forgets the failures of what needs not be brought about any more, as the plan of everything says; how many."""
+    """Removes the failures of items that a complete plan does not contain, and returns their number."""
     return run(
         connection,
         """
@@ -244,7 +259,7 @@ def note_failures(
     now_ms: int,
     random: Random,
 ) -> None:
-    """Counts one more failure for each of the plan's items, given with its message by ordinal."""
+    """Adds one failure to each item. ``messages``: by ordinal in the plan."""
     if not messages:
         return
     rows = run(
@@ -262,7 +277,7 @@ def note_failures(
         """,
         {"ledger_id": ledger_id, "plan_id": plan_id, "ordinals": json_list(messages)},
     ).all()
-    # Two operations on one thing count as one failure: the last message stands.
+    # Two operations on one item count as one failure, with the last message.
     counted = {
         (row.kind, row.organization_id, row.container_id, row.item_id, bool(row.deleting)): {
             "ledger_id": ledger_id,
@@ -299,7 +314,7 @@ def note_failures(
     )
 
 
-_TAKEN_UP = """
+_RETRIED = """
     ledger_id = :ledger_id AND (parked OR retry_at > :now) AND {of_kinds} AND EXISTS (
         SELECT 1 FROM plan_item p WHERE p.plan_id = :plan_id AND p.kind = item_failure.kind
         AND p.organization_id = item_failure.organization_id AND p.container_id = item_failure.container_id
@@ -318,14 +333,14 @@ def count_retried(
     kinds: Sequence[str],
     items: Sequence[ItemKey] = (),
 ) -> tuple[int, int]:
-    """How many waiting and how many parked items the plan retries; of these kinds and items, or of all.
+    """The numbers of waiting and of parked items that the plan retries, of these kinds and items, or of all.
 
-    Their failures stay counted: a retry from cron would otherwise never park anything.
+    Their failures keep counting, so that regular retries end in parking.
     """
     listed = ", ".join(f"'{kind}'" for kind in kinds if kind.isalpha())
     with selected_items(connection, items, "item_failure") as is_selected:
         of_kinds = f"kind IN ({listed})" if listed else "TRUE"
-        condition = _TAKEN_UP.replace("{of_kinds}", f"{of_kinds} AND {is_selected}")
+        condition = _RETRIED.replace("{of_kinds}", f"{of_kinds} AND {is_selected}")
         parameters = {"ledger_id": ledger_id, "plan_id": plan_id, "now": now_ms}
         rows = run(
             connection,
@@ -337,7 +352,7 @@ def count_retried(
 
 
 def forget_failures(connection: Connection, *, ledger_id: int, plan_id: str, ordinals: Sequence[int]) -> None:
-    """The items succeeded. One of whose operations another one failed or is still to come keeps its count."""
+    """Removes the failures of items that succeeded, unless another of their operations failed or is still planned."""
     run(
         connection,
         """

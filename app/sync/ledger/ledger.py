@@ -1,7 +1,7 @@
-"""The ledger: what one backend holds of ours, as far as we know.
+"""The ledger: what Usher has stored in one backend, as far as it is known.
 
-A ledger belongs to a base URL and an API key. Another one of either is another ledger, which starts empty: nothing is
-ever deleted in a backend on the word of another one's ledger.
+A ledger belongs to a base URL and an API key. With another URL or key a new, empty ledger begins, so that nothing is
+deleted in one backend because of the ledger of another.
 """
 
 import hashlib
@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Engine, bindparam, func, select, update
 from app.foundation.clock import Clock, epoch_ms, from_epoch_ms
 from app.foundation.database.engine import writing
 from app.foundation.database.statements import run
+from app.sync.ledger.items import ItemKey
 from app.sync.ledger.tables import LedgerItemRow, LedgerRow
 
 _LEDGER = LedgerRow.__table__
@@ -24,14 +25,13 @@ FINGERPRINT = (
     "({row}.digest || '|' || {row}.access_type || '|' || {row}.access_role || '|' "
     "|| CASE WHEN {row}.disabled THEN '1' ELSE '0' END || '|' || {row}.parent_id)"
 )
-"""What was tried, or would be, as an SQL expression on both databases; ``{row}`` is a table or alias with an item's
-columns (``plan_item``, ``ledger_item``). ``item_failure.fingerprint`` holds it: a failure counts against a later plan
-only while the same thing would be tried again."""
+"""The state that an operation would set, as an SQL expression. ``{row}`` is a table with the columns of an item.
+A failure delays later plans only while its fingerprint is the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """One backend's ledger as it stands in the database."""
+    """The ledger of one backend."""
 
     ledger_id: int
     base_url: str
@@ -39,13 +39,13 @@ class Ledger:
     verified_at: datetime | None
 
     @property
-    def wants_verify(self) -> bool:
-        """Whether the backend was never read back as a whole, so that the next run begins with that."""
+    def needs_verify(self) -> bool:
+        """Whether the backend was never read back completely. The next run does it first."""
         return self.verified_at is None
 
 
 def open_ledger(engine: Engine, base_url: str, api_key: str, clock: Clock) -> Ledger:
-    """The ledger of this backend; a new, empty one where there is none. The key itself is not kept."""
+    """The ledger of this backend, created if it does not exist. The API key itself is not stored."""
     base_url = base_url.rstrip("/")
     key = {"base_url": base_url, "api_key_digest": hashlib.sha256(api_key.encode()).hexdigest()}
     with writing(engine) as connection:
@@ -77,7 +77,7 @@ def is_another_workspace(connection: Connection, base_url: str, api_key: str) ->
 
 
 def ledger_in_use(connection: Connection) -> int | None:
-    """The ledger of the last run that got as far as to have one: what a node goes by that knows no credentials."""
+    """The ledger of the last run that opened one. Nodes without the credentials use it."""
     found: int | None = run(
         connection, "SELECT ledger_id FROM run WHERE ledger_id IS NOT NULL ORDER BY run_id DESC LIMIT 1"
     ).scalar()
@@ -90,7 +90,7 @@ _ONE = select(_LEDGER).where(_LEDGER.c.ledger_id == bindparam("of_ledger"))
 
 
 def read_ledger(connection: Connection, ledger_id: int) -> Ledger:
-    """The ledger as it stands now. Raises ``LookupError`` where there is none of that id."""
+    """Reads a ledger. Raises ``LookupError``."""
     row = connection.execute(_ONE, {"of_ledger": ledger_id}).one_or_none()
     if row is None:
         raise LookupError(f"there is no ledger {ledger_id}")
@@ -102,28 +102,23 @@ def read_ledger(connection: Connection, ledger_id: int) -> Ledger:
     )
 
 
-def move_on(connection: Connection, ledger_id: int) -> int:
-    """Moves the ledger's revision on, and gives the new one; to be called in every transaction that changes its items.
-
-    ``gone_at`` is planning's own note and does not count as a change.
-    """
-    moved: int = connection.execute(
-        update(_LEDGER)
-        .where(_LEDGER.c.ledger_id == ledger_id)
-        .values(ledger_revision=_LEDGER.c.ledger_revision + 1)
-        .returning(_LEDGER.c.ledger_revision)
-    ).scalar_one()
-    return moved
+def increment_revision(connection: Connection, ledger_id: int) -> None:
+    """Increments the ledger's revision. Every transaction that changes its items does this, except for ``gone_at``."""
+    run(
+        connection,
+        "UPDATE ledger SET ledger_revision = ledger_revision + 1 WHERE ledger_id = :ledger_id",
+        {"ledger_id": ledger_id},
+    )
 
 
 def mark_verified(connection: Connection, ledger_id: int, now: datetime) -> None:
-    """Writes down that a verify of the whole backend ended."""
+    """Stores the time at which a complete verify ended."""
     connection.execute(update(_LEDGER).where(_LEDGER.c.ledger_id == ledger_id).values(verified_at=epoch_ms(now)))
 
 
 @dataclass(frozen=True, slots=True)
 class LastVerify:
-    """The last look at what the backend really holds."""
+    """The result of the last verify, complete or not."""
 
     at: int
     """Epoch milliseconds."""
@@ -132,7 +127,7 @@ class LastVerify:
 
 
 def note_findings(connection: Connection, ledger_id: int, findings: Mapping[str, int], now: datetime) -> None:
-    """Writes down what a look at the backend, as a whole or in part, has found."""
+    """Stores the findings of a verify, complete or not."""
     connection.execute(
         update(_LEDGER)
         .where(_LEDGER.c.ledger_id == ledger_id)
@@ -141,7 +136,7 @@ def note_findings(connection: Connection, ledger_id: int, findings: Mapping[str,
 
 
 def last_verify(connection: Connection, ledger_id: int) -> LastVerify | None:
-    """What the last look at the backend found; None: there was none yet."""
+    """The findings of the last verify; None if there was none."""
     row = connection.execute(
         select(_LEDGER.c.looked_at, _LEDGER.c.findings).where(_LEDGER.c.ledger_id == ledger_id)
     ).one_or_none()
@@ -150,8 +145,30 @@ def last_verify(connection: Connection, ledger_id: int) -> LastVerify | None:
     return LastVerify(row.looked_at, json.loads(row.findings))
 
 
+@dataclass(frozen=True, slots=True)
+class ItemState:
+    """The state of an item as the backend last accepted it. ``gone_at`` is epoch milliseconds."""
+
+    parent_id: str
+    access_type: str
+    access_role: str
+    disabled: bool
+    confirmed: bool
+    gone_at: int | None
+
+
+def item_state(connection: Connection, ledger_id: int, key: ItemKey) -> ItemState | None:
+    """The state of an item; None if the ledger does not contain it."""
+    columns = _ITEM.c["parent_id", "access_type", "access_role", "disabled", "certain", "gone_at"]
+    query = select(*columns).where(
+        _ITEM.c.ledger_id == ledger_id, *(_ITEM.c[name] == value for name, value in key._asdict().items())
+    )
+    row = connection.execute(query).one_or_none()
+    return None if row is None else ItemState(*row)
+
+
 def items_by_kind(connection: Connection, ledger_id: int) -> dict[str, int]:
-    """How many items of each kind the backend holds of ours; a kind of which there is none is missing."""
+    """The number of items of each kind. Kinds without items are missing."""
     rows = connection.execute(
         select(_ITEM.c.kind, func.count().label("items")).where(_ITEM.c.ledger_id == ledger_id).group_by(_ITEM.c.kind)
     )

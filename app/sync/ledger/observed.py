@@ -1,13 +1,12 @@
-# ruff: noqa: S608 - SQL is put together from constants of this module alone; data travels in parameters.
-"""Observed items: what a verify saw in the backend, compared with the ledger and taken in.
+# ruff: noqa: S608 - SQL consists of constants of this module; data is in parameters.
+"""Observed items: stores what a verify read from the backend, and corrects the ledger.
 
-``stage`` keeps it in ``observed_item``; the other functions compare in set operations, and read pages of payloads where
-fields have to be looked at. The ledger ends up as what was seen, as far as it was seen: the next plan then finds what
-has to be done by the same difference as always.
+``stage`` fills ``observed_item``. The other functions compare it with the ledger in set operations, and compare fields
+by page. Afterwards the ledger contains what was observed, so that the next plan finds the differences.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from sqlalchemy import Connection, delete
 
@@ -18,7 +17,7 @@ _OBSERVED = ObservedItemRow.__table__
 
 PAGE = 2000
 FOREIGN_NAMED = 100
-"""How many of the things that were never ours a report names."""
+"""The maximum of foreign items that a report names."""
 
 _SAME = (
     "o.ledger_id = :ledger_id AND o.kind = l.kind AND o.organization_id = l.organization_id"
@@ -28,10 +27,7 @@ _SAME = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """One item as the backend shows it; ``known`` names what of parent, access, type, role and disabled it shows.
-
-    ``access`` is a type that is known to be the item's own (or known to be none); ``type`` one that may be inherited.
-    """
+    """One item as the backend returns it."""
 
     kind: str
     organization_id: str
@@ -43,30 +39,32 @@ class Observed:
     disabled: bool = False
     payload: str = "{}"
     known: str = ""
+    """Which attributes the answer contains: ``parent``, ``access`` (its own access type, or that it has none), ``type``
+    (an access type that may be inherited), ``role`` and ``disabled``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One item of ours or to be ours: what was seen, and what the directory says about its fields."""
+    """The fields of an item in the backend and in the directory."""
 
     kind: str
     organization_id: str
     container_id: str
     item_id: str
     observed_payload: str
-    wanted_payload: str
-    wanted_digest: str
-    held_digest: str
-    """The ledger's: empty where it knows nothing of the fields."""
+    desired_payload: str
+    desired_digest: str
+    ledger_digest: str
+    """Empty if the ledger does not know the fields."""
 
 
 def clear_observed(connection: Connection, ledger_id: int) -> None:
-    """Forgets what was seen."""
+    """Removes the observed items."""
     connection.execute(delete(_OBSERVED).where(_OBSERVED.c.ledger_id == ledger_id))
 
 
 def stage(connection: Connection, ledger_id: int, items: Iterable[Observed]) -> None:
-    """Keeps what was seen; of an item that comes twice, the first."""
+    """Stores observed items. Of an item that comes twice, the first one is stored."""
     rows = {
         (item.kind, item.organization_id, item.container_id, item.item_id): {
             "ledger_id": ledger_id,
@@ -84,7 +82,7 @@ def stage(connection: Connection, ledger_id: int, items: Iterable[Observed]) -> 
 
 
 def drop_missing(connection: Connection, ledger_id: int, kind: str, within: str, scope: dict[str, object]) -> int:
-    """Takes what the backend does not hold any more out of the ledger; how many items. ``within`` narrows ``l``."""
+    """Removes missing items from the ledger, and returns their number. ``within``: a condition on ``l``."""
     return run(
         connection,
         """
@@ -99,7 +97,7 @@ def drop_missing(connection: Connection, ledger_id: int, kind: str, within: str,
 
 
 def drop_organizations(connection: Connection, ledger_id: int, within: str, scope: dict[str, object]) -> int:
-    """Takes everything of organizations that the backend does not hold any more out of the ledger."""
+    """Removes missing organizations, with all of their items, from the ledger."""
     return run(
         connection,
         """
@@ -114,10 +112,9 @@ def drop_organizations(connection: Connection, ledger_id: int, within: str, scop
 
 
 def adopt(connection: Connection, ledger_id: int) -> int:
-    """Takes into the ledger what is in the backend, was never ours and is wanted; how many items.
+    """Adds desired items that the ledger lacks to the ledger, and returns their number.
 
-    Needs the temporary table ``desired``. What the backend does not show about an item stays unconfirmed, so that the
-    next plan tells it.
+    Reads the temporary table ``desired``. Items that the backend does not return completely are unconfirmed.
     """
     return run(
         connection,
@@ -137,11 +134,11 @@ def adopt(connection: Connection, ledger_id: int) -> int:
     ).rowcount
 
 
-def take_back(connection: Connection, ledger_id: int) -> int:
-    """Takes into the ledger what the backend said is deleted and shows all the same; how many items.
+def restore_undeleted(connection: Connection, ledger_id: int) -> int:
+    """Adds items that were reported as deleted but still exist to the ledger, and returns their number.
 
-    After ``adopt``, which takes those of them that are wanted by now. The next plan deletes them, within its limits:
-    their grace period was over when they were deleted the first time.
+    Called after ``adopt``, which adds those that are desired again. The next plan deletes the others, within its limits
+    and without another grace period.
     """
     return run(
         connection,
@@ -161,7 +158,7 @@ def take_back(connection: Connection, ledger_id: int) -> int:
 
 
 def forget_deleted(connection: Connection, ledger_id: int, kind: str, within: str, scope: dict[str, object]) -> None:
-    """A verify has looked, so these deletions are settled. ``within`` narrows ``l``."""
+    """Removes deletions that a verify has checked. ``within``: a condition on ``l``."""
     run(
         connection,
         "DELETE FROM deleted_item AS l WHERE l.ledger_id = :ledger_id AND l.kind = :kind AND {within}",
@@ -174,7 +171,7 @@ _ALL_SHOWN = """CASE o.kind
     WHEN 'document' THEN o.known LIKE '%parent%' AND o.known LIKE '%access%'
     WHEN 'folder' THEN o.known LIKE '%parent%' AND o.known LIKE '%access%'
     ELSE TRUE END"""
-"""Whether nothing about the item is left to guess. A role that is not shown is empty, which differs from any."""
+"""Whether the answer contains all attributes. A missing role is empty, which differs from every role."""
 
 _SEEN = {
     "parent_id": "CASE WHEN o.known LIKE '%parent%' THEN o.parent_id ELSE l.parent_id END",
@@ -187,8 +184,8 @@ _SEEN = {
 }
 
 
-def take_in_seen(connection: Connection, ledger_id: int) -> int:
-    """Gives the ledger's items the parents, types, roles and states that were seen; how many had others."""
+def update_observed(connection: Connection, ledger_id: int) -> int:
+    """Sets parents, access types, roles and states to the observed ones, and returns how many items differed."""
     seen = {name: expression.replace("l.", "ledger_item.") for name, expression in _SEEN.items()}
     differs = " OR ".join(f"ledger_item.{name} <> {expression}" for name, expression in seen.items())
     return run(
@@ -204,8 +201,8 @@ def take_in_seen(connection: Connection, ledger_id: int) -> int:
     ).rowcount
 
 
-def confirm_seen(connection: Connection, ledger_id: int) -> None:
-    """What was unconfirmed has been seen, and is confirmed from now on."""
+def confirm_observed(connection: Connection, ledger_id: int) -> None:
+    """Marks unconfirmed items that were observed completely as confirmed."""
     run(
         connection,
         """
@@ -220,7 +217,7 @@ def confirm_seen(connection: Connection, ledger_id: int) -> None:
 
 _TO_COMPARE = """
     SELECT o.kind, o.organization_id, o.container_id, o.item_id, o.payload AS observed_payload,
-        a.payload AS wanted_payload, a.digest AS wanted_digest, l.digest AS held_digest
+        a.payload AS desired_payload, a.digest AS desired_digest, l.digest AS ledger_digest
     FROM observed_item o CROSS JOIN ledger_item l CROSS JOIN {table} a
     WHERE o.ledger_id = :ledger_id AND o.kind = :kind
     AND (o.organization_id, o.container_id, o.item_id) > (:organization_id, :container_id, :item_id)
@@ -230,7 +227,7 @@ _TO_COMPARE = """
     ORDER BY o.organization_id, o.container_id, o.item_id LIMIT :page
 """
 
-_WANTED = {
+_DESIRED = {
     "organization": ("model_organization", "a.organization_id = o.item_id"),
     "folder": ("model_folder", "a.organization_id = o.organization_id AND a.folder_id = o.item_id"),
     "document": ("model_document", "a.organization_id = o.organization_id AND a.document_id = o.item_id"),
@@ -238,14 +235,14 @@ _WANTED = {
     "folderUser": ("model_user", "a.user_id = o.item_id"),
     "documentUser": ("model_user", "a.user_id = o.item_id"),
 }
-"""Kind → the table of the access model that says what its fields should be."""
+"""Kind → the table of the access model with its fields."""
 
 
 def to_compare(connection: Connection, ledger_id: int, kind: str) -> Iterator[Sequence[Compared]]:
-    """Pages of items whose fields have to be looked at: those that the ledger takes for right, or knows nothing of."""
-    if kind not in _WANTED:
+    """Pages of items whose fields have to be compared: up to date by the ledger, or unknown."""
+    if kind not in _DESIRED:
         return
-    table, same = _WANTED[kind]
+    table, same = _DESIRED[kind]
     after = {"organization_id": "", "container_id": "", "item_id": ""}
     while True:
         rows = run(
@@ -257,18 +254,12 @@ def to_compare(connection: Connection, ledger_id: int, kind: str) -> Iterator[Se
         ).all()
         if not rows:
             return
-        page = [Compared(*map(str, row)) for row in rows]
-        yield page
-        last = page[-1]
-        after = {
-            "organization_id": last.organization_id,
-            "container_id": last.container_id,
-            "item_id": last.item_id,
-        }
+        yield [Compared(*map(str, row)) for row in rows]
+        after = {name: getattr(rows[-1], name) for name in after}
 
 
-def set_digests(connection: Connection, ledger_id: int, digests: Sequence[tuple[Compared, str]]) -> None:
-    """Writes what the fields were found to be: a digest, or nothing where they are something else."""
+def store_digests(connection: Connection, ledger_id: int, digests: Sequence[tuple[Compared, str]]) -> None:
+    """Stores the digests of compared items, empty if the fields differ."""
     if not digests:
         return
     run(
@@ -277,17 +268,7 @@ def set_digests(connection: Connection, ledger_id: int, digests: Sequence[tuple[
         UPDATE ledger_item SET digest = :digest WHERE ledger_id = :ledger_id AND kind = :kind
         AND organization_id = :organization_id AND container_id = :container_id AND item_id = :item_id
         """,
-        [
-            {
-                "ledger_id": ledger_id,
-                "digest": digest,
-                "kind": item.kind,
-                "organization_id": item.organization_id,
-                "container_id": item.container_id,
-                "item_id": item.item_id,
-            }
-            for item, digest in digests
-        ],
+        [{**asdict(item), "ledger_id": ledger_id, "digest": digest} for item, digest in digests],
     )
 
 
@@ -299,7 +280,7 @@ _FOREIGN = """
 
 
 def foreign(connection: Connection, ledger_id: int) -> tuple[dict[str, int], list[str]]:
-    """What is in the backend and is not ours: how many of each kind, and the first of them by name."""
+    """Items that are not in the ledger: the number of each kind, and the names of the first ones."""
     parameters: dict[str, object] = {"ledger_id": ledger_id, "named": FOREIGN_NAMED}
     rows = run(connection, f"SELECT o.kind, count(*) AS number {_FOREIGN} GROUP BY o.kind", parameters)
     counts = {str(kind): int(str(number)) for kind, number in rows}

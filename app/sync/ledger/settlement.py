@@ -1,10 +1,9 @@
-# ruff: noqa: S608 - SQL is put together from constants of this module alone; data travels in parameters.
+# ruff: noqa: S608 - SQL consists of constants of this module; data is in parameters.
 """Settles answered calls: writes their effects to the plan, the ledger, failures and the run's counts.
 
 The rules: ``app/sync/ledger/README.md``, "Confirmed and unconfirmed".
 
-``settle`` is part of one transaction. Its number of statements depends on the operations and outcomes that occur, never
-on the number of items.
+``settle`` is part of a transaction. Its number of statements does not depend on the number of items.
 """
 
 import json
@@ -13,17 +12,39 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
-from app.foundation.database.engine import is_sqlite, reading
+from app.foundation.database.engine import is_sqlite
 from app.foundation.database.statements import json_list, run
+from app.sync.ledger.counts import Counts
 from app.sync.ledger.failures import any_failures, forget_failures, note_failures
+from app.sync.ledger.ledger import increment_revision
 from app.sync.ledger.unsupported import remember_unsupported
 
-Counts = dict[str, dict[str, dict[str, int]]]
-"""kind → action → {planned, done, failed, held, ...}"""
+UNSUPPORTED = "the backend lacks the operation that would tell it"
+LEFT_BEHIND = "left behind: the backend lacks the operation that deletes it"
 
-_NOTHING_TOLD: Mapping[str, str] = {
+SETTLES: dict[str, tuple[str, ...]] = {
+    "add_organizations": ("digest",),
+    "update_organizations": ("digest",),
+    "disable_organizations": ("disabled",),
+    "add_folder": ("digest", "parent_id", "access_type"),
+    "update_folder": ("digest", "parent_id"),
+    "update_folder_access": ("access_type",),
+    "add_documents": ("digest", "parent_id"),
+    "update_documents": ("digest",),
+    "move_documents": ("parent_id",),
+    "update_document_access": ("access_type",),
+    "add_groups": ("digest",),
+    "add_users": ("digest", "access_role"),
+    "update_users": ("digest", "access_role"),
+    "add_users_to_groups": ("digest",),
+}
+"""The columns of the ledger that an operation sets. An add sets the other columns to their defaults. If the item
+existed already, the update that followed sets its own columns. Deletes remove the row, and the rows of what they cover.
+"""
+
+_DEFAULTS: Mapping[str, str] = {
     "digest": "''",
     "parent_id": "''",
     "access_type": "''",
@@ -33,22 +54,18 @@ _NOTHING_TOLD: Mapping[str, str] = {
 
 _KEY = "kind, organization_id, container_id, item_id"
 
-
-DOUBTFUL = """'', '', CASE WHEN p.operation = 'update_document_access' THEN '?' ELSE '' END, '', FALSE, FALSE,
+UNCONFIRMED_VALUES = """'', '', CASE WHEN p.operation = 'update_document_access' THEN '?' ELSE '' END, '', FALSE, FALSE,
     CAST(NULL AS BIGINT)"""
-"""The values, from digest on, of an item about which a call was sent and never answered. The next plan adds it again,
-which tells everything but a document's access type: that becomes one that differs from whatever it should be."""
+"""The values, from digest on, of an item whose call has no answer. The next plan adds it again, which sends everything
+but a document's access type: '?' differs from every type, so that it is sent as well."""
 
-DOUBT_ON_CONFLICT = f"""
+UNCONFIRM_ON_CONFLICT = f"""
     ON CONFLICT (ledger_id, {_KEY}) DO UPDATE
     SET certain = FALSE,
         access_type = CASE WHEN excluded.access_type = '?' THEN '?' ELSE ledger_item.access_type END
 """
 
-UNSUPPORTED = "the backend lacks the operation that would tell it"
-LEFT_BEHIND = "left behind: the backend lacks the operation that deletes it"
-
-_CONFIRMED_WITH_THE_LAST = f"""CASE WHEN EXISTS (
+_CONFIRMED_BY_THE_LAST = f"""CASE WHEN EXISTS (
         SELECT 1 FROM plan_item o WHERE o.plan_id = :plan_id AND o.action <> 'delete' AND o.status <> 'done'
         AND NOT (o.status = 'skipped' AND o.message = '{UNSUPPORTED}')
         AND o.kind = excluded.kind AND o.organization_id = excluded.organization_id
@@ -58,37 +75,35 @@ _CONFIRMED_WITH_THE_LAST = f"""CASE WHEN EXISTS (
 
 
 @dataclass(kw_only=True)
-class Outcomes:
-    """What is to be taken in, each item by its ordinal in the plan."""
+class Settlement:
+    """The items that a transaction settles, by outcome. Items are ordinals of the plan."""
 
     ledger_id: int
     plan_id: str
-    tells: Mapping[str, tuple[str, ...]]
-    """Operation → the columns of the ledger that hold what it tells the backend."""
     done: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """By the operation that succeeded for them; an ordinal may stand under several."""
+    """By the operation that succeeded. An item may have several."""
     deleted: list[int] = field(default_factory=list)
-    """Deleted, with everything that their calls cover."""
+    """Deleted, with everything that they cover."""
     unsupported: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """By operation: cannot be told for want of it; the ledger takes them as told, the plan says skipped."""
-    owed: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """By operation: of those unsupported or left behind, what the backend would be told if it had the operation."""
+    """By the operation that the backend lacks. The ledger stores them as done, and the plan as skipped."""
+    pending: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    """By operation: what is still to be sent once the backend supports it."""
     without_roles: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """By operation: of those done, what was told without its role or access type."""
+    """By operation: done, but sent without role or access type."""
     left_behind: list[int] = field(default_factory=list)
-    """Cannot be deleted for want of an operation: no longer ours, with what their calls cover."""
+    """Cannot be deleted: no longer ours, with everything that they cover."""
     failed: dict[int, str] = field(default_factory=dict)
     unknown: dict[int, str] = field(default_factory=dict)
-    """Failed, and nobody knows whether the backend did it."""
+    """Failed without a usable answer: the backend may have done it."""
     unconfirmed: list[int] = field(default_factory=list)
-    """Deletes whose outcome nobody knows and that are still to be sent: the ledger must not rely on them."""
+    """Deletes with an unknown outcome that are sent again in this run."""
     lost: dict[int, str] = field(default_factory=dict)
-    """Failed, because the backend does not hold them any more: the next plan adds them."""
+    """Failed because the backend does not have them any more: the next plan adds them."""
     skipped: dict[int, str] = field(default_factory=dict)
     added_again: list[int] = field(default_factory=list)
-    """Of those done: what stands below them in the backend has become unconfirmed."""
+    """Done by an add because they were missing: what the ledger has below them becomes unconfirmed."""
     removed_members: list[int] = field(default_factory=list)
-    """Of those deleted: organization users, whose other entries in the organization go with them."""
+    """Deleted organization users: the backend has removed their other entries in the organization too."""
 
     @property
     def changes_ledger(self) -> bool:
@@ -107,80 +122,77 @@ _BELOW = (
         ("folder", "document", "group", "organizationUser", "folderUser", "documentUser", "groupMember"),
     ),
 )
-"""By which columns of the ledger what is in a container is found: the container's kind and the kinds in it."""
+"""The columns of the ledger that find the contents of a container, the container's kind, and the kinds in it."""
 
 
-def settle(connection: Connection, outcomes: Outcomes, *, now_ms: int, random: Random) -> None:
-    """Takes answers in: the plan's items, the ledger with its revision, and the failures."""
-    step = _Step(connection, outcomes)
-    told = list(dict.fromkeys(ordinal for ordinals in outcomes.done.values() for ordinal in ordinals))
-    unsupported = [ordinal for ordinals in outcomes.unsupported.values() for ordinal in ordinals]
-    failed = outcomes.failed | outcomes.unknown | outcomes.lost
-    # The plan first: whether a thing is confirmed depends on which of its operations are still to come.
-    step.mark(told, "done", "")
-    step.mark(unsupported, "skipped", UNSUPPORTED)
-    step.mark(outcomes.deleted, "done", "", covered="done")
-    step.mark(outcomes.left_behind, "skipped", LEFT_BEHIND, covered="skipped")
-    step.mark_each(failed, "failed")
-    step.mark_each(outcomes.skipped, "skipped")
-    for by_operation in (outcomes.done, outcomes.unsupported):
+def settle(connection: Connection, settlement: Settlement, *, now_ms: int, random: Random) -> None:
+    """Writes the effects of a settlement."""
+    writer = _SettlementWriter(connection, settlement)
+    done = list(dict.fromkeys(ordinal for ordinals in settlement.done.values() for ordinal in ordinals))
+    unsupported = [ordinal for ordinals in settlement.unsupported.values() for ordinal in ordinals]
+    failed = settlement.failed | settlement.unknown | settlement.lost
+    # The plan first: whether an item is confirmed depends on the status of its other operations.
+    writer.mark(done, "done", "")
+    writer.mark(unsupported, "skipped", UNSUPPORTED)
+    writer.mark(settlement.deleted, "done", "", covered="done")
+    writer.mark(settlement.left_behind, "skipped", LEFT_BEHIND, covered="skipped")
+    writer.mark_each(failed, "failed")
+    writer.mark_each(settlement.skipped, "skipped")
+    for by_operation in (settlement.done, settlement.unsupported):
         for operation, ordinals in by_operation.items():
-            step.tell(operation, ordinals)
-    for by_operation, without_roles in ((outcomes.owed, False), (outcomes.without_roles, True)):
+            writer.accept(operation, ordinals)
+    for by_operation, without_roles in ((settlement.pending, False), (settlement.without_roles, True)):
         for operation, ordinals in by_operation.items():
             remember_unsupported(
                 connection,
-                ledger_id=outcomes.ledger_id,
-                plan_id=outcomes.plan_id,
+                ledger_id=settlement.ledger_id,
+                plan_id=settlement.plan_id,
                 operation=operation,
                 ordinals=ordinals,
                 without_roles=without_roles,
             )
-    step.unconfirm_below(outcomes.added_again)
-    step.unconfirm_members_entries(outcomes.removed_members)
-    step.drop(outcomes.deleted + list(outcomes.lost), said_to_be_deleted=True)
-    step.drop(outcomes.left_behind, said_to_be_deleted=False)
-    step.unconfirm([*outcomes.unknown, *outcomes.unconfirmed])
-    succeeded = told + outcomes.deleted
-    if succeeded and any_failures(connection, outcomes.ledger_id):
-        forget_failures(connection, ledger_id=outcomes.ledger_id, plan_id=outcomes.plan_id, ordinals=succeeded)
+    writer.unconfirm_below(settlement.added_again)
+    writer.unconfirm_entries(settlement.removed_members)
+    writer.remove(settlement.deleted + list(settlement.lost), note_deleted=True)
+    writer.remove(settlement.left_behind, note_deleted=False)
+    writer.unconfirm([*settlement.unknown, *settlement.unconfirmed])
+    succeeded = done + settlement.deleted
+    if succeeded and any_failures(connection, settlement.ledger_id):
+        forget_failures(connection, ledger_id=settlement.ledger_id, plan_id=settlement.plan_id, ordinals=succeeded)
     note_failures(
         connection,
-        ledger_id=outcomes.ledger_id,
-        plan_id=outcomes.plan_id,
+        ledger_id=settlement.ledger_id,
+        plan_id=settlement.plan_id,
         messages=failed,
         now_ms=now_ms,
         random=random,
     )
-    if outcomes.changes_ledger:
-        run(
-            connection,
-            "UPDATE ledger SET ledger_revision = ledger_revision + 1 WHERE ledger_id = :ledger_id",
-            {"ledger_id": outcomes.ledger_id},
-        )
+    if settlement.changes_ledger:
+        increment_revision(connection, settlement.ledger_id)
 
 
-class _Step:
-    """The single effects, each one statement over a set of ordinals."""
+class _SettlementWriter:
+    """Writes effects, each for a set of ordinals."""
 
-    def __init__(self, connection: Connection, outcomes: Outcomes) -> None:
+    def __init__(self, connection: Connection, settlement: Settlement) -> None:
         self._connection = connection
-        self._tells = outcomes.tells
-        self._base = {"ledger_id": outcomes.ledger_id, "plan_id": outcomes.plan_id}
+        self._base = {"ledger_id": settlement.ledger_id, "plan_id": settlement.plan_id}
         self._among = "p.plan_id = :plan_id AND p.ordinal IN (@numbers(ordinals))"
 
-    def tell(self, operation: str, ordinals: Sequence[int]) -> None:
-        """The backend accepted what the operation tells. What was added is new in all respects."""
-        told = self._tells[operation]
+    def accept(self, operation: str, ordinals: Sequence[int]) -> None:
+        """Stores what the operation set. An add sets all columns."""
+        columns = SETTLES[operation]
         adds = operation.startswith("add_")
-        held = {"access_type": "CASE WHEN p.access_type = '' THEN p.in_force ELSE p.access_type END"}
-        given = held if operation == "update_document_access" else {}
+        access_type = "p.access_type"
+        if operation == "update_document_access":
+            access_type = "CASE WHEN p.access_type = '' THEN p.in_force ELSE p.access_type END"
         values = ", ".join(
-            given.get(name, f"p.{name}") if name in told else nothing for name, nothing in _NOTHING_TOLD.items()
+            default if name not in columns else access_type if name == "access_type" else f"p.{name}"
+            for name, default in _DEFAULTS.items()
         )
-        changed = ", ".join(f"{name} = excluded.{name}" for name in (_NOTHING_TOLD if adds else told))
+        changed = ", ".join(f"{name} = excluded.{name}" for name in (_DEFAULTS if adds else columns))
         of_several = operation not in {"add_users", "update_users", "add_users_to_groups", "add_groups"}
-        # What was not known here and is updated all the same was met by an add: the rest of it is not known either.
+        # An update of an item that the ledger lacks followed an add that found it: its other columns are unknown.
         known = "TRUE" if adds or not of_several else "FALSE"
         self._run(
             f"""
@@ -190,19 +202,15 @@ class _Step:
                    {known}, CAST(NULL AS BIGINT)
             FROM plan_item p WHERE {self._among}
             ON CONFLICT (ledger_id, {_KEY}) DO UPDATE
-            SET {changed}, certain = {_CONFIRMED_WITH_THE_LAST if of_several else "TRUE"}, gone_at = NULL
+            SET {changed}, certain = {_CONFIRMED_BY_THE_LAST if of_several else "TRUE"}, gone_at = NULL
             """,
             ordinals,
         )
 
-    def drop(self, ordinals: Sequence[int], *, said_to_be_deleted: bool) -> None:
-        """They are no longer in the ledger, nor what their calls cover.
-
-        Where the backend says that it does not hold them any more, a verify will look. What is left behind is known to
-        be there, and ``app.sync.ledger.unsupported`` remembers it.
-        """
+    def remove(self, ordinals: Sequence[int], *, note_deleted: bool) -> None:
+        """Removes items, and what they cover, from the ledger. ``note_deleted``: until a verify has checked them."""
         for keys in self._keys():
-            if said_to_be_deleted:
+            if note_deleted:
                 self._run(
                     f"""
                     INSERT INTO deleted_item (ledger_id, {_KEY})
@@ -214,14 +222,15 @@ class _Step:
             self._run(f"DELETE FROM ledger_item WHERE (ledger_id, {_KEY}) IN ({keys})", ordinals)
 
     def unconfirm(self, ordinals: Sequence[int]) -> None:
-        """Nobody knows what the backend holds. An add may have come through, so it becomes ours to delete."""
+        """Marks items as unconfirmed. An add may have succeeded, so it gets a row."""
         self._run(
             f"""
             INSERT INTO ledger_item (ledger_id, {_KEY}, digest, parent_id, access_type, access_role, disabled, certain,
                                      gone_at)
-            SELECT CAST(:ledger_id AS INTEGER), p.kind, p.organization_id, p.container_id, p.item_id, {DOUBTFUL}
+            SELECT CAST(:ledger_id AS INTEGER), p.kind, p.organization_id, p.container_id, p.item_id,
+                   {UNCONFIRMED_VALUES}
             FROM plan_item p WHERE {self._among} AND p.action <> 'delete'
-            {DOUBT_ON_CONFLICT}
+            {UNCONFIRM_ON_CONFLICT}
             """,
             ordinals,
         )
@@ -229,7 +238,7 @@ class _Step:
             self._run(f"UPDATE ledger_item SET certain = FALSE WHERE (ledger_id, {_KEY}) IN ({keys})", ordinals)
 
     def unconfirm_below(self, ordinals: Sequence[int]) -> None:
-        """The backend had lost them and they were added again: what stood in them may be lost with them."""
+        """Marks the contents of these containers as unconfirmed: the backend may have lost them too."""
         for columns, container, kinds in _BELOW:
             below = " UNION ".join(f"SELECT '{kind}' AS kind" for kind in kinds)
             self._run(
@@ -243,8 +252,8 @@ class _Step:
                 ordinals,
             )
 
-    def unconfirm_members_entries(self, ordinals: Sequence[int]) -> None:
-        """Removing a user from an organization takes their entries on its folders, documents and groups with it."""
+    def unconfirm_entries(self, ordinals: Sequence[int]) -> None:
+        """Marks the entries of removed organization users on folders, documents and groups as unconfirmed."""
         self._run(
             f"""
             UPDATE ledger_item SET certain = FALSE
@@ -259,7 +268,7 @@ class _Step:
         )
 
     def mark(self, ordinals: Sequence[int], status: str, message: str, *, covered: str = "") -> None:
-        """The items' status in the plan, and that of what their calls cover."""
+        """Sets the status of plan items, and with ``covered`` that of the items that they cover."""
         values = {"status": status, "message": message}
         self._run(
             f"UPDATE plan_item AS p SET status = :status, message = :message WHERE {self._among}", ordinals, **values
@@ -275,7 +284,7 @@ class _Step:
             )
 
     def mark_each(self, messages: Mapping[int, str], status: str) -> None:
-        """As ``mark``, every message with the items that share it. What their calls would have covered is skipped."""
+        """Sets the status of items with a message each. The items that they cover are skipped."""
         shared: dict[str, list[int]] = defaultdict(list)
         for ordinal, message in messages.items():
             shared[message].append(ordinal)
@@ -283,7 +292,7 @@ class _Step:
             self.mark(ordinals, status, message, covered="skipped")
 
     def _keys(self) -> tuple[str, str]:
-        """Queries for the keys of the items and of what their calls cover; a union of both would use no index."""
+        """Queries for the keys of the items and of what they cover. A union of both would use no index."""
         key = "CAST(:ledger_id AS INTEGER), p.kind, p.organization_id, p.container_id, p.item_id"
         covered = "p.plan_id = :plan_id AND p.covered_by IN (@numbers(ordinals))"
         return (
@@ -297,81 +306,24 @@ class _Step:
             run(self._connection, sql, values)
 
 
-def count_items(connection: Connection, plan_id: str) -> Counts:
-    """How many items of each kind, action and status the plan has now."""
-    counts: Counts = {}
-    rows = run(
-        connection,
-        """
-        SELECT kind, action, status, count(*) AS number FROM plan_item
-        WHERE plan_id = :plan_id GROUP BY kind, action, status
-        """,
-        {"plan_id": plan_id},
-    )
-    for row in rows:
-        counts.setdefault(row.kind, {}).setdefault(row.action, {})[row.status] = row.number
-    return counts
-
-
-def read_counts(connection: Connection, plan_id: str) -> Counts:
-    """The same as a run keeps it: ``planned`` counts all of them, whatever became of them."""
-    return counted_as_planned(count_items(connection, plan_id))
-
-
-def counted_as_planned(counts: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Counts:
-    """Counts of items by status as a run keeps them."""
-    return {
-        kind: {
-            action: {"planned": sum(by_status.values())}
-            | {status: number for status, number in by_status.items() if status != "planned"}
-            for action, by_status in actions.items()
-        }
-        for kind, actions in counts.items()
-    }
-
-
-def add_counts(one: Counts, other: Counts) -> Counts:
-    """Both together."""
-    total: Counts = {}
-    for counts in (one, other):
-        for kind, actions in counts.items():
-            for action, numbers in actions.items():
-                sums = total.setdefault(kind, {}).setdefault(action, {})
-                for status, number in numbers.items():
-                    sums[status] = sums.get(status, 0) + number
-    return total
-
-
-def total(counts: Mapping[str, Mapping[str, Mapping[str, int]]], *statuses: str) -> int:
-    """How many items, over all kinds and actions, have one of these statuses; without any, all of them."""
-    return sum(
-        number
-        for actions in counts.values()
-        for by_status in actions.values()
-        for status, number in by_status.items()
-        if not statuses or status in statuses
-    )
-
-
 def store_counts(connection: Connection, run_id: str, counts: Counts, calls: int) -> bool:
-    """Keeps the run's counts and its number of write calls so far; whether someone wants the run cancelled."""
-    wanted = run(
+    """Stores the counts and the number of write calls. Returns whether the run is to be cancelled."""
+    cancelled = run(
         connection,
         "UPDATE run SET counts = :counts, calls = :calls WHERE run_id = :run_id RETURNING cancel_requested",
         {"counts": json.dumps(counts), "calls": calls, "run_id": run_id},
     ).scalar()
-    return bool(wanted)
+    return bool(cancelled)
 
 
 def is_still_applying(connection: Connection, run_id: str) -> bool:
-    """Whether nobody has ended the run meanwhile, and nobody can before this transaction ends.
+    """Whether the run is still applying. Locks its row until this transaction ends.
 
-    A process that lost its lock without noticing finds out here: whoever took over has ended its run. Then it must not
-    write down anything, neither calls, whose numbers are not its own any more, nor answers, which are too old.
+    A process that lost the lock unnoticed must write neither calls nor answers: another process has ended its run.
     """
     what, lock = "1", ""
     if not is_sqlite(connection):
-        # A process that is frozen in the middle must not keep the row from whoever takes over.
+        # A process that is frozen in the transaction must not block the process that takes over.
         what, lock = "set_config('idle_in_transaction_session_timeout', '10s', TRUE)", "FOR UPDATE"
     found = run(
         connection, f"SELECT {what} FROM run WHERE run_id = :run_id AND status = 'applying' {lock}", {"run_id": run_id}
@@ -380,7 +332,7 @@ def is_still_applying(connection: Connection, run_id: str) -> bool:
 
 
 def cancel_unsent(connection: Connection, plan_id: str, message: str) -> int:
-    """Ends what was not sent any more; how many items."""
+    """Cancels the items that were not sent, and returns their number."""
     return run(
         connection,
         """
@@ -389,17 +341,3 @@ def cancel_unsent(connection: Connection, plan_id: str, message: str) -> int:
         """,
         {"plan_id": plan_id, "message": message},
     ).rowcount
-
-
-def phase_totals(engine: Engine, plan_id: str) -> dict[int, int]:
-    """How many items of each phase are to be applied, those covered by another's call included."""
-    with reading(engine) as connection:
-        rows = run(
-            connection,
-            """
-            SELECT phase, count(*) AS number FROM plan_item
-            WHERE plan_id = :plan_id AND status = 'planned' GROUP BY phase
-            """,
-            {"plan_id": plan_id},
-        )
-        return {row.phase: row.number for row in rows}

@@ -1,11 +1,11 @@
-# ruff: noqa: S608 - SQL is put together from constants of this module alone; data travels in parameters.
-"""Unsupported items: what the backend would have been told had it the operation, and is told once it has.
+# ruff: noqa: S608 - SQL consists of constants of this module; data is in parameters.
+"""Unsupported items: what is still to be sent once the backend supports an operation.
 
 The rules: ``app/sync/apply/README.md``, "What the backend lacks".
 
-What cannot be told because an operation is missing counts as told, so that a backend that really lacks it is not told
-the same in every run. But an operation may be missing for a moment only, as while the backend is being replaced. So the
-items are remembered with the operation, and become unconfirmed when it is there again: the next plan tells them.
+If an operation is missing, its items count as done, so that not every run tries them. The backend may lack it only for
+a while, for example during an upgrade. So the items are stored with the operation, and become unconfirmed when the
+backend has it again: the next plan sends them.
 """
 
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection
 
 from app.foundation.database.statements import json_list, run
+from app.sync.ledger.ledger import increment_revision
 
 _KEY = "kind, organization_id, container_id, item_id"
 
@@ -26,7 +27,7 @@ def remember_unsupported(
     ordinals: Sequence[int],
     without_roles: bool,
 ) -> None:
-    """Remembers items of a plan. ``without_roles``: they were told, but not their roles and access types."""
+    """Stores items of a plan. ``without_roles``: they were sent, but without roles and access types."""
     if ordinals:
         run(
             connection,
@@ -47,7 +48,7 @@ def remember_unsupported(
 
 
 def unsupported_operations(connection: Connection, ledger_id: int) -> list[tuple[str, bool]]:
-    """The operations for want of which something was not told, each with whether only its roles were."""
+    """The operations that items need, each with whether only roles and access types are still to be sent."""
     rows = run(
         connection,
         "SELECT DISTINCT operation, plain FROM untold_item WHERE ledger_id = :ledger_id ORDER BY 1, 2",
@@ -56,9 +57,8 @@ def unsupported_operations(connection: Connection, ledger_id: int) -> list[tuple
     return [(str(operation), bool(plain)) for operation, plain in rows]
 
 
-def tell_again(connection: Connection, ledger_id: int, operation: str, *, without_roles: bool) -> int:
-    """The operation is there: what was not told for want of it becomes unconfirmed, and what was left behind is ours to
-    delete again; how many items."""
+def restore_unsupported(connection: Connection, ledger_id: int, operation: str, *, without_roles: bool) -> None:
+    """Makes the items unconfirmed that needed the operation. What was left behind is in the ledger again."""
     parameters = {"ledger_id": ledger_id, "operation": operation}
     these = f"u.ledger_id = :ledger_id AND u.operation = :operation AND u.plain = {_truth(without_roles)}"
     if operation.startswith("delete_"):
@@ -75,7 +75,7 @@ def tell_again(connection: Connection, ledger_id: int, operation: str, *, withou
             parameters,
         )
     else:
-        # A document's access type is told by an operation of its own: as one that differs from any it is told again.
+        # Access types of documents have an operation of their own. '?' differs from every type.
         changes = ", access_type = '?'" if operation == "update_document_access" else ""
         run(
             connection,
@@ -88,13 +88,8 @@ def tell_again(connection: Connection, ledger_id: int, operation: str, *, withou
             """,
             parameters,
         )
-    told = run(
-        connection,
-        f"DELETE FROM untold_item AS u WHERE {these}",
-        parameters,
-    ).rowcount
-    run(connection, "UPDATE ledger SET ledger_revision = ledger_revision + 1 WHERE ledger_id = :ledger_id", parameters)
-    return told
+    run(connection, f"DELETE FROM untold_item AS u WHERE {these}", parameters)
+    increment_revision(connection, ledger_id)
 
 
 def _truth(value: bool) -> str:

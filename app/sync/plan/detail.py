@@ -12,10 +12,10 @@ from typing import Any
 from sqlalchemy import Connection
 
 from app.foundation.database.statements import run
-from app.sync.ledger.item_state import ItemIdentity
-from app.sync.ledger.items import Kind
+from app.sync.ledger.items import ItemKey, Kind
+from app.sync.ledger.settlement import SETTLES
 from app.sync.plan.listing import PlannedChange
-from app.sync.plan.rules import SETTLES, Action
+from app.sync.plan.rules import Action
 from app.sync.plan.stored import PlanItem
 
 NOT_KNOWN = object()
@@ -181,7 +181,7 @@ _ITEMS = {
 }
 
 
-def item_history(connection: Connection, change: PlannedChange | ItemIdentity, *, limit: int) -> list[PastChange]:
+def item_history(connection: Connection, change: PlannedChange | ItemKey, *, limit: int) -> list[PastChange]:
     """What runs had planned for this very item, the newest first."""
     identity = {
         "kind": change.kind,

@@ -13,7 +13,8 @@ from sqlalchemy import Connection, Row
 
 from app.foundation.database.statements import json_list, run
 from app.sync.ledger.items import CONTAINERS, USER_KINDS, Kind
-from app.sync.plan.rules import SETTLES, Action
+from app.sync.ledger.settlement import SETTLES
+from app.sync.plan.rules import Action
 from app.sync.plan.search import EVERY_ITEM, ItemFilter, find
 
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 
 from sqlalchemy import Connection, insert, select
 
-from app.sync.ledger.settlement import Counts
+from app.sync.ledger.counts import Counts
 from app.sync.plan.tables import PlanPartRow
 
 _PART = PlanPartRow.__table__

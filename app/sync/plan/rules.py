@@ -179,26 +179,3 @@ RULES: tuple[AspectRule, ...] = (
          "{holder}; again, as the user leaves the organization"),
 )
 # fmt: on
-
-SETTLES: dict[str, tuple[str, ...]] = {
-    "add_organizations": ("digest",),
-    "update_organizations": ("digest",),
-    "disable_organizations": ("disabled",),
-    "add_folder": ("digest", "parent_id", "access_type"),
-    "update_folder": ("digest", "parent_id"),
-    "update_folder_access": ("access_type",),
-    "add_documents": ("digest", "parent_id"),
-    "update_documents": ("digest",),
-    "move_documents": ("parent_id",),
-    "update_document_access": ("access_type",),
-    "add_groups": ("digest",),
-    "add_users": ("digest", "access_role"),
-    "update_users": ("digest", "access_role"),
-    "add_users_to_groups": ("digest",),
-}
-"""Which columns of the ledger's item take the plan item's value when the operation has succeeded.
-
-An add makes the row with these columns and the others empty (``disabled`` false). Where an add was answered "already
-exists" and was turned into an update, only what that update carried is settled: for add_folder ``digest`` and
-``parent_id``, for add_documents ``digest``. Deletes remove the row, and those of the items that they cover.
-"""

@@ -13,7 +13,7 @@ from datetime import datetime
 from sqlalchemy import Connection, bindparam, select
 
 from app.foundation.clock import from_epoch_ms
-from app.sync.ledger.settlement import Counts, count_items, total
+from app.sync.ledger.counts import Counts, count_items, total
 from app.sync.plan.tables import PlanItemRow, PlanRow
 
 _PLAN = PlanRow.__table__

@@ -15,7 +15,8 @@ from app.directory.source import Verdict
 from app.foundation.database import statements
 from app.sync.apply.gate import Ending, Gate
 from app.sync.apply.progress import Progress
-from app.sync.ledger.settlement import LEFT_BEHIND, UNSUPPORTED, Counts, add_counts, cancel_unsent, read_counts, total
+from app.sync.ledger.counts import Counts, add_counts, read_run_counts, total
+from app.sync.ledger.settlement import LEFT_BEHIND, UNSUPPORTED, cancel_unsent
 from app.sync.runs.refresh import RefreshReport, losses_sentences
 from app.sync.runs.run import HELD_FOR, Run, RunStatus
 
@@ -54,7 +55,7 @@ def outcome_of(
     if course.plan_id is not None:
         if ending is not None:
             cancel_unsent(connection, course.plan_id, ending.message)
-        counts = add_counts(course.before, read_counts(connection, course.plan_id))
+        counts = add_counts(course.before, read_run_counts(connection, course.plan_id))
         left_behind, unsettled = _what_remains(connection, course.plan_id)
         if left_behind:
             course.report["leftBehind"] = left_behind

@@ -39,12 +39,12 @@ from app.sync.apply.port import ClientPort
 from app.sync.apply.progress import Progress
 from app.sync.apply.sender import Sender
 from app.sync.apply.verify import Verify, VerifyStoppedError
+from app.sync.ledger.counts import add_counts, read_run_counts, run_counts
 from app.sync.ledger.failures import count_retried, forget_settled
 from app.sync.ledger.journal import recover
 from app.sync.ledger.ledger import Ledger, note_findings, open_ledger
-from app.sync.ledger.settlement import add_counts, counted_as_planned, read_counts
 from app.sync.ledger.tables import LEDGER_TABLES
-from app.sync.ledger.unsupported import tell_again, unsupported_operations
+from app.sync.ledger.unsupported import restore_unsupported, unsupported_operations
 from app.sync.plan.planner import PlanningError, is_still_due, make_plan
 from app.sync.plan.selection import Selection
 from app.sync.plan.stored import Plan, load_plan, stale_sentence
@@ -193,12 +193,12 @@ class SyncEngine:
         if not run.dry_run and not run.plan_is_settled and not (run.organization_ids or run.user_ids):
             with writing(self.engine) as connection:
                 forget_settled(connection, ledger.ledger_id, plan.plan_id)
-        counts = counted_as_planned(plan.counts)
+        counts = run_counts(plan.counts)
         if run.dry_run:
             with writing(self.engine) as connection:
                 unsupported = mark_unsupported(connection, plan.plan_id, course.capabilities)
                 if unsupported:
-                    counts = read_counts(connection, plan.plan_id)
+                    counts = read_run_counts(connection, plan.plan_id)
                     course.report["unsupported"] = unsupported
         counts = add_counts(course.before, counts)
         runs.note(run.run_id, RunStatus.PLANNING, plan_id=plan.plan_id, counts=counts, report=course.report)
@@ -248,9 +248,9 @@ class SyncEngine:
         """Reads the backend back where that is due. A stored plan and approved deletes are taken as they are, but a
         stored plan may be the first that is applied at all: what it was made from had been read back, too."""
         run = course.run
-        if run.approved_at is not None or (run.plan_is_settled and not ledger.wants_verify):
+        if run.approved_at is not None or (run.plan_is_settled and not ledger.needs_verify):
             return
-        if not run.verify and not ledger.wants_verify:
+        if not run.verify and not ledger.needs_verify:
             return
         course.progress.phase("verifying", None)
         runs.move(run.run_id, RunStatus.PLANNING, RunStatus.VERIFYING)
@@ -309,7 +309,7 @@ class SyncEngine:
                 return
             if there:
                 with writing(self.engine) as connection:
-                    tell_again(connection, ledger.ledger_id, operation, without_roles=without_roles)
+                    restore_unsupported(connection, ledger.ledger_id, operation, without_roles=without_roles)
             elif not course.run.verify:
                 return
 

@@ -12,8 +12,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
+from app.sync.ledger.counts import total
 from app.sync.ledger.items import ItemKey
-from app.sync.ledger.settlement import total
 
 HELD_FOR = timedelta(days=7)
 """How long held deletes wait for someone's word."""

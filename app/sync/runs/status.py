@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from app.foundation.clock import epoch_ms
 from app.foundation.database.statements import run
-from app.sync.ledger.settlement import total
+from app.sync.ledger.counts import total
 from app.sync.runs.rows import row_of, run_from
 from app.sync.runs.run import Run
 

@@ -19,7 +19,7 @@ from app.monitoring.activity import NodeActivity
 from app.service.console.console import address
 from app.service.console.settings import OidcSettings, Role
 from app.service.provider.settings import ProviderSettings
-from app.sync.ledger.failures import failing_now, message_digest, most_stubborn, parked_now
+from app.sync.ledger.failures import count_failures, count_parked, message_digest, worst_failure
 from app.sync.ledger.ledger import open_ledger
 from app.sync.ledger.tables import ItemFailureRow
 from app.sync.plan.tables import PlanItemRow, PlanRow
@@ -220,8 +220,8 @@ def test_parked_items_are_told_page_by_page(office: Office) -> None:
     assert '60<span class="hidden"> parked' in browser.get(address("runs"))
     ledger_id = ledger.ledger_id
     with reading(office.engine) as connection:
-        assert parked_now(connection, ledger_id, most=100) == 60
-        assert parked_now(connection, ledger_id, most=7) == 7
+        assert count_parked(connection, ledger_id, limit=100) == 60
+        assert count_parked(connection, ledger_id, limit=7) == 7
     assert "Retry all" not in browser.get(address("parked"))
     approver = office.browser(Role.APPROVER)
     assert "Retry all that match" in approver.get(address("parked", kind="folder"))
@@ -265,15 +265,15 @@ def test_what_fails_is_counted_to_a_thousand_and_found_where_it_is_rare(office: 
     ledger_id = ledger.ledger_id
     with reading(office.engine) as connection:
         # What tells people, and metrics, count all of them.
-        assert {(one.parked, one.items) for one in failing_now(connection, ledger_id)} == {(False, 1_500), (True, 2)}
-        assert {one.items for one in failing_now(connection, ledger_id, most=7)} == {7, 2}
+        assert {(one.parked, one.items) for one in count_failures(connection, ledger_id)} == {(False, 1_500), (True, 2)}
+        assert {one.items for one in count_failures(connection, ledger_id, limit=7)} == {7, 2}
     with writing(office.engine) as connection:
         worst = update(ItemFailureRow.__table__).where(ItemFailureRow.__table__.c.item_id == "d1499")
         connection.execute(worst.values(failures=9))
-        found = most_stubborn(connection, ledger_id, parked=False)
+        found = worst_failure(connection, ledger_id, parked=False)
         assert found is not None
         assert (found.item_id, found.failures, found.deleting, found.parked) == ("d1499", 9, False, False)
-        looked_at = most_stubborn(connection, ledger_id, parked=False, most=100)
+        looked_at = worst_failure(connection, ledger_id, parked=False, limit=100)
         assert looked_at is not None
         assert looked_at.failures == 3
 

@@ -9,9 +9,9 @@ from sqlalchemy import Engine, insert, select
 from app.foundation.database.engine import open_engine, reading, writing
 from app.foundation.database.tables import METADATA
 from app.sync.ledger.ledger import (
+    increment_revision,
     items_by_kind,
     mark_verified,
-    move_on,
     open_ledger,
     read_ledger,
 )
@@ -55,24 +55,24 @@ def test_ledger_does_not_keep_the_key(engine):
     assert not [value for value in row if "secret" in str(value)]
 
 
-def test_ledger_moves_on_by_one(engine):
+def test_revision_is_incremented(engine):
     ledger = ledger_of(engine)
     assert ledger.ledger_revision == 0
 
     with writing(engine) as connection:
-        assert move_on(connection, ledger.ledger_id) == 1
-        assert move_on(connection, ledger.ledger_id) == 2
+        increment_revision(connection, ledger.ledger_id)
+        increment_revision(connection, ledger.ledger_id)
     assert ledger_of(engine).ledger_revision == 2
 
 
-def test_ledger_wants_a_verify_until_one_ended(engine):
+def test_ledger_needs_a_verify_until_one_ended(engine):
     ledger = ledger_of(engine)
-    assert ledger.wants_verify
+    assert ledger.needs_verify
 
     with writing(engine) as connection:
         mark_verified(connection, ledger.ledger_id, NOW)
     again = ledger_of(engine)
-    assert not again.wants_verify
+    assert not again.needs_verify
     assert NOW - again.verified_at < timedelta(milliseconds=1)
 
 

@@ -10,17 +10,12 @@ from sqlalchemy import Engine, event, insert, select
 
 from app.commands.schema import METADATA
 from app.foundation.database.engine import is_sqlite, open_engine, writing
-from app.sync.ledger.settlement import Outcomes, add_counts, settle
+from app.sync.ledger.counts import add_counts
+from app.sync.ledger.settlement import Settlement, settle
 from app.sync.ledger.tables import LedgerItemRow, LedgerRow
 from app.sync.plan.tables import PlanItemRow
 from tests.tables import make_tables
 
-TELLS = {
-    "add_documents": ("digest", "parent_id"),
-    "update_documents": ("digest",),
-    "add_users": ("digest", "access_role"),
-    "add_organizations": ("digest",),
-}
 LEDGER_ITEM = LedgerItemRow.__table__
 EMPTY: dict[str, Any] = {
     "digest": "",
@@ -75,7 +70,7 @@ def held(engine: Engine) -> dict[tuple[str, str, str], Any]:
 
 def take_in(engine: Engine, **groups: Any) -> None:
     with writing(engine) as connection:
-        outcomes = Outcomes(ledger_id=1, plan_id="p", tells=TELLS, **groups)
+        outcomes = Settlement(ledger_id=1, plan_id="p", **groups)
         settle(connection, outcomes, now_ms=1, random=random.Random(1))
 
 

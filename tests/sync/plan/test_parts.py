@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import insert
 
 from app.foundation.database.engine import reading, writing
-from app.sync.ledger.settlement import count_items
+from app.sync.ledger.counts import count_items
 from app.sync.ledger.tables import ItemFailureRow
 from app.sync.plan import planner
 from app.sync.plan.impact import Impact, affected, largest_impact

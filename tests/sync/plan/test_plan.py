@@ -12,9 +12,10 @@ from sqlalchemy import delete, event, func, insert, select, text, update
 from app.contract import operations
 from app.foundation.database.engine import is_sqlite, open_engine, reading, writing
 from app.sync.ledger.ledger import open_ledger
+from app.sync.ledger.settlement import SETTLES
 from app.sync.ledger.tables import ItemFailureRow, LedgerItemRow, LedgerRow
 from app.sync.plan.planner import PlanningError
-from app.sync.plan.rules import RULES, SETTLES
+from app.sync.plan.rules import RULES
 from app.sync.plan.selection import Selection
 from app.sync.plan.tables import PlanRow
 

@@ -34,10 +34,10 @@ from app.service.console.console import Console, address, one_of, query
 from app.service.console.pages.runs import find_run, ordinal_of
 from app.service.console.views import Views
 from app.sync.apply.requests import NotExpressibleError, request_of
-from app.sync.ledger.item_state import ItemIdentity, failures_of, holding_of
-from app.sync.ledger.items import ITEM_KINDS, Kind
+from app.sync.ledger.failures import failures_of
+from app.sync.ledger.items import ITEM_KINDS, ItemKey, Kind
 from app.sync.ledger.journal import SentCall, call_of_item
-from app.sync.ledger.ledger import ledger_in_use
+from app.sync.ledger.ledger import item_state, ledger_in_use
 from app.sync.plan.detail import NOT_KNOWN, FieldStory, field_stories, item_history, was_of
 from app.sync.plan.listing import list_changes
 from app.sync.plan.stored import PlanItem, read_item
@@ -234,7 +234,7 @@ def _members(item: PlanItem, chain: Sequence[str]) -> list[tuple[Record, Support
 def ledger_item(console: Console) -> Response:
     given = query("kind", "organization", "container", "item")
     kind = one_of(given["kind"], ITEM_KINDS, "kind")
-    item = ItemIdentity(
+    item = ItemKey(
         kind=kind,
         organization_id=given["organization"],
         container_id=given["container"],
@@ -244,7 +244,7 @@ def ledger_item(console: Console) -> Response:
         raise NotFound("Nothing was told of an item without kind or id, or of one whose id reads so")
     with console.reading() as connection:
         ledger_id = ledger_in_use(connection)
-        holding = None if ledger_id is None else holding_of(connection, ledger_id, item)
+        holding = None if ledger_id is None else item_state(connection, ledger_id, item)
         failures = [] if ledger_id is None else failures_of(connection, ledger_id, item)
         history = item_history(connection, item, limit=_LEDGER_HISTORY)
     return console.show(

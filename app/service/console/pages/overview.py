@@ -19,7 +19,7 @@ from app.service.console.console import MOST_COUNTED, Console, query
 from app.service.console.formatting import TONES, clock_time, counted, duration, percent
 from app.service.console.pages.runs import held_now, shown_status
 from app.service.console.views import Views
-from app.sync.ledger.failures import failing_now
+from app.sync.ledger.failures import count_failures
 from app.sync.ledger.ledger import last_verify, ledger_in_use
 from app.sync.runs.rows import recent_runs
 from app.sync.runs.run import Run, RunStatus
@@ -104,7 +104,7 @@ def _in_step(connection: Connection, last: Run | None, now: datetime) -> str:
         return "the last run was cancelled"
     held = sum(run.deletes for run in held_runs(connection, epoch_ms(now)))
     ledger_id = ledger_in_use(connection)
-    failing = [] if ledger_id is None else failing_now(connection, ledger_id, most=MOST_COUNTED + 1)
+    failing = [] if ledger_id is None else count_failures(connection, ledger_id, limit=MOST_COUNTED + 1)
     numbers = {
         "held": held,
         "parked": sum(one.items for one in failing if one.parked),

@@ -12,11 +12,11 @@ from app.service.console.pages.run_actions import enqueue, retry_request
 from app.service.console.settings import Role
 from app.service.console.views import Views
 from app.sync.ledger.failures import (
-    GROUPED,
-    Failing,
+    MAX_GROUPED,
     Failure,
+    FailureCount,
     FailureGroup,
-    failing_now,
+    count_failures,
     failure_groups,
     failures_page,
 )
@@ -44,14 +44,14 @@ def parked(console: Console) -> Response:
     state = one_of(given["state"], ("parked", "waiting"), "state") or "parked"
     like = _like(given["kind"], given["organization"], given["message"])
     after = _key(given["after"], like)
-    counted: list[Failing] = []
+    counted: list[FailureCount] = []
     found: list[Failure] = []
     groups: list[tuple[FailureGroup, int, int | None]] = []
     is_parked = state == "parked"
     with console.reading() as connection:
         ledger_id = ledger_in_use(connection)
         if ledger_id is not None:
-            counted = failing_now(connection, ledger_id, most=MOST_COUNTED + 1)
+            counted = count_failures(connection, ledger_id, limit=MOST_COUNTED + 1)
             found = failures_page(connection, ledger_id, parked=is_parked, like=like, after=after, limit=PAGE_ROWS + 1)
             groups = failure_groups(connection, ledger_id, parked=is_parked, limit=_GROUPS_SHOWN)
     filters = {name: given[name] for name in _FILTERS}
@@ -65,7 +65,7 @@ def parked(console: Console) -> Response:
         is_filtered=any(filters.values()),
         groups=[(one, items, None if since is None else from_epoch_ms(since)) for one, items, since in groups],
         kind_choices=[("", "Every kind"), *((kind, noun_of(kind)) for kind in ITEM_KINDS)],
-        grouped=GROUPED,
+        grouped=MAX_GROUPED,
         numbers={
             "parked": sum(one.items for one in counted if one.parked),
             "waiting": sum(one.items for one in counted if not one.parked),
