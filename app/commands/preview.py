@@ -16,7 +16,7 @@ from app.foundation.text import printable, quoted
 if TYPE_CHECKING:
     from app.access.refresh.tables import ChangeCounts
     from app.directory.guarded import GuardedSource
-    from app.directory.preview import Choice, Counts, PreviewedSource, RuleResult, Shown
+    from app.directory.preview import PreviewedObject, PreviewedSource, PreviewFilter, RuleCounts, RuleResult
     from app.settings import Settings
     from app.sync.runs.preview import Preview
 
@@ -68,14 +68,14 @@ def preview(  # noqa: PLR0917 - click passes them by name
     """
     from app.commands.bootstrap.databases import existing_store
     from app.commands.bootstrap.requirements import require_sources
-    from app.directory.preview import Choice
+    from app.directory.preview import PreviewFilter
     from app.directory.source import Verdict
     from app.sync.runs.preview import preview as preview_source
 
     settings = invocation.settings()
     require_sources(settings)
     max_objects = _DEFAULT_LIMIT if limit is None and (set_ or id_) else limit or 0
-    sources, previewed = _previewed(settings, name, Choice(max_objects, set_, id_))
+    sources, previewed = _previewed(settings, name, PreviewFilter(max_objects, set_, id_))
     with existing_store(settings) as engine, progress() as bar:
         bar.phase("reading", None)
         report = preview_source(
@@ -86,7 +86,7 @@ def preview(  # noqa: PLR0917 - click passes them by name
             clock=utc_now,
             progress=bar,
         )
-    if (id_ or set_) and not previewed.shown and report.verdict is not Verdict.FAILED:
+    if (id_ or set_) and not previewed.objects and report.verdict is not Verdict.FAILED:
         with_id, in_set = f" with the id {quoted(id_)}" if id_ else "", f" in the set {quoted(set_)}" if set_ else ""
         raise CommandError(f"{name} has nothing{with_id}{in_set}")
     if as_json:
@@ -96,7 +96,7 @@ def preview(  # noqa: PLR0917 - click passes them by name
     context.exit(0 if report.verdict is Verdict.COMPLETE and not report.refused and not report.odd else 1)
 
 
-def _previewed(settings: Settings, name: str, choice: Choice) -> tuple[list[GuardedSource], PreviewedSource]:
+def _previewed(settings: Settings, name: str, filter_: PreviewFilter) -> tuple[list[GuardedSource], PreviewedSource]:
     """All sources, and the previewed one among them. Raises ``CommandError``."""
     from app.commands.bootstrap.peers import configured_sources
     from app.directory.guarded import GuardedSource
@@ -111,7 +111,7 @@ def _previewed(settings: Settings, name: str, choice: Choice) -> tuple[list[Guar
                 raise CommandError(
                     f"source {name} only receives pushes; usher check --explain shows the push of a record"
                 )
-            found = PreviewedSource(guarded.source, choice)
+            found = PreviewedSource(guarded.source, filter_)
             guarded = GuardedSource(found, timeout=guarded.timeout, stop=guarded.stop, policy=guarded.policy)
         sources.append(guarded)
     if found is None:
@@ -124,7 +124,7 @@ def _previewed(settings: Settings, name: str, choice: Choice) -> tuple[list[Guar
 def _show(name: str, previewed: PreviewedSource, report: Preview, *, alone: bool) -> None:
     from app.directory.source import Verdict
 
-    for shown in previewed.shown:
+    for shown in previewed.objects:
         _show_object(name, shown)
     if not alone:
         _show_counts(previewed)
@@ -140,20 +140,20 @@ def _show(name: str, previewed: PreviewedSource, report: Preview, *, alone: bool
         note(f"{name} {how}: {report.reason}")
 
 
-def _show_object(name: str, shown: Shown) -> None:
+def _show_object(name: str, shown: PreviewedObject) -> None:
     thing = shown.id
     say(printable(f"{name}, {shown.place}" if thing is None else f"{name}, {thing.set}: {shown.place}"))
     if thing is not None and thing.id != shown.place:
         say(f"  id       {printable(thing.id)}")
     if shown.value:
         say(f"  it       {_fields(shown.value)}")
-    decided = {line.key for line in shown.lines if line.wins}
-    for line in shown.lines:
+    decided = {line.key for line in shown.results if line.wins}
+    for line in shown.results:
         head = f"rule {line.rule}" if line.rule else "record"
         say(f"  {head:<8} {line.kind or 'object':<12} {_result(line, shared=line.key not in decided)}")
-    if shown.left_off:
-        say(f"  … and {shown.left_off:,} more")
-    if not shown.lines:
+    if shown.omitted:
+        say(f"  … and {shown.omitted:,} more")
+    if not shown.results:
         say("  no rule reads this set")
     say()
 
@@ -166,7 +166,9 @@ def _result(line: RuleResult, *, shared: bool) -> str:
     else:
         result = _fields(line.record)
     through = f"   through {' > '.join(line.through)}" if line.through else ""
-    effect = "wins" if line.wins else f"provides {', '.join(line.gives)}" if shared and line.gives else ""
+    effect = (
+        "wins" if line.wins else f"provides {', '.join(line.winning_fields)}" if shared and line.winning_fields else ""
+    )
     return f"{result}{printable(through)}{f'   ({effect})' if effect else ''}"
 
 
@@ -198,12 +200,12 @@ def _show_counts(previewed: PreviewedSource) -> None:
     show_table(headings, _aligned(rows, headings))
 
 
-def _title(counts: Counts) -> str:
+def _title(counts: RuleCounts) -> str:
     rule = counts.rule
     return f"{rule.number} {rule.set}{', each member' if rule.each else ''}: {rule.kind}"
 
 
-def _malformed(counts: Counts) -> int:
+def _malformed(counts: RuleCounts) -> int:
     return counts.malformed + counts.members_malformed
 
 
@@ -247,7 +249,7 @@ def _to_json(name: str, previewed: PreviewedSource, report: Preview) -> dict[str
         "source": name,
         "verdict": report.verdict.value,
         "reason": report.reason,
-        "objects": [_object_to_json(shown) for shown in previewed.shown],
+        "objects": [_object_to_json(shown) for shown in previewed.objects],
         "rules": [
             {
                 "rule": int(counts.rule.number),
@@ -281,7 +283,7 @@ def _to_json(name: str, previewed: PreviewedSource, report: Preview) -> dict[str
     }
 
 
-def _object_to_json(shown: Shown) -> dict[str, object]:
+def _object_to_json(shown: PreviewedObject) -> dict[str, object]:
     return {
         "set": None if shown.id is None else shown.id.set,
         "id": None if shown.id is None else shown.id.id,
@@ -296,9 +298,9 @@ def _object_to_json(shown: Shown) -> dict[str, object]:
                 "malformed": line.malformed,
                 "through": list(line.through),
                 "wins": line.wins,
-                "gives": list(line.gives),
+                "gives": list(line.winning_fields),
             }
-            for line in shown.lines
+            for line in shown.results
         ],
-        "leftOff": shown.left_off,
+        "leftOff": shown.omitted,
     }

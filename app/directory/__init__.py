@@ -1,1 +1,1 @@
-"""Where access records come from: directory sources, each with a verdict on how well it could be read."""
+"""Directory sources, which provide the records of the access model."""

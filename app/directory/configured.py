@@ -5,9 +5,8 @@ from threading import Event
 
 from app.directory.connector import ALL_ATTRIBUTES, Connector, Objects, ReadError, Wanted
 from app.directory.file import FileSource
-from app.directory.guarded import GuardedSource
-from app.directory.policy import Policy
-from app.directory.pushed import PushedSource
+from app.directory.guarded import GuardedSource, Policy
+from app.directory.pushes import PushedSource
 from app.directory.settings import (
     DirectorySettings,
     LdapSourceSettings,

@@ -1,12 +1,9 @@
-"""The reader of one document, in JSON or YAML, with a list per kind.
+"""The reader of JSON and YAML documents with a list per kind, for directories that people write by hand.
 
-This is for directories that people write by hand; the whole document is held in memory, so its size is limited. A
-document that is broken anywhere is failed as a whole, because nobody can tell what it was meant to say. A record that
-is wrong in itself is malformed, and its neighbours count. Entries at the top whose names begin with ``x-`` are skipped:
-a place for anchors.
+The document is in memory, so that its size is limited. A syntax error fails the read; an invalid record is malformed.
+Top-level entries whose names begin with ``x-`` are skipped; they can contain YAML anchors.
 
-YAML is loaded without any of its power to make objects; times stay text, so that YAML and JSON follow the same rules;
-and what aliases may expand to is limited.
+YAML tags cannot create objects, times stay text as in JSON, and the expansion of aliases is limited.
 """
 
 import json
@@ -24,13 +21,13 @@ from app.directory.spelling import resembling
 from app.foundation.text import counted, quoted
 
 MAX_DOCUMENT_BYTES = 32 * 1024 * 1024
-"""The largest document, unpacked; larger directories belong in JSON Lines."""
+"""The maximum size of an unpacked document. Larger directories belong in JSON Lines."""
 
 MAX_NODES = 4_000_000
-"""The most values that a YAML document may stand for once its aliases are expanded."""
+"""The maximum of values in a YAML document after the expansion of aliases."""
 
 MAX_DEPTH = 100
-"""How deep a YAML document may be nested."""
+"""The maximum nesting of a YAML document."""
 
 _NO_LINES: Mapping[str, Sequence[int]] = MappingProxyType({})
 
@@ -38,11 +35,11 @@ _KIND_BY_LIST = {plural(kind): kind for kind in KINDS}
 
 
 class _UnusableError(ValueError):
-    """A document that says nothing reliable; the text is the reason."""
+    """The document cannot be used."""
 
 
 def read_json(stream: IO[bytes], file_name: str) -> Reading:
-    """The records of a JSON document. Errors of the stream are the caller's to catch."""
+    """The records of a JSON document. Raises the errors of the stream."""
     try:
         document = _parse_json(_text_of(stream))
     except _UnusableError as error:
@@ -52,7 +49,7 @@ def read_json(stream: IO[bytes], file_name: str) -> Reading:
 
 
 def read_yaml(stream: IO[bytes], file_name: str) -> Reading:
-    """The records of a YAML document. Errors of the stream are the caller's to catch."""
+    """The records of a YAML document. Raises the errors of the stream."""
     try:
         document, lines = _parse_yaml(_text_of(stream))
     except _UnusableError as error:
@@ -81,12 +78,12 @@ def _parse_json(text: str) -> object:
     except RecursionError as error:
         raise _UnusableError("nested too deep") from error
     except ValueError as error:
-        # A number with thousands of digits is JSON, but not one that Python converts.
+        # Python does not convert numbers with thousands of digits.
         raise _UnusableError(f"not JSON that can be used: {error}") from error
 
 
 def _records_of(document: object, file_name: str, lines: Mapping[str, Sequence[int]] = _NO_LINES) -> Reading:
-    """``lines``: on which line each record of a list begins, as far as that is known."""
+    """``lines``: list → the first line of each of its records."""
     try:
         lists = _lists_of(document)
     except _UnusableError as error:
@@ -110,14 +107,13 @@ def _records_of(document: object, file_name: str, lines: Mapping[str, Sequence[i
 
 
 def _lists_of(document: object) -> dict[str, list[object]]:
-    """The lists by name. What stands at the top and is no such list makes the document unusable as a whole: a misspelt
-    ``memberships`` must not read as nobody being a member."""
+    """The lists by name. Any other entry is an error, because a misspelled ``memberships`` would remove all members."""
     if document is None:
         return {}
     if not isinstance(document, dict):
         raise _UnusableError(f"must be an object with the lists {', '.join(_KIND_BY_LIST)}")
     if isinstance(document, RepeatedKeys):
-        raise _UnusableError(f"{document.repeated}: this key stands twice")
+        raise _UnusableError(f"{document.repeated}: this key occurs twice")
     lists: dict[str, list[object]] = {}
     for list_name, values in document.items():
         if isinstance(list_name, str) and list_name.startswith("x-"):
@@ -135,13 +131,13 @@ def _lists_of(document: object) -> dict[str, list[object]]:
 # YAML.
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc] # libyaml's loader where it is there
-    """Plain data only, with times left as text and repeated keys marked."""
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc] # libyaml's loader, if available
+    """Loads plain data, with times as text and mappings with repeated keys as ``RepeatedKeys``."""
 
 
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[object, object]:
     loader.flatten_mapping(node)
-    # Keys are compared as they were written, before a merge key fills in defaults that may well be overridden.
+    # Keys from merge keys may be overridden, so that only written keys are compared.
     written = [loader.construct_object(key, deep=True) for key in getattr(node, "own_keys", ())]
     fields: dict[object, object] = {}
     for key_node, value_node in node.value:
@@ -153,7 +149,7 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[object, object]:
     repeated = _repeated(written)
     if repeated is None:
         return fields
-    marked = RepeatedKeys(fields)  # type: ignore[arg-type] # what is no text among the keys is refused by the casting
+    marked = RepeatedKeys(fields)  # type: ignore[arg-type] # casting rejects keys that are no text
     marked.repeated = str(repeated)
     return marked  # type: ignore[return-value] # as above
 
@@ -175,7 +171,7 @@ _Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
 
 
 def _parse_yaml(text: str) -> tuple[object, Mapping[str, Sequence[int]]]:
-    """The document, and on which line each entry of the lists at its top begins."""
+    """The document, and list → the first line of each of its entries."""
     try:
         _check_depth(text)
         loader = _Loader(text)
@@ -184,7 +180,7 @@ def _parse_yaml(text: str) -> tuple[object, Mapping[str, Sequence[int]]]:
             if node is None:
                 return None, _NO_LINES
             _check_expansion(node)
-            # Before merge keys are resolved, which changes the nodes.
+            # Before the resolution of merge keys, which changes the nodes.
             lines = _lines_in(node)
             return loader.construct_document(node), lines
         finally:
@@ -200,7 +196,7 @@ def _parse_yaml(text: str) -> tuple[object, Mapping[str, Sequence[int]]]:
 
 
 def _lines_in(root: yaml.Node) -> Mapping[str, Sequence[int]]:
-    """Counted from 1. An entry that is an alias begins where its anchor stands: there it can be changed."""
+    """Line numbers are from 1. The line of an alias is that of its anchor."""
     return {
         key.value: [entry.start_mark.line + 1 for entry in value.value]
         for key, value in (root.value if isinstance(root, yaml.MappingNode) else ())
@@ -209,7 +205,7 @@ def _lines_in(root: yaml.Node) -> Mapping[str, Sequence[int]]:
 
 
 def _check_depth(text: str) -> None:
-    """Before anything recursive walks the document."""
+    """Limits the nesting before recursive functions process the document."""
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -221,9 +217,9 @@ def _check_depth(text: str) -> None:
 
 
 def _check_expansion(root: yaml.Node) -> None:
-    """Aliases share their node, so counting each node's size once is enough to know the size of the whole.
+    """Limits the number of values. Aliases share their node, so that the size of each node is computed once.
 
-    On the way each mapping learns the keys that were written in it, because merging changes its list of keys.
+    Also stores the written keys of each mapping in its node, because merge keys change the list of keys.
     """
     sizes: dict[int, int] = {}
     open_nodes: set[int] = set()
@@ -237,12 +233,12 @@ def _check_expansion(root: yaml.Node) -> None:
         open_nodes.add(id(node))
         size = 1
         if isinstance(node, yaml.MappingNode):
-            node.own_keys = [key for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]  # type: ignore[attr-defined] # a note for _mapping
+            node.own_keys = [key for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]  # type: ignore[attr-defined] # for _mapping
             size += sum(size_of(key) + size_of(value) for key, value in node.value)
         elif isinstance(node, yaml.SequenceNode):
             size += sum(size_of(child) for child in node.value)
         if size > MAX_NODES:
-            raise _UnusableError(f"stands for more than {MAX_NODES:,} values once its aliases are expanded")
+            raise _UnusableError(f"has more than {MAX_NODES:,} values after the expansion of aliases")
         open_nodes.discard(id(node))
         sizes[id(node)] = size
         return size

@@ -1,7 +1,7 @@
-"""The values that the fields of a record may have.
+"""Checks of the values of a record's fields.
 
-Each check returns the value that the record gets, and raises ``MalformedRecordError`` for one that the field cannot
-have. The text of the error begins with the name of the field.
+Each check returns the value for the record. It raises ``MalformedRecordError``, whose message begins with the field's
+name, for an invalid one.
 """
 
 import math
@@ -14,16 +14,16 @@ from app.foundation.clock import EPOCH, from_epoch_ms
 from app.foundation.text import quoted
 
 MAX_ID_BYTES = 512
-"""The longest id, in UTF-8. Five of them must fit into one index entry of PostgreSQL (2,704 bytes)."""
+"""The maximum size of an id in UTF-8. Five of them must fit into an index entry of PostgreSQL (2,704 bytes)."""
 
 MAX_ALIASES = 100
-"""The most aliases of one user."""
+"""The maximum of aliases of one user."""
 
 MAX_NESTING = 32
-"""How deep lists and objects may be nested in a field that Usher does not know."""
+"""The maximum nesting of lists and objects in further fields."""
 
 MAX_INTEGER = 2**63 - 1
-"""The largest whole number that both databases and JSON writers carry exactly."""
+"""The largest whole number that both databases and JSON writers represent exactly."""
 
 LATEST_MS = 253_402_300_799_999
 """The last millisecond of the year 9999."""
@@ -31,21 +31,22 @@ LATEST_MS = 253_402_300_799_999
 Fields = dict[str, object]
 
 DECIDING = ("accessType", "accessRole", "expiresAt", "disabled")
-"""Fields that decide about access. Null in one of them is malformed: an absent one would mean the most permissive."""
+"""Fields that decide about access. They must not be null, because a missing one would be the most permissive."""
 
 
 class MalformedRecordError(ValueError):
-    """An object that is no record; the text names the field and what is wrong with it."""
+    """An object that is no record. The message begins with the name of the field."""
 
 
 class RepeatedKeys(dict[str, object]):
-    """An object in which a key stood twice; it is marked, so that whoever knows its place can refuse it."""
+    """A JSON object in which a key occurred twice."""
 
     repeated: str
+    """The key."""
 
 
 def object_from_pairs(pairs: list[tuple[str, object]]) -> Fields:
-    """An object from its pairs in the order of the text (the ``object_pairs_hook`` of ``json``)."""
+    """The ``object_pairs_hook`` of ``json``: an object from its pairs, in their order."""
     fields = dict(pairs)
     if len(fields) == len(pairs):
         return fields
@@ -74,14 +75,14 @@ def checked_aliases(value: object, name: str) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise MalformedRecordError(f"{name}: must be a list of texts, but is {name_of_type(value)}")
     if len(value) > MAX_ALIASES:
-        raise MalformedRecordError(f"{name}: are {len(value):,}; {MAX_ALIASES} are the most")
+        raise MalformedRecordError(f"{name}: are {len(value):,}; the maximum is {MAX_ALIASES}")
     return tuple(dict.fromkeys(checked_alias(alias, f"{name}[{number}]") for number, alias in enumerate(value)))
 
 
 def usable_aliases(value: object) -> tuple[list[object], tuple[str, ...]]:
-    """The usable aliases of a list, and why the others are not usable. ``checked_aliases`` refuses what is no text.
+    """The usable aliases of a list, and the errors of the others. Elements that are no text stay in the list.
 
-    Owners can often write their aliases: an unusable one must not make the user malformed.
+    Users can often write their aliases, so that an unusable one must not make the user malformed.
     """
     usable: list[object] = []
     left_out: list[str] = []
@@ -96,16 +97,16 @@ def usable_aliases(value: object) -> tuple[list[object], tuple[str, ...]]:
 
 
 def checked_alias(value: object, name: str) -> str:
-    """The alias in its folded form, which has to fit as well: it can have more bytes."""
+    """The folded alias. Its size is limited, too: it may have more bytes."""
     return checked_id(folded_alias(checked_id(value, name)), name)
 
 
 def folded_alias(text: str) -> str:
     """The form in which aliases are stored and compared: NFC, in lower case.
 
-    Two aliases have the same form only if they differ in case, one letter for one letter, or in how accents are
-    encoded. Full case folding would make ``faß`` and ``fass`` one alias, and the Kelvin sign a ``k``: then a mailbox
-    that looks alike gets the access of another.
+    Aliases have the same form only if they differ in case, letter by letter, or in the encoding of accents. Full case
+    folding would make ``faß`` and ``fass`` equal, and the Kelvin sign a ``k``, so that a similar mailbox would get the
+    access of another.
     """
     if text.isascii():
         return text.lower()
@@ -113,13 +114,13 @@ def folded_alias(text: str) -> str:
 
 
 def _lowered(letter: str) -> str:
-    """The lower case of a letter, if that is one letter whose upper case leads back."""
+    """The lower case of a letter, if it is one letter with the original as its upper case."""
     lower = letter.lower()
     return lower if len(lower) == 1 and lower.upper() == letter else letter
 
 
 def _composed(text: str) -> str:
-    """NFC, except for characters that it replaces by another one: it makes the Kelvin sign a K."""
+    """NFC, except for single characters that it would replace, such as the Kelvin sign by a K."""
     parts, start = [], 0
     for at, letter in enumerate(text):
         if _is_replaced(letter):
@@ -170,7 +171,7 @@ def checked_access_role(value: object, name: str) -> AccessRole:
 
 
 def checked_context_value(value: object, name: str) -> str:
-    """Values are compared as text, so a number becomes the text that it is written as."""
+    """A number becomes text, because values are compared as text."""
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         whole = isinstance(value, int) or value.is_integer()
         return str(int(value)) if whole and abs(value) <= MAX_INTEGER else repr(value)
@@ -178,7 +179,7 @@ def checked_context_value(value: object, name: str) -> str:
 
 
 def checked_time(value: object, name: str) -> datetime:
-    """In UTC and to the millisecond."""
+    """The time in UTC, rounded down to milliseconds."""
     if isinstance(value, str):
         return _time_from_text(value, name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value != int(value):
@@ -200,7 +201,7 @@ def _time_from_text(text: str, name: str) -> datetime:
     except OverflowError:
         raise MalformedRecordError(f"{name}: {quoted(text)} is out of range") from None
     if time < EPOCH:
-        raise MalformedRecordError(f"{name}: {quoted(text)} lies before 1970")
+        raise MalformedRecordError(f"{name}: {quoted(text)} is before 1970")
     return time.replace(microsecond=time.microsecond // 1000 * 1000)
 
 
@@ -212,7 +213,7 @@ def checked_further(fields: Fields) -> Mapping[str, object]:
 
 
 def check_json(value: object, name: str, depth: int = MAX_NESTING) -> None:
-    """Only what every JSON writer can write travels on; documents in YAML can hold more than that."""
+    """Raises ``MalformedRecordError`` for a value that JSON cannot represent. YAML can contain such values."""
     if value is None or isinstance(value, bool):
         return
     if isinstance(value, str):
@@ -226,7 +227,7 @@ def check_json(value: object, name: str, depth: int = MAX_NESTING) -> None:
         for inner in value:
             check_json(inner, name, depth - 1)
     elif isinstance(value, RepeatedKeys):
-        raise MalformedRecordError(f"{name}.{value.repeated}: this key stands twice in one object")
+        raise MalformedRecordError(f"{name}.{value.repeated}: this key occurs twice in one object")
     elif isinstance(value, dict):
         for key, inner in value.items():
             checked_text(key, f"{name}, a key in it")

@@ -1,10 +1,9 @@
-"""The source that reads a directory from a file.
+"""The file source.
 
-``.jsonl`` (or ``.ndjson``) holds one record a line and is streamed; ``.json``, ``.yaml`` and ``.yml`` hold an object
-with a list per kind and are read whole. Each may be gzipped (``.gz`` after the other suffix).
+``.jsonl`` (or ``.ndjson``) has one record per line, and is streamed. ``.json``, ``.yaml`` and ``.yml`` have an object
+with a list per kind, and are read into memory. Each may be gzipped, with ``.gz`` after the other suffix.
 
-What cannot be read to its end is failed: a missing or unreadable file, a truncated archive, bytes that are not UTF-8, a
-last line that was cut off, a file that was written to while it was read.
+The read fails if the file cannot be read to its end, or if it changes meanwhile.
 """
 
 import gzip
@@ -32,7 +31,7 @@ class FileSource:
     """A directory in one file."""
 
     def __init__(self, path: Path, *, name: str = "", require_end: bool = False) -> None:
-        """``require_end``: JSON Lines without an end record are partial."""
+        """``require_end``: a read of JSON Lines without an end record is partial."""
         self._path = path
         self._require_end = require_end
         self._name = name or str(path)
@@ -41,7 +40,7 @@ class FileSource:
     def name(self) -> str:
         return self._name
 
-    def read(self, request: ReadRequest = EVERYTHING) -> Reading:  # noqa: ARG002 - it gives everything
+    def read(self, request: ReadRequest = EVERYTHING) -> Reading:  # noqa: ARG002 - every read is a full one
         if _is_folder(self._path):
             yield End(Verdict.FAILED, f"{self._path}: is a folder; name the file in it")
             return
@@ -55,14 +54,14 @@ class FileSource:
             yield End(Verdict.FAILED, f"{self._path}: the name must end in {endings} (each may be followed by .gz)")
             return
         try:
-            # A pipe or a device might never answer, or never end.
+            # A pipe or a device might block, or never end.
             if not stat.S_ISREG(self._path.stat().st_mode):
                 yield End(Verdict.FAILED, f"{self._path}: is not a regular file")
                 return
             with self._path.open("rb") as file:
                 before = os.fstat(file.fileno())
                 if zipped and before.st_size == 0:
-                    yield End(Verdict.FAILED, f"{self._path}: is empty, which no archive is")
+                    yield End(Verdict.FAILED, f"{self._path}: is empty, and no gzip archive")
                     return
                 # GzipFile is a binary stream in all but its declared type.
                 stream = cast("IO[bytes]", gzip.GzipFile(fileobj=file)) if zipped else file

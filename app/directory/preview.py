@@ -1,7 +1,7 @@
-"""The preview of a source: some of its objects as rules see them, what each rule makes of them, and how often.
+"""The preview of a source: selected objects, the records that rules make of them, and counts per rule.
 
-A previewed source is read like any other, always as a whole; it gives the same steps, and remembers what somebody wants
-to see of them. Sources without rules have nothing to tell but the records themselves.
+A previewed source yields the same steps as the source itself, and records the preview. Of a source without rules, the
+preview shows records only.
 """
 
 import re
@@ -15,295 +15,277 @@ from app.access.kinds import KINDS
 from app.access.records import ContextGrant, Grant, GroupMember, Key, Membership, Record
 from app.directory.casting import object_from_record
 from app.directory.connector import DirectoryObject
-from app.directory.mapping.rule import Made, MappingRule, OfMembers, Outcome, Skipped, Spoilt
-from app.directory.mapping.rules import Rules
-from app.directory.mapping.source import Onlooker, Thing
+from app.directory.mapping.rules import Made, MappingRule, MemberRule, NotMade, Outcome, Rules, Skipped
+from app.directory.mapping.source import MappedObject, MappingObserver
 from app.directory.mapping.spool import Member
 from app.directory.source import EVERYTHING, End, Found, Malformed, ObjectId, Reading, ReadRequest, Source
 
-MASKED = "********"
+MASK = "********"
 
-MOST_LINES = 20
-"""So much is remembered of what rules make of one object; a group may have many members."""
+MAX_RESULTS = 20
+"""Results of rules per object; a group may have many members."""
 
 _SECRET = re.compile(
     r"pass(word|wd|phrase)|pwd|secret|token|credential|api_?-?key|private_?-?key|(^|[^a-z])(pin|ssn|otp)([^a-z]|$)",
     re.IGNORECASE,
 )
-_LAST = datetime.max.replace(tzinfo=UTC)
+_NO_END = datetime.max.replace(tzinfo=UTC)
 
 
 @runtime_checkable
-class Watchable(Protocol):
-    """A source with rules at whose work somebody may look."""
+class ObservableSource(Protocol):
+    """A source with rules."""
 
     @property
-    def rules(self) -> Rules:
-        """Its rules."""
-        ...
+    def rules(self) -> Rules: ...
 
-    def watched(self, request: ReadRequest, onlooker: Onlooker | None) -> Reading:
-        """A read like any other, with somebody who looks on."""
+    def observed(self, request: ReadRequest, observer: MappingObserver | None) -> Reading:
+        """A read with an observer."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """Which objects are to be seen, and how many at most."""
+class PreviewFilter:
+    """Selects the objects to show."""
 
     limit: int
     set: str = ""
-    """Of which set; empty: of any."""
+    """Empty: any set."""
     id: str = ""
-    """Which: its id or place, or a text that one of its attributes is; empty: the first."""
+    """The id or place of an object, or the text of one of its attributes; empty: any object."""
 
-    def takes(self, thing: ObjectId | None, place: str, value: Mapping[str, object]) -> bool:
-        """Whether an object is one of them."""
-        if self.set and (thing is None or thing.set != self.set):
+    def matches(self, object_id: ObjectId | None, place: str, value: Mapping[str, object]) -> bool:
+        if self.set and (object_id is None or object_id.set != self.set):
             return False
-        if not self.id:
-            return True
-        if thing is not None and thing.id == self.id:
+        if not self.id or (object_id is not None and object_id.id == self.id):
             return True
         wanted = self.id.casefold()
-        return place.casefold() == wanted or any(
-            isinstance(one, str) and one.casefold() == wanted for one in value.values()
-        )
+        return wanted in (text.casefold() for text in (place, *value.values()) if isinstance(text, str))
 
 
 @dataclass(slots=True)
 class RuleResult:
-    """What one rule made of an object, or of the object as a member of another."""
+    """The record that a rule made of an object, or of the object as a member of a group."""
 
     rule: str
-    """Its number; empty: there are no rules."""
+    """The number of the rule; empty: there are no rules."""
     kind: str
     record: Mapping[str, object] | None = None
-    """The record as files have it; None: none was made."""
+    """The record as in files; None: no record was made."""
     reason: str = ""
-    """Why none was made."""
+    """Why no record was made."""
     malformed: bool = False
-    """Whether there should have been one."""
+    """Whether there should be a record."""
     through: Sequence[str] = ()
-    """The places of the groups through which it is a member, the one to which the rule was applied first."""
+    """The places of the groups through which the object is a member, the group of the rule first."""
     wins: bool = False
-    """Whether all that counts of several with the same key is what it says."""
-    gives: Sequence[str] = ()
-    """Of several with the same key: the fields that count as it says them."""
+    """Whether, of several records with one key, this one is effective."""
+    winning_fields: Sequence[str] = ()
+    """Of several records with one key, the fields in which this one is effective."""
     key: Key = ()
-    rank: tuple[int, datetime] = (0, _LAST)
+    rank: tuple[int, datetime] = (0, _NO_END)
 
 
 @dataclass(slots=True)
-class Shown:
-    """An object to be seen."""
+class PreviewedObject:
+    """An object to show."""
 
     id: ObjectId | None
-    """None: the source has no objects, only records."""
+    """None: the source has records only."""
     place: str
     value: Mapping[str, object]
-    """The attributes that rules name, secrets masked."""
-    lines: list[RuleResult] = field(default_factory=list)
-    left_off: int = 0
-    """How many lines there would be besides."""
+    """The attributes that rules name, with masked secrets."""
+    results: list[RuleResult] = field(default_factory=list)
+    omitted: int = 0
+    """The number of results beyond ``MAX_RESULTS``."""
 
-    def add(self, line: RuleResult) -> None:
-        """One more line, if there is room."""
-        if len(self.lines) < MOST_LINES:
-            self.lines.append(line)
+    def add(self, result: RuleResult) -> None:
+        if len(self.results) < MAX_RESULTS:
+            self.results.append(result)
         else:
-            self.left_off += 1
+            self.omitted += 1
 
 
 @dataclass(slots=True)
-class Counts:
-    """What one rule came to."""
+class RuleCounts:
+    """The results of a rule. ``objects`` is the sum of the next three."""
 
     rule: MappingRule
     objects: int = 0
-    """Of its set; the sum of the next three."""
     matched: int = 0
     skipped: int = 0
     malformed: int = 0
     records: int = 0
     members_skipped: int = 0
-    """Members of whom no record was made, as it is meant."""
     members_malformed: int = 0
+
+    def add_object(self, outcome: Outcome | MemberRule) -> None:
+        self.objects += 1
+        self.matched += isinstance(outcome, Made | MemberRule)
+        self.records += isinstance(outcome, Made)
+        self.skipped += isinstance(outcome, Skipped)
+        self.malformed += isinstance(outcome, NotMade)
+
+    def add_member(self, outcome: Outcome) -> None:
+        self.records += isinstance(outcome, Made)
+        self.members_skipped += isinstance(outcome, Skipped)
+        self.members_malformed += isinstance(outcome, NotMade)
 
 
 class PreviewedSource:
-    """Another source, of whose next read is remembered what is to be seen."""
+    """A source, with a preview of its next read."""
 
-    def __init__(self, source: Source, choice: Choice) -> None:
+    def __init__(self, source: Source, filter_: PreviewFilter) -> None:
         self._source = source
-        self._choice = choice
-        self._shown: dict[ObjectId | str, Shown] = {}
+        self._filter = filter_
+        self._objects: dict[ObjectId | str, PreviewedObject] = {}
         self.kinds: Counter[str] = Counter()
-        """kind → how many records of it there are."""
+        """Kind → number of records."""
         self.malformed = 0
         self.end: End | None = None
-        """How the read ended."""
-        rules = source.rules.all if isinstance(source, Watchable) else []
-        self.counts: Mapping[str, Counts] = {rule.number: Counts(rule) for rule in rules}
-        """Number of a rule → what it came to; empty: there are no rules."""
+        rules = source.rules.all if isinstance(source, ObservableSource) else []
+        self.counts: Mapping[str, RuleCounts] = {rule.number: RuleCounts(rule) for rule in rules}
+        """Number of a rule → its counts; empty: there are no rules."""
 
     @property
     def name(self) -> str:
         return self._source.name
 
     @property
-    def shown(self) -> Sequence[Shown]:
-        """The objects to be seen, as far as they were found."""
-        for one in self._shown.values():
-            one.lines.sort(key=lambda line: (len(line.rule), line.rule))
-            _mark_those_that_win(one.lines)
-        return list(self._shown.values())
+    def objects(self) -> Sequence[PreviewedObject]:
+        """The selected objects."""
+        for object_ in self._objects.values():
+            object_.results.sort(key=lambda result: (len(result.rule), result.rule))
+            _mark_winners(object_.results)
+        return list(self._objects.values())
 
     def read(self, request: ReadRequest = EVERYTHING) -> Reading:  # noqa: ARG002 - a preview is of everything
         source = self._source
-        reading = source.watched(EVERYTHING, self) if isinstance(source, Watchable) else source.read()
-        for step in reading:
+        steps = source.observed(EVERYTHING, self) if isinstance(source, ObservableSource) else source.read()
+        for step in steps:
             if type(step) is Found:
                 self.kinds[step.record.kind] += 1
                 if not self.counts:
-                    self._look_at(step)
+                    self._add_record(step)
             elif type(step) is Malformed:
                 self.malformed += 1
             elif type(step) is End:
                 self.end = step
-                # What changes from here on is nothing to a preview.
+                # A preview must not move the cursor.
                 yield step._replace(cursor="")
                 return
             yield step
 
-    def _look_at(self, found: Found) -> None:
-        """A record of a source at whose rules nobody may look, if it has any."""
-        fields = object_from_record(found.record)
-        origin = None if found.origin is None else found.origin.object
-        shown = self._show(origin, found.place, fields, {})
-        if shown is not None:
-            shown.add(_line("" if found.origin is None else found.origin.rule, Made(found.record)))
+    def _add_record(self, found: Found) -> None:
+        object_id, rule = (None, "") if found.origin is None else found.origin
+        selected = self._select(object_id, found.place, object_from_record(found.record), shown={})
+        if selected is not None:
+            selected.add(_result(rule, Made(found.record)))
 
-    def _show(
-        self, thing: ObjectId | None, place: str, value: Mapping[str, object], seen: Mapping[str, object] | None = None
-    ) -> Shown | None:
-        shown = self._shown.get(thing or place)
-        if shown is None and len(self._shown) < self._choice.limit and self._choice.takes(thing, place, value):
-            named = dict(sorted((value if seen is None else seen).items()))
-            shown = self._shown[thing or place] = Shown(thing, place, masked(named))
-        return shown
+    def _select(
+        self,
+        object_id: ObjectId | None,
+        place: str,
+        value: Mapping[str, object],
+        shown: Mapping[str, object] | None = None,
+    ) -> PreviewedObject | None:
+        """The object in the preview, if it is selected. ``shown``: the attributes to show; default: ``value``."""
+        selected = self._objects.get(object_id or place)
+        if (
+            selected is None
+            and len(self._objects) < self._filter.limit
+            and self._filter.matches(object_id, place, value)
+        ):
+            attributes = dict(sorted((value if shown is None else shown).items()))
+            selected = self._objects[object_id or place] = PreviewedObject(object_id, place, masked(attributes))
+        return selected
 
-    # As an onlooker.
+    # As an observer.
 
-    def seen(self, thing: Thing) -> None:
-        """An object to which rules are applied, if there are any for its set."""
-        self._show(thing.id, thing.place, thing.value)
+    def on_object(self, object_: MappedObject) -> None:
+        self._select(object_.id, object_.place, object_.value)
 
-    def unfit(self, thing: DirectoryObject, reason: str) -> None:
-        """No rule was applied to it."""
+    def on_unusable(self, object_: DirectoryObject, reason: str) -> None:
         for counts in self.counts.values():
-            if counts.rule.set == thing.id.set:
-                counts.objects += 1
-                counts.malformed += 1
-        shown = self._show(thing.id, thing.place, thing.value, {})
-        if shown is not None:
-            shown.add(RuleResult("", "", reason=reason, malformed=True))
+            if counts.rule.set == object_.id.set:
+                counts.add_object(NotMade(reason))
+        selected = self._select(object_.id, object_.place, object_.value, shown={})
+        if selected is not None:
+            selected.add(RuleResult("", "", reason=reason, malformed=True))
 
-    def applied(self, thing: Thing, rule: MappingRule, outcome: Outcome) -> None:
-        """A rule without ``each``."""
-        counts = self.counts[rule.number]
-        counts.objects += 1
-        if type(outcome) is Made:
-            counts.matched += 1
-            counts.records += 1
-        elif type(outcome) is Skipped:
-            counts.skipped += 1
+    def on_rule(self, object_: MappedObject, rule: MappingRule, outcome: Outcome) -> None:
+        self.counts[rule.number].add_object(outcome)
+        if (selected := self._objects.get(object_.id)) is not None:
+            selected.add(_result(rule.number, outcome, rule.kind))
+
+    def on_group(self, object_: MappedObject, rule: MappingRule, outcome: MemberRule | Skipped | NotMade) -> None:
+        if not isinstance(outcome, MemberRule):
+            self.on_rule(object_, rule, outcome)
         else:
-            counts.malformed += 1
-        self._note(thing, _line(rule.number, outcome, rule.kind))
+            self.counts[rule.number].add_object(outcome)
 
-    def begun(self, thing: Thing, rule: MappingRule, outcome: OfMembers | Skipped | Spoilt) -> None:
-        """A rule with ``each``, at an object."""
-        counts = self.counts[rule.number]
-        counts.objects += 1
-        if isinstance(outcome, OfMembers):
-            counts.matched += 1
-            return
-        if type(outcome) is Skipped:
-            counts.skipped += 1
-        else:
-            counts.malformed += 1
-        self._note(thing, _line(rule.number, outcome, rule.kind))
-
-    def _note(self, thing: Thing, line: RuleResult) -> None:
-        shown = self._shown.get(thing.id)
-        if shown is not None:
-            shown.add(line)
-
-    def applied_to_member(
-        self, thing: Thing, rule: MappingRule, member: Member, outcome: Outcome, way: Callable[[], Sequence[str]]
+    def on_member(
+        self,
+        object_: MappedObject,
+        rule: MappingRule,
+        member: Member,
+        outcome: Outcome,
+        path: Callable[[], Sequence[str]],
     ) -> None:
-        """A rule with ``each``, at a member."""
-        counts = self.counts[rule.number]
-        if type(outcome) is Made:
-            counts.records += 1
-        elif type(outcome) is Skipped:
-            counts.members_skipped += 1
-        else:
-            counts.members_malformed += 1
-        for shown, further in ((self._shown.get(member.id), []), (self._shown.get(thing.id), [member.place])):
-            if shown is None:
+        self.counts[rule.number].add_member(outcome)
+        for object_id, further in ((member.id, []), (object_.id, [member.place])):
+            selected = self._objects.get(object_id)
+            if selected is None:
                 continue
-            line = _line(rule.number, outcome, rule.kind)
-            if len(shown.lines) < MOST_LINES:
-                line.through = [*way(), *further]
-            shown.add(line)
+            result = _result(rule.number, outcome, rule.kind)
+            if len(selected.results) < MAX_RESULTS:
+                result.through = [*path(), *further]
+            selected.add(result)
 
 
 def masked(value: Mapping[str, object]) -> Mapping[str, object]:
-    """The value without what looks like a secret by its name."""
-    return {name: MASKED if _SECRET.search(name) else _masked(inner) for name, inner in value.items()}
+    """The value with a mask for attributes that look like secrets by their names."""
+    return {name: MASK if _SECRET.search(name) else _masked(inner) for name, inner in value.items()}
 
 
 def _masked(value: object) -> object:
     if isinstance(value, dict):
         return masked(value)
-    if isinstance(value, list):
-        return [_masked(one) for one in value]
-    return value
+    return [_masked(element) for element in value] if isinstance(value, list) else value
 
 
-def _line(rule: str, outcome: Outcome, kind: str = "") -> RuleResult:
+def _result(rule: str, outcome: Outcome, kind: str = "") -> RuleResult:
     if isinstance(outcome, Made):
         record = outcome.record
         fields = {name: value for name, value in object_from_record(record).items() if name != "kind"}
         return RuleResult(rule, record.kind, masked(fields), key=record.key, rank=_rank(record))
-    return RuleResult(rule, kind, reason=outcome.reason, malformed=isinstance(outcome, Spoilt))
+    return RuleResult(rule, kind, reason=outcome.reason, malformed=isinstance(outcome, NotMade))
 
 
 def _rank(record: Record) -> tuple[int, datetime]:
-    """How much a record gives, of those that let somebody in: the role, then the end."""
+    """How permissive a record is: its role, then its end."""
     role = record.access_role.rank if isinstance(record, Membership | Grant) else 0
-    ends = record.expires_at if isinstance(record, Membership | Grant | ContextGrant) else None
-    return role, ends or _LAST
+    end = record.expires_at if isinstance(record, Membership | Grant | ContextGrant) else None
+    return role, end or _NO_END
 
 
-_LETTING_IN = frozenset({Membership.kind, Grant.kind, ContextGrant.kind, GroupMember.kind})
+_PERMISSIVE_KINDS = frozenset({Membership.kind, Grant.kind, ContextGrant.kind, GroupMember.kind})
+"""Kinds of which the most permissive record wins."""
 
-_FIELDS = {kind: frozenset(KINDS[kind].field_names) for kind in _LETTING_IN}
 
-
-def _mark_those_that_win(lines: Sequence[RuleResult]) -> None:
+def _mark_winners(results: Sequence[RuleResult]) -> None:
     by_key: dict[Key, list[RuleResult]] = {}
-    for line in lines:
-        if line.record is not None and line.kind in _LETTING_IN:
-            by_key.setdefault(line.key, []).append(line)
+    for result in results:
+        if result.record is not None and result.kind in _PERMISSIVE_KINDS:
+            by_key.setdefault(result.key, []).append(result)
     for same in by_key.values():
         if len(same) > 1:
-            role, ends = (max(part) for part in zip(*(one.rank for one in same), strict=True))
+            role, end = (max(part) for part in zip(*(one.rank for one in same), strict=True))
             for one in same:
-                named = {"accessRole": one.rank[0] == role, "expiresAt": one.rank[1] == ends}
-                one.gives = [name for name, counts in named.items() if counts and name in _FIELDS[one.kind]]
-            winner = next((one for one in same if one.rank == (role, ends)), None)
+                is_winning = {"accessRole": one.rank[0] == role, "expiresAt": one.rank[1] == end}
+                one.winning_fields = [
+                    name for name, wins in is_winning.items() if wins and name in KINDS[one.kind].field_names
+                ]
+            winner = next((one for one in same if one.rank == (role, end)), None)
             if winner is not None:
                 winner.wins = True

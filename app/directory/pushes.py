@@ -1,7 +1,7 @@
-"""Pushes: changes that an application tells of, made of the JSON that it sends.
+"""Pushes: changes that an application sends as JSON, and the source that contains nothing else.
 
-The rules: ``app/service/push/README.md``. All or nothing: a push in which one item is wrong is refused, with what is
-wrong with each of its items.
+The format is in ``app/service/push/README.md``. A push with an invalid item is rejected as a whole, with the errors of
+all its items.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,26 +12,27 @@ from app.access.kinds import KINDS
 from app.access.records import Record
 from app.directory.casting import record_from_object
 from app.directory.fields import MAX_INTEGER, MalformedRecordError, name_of_type
+from app.directory.source import EVERYTHING, Answered, End, Reading, ReadRequest, Verdict
 from app.foundation.text import named, quoted
 
 MAX_ITEMS = 1_000
-"""Records and keys in one push, together."""
+"""The maximum of upserts and removals in a push."""
 
 _FIELDS = ("sequence", "previousSequence", "upsert", "remove")
 
 
 class ItemProblem(NamedTuple):
-    """What is wrong with one item of a push."""
+    """The error of an item of a push."""
 
     list: str
     """``upsert``, ``remove`` or ``line``."""
     number: int
-    """Its position there, from 0; of a line from 1."""
+    """Its position in the list, from 0; lines are from 1."""
     reason: str
 
 
 class PushError(ValueError):
-    """A push that is refused; the text says why, ``items`` what is wrong with which item."""
+    """A rejected push, with the errors of its items."""
 
     def __init__(self, message: str, items: Sequence[ItemProblem] = ()) -> None:
         super().__init__(message)
@@ -39,24 +40,24 @@ class PushError(ValueError):
 
 
 class MalformedPushError(PushError):
-    """It cannot be understood."""
+    """The push is invalid."""
 
 
 class ForeignPushError(PushError):
-    """It is about what whoever pushes has no say in."""
+    """The push contains records that this source must not contain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What may be pushed to a source."""
+    """The records that may be pushed to a source."""
 
     kinds: frozenset[str] = frozenset()
     """Empty: all."""
     organizations: frozenset[str] = frozenset()
-    """Empty: all. Otherwise kinds that belong to no organization have to be among ``kinds``."""
+    """Empty: all. Otherwise kinds without an organization must be in ``kinds``."""
 
     def objection(self, record: Record) -> str | None:
-        """Why this record may not be pushed; None: it may."""
+        """Why a record must not be pushed; None if it may be."""
         if self.kinds and record.kind not in self.kinds:
             return f"kind: {record.kind} may not be pushed to this source, only {', '.join(sorted(self.kinds))}"
         if not self.organizations:
@@ -65,41 +66,37 @@ class Allowed:
         if organization_id is None:
             if record.kind in self.kinds:
                 return None
-            return f"kind: {record.kind} belongs to no organization, and this source may be told of some alone"
+            return f"kind: {record.kind} belongs to no organization, and this source accepts certain organizations only"
         if organization_id not in self.organizations:
-            return f"organizationId: {quoted(organization_id)} is not one that this source may be told of"
+            return f"organizationId: {quoted(organization_id)} is not accepted by this source"
         return None
 
 
 ANYTHING = Allowed()
-"""Everything may be pushed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """What an application tells of."""
+    """A valid push."""
 
     sequence: int
     previous_sequence: int | None
     upserts: tuple[Record, ...]
     removals: tuple[Record, ...]
-    """Records of which the key alone means something."""
+    """Records of which only the key is used."""
 
 
 def push_from_object(body: object, allowed: Allowed = ANYTHING) -> Push:
-    """The push that a JSON object stands for.
-
-    Raises ``MalformedPushError``, and ``ForeignPushError`` where ``allowed`` does not have all of it.
-    """
+    """The push of a JSON object. Raises ``MalformedPushError``, ``ForeignPushError``."""
     if not isinstance(body, dict):
         raise MalformedPushError(f"the body must be a JSON object, but is {name_of_type(body)}")
     for name in body:
         if name not in _FIELDS:
             raise MalformedPushError(f"{named(name, limit=80)}: not a field of a push; it has {', '.join(_FIELDS)}")
-    sequence = _number(body, "sequence", least=1)
+    sequence = _number(body, "sequence", minimum=1)
     if sequence is None:
         raise MalformedPushError("sequence: is missing; number your pushes, each higher than the one before")
-    previous = _number(body, "previousSequence", least=0)
+    previous = _number(body, "previousSequence", minimum=0)
     if previous is not None and previous >= sequence:
         raise MalformedPushError("previousSequence: must be lower than sequence")
     lists = {name: _list(body, name) for name in ("upsert", "remove")}
@@ -109,40 +106,45 @@ def push_from_object(body: object, allowed: Allowed = ANYTHING) -> Push:
     problems: list[ItemProblem] = []
     upserts = _cast(lists["upsert"], "upsert", record_of_upsert, problems)
     removals = _cast(lists["remove"], "remove", record_of_key, problems)
-    told = {record.key for record in upserts if record is not None}
+    keys = {record.key for record in upserts if record is not None}
     for index, record in enumerate(removals):
-        if record is not None and record.key in told:
-            problems.append(ItemProblem("remove", index, "the same key is in upsert; say one of the two"))
-    _refuse(MalformedPushError, "cannot be understood; nothing was applied", problems)
+        if record is not None and record.key in keys:
+            problems.append(ItemProblem("remove", index, "the same key is in upsert; send one of the two"))
+    _raise_if_any(MalformedPushError, "cannot be understood; nothing was applied", problems)
     push = Push(sequence, previous, tuple(filter(None, upserts)), tuple(filter(None, removals)))
     for name, records in (("upsert", push.upserts), ("remove", push.removals)):
         for index, record in enumerate(records):
             if (objection := allowed.objection(record)) is not None:
                 problems.append(ItemProblem(name, index, objection))
-    _refuse(ForeignPushError, "may not be pushed here; nothing was applied", problems)
+    _raise_if_any(ForeignPushError, "may not be pushed here; nothing was applied", problems)
     return push
 
 
 def record_of_upsert(value: object) -> Record:
-    """The record that an item of ``upsert`` stands for. Raises ``MalformedRecordError``."""
+    """The record of an item of ``upsert``. Raises ``MalformedRecordError``."""
     return record_from_object(value, every_alias=True)[0]
 
 
 def record_of_key(value: object) -> Record:
-    """A record with the key that an item of ``remove`` gives: ``kind`` and the ids, and nothing else. Raises
-    ``MalformedRecordError``."""
-    if isinstance(value, dict) and isinstance(kind := value.get("kind"), str) and kind in _KEY_FIELDS:
-        key = _KEY_FIELDS[kind]
+    """A record with the key of an item of ``remove``, which has ``kind``, the ids and no other field.
+
+    Raises ``MalformedRecordError``.
+    """
+    if isinstance(value, dict) and isinstance(kind := value.get("kind"), str) and kind in KINDS:
+        key = [field.name for field in KINDS[kind].keys]
         for name in value:
             if name != "kind" and name not in key:
                 raise MalformedRecordError(
                     f"{quoted(name)}: is not part of the key of this kind, which is {', '.join(key)}"
                 )
-        value = {**value, **_PLACEHOLDERS[kind]}
+        needed = (field.name for field in KINDS[kind].fields if field.is_needed and field.name not in key)
+        value = {**value, **dict.fromkeys(needed, "removed")}
     return record_from_object(value)[0]
 
 
-def _refuse(error: Callable[[str, Sequence[ItemProblem]], PushError], what: str, problems: list[ItemProblem]) -> None:
+def _raise_if_any(
+    error: Callable[[str, Sequence[ItemProblem]], PushError], what: str, problems: list[ItemProblem]
+) -> None:
     if problems:
         items = "one item" if len(problems) == 1 else f"{len(problems):,} items"
         first = problems[0]
@@ -152,6 +154,7 @@ def _refuse(error: Callable[[str, Sequence[ItemProblem]], PushError], what: str,
 def _cast(
     items: Sequence[object], name: str, cast: Callable[[object], Record], problems: list[ItemProblem]
 ) -> list[Record | None]:
+    """The records of items; None for invalid items, whose errors are added to ``problems``."""
     records: list[Record | None] = []
     for index, item in enumerate(items):
         try:
@@ -162,12 +165,12 @@ def _cast(
     return records
 
 
-def _number(body: Mapping[str, object], name: str, *, least: int) -> int | None:
+def _number(body: Mapping[str, object], name: str, *, minimum: int) -> int | None:
     value = body.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_INTEGER:
-        raise MalformedPushError(f"{name}: must be a whole number of {least} or more, of 63 bits at most")
+    if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= MAX_INTEGER:
+        raise MalformedPushError(f"{name}: must be a whole number of {minimum} or more, of 63 bits at most")
     return value
 
 
@@ -180,15 +183,15 @@ def _list(body: Mapping[str, object], name: str) -> list[object]:
     return value
 
 
-_KEY_FIELDS: Mapping[str, tuple[str, ...]] = {
-    kind.name: tuple(field.name for field in kind.keys) for kind in KINDS.values()
-}
-"""What identifies a record of each kind."""
+class PushedSource:
+    """A source of ``type: push``. A read finds no changes, so that pushed records stay in force."""
 
-_PLACEHOLDERS: Mapping[str, Mapping[str, str]] = {
-    kind.name: {
-        field.name: "removed" for field in kind.fields if field.is_needed and field.name not in _KEY_FIELDS[kind.name]
-    }
-    for kind in KINDS.values()
-}
-"""What a record needs besides, and a key does not give."""
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def read(self, request: ReadRequest = EVERYTHING) -> Reading:  # noqa: ARG002 - every read is the same
+        yield End(Verdict.COMPLETE, answered=Answered.CHANGES)

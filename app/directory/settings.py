@@ -1,4 +1,4 @@
-"""The settings of the directory: which sources are read, and how long what is gone is kept."""
+"""The settings of the directory: its sources, and the limits of their reads."""
 
 from collections.abc import Mapping
 from hashlib import sha256
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from app.access.kinds import KINDS
 from app.access.records import Fill, User
@@ -14,7 +14,7 @@ from app.directory.connectors.ldap.settings import ACCOUNT_EXPIRED, LdapConnecti
 from app.directory.connectors.sql.settings import SqlSettings
 from app.directory.mapping.cel import IT, MEMBER, ExpressionError, language
 from app.directory.mapping.settings import RULE_KINDS, Constant, RuleList, RuleSettings
-from app.directory.push_settings import AcceptedChanges, ChangesSettings
+from app.directory.spelling import resembling
 
 
 def _usable_path(path: Path) -> Path:
@@ -23,105 +23,148 @@ def _usable_path(path: Path) -> Path:
     return path
 
 
+def _usable_token(value: SecretStr) -> SecretStr:
+    text = value.get_secret_value()
+    if not text or text != text.strip() or not text.isprintable():
+        raise ValueError("must be neither empty nor hold control characters or spaces at its ends")
+    return value
+
+
+def _known_kind(value: str) -> str:
+    if value not in KINDS:
+        near = resembling(value, KINDS)
+        raise ValueError(f"{value!r} is not one of {', '.join(KINDS)}{f'; did you mean {near}?' if near else ''}")
+    return value
+
+
+def _usable_organization_id(value: str) -> str:
+    if not value or len(value.encode()) > 512 or "\0" in value:
+        raise ValueError("must be the id of an organization: 1 to 512 bytes of text")
+    return value
+
+
+Token = Annotated[SecretStr, AfterValidator(_usable_token)]
+
+
+class ChangesSettings(BaseModel):
+    """The key ``changes`` of a source: what may be pushed to ``/directory/NAME``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tokens: tuple[Token, ...] = ()
+    """Bearer tokens of this source. Any of them is accepted, so that they can be rotated. Without tokens, nothing can
+    be pushed."""
+    kinds: tuple[Annotated[str, AfterValidator(_known_kind)], ...] = ()
+    """The kinds of record that may be pushed; empty: all."""
+    organizations: tuple[Annotated[str, AfterValidator(_usable_organization_id)], ...] = ()
+    """The ids of the organizations whose records may be pushed; empty: all. Otherwise kinds without an organization
+    must be in ``kinds``."""
+
+
+class AcceptedChanges(ChangesSettings):
+    """The key ``changes`` of a source of pushes, which needs tokens."""
+
+    tokens: Annotated[tuple[Token, ...], Field(min_length=1)]
+
+
 class GuardSettings(BaseModel):
-    """How much one read may remove, or enable again; above both numbers that waits until somebody confirms it."""
+    """The limits of a read. A read that exceeds both waits for an operator's confirmation."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     count: int = Field(default=20, ge=0)
-    """So many records of one kind may go at once, whatever part of all they are."""
+    """The number of records of one kind that may be removed, or enabled again, at once."""
     percent: float = Field(default=20, ge=0, le=100)
-    """So many percent of the records of one kind may go at once, however many they are; 100: all of them."""
+    """The percentage of the records of one kind that may be removed, or enabled again, at once."""
 
 
 _NOT_OF_THE_RECORDS: dict[str, Any] = {
     **dict.fromkeys(("name", "timeout", "poll", "full_every", "guard"), True),
     "changes": dict.fromkeys(ChangesSettings.model_fields, True),
 }
-"""Settings of a source on which its records do not depend."""
+"""Settings of a source that do not affect its records."""
 
 
 class SourceBase(BaseModel):
-    """What the settings of every source have in common."""
+    """The settings of every source."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(default="", max_length=200)
-    """What the source is called in reports and for ``--accept-empty``; the path when it is not given."""
+    """The name of the source in reports and for ``--accept-empty``."""
     timeout: float | None = Field(default=None, ge=0, le=7 * 24 * 3600)
-    """Seconds that one read of it may keep its reader waiting in all, and ten times as many that it may take as a
-    whole; 0: no limit. Nothing: ``directory.read_timeout``."""
+    """Seconds for which a reader waits for the source in total. The whole read may take ten times as long. 0: no limit.
+    Default: ``directory.read_timeout``."""
     poll: float = Field(default=0, ge=0, le=7 * 24 * 3600)
-    """Seconds after which it is asked for changes between syncs; 0: it is not."""
+    """Seconds between incremental reads outside of syncs; 0: none."""
     full_every: float = Field(default=24 * 3600, ge=0, le=366 * 24 * 3600)
-    """Seconds after which a source that tells changes is read as a whole all the same; 0: it always is."""
+    """Seconds after which a full read is required; 0: each read is a full one."""
     guard: GuardSettings | None = None
-    """How much a read of it may take away; nothing: ``directory.guard``."""
+    """How much a read may remove. Default: ``directory.guard``."""
     changes: ChangesSettings | None = None
-    """What an application may push to it besides."""
+    """What an application may push to the source."""
 
     @property
     def source_name(self) -> str:
-        """The name in force."""
+        """The name, or its default."""
         return self.name
 
     @property
     def digest(self) -> str:
-        """A hash of what the records depend on; where it differs, what changed since an earlier read says nothing."""
+        """A hash of the settings on which the records depend. It invalidates cursors."""
         return sha256(orjson.dumps(self.identity(), option=orjson.OPT_SORT_KEYS)).hexdigest()
 
     def identity(self) -> dict[str, object]:
-        """The settings that the records depend on, as JSON. Secrets are masked: where one of them (a URL) tells apart
-        what is read, the class adds what it tells without the secret."""
+        """The settings on which the records depend, as JSON. Secrets are masked; if one of them determines what is read
+        (a URL), the subclass adds that without the secret."""
         return self.model_dump(mode="json", exclude=_NOT_OF_THE_RECORDS)
 
 
-LINES = (".jsonl", ".ndjson")
-"""How the names of files of JSON Lines end, before ``.gz``."""
+JSON_LINES = (".jsonl", ".ndjson")
+"""Suffixes of JSON Lines, before ``.gz``."""
 
 
 class FileSourceSettings(SourceBase):
-    """A directory in a file: JSON Lines, JSON or YAML, each also gzipped."""
+    """A file: JSON Lines, JSON or YAML, perhaps gzipped."""
 
     type: Literal["file"]
-    """Which sort of source this is."""
+    """The type of source."""
     path: Annotated[Path, AfterValidator(_usable_path)]
-    """The file; a relative path starts in the working directory."""
+    """The file. Relative paths start in the working directory."""
     require_end: bool = False
-    """Whether JSON Lines without an end record are taken for cut off: nothing that is not in them is gone."""
+    """Whether a read of JSON Lines without an end record is partial, because the file may be truncated."""
 
     @model_validator(mode="after")
     def _only_lines_have_an_end(self) -> "FileSourceSettings":
-        if self.require_end and not any(suffix in LINES for suffix in map(str.lower, self.path.suffixes[-2:])):
+        if self.require_end and not any(suffix in JSON_LINES for suffix in map(str.lower, self.path.suffixes[-2:])):
             raise ValueError(
-                f"require_end is for JSON Lines ({', '.join(LINES)}); other documents show that they were cut off"
+                f"require_end is for JSON Lines ({', '.join(JSON_LINES)}); other truncated documents are invalid"
             )
         return self
 
     @property
     def source_name(self) -> str:
-        """The name in force."""
         return self.name or str(self.path)
 
 
 class LdapSourceSettings(LdapConnectionSettings, SourceBase):
-    """A directory in LDAP, and rules that make records of its objects."""
+    """A directory in LDAP, with rules."""
 
     type: Literal["ldap"]
-    """Which sort of source this is."""
+    """The type of source."""
     map: RuleList
     """The rules, in their order."""
 
     @model_validator(mode="after")
-    def _rules_read_sets_that_are_there(self) -> "LdapSourceSettings":
+    def _rules_fit(self) -> "LdapSourceSettings":
         known = self.sets_in_force()
         for number, rule in enumerate(self.map, start=1):
             if rule.from_ not in known:
                 raise ValueError(
-                    f"map: rule {number} reads from {rule.from_}, and there are {', '.join(known)}; sets may add others"
+                    f"map: rule {number} reads from {rule.from_}, but the sets are {', '.join(known)}; add it to sets"
                 )
-        for number, (rule, given) in enumerate(zip(self.rules_in_force(), self.map, strict=True), start=1):
-            for key, text in rule.expressions() if rule != given else ():
+        for number, (rule, configured) in enumerate(zip(self.rules_in_force(), self.map, strict=True), start=1):
+            for key, text in rule.expressions() if rule != configured else ():
                 try:
                     language(IT, MEMBER).compile(text)
                 except ExpressionError as error:
@@ -129,19 +172,21 @@ class LdapSourceSettings(LdapConnectionSettings, SourceBase):
         return self
 
     def rules_in_force(self) -> RuleList:
-        """The rules. Those that name an account end its access when it expires, unless ``account_expiry`` is false."""
+        """The rules. With ``account_expiry``, they end the access of expired accounts."""
         ends = self.preset_in_force().ends
-        return tuple(_ended(rule, ends) for rule in self.map)
+        return tuple(_with_expiry(rule, ends) for rule in self.map)
 
     @property
     def source_name(self) -> str:
-        """The name in force."""
         return self.name or f"{self.server}/{self.base}"
 
 
-def _ended(rule: RuleSettings, ends: Mapping[str, str]) -> RuleSettings:
-    """The rule. Users that it makes or disables are disabled if their account has expired. Its other records that name
-    a user end with the account. ``ends``: set → the attribute."""
+def _with_expiry(rule: RuleSettings, ends: Mapping[str, str]) -> RuleSettings:
+    """The rule, with the expiry of accounts. ``ends``: set → the attribute with the expiry.
+
+    Users that it makes or disables are disabled if their account has expired. Its other records with a user get the
+    expiry as their end.
+    """
     attribute = next(iter(ends.values()), "") if rule.each else ends.get(rule.from_, "")
     if not attribute:
         return rule
@@ -157,7 +202,7 @@ def _ended(rule: RuleSettings, ends: Mapping[str, str]) -> RuleSettings:
 
 
 def _disabled_or(expired: str, disabled: str | Constant) -> str | Constant:
-    """An expression that is true if the account has expired, and ``disabled`` otherwise."""
+    """The expression that is true if ``expired`` is, and otherwise the value of ``disabled``."""
     if isinstance(disabled, bool):
         return disabled or expired
     # The line break ends a comment.
@@ -165,22 +210,22 @@ def _disabled_or(expired: str, disabled: str | Constant) -> str | Constant:
 
 
 class PushSourceSettings(SourceBase):
-    """A source that holds what was pushed to it, and nothing else."""
+    """A source that contains pushes only."""
 
     type: Literal["push"]
-    """Which sort of source this is."""
+    """The type of source."""
     name: str = Field(min_length=1, max_length=200)
-    """What the source is called in addresses and reports."""
+    """The name of the source in URLs and reports."""
     changes: AcceptedChanges
-    """Who may push, and what."""
+    """What may be pushed."""
 
 
 class SqlSourceSettings(SqlSettings, SourceBase):
-    """A directory in a database."""
+    """A database."""
 
     def identity(self) -> dict[str, object]:
-        given = super().identity() | {"place": self.database}
-        return {name: value for name, value in given.items() if name not in {"connect_timeout", "answer_timeout"}}
+        fields = super().identity() | {"place": self.database}
+        return {name: value for name, value in fields.items() if name not in {"connect_timeout", "answer_timeout"}}
 
 
 SourceSettings = Annotated[
@@ -194,20 +239,20 @@ class DirectorySettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     sources: Annotated[tuple[SourceSettings, ...], Field(min_length=1)] = ()
-    """The sources, the most authoritative first: a record key belongs to the first source that gives it. There is no
-    default: whoever forgot to name one must not end up with somebody else's directory."""
+    """The sources, the most authoritative first: if several provide a record, that of the first is used. There is no
+    default, so that no operator syncs a directory by accident."""
     grace: int = Field(default=0, ge=0, le=366 * 24 * 3600)
-    """Seconds for which something gone from the directory is kept in the backend; its access ends at once."""
+    """Seconds for which removed items are kept in the backend. Their access ends at once."""
     read_timeout: float = Field(default=900, ge=0, le=7 * 24 * 3600)
-    """Seconds that a source may keep its reader waiting in all; then its read counts as failed. So it does if it takes
-    ten times as long as a whole. 0: no limit."""
+    """Seconds for which a reader waits for a source in total. The whole read may take ten times as long. 0: no
+    limit."""
     spool: Path | None = None
-    """The folder in which it is kept between reads who is a member of what, of sources whose rules ask for members.
-    Nothing: beside the database if that is a file, otherwise in the system's folder for temporary files."""
+    """The folder for the members of groups between reads. Default: beside a SQLite database, otherwise the system's
+    folder for temporary files."""
     guard: GuardSettings = Field(default_factory=GuardSettings)
-    """How much a read of any one source, and one read of all sources together, may take away without being asked."""
+    """How much a read of one source, and a read of all sources together, may remove without confirmation."""
     max_age: int = Field(default=0, ge=0, le=366 * 24 * 3600)
-    """Seconds after which a directory that could not be read any more makes ``/readyz`` fail; 0: never."""
+    """Seconds after the last successful read at which ``/readyz`` fails; 0: never."""
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> "DirectorySettings":
@@ -226,6 +271,6 @@ class DirectorySettings(BaseModel):
                 if owner != source.source_name:
                     raise ValueError(
                         f"the sources {owner!r} and {source.source_name!r} accept the same token in changes.tokens;"
-                        " make one for each: whoever holds it could push to both"
+                        " create one for each, because a client could push to both with it"
                     )
         return self

@@ -16,11 +16,10 @@ from app.access.refresh.pushes import NumberedPush, apply_push
 from app.commands.schema import METADATA
 from app.directory.casting import record_from_object
 from app.directory.file import FileSource
-from app.directory.guarded import GuardedSource
+from app.directory.guarded import GuardedSource, Policy
 from app.directory.mapping.source import MappedSource
 from app.directory.mapping.spool_file import SpoolFile
-from app.directory.policy import Policy
-from app.directory.pushed import PushedSource
+from app.directory.pushes import PushedSource
 from app.directory.source import Source
 from app.foundation.database.engine import open_engine, reading
 from app.sync.runs.refresh import refresh

@@ -10,10 +10,9 @@ from sqlalchemy import delete
 from app.access.record_tables import core_table
 from app.access.tables import ModelUserRow
 from app.directory.file import FileSource
-from app.directory.guarded import GuardedSource
+from app.directory.guarded import GuardedSource, Policy
 from app.directory.mapping.source import MappedSource
-from app.directory.policy import Policy
-from app.directory.pushed import PushedSource
+from app.directory.pushes import PushedSource
 from app.foundation.database.engine import open_engine, writing
 from tests.commands.conftest import DIRECTORY, Usher
 from tests.worlds.objects import ObjectDirectory, rules_of, thing

@@ -428,11 +428,11 @@ def test_respelt_aliases_are_the_same_only_by_case_and_encoded_accents(alias: st
         ),
         ("user", {**LEAST["user"], "aliases": "a@b.example"}, "aliases: must be a list of texts, but is text"),
         ("user", {**LEAST["user"], "aliases": ["a", None]}, "aliases[1]: must be text, but is null"),
-        ("user", {**LEAST["user"], "aliases": list(map(str, range(101)))}, "aliases: are 101; 100 are the most"),
+        ("user", {**LEAST["user"], "aliases": list(map(str, range(101)))}, "aliases: are 101; the maximum is 100"),
         ("fill", {"userId": "u", "disabled": "yes"}, "disabled: must be true or false, but is text"),
         ("fill", {"userId": "u", "Disabled": True}, "'Disabled': is not a field of a fill; did you mean disabled?"),
-        ("fill", {"userId": "u", "aliases": ["a@b.example"]}, "'aliases': is given by the user's own record alone"),
-        ("fill", {"userId": "u", "Aliases": None}, "'Aliases': is given by the user's own record alone"),
+        ("fill", {"userId": "u", "aliases": ["a@b.example"]}, "'aliases': is set by the user's own record only"),
+        ("fill", {"userId": "u", "Aliases": None}, "'Aliases': is set by the user's own record only"),
     ],
 )
 def test_aliases_and_fills_are_read_as_strictly(kind: str, fields: dict[str, object], reason: str) -> None:

@@ -47,7 +47,7 @@ def test_documents_are_read_with_their_places(read_file, name: str) -> None:
             ),
             (line or "file:folders[0]"),
         ),
-        Malformed((line or "file:folders[1]"), "kind: 'user' stands in a list of folders"),
+        Malformed((line or "file:folders[1]"), "kind: 'user' is in a list of folders"),
         End(Verdict.PARTIAL, "3 malformed records"),
     ]
 
@@ -90,13 +90,13 @@ def test_an_empty_document_is_complete(read_file, name: str, content: str) -> No
         ("d.json", "[]", "must be an object with the lists"),
         ("d.json", '{"users": [}', "line 1: not JSON"),
         ("d.json", '{"users": {}}', "users: must be a list"),
-        ("d.json", '{"users": [], "users": []}', "users: this key stands twice"),
+        ("d.json", '{"users": [], "users": []}', "users: this key occurs twice"),
         ("d.json", '{"people": []}', "'people' is not one of the lists"),
         ("d.json", "[" * 100_000, "nested too deep"),
         ("d.json", '{"users": [' + "9" * 5000 + "]}", "not JSON that can be used"),
         ("d.json", b'{"users": ["\xff"]}', "not UTF-8"),
         ("d.yaml", "users: [", "not YAML"),
-        ("d.yaml", "users: []\nusers: []", "users: this key stands twice"),
+        ("d.yaml", "users: []\nusers: []", "users: this key occurs twice"),
         ("d.yaml", "users\n", "must be an object"),
         ("d.yaml", "users: []\n---\nusers: []", "not YAML"),
         ("d.yaml", "? [a]\n: 1", "a key is not text"),
@@ -119,7 +119,7 @@ def test_aliases_that_expand_without_measure_are_failed(read_file) -> None:
     bomb = "x-0: &a0 [lol]\n" + "".join(f"x-{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12))
     (end,) = read_file("d.yaml", bomb)
     assert end.verdict is Verdict.FAILED
-    assert "once its aliases are expanded" in end.reason
+    assert "after the expansion of aliases" in end.reason
 
 
 def test_a_document_that_is_too_large_is_failed(read_file) -> None:
@@ -169,7 +169,7 @@ def test_yaml_times_need_a_zone_like_everywhere(read_file) -> None:
 
 def test_yaml_key_twice_in_a_record_is_malformed(read_file) -> None:
     steps = read_file("d.yaml", "users: [{userId: a, userId: b, name: A, email: ''}]")
-    assert steps[0] == Malformed("file:1", "userId: this key stands twice in one object")
+    assert steps[0] == Malformed("file:1", "userId: this key occurs twice in one object")
 
 
 def test_yaml_values_that_json_lacks_are_malformed(read_file) -> None:

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.directory.connector import ALL_ATTRIBUTES
-from app.directory.mapping.cel import IT, MEMBER, Asked, EvaluationError, ExpressionError, language
-from app.directory.mapping.fitness import MAX_ELEMENTS, UnfitValueError, fit
+from app.directory.fields import MalformedRecordError
+from app.directory.mapping.cel import IT, MEMBER, EvaluationError, ExpressionError, Variables, language
+from app.directory.mapping.rules import MAX_ELEMENTS, check_values
 
 USER = {
     "mail": "Ärne@Corp.Example",
@@ -25,7 +26,7 @@ USER = {
 
 def value_of(text: str, it: dict[str, object] | None = None, member: dict[str, object] | None = None) -> object:
     spoken = language(IT, MEMBER)
-    return spoken.compile(text).evaluate(Asked(spoken, {IT: USER if it is None else it, MEMBER: member or {}}))
+    return spoken.compile(text).evaluate(Variables(spoken, {IT: USER if it is None else it, MEMBER: member or {}}))
 
 
 SIMPLE = ["it.mail", "has(it.mail)", "lower(it.mail)", "upper(member.mail)", "has(member.mail)", '"viewer"', '""']
@@ -84,14 +85,14 @@ def test_values(text: str, value: object) -> None:
     ("text", "reason"),
     [
         ("it.cn.substring(40)", "greater than <string>.size()"),
-        ("it.mail + 1", "+ does not take values of such types; here it is asked to take (string, int)"),
+        ("it.mail + 1", "+ does not support values of these types; the types here are (string, int)"),
         ("it.userAccountControl / 0", "divide by zero"),
         ('it.cn.matches(it.cn + "(")', "invalid regular expression"),
         ('{"a": "viewer"}[it.cn]', "its table has no 'org-acme'"),
-        ('duration("3s")', "gives a duration, which no record can hold"),
-        ('b"abc"', "gives bytes"),
-        ("type(it)", "gives a type"),
-        ("lower(it.userAccountControl)", "lower does not take values of such types"),
+        ('duration("3s")', "results in a duration, which a record cannot contain"),
+        ('b"abc"', "results in bytes"),
+        ("type(it)", "results in a type"),
+        ("lower(it.userAccountControl)", "lower does not support values of these types"),
         ("it.mail.further", "Applying SELECT"),
     ],
 )
@@ -128,7 +129,7 @@ def test_what_cannot_be_used_is_refused_when_it_is_compiled(text: str, reason: s
 
 
 def test_members_are_there_in_their_language_only() -> None:
-    with pytest.raises(ExpressionError, match="member is there only in rules with each: members"):
+    with pytest.raises(ExpressionError, match="member exists only in rules with each: members"):
         language(IT).compile("member.userId")
     assert value_of('member.userId + "@" + it.cn', member={"userId": "u1"}) == "u1@org-acme"
 
@@ -197,8 +198,8 @@ _plain = st.recursive(
 def test_an_attribute_by_itself_is_what_the_library_says_it_is(value: object) -> None:
     it = {"a": value}
     try:
-        fit(it)
-    except UnfitValueError:
+        check_values(it)
+    except MalformedRecordError:
         return
     # Spelt as ``it.a`` it is taken from the object, in brackets it goes through the library.
     assert value_of("it.a", it) == value_of('it["a"]', it)
@@ -210,16 +211,16 @@ def test_an_attribute_by_itself_is_what_the_library_says_it_is(value: object) ->
         ("a\0b", "mail: contains a NUL character"),
         ("a\ud800b", "mail: contains half of a surrogate pair"),
         (["x", "a\0b"], "mail: contains a NUL character"),
-        ({"a\0": 1}, "mail: contains a NUL character"),
-        ({1: 2}, "mail: a key in it is a number, not text"),
+        ({"a\0": 1}, "mail, a key in it: contains a NUL character"),
+        ({1: 2}, "mail, a key in it: must be text, but is a number; put it in quotes"),
         (2**63, "mail: the number has more than 63 bits"),
-        ((1, 2), "mail: tuple is nothing that expressions know"),
-        (b"x", "mail: bytes is nothing that expressions know"),
+        ((1, 2), "mail: tuple cannot be sent as JSON"),
+        (b"x", "mail: bytes cannot be sent as JSON"),
     ],
 )
 def test_what_expressions_must_not_see_is_unfit(value: object, reason: str) -> None:
-    with pytest.raises(UnfitValueError, match=f"^{reason}$"):
-        fit({"cn": "x", "mail": value})
+    with pytest.raises(MalformedRecordError, match=f"^{reason}$"):
+        check_values({"cn": "x", "mail": value})
 
 
 def test_what_is_nested_too_deep_is_unfit_before_it_ends_the_process() -> None:
@@ -227,19 +228,19 @@ def test_what_is_nested_too_deep_is_unfit_before_it_ends_the_process() -> None:
     for depth in range(1, 100_000):
         deep = [deep]
         if depth == 32:
-            fit({"a": deep})
+            check_values({"a": deep})
             assert value_of("it.a == it.a", {"a": deep}) is True
-    with pytest.raises(UnfitValueError, match="a: is nested more than 32 deep"):
-        fit({"a": deep})
+    with pytest.raises(MalformedRecordError, match="a: is nested more than 32 deep"):
+        check_values({"a": deep})
     while isinstance(deep, list):
         # Taken apart by hand: the interpreter does it recursively.
         deep = deep.pop()
 
 
 def test_loops_end() -> None:
-    fit({"groups": ["x"] * (MAX_ELEMENTS + 1)})
-    with pytest.raises(UnfitValueError, match="groups: has 2,001 values; expressions go through 2,000 at most"):
-        fit({"groups": ["x"] * (MAX_ELEMENTS + 1)}, loops=True)
+    check_values({"groups": ["x"] * (MAX_ELEMENTS + 1)})
+    with pytest.raises(MalformedRecordError, match="groups: has 2,001 values; expressions go through 2,000 at most"):
+        check_values({"groups": ["x"] * (MAX_ELEMENTS + 1)}, with_loops=True)
     assert language(IT).compile("it.groups.exists(g, g == it.cn)").loops
     assert not language(IT).compile("it.groups[0]").loops
     with pytest.raises(EvaluationError, match="Iteration budget exceeded"):

@@ -54,7 +54,7 @@ def test_lines_are_complete_when_all_are_understood(read_file, content: bytes) -
         ("d.jsonl.gz", gzip.compress(ADA * 100, mtime=0)[:-20], "cannot be read to its end"),
         ("d.jsonl.gz", gzip.compress(ADA, mtime=0)[:-12] + b"x" * 12, "the archive cannot be read to its end"),
         ("d.jsonl.gz", b"plain", "Not a gzipped file"),
-        ("d.jsonl.gz", b"", "is empty, which no archive is"),
+        ("d.jsonl.gz", b"", "is empty, and no gzip archive"),
         ("d.csv", b"", "the name must end in"),
         ("directory", b"", "the name must end in"),
     ],
@@ -152,7 +152,7 @@ END = b'{"end": true, "records": %d}\n'
         (ADA + END % 2, "file:2: should have 2 records before it, but has 1"),
         (ADA * 3 + END % 2, "file:4: should have 2 records before it, but has 3"),
         (ADA + END % 1 + ADA, "file:3: comes after the end record"),
-        (ADA + END % 1 + END % 1, "file:3: the end record is there a second time"),
+        (ADA + END % 1 + END % 1, "file:3: there is a second end record"),
         (ADA + b'{"end": true, "records": "1"}', 'file:2: not an end record, which is {"end": true, "records": 1}'),
         (ADA + b'{"end": false, "records": 1}', "file:2: not an end record"),
         (ADA + b'{"end": true, "records": 1, "record": 2}', "file:2: 'record' is not a field of the end record"),
@@ -179,5 +179,5 @@ def test_a_file_without_its_end_record_is_partial_if_it_has_to_have_one(tmp_path
     assert read(ADA * 9 + END % 9) == End(Verdict.COMPLETE)
     cut = read(ADA * 8)
     assert cut.verdict is Verdict.PARTIAL
-    assert cut.reason.endswith('has no end record, {"end": true, "records": N}: it may have been cut off')
+    assert cut.reason.endswith('has no end record, {"end": true, "records": N}: it may be truncated')
     assert read(b"").verdict is Verdict.PARTIAL

@@ -11,7 +11,7 @@ import pytest
 from app.access.records import User
 from app.directory import guarded
 from app.directory.configured import sources_from_settings
-from app.directory.guarded import GuardedSource, ReadingStoppedError, SideBySide, Step
+from app.directory.guarded import GuardedSource, ParallelReads, ReadingStoppedError, Step
 from app.directory.settings import DirectorySettings
 from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, Remark, Verdict
 
@@ -132,7 +132,7 @@ def test_a_source_without_end_is_given_up_although_its_reader_is_slower() -> Non
         now += 1
         steps = running.take() or []
         assert now < 60
-    assert steps == [End(Verdict.FAILED, "has not come to its end within 50 s; the read is given up")]
+    assert steps == [End(Verdict.FAILED, "did not end within 50 s; the read is given up")]
     assert now >= 50
 
 
@@ -187,7 +187,7 @@ def test_reader_that_stops_leaves_no_thread_behind() -> None:
 def read_all(*sources: GuardedSource) -> list[list[Step]]:
     """What each gives, read side by side."""
     given: list[list[Step]] = [[] for _ in sources]
-    with SideBySide() as side_by_side:
+    with ParallelReads() as side_by_side:
         for number, source in enumerate(sources):
             side_by_side.begin(number, source)
         for number, steps in side_by_side.steps():
@@ -246,13 +246,13 @@ def test_sources_side_by_side_hold_only_a_few_steps(let_go: threading.Event) -> 
 
         return steps
 
-    with SideBySide() as side_by_side:
+    with ParallelReads() as side_by_side:
         for number in range(2):
             side_by_side.begin(number, GuardedSource(GivenSource(counts(number)), timeout=10))
         for _ in side_by_side.steps():
             let_go.wait(0.3)
             break
-    assert max(given) <= 4 * guarded._STEPS_AT_A_TIME
+    assert max(given) <= 4 * guarded._BATCH
 
 
 def test_sources_side_by_side_end_when_the_process_is_to_end(let_go: threading.Event) -> None:

@@ -15,9 +15,8 @@ from app.directory.connectors.ldap.settings import (
     is_loopback,
     preset,
 )
-from app.directory.mapping.cel import Asked
-from app.directory.mapping.rule import Made, OfMembers
-from app.directory.mapping.rules import Rules
+from app.directory.mapping.cel import Variables, language
+from app.directory.mapping.rules import Made, MemberRule, Rules
 from app.directory.settings import DirectorySettings, LdapSourceSettings
 from app.settings import load_settings
 
@@ -138,7 +137,7 @@ def test_a_source_is_made_of_the_settings() -> None:
 
 
 def test_a_rule_reads_from_a_set_that_is_there() -> None:
-    with pytest.raises(ValidationError, match="map: rule 1 reads from people, and there are users, groups"):
+    with pytest.raises(ValidationError, match="map: rule 1 reads from people, but the sets are users, groups"):
         DirectorySettings.model_validate({"sources": [source(map=[RULE | {"from": "people"}])]})
     with pytest.raises(ValidationError, match="at least 1 item"):
         DirectorySettings.model_validate({"sources": [source(map=[])]})
@@ -200,8 +199,8 @@ def test_an_account_that_has_expired_is_disabled_besides_what_the_rule_says(
         rules = Rules(settings.rules_in_force())
         given = {"cn": "ann"} | value
         for expired in (False, True):
-            asked = Asked(rules.of_object, {"it": given | ({"account_expired": True} if expired else {})})
-            made = rules.all[0].of(asked)
+            asked = Variables(language("it"), {"it": given | ({"account_expired": True} if expired else {})})
+            made = rules.all[0].apply(asked)
             found = made.record.disabled if isinstance(made, Made) and isinstance(made.record, User | Fill) else None
             assert bool(found) == bool(disabled[expired and account_expiry])
             assert isinstance(made, Made) == (disabled[expired and account_expiry] is not None)
@@ -230,9 +229,11 @@ def test_users_that_are_made_of_members_are_disabled_when_they_have_expired() ->
     rules = Rules(settings.rules_in_force())
     assert "account_expired" in rules.wanted.attributes["users"]
     members: list[dict[str, object]] = [{"cn": "ann"}, {"cn": "bob", "account_expired": True}]
-    begun = rules.all[0].begin(Asked(rules.of_member, {"it": {"cn": "g"}, "member": {}}))
-    assert isinstance(begun, OfMembers)
-    outcomes = [begun.of(Asked(rules.of_member, {"it": {"cn": "g"}, "member": member})) for member in members]
+    begun = rules.all[0].begin(Variables(language("it", "member"), {"it": {"cn": "g"}, "member": {}}))
+    assert isinstance(begun, MemberRule)
+    outcomes = [
+        begun.apply(Variables(language("it", "member"), {"it": {"cn": "g"}, "member": member})) for member in members
+    ]
     records = [one.record for one in outcomes if isinstance(one, Made)]
     assert [one.disabled for one in records if isinstance(one, User)] == [False, True]
 

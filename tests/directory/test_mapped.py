@@ -176,8 +176,8 @@ def test_members_are_found_through_nested_groups_and_around_cycles(directory: Ob
     found = [step.record for step in steps if isinstance(step, Found)]
     assert len(found) == len(set(found))
     assert [step.reason for step in steps if isinstance(step, Remark)] == [
-        "1 member is not in scope: nothing was told of contacts/x, for instance",
-        "1 member is nobody of whom a user is made",
+        "1 member is not in scope, for example contacts/x: no object has this name",
+        "1 member is skipped, because no user is made of them",
     ]
     end = steps[-1]
     assert isinstance(end, End)
@@ -201,7 +201,7 @@ def test_a_name_of_two_objects_is_nobodys(directory: ObjectDirectory) -> None:
     assert memberships(steps) == {("acme", "ada")}
     assert end_of(steps).verdict is Verdict.COMPLETE
     [remark] = [step for step in steps if isinstance(step, Remark)]
-    assert "2 members are nobody: several objects have the name jdoe" in remark.reason
+    assert "2 members are ambiguous: several objects have the name jdoe" in remark.reason
     directory.remove("users", "2")
     assert memberships(read(source_of(directory, rules))) == {("acme", "ada"), ("acme", "1")}
 
@@ -280,7 +280,7 @@ def test_members_looked_at_together_give_what_each_gives(directory: ObjectDirect
     rules += "- {from: groups, each: members, membership: {organizationId: it.cn, userAlias: member.mail}}"
     source = source_of(directory, rules)
     together = list(source.read())
-    assert together == list(source.watched(EVERYTHING, Looker()))
+    assert together == list(source.observed(EVERYTHING, Looker()))
     assert len([step for step in together if isinstance(step, Found)]) > 8
 
 
@@ -347,7 +347,7 @@ def test_a_cursor_without_its_spool_is_refused(directory: ObjectDirectory, spool
     cursor = end_of(read(source)).cursor
     refused = End(
         Verdict.FAILED,
-        "what is known of members does not belong to this cursor; the source is read as a whole",
+        "the spool of members is of another cursor; a full read is required",
         answered=Answered.CURSOR_REFUSED,
     )
     assert read(source_of(directory), ReadRequest(since=cursor)) == [refused]
@@ -485,7 +485,7 @@ def test_a_folder_that_cannot_be_used_is_said(directory: ObjectDirectory, tmp_pa
 def test_a_spool_that_another_process_uses_is_waited_for(
     directory: ObjectDirectory, spool: SpoolFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.directory.mapping.spool_file._PATIENCE", 0.05)
+    monkeypatch.setattr("app.directory.mapping.spool_file._LOCK_TIMEOUT", 0.05)
     directory.put(user("ada"), group("org-acme", "users/ada"))
     source = source_of(directory, spool=spool)
     cursor = end_of(read(source)).cursor

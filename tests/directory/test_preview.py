@@ -5,7 +5,7 @@ import pytest
 from app.access.records import Membership, User
 from app.directory.connector import DirectoryObject
 from app.directory.mapping.source import MappedSource
-from app.directory.preview import MASKED, MOST_LINES, Choice, PreviewedSource, Shown, masked
+from app.directory.preview import MASK, MAX_RESULTS, PreviewedObject, PreviewedSource, PreviewFilter, masked
 from app.directory.source import EVERYTHING, End, Found, ObjectId, Origin, Reading, ReadRequest, Verdict
 from tests.directory.source_world import read
 from tests.worlds.objects import ObjectDirectory, rules_of, thing
@@ -39,55 +39,58 @@ def directory() -> ObjectDirectory:
     return directory
 
 
-def previewed(directory: ObjectDirectory, choice: Choice) -> PreviewedSource:
+def previewed(directory: ObjectDirectory, choice: PreviewFilter) -> PreviewedSource:
     source = PreviewedSource(MappedSource("ad", directory, rules_of(RULES)), choice)
     read(source)
     return source
 
 
-def only(source: PreviewedSource) -> Shown:
-    (shown,) = source.shown
+def only(source: PreviewedSource) -> PreviewedObject:
+    (shown,) = source.objects
     return shown
 
 
 @pytest.mark.parametrize("id_", ["ada", "users/ada", "ADA@corp.EXAMPLE"])
 def test_one_user_is_explained(directory: ObjectDirectory, id_: str) -> None:
-    shown = only(previewed(directory, Choice(5, id=id_)))
+    shown = only(previewed(directory, PreviewFilter(5, id=id_)))
     assert (shown.id, shown.place) == (ObjectId("users", "ada"), "users/ada")
-    assert shown.value == {"apiToken": MASKED, "id": "ada", "mail": "ada@Corp.Example", "name": "Ada"}
-    assert [(line.rule, line.kind, line.through, line.wins) for line in shown.lines] == [
+    assert shown.value == {"apiToken": MASK, "id": "ada", "mail": "ada@Corp.Example", "name": "Ada"}
+    assert [(line.rule, line.kind, line.through, line.wins) for line in shown.results] == [
         ("1", "user", (), False),
         ("2", "membership", ["groups/acme", "groups/eng"], False),
         ("3", "membership", ["groups/edit"], True),
     ]
-    assert shown.lines[0].record == {"userId": "ada", "name": "Ada", "email": "ada@corp.example", "apiToken": MASKED}
-    assert shown.lines[1].record == {"organizationId": "acme", "userId": "ada", "accessRole": "viewer"}
+    assert shown.results[0].record == {"userId": "ada", "name": "Ada", "email": "ada@corp.example", "apiToken": MASK}
+    assert shown.results[1].record == {"organizationId": "acme", "userId": "ada", "accessRole": "viewer"}
 
 
 def test_why_there_is_no_record_is_said(directory: ObjectDirectory) -> None:
-    bob = only(previewed(directory, Choice(5, id="bob")))
-    assert [(line.rule, line.record, line.reason, line.malformed) for line in bob.lines] == [
+    bob = only(previewed(directory, PreviewFilter(5, id="bob")))
+    assert [(line.rule, line.record, line.reason, line.malformed) for line in bob.results] == [
         ("1", None, "when is false", False),
-        ("2", None, "the member is nobody of whom a user is made", False),
+        ("2", None, "no user is made of the member", False),
     ]
-    cyd = only(previewed(directory, Choice(5, set="users", id="cyd")))
-    assert [(line.reason, line.malformed) for line in cyd.lines] == [("name: contains a NUL character", True)]
-    edit = only(previewed(directory, Choice(5, set="groups", id="edit")))
-    assert [(line.rule, line.reason) for line in edit.lines if line.record is None] == [
+    cyd = only(previewed(directory, PreviewFilter(5, set="users", id="cyd")))
+    assert [(line.reason, line.malformed) for line in cyd.results] == [("name: contains a NUL character", True)]
+    edit = only(previewed(directory, PreviewFilter(5, set="groups", id="edit")))
+    assert [(line.rule, line.reason) for line in edit.results if line.record is None] == [
         ("2", "when is false"),
         ("4", "organizationName: is missing"),
     ]
 
 
 def test_objects_of_a_set_are_shown_up_to_the_limit(directory: ObjectDirectory) -> None:
-    assert [one.place for one in previewed(directory, Choice(2, set="groups")).shown] == ["groups/acme", "groups/eng"]
-    assert [one.place for one in previewed(directory, Choice(1)).shown] == ["users/ada"]
-    assert not previewed(directory, Choice(0)).shown
-    assert not previewed(directory, Choice(5, id="nobody")).shown
+    assert [one.place for one in previewed(directory, PreviewFilter(2, set="groups")).objects] == [
+        "groups/acme",
+        "groups/eng",
+    ]
+    assert [one.place for one in previewed(directory, PreviewFilter(1)).objects] == ["users/ada"]
+    assert not previewed(directory, PreviewFilter(0)).objects
+    assert not previewed(directory, PreviewFilter(5, id="nobody")).objects
 
 
 def test_what_each_rule_came_to_is_counted(directory: ObjectDirectory) -> None:
-    source = previewed(directory, Choice(0))
+    source = previewed(directory, PreviewFilter(0))
     counted = [
         (one.objects, one.matched, one.skipped, one.malformed, one.records, one.members_skipped)
         for one in source.counts.values()
@@ -101,9 +104,9 @@ def test_what_each_rule_came_to_is_counted(directory: ObjectDirectory) -> None:
 def test_of_a_group_with_many_members_some_are_shown(directory: ObjectDirectory) -> None:
     directory.put(*(user(f"u{number}") for number in range(100)))
     directory.put(thing("groups", "all", {"cn": "org-all"}, tuple(f"users/u{number}" for number in range(100))))
-    shown = only(previewed(directory, Choice(5, set="groups", id="all")))
-    assert len(shown.lines) == MOST_LINES
-    assert shown.left_off == 102 - MOST_LINES
+    shown = only(previewed(directory, PreviewFilter(5, set="groups", id="all")))
+    assert len(shown.results) == MAX_RESULTS
+    assert shown.omitted == 102 - MAX_RESULTS
 
 
 @pytest.mark.parametrize(
@@ -112,9 +115,9 @@ def test_of_a_group_with_many_members_some_are_shown(directory: ObjectDirectory)
 )
 def test_what_looks_like_a_secret_is_masked_at_any_depth(name: str) -> None:
     assert masked({name: "x", "in": [{name: ["y"]}], "of": {name: 3}}) == {
-        name: MASKED,
-        "in": [{name: MASKED}],
-        "of": {name: MASKED},
+        name: MASK,
+        "in": [{name: MASK}],
+        "of": {name: MASK},
     }
 
 
@@ -134,12 +137,12 @@ def test_of_a_source_without_rules_records_are_shown_as_they_stand() -> None:
             yield Found(User(user_id="u8", name="M", email=""), "file:2")
             yield End(Verdict.COMPLETE, cursor="1")
 
-    source = PreviewedSource(Queries(), Choice(5, id="u7"))
+    source = PreviewedSource(Queries(), PreviewFilter(5, id="u7"))
     assert read(source)[-1] == End(Verdict.COMPLETE)
     shown = only(source)
     assert (shown.id, shown.place, shown.value) == (ObjectId("users", "7"), "users, row 1", {})
-    assert [(line.kind, line.record) for line in shown.lines] == [
-        ("user", {"userId": "u7", "name": "N", "email": "n@x", "pin": MASKED}),
+    assert [(line.kind, line.record) for line in shown.results] == [
+        ("user", {"userId": "u7", "name": "N", "email": "n@x", "pin": MASK}),
         ("membership", {"organizationId": "o", "userId": "u7", "accessRole": "editor"}),
     ]
     assert source.kinds == {"user": 2, "membership": 1}

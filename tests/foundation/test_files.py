@@ -123,10 +123,10 @@ def test_a_spool_folder_is_no_link_and_closed_to_others(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "open")
     with pytest.raises(SpoolError, match="is a link"):
-        SpoolFile.of(tmp_path / "link", "ad").fresh()
+        SpoolFile.of(tmp_path / "link", "ad").create()
     (tmp_path / "open").chmod(0o777)
-    with pytest.raises(SpoolError, match="may be written to by others"):
-        SpoolFile.of(tmp_path / "open", "ad").fresh()
+    with pytest.raises(SpoolError, match="is writable for others"):
+        SpoolFile.of(tmp_path / "open", "ad").create()
     assert list((tmp_path / "open").iterdir()) == []
     # The file that was kept in a folder that became open is not used, either.
     (tmp_path / "open").chmod(0o700)
@@ -134,8 +134,8 @@ def test_a_spool_folder_is_no_link_and_closed_to_others(tmp_path: Path) -> None:
     assert kept.path is not None
     kept.path.touch()
     (tmp_path / "open").chmod(0o777)
-    with pytest.raises(SpoolError, match="may be written to by others"):
-        kept.kept("", "")
+    with pytest.raises(SpoolError, match="is writable for others"):
+        kept.open_kept("", "")
 
 
 @pytest.mark.parametrize("open_file", ["usher.db", "usher.db-wal"])

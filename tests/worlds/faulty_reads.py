@@ -15,8 +15,7 @@ from app.access.contents import export_records
 from app.access.records import Membership, User
 from app.commands.schema import METADATA
 from app.directory.file import FileSource
-from app.directory.guarded import GuardedSource
-from app.directory.policy import Policy
+from app.directory.guarded import GuardedSource, Policy
 from app.directory.settings import GuardSettings
 from app.directory.source import Verdict
 from app.foundation.clock import utc_now

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from app.access.contents import SourceState
 from app.commands.doctor.finding import Finding, Findings, ok, problem, warning
-from app.directory.guarded import SideBySide
+from app.directory.guarded import ParallelReads
 from app.directory.settings import GuardSettings
 from app.directory.source import SERVER_AWAY, End, Found, Remark, Source, Verdict
 from app.foundation.clock import Clock, epoch_ms
@@ -26,11 +26,11 @@ def check_sources(
     """
     guards = guards_of(sources, guard)
     reads = [(Counter[str](), _NO_END) for _ in sources]
-    with SideBySide() as side_by_side:
+    with ParallelReads() as parallel:
         for number, source in enumerate(sources):
             if not policy_of(source).only_pushed:
-                side_by_side.begin(number, source)
-        for number, steps in side_by_side.steps():
+                parallel.begin(number, source)
+        for number, steps in parallel.steps():
             kinds, end = reads[number]
             for step in steps:
                 if isinstance(step, Remark) and step.reason.startswith(SERVER_AWAY):

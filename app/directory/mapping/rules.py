@@ -1,131 +1,326 @@
-"""The rules of a source, in their order, and what they ask for.
+"""Rules: make records of objects and of their members.
 
 Semantics: ``app/directory/mapping/README.md``.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from contextlib import suppress
+from dataclasses import dataclass
 from hashlib import sha256
-from types import MappingProxyType
+from typing import Final, NamedTuple
 
 import orjson
 
 from app.access.kinds import KINDS
-from app.access.records import User
+from app.access.records import Fill, Record, User
+from app.directory.casting import record_from_object
 from app.directory.connector import ALL_ATTRIBUTES, Wanted
-from app.directory.mapping.cel import IT, MEMBER, Language, language
-from app.directory.mapping.fitness import Value, fit, fit_part
-from app.directory.mapping.rule import MappingRule
+from app.directory.fields import DECIDING, MalformedRecordError, check_json, checked_text, name_of_type
+from app.directory.mapping.cel import IT, MEMBER, EvaluationError, Expression, Value, Variables, language
 from app.directory.mapping.settings import RuleSettings
 
-NO_FIELDS: Mapping[str, object] = MappingProxyType({})
+USERS = "users"
+"""The set of members that no rule reads."""
 
-NO_ATTRIBUTES: Mapping[str, frozenset[str]] = MappingProxyType({})
-"""No attribute is known to be there always."""
+MAX_ELEMENTS = 2_000
+"""The longest list for an expression with a loop. The library takes quadratic time to build a list."""
+
+_NEVER_ABSENT = frozenset({"accessRole", "accessType"})
+"""Fields that a missing attribute must not leave out: users would become editors, and documents visible to all."""
+
+_USER_FIELDS = frozenset({"userId", "userAlias"})
+
+
+class Made(NamedTuple):
+    """A rule made a record."""
+
+    record: Record
+    remarks: tuple[str, ...] = ()
+    """Oddities of its fields."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A rule makes no record, as intended."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotMade:
+    """A rule should make a record, but cannot."""
+
+    reason: str
+
+
+Outcome = Made | Skipped | NotMade
+
+NOT_MATCHED: Final = Skipped("when is false")
+ATTRIBUTE_MISSING: Final = Skipped("when names an attribute that is missing")
+NO_USER: Final = Skipped("no user is made of the member")
+
+
+class MappingRule:
+    """A compiled rule. Raises ``ExpressionError``."""
+
+    def __init__(self, number: int, settings: RuleSettings, always: frozenset[str] = frozenset()) -> None:
+        """``always``: the attributes that every object of the set has."""
+        self.number = str(number)
+        """From 1, as in ``Origin.rule``."""
+        self.set = settings.from_
+        self.kind = settings.kind
+        self.each = settings.each is not None
+        """Whether it makes a record for each member."""
+        cel = language(IT, MEMBER) if self.each else language(IT)
+        self._when = None if settings.when is None else cel.compile(settings.when)
+        self._when_uses_member = self._when is not None and MEMBER in self._when.names
+        self._aliases = [cel.compile(text) for text in settings.aliases]
+        self._constants = {name: value for name, value in settings.fields.items() if not isinstance(value, str)}
+        self._fields = {name: cel.compile(text) for name, text in settings.fields.items() if isinstance(text, str)}
+        self._object_fields = {name: one for name, one in self._fields.items() if MEMBER not in one.names}
+        self._member_fields = {name: one for name, one in self._fields.items() if MEMBER in one.names}
+        self.makes = frozenset(settings.fields)
+        """The fields that its records may have."""
+        self.may_disable = "disabled" in self.makes and self._constants.get("disabled") is not False
+        self._required = self._required_attributes(always)
+
+    def _required_attributes(self, always: frozenset[str]) -> Mapping[str, Sequence[tuple[str, str]]]:
+        """Field → the variables and attributes that it requires, because its absence would be the most permissive.
+
+        ``when`` is one of the fields if the rule disables the users that it matches.
+        """
+        expressions = {name: one for name, one in self._fields.items() if name in DECIDING}
+        if self._when is not None and self.kind == Fill.kind and self.may_disable:
+            expressions["when"] = self._when
+        # Attributes of directories ignore case.
+        present = {name.lower() for name in always}
+        found: dict[str, list[tuple[str, str]]] = {}
+        for name, expression in expressions.items():
+            for variable, attributes in expression.required.items():
+                for attribute in sorted(attributes):
+                    is_present = variable == IT and (ALL_ATTRIBUTES in always or attribute.lower() in present)
+                    if is_present or name in _NEVER_ABSENT:
+                        found.setdefault(name, []).append((variable, attribute))
+        return found
+
+    def attribute_of(self, field: str) -> str:
+        """The attribute of ``it`` that the field is; empty if its expression is more than that."""
+        return self._fields[field].attribute if field in self._fields else ""
+
+    def disabling(self, variable: str) -> frozenset[str]:
+        """The attributes by which the rule disables, except those that it allows to be missing."""
+        if not self.may_disable:
+            return frozenset()
+        expressions = [self._fields["disabled"]] if "disabled" in self._fields else []
+        if self._when is not None and self.kind == Fill.kind:
+            expressions.append(self._when)
+        return frozenset().union(*(one.required.get(variable, frozenset()) for one in expressions))
+
+    def expressions(self) -> Sequence[Expression]:
+        return [*([] if self._when is None else [self._when]), *self._aliases, *self._fields.values()]
+
+    def apply(self, variables: Variables) -> Outcome:
+        """The record of an object; only for a rule without ``each``."""
+        if self._when is not None and (outcome := self._check_when(self._when, variables)) is not None:
+            return outcome
+        try:
+            fields = self._evaluated(self._object_fields, variables, self._constants)
+            if self._aliases:
+                fields["aliases"] = self._alias_values(variables)
+        except MalformedRecordError as error:
+            return NotMade(str(error))
+        return _made(fields, self.kind)
+
+    def readable_fields(self, variables: Variables) -> dict[str, object]:
+        """The fields of a malformed object that can be evaluated; none if the rule does not match it."""
+        fields: dict[str, object] = dict(self._constants)
+        try:
+            if self._when is not None and self._when.evaluate(variables) is not True:
+                return {}
+        except EvaluationError:
+            return {}
+        for name, expression in self._object_fields.items():
+            with suppress(EvaluationError):
+                fields[name] = expression.evaluate(variables)
+        return fields
+
+    def disables(self, variables: Variables) -> bool:
+        """Whether the record of a malformed object would be disabled."""
+        return self.may_disable and not self.each and self.readable_fields(variables).get("disabled") is True
+
+    def begin(self, variables: Variables) -> "MemberRule | Skipped | NotMade":
+        """The rule for the members of an object; only for a rule with ``each``."""
+        if self._when is not None and not self._when_uses_member:
+            outcome = self._check_when(self._when, variables)
+            if outcome is not None:
+                return outcome
+        try:
+            return MemberRule(self, self._evaluated(self._object_fields, variables, self._constants))
+        except MalformedRecordError as error:
+            return NotMade(str(error))
+
+    def apply_to_member(self, object_fields: Mapping[str, object], variables: Variables) -> Outcome:
+        """The record of a member. ``object_fields``: the fields that do not depend on the member."""
+        if self._when is not None and self._when_uses_member:
+            outcome = self._check_when(self._when, variables)
+            if outcome is not None:
+                return outcome
+        try:
+            fields = self._evaluated(self._member_fields, variables, object_fields)
+        except MalformedRecordError as error:
+            return NotMade(str(error))
+        if any(name not in fields for name in self._member_fields if name in _USER_FIELDS):
+            return NO_USER
+        return _made(fields, self.kind)
+
+    def _check_when(self, when: Expression, variables: Variables) -> Skipped | NotMade | None:
+        """Why ``when`` rules out a record; None if it does not."""
+        try:
+            value = when.evaluate(variables)
+        except EvaluationError as error:
+            return NotMade(f"when: {error}")
+        if value is True:
+            return None
+        if value is False:
+            return NOT_MATCHED
+        if value is None:
+            missing = self._missing("when", variables)
+            return ATTRIBUTE_MISSING if missing is None else NotMade(f"when: {missing}")
+        return NotMade(
+            f'when: must be true or false, but is {name_of_type(value)}; compare it, for example it.status == "left"'
+        )
+
+    def _missing(self, name: str, variables: Variables) -> str | None:
+        """The message about a missing attribute that field ``name`` requires; None if there is none."""
+        for variable, attribute in self._required.get(name, ()):
+            if variables.values[variable].get(attribute) is None:
+                path = f"{variable}.{attribute}"
+                return f"{path} is missing, and decides about access; if it may be missing, ask has({path}) first"
+        return None
+
+    def _evaluated(
+        self, expressions: Mapping[str, Expression], variables: Variables, others: Mapping[str, object]
+    ) -> dict[str, object]:
+        """The values of expressions, added to other fields. Raises ``MalformedRecordError``."""
+        fields = dict(others)
+        for name, expression in expressions.items():
+            try:
+                value = expression.evaluate(variables)
+            except EvaluationError as error:
+                raise MalformedRecordError(f"{name}: {error}") from None
+            if value is not None:
+                fields[name] = value
+            elif name in self._required and (missing := self._missing(name, variables)) is not None:
+                raise MalformedRecordError(f"{name}: {missing}")
+        return fields
+
+    def _alias_values(self, variables: Variables) -> list[object]:
+        """The aliases, which are text or lists; empty and missing ones are left out."""
+        found: list[object] = []
+        for expression in self._aliases:
+            try:
+                value = expression.evaluate(variables)
+            except EvaluationError as error:
+                raise MalformedRecordError(f"aliases: {error}") from None
+            found.extend(value if isinstance(value, list) else [value])
+        present = [alias for alias in found if alias is not None and alias != ""]
+        return list(dict.fromkeys(present)) if all(isinstance(alias, str) for alias in present) else present
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRule:
+    """A rule with ``each`` for the members of one object."""
+
+    rule: MappingRule
+    fields: Mapping[str, object]
+
+    def apply(self, variables: Variables) -> Outcome:
+        """The record of a member."""
+        return self.rule.apply_to_member(self.fields, variables)
+
+
+def _made(fields: dict[str, object], kind: str) -> Outcome:
+    try:
+        return Made(*record_from_object(fields, kind))
+    except MalformedRecordError as error:
+        # The hint of the message is for authors of files.
+        return NotMade(str(error).replace("; put it in quotes", "; write string(…) around it"))
 
 
 class Rules:
     """All rules of a source, in their order."""
 
-    def __init__(self, settings: Sequence[RuleSettings], always: Mapping[str, frozenset[str]] = NO_ATTRIBUTES) -> None:
-        """``always``: set → the attributes that each of its objects has, or ``ALL_ATTRIBUTES``; a source that does not
-        give one of them hides it."""
+    def __init__(self, settings: Sequence[RuleSettings], always: Mapping[str, frozenset[str]] | None = None) -> None:
+        """``always``: set → the attributes that all its objects have, or ``ALL_ATTRIBUTES``. If an object does not have
+        one of them, the reader may not see it."""
+        always = always or {}
         self.all = [
             MappingRule(number, one, always.get(one.from_, frozenset())) for number, one in enumerate(settings, start=1)
         ]
-        self.plain: Mapping[str, Sequence[MappingRule]] = _by_set(rule for rule in self.all if not rule.each)
+        self.plain = _by_set(rule for rule in self.all if not rule.each)
         """Set → its rules without ``each``."""
-        self.each: Mapping[str, Sequence[MappingRule]] = _by_set(rule for rule in self.all if rule.each)
+        self.each = _by_set(rule for rule in self.all if rule.each)
         """Set → its rules with ``each``."""
-        self._named_of_members = _named(self.all, MEMBER)
+        named = _named(self.all, MEMBER)
         made = frozenset().union(*(rule.makes for rule in self.all if rule.kind == User.kind and not rule.each))
-        self.members_user = self._named_of_members & made if ALL_ATTRIBUTES not in self._named_of_members else made
+        self.member_user_fields = made if ALL_ATTRIBUTES in named else named & made
         """The fields of a member's user that expressions name."""
-        self.members_own = self._named_of_members - made
+        self.member_attributes = named - made
         """The attributes of a member's object that expressions name."""
         self.disabling = self._disabling()
-        """Set → the attributes by which rules disable its objects, each with the number of one of these rules."""
+        """Set → the attributes by which rules disable its objects → the number of one of these rules."""
         self.wanted = self._wanted()
-        self._loops = {
-            name: any(one.loops for rule in self.all if rule.set == name for one in rule.expressions())
-            for name in self.wanted.attributes
-        }
+        self._sets_with_loops = {rule.set for rule in self.all if any(one.loops for one in rule.expressions())}
         self.digest = sha256(
             orjson.dumps([one.model_dump(mode="json") for one in settings], option=orjson.OPT_SORT_KEYS)
         ).hexdigest()
-        """A hash of them."""
+        """A hash of the rules."""
 
-    @cached_property
-    def of_object(self) -> Language:
-        """What rules without ``each`` are written in."""
-        return language(IT)
+    def used_values(self, set_: str, value: Value) -> Value:
+        """The attributes of an object that rules name. Raises ``MalformedRecordError`` for unusable values."""
+        used = self._named_values(set_, value)
+        check_values(used, with_loops=set_ in self._sets_with_loops)
+        return used
 
-    @cached_property
-    def of_member(self) -> Language:
-        """What rules with ``each`` are written in."""
-        return language(IT, MEMBER)
+    def usable_values(self, set_: str, value: Value) -> Value:
+        """The attributes of a malformed object that rules name and that are usable."""
+        usable = {}
+        for name, inner in self._named_values(set_, value).items():
+            with suppress(MalformedRecordError):
+                check_values({name: inner}, with_loops=set_ in self._sets_with_loops)
+                usable[name] = inner
+        return usable
 
-    def taken(self, set_: str, value: Value) -> Value:
-        """Of an object's value, what rules name; expressions may be asked of it. Raises ``UnfitValueError``."""
-        value = self._named(set_, value)
-        fit(value, loops=self._loops.get(set_, False))
-        return value
-
-    def taken_in_part(self, set_: str, value: Value) -> Value:
-        """The same of an object of which not all is fit: what of it is."""
-        return fit_part(self._named(set_, value), loops=self._loops.get(set_, False))
-
-    def _named(self, set_: str, value: Value) -> Value:
+    def _named_values(self, set_: str, value: Value) -> Value:
         wanted = self.wanted.attributes.get(set_, frozenset())
         if ALL_ATTRIBUTES not in wanted and not value.keys() <= wanted:
             return {name: value[name] for name in wanted if name in value}
         return value
 
-    def as_member(
-        self, value: Value, users: Sequence[User], malformed: Mapping[str, object] = NO_FIELDS
+    def member_value(
+        self, value: Value, users: Sequence[User], malformed_user: Mapping[str, object]
     ) -> dict[str, object]:
-        """What ``member`` is for an object: its attributes, and over them the fields of the users made of it.
+        """The value of ``member`` for an object: its attributes, and the fields of the users made of it.
 
-        ``malformed``: the fields that can be told of a user who is not made of it because of others.
+        ``malformed_user``: the readable fields, if no user is made because others are malformed.
         """
-        if ALL_ATTRIBUTES in self.members_own:
+        if ALL_ATTRIBUTES in self.member_attributes:
             member = dict(value)
         else:
-            member = {name: value[name] for name in self.members_own if name in value}
-        for name in self.members_user:
+            member = {name: value[name] for name in self.member_attributes if name in value}
+        for name in self.member_user_fields:
             member.pop(name, None)
-            for user in users:
-                told = _value_of(user, name)
-                if told is not None:
-                    member[name] = told
-                    break
-            else:
-                if malformed.get(name) is not None:
-                    member[name] = malformed[name]
+            candidates = (*(_field(user, name) for user in users), malformed_user.get(name))
+            if (found := next((one for one in candidates if one is not None), None)) is not None:
+                member[name] = found
         return member
-
-    def _user_ids(self) -> Mapping[str, str]:
-        """Set → the attribute that its users' ids are. Where rules take several, nobody is found by one of them."""
-        found: dict[str, set[str]] = {}
-        for rule in self.all:
-            if rule.kind == User.kind and not rule.each:
-                found.setdefault(rule.set, set()).add(rule.user_id)
-        return {name: one for name, attributes in found.items() if len(attributes) == 1 and (one := min(attributes))}
-
-    def _user_aliases(self) -> Mapping[str, str]:
-        """Set → the attribute by which all its rules that name users by an alias do so."""
-        found: dict[str, set[str]] = {}
-        for rule in self.all:
-            if not rule.each and "userAlias" in rule.makes:
-                found.setdefault(rule.set, set()).add(rule.user_alias)
-        return {name: one for name, attributes in found.items() if len(attributes) == 1 and (one := min(attributes))}
 
     def _disabling(self) -> Mapping[str, Mapping[str, str]]:
         found: dict[str, dict[str, str]] = {}
         for rule in self.all:
             for attribute in rule.disabling(IT):
                 found.setdefault(rule.set, {}).setdefault(attribute, rule.number)
-            for attribute in rule.disabling(MEMBER) & self.members_own:
+            for attribute in rule.disabling(MEMBER) & self.member_attributes:
                 found.setdefault(USERS, {}).setdefault(attribute, rule.number)
         return found
 
@@ -133,34 +328,34 @@ class Rules:
         attributes: dict[str, frozenset[str]] = {}
         for rule in self.all:
             attributes[rule.set] = attributes.get(rule.set, frozenset()) | _named([rule], IT)
-        if self.each and self.members_own:
-            # Somebody is a member though no rule makes anything of them: of these, too, attributes are named.
+        if self.each and self.member_attributes:
+            # Objects that no rule reads can be members, too.
             attributes.setdefault(USERS, frozenset())
             for name in attributes:
                 if name not in self.each:
-                    attributes[name] |= self.members_own
+                    attributes[name] |= self.member_attributes
+        plain = [rule for rule in self.all if not rule.each]
         return Wanted(
             attributes=attributes,
             members=frozenset(self.each),
-            user_ids=self._user_ids(),
-            user_aliases=self._user_aliases(),
+            user_ids=_only_attributes((r.set, r.attribute_of("userId")) for r in plain if r.kind == User.kind),
+            user_aliases=_only_attributes(
+                (r.set, r.attribute_of("userAlias")) for r in plain if "userAlias" in r.makes
+            ),
             disabling={name: frozenset(found) for name, found in self.disabling.items()},
         )
 
 
-def _value_of(user: User, name: str) -> object:
-    """A field of a user as an expression sees it; None: it is missing, which what is not set or empty is, too."""
+_ATTRIBUTES: Mapping[str, str] = {field.name: field.attribute for field in KINDS[User.kind].fields}
+
+
+def _field(user: User, name: str) -> object:
+    """A field of a user for expressions, in which default and empty values are missing."""
     attribute = _ATTRIBUTES.get(name)
     if attribute is None:
         return user.further.get(name)
     value = getattr(user, attribute)
     return None if value is False or value == () else list(value) if type(value) is tuple else value
-
-
-_ATTRIBUTES: Mapping[str, str] = {field.name: field.attribute for field in KINDS[User.kind].fields}
-
-USERS = "users"
-"""The set in which members are looked for where no rule reads one."""
 
 
 def _by_set(rules: Iterable[MappingRule]) -> Mapping[str, Sequence[MappingRule]]:
@@ -172,3 +367,38 @@ def _by_set(rules: Iterable[MappingRule]) -> Mapping[str, Sequence[MappingRule]]
 
 def _named(rules: Sequence[MappingRule], variable: str) -> frozenset[str]:
     return frozenset().union(*(one.names.get(variable, ()) for rule in rules for one in rule.expressions()))
+
+
+def _only_attributes(attributes: Iterable[tuple[str, str]]) -> Mapping[str, str]:
+    """Set → its attribute, for sets that have exactly one."""
+    found: dict[str, set[str]] = {}
+    for set_, attribute in attributes:
+        found.setdefault(set_, set()).add(attribute)
+    return {set_: only for set_, names in found.items() if len(names) == 1 and (only := min(names))}
+
+
+def check_values(value: Value, *, with_loops: bool = False) -> None:
+    """Raises ``MalformedRecordError`` for values that expressions cannot use.
+
+    The library crashes on deeply nested values, and rejects NUL and half surrogate pairs. ``with_loops``: whether an
+    expression goes through lists.
+    """
+    for name, inner in value.items():
+        if type(inner) is str:
+            # Most values are short ASCII text, so that this is fast.
+            if not inner.isascii() or "\0" in inner:
+                checked_text(inner, name)
+        elif inner is not None and type(inner) is not bool:
+            check_json(inner, name)
+            if with_loops:
+                _check_lengths(inner, name)
+
+
+def _check_lengths(value: object, name: str) -> None:
+    if isinstance(value, list) and len(value) > MAX_ELEMENTS:
+        raise MalformedRecordError(
+            f"{name}: has {len(value):,} values; expressions go through {MAX_ELEMENTS:,} at most (use each: members for"
+            " members)"
+        )
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _check_lengths(inner, name)

@@ -1,7 +1,6 @@
-"""The settings of rules: which records are made of which objects.
+"""The settings of rules.
 
-Every expression is compiled when the settings are loaded, so that a name or function that is not there is said with the
-key under which it stands, and before anything is read.
+Expressions are compiled when the settings are loaded, so that the error of an invalid one names its key.
 """
 
 import math
@@ -13,20 +12,16 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from app.access.kinds import KINDS
 from app.access.records import Fill, User
-from app.directory.casting import ONLY_BY_USERS, is_for_users_alone
+from app.directory.casting import NOTE_PREFIX, ONLY_BY_USERS, is_only_for_users
 from app.directory.mapping.cel import IT, MEMBER, ExpressionError, LibraryMissingError, language
 from app.directory.spelling import meant
 
 Constant = bool | int | float
-"""A value that is itself: what stands in the settings without being text."""
-
-_ALIAS = "userAlias"
-_NOTE = "x-"
-"""How the name of a field begins that is a note for people."""
+"""A constant value. Text is an expression."""
 
 
 def _usable(text: str) -> str:
-    # That the library is missing is said of the rules as a whole, and not of each of their expressions.
+    # The missing library is reported once, for all rules.
     with suppress(LibraryMissingError):
         language(IT, MEMBER).compile(text)
     return text
@@ -46,10 +41,10 @@ def _usable_fill(value: object) -> object:
     if isinstance(value, str):
         return _usable(value)
     if not isinstance(value, dict) or not value:
-        raise ExpressionError("should be an expression, which gives an alias, or the fields of a fill")
-    for name, one in value.items():
+        raise ExpressionError("should be an expression for an alias, or the fields of a fill")
+    for name, field in value.items():
         try:
-            _usable_value(one)
+            _usable_value(field)
         except ExpressionError as error:
             raise ExpressionError(f"{name}: {error}") from None
     return value
@@ -61,26 +56,26 @@ Fields = Annotated[dict[str, FieldValue], Field(min_length=1)]
 
 
 class RuleSettings(BaseModel):
-    """A rule: of which objects it makes records, and of which kind. Exactly one kind is given, with its fields."""
+    """A rule that makes records of objects. It has exactly one kind, with its fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     from_: str = Field(alias="from", min_length=1, max_length=200)
     """The set of objects: ``users``, ``groups``, the name of a query."""
     when: ExpressionText | None = None
-    """Of which objects of the set; missing: of all."""
+    """A condition for objects of the set. Default: all."""
     each: Literal["members"] | None = None
-    """``members``: a record for each member of the object, nested ones too; expressions know it as ``member``."""
+    """``members``: one record per member of the object, including nested ones. Its variable is ``member``."""
     aliases: tuple[ExpressionText, ...] = ()
-    """By which names other records may refer to the user; only with ``user``."""
+    """Names by which other records may refer to the user; only with ``user``."""
     fill: Annotated[Any, AfterValidator(_usable_fill)] = None
-    """Somebody else's user, to whom fields are added: an expression for one of their aliases, with the fields in
-    ``user``; or all fields of a record of that kind, ``userId`` among them."""
+    """Adds fields to a user of another source: an expression for an alias of the user, with the fields in ``user``; or
+    all fields of a ``fill`` record, including ``userId``."""
     organization: Fields | None = None
     user: Fields | None = None
     membership: Fields | None = None
     group: Fields | None = None
-    groupMember: Fields | None = None  # noqa: N815 - as the directory's records call it
+    groupMember: Fields | None = None  # noqa: N815 - the name of the kind
     folder: Fields | None = None
     document: Fields | None = None
     grant: Fields | None = None
@@ -90,38 +85,38 @@ class RuleSettings(BaseModel):
     def _one_kind(self) -> "RuleSettings":
         given = [kind for kind in RULE_KINDS if isinstance(getattr(self, kind), dict)]
         if len(given) != 1:
-            told = " and ".join(given) if given else "none"
-            raise ValueError(f"a rule makes records of exactly one kind ({', '.join(RULE_KINDS)}), but it has {told}")
+            kinds = " and ".join(given) if given else "none"
+            raise ValueError(f"a rule makes records of exactly one kind ({', '.join(RULE_KINDS)}), but it has {kinds}")
         if self.kind != User.kind and self.aliases:
-            raise ValueError("aliases are given where a user is made")
+            raise ValueError("aliases are only for rules that make a user")
         if isinstance(self.fill, str) and self.user is None:
-            raise ValueError(f"fill says whose user is filled, with the fields in user, but there is {given[0]}")
+            raise ValueError(f"fill needs the fields in user, but there is {given[0]}")
         self._check_fields()
         with suppress(LibraryMissingError):
             self._check_variables()
         return self
 
     def _check_variables(self) -> None:
-        """Raises ``ValueError`` for expressions that can be understood, but not where they stand."""
-        if self.when is not None and not language(IT, MEMBER).compile(self.when).is_flag:
+        """Raises ``ValueError`` for valid expressions that are not valid in their place."""
+        if self.when is not None and not language(IT, MEMBER).compile(self.when).is_boolean:
             raise ValueError(f"when: {self.when} is neither true nor false; compare it with something")
         if self.each is None:
             for key, text in self.expressions():
                 if MEMBER in language(IT, MEMBER).compile(text).names:
-                    raise ValueError(f"{key}: {MEMBER} is there only in rules with each: members")
+                    raise ValueError(f"{key}: {MEMBER} exists only in rules with each: members")
 
     def _check_fields(self) -> None:
-        """Raises ``ValueError`` for a field that the kind does not have, or needs and is not given."""
+        """Raises ``ValueError`` for unknown fields, and for missing ones that every record needs."""
         kind, fields = KINDS[self.kind], self.fields
         if "kind" in fields:
             raise ValueError(f"{kind.name}.kind: is not a field; the rule makes records of the kind {kind.name} alone")
         for name in fields.keys() - set(kind.field_names):
-            if is_for_users_alone(kind.name, name):
+            if is_only_for_users(kind.name, name):
                 raise ValueError(f"{kind.name}.{name}: {ONLY_BY_USERS}")
-            near = None if name.startswith(_NOTE) else meant(name, kind.field_names)
+            near = None if name.startswith(NOTE_PREFIX) else meant(name, kind.field_names)
             if near is not None and near not in fields:
                 raise ValueError(f"{kind.name}.{name}: is not a field of this kind; did you mean {near}?")
-            if not kind.carries and not name.startswith(_NOTE):
+            if not kind.carries and not name.startswith(NOTE_PREFIX):
                 raise ValueError(f"{kind.name}.{name}: is not a field of this kind ({', '.join(kind.field_names)})")
         missing = [field.name for field in kind.fields if field.is_needed and field.name not in fields]
         missing += [
@@ -135,21 +130,21 @@ class RuleSettings(BaseModel):
 
     @property
     def kind(self) -> str:
-        """The kind that it makes."""
+        """The kind of its records."""
         if self.fill is not None:
             return Fill.kind
         return next(kind for kind in RULE_KINDS if isinstance(getattr(self, kind), dict))
 
     @property
     def fields(self) -> Mapping[str, str | Constant]:
-        """The fields of its records: field → expression, or the value itself."""
+        """The fields of its records: field → expression, or constant."""
         if isinstance(self.fill, str):
-            return {**(self.user or {}), _ALIAS: self.fill}
+            return {**(self.user or {}), "userAlias": self.fill}
         fields: dict[str, str | Constant] = getattr(self, self.kind)
         return fields
 
     def expressions(self) -> Iterator[tuple[str, str]]:
-        """All of them, each with its key in the rule."""
+        """All expressions, each with its key in the rule."""
         if self.when is not None:
             yield "when", self.when
         yield from (("aliases", text) for text in self.aliases)
@@ -157,13 +152,13 @@ class RuleSettings(BaseModel):
 
 
 RULE_KINDS = tuple(kind for kind in KINDS if kind in RuleSettings.model_fields)
-"""The kinds that rules make."""
+"""The kinds of record that rules can make."""
 
 
-def _library_is_there(rules: tuple[RuleSettings, ...]) -> tuple[RuleSettings, ...]:
+def _with_library(rules: tuple[RuleSettings, ...]) -> tuple[RuleSettings, ...]:
     language(IT, MEMBER)
     return rules
 
 
-RuleList = Annotated[tuple[RuleSettings, ...], Field(min_length=1), AfterValidator(_library_is_there)]
+RuleList = Annotated[tuple[RuleSettings, ...], Field(min_length=1), AfterValidator(_with_library)]
 """The rules of a source, in their order."""

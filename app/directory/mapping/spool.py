@@ -1,13 +1,13 @@
-"""The spool: who is a member of what, worked out set-wise on disk.
+"""The spool: a SQLite file that resolves group members by joins.
 
-A directory names members by names (a DN, a ``memberUid``), and tells of groups before or after those who are in them.
-So a read puts down each object's names, the names of its members, and what rules have to know of it; when all has been
-read, members are looked up by joins, through nested groups and around cycles.
+A directory names members by DN or by another name, and may return a group before or after its members. So a read stores
+the names of each object, the names of its members, and the values that rules use. When everything has been read,
+members are looked up, through nested groups and cycles.
 
-It is one SQLite file. For a full read it is made anew, in no memory to speak of, and takes the place of the one before
-when the read has ended. What changed since is entered into it, and it says which groups that touches: those that name
-somebody who changed, and those above. It remembers to which cursor it belongs, and the touched groups since the cursor
-before: whoever could not use the last changes asks for them once more.
+A full read creates a new spool, which replaces the one before at the end of the read. An incremental read changes the
+spool in one transaction, and finds the groups that it touches: those that name a changed object, and those above. The
+spool stores its cursor, and the touched groups since the cursor before, so that the last incremental read can be
+repeated.
 """
 
 import sqlite3
@@ -20,90 +20,85 @@ import orjson
 from filelock import FileLock
 
 from app.directory.connector import DirectoryObject
-from app.directory.mapping import spool_tables
 from app.directory.source import ObjectId
 
 _BATCH = 1_000
 """Rows that are written together."""
 
-_PATIENCE = 5.0
+_BUSY_TIMEOUT = 5.0
 """Seconds to wait for another connection to the file."""
 
 
 class SpoolError(Exception):
-    """The spool cannot be used; the text is one line that says why."""
+    """The spool cannot be used; the message is one line."""
 
 
 class Member(NamedTuple):
-    """Somebody in a group, as a row of the spool has them."""
+    """A member of a group."""
 
     number: int
     set: str
-    known_by: str
+    object_id: str
     place: str
     packed: bytes | None
 
     @property
     def id(self) -> ObjectId:
-        """The object that they are."""
-        return ObjectId(self.set, self.known_by)
+        return ObjectId(self.set, self.object_id)
 
     @property
     def value(self) -> Mapping[str, object]:
-        """What ``member`` is in expressions."""
+        """The value of ``member`` in expressions."""
         return orjson.loads(self.packed) if self.packed is not None else {}
 
 
-_COLUMNS = "number, set_name, id, place, member"
-"""Those of a ``Member``."""
-
-
-class Held(NamedTuple):
-    """An object in which members are looked up."""
+class SpooledGroup(NamedTuple):
+    """An object with members."""
 
     number: int
     id: ObjectId
     place: str
     value: dict[str, object]
-    """What ``it`` is in expressions."""
-    seen: bool
-    """Whether this read told of it."""
+    """The value of ``it`` in expressions."""
+    is_seen: bool
+    """Whether this read returned it."""
 
 
 class Spool:
-    """An open spool. Whatever changes it is one transaction, which ``keep`` makes lasting and ``close`` drops.
+    """An open spool, in a transaction that ``keep`` commits and ``close`` rolls back.
 
-    Its methods raise ``sqlite3.Error`` (a full disk).
+    Its methods raise ``sqlite3.Error``, for example if the disk is full.
     """
 
     def __init__(
         self,
         path: Path,
         *,
-        fresh: bool,
+        is_new: bool,
         replace: Callable[[Path], None] | None = None,
         lock: FileLock | None = None,
     ) -> None:
-        """``fresh``: it is made anew, and ``replace`` puts it where it is kept (None: nowhere)."""
+        """``replace`` moves a new spool to its permanent path; None: it is deleted after the read."""
         self._path = path
-        self._fresh = fresh
+        self._is_new = is_new
         self._replace = replace
         self._lock = lock
-        # As with the lock: any thread may close it.
-        self._connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
+        # Any thread may close it.
+        self._connection = sqlite3.connect(path, timeout=_BUSY_TIMEOUT, isolation_level=None, check_same_thread=False)
         self._round = 1
         self._number = 0
         self._cursor_before = ""
         self._objects: list[tuple[object, ...]] = []
         self._names: list[tuple[str, int]] = []
-        if fresh:
-            # Nothing of it counts before it is whole, so it need not survive anything.
+        if is_new:
+            # A new spool is not used before it is complete, so it need not survive a crash.
             self._connection.executescript("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA temp_store=FILE;")
             self._connection.execute("BEGIN")
-            self._run(spool_tables.TABLES)
+            self._run(_TABLES)
 
     def begin_changes(self, cursor: str, digest: str) -> bool:
-        """Whether it belongs to this cursor, or did before its last changes; "": whether it is one at all."""
+        """Begins an incremental read. False unless the spool is of this cursor (also the one before its last changes;
+        "": any) and of these rules."""
         self._connection.execute("BEGIN IMMEDIATE")
         belongs = self._connection.execute("SELECT digest, cursor, cursor_before, round FROM belongs").fetchone()
         if belongs is None or belongs[0] != digest or (cursor and cursor not in belongs[1:3]):
@@ -112,47 +107,47 @@ class Spool:
             self._connection.execute("DELETE FROM pending")
         self._cursor_before = cursor
         self._round = belongs[3] + 1
-        self._run(spool_tables.INDEXES_OF_CHANGES, "CREATE TEMP TABLE touched (name TEXT PRIMARY KEY)")
+        self._run(_INDEXES_OF_CHANGES, "CREATE TEMP TABLE touched (name TEXT PRIMARY KEY)")
         return True
 
-    # What a read puts in.
+    # Writing.
 
     def put(
-        self, thing: DirectoryObject, *, value: Mapping[str, object] | None, member: Mapping[str, object] | None
+        self, object_: DirectoryObject, *, value: Mapping[str, object] | None, member: Mapping[str, object] | None
     ) -> None:
-        """An object: with ``value``, if members are looked up in it, with ``member``, if it may be one."""
+        """Stores an object: a group has a ``value``, and a possible member has the value of ``member``."""
         row = (
-            *(thing.id.set, thing.id.id, thing.place, value is not None),
+            *(object_.id.set, object_.id.id, object_.place, value is not None),
             None if value is None else orjson.dumps(value),
             None if member is None else orjson.dumps(member, option=orjson.OPT_SORT_KEYS),
             self._round,
         )
-        if not self._fresh:
-            self._change(thing, row)
+        if not self._is_new:
+            self._upsert(object_, row)
             return
         self._number += 1
         self._objects.append((self._number, *row))
-        self._names += [(name, self._number) for name in thing.names]
+        self._names += [(name, self._number) for name in object_.names]
         if value is not None:
-            self._put_members(self._number, thing.members)
+            self._put_members(self._number, object_.members)
         if len(self._objects) >= _BATCH:
             self._write()
 
     def _put_members(self, number: int, names: Sequence[str]) -> None:
-        """All of an object: there may be hundreds of thousands."""
+        """Stores the members of a new object, of which there may be hundreds of thousands."""
         for start in range(0, len(names), _BATCH):
-            some = names[start : start + _BATCH]
-            if "\0" in "".join(some):
-                # Of such a text the library would take what is before it.
-                self._connection.executemany("INSERT INTO member VALUES (?, ?)", [(number, name) for name in some])
+            batch = names[start : start + _BATCH]
+            if "\0" in "".join(batch):
+                # SQLite's JSON functions end text at a NUL.
+                self._connection.executemany("INSERT INTO member VALUES (?, ?)", [(number, name) for name in batch])
             else:
                 # Several times as fast as row by row.
-                packed = orjson.dumps(some).decode()
+                packed = orjson.dumps(batch).decode()
                 self._connection.execute("INSERT INTO member SELECT ?, value FROM json_each(?)", (number, packed))
 
-    def remove(self, gone: ObjectId) -> None:
-        """An object that is gone."""
-        row = self._row(gone)
+    def remove(self, object_id: ObjectId) -> None:
+        """Deletes an object."""
+        row = self._row(object_id)
         if row is not None:
             self._touch(self._names_of(row[0]))
             for statement in (
@@ -164,109 +159,101 @@ class Spool:
                 self._connection.execute(statement, (row[0],))
 
     def remove_unseen(self) -> None:
-        """All objects are gone of which this read told nothing, because it told of all that there are."""
+        """Deletes all objects that this read did not return."""
         unseen = self._connection.execute("SELECT set_name, id FROM object WHERE round < ?", (self._round,)).fetchall()
         for set_name, id_ in unseen:
             self.remove(ObjectId(set_name, id_))
 
-    def make_ready(self) -> None:
-        """All has been put in: from here on it can be asked."""
-        if self._fresh:
+    def index(self) -> None:
+        """Prepares the lookup of members, after the last object has been stored."""
+        if self._is_new:
             self._write()
-            self._run(spool_tables.INDEXES)
-            if self._connection.execute(spool_tables.ANY_TWICE).fetchone() is not None:
+            self._run(_INDEXES)
+            if self._connection.execute(_ANY_DUPLICATE).fetchone() is not None:
                 for table, column in (("name", "object"), ("member", "object"), ("object", "number")):
-                    self._connection.execute(spool_tables.TWICE.format(table, column))
-            self._run(
-                spool_tables.AMBIGUOUS,
-                spool_tables.EDGES.format("TABLE"),
-                "CREATE INDEX temp.edge_outer ON edge (outer_object, inner_object)",
-                spool_tables.NESTED,
-            )
+                    self._connection.execute(_DELETE_DUPLICATES.format(table, column))
+            self._run(_AMBIGUOUS, _EDGES.format("TABLE"))
+            self._run("CREATE INDEX temp.edge_outer ON edge (outer_object, inner_object)", _NESTED)
         else:
-            self._run(
-                spool_tables.TOUCHED,
-                spool_tables.AMBIGUOUS,
-                spool_tables.EDGES.format("VIEW"),
-                spool_tables.NESTED_OF_CHANGES,
-            )
+            self._run(_TOUCHED, _AMBIGUOUS, _EDGES.format("VIEW"), _NESTED_OF_CHANGES)
         self._run("CREATE INDEX temp.nested_outer ON nested (outer_object, inner_object)")
 
-    # What it is asked.
+    # Reading.
 
-    def all_held(self) -> Iterator[Held]:
-        """All objects in which members are looked up."""
-        return self._held("holds")
+    def groups(self) -> Iterator[SpooledGroup]:
+        """All groups."""
+        return self._groups("holds")
 
-    def held_to_tell(self) -> Iterator[Held]:
-        """Those that this read told of, and those that its changes touch."""
-        return self._held("holds AND (round = ? OR number IN (SELECT object FROM pending))", self._round)
+    def changed_groups(self) -> Iterator[SpooledGroup]:
+        """The groups that this read returned, and those that its changes touch."""
+        return self._groups("holds AND (round = ? OR number IN (SELECT object FROM pending))", self._round)
 
-    def _held(self, condition: str, *values: object) -> Iterator[Held]:
+    def _groups(self, condition: str, *parameters: object) -> Iterator[SpooledGroup]:
         columns = "number, set_name, id, place, value, round"
         statement = f"SELECT {columns} FROM object WHERE {condition} ORDER BY number"  # noqa: S608 - one of two
-        with closing(self._connection.execute(statement, values)) as rows:
+        with closing(self._connection.execute(statement, parameters)) as rows:
             for number, set_name, id_, place, value, round_ in rows:
-                yield Held(number, ObjectId(set_name, id_), place, orjson.loads(value), round_ == self._round)
+                object_id = ObjectId(set_name, id_)
+                yield SpooledGroup(number, object_id, place, orjson.loads(value), round_ == self._round)
 
-    def members(self, held: int) -> Iterator[Member]:
-        """The members of an object, those of nested ones included, each once."""
-        with closing(self._connection.execute(spool_tables.MEMBERS.format(_COLUMNS), {"object": held})) as rows:
+    def members(self, group: int) -> Iterator[Member]:
+        """The members of a group, including those of nested groups, each once."""
+        with closing(self._connection.execute(_MEMBERS, {"object": group})) as rows:
             yield from map(Member._make, rows)
 
-    def ambiguous(self) -> tuple[int, str]:
-        """The number of members whose name belongs to two objects, and one of the names."""
-        count, example = self._connection.execute(spool_tables.AMBIGUOUS_MEMBERS).fetchone()
+    def ambiguous_members(self) -> tuple[int, str]:
+        """The number of members whose name belongs to several objects, and an example."""
+        count, example = self._connection.execute(_AMBIGUOUS_MEMBERS).fetchone()
         return count, example or ""
 
-    def nowhere(self) -> tuple[int, str]:
-        """How many members are named that were told nowhere, and one of the names."""
-        count, example = self._connection.execute(spool_tables.NOWHERE).fetchone()
+    def unknown_members(self) -> tuple[int, str]:
+        """The number of members whose name belongs to no object, and an example."""
+        count, example = self._connection.execute("SELECT count(lost), min(lost) FROM edge").fetchone()
         return count, example or ""
 
-    def chain(self, held: int, member: int) -> list[str]:
-        """The places of the groups through which somebody is a member: the object's own first."""
-        came_from: dict[int, int] = {}
-        reached = [held]
-        seen = {held}
-        while reached:
-            following = []
-            for outer in reached:
-                if self._holds_directly(outer, member):
-                    chain = [outer]
-                    while chain[-1] != held:
-                        chain.append(came_from[chain[-1]])
-                    return [self._place(number) for number in reversed(chain)]
+    def path(self, group: int, member: int) -> list[str]:
+        """The places of the groups through which an object is a member, the given group first."""
+        parents: dict[int, int] = {}
+        level = [group]
+        seen = {group}
+        while level:
+            next_level = []
+            for outer in level:
+                if self._is_direct_member(outer, member):
+                    path = [outer]
+                    while path[-1] != group:
+                        path.append(parents[path[-1]])
+                    return [self._place(number) for number in reversed(path)]
                 for (inner,) in self._connection.execute(
                     "SELECT inner_object FROM nested WHERE outer_object = ? ORDER BY 1", (outer,)
                 ).fetchall():
                     if inner not in seen:
                         seen.add(inner)
-                        came_from[inner] = outer
-                        following.append(inner)
-            reached = following
+                        parents[inner] = outer
+                        next_level.append(inner)
+            level = next_level
         return []
 
-    # How it ends.
+    # The end of a read.
 
     def keep(self, cursor: str, digest: str) -> None:
-        """Makes it lasting, as belonging to this cursor. Raises ``SpoolError``, ``OSError``."""
-        if self._fresh and (self._replace is None or not cursor):
+        """Commits the spool as that of this cursor. Raises ``SpoolError``, ``OSError``."""
+        if self._is_new and (self._replace is None or not cursor):
             return
         self._connection.execute("DELETE FROM belongs")
         self._connection.execute(
             "INSERT INTO belongs VALUES (?, ?, ?, ?)", (digest, cursor, self._cursor_before, self._round)
         )
         self._connection.execute("COMMIT")
-        if self._fresh and self._replace is not None:
+        if self._is_new and self._replace is not None:
             self._connection.close()
             self._replace(self._path)
 
     def close(self) -> None:
-        """Drops what was not kept."""
+        """Rolls back what was not kept."""
         with suppress(sqlite3.Error):
             self._connection.close()
-        if self._fresh:
+        if self._is_new:
             with suppress(OSError):
                 self._path.unlink(missing_ok=True)
         if self._lock is not None:
@@ -281,7 +268,7 @@ class Spool:
     # Rows.
 
     def _run(self, *scripts: str) -> None:
-        """The statements, within the transaction (which ``executescript`` would end)."""
+        """Runs statements within the transaction, which ``executescript`` would end."""
         for script in scripts:
             for statement in script.split(";"):
                 self._connection.execute(statement)
@@ -291,35 +278,31 @@ class Spool:
         self._connection.executemany("INSERT INTO name VALUES (?, ?)", self._names)
         self._objects, self._names = [], []
 
-    def _change(self, thing: DirectoryObject, row: tuple[object, ...]) -> None:
-        """Enters an object, and touches its names where somebody above may see the difference."""
-        was = self._row(thing.id)
-        if was is None:
+    def _upsert(self, object_: DirectoryObject, row: tuple[object, ...]) -> None:
+        """Stores a changed object, and touches its names if the difference matters to groups above."""
+        existing = self._row(object_.id)
+        if existing is None:
             cursor = self._connection.execute(
                 "INSERT INTO object (set_name, id, place, holds, value, member, round) VALUES (?, ?, ?, ?, ?, ?, ?)",
                 row,
             )
             number = int(cursor.lastrowid or 0)
-            changed = True
+            is_changed = True
         else:
-            number = was[0]
-            changed = (bool(was[1]), was[2]) != (row[3], row[5])
+            number = existing[0]
+            is_changed = (bool(existing[1]), existing[2]) != (row[3], row[5])
             self._connection.execute(
                 "UPDATE object SET place = ?, holds = ?, value = ?, member = ?, round = ? WHERE number = ?",
                 (*row[2:], number),
             )
-        before = self._names_of(number)
-        names = set(thing.names)
-        members = set(thing.members) if row[3] else set()
-        held = {name for (name,) in self._connection.execute("SELECT name FROM member WHERE object = ?", (number,))}
-        self._differ("name", number, before, names)
-        self._differ("member", number, held, members)
-        if changed or members != held:
-            self._touch(before | names)
-        else:
-            self._touch(before ^ names)
+        old_names, names = self._names_of(number), set(object_.names)
+        rows = self._connection.execute("SELECT name FROM member WHERE object = ?", (number,))
+        old_members, members = {name for (name,) in rows}, set(object_.members) if row[3] else set[str]()
+        self._update_names("name", number, old_names, names)
+        self._update_names("member", number, old_members, members)
+        self._touch(old_names | names if is_changed or members != old_members else old_names ^ names)
 
-    def _differ(self, table: str, number: int, before: set[str], after: set[str]) -> None:
+    def _update_names(self, table: str, number: int, before: set[str], after: set[str]) -> None:
         self._connection.executemany(
             f"DELETE FROM {table} WHERE object = ? AND name = ?",  # noqa: S608 - one of two tables
             [(number, name) for name in before - after],
@@ -341,10 +324,109 @@ class Spool:
     def _touch(self, names: Iterable[str]) -> None:
         self._connection.executemany("INSERT OR IGNORE INTO touched VALUES (?)", [(name,) for name in names])
 
-    def _holds_directly(self, outer: int, member: int) -> bool:
+    def _is_direct_member(self, group: int, member: int) -> bool:
         statement = "SELECT 1 FROM edge WHERE outer_object = ? AND inner_object = ? LIMIT 1"
-        return self._connection.execute(statement, (outer, member)).fetchone() is not None
+        return self._connection.execute(statement, (group, member)).fetchone() is not None
 
     def _place(self, number: int) -> str:
         place: str = self._connection.execute("SELECT place FROM object WHERE number = ?", (number,)).fetchone()[0]
         return place
+
+
+# ``holds``: whether the object is a group. ``value``: of groups, the value of ``it``. ``member``: of others, the value
+# of ``member``. ``round``: the read that returned the object last. ``pending``: groups that changes touch.
+_TABLES = """
+CREATE TABLE object (
+    number INTEGER PRIMARY KEY,
+    set_name TEXT NOT NULL,
+    id TEXT NOT NULL,
+    place TEXT NOT NULL,
+    holds INTEGER NOT NULL,
+    value BLOB,
+    member BLOB,
+    round INTEGER NOT NULL
+);
+CREATE TABLE name (name TEXT NOT NULL, object INTEGER NOT NULL);
+CREATE TABLE member (object INTEGER NOT NULL, name TEXT NOT NULL);
+CREATE TABLE pending (object INTEGER PRIMARY KEY);
+CREATE TABLE belongs (
+    digest TEXT NOT NULL, cursor TEXT NOT NULL, cursor_before TEXT NOT NULL, round INTEGER NOT NULL
+);
+"""
+
+_INDEXES = """
+CREATE INDEX IF NOT EXISTS object_id ON object (set_name, id);
+CREATE INDEX IF NOT EXISTS name_name ON name (name, object);
+"""
+
+_INDEXES_OF_CHANGES = """
+CREATE INDEX IF NOT EXISTS name_object ON name (object);
+CREATE INDEX IF NOT EXISTS member_object ON member (object, name);
+CREATE INDEX IF NOT EXISTS member_name ON member (name, object);
+"""
+"""Created by the first incremental read."""
+
+_ANY_DUPLICATE = "SELECT 1 FROM object GROUP BY set_name, id HAVING count(*) > 1 LIMIT 1"
+_DELETE_DUPLICATES = """
+DELETE FROM {} WHERE {} IN (
+    SELECT number FROM object WHERE number NOT IN (SELECT max(number) FROM object GROUP BY set_name, id)
+)
+"""
+"""If a read returned an object twice, the last one is used."""
+
+_AMBIGUOUS = """
+CREATE TEMP TABLE ambiguous (name TEXT PRIMARY KEY);
+INSERT INTO ambiguous
+SELECT name.name FROM name JOIN object ON object.number = name.object
+WHERE name.name IN (SELECT name FROM name GROUP BY name HAVING count(*) > 1)
+GROUP BY name.name
+HAVING count(DISTINCT object.place) > 1 OR count(DISTINCT object.number) > count(DISTINCT object.set_name)
+"""
+"""Names of several objects, such as a uid that two entries have. One object may be in several sets."""
+
+_EDGES = """
+CREATE TEMP {} edge AS
+SELECT
+    member.object AS outer_object, name.object AS inner_object,
+    CASE WHEN name.object IS NULL THEN member.name END AS lost
+FROM member LEFT JOIN name ON name.name = member.name
+WHERE member.name NOT IN (SELECT name FROM ambiguous)
+"""
+"""Groups and their direct members. A table after a full read; a view if only a few groups are needed."""
+
+_NESTED = """
+CREATE TEMP TABLE nested AS
+SELECT DISTINCT outer_object, inner_object FROM edge WHERE inner_object IN (SELECT number FROM object WHERE holds)
+"""
+
+# In this order of joins, because few objects are groups, and many names are members.
+_NESTED_OF_CHANGES = """
+CREATE TEMP TABLE nested AS
+SELECT DISTINCT member.object AS outer_object, inner_object.number AS inner_object
+FROM object AS inner_object
+CROSS JOIN name ON name.object = inner_object.number
+CROSS JOIN member ON member.name = name.name
+WHERE inner_object.holds AND name.name NOT IN (SELECT name FROM ambiguous)
+"""
+
+_MEMBERS = """
+WITH RECURSIVE inside (object) AS (
+    SELECT :object
+    UNION
+    SELECT nested.inner_object FROM inside JOIN nested ON nested.outer_object = inside.object
+)
+SELECT number, set_name, id, place, member FROM object WHERE NOT holds AND number IN (
+    SELECT edge.inner_object FROM inside JOIN edge ON edge.outer_object = inside.object
+) ORDER BY number
+"""
+
+_TOUCHED = """
+WITH RECURSIVE above (object) AS (
+    SELECT member.object FROM touched JOIN member ON member.name = touched.name
+    UNION
+    SELECT member.object FROM above JOIN name ON name.object = above.object JOIN member ON member.name = name.name
+)
+INSERT OR IGNORE INTO pending SELECT object FROM above
+"""
+
+_AMBIGUOUS_MEMBERS = "SELECT count(*), min(name) FROM member WHERE name IN (SELECT name FROM ambiguous)"

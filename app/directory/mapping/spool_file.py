@@ -1,7 +1,6 @@
-"""The files of spools: where one is kept between reads, who may read it, and what takes its place.
+"""The file of a spool: its path, permissions, lock and replacement.
 
-A spool that is made anew takes the place of the one before as a whole, or not at all. Two processes never change one at
-a time.
+A new spool replaces the one before atomically. A lock keeps two processes from changing a spool at the same time.
 """
 
 import os
@@ -19,114 +18,115 @@ from filelock import FileLock, Timeout
 from app.directory.mapping.spool import Spool, SpoolError
 
 _UNFINISHED = ("usher-", ".spool.part")
-"""How the names of spools begin and end that are being made."""
-_LEFT_BEHIND = 7 * 24 * 3600
-"""Seconds after which one of those is taken for what a killed process left behind; no read may take longer."""
+"""The prefix and suffix of the names of unfinished spools."""
 
-_PATIENCE = 5.0
+_ABANDONED_AFTER = 7 * 24 * 3600
+"""Seconds after which an unfinished spool is deleted, because its process was killed. No read may take longer."""
+
+_LOCK_TIMEOUT = 5.0
 """Seconds to wait for another process that uses the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpoolFile:
-    """Where the spool of a source is kept between reads; None: nowhere, so that it can only be read as a whole."""
+    """The path of a source's spool between reads; None: it is not kept, so that every read is a full one."""
 
     path: Path | None = None
 
     @classmethod
     def of(cls, folder: Path | None, source: str) -> "SpoolFile":
-        """The file of a source in a folder; its name is fit for any file system."""
+        """The file of a source in a folder, with a name for any file system."""
         if folder is None:
             return cls()
         readable = re.sub(r"[^A-Za-z0-9_-]+", "-", source)[:40].strip("-")
         return cls(folder / f"{readable}-{sha256(source.encode(errors='replace')).hexdigest()[:12]}.spool")
 
-    def fresh(self) -> Spool:
-        """An empty spool, which takes the place of the one that is kept when it is told to. Raises ``SpoolError``."""
+    def create(self) -> Spool:
+        """A new, empty spool. Raises ``SpoolError``."""
         folder = None if self.path is None else self.path.parent
         try:
             if folder is not None:
                 _make_folder(folder)
-            # Only the owner may read it: it holds people's names and addresses.
-            handle, made = tempfile.mkstemp(prefix=_UNFINISHED[0], suffix=_UNFINISHED[1], dir=folder)
+            # ``mkstemp`` makes it readable for its owner only: it contains names and addresses.
+            handle, created = tempfile.mkstemp(prefix=_UNFINISHED[0], suffix=_UNFINISHED[1], dir=folder)
             os.close(handle)
             if folder is not None:
-                _remove_left_behind(folder, Path(made).stat().st_mtime - _LEFT_BEHIND)
+                _remove_abandoned(folder, Path(created).stat().st_mtime - _ABANDONED_AFTER)
         except OSError as error:
             raise SpoolError(f"{folder or tempfile.gettempdir()}: {error.strerror or error}") from error
-        return Spool(Path(made), fresh=True, replace=None if self.path is None else self.replace)
+        return Spool(Path(created), is_new=True, replace=None if self.path is None else self._replace)
 
-    def kept(self, cursor: str, digest: str) -> Spool | None:
-        """The spool that belongs to a cursor ("": to whichever), for changes; None: there is none.
+    def open_kept(self, cursor: str, digest: str) -> Spool | None:
+        """The spool of a cursor ("": of any) and of these rules, locked until it is closed; None if there is none.
 
-        Nobody else uses it until it is closed. Raises ``SpoolError``.
+        Raises ``SpoolError``.
         """
-        if self.path is None or not _is_our_own(self.path):
+        if self.path is None or not _is_own_file(self.path):
             return None
         try:
             _check_folder(self.path.parent)
         except OSError as error:
             raise SpoolError(f"{self.path.parent}: {error.strerror or error}") from error
-        spool = Spool(self.path, fresh=False, lock=self._locked())
-        # Whatever is no spool is as good as none: everything is read anew.
+        spool = Spool(self.path, is_new=False, lock=self._locked())
+        # A damaged spool is ignored; a full read replaces it.
         with suppress(sqlite3.DatabaseError):
             if spool.begin_changes(cursor, digest):
                 return spool
         spool.close()
         return None
 
-    def replace(self, made: Path) -> None:
-        """Keeps a spool that was made anew instead of the one before. Raises ``SpoolError``, ``OSError``."""
+    def _replace(self, created: Path) -> None:
+        """Moves a new spool to ``path``. Raises ``SpoolError``, ``OSError``."""
         if self.path is None:
             return
         lock = self._locked()
         try:
-            # What a process that was killed left behind is about the file before, and would be played into this one.
+            # A journal that a killed process left would be applied to the new file.
             self.path.with_name(f"{self.path.name}-journal").unlink(missing_ok=True)
-            made.replace(self.path)
+            created.replace(self.path)
         finally:
             lock.release()
 
     def _locked(self) -> FileLock:
-        # A read may be given up by another thread than the one that began it.
+        # Another thread may close the spool.
         lock = FileLock(f"{self.path}.lock", mode=0o600, thread_local=False)
         try:
-            lock.acquire(timeout=_PATIENCE)
+            lock.acquire(timeout=_LOCK_TIMEOUT)
         except Timeout:
-            raise SpoolError("another process reads this source's changes right now") from None
+            raise SpoolError("another process reads the changes of this source at the moment") from None
         except OSError as error:
             raise SpoolError(f"{self.path}.lock: {error.strerror or error}") from error
         return lock
 
 
 def _make_folder(folder: Path) -> None:
-    """Makes a folder for the owner alone. Raises ``OSError``."""
+    """Creates a folder that only its owner can use. Raises ``OSError``."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     _check_folder(folder)
 
 
 def _check_folder(folder: Path) -> None:
-    """Raises ``PermissionError`` if the folder is a link, if somebody else owns it, or if others may write to it."""
+    """Raises ``PermissionError`` if the folder is a link, if another user owns it, or if others may write to it."""
     found = folder.lstat()
     if stat.S_ISLNK(found.st_mode):
         raise PermissionError(1, "is a link; name a folder with directory.spool")
     if not hasattr(os, "getuid"):
         return
     if found.st_uid not in (os.getuid(), 0):
-        raise PermissionError(1, "belongs to somebody else; name another folder with directory.spool")
+        raise PermissionError(1, "belongs to another user; name another folder with directory.spool")
     if stat.S_IMODE(found.st_mode) & 0o022:
-        raise PermissionError(1, f"may be written to by others: chmod 700 {folder}")
+        raise PermissionError(1, f"is writable for others: chmod 700 {folder}")
 
 
-def _remove_left_behind(folder: Path, before: float) -> None:
+def _remove_abandoned(folder: Path, before: float) -> None:
     for path in folder.glob("*".join(_UNFINISHED)):
         with suppress(OSError):
             if path.stat().st_mtime < before:
                 path.unlink()
 
 
-def _is_our_own(path: Path) -> bool:
-    """Whether it is a file that nobody else can have put there."""
+def _is_own_file(path: Path) -> bool:
+    """Whether it is a regular file of this user."""
     try:
         found = path.lstat()
     except OSError:

@@ -14,8 +14,7 @@ from app.access.problems import Problem, ProblemList, ProblemSort
 from app.access.refresh.refresh import Refresh
 from app.access.refresh.sources import ReadDetails
 from app.access.source_tables import origin_text
-from app.directory.guarded import GuardedSource, SideBySide
-from app.directory.policy import Policy
+from app.directory.guarded import GuardedSource, ParallelReads, Policy
 from app.directory.source import (
     EVERYTHING,
     Answered,
@@ -105,7 +104,7 @@ class Gathering:
     def read(self, sources: Mapping[int, Source]) -> list[GatheredRead]:
         """Stages what they give (position → source); how each of them was read, in their order."""
         reads: dict[int, GatheredRead] = {}
-        with SideBySide() as side_by_side:
+        with ParallelReads() as side_by_side:
             for position, source in sources.items():
                 stage, request = self._request(position, source)
                 reads[position] = GatheredRead(source, position, stage, began=self._clock())

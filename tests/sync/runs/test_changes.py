@@ -12,8 +12,7 @@ from app.access.contents import SourceState, export_records, source_states
 from app.access.records import AccessRole, Key, Membership, Organization, Record, User
 from app.access.revisions import current_revision
 from app.commands.schema import METADATA
-from app.directory.guarded import GuardedSource
-from app.directory.policy import Policy
+from app.directory.guarded import GuardedSource, Policy
 from app.directory.source import EVERYTHING, Answered, End, Found, Reading, ReadRequest, Verdict
 from app.foundation.database.engine import open_engine, reading, writing
 from app.sync.plan.selection import Selection

@@ -14,9 +14,8 @@ from app.access.records import Membership, User
 from app.access.refresh.pushes import NumberedPush, apply_push
 from app.access.view.loader import AccessViewLoader
 from app.commands.schema import METADATA
-from app.directory.guarded import GuardedSource
-from app.directory.policy import Policy
-from app.directory.pushed import PushedSource
+from app.directory.guarded import GuardedSource, Policy
+from app.directory.pushes import PushedSource
 from app.directory.source import EVERYTHING, ReadRequest
 from app.foundation.database.engine import is_sqlite, open_engine, reading, writing
 from app.sync.ledger.tables import LEDGER_TABLES

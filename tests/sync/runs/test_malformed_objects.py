@@ -12,10 +12,9 @@ from app.access.problems import ProblemSort
 from app.access.records import Membership, Record, User
 from app.commands.schema import METADATA
 from app.directory.configured import source_from_settings
-from app.directory.guarded import GuardedSource
+from app.directory.guarded import GuardedSource, Policy
 from app.directory.mapping.source import MappedSource
 from app.directory.mapping.spool_file import SpoolFile
-from app.directory.policy import Policy
 from app.directory.settings import DirectorySettings
 from app.directory.source import Source, Verdict
 from app.foundation.database.engine import open_engine, reading

@@ -13,10 +13,9 @@ from sqlalchemy import Engine
 from app.access.contents import export_records
 from app.access.records import Membership, User
 from app.commands.schema import METADATA
-from app.directory.guarded import GuardedSource
+from app.directory.guarded import GuardedSource, Policy
 from app.directory.mapping.source import MappedSource
 from app.directory.mapping.spool_file import SpoolFile
-from app.directory.policy import Policy
 from app.directory.source import ObjectId, Verdict
 from app.foundation.database.engine import open_engine, reading
 from app.sync.runs.refresh import refresh

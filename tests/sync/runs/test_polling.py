@@ -11,8 +11,7 @@ from sqlalchemy import Engine
 from app.access.contents import SourceState, export_records, source_states
 from app.access.records import Membership, Organization, User
 from app.commands.schema import METADATA
-from app.directory.guarded import GuardedSource
-from app.directory.policy import Policy
+from app.directory.guarded import GuardedSource, Policy
 from app.directory.settings import GuardSettings
 from app.directory.source import EVERYTHING, End, Reading, ReadRequest, Source, Verdict
 from app.foundation.database.engine import open_engine, reading

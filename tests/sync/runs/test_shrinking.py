@@ -11,9 +11,8 @@ from app.access.contents import export_records, model_counts, source_states
 from app.access.records import AccessRole, Fill, Membership, Organization, Record, User
 from app.access.refresh.sources import Losses
 from app.commands.schema import METADATA
-from app.directory.guarded import GuardedSource
+from app.directory.guarded import GuardedSource, Policy
 from app.directory.mapping.source import MappedSource
-from app.directory.policy import Policy
 from app.directory.settings import GuardSettings
 from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, Verdict
 from app.foundation.database.engine import open_engine, reading

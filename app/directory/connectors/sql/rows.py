@@ -217,7 +217,7 @@ def _is_set(value: object) -> bool:
 # Columns.
 
 _NUMBERED = re.compile(r"(.+):\d+")
-"""The name that SQLite gives to the second of two columns of one name."""
+"""The name of the second of two columns with one name in SQLite."""
 
 
 def check_columns(query: Query, columns: Sequence[str], database: str) -> None:

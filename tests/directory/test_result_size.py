@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.directory.mapping.cel import Asked, EvaluationError, language
+from app.directory.mapping.cel import EvaluationError, Variables, language
 from app.directory.mapping.expression_tree import tree_of
-from app.directory.mapping.growth import MAX_RESULT, TooLargeError, growth, size_of
+from app.directory.mapping.result_size import MAX_RESULT, TooLargeError, size_bound, size_of
 
 BOMBS = [
     "it.a.replace(it.b, it.a).replace(it.b, it.a)",
@@ -35,7 +35,7 @@ def test_an_expression_that_would_make_too_much_is_not_asked(text: str) -> None:
     began = time.monotonic()
     tracemalloc.start()
     with pytest.raises(EvaluationError, match="would make more than 1,000,000 characters or elements"):
-        expression.evaluate(Asked(spoken, {"it": values}))
+        expression.evaluate(Variables(spoken, {"it": values}))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert time.monotonic() - began < 5
@@ -69,7 +69,7 @@ def test_what_rules_usually_do_is_done(text: str, value: object) -> None:
         "photo": "x" * 5_000_000,
     }
     spoken = language("it")
-    assert spoken.compile(text).evaluate(Asked(spoken, {"it": values})) == value
+    assert spoken.compile(text).evaluate(Variables(spoken, {"it": values})) == value
 
 
 PARTS = st.recursive(
@@ -100,13 +100,13 @@ TEXTS = st.text("xyß\n\"'-ﬃ", max_size=12)
 def test_the_bound_is_never_too_low(text: str, a: str, b: str, many: list[str]) -> None:
     values = {"a": a, "b": b, "l": many, "m": {"k": many}}
     spoken = language("it")
-    bound = growth(tree_of(spoken.environment.compile(text).serialize()))
+    bound = size_bound(tree_of(spoken.environment.compile(text).serialize()))
     if bound is None:
         return
     try:
         most = bound({"it": values})
     except TooLargeError:
         return
-    made = spoken.compile(text).evaluate(Asked(spoken, {"it": values}))
+    made = spoken.compile(text).evaluate(Variables(spoken, {"it": values}))
     assert size_of(made).total <= most.total <= MAX_RESULT
     assert size_of(made).largest <= most.largest
