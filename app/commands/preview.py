@@ -166,9 +166,8 @@ def _result(line: RuleResult, *, shared: bool) -> str:
     else:
         result = _fields(line.record)
     through = f"   through {' > '.join(line.through)}" if line.through else ""
-    effect = (
-        "wins" if line.wins else f"provides {', '.join(line.winning_fields)}" if shared and line.winning_fields else ""
-    )
+    provides = f"provides {', '.join(line.winning_fields)}" if shared and line.winning_fields else ""
+    effect = "wins" if line.wins else provides
     return f"{result}{printable(through)}{f'   ({effect})' if effect else ''}"
 
 
