@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, inspect
 
 from app.foundation.database.compatibility import SchemaState, oldest_compatible
 from app.foundation.database.engine import reading
-from app.foundation.database.programs import Migrations, owner_of
+from app.foundation.database.programs import SHARED_VERSION_TABLE, Migrations, owner_of
 
 
 def state_of(engine: Engine, migrations: Migrations) -> SchemaState:
@@ -50,12 +50,13 @@ def last_upgrade_is_compatible(engine: Engine, migrations: Migrations, before: s
 
 def revision_of(engine: Engine, migrations: Migrations) -> str | None:
     """The database's revision; None if it has none."""
-    own = migrations.program.version_table
     with reading(engine) as connection:
-        if not inspect(connection).has_table(own):
-            return None
-        revision: str | None = connection.exec_driver_sql(f"SELECT MAX(version_num) FROM {own}").scalar()  # noqa: S608 - a constant
-    return revision
+        tables = frozenset(inspect(connection).get_table_names())
+        for table in (migrations.program.version_table, SHARED_VERSION_TABLE):
+            if table in tables:
+                revision: str | None = connection.exec_driver_sql(f"SELECT MAX(version_num) FROM {table}").scalar()  # noqa: S608 - a constant
+                return revision
+    return None
 
 
 def is_new(engine: Engine) -> bool:

@@ -14,7 +14,7 @@ from app.commands.bootstrap.databases import BACKEND_MIGRATIONS, STORE_MIGRATION
 from app.commands.schema import METADATA as STORE
 from app.foundation.database.alembic_revisions import context_of
 from app.foundation.database.engine import open_engine, writing
-from app.foundation.database.migrations import pending, upgrade
+from app.foundation.database.migrations import pending, revision_of, upgrade
 from app.foundation.database.programs import SHARED_VERSION_TABLE, Migrations, SchemaUnknownError
 from tests.foundation.database.test_migrations import copied
 
@@ -70,6 +70,7 @@ def test_databases_of_the_first_release_are_upgraded(  # noqa: PLR0917 - one for
 ) -> None:
     make(engine, migrations, tmp_path, revisions, row)
     assert pending(engine, migrations)
+    assert revision_of(engine, migrations) == revisions[-1]
     assert upgrade(engine, migrations)
     assert not pending(engine, migrations)
     with engine.connect() as connection:
