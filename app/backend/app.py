@@ -30,11 +30,8 @@ from app.backend.tokens.signing_keys import key_set
 from app.backend.webhooks.outbox import delete_messages_of_organizations, send_webhooks
 from app.contract.openapi import document as openapi_document
 from app.foundation.clock import Clock, Sleep
-from app.http.errors import install_error_handlers
-from app.http.headers import install_security_headers
+from app.http.app import new_app
 from app.http.json import json_response
-from app.http.paths import install_path_rules
-from app.http.request_id import install_request_ids
 
 _KEYS_CACHED = "public, max-age=300"
 """Clients reload the keys if a token has an unknown one."""
@@ -94,14 +91,8 @@ def create_backend(
         embedder=embedder,
     )
     handlers = all_handlers(JudgmentSearcher(embedder, JudgmentIndexes(settings.judgments_memory_mb * 1024 * 1024)))
-    app = Flask(__name__, static_folder=None)
+    app = new_app(__name__, lambda: new_id(entropy, 22))
     app.extensions[_EXTENSION] = backend
-    # Flask would redirect a POST of a path with two slashes.
-    app.url_map.merge_slashes = False
-    install_request_ids(app, lambda: new_id(entropy, 22))
-    install_path_rules(app)
-    install_error_handlers(app)
-    install_security_headers(app)
     install_operations(app, backend, handlers)
     _install_further_routes(app, backend)
     if settings.trusted_proxies:

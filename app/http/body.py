@@ -1,7 +1,7 @@
-"""JSON request bodies, taken in without trusting their sender.
+"""Reads JSON request bodies of untrusted callers.
 
-Nothing is read beyond the limit, whatever the sender declares, and every refusal is an `InvalidArgument` that says
-what is wrong, with the finer HTTP code (413, 415) where there is one.
+No more than the limit is read, whatever the headers declare. Every refusal is an ``InvalidArgument``, with the more
+specific HTTP code (413, 415) if there is one.
 """
 
 from collections.abc import Sequence
@@ -11,43 +11,42 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.http import parse_options_header
 
 from app.contract.errors import PAYLOAD_TOO_LARGE, UNSUPPORTED_MEDIA_TYPE, InvalidArgument
-from app.http.strict_json import parse, values
+from app.http.strict_json import count_values, parse
 
 ANONYMOUS_BYTES = 64 * 1024
-"""What a body may have of a caller whose headers do not say who it is."""
+"""The limit for the body of an unauthenticated caller."""
 
 _BYTES_PER_VALUE = 8
 _FEW_VALUES = 10_000
 
 
 def read_json(request: Request, *, max_bytes: int, odd_values: bool = False) -> object:
-    """The JSON value in the body of `request`.
+    """The JSON value in the body of ``request``.
 
-    Raises `InvalidArgument`: 415 for another content type or a compressed body, 413 for more than `max_bytes` bytes or
-    far more values than such a body usually holds, 400 for anything that is not strict JSON (see `strict_json`, also
-    for `odd_values`).
+    Raises ``InvalidArgument``: 415 for another content type or a compressed body, 413 for more than ``max_bytes`` bytes
+    or an unusual number of values, 400 for anything that is not strict JSON. ``strict_json`` describes ``odd_values``.
     """
     check_type(request, ("application/json",))
     raw = _read(request, max_bytes)
     if not raw or raw.isspace():
         raise InvalidArgument("the body is empty; send a JSON object")
-    if len(raw) > _FEW_VALUES and values(raw) > max(_FEW_VALUES, max_bytes // _BYTES_PER_VALUE):
-        # Before anything is read: a million empty objects come in 3 MB and take 70.
+    if len(raw) > _FEW_VALUES and count_values(raw) > max(_FEW_VALUES, max_bytes // _BYTES_PER_VALUE):
+        # Checked before parsing: a million empty objects are 3 MB of JSON and 70 MB of memory.
         raise InvalidArgument("the body holds too many values; send less at a time", http_code=PAYLOAD_TOO_LARGE)
     return parse(raw, odd_values=odd_values)
 
 
 def check_type(request: Request, allowed: Sequence[str]) -> None:
-    """Raises `InvalidArgument` (415) unless the body is of one of these media types, in UTF-8 and not compressed."""
+    """Raises ``InvalidArgument`` (415) unless the body has one of these media types, in UTF-8 and uncompressed."""
     encoding = request.environ.get("HTTP_CONTENT_ENCODING", "")
     if encoding and encoding.strip().lower() != "identity":
         raise InvalidArgument(
             "Content-Encoding is not supported; send the body uncompressed", http_code=UNSUPPORTED_MEDIA_TYPE
         )
-    given = request.environ.get("CONTENT_TYPE", "")
-    if given in allowed:
+    content_type = request.environ.get("CONTENT_TYPE", "")
+    if content_type in allowed:
         return
-    media_type, parameters = parse_options_header(given)
+    media_type, parameters = parse_options_header(content_type)
     if media_type.lower() not in allowed:
         raise InvalidArgument(f"Content-Type must be {' or '.join(allowed)}", http_code=UNSUPPORTED_MEDIA_TYPE)
     for name, value in parameters.items():
@@ -61,7 +60,7 @@ def _read(request: Request, max_bytes: int) -> bytes:
     declared = request.content_length
     if declared is not None and declared > max_bytes:
         raise _too_large(max_bytes)
-    # Of a chunked body nobody knows the length beforehand: one byte more than allowed tells that it is too long.
+    # The length of a chunked body is unknown: reading one byte beyond the limit shows that it is too long.
     wanted = max_bytes + 1 if declared is None else declared
     raw = b""
     try:

@@ -1,8 +1,7 @@
-"""Failed requests: what a caller gets, and what the log keeps.
+"""Error responses, and what is logged about a failed request.
 
-Two different texts. The caller gets an envelope with a status, an HTTP code and a message that was written for it;
-the text of an exception that was not meant for callers stays in the log, with its traceback, next to the request id
-that the caller also has.
+The caller gets an envelope with a status, an HTTP code and a message written for it. The text of any other exception is
+only logged, with its traceback and the request id, which the caller also gets.
 """
 
 from collections.abc import Mapping
@@ -30,9 +29,9 @@ from app.http.request_id import current_request_id
 from app.http.throttle import TooManyRequests
 
 RETRY_AFTER_SECONDS = 2
-"""How soon a caller may come back after a 503: about what a restarting database takes."""
+"""The ``Retry-After`` of a 503: about the time of a database restart."""
 
-_MESSAGE_OF_CODE: Mapping[int, str] = MappingProxyType(
+_MESSAGES: Mapping[int, str] = MappingProxyType(
     {
         400: "the request could not be understood",
         404: "there is nothing at this path",
@@ -48,7 +47,7 @@ _MESSAGE_OF_CODE: Mapping[int, str] = MappingProxyType(
 
 
 def install_error_handlers(app: Flask) -> None:
-    """Makes `app` answer every failure with an error envelope."""
+    """Makes ``app`` answer every failure with an error envelope."""
 
     @app.errorhandler(Exception)
     def _answer(error: Exception) -> BaseResponse:
@@ -56,22 +55,22 @@ def install_error_handlers(app: Flask) -> None:
 
 
 def answer_error(error: Exception) -> BaseResponse:
-    """The answer to a request that ended in `error`, which is logged where it is our own fault."""
+    """The response to a request that raised ``error``. Logs the error unless the caller caused it."""
     if isinstance(error, ContractError):
-        return _contract_answer(error)
+        return _contract_response(error)
     if isinstance(error, HTTPException):
-        return _http_answer(error)
+        return _http_response(error)
     log = structlog.stdlib.get_logger(__name__)
     if is_outage(error):
         log.error("unavailable", **log_fields(error))
-        return _contract_answer(Unavailable("the service cannot reach its database at the moment; try again"))
+        return _contract_response(Unavailable("the service cannot reach its database at the moment; try again"))
     log.error("request_failed", **log_fields(error))
     request_id = current_request_id()
     reference = f"; it is logged under request id {request_id}" if request_id else ""
-    return _contract_answer(Internal(f"something went wrong on this side{reference}"))
+    return _contract_response(Internal(f"something went wrong on this side{reference}"))
 
 
-def _contract_answer(error: ContractError) -> Response:
+def _contract_response(error: ContractError) -> Response:
     headers: dict[str, str] = {}
     if isinstance(error, TooManyRequests):
         headers["Retry-After"] = str(error.retry_after)
@@ -82,14 +81,13 @@ def _contract_answer(error: ContractError) -> Response:
     return json_response(error_envelope(error), error.http_code, headers)
 
 
-def _http_answer(error: HTTPException) -> BaseResponse:
-    """An error of the framework's: its code, our words. Redirects and ready-made responses pass."""
+def _http_response(error: HTTPException) -> BaseResponse:
+    """The envelope for an error of Flask. Redirects and ready-made responses pass."""
     code = error.code or 500
     if error.response is not None or code < 400:
         return error.get_response()
-    status = status_for_http_code(code)
-    message = _MESSAGE_OF_CODE.get(code, "the request could not be handled")
-    answer = _contract_answer(ERROR_CLASS[status](message, http_code=code))
+    message = _MESSAGES.get(code, "the request could not be handled")
+    response = _contract_response(ERROR_CLASS[status_for_http_code(code)](message, http_code=code))
     if isinstance(error, MethodNotAllowed) and error.valid_methods:
-        answer.headers["Allow"] = ", ".join(sorted(error.valid_methods))
-    return answer
+        response.headers["Allow"] = ", ".join(sorted(error.valid_methods))
+    return response

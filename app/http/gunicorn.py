@@ -1,9 +1,8 @@
 """Serves a Flask app with gunicorn.
 
-Gunicorn runs in this process, with its `gthread` worker and defaults that suit an API. Each worker creates the app
-after the fork, so processes never share a database connection.
-
-A slow client occupies a thread while it sends its headers, so a service needs a proxy in front (`config/nginx.conf`).
+Gunicorn runs in this process, with its ``gthread`` worker. Each worker creates the app after the fork, so processes
+never share a database connection. A slow client occupies a thread while it sends its headers, so a server needs a proxy
+in front (``config/nginx.conf``).
 """
 
 import gc
@@ -36,8 +35,9 @@ if TYPE_CHECKING:
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - gunicorn makes its own unlinked files there
 
 _COULD_NOT_LOAD = 4
-"""The exit code by which a worker tells gunicorn's master that trying again is pointless."""
+"""The exit code of a worker that gunicorn's master must not restart."""
 
+_BACKLOG = 1024
 _DISCARD_BYTES = 16 * 1024 * 1024
 _DISCARD_SECONDS = 2.0
 _PIECE = 64 * 1024
@@ -45,70 +45,53 @@ _PIECE = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """How to serve. Times are in seconds."""
+    """The options of a server. Times are in seconds."""
 
     host: str = "127.0.0.1"
     port: int = 8080
-    """0: any free one."""
+    """0: any free port."""
     workers: int = 2
     threads: int = 8
-    """Requests that one worker handles side by side."""
+    """Concurrent requests of one worker."""
     timeout: int = 60
-    """A worker that gave no sign of life for so long is killed."""
+    """A worker that makes no progress for this long is killed."""
     graceful_timeout: int = 20
-    """How long requests may go on after SIGTERM."""
-    keepalive: int = 15
-    """How long an idle connection is kept."""
+    """How long requests may continue after SIGTERM."""
     max_requests: int = 100_000
-    """After about so many requests a worker is replaced, which bounds what a leak can do. 0: never."""
+    """A worker is replaced after about this number of requests, which bounds the effect of leaks. 0: never."""
     read_timeout: float = 15.0
     """How long a client may pause while it sends a body, and how long it may take to receive the response."""
-    backlog: int = 1024
-    limit_request_line: int = 8190
-    """Bytes."""
-    limit_request_fields: int = 64
-    limit_request_field_size: int = 8190
-    """Bytes."""
-    forwarded_allow_ips: str = "127.0.0.1,::1"
-    """Proxies whose X-Forwarded-Proto is believed."""
     name: str = "usher"
-    """In the process list."""
+    """The name in the process list."""
     startup_errors: tuple[type[Exception], ...] = ()
-    """What the factory raises for mistakes of the operator's: logged as one line. Anything else is logged with its
-    traceback."""
+    """Errors of the factory that the operator can fix: logged as one line. Others are logged with a traceback."""
     reread: Callable[[], Callable[[], Flask]] | None = None
-    """Called in the master on SIGHUP: gives the factory for the workers that take over. When it raises, the old one
-    stays."""
-    on_ready: Callable[[], None] | None = None
-    """Called in the master when it listens."""
-    on_worker_start: Callable[[], None] | None = None
-    """Called in each worker right after the fork."""
+    """Called in the master on SIGHUP: returns the factory for new workers. If it raises, the old factory stays."""
     on_worker_exit: Callable[[int], None] | None = None
-    """Called in the master with the process id of a worker that has ended (Prometheus' `mark_process_dead`)."""
+    """Called in the master with the process id of an ended worker."""
 
 
 def serve(factory: Callable[[], Flask], options: ServerOptions) -> NoReturn:
-    """Serves what `factory` makes until SIGTERM or SIGINT; ends the process (code 0 then, 1 when it could not start).
+    """Serves the app of ``factory`` until SIGTERM or SIGINT. Exits with 0, or 1 if the server cannot start.
 
     The master reaps every child of this process, so start other processes from elsewhere.
     """
     master = os.getpid()
     try:
-        listener = bind(options.host, options.port, options.backlog)
+        listener = bind(options.host, options.port, _BACKLOG)
     except BindError as error:
         sys.stderr.write(f"error: {error}\n")
         raise SystemExit(1) from None
     server = _Server(factory, options, listener)
-    # Workers look only through what they made themselves: the pages of what was loaded before the fork, which a look
-    # of the collector would write to, stay shared by all of them.
+    # The collector writes to the objects that it examines. Frozen objects stay on pages that all workers share.
     freeze_garbage_collector()
     try:
         server.run()
     except HaltServer:
-        # Two workers that could not start, at once: what was wrong stands in the log.
+        # Two workers could not start; the log has the reason.
         raise SystemExit(1) from None
     except SystemExit as end:
-        # Workers leave through here as well, and their exit codes mean something to the master.
+        # Workers exit through here as well, and the master reads their exit codes.
         if os.getpid() == master and end.code not in {0, None}:
             raise SystemExit(1) from None
         raise
@@ -124,7 +107,7 @@ class _Server(BaseApplication):  # type: ignore[misc] # untyped base
 
     def load_config(self) -> None:
         for name, value in self._settings().items():
-            # Older releases do not know the newest names.
+            # Older releases of gunicorn lack the newest settings.
             if name in self.cfg.settings:
                 self.cfg.set(name, value)
 
@@ -134,7 +117,7 @@ class _Server(BaseApplication):  # type: ignore[misc] # untyped base
             try:
                 self._factory = self._options.reread()
             except Exception as error:  # noqa: BLE001 - a mistake in a file must not end what runs
-                self.logger_of_start.error(  # noqa: TRY400 - it is the operator's mistake, told in a line
+                self.logger_of_start.error(  # noqa: TRY400 - the operator's mistake needs no traceback
                     "the settings cannot be read again, the old ones stay: %s", error
                 )
         super().reload()
@@ -145,12 +128,12 @@ class _Server(BaseApplication):  # type: ignore[misc] # untyped base
         except self._options.startup_errors as error:
             self.logger_of_start.critical("cannot start: %s", error)
         except Exception:
-            # Whatever it is, the master must be told not to start the worker over and over.
+            # The exit code below keeps the master from restarting the worker forever.
             self.logger_of_start.critical("cannot start", exc_info=True)
         else:
             freeze_garbage_collector()
-            # What requests leave behind is not made of cycles: with Python's own thresholds a service that remembers
-            # much spends a third of its time looking through it.
+            # Requests create few cycles. With Python's default thresholds, a service with large caches spends a third
+            # of its time in the collector.
             gc.set_threshold(50_000, 20, 100)
             return ClientGuard(app, self._options.read_timeout)
         raise SystemExit(_COULD_NOT_LOAD)
@@ -163,20 +146,20 @@ class _Server(BaseApplication):  # type: ignore[misc] # untyped base
         options = self._options
         settings: dict[str, object] = {
             "bind": f"fd://{self._listener}",
-            "backlog": options.backlog,
+            "backlog": _BACKLOG,
             "workers": options.workers,
             "worker_class": "gthread",
             "threads": options.threads,
             "timeout": options.timeout,
             "graceful_timeout": options.graceful_timeout,
-            "keepalive": options.keepalive,
+            "keepalive": 15,
             "max_requests": options.max_requests,
-            # Workers that were born together must not all go at once.
+            # Spreads the replacement of workers that started together.
             "max_requests_jitter": options.max_requests // 10,
-            "limit_request_line": options.limit_request_line,
-            "limit_request_fields": options.limit_request_fields,
-            "limit_request_field_size": options.limit_request_field_size,
-            "forwarded_allow_ips": options.forwarded_allow_ips,
+            "limit_request_line": 8190,
+            "limit_request_fields": 64,
+            "limit_request_field_size": 8190,
+            "forwarded_allow_ips": "127.0.0.1,::1",
             # A proxy may set X-Forwarded-Proto only. SCRIPT_NAME would shift paths past its rules, and other names with
             # underscores would pass for those with hyphens.
             "forwarder_headers": "",
@@ -189,15 +172,10 @@ class _Server(BaseApplication):  # type: ignore[misc] # untyped base
             "control_socket_disable": True,
         }
         if _SHARED_MEMORY.is_dir() and os.access(_SHARED_MEMORY, os.W_OK):
-            # The workers' signs of life are file times: on a slow disk a healthy worker would look dead.
+            # Workers report progress by file times: on a slow disk a healthy worker would seem to hang.
             settings["worker_tmp_dir"] = str(_SHARED_MEMORY)
-        on_ready, on_start, on_exit = options.on_ready, options.on_worker_start, options.on_worker_exit
-        if on_ready is not None:
-            settings["when_ready"] = lambda server: on_ready()  # noqa: ARG005 - gunicorn counts them
-        if on_start is not None:
-            settings["post_fork"] = lambda server, worker: on_start()  # noqa: ARG005 - as above
-        if on_exit is not None:
-            settings["child_exit"] = lambda server, worker: on_exit(worker.pid)  # noqa: ARG005 - as above
+        if (on_exit := options.on_worker_exit) is not None:
+            settings["child_exit"] = lambda server, worker: on_exit(worker.pid)  # noqa: ARG005 - gunicorn counts them
         return settings
 
 
@@ -225,7 +203,7 @@ class ClientGuard:
 
 
 class RequestBody(RawIOBase):
-    """A request body. Raises `InvalidArgument` if it is malformed, incomplete or late."""
+    """A request body. Raises ``InvalidArgument`` if it is malformed, incomplete or late."""
 
     def __init__(self, stream: Any, environ: "WSGIEnvironment") -> None:
         self._stream = stream

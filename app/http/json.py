@@ -1,4 +1,4 @@
-"""JSON answers, written fast."""
+"""JSON responses, serialized with orjson."""
 
 from collections.abc import Mapping
 
@@ -7,8 +7,7 @@ from flask import Response
 
 
 def json_response(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """An answer with `value` as its JSON body. `value` is made of JSON's own types (and what orjson adds: times,
-    UUIDs, dataclasses)."""
+    """A response with ``value`` as its JSON body. ``value`` consists of the types that orjson supports."""
     response = Response(orjson.dumps(value), status, content_type="application/json")
     if headers:
         response.headers.update(headers)

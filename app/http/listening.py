@@ -1,4 +1,4 @@
-"""The address that a server listens on, and the wait until it answers there."""
+"""Binds the address of a server, and waits until a server responds."""
 
 import contextlib
 import os
@@ -12,29 +12,29 @@ from app.foundation.outbound.session import bare_session
 
 
 class BindError(Exception):
-    """The address cannot be listened on; the text says which and why."""
+    """The server cannot listen on the address; the text contains the address and the reason."""
 
 
 def bind(host: str, port: int, backlog: int = 1024) -> socket.socket:
-    """A socket that listens there. Raises `BindError`."""
-    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    """A listening socket. Raises ``BindError``."""
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     if not 0 <= port <= 65535:
-        # The look-up below would quietly take it modulo 65536.
-        raise BindError(f"cannot listen on {where}: a port lies between 0 and 65535")
+        # getaddrinfo takes the port modulo 65536.
+        raise BindError(f"cannot listen on {address}: a port lies between 0 and 65535")
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, *_, address = found[0]
-        return socket.create_server(address, family=family, backlog=backlog)
+        family, *_, resolved = found[0]
+        return socket.create_server(resolved, family=family, backlog=backlog)
     except (OSError, UnicodeError) as error:
         reason = str(error)
         if isinstance(error, OSError) and error.errno:
-            # The library's own text repeats the address; a failed look-up has a text but no errno that strerror knows.
+            # create_server's own text repeats the address. The errno of a failed lookup is unknown to os.strerror.
             reason = str(error.strerror) if isinstance(error, socket.gaierror) else os.strerror(error.errno)
-        raise BindError(f"cannot listen on {where}: {reason}") from error
+        raise BindError(f"cannot listen on {address}: {reason}") from error
 
 
 def wait_until_ready(url: str, timeout: float, sleep: Callable[[float], None]) -> bool:
-    """Asks `url` again and again until it answers 200; False when it has not done so within `timeout` seconds."""
+    """Polls ``url`` until it answers 200; False if it does not within ``timeout`` seconds."""
     end = monotonic() + timeout
     with bare_session() as session:
         while monotonic() < end:

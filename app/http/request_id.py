@@ -1,7 +1,7 @@
-"""Request ids: which request a log line, or a caller's complaint, belongs to.
+"""Request ids and the access log.
 
-Every answer carries an `x-request-id`: the caller's own when it sent a sane one, else a new one. While the request is
-handled, every log line carries it too. One line per request tells how it ended.
+Every response has an ``x-request-id``: the caller's if it is printable and short, else a new one. All log lines of the
+request contain it. The access log has one line per request.
 """
 
 import logging
@@ -12,32 +12,30 @@ from time import perf_counter
 import structlog
 from flask import Flask, Response, g, has_request_context, request
 
-from app.http.tokens import bearer_token, shown_fingerprint
+from app.http.tokens import bearer_token, token_fingerprint
 
 HEADER = "x-request-id"
-_SANE = re.compile(r"[!-~]{1,128}")
-"""Printable ASCII without spaces: it goes into headers and logs as it is."""
+_VALID = re.compile(r"[!-~]{1,128}")
+"""Printable ASCII without spaces, which is safe in headers and logs."""
 
-_QUIET_PATHS = frozenset({"/healthz"})
-"""Asked every few seconds by machines; logged at debug level only, unless they fail."""
+_HEALTH_PATHS = frozenset({"/healthz"})
 
 
 def install_request_ids(app: Flask, new_id: Callable[[], str], *, frequent: Collection[str] = ()) -> None:
-    """Gives every request of `app` an id and a line in the log. Install it before any other hook.
+    """Adds request ids and the access log. Install it before any other hook.
 
-    `new_id` makes the id for a request that brings none. `frequent` are paths that are asked so often that a line for
-    each request that went well would drown all others: those are logged at debug level only.
+    ``new_id`` creates the id of a request without one. Successful requests for the paths in ``frequent`` and for health
+    checks are logged at debug level only.
     """
-    quiet = _QUIET_PATHS | frozenset(frequent)
+    quiet = _HEALTH_PATHS | frozenset(frequent)
     log = structlog.stdlib.get_logger(__name__)
 
     @app.before_request
     def _begin() -> None:
-        given = request.environ.get("HTTP_X_REQUEST_ID", "")
-        g.request_id = given if _SANE.fullmatch(given) else new_id()
+        sent = request.environ.get("HTTP_X_REQUEST_ID", "")
+        g.request_id = sent if _VALID.fullmatch(sent) else new_id()
         g.request_began = perf_counter()
-        # What was bound outside does not concern this request, and comes back after it: the caller may run in this
-        # very thread, when the app is embedded.
+        # If the app is embedded, the caller runs in this thread: its context is restored after the request.
         g.outer_log_context = structlog.contextvars.get_contextvars()
         structlog.contextvars.clear_contextvars()
         structlog.contextvars.bind_contextvars(request_id=g.request_id)
@@ -53,11 +51,11 @@ def install_request_ids(app: Flask, new_id: Callable[[], str], *, frequent: Coll
             level,
             "request",
             method=request.method,
-            path=_shown(request.path),
+            path=_safe(request.path),
             status=status,
             duration_ms=round((perf_counter() - g.request_began) * 1000, 2),
             bytes=response.content_length or 0,
-            **_who(),
+            **_caller_fields(),
         )
         return response
 
@@ -70,19 +68,18 @@ def install_request_ids(app: Flask, new_id: Callable[[], str], *, frequent: Coll
 
 
 def current_request_id() -> str | None:
-    """The id of the request that is being handled, if any."""
+    """The id of the current request, if there is one."""
     return g.get("request_id") if has_request_context() else None
 
 
-def _who() -> dict[str, str]:
-    """Who asked, as far as it is known: the address (a proxy's word counts where `trusted_proxies` says so), the
-    program, and which token, by a fingerprint."""
-    who = {"address": request.remote_addr or ""}
+def _caller_fields() -> dict[str, str]:
+    """The caller's address, which respects ``trusted_proxies``, its user agent and the fingerprint of its token."""
+    fields = {"address": request.remote_addr or ""}
     if agent := request.environ.get("HTTP_USER_AGENT", ""):
-        who["user_agent"] = _shown(agent)
+        fields["user_agent"] = _safe(agent)
     if bearer_token(request) is not None:
-        who["fingerprint"] = shown_fingerprint(request)
-    return who
+        fields["fingerprint"] = token_fingerprint(request)
+    return fields
 
 
 def _level(path: str, status: int, quiet: Collection[str]) -> int:
@@ -93,7 +90,7 @@ def _level(path: str, status: int, quiet: Collection[str]) -> int:
     return logging.DEBUG if path in quiet else logging.INFO
 
 
-def _shown(path: str) -> str:
-    """A caller's text without what could forge or flood a log line."""
-    path = path if len(path) <= 200 else f"{path[:200]}..."
-    return path if path.isascii() and path.isprintable() else ascii(path)[1:-1]
+def _safe(text: str) -> str:
+    """A caller's text that cannot forge or flood a log line."""
+    text = text if len(text) <= 200 else f"{text[:200]}..."
+    return text if text.isascii() and text.isprintable() else ascii(text)[1:-1]

@@ -1,14 +1,12 @@
-"""Strict JSON: the texts that everybody understands in exactly one way.
+"""Strict JSON: accepts only texts that every JSON parser reads in the same way.
 
-JSON leaves open what duplicate keys, huge numbers and lone surrogates mean, and readers differ. Here they are
-refused, so that what one part of the system has checked is what another part acts upon. `parse` reads with orjson and
-proves with a few scans in C that the text holds nothing of the kind; a text for which they prove nothing goes through
-`parse_slowly`, which tells what is wrong.
+Parsers differ in duplicate keys, huge numbers and lone surrogates. Rejecting those guarantees that all parts of the
+system act on what was checked. ``parse`` is fast: it reads with orjson and proves with a few scans in C that the text
+contains none of them. If the proof fails, ``parse_slowly`` decides, and reports the problem.
 
-Of a text whose parts are judged one by one, a value that nobody can store must not cost the other parts their answers.
-With `odd_values` such values pass, each as something that a check of the value itself refuses: text with NUL or half
-of a surrogate pair as it is, a number that is too large as an infinite one. What makes the whole text ambiguous
-(duplicate keys) or costly (depth) is refused all the same.
+``odd_values`` is for a text whose parts are judged separately, so that one value that cannot be stored does not reject
+the others. Text with NUL or lone surrogates is then returned unchanged, and a number that is too large as infinity: the
+check of the value itself rejects both. Duplicate keys and deep nesting are rejected in any case.
 """
 
 import json
@@ -21,50 +19,50 @@ from app.contract.errors import InvalidArgument
 from app.foundation.text import quoted
 
 MAX_DEPTH = 32
-"""How many arrays and objects a value may lie in. (`data.requests[0].resource.id` lies in five.)"""
+"""The maximum nesting of arrays and objects. ``data.requests[0].resource.id`` has five levels."""
 
 MAX_INTEGER = 2**63 - 1
 MIN_INTEGER = -(2**63)
-"""Integers beyond these fit neither database, and orjson would quietly turn them into floats."""
+"""The range of integers in the databases. orjson turns integers beyond 64 bits into floats."""
 
 _BOM = b"\xef\xbb\xbf"
 _DIGITS_TO_ZERO = bytes.maketrans(b"0123456789", b"0" * 10)
-_PERHAPS_TOO_LARGE = b"0" * 19
+_MAYBE_TOO_LARGE = b"0" * 19
 _TOO_DEEP = b"\n" + b"  " * (MAX_DEPTH + 1)
 _SMALL = 64 * 1024
-"""Of texts up to this, nothing that is done with them is large."""
+"""Bytes of a text for which memory does not matter."""
 
 
-def values(raw: bytes) -> int:
-    """About how many values there are; an object counts as three, because it takes as much memory as three others."""
+def count_values(raw: bytes) -> int:
+    """An estimate of the number of values. An object counts as three, because it takes the memory of three values."""
     return raw.count(b",") + raw.count(b"[") + 3 * raw.count(b"{")
 
 
 def parse(raw: bytes, *, odd_values: bool = False) -> object:
-    """The value of a JSON text in UTF-8. Raises `InvalidArgument` saying what is wrong with it."""
+    """The value of a JSON text in UTF-8. Raises ``InvalidArgument`` with the problem."""
     try:
         value = _loads(raw)
     except (ValueError, RecursionError):
         return parse_slowly(raw, odd_values=odd_values)
     if _is_proven(raw, value):
         return value
-    # One at a time: it may be large.
+    # Released first, because it may be large.
     del value
     return parse_slowly(raw, odd_values=odd_values)
 
 
 def _loads(raw: bytes) -> object:
-    """The value of a text that may be ambiguous still; refused is what either reader refuses.
+    """The value of a text that may still be ambiguous.
 
-    orjson copies the text and keeps a tree of it beside the value. Of a large text that is nearly twice its size, which
-    the reader of the standard library spares for hardly more time, as long as the text takes a byte for a character.
+    orjson needs nearly twice the size of the text beside the value. For large ASCII texts the standard library needs
+    less memory and hardly more time.
     """
     if len(raw) <= _SMALL or not raw.isascii() or b"\\ud" in raw or b"\\uD" in raw:
         return orjson.loads(raw)
-    return json.loads(raw.decode("ascii"), parse_float=_float_or_refused, parse_constant=_float_or_refused)
+    return json.loads(raw.decode("ascii"), parse_float=_finite_float, parse_constant=_finite_float)
 
 
-def _float_or_refused(digits: str) -> float:
+def _finite_float(digits: str) -> float:
     value = float(digits)
     if not math.isfinite(value):
         raise ValueError(digits)
@@ -72,28 +70,28 @@ def _float_or_refused(digits: str) -> float:
 
 
 def _is_proven(raw: bytes, value: object) -> bool:
-    """Whether `value`, as orjson read it from `raw`, is certainly all that `raw` says. False means: look closer.
+    """Whether ``value`` certainly is the only reading of ``raw``.
 
-    Those who read it refuse a byte order mark, invalid UTF-8, lone surrogates, NaN and infinities by themselves.
+    The parsers reject a byte order mark, invalid UTF-8, lone surrogates, NaN and infinities themselves.
     """
     if b"\\" in raw and (b"\\u0000" in raw or b"\\u003a" in raw or b"\\u003A" in raw):
         return False
-    if _PERHAPS_TOO_LARGE in raw.translate(_DIGITS_TO_ZERO):
+    if _MAYBE_TOO_LARGE in raw.translate(_DIGITS_TO_ZERO):
         return False
     if len(raw) > _SMALL:
-        return _is_shallow_and_has(value, raw.count(b":"))
+        return _is_shallow_with_colons(value, raw.count(b":"))
     try:
         written = orjson.dumps(value, option=orjson.OPT_INDENT_2)
     except TypeError:  # nested deeper than orjson writes
         return False
-    # Written back, a value that has lost a duplicate key has lost that key's colon too. (Colons in strings are never
-    # escaped by orjson, and a text that escapes them was sorted out above.) Newlines in strings are escaped, so one
-    # that is followed by more than 32 steps of indentation stands before a value that lies deeper than that.
+    # A value that has lost a duplicate key has lost its colon. orjson does not escape colons in strings, and texts that
+    # escape them were excluded above. Newlines in strings are escaped, so a newline before more than 32 steps of
+    # indentation shows a deeper value.
     return written.count(b":") == raw.count(b":") and _TOO_DEEP not in written
 
 
-def _is_shallow_and_has(value: object, colons: int) -> bool:
-    """The same of the value itself: a large one, written back, would take its size again, indented 33 times that."""
+def _is_shallow_with_colons(value: object, colons: int) -> bool:
+    """The same proof without writing the value, which would take up to 33 times its size in indentation."""
     level: list[dict[str, object] | list[object]] = [[value]]
     for _ in range(MAX_DEPTH + 1):
         below: list[dict[str, object] | list[object]] = []
@@ -110,12 +108,12 @@ def _is_shallow_and_has(value: object, colons: int) -> bool:
                 elif isinstance(child, dict | list):
                     below.append(child)
         level = below
-    # What is left lies in as many as may be; it holds nothing that would lie in one more.
+    # The remaining containers have the maximum depth, so they must be empty.
     return colons == 0 and not any(level)
 
 
 def parse_slowly(raw: bytes, *, odd_values: bool = False) -> object:
-    """The same as `parse`, one rule after the other."""
+    """As ``parse``, with one check per rule."""
     if raw.startswith(_BOM):
         raise InvalidArgument("the body must not begin with a byte order mark")
     try:
@@ -126,8 +124,8 @@ def parse_slowly(raw: bytes, *, odd_values: bool = False) -> object:
         value = json.loads(
             text,
             object_pairs_hook=_object_without_duplicates,
-            parse_int=_integer_or_infinite if odd_values else _integer,
-            parse_float=float if odd_values else _finite,
+            parse_int=_integer_or_infinity if odd_values else _integer,
+            parse_float=float if odd_values else _float,
             parse_constant=_refuse_constant,
         )
     except RecursionError as error:
@@ -155,13 +153,13 @@ def _object_without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, obj
 
 
 def _integer(digits: str) -> int:
-    value = _integer_or_infinite(digits)
+    value = _integer_or_infinity(digits)
     if isinstance(value, float):
         raise InvalidArgument(f"the body holds a whole number beyond 64 bits: {digits[:24]}")
     return value
 
 
-def _integer_or_infinite(digits: str) -> int | float:
+def _integer_or_infinity(digits: str) -> int | float:
     if len(digits) <= 20:
         value = int(digits)
         if MIN_INTEGER <= value <= MAX_INTEGER:
@@ -169,7 +167,7 @@ def _integer_or_infinite(digits: str) -> int | float:
     return -math.inf if digits.startswith("-") else math.inf
 
 
-def _finite(digits: str) -> float:
+def _float(digits: str) -> float:
     value = float(digits)
     if math.isinf(value):
         raise InvalidArgument(f"the body holds a number beyond the range of a double: {digits[:24]}")
@@ -189,16 +187,12 @@ def _check_text_and_depth(value: object, *, odd_values: bool) -> None:
             raise InvalidArgument(_DEPTH_MESSAGE)
         below: list[object] = []
         for item in level:
-            if isinstance(item, str):
-                if not odd_values:
-                    _check_text(item)
-            elif isinstance(item, dict):
-                if not odd_values:
-                    for key in item:
-                        _check_text(key)
-                below.extend(item.values())
-            elif isinstance(item, list):
-                below.extend(item)
+            texts: list[str] = [item] if isinstance(item, str) else list(item) if isinstance(item, dict) else []
+            if not odd_values:
+                for text in texts:
+                    _check_text(text)
+            if isinstance(item, dict | list):
+                below.extend(item.values() if isinstance(item, dict) else item)
         level = below
 
 

@@ -1,7 +1,7 @@
 """Rate limiter for failed authentication attempts.
 
-It counts failures only, after the credentials were checked: valid credentials always pass. Behind a proxy all callers
-may have one address, and no caller must be able to shut the others out.
+It counts failures only, after the credentials were checked: valid credentials are never throttled. All callers may
+share the address of a proxy, and no caller must be able to lock out the others.
 """
 
 import ipaddress
@@ -13,46 +13,46 @@ from time import monotonic
 from app.contract.errors import ResourceExhausted
 
 FAILURES = 20
-"""Wrong credentials that one address may show within `WINDOW_SECONDS`, to one process."""
+"""Failed attempts that one process allows per address in ``WINDOW_SECONDS``."""
 WINDOW_SECONDS = 60
-MOST_ADDRESSES = 10_000
-"""How many addresses are remembered; they take some 3 MB."""
+MAX_ADDRESSES = 10_000
+"""Addresses in memory, about 3 MB; the oldest are evicted."""
 
 
 class TooManyRequests(ResourceExhausted):
-    """A rate limit was hit; the answer says in ``Retry-After`` when to come back, in seconds."""
+    """A rate limit was exceeded. ``retry_after`` is sent as ``Retry-After``, in seconds."""
 
     def __init__(self, message: str, *, retry_after: int) -> None:
         super().__init__(message)
         self.retry_after = retry_after
 
 
-class Windows:
-    """Counts by key in windows of time, of which one begins with the first of its key; threads share it."""
+class WindowCounter:
+    """Counts events by key, in a time window that begins with the key's first event. Threads may share it."""
 
-    def __init__(self, now: Callable[[], float], *, seconds: float, most_keys: int) -> None:
+    def __init__(self, now: Callable[[], float], *, seconds: float, max_keys: int) -> None:
         self._now = now
         self._seconds = seconds
-        self._most_keys = most_keys
+        self._max_keys = max_keys
         self._counts: dict[str, tuple[float, int]] = {}
-        """Key → when its window ends, and how many are in it; in the order in which the windows began."""
+        """Key → end of its window and events in it, ordered by the beginning of the windows."""
         self._lock = Lock()
 
-    def one_more(self, key: str) -> tuple[int, float]:
-        """How many there are in the window of this key now, and the seconds until it ends."""
+    def increment(self, key: str) -> tuple[int, float]:
+        """Counts an event. Returns the events in the key's window, and the seconds until it ends."""
         now = self._now()
         with self._lock:
             ends, count = self._counts.get(key, (0.0, 0))
             if ends <= now:
                 self._counts.pop(key, None)
                 ends, count = now + self._seconds, 0
-                if len(self._counts) >= self._most_keys:
+                if len(self._counts) >= self._max_keys:
                     del self._counts[next(iter(self._counts))]
             self._counts[key] = (ends, count + 1)
         return count + 1, ends - now
 
     def count(self, key: str) -> int:
-        """How many there are in the window of this key now."""
+        """The events in the key's window."""
         ends, count = self._counts.get(key, (0.0, 0))
         return count if ends > self._now() else 0
 
@@ -61,7 +61,7 @@ class Windows:
 
 
 class FailedCredentials:
-    """Counts failures by address; threads share it."""
+    """Counts failed attempts by address. Threads may share it."""
 
     def __init__(
         self,
@@ -69,34 +69,34 @@ class FailedCredentials:
         *,
         failures: int = FAILURES,
         window: int = WINDOW_SECONDS,
-        most_addresses: int = MOST_ADDRESSES,
+        max_addresses: int = MAX_ADDRESSES,
     ) -> None:
         self._failures = failures
-        self._windows = Windows(now, seconds=window, most_keys=most_addresses)
+        self._counter = WindowCounter(now, seconds=window, max_keys=max_addresses)
 
-    def failed(self, address: str) -> int:
-        """Counts one more. The seconds after which to come back when these were too many, else 0."""
-        count, left = self._windows.one_more(network_of(address))
+    def record(self, address: str) -> int:
+        """Counts a failure. Returns the seconds to wait if there were too many, else 0."""
+        count, left = self._counter.increment(network_of(address))
         return max(1, round(left)) if count > self._failures else 0
 
     def is_throttled(self, address: str) -> bool:
-        """Whether the next failure of this address is one too many. Counts nothing."""
-        return self._windows.count(network_of(address)) >= self._failures
+        """Whether the next failure of this address is throttled. Counts nothing."""
+        return self._counter.count(network_of(address)) >= self._failures
 
-    def turn_away(self, address: str) -> None:
-        """Counts one more. Raises ``TooManyRequests`` when these were too many."""
-        if seconds := self.failed(address):
+    def check(self, address: str) -> None:
+        """Counts a failure. Raises ``TooManyRequests`` if there were too many."""
+        if seconds := self.record(address):
             raise TooManyRequests("too many wrong credentials from this address", retry_after=seconds)
 
     def __len__(self) -> int:
-        return len(self._windows)
+        return len(self._counter)
 
 
 _BRACKETED = re.compile(r"\[([^\]]*)\](?::[0-9]*)?")
 
 
 def network_of(address: str) -> str:
-    """What one peer is given: of IPv6, a whole /64. Some proxies tell the port, too, which every call changes."""
+    """The address without the port that some proxies append; for IPv6 its /64 network, which one peer controls."""
     bracketed = _BRACKETED.fullmatch(address)
     if bracketed:
         address = bracketed[1]

@@ -1,4 +1,4 @@
-"""Bearer tokens, and whether a caller comes in with the one that it shows."""
+"""Bearer tokens: sets of accepted tokens, and the authentication of requests."""
 
 import hmac
 from collections.abc import Iterable
@@ -11,21 +11,21 @@ from app.http.throttle import FailedCredentials
 
 
 class TokenSet:
-    """The tokens that are accepted, as digests: the tokens themselves are not kept."""
+    """The accepted tokens. Only their digests are stored."""
 
     __slots__ = ("_digests", "failures")
 
     def __init__(self, tokens: Iterable[str], failures: FailedCredentials | None = None) -> None:
         self.failures = failures
-        """Who is told to slow down after wrong ones; None: nobody."""
+        """Throttles wrong tokens; None: no throttling."""
         self._digests = tuple({_digest(token): None for token in tokens if token})
 
     def accepts(self, token: str) -> bool:
-        """Whether `token` is one of them; takes as long for a near miss as for any other."""
-        shown = _digest(token)
+        """Whether ``token`` is one of them, in constant time."""
+        candidate = _digest(token)
         found = False
         for digest in self._digests:
-            found |= hmac.compare_digest(digest, shown)
+            found |= hmac.compare_digest(digest, candidate)
         return found
 
     def __len__(self) -> int:
@@ -36,30 +36,30 @@ class TokenSet:
 
 
 def bearer_token(request: Request) -> str | None:
-    """The token in `Authorization: Bearer <token>`; None when there is no such header or it reads differently."""
+    """The token in ``Authorization: Bearer <token>``; None if there is no such header."""
     header: str = request.environ.get("HTTP_AUTHORIZATION", "")
     scheme, _, token = header.partition(" ")
     token = token.strip()
     if not token or scheme.lower() != "bearer":
         return None
-    # WSGI hands headers over as Latin-1, whatever bytes the caller sent.
+    # WSGI decodes headers as Latin-1.
     return token if token.isascii() else token.encode("latin-1", "replace").decode("utf-8", "surrogateescape")
 
 
-def shown_fingerprint(request: Request) -> str:
-    """Which token a request shows, for people: the first digits of its SHA-256, from which nobody can tell it."""
+def token_fingerprint(request: Request) -> str:
+    """The first digits of the SHA-256 of the request's token: identifies a token without revealing it."""
     return _digest(bearer_token(request) or "").hex()[:8]
 
 
 def require_bearer(request: Request, tokens: TokenSet) -> None:
-    """Lets a caller through who shows one of `tokens`. Raises `Unauthenticated` otherwise, and `TooManyRequests` where
-    that happened too often: never to whoever shows a right one."""
+    """Authenticates a request with one of ``tokens``. Raises ``Unauthenticated``, or ``TooManyRequests`` after too many
+    wrong tokens. Valid tokens are never throttled."""
     token = bearer_token(request)
     if token is None:
         raise Unauthenticated("an Authorization header with a bearer token is required")
     if not tokens.accepts(token):
         if tokens.failures is not None:
-            tokens.failures.turn_away(request.remote_addr or "")
+            tokens.failures.check(request.remote_addr or "")
         raise Unauthenticated("the bearer token is not accepted")
 
 

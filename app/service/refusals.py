@@ -15,7 +15,7 @@ from sqlalchemy import Engine
 from app.foundation.audit import Actor, Audit
 from app.foundation.database.engine import writing
 from app.foundation.database.errors import log_fields
-from app.http.throttle import Windows, network_of
+from app.http.throttle import WindowCounter, network_of
 
 AN_HOUR = 20
 """Audit rows of one sort that one process writes in an hour."""
@@ -31,12 +31,12 @@ class Rations:
     """A rate limiter for audit rows."""
 
     def __init__(self, now: Callable[[], float] = monotonic, *, an_hour: int = AN_HOUR) -> None:
-        self._windows = Windows(now, seconds=3600, most_keys=_MOST_SORTS)
+        self._counter = WindowCounter(now, seconds=3600, max_keys=_MOST_SORTS)
         self._an_hour = an_hour
 
     def end_of(self, sort: str) -> str | None:
         """The end of the outcome of one more row of this sort; None: do not write it."""
-        count, _ = self._windows.one_more(sort)
+        count, _ = self._counter.increment(sort)
         return None if count > self._an_hour else MORE if count == self._an_hour else ""
 
 

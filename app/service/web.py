@@ -22,11 +22,8 @@ from app.foundation.clock import Clock
 from app.foundation.database.compatibility import SchemaState
 from app.foundation.database.engine import reading
 from app.foundation.database.programs import ForeignDatabaseError, SchemaNewerError
-from app.http.errors import install_error_handlers
-from app.http.headers import install_security_headers
+from app.http.app import new_app
 from app.http.json import json_response
-from app.http.paths import install_path_rules
-from app.http.request_id import install_request_ids
 from app.http.throttle import FailedCredentials
 from app.http.tokens import TokenSet, require_bearer
 from app.monitoring.activity import NodeActivity
@@ -85,18 +82,12 @@ def create_app(
     trusted_proxies: int = 0,
 ) -> Flask:
     """The service. ``max_age``: of the directory's last good read, in seconds, for readiness; 0: any age."""
-    app = Flask("usher", static_folder=None)
+    # How many permission calls there are, and how fast, is in the metrics.
+    app = new_app("usher", parts.new_id, frequent={provider.path})
     app.json.sort_keys = False  # type: ignore[attr-defined] # of Flask's default provider, which this is
-    # A path with two slashes is another path, which does not exist, and not one to redirect a POST from.
-    app.url_map.merge_slashes = False
     metrics = parts.metrics
     door = Door(parts.admin_tokens, Audit(parts.clock), parts.refusals)
 
-    # How many permission calls there are, and how fast, is what metrics are for.
-    install_request_ids(app, parts.new_id, frequent={provider.path})
-    install_path_rules(app)
-    install_security_headers(app)
-    install_error_handlers(app)
     count_requests(app, metrics)
     refuse_if_incompatible(app, parts.check_schema)
     app.register_blueprint(
@@ -158,11 +149,7 @@ class _Observers:
 def create_metrics_app(metrics: Metrics, *, new_id: Callable[[], str], tokens: TokenSet | None) -> Flask:
     """The server of a worker's own metrics at ``metrics.worker_port``. ``tokens``: accepted tokens; None: no
     authentication."""
-    app = Flask("usher-worker", static_folder=None)
-    install_request_ids(app, new_id, frequent={"/metrics"})
-    install_path_rules(app)
-    install_security_headers(app)
-    install_error_handlers(app)
+    app = new_app("usher-worker", new_id, frequent={"/metrics"})
     app.register_blueprint(
         metrics_blueprint(
             lambda accept: metrics.render(shared=counters_are_shared(), accept=accept),

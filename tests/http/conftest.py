@@ -6,22 +6,17 @@ from itertools import count
 import pytest
 from flask import Flask, Response, request
 
+from app.http.app import new_app
 from app.http.body import read_json
-from app.http.errors import install_error_handlers
-from app.http.headers import install_security_headers
 from app.http.json import json_response
-from app.http.request_id import install_request_ids
 
 
 @pytest.fixture
 def app() -> Flask:
     """Echoes JSON at /echo; `fails_with` adds views that fail."""
     numbers = count(1)
-    made = Flask("edge")
+    made = new_app("http", lambda: f"id-{next(numbers)}")
     made.config["MAX_BYTES"] = 200
-    install_request_ids(made, lambda: f"id-{next(numbers)}")
-    install_security_headers(made)
-    install_error_handlers(made)
 
     @made.post("/echo")
     def _echo() -> Response:

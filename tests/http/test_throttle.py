@@ -22,18 +22,18 @@ class Watch:
 def test_failures_are_too_many_until_their_window_is_over() -> None:
     watch = Watch()
     failed = FailedCredentials(watch, failures=3, window=60)
-    assert [failed.failed("192.0.2.1") for _ in range(3)] == [0, 0, 0]
+    assert [failed.record("192.0.2.1") for _ in range(3)] == [0, 0, 0]
     watch.now += 20
-    assert failed.failed("192.0.2.1") == 40
-    assert failed.failed("192.0.2.2") == 0
+    assert failed.record("192.0.2.1") == 40
+    assert failed.record("192.0.2.2") == 0
     watch.now += 40
-    assert failed.failed("192.0.2.1") == 0
+    assert failed.record("192.0.2.1") == 0
 
 
 def test_addresses_are_forgotten_when_there_are_too_many() -> None:
-    failed = FailedCredentials(Watch(), failures=1, most_addresses=100)
+    failed = FailedCredentials(Watch(), failures=1, max_addresses=100)
     for number in range(10_000):
-        failed.failed(f"192.0.{number // 256}.{number % 256}")
+        failed.record(f"192.0.{number // 256}.{number % 256}")
     assert len(failed) == 100
 
 
@@ -55,8 +55,8 @@ def test_addresses_are_forgotten_when_there_are_too_many() -> None:
 )
 def test_a_peer_is_its_network(one: str, other: str, are_same: bool) -> None:
     failed = FailedCredentials(Watch(), failures=1)
-    failed.failed(one)
-    assert bool(failed.failed(other)) is are_same
+    failed.record(one)
+    assert bool(failed.record(other)) is are_same
 
 
 def test_a_right_token_passes_whatever_came_before() -> None:

@@ -51,7 +51,7 @@ def _view(handler: Handler, backend: Backend, failures: FailedCredentials) -> Ca
         try:
             reply = _run(handler, Call(operation.name, parsed, principal, backend, now))
         except WrongBodyCredentialsError:
-            failures.turn_away(request.remote_addr or "")
+            failures.check(request.remote_addr or "")
             raise
         return json_response(operation.respond(reply.message, reply.data, next_page_token=reply.next_page_token))
 
@@ -71,7 +71,7 @@ def _principal(operation: AnyOperation, backend: Backend, failures: FailedCreden
         with reading(backend.engine) as connection:
             return authenticate(connection, backend.vault, operation.auth, credentials)
     except PermissionDenied:
-        failures.turn_away(request.remote_addr or "")
+        failures.check(request.remote_addr or "")
         raise
 
 

@@ -5,7 +5,7 @@ from flask import request
 from app.contract.errors import Unauthenticated
 from app.foundation.audit import Actor, Audit
 from app.http.request_id import current_request_id
-from app.http.tokens import TokenSet, bearer_token, require_bearer, shown_fingerprint
+from app.http.tokens import TokenSet, bearer_token, require_bearer, token_fingerprint
 from app.service.refusals import Refusals
 
 
@@ -34,7 +34,7 @@ class Door:
 
 def asking() -> str:
     """Whose request it is, in words: tokens have no names."""
-    return f"admin token {shown_fingerprint(request)}"
+    return f"admin token {token_fingerprint(request)}"
 
 
 def actor(role: str = "admin") -> Actor:

@@ -14,7 +14,7 @@ from app.foundation.audit import DONE, Actor, Audit
 from app.foundation.text import counted
 from app.http.request_id import current_request_id
 from app.http.throttle import network_of
-from app.http.tokens import shown_fingerprint
+from app.http.tokens import token_fingerprint
 from app.service.push.upload import without_advice
 from app.service.refusals import Refusals
 
@@ -71,7 +71,7 @@ class PushAudit:
 
 def _actor(role: str = "push") -> Actor:
     return Actor(
-        name=f"push token {shown_fingerprint(request)}" if role else "",
+        name=f"push token {token_fingerprint(request)}" if role else "",
         role=role,
         way="api",
         address=request.remote_addr or "",
@@ -81,4 +81,4 @@ def _actor(role: str = "push") -> Actor:
 
 def _sort(what: str, source: str = "") -> str:
     """``source``: one that there is; what callers make up would be a sort of its own each time."""
-    return f"{what} {shown_fingerprint(request)} {network_of(request.remote_addr or '')} {source}"
+    return f"{what} {token_fingerprint(request)} {network_of(request.remote_addr or '')} {source}"

@@ -29,7 +29,7 @@ from app.foundation.clock import Clock, from_epoch_ms, utc_text
 from app.foundation.database.engine import reading
 from app.http.body import check_type, read_json
 from app.http.json import json_response
-from app.http.tokens import bearer_token, shown_fingerprint
+from app.http.tokens import bearer_token, token_fingerprint
 from app.service.push.auditing import PushAudit
 from app.service.push.targets import PushTarget, Targets
 from app.service.push.upload import apply_everything
@@ -115,7 +115,7 @@ def _apply(ingest: Ingest, target: PushTarget) -> dict[str, Any]:
         previous_sequence=push.previous_sequence,
         upserts=push.upserts,
         removals=push.removals,
-        by=shown_fingerprint(request),
+        by=token_fingerprint(request),
     )
     try:
         answer = apply_push(
@@ -159,7 +159,7 @@ def _apply_everything(ingest: Ingest, target: PushTarget) -> SourceAnswer:
             target,
             BufferedReader(request.stream, _BUFFER_BYTES),  # type: ignore[type-var] # a raw stream, unlike its type
             accept_shrink=accept_shrink,
-            by=shown_fingerprint(request),
+            by=token_fingerprint(request),
             clock=ingest.clock,
             witness=ingest.audit.of_everything(target.name, accept_shrink=accept_shrink),
         )

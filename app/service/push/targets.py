@@ -47,7 +47,7 @@ class Targets:
         # All of them are compared, so that the time taken tells nothing.
         accepted = [target for target in self if target.tokens.accepts(token)]
         if not accepted:
-            self.failures.turn_away(request.remote_addr or "")
+            self.failures.check(request.remote_addr or "")
             raise Unauthenticated("the bearer token is not accepted")
         target = self.by_name.get(name)
         if target is None:

@@ -138,7 +138,7 @@ def _attempt(console: Console) -> Attempt | None:
 
 def _failed(console: Console, back: str, why: str, says: str, *, is_callers: bool = True) -> Response:
     """Audits a failed sign-in. ``is_callers``: it counts as a wrong token of the caller."""
-    if is_callers and (seconds := console.parts.failures.failed(request.remote_addr or "")):
+    if is_callers and (seconds := console.parts.failures.record(request.remote_addr or "")):
         says = f"Too many failed sign-ins from this address: try again in {seconds} s."
         return sign_in_page(console, back=back, says=says, status=429, retry_after=seconds)
     console.gate.refusals.wrong_token(newcomer("", "oidc"), "sign-in", why)

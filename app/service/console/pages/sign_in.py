@@ -31,7 +31,7 @@ def take_token(console: Console) -> Response:
     gate, back = console.gate, request.form.get("to", "")
     found = gate.credentials.of_token(request.form.get("token", "")[:_LONGEST_TOKEN])
     if found is None:
-        seconds = console.parts.failures.failed(request.remote_addr or "")
+        seconds = console.parts.failures.record(request.remote_addr or "")
         if seconds:
             says = f"Too many wrong tokens from this address: try again in {seconds} s."
             return sign_in_page(console, back=back, wrong=says, status=429, retry_after=seconds)
