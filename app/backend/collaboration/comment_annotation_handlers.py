@@ -14,7 +14,7 @@ from app.backend.collaboration.threads import NO_ANNOTATION, Thread
 from app.backend.events import Event
 from app.backend.http.call import Call, Reply
 from app.backend.http.dispatch import exclusive_write
-from app.backend.http.results import Results, done, failed, per_id
+from app.backend.http.results import Results, all_failed, done, failed, per_id
 from app.backend.ids import new_id
 from app.backend.judgments.store import PreparedJudgment, write_judgments
 from app.backend.permissions.access_check import users_with_access
@@ -46,9 +46,8 @@ _EVENT_TYPES = {
 def add_comment_annotations(call: Call[AddCommentAnnotationsRequest]) -> Reply:
     """Adds a thread if all of its authors have access. The first of equal ids wins."""
     request, scope = call.request, call.scope
-    permitted = authors_with_access(
-        call, [one for thread in request.comment_annotations for one in thread.comment_data]
-    )
+    comments_of_all = [comment for thread in request.comment_annotations for comment in thread.comment_data]
+    permitted = authors_with_access(call, comments_of_all)
     requested: dict[str, tuple[int, CommentAnnotationInput]] = {}
     for number, thread in enumerate(request.comment_annotations):
         requested.setdefault(thread.annotation_id or new_id(call.backend.entropy), (number, thread))
@@ -58,9 +57,10 @@ def add_comment_annotations(call: Call[AddCommentAnnotationsRequest]) -> Reply:
         require_document(connection, scope, request.document_id)
         existing = threads.load_threads(connection, scope, requested)
         for annotation_id, (number, thread) in requested.items():
+            authors = {comment.from_.user_id for comment in thread.comment_data}
             if annotation_id in existing:
                 results[annotation_id] = failed(annotation_id, "Annotation already exists.")
-            elif permitted is not None and not {one.from_.user_id for one in thread.comment_data} <= permitted:
+            elif permitted is not None and not authors <= permitted:
                 results[annotation_id] = failed(annotation_id, NO_ACCESS)
             else:
                 new.append(_new_thread(call, annotation_id, thread, f"data.commentAnnotations[{number}]"))
@@ -120,7 +120,7 @@ def update_comment_annotations(call: Call[UpdateCommentAnnotationsRequest]) -> R
             events.extend(of_thread)
         threads.update_threads(connection, scope, found.values())
         threads.refresh_participants(connection, scope, reassigned)
-        # A thread that became a suggestion after the preparation.
+        # A thread may have become a suggestion after the preparation.
         missing = [thread for thread in decided if thread.annotation_id not in prepared]
         prepared |= prepare_decisions(call, connection, missing)
         judgments = [prepared[thread.annotation_id] for thread in decided]
@@ -133,7 +133,7 @@ def update_comment_annotations(call: Call[UpdateCommentAnnotationsRequest]) -> R
 def delete_comment_annotations(call: Call[DeleteCommentAnnotationsRequest], connection: Connection) -> Reply:
     """Deletes in batches. Emits an event for each comment."""
     request, scope = call.request, call.scope
-    results: Results = {one: failed(one, NO_ANNOTATION) for one in request.annotation_ids or ()}
+    results: Results = all_failed(request.annotation_ids or (), NO_ANNOTATION)
     pending = list(results)
     user = user_of(request.action_user)
     while True:
@@ -150,7 +150,7 @@ def delete_comment_annotations(call: Call[DeleteCommentAnnotationsRequest], conn
         ]
         call.emit(connection, events)
         threads.delete_threads(connection, scope, list(found))
-        results |= {one: done(one, "Annotation deleted.") for one in found}
+        results |= {annotation_id: done(annotation_id, "Annotation deleted.") for annotation_id in found}
         if not (pending or (request.annotation_ids is None and found)):
             return Reply("Comment annotations processed.", results)
 
@@ -228,7 +228,7 @@ def _events_of_new(scope: Scope, new: NewThread) -> list[Event]:
     """The first comment begins the thread. The others are added to it."""
     thread, (first, *others) = new.thread, new.comments
     events = [comment_event("comment_annotation.add", scope, thread, first, user=author_of(first.payload))]
-    events += [comment_event("comment.add", scope, thread, one, user=author_of(one.payload)) for one in others]
+    events += [comment_event("comment.add", scope, thread, other, user=author_of(other.payload)) for other in others]
     return events + reaction_events("comment.reaction_add", scope, thread, new.comments, new.reactions)
 
 
@@ -236,8 +236,8 @@ def _events_of_change(
     call: Call[UpdateCommentAnnotationsRequest], thread: Thread, changes: Mapping[str, object]
 ) -> list[Event]:
     types = [event_type for name, event_type in _EVENT_TYPES.items() if name in changes]
-    if "status" in changes and thread.type == "suggestion":
-        types += filter(None, [decision_event(thread.payload["status"])])
+    if "status" in changes and thread.type == "suggestion" and (decision := decision_event(thread.payload["status"])):
+        types.append(decision)
     user = user_of(call.request.action_user)
     return [comment_event(event_type, call.scope, thread, None, user=user, changes=changes) for event_type in types]
 

@@ -61,7 +61,9 @@ def add_comments(call: Call[AddCommentsRequest]) -> Reply:
                 connection, scope, [(thread.annotation_id, comment.author_id) for comment in added]
             )
             _update_size(call, connection, thread, sum(comment.size for comment in added))
-        events = [comment_event("comment.add", scope, thread, one, user=author_of(one.payload)) for one in added]
+        events = [
+            comment_event("comment.add", scope, thread, comment, user=author_of(comment.payload)) for comment in added
+        ]
         call.emit(connection, events + reaction_events("comment.reaction_add", scope, thread, added, reactions))
     return Reply("Comments processed.", results)
 
@@ -115,7 +117,7 @@ def delete_comments(call: Call[DeleteCommentsRequest], connection: Connection) -
     found = comments.load_comments(connection, scope, [thread.annotation_id], request.comment_ids)
     ids = [comment.comment_id for comment in found]
     user = user_of(request.action_user)
-    call.emit(connection, [comment_event("comment.delete", scope, thread, one, user=user) for one in found])
+    call.emit(connection, [comment_event("comment.delete", scope, thread, comment, user=user) for comment in found])
     comments.delete_comments(connection, scope, thread.annotation_id, ids)
     remaining = connection.scalar(
         comments.stored_comments(scope)

@@ -81,17 +81,11 @@ def claim(engine: Engine, holder: str, now: int, choose: Callable[[Sequence[DueK
 
 def next_delivery(connection: Connection, queue: Queue, now: int) -> Delivery | None:
     """The delivery that has been due longest."""
-    same_message = (WEBHOOK_MESSAGE.c.api_key_id == _DELIVERY.api_key_id) & (
-        WEBHOOK_MESSAGE.c.message_id == _DELIVERY.message_id
-    )
+    message = WEBHOOK_MESSAGE.c
+    same_message = (message.api_key_id == _DELIVERY.api_key_id) & (message.message_id == _DELIVERY.message_id)
+    columns = (_DELIVERY.message_id, message.type, message.payload, _DELIVERY.attempts, _DELIVERY.first_failed_at)
     row = connection.execute(
-        select(
-            _DELIVERY.message_id,
-            WEBHOOK_MESSAGE.c.type,
-            WEBHOOK_MESSAGE.c.payload,
-            _DELIVERY.attempts,
-            _DELIVERY.first_failed_at,
-        )
+        select(*columns)
         .join_from(WEBHOOK_DELIVERY, WEBHOOK_MESSAGE, same_message)
         .where(*_in_queue(queue.api_key_id, queue.target), _DELIVERY.due_at <= now)
         .order_by(_DELIVERY.due_at, _DELIVERY.number)
@@ -108,9 +102,7 @@ def record_attempt(
     next_at: int | None = None,
     first_failed_at: int | None = None,
 ) -> None:
-    """Stores an attempt, also if another worker holds the queue by now. After a failure without ``next_at`` the
-    delivery is given up.
-    """
+    """Stores an attempt, even if the lease was lost. A failure without ``next_at`` gives the delivery up."""
     delivery, started_at, outcome = attempt
     if outcome.problem:
         state = "failed" if next_at is None else "waiting"
