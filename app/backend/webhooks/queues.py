@@ -102,7 +102,7 @@ def record_attempt(
     next_at: int | None = None,
     first_failed_at: int | None = None,
 ) -> None:
-    """Stores an attempt, even if the lease was lost. A failure without ``next_at`` gives the delivery up."""
+    """Stores an attempt, even if the lease was lost. A failure without ``next_at`` ends the delivery."""
     delivery, started_at, outcome = attempt
     if outcome.problem:
         state = "failed" if next_at is None else "waiting"
