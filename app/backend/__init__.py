@@ -1,1 +1,1 @@
-"""The self-hosted backend: the contract's operations for real, on a database of its own."""
+"""The self-hosted backend: a server for the operations of the contract, with its own database."""

@@ -1,4 +1,4 @@
-"""The list of all handlers."""
+"""The list of all handlers, one for each operation."""
 
 from functools import partial
 
@@ -11,7 +11,7 @@ from app.backend.collaboration import (
 )
 from app.backend.document_migrations import migration_handlers
 from app.backend.editor import crdt_handlers
-from app.backend.http.registry import Handler, in_transaction, own_transactions
+from app.backend.http.dispatch import Handler, in_transaction, own_transactions
 from app.backend.judgments import judgment_handlers
 from app.backend.judgments.search import JudgmentSearcher
 from app.backend.permissions import permission_handlers, provider_config

@@ -38,10 +38,6 @@ def _fits_index(text: str) -> str:
     return text
 
 
-def _whole(value: object) -> object:
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
 def _is_url(text: str) -> str:
     try:
         parts = urlsplit(text)
@@ -84,7 +80,7 @@ UrlOrEmpty = Annotated[
 ]
 """A URL. The empty string removes a stored one."""
 
-AsWhole = BeforeValidator(_whole)
+AsWhole = BeforeValidator(lambda value: int(value) if isinstance(value, float) and value.is_integer() else value)
 """Makes an ``Annotated[int, ...]`` accept ``10.0`` as 10. It must be the last item, or the schema loses the bounds."""
 PageSize = Annotated[int, Field(ge=limits.PAGE_SIZE_MIN), AsWhole]
 """The maximum number of rows of a page. A value above ``limits.PAGE_SIZE_MAX`` is accepted and means that limit."""

@@ -1,4 +1,4 @@
-# ruff: noqa: N818 - the classes are called what their statuses are called.
+# ruff: noqa: N818 - the classes have the names of their statuses.
 """Errors of the API: statuses, HTTP codes, and their exceptions.
 
     ContractError
@@ -60,17 +60,8 @@ UNSUPPORTED_MEDIA_TYPE = 415
 
 # A gateway in front of a backend sends HTTP codes without a status.
 _STATUS_OF_CODE: Mapping[int, Status] = MappingProxyType(
-    {
-        401: Status.UNAUTHENTICATED,
-        403: Status.PERMISSION_DENIED,
-        404: Status.NOT_FOUND,
-        409: Status.ALREADY_EXISTS,
-        429: Status.RESOURCE_EXHAUSTED,
-        501: Status.UNIMPLEMENTED,
-        502: Status.UNAVAILABLE,
-        503: Status.UNAVAILABLE,
-        504: Status.UNAVAILABLE,
-    }
+    {code: status for status, code in HTTP_CODE.items()}
+    | {400: Status.INVALID_ARGUMENT, 502: Status.UNAVAILABLE, 504: Status.UNAVAILABLE}
 )
 
 

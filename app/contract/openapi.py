@@ -21,6 +21,10 @@ _Mode = Literal["validation", "serialization"]
 _FAILURE: _SchemaKey = ("", "error")
 _REF = "#/components/schemas/{model}"
 _FAILURE_REF = "#/components/responses/Failure{code}"
+_SECURITY: dict[AuthLevel, JsonValue] = {
+    AuthLevel.K: [{"apiKey": [], "authToken": []}],
+    AuthLevel.W: [{"workspaceId": [], "workspaceAuthToken": []}],
+}
 _EARLY_CODES = (METHOD_NOT_ALLOWED, PAYLOAD_TOO_LARGE, UNSUPPORTED_MEDIA_TYPE)
 """Codes that any request may get before its operation is determined."""
 
@@ -78,7 +82,7 @@ def _operation(operation: AnyOperation, path: str, schemas: dict[_SchemaKey, Jso
         "summary": operation.title,
         "description": operation.summary,
         "tags": [operation.tier.value],
-        "security": _security(operation.auth),
+        "security": _SECURITY.get(operation.auth, []),
         "requestBody": {
             "required": True,
             "content": {
@@ -128,21 +132,11 @@ def _json_response(description: str, schema: JsonSchema) -> JsonSchema:
     return {"description": description, "content": {"application/json": {"schema": schema}}}
 
 
-def _security(auth: AuthLevel) -> list[JsonValue]:
-    if auth is AuthLevel.K:
-        return [{"apiKey": [], "authToken": []}]
-    if auth is AuthLevel.W:
-        return [{"workspaceId": [], "workspaceAuthToken": []}]
-    return []
-
-
 def _security_schemes(names: HeaderNames) -> JsonSchema:
-    return {
-        scheme: {"type": "apiKey", "in": "header", "name": header}
-        for scheme, header in (
-            ("apiKey", names.api_key),
-            ("authToken", names.auth_token),
-            ("workspaceId", names.workspace_id),
-            ("workspaceAuthToken", names.workspace_auth_token),
-        )
+    headers = {
+        "apiKey": names.api_key,
+        "authToken": names.auth_token,
+        "workspaceId": names.workspace_id,
+        "workspaceAuthToken": names.workspace_auth_token,
     }
+    return {scheme: {"type": "apiKey", "in": "header", "name": header} for scheme, header in headers.items()}

@@ -1,4 +1,4 @@
-"""A backend with its tables made, a clock that stands still, and callers with credentials."""
+"""Fixtures: a backend with tables and a fixed clock, and callers with credentials."""
 
 import itertools
 import random
@@ -33,16 +33,16 @@ class Caller:
         self.ids = ids
 
     def call(self, operation: str, **data: Any) -> TestResponse:
-        """The response to `operation` (by its own path) with `data`."""
+        """The response of `operation` (by its own path) to `data`."""
         return self.send(by_name(operation).path, orjson.dumps({"data": data}))
 
     def send(self, path: str, body: bytes, *, method: str = "POST", **headers: str) -> TestResponse:
-        """The response to these very bytes."""
+        """The response to a raw body."""
         given = {"Content-Type": "application/json"} | self.headers | headers
         return self.app.test_client().open(path, method=method, data=body, headers=given)
 
     def __call__(self, operation: str, **data: Any) -> Any:
-        """`result.data` of a call that has to succeed."""
+        """`result.data` of a call that must succeed."""
         response = self.call(operation, **data)
         assert response.status_code == 200, response.json
         body = response.json
@@ -52,14 +52,14 @@ class Caller:
         return body["result"].get("data")
 
     def refused(self, operation: str, **data: Any) -> tuple[int, str, str]:
-        """HTTP code, status and message of a call that has to fail."""
+        """HTTP code, status and message of a call that must fail."""
         response = self.call(operation, **data)
         assert response.status_code != 200, response.json
         return (response.status_code, *error_of(response))
 
 
 def error_of(response: TestResponse) -> tuple[str, str]:
-    """Status and message of a failure, which has to come in the envelope."""
+    """Status and message of a failure envelope."""
     body = response.json
     assert body is not None
     assert set(body) == {"error"}
@@ -67,7 +67,7 @@ def error_of(response: TestResponse) -> tuple[str, str]:
 
 
 class World:
-    """One backend, and whoever calls it."""
+    """A backend and its callers."""
 
     def __init__(self, database_url: str, **settings: Any) -> None:
         self.clock = SimulatedTime()
@@ -88,7 +88,7 @@ class World:
         self._numbers = itertools.count(1)
 
     def another_node(self) -> Flask:
-        """A second process of the same backend, as far as anyone can tell."""
+        """A second application on the same database."""
         return create_backend(
             self.settings,
             self.engine,
@@ -109,7 +109,7 @@ class World:
         return Caller(self.app, headers, workspace=wire["id"], api_key=next(iter(wire["apiKeyList"])))
 
     def tenant(self) -> Caller:
-        """Someone with the API key of a new workspace."""
+        """A caller with the API key of a new workspace."""
         owner = self.workspace()
         tokens = owner("get_auth_tokens", apiKey=owner.ids["api_key"])
         headers = {
@@ -127,7 +127,7 @@ WorldMaker = Callable[..., World]
 
 @pytest.fixture
 def make_world(database_url: str) -> Iterator[WorldMaker]:
-    """Makes the backend of the test, with settings of its own."""
+    """A factory of backends with their own settings."""
     worlds: list[World] = []
 
     def make(**settings: Any) -> World:
@@ -151,7 +151,7 @@ def tenant(world: World) -> Caller:
 
 @pytest.fixture(scope="module")
 def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """One backend for all tests of a module, on SQLite: for what is settled before the database has a say."""
+    """One backend for all tests of a module, on SQLite: for behaviour that does not depend on the database."""
     world = World(f"sqlite:///{tmp_path_factory.mktemp('standing')}/b.db")
     yield world
     world.close()
@@ -159,7 +159,7 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.fixture(scope="module", params=DATABASES)
 def shared_world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """One backend for all tests of a module, on each database: for tests that look at tenants of their own alone."""
+    """One backend for all tests of a module, on each database: for tests with their own tenants."""
     if request.param == "sqlite":
         url = f"sqlite:///{tmp_path_factory.mktemp('shared')}/b.db"
     else:
@@ -174,7 +174,7 @@ Answerer = Callable[[dict[str, Any], dict[str, str]], tuple[int, bytes]]
 
 
 class ScriptedProvider:
-    """A permission provider over real HTTP that answers as told and remembers what it was asked."""
+    """A permission provider over HTTP with scripted responses. It records the requests."""
 
     def __init__(self, answer: Answerer) -> None:
         self.asked: list[list[dict[str, Any]]] = []

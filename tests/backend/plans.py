@@ -1,4 +1,4 @@
-"""How does the database go about a statement of the backend's? What tests of that share."""
+"""Records statements and checks their query plans."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -23,7 +23,7 @@ _ORGANIZATION_ITSELF = re.compile(r"Index (Only )?Scan using \w+ on organization
 
 @contextmanager
 def heard(engine: Engine, tables: Collection[str]) -> Iterator[Heard]:
-    """The statements on these tables that run meanwhile; not those for many rows at once, which insert."""
+    """Records the statements on these tables within the block, except inserts of many rows."""
     statements: Heard = []
     named = re.compile(rf"\b({'|'.join(tables)})\b")
 
@@ -37,7 +37,7 @@ def heard(engine: Engine, tables: Collection[str]) -> Iterator[Heard]:
 
 
 def plan(connection: Connection, statement: str, parameters: Any) -> str:
-    """What the database would do."""
+    """The query plan of a statement."""
     explain = "EXPLAIN QUERY PLAN " if is_sqlite(connection) else "EXPLAIN "
     return "\n".join(str(row[-1]) for row in connection.exec_driver_sql(explain + statement, parameters))
 

@@ -1,4 +1,4 @@
-"""A request for every operation, and someone who can send it: see ``samples.yaml``."""
+"""Sample requests of every operation (``samples.yaml``), and an actor who sends them."""
 
 import itertools
 import time
@@ -24,7 +24,7 @@ NEEDS_API_KEY = frozenset({AuthLevel.K, AuthLevel.BODY})
 
 
 class Actor:
-    """The owner of a workspace and of its API key, with what the samples are about."""
+    """The owner of a workspace and an API key, with the items of the samples."""
 
     def __init__(self, world: World, mark: str = "mark-of-one") -> None:
         self.world = world
@@ -37,7 +37,7 @@ class Actor:
         self.names = {"apiKey": api_key, "authToken": token, "email": email, "mark": mark}
 
     def prepare(self, operation: AnyOperation) -> None:
-        """Does what has to be there before the operation's sample."""
+        """Creates the items of the operation's sample."""
         steps = list(SAMPLES[operation.name].get("before", ()))
         if operation.auth in NEEDS_API_KEY:
             steps = _FILE["world"] + steps
@@ -52,7 +52,7 @@ class Actor:
         self._wait_for_migrations()
 
     def caller(self, operation: AnyOperation) -> Caller:
-        """With the credentials that the operation wants in headers."""
+        """A caller with the operation's credential headers."""
         if operation.auth is AuthLevel.W:
             return self.owner
         return self.tenant if operation.auth is AuthLevel.K else Caller(self.world.app, {})
@@ -63,14 +63,14 @@ class Actor:
         return data
 
     def import_judgments(self, records: list[dict[str, Any]]) -> None:
-        """There is no operation with which judgments come in."""
+        """Imports judgments, because no operation adds them."""
         backend = backend_of(self.world.app)
         parsed = [parse_judgment(record) for record in records]
         now = int(self.world.clock().timestamp() * 1000)
         list(import_judgments(self.world.engine, backend.embedder, self.names["apiKey"], parsed, now))
 
     def _wait_for_migrations(self) -> None:
-        """Nothing is to move while a test looks."""
+        """Waits until no migration is open."""
         while True:
             with self.world.engine.connect() as connection:
                 if connection.execute(select(DOCUMENT_MIGRATION).where(DOCUMENT_MIGRATION.c.open)).first() is None:
@@ -79,7 +79,7 @@ class Actor:
 
 
 def filled(value: Any, names: dict[str, str]) -> Any:
-    """`value` with the names in it replaced by what they stand for."""
+    """Replaces names in `value` by their values."""
     if isinstance(value, str):
         return names[value[1:]] if value.startswith("$") else value
     if isinstance(value, dict):

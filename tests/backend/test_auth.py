@@ -24,7 +24,7 @@ def test_missing_credentials_are_unauthenticated(standing: World, operation: str
 
 
 @pytest.mark.parametrize("missing", ["x-service-api-key", "x-service-auth-token"])
-def test_the_missing_header_is_named(tenant: Caller, missing: str) -> None:
+def test_error_names_the_missing_header(tenant: Caller, missing: str) -> None:
     del tenant.headers[missing]
 
     code, _, message = tenant.refused("get_organizations")
@@ -44,14 +44,14 @@ def test_wrong_credentials_are_denied(tenant: Caller, header: str, wrong: str) -
     assert error_of(response)[0] == ("PERMISSION_DENIED" if wrong else "UNAUTHENTICATED")
 
 
-def test_a_token_opens_its_own_key_only(world: World) -> None:
+def test_token_of_another_key_is_denied(world: World) -> None:
     one, other = world.tenant(), world.tenant()
     one.headers["x-service-auth-token"] = other.headers["x-service-auth-token"]
 
     assert one.refused("get_organizations")[:2] == (403, "PERMISSION_DENIED")
 
 
-def test_workspace_credentials_open_no_api_key_operation(world: World) -> None:
+def test_workspace_credentials_are_denied_for_api_key_operations(world: World) -> None:
     owner = world.workspace()
     headers = {
         "x-service-api-key": owner.ids["workspace"],

@@ -1,4 +1,4 @@
-"""Whatever comes in: an error in the envelope, never a 5xx, and no row changed."""
+"""Invalid requests get an error envelope, never a 5xx, and change no row."""
 
 from typing import Any
 
@@ -29,8 +29,8 @@ WITH_FIELDS = [name for name in BUILT if by_name(name).request.model_fields and 
 
 
 @pytest.fixture(scope="module")
-def battered(standing: World) -> Caller:
-    """One caller for a whole series of blows."""
+def caller(standing: World) -> Caller:
+    """One caller for all tests of the module."""
     return standing.tenant()
 
 
@@ -79,10 +79,10 @@ RAW_BODIES = {
 
 
 @pytest.mark.parametrize("name", RAW_BODIES)
-def test_bodies_that_are_refused_change_nothing(standing: World, battered: Caller, name: str) -> None:
+def test_refused_body_changes_nothing(standing: World, caller: Caller, name: str) -> None:
     before = everything(standing.engine)
 
-    response = battered.send("/v1/users/add", RAW_BODIES[name])
+    response = caller.send("/v1/users/add", RAW_BODIES[name])
 
     assert response.status_code == 400
     assert error_of(response)[0] == "INVALID_ARGUMENT"
@@ -98,13 +98,13 @@ def test_bodies_beyond_the_limit_are_refused(tenant: Caller, world: World) -> No
 
 
 @pytest.mark.parametrize("path", ["/v1/auth/token/get", "/v2/workspace/create"])
-def test_who_has_not_said_who_they_are_sends_little(world: World, path: str) -> None:
+def test_anonymous_bodies_have_a_lower_limit(world: World, path: str) -> None:
     for size, code in ((ANONYMOUS_BYTES, 400), (ANONYMOUS_BYTES + 1, 413)):
         response = world.anonymous.send(path, b'{"data":"' + b"x" * (size - 11) + b'"}')
         assert (response.status_code, error_of(response)[0]) == (code, "INVALID_ARGUMENT")
 
 
-def test_more_values_than_any_sound_body_has_are_refused_before_they_are_parsed(tenant: Caller) -> None:
+def test_body_with_too_many_values_is_refused_before_parsing(tenant: Caller) -> None:
     response = tenant.send("/v1/users/add", b'{"data":[' + b"{}," * 1_000_000 + b"{}]}")
 
     assert response.status_code == 413
@@ -112,17 +112,17 @@ def test_more_values_than_any_sound_body_has_are_refused_before_they_are_parsed(
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
-def test_other_content_types_are_refused(battered: Caller, content_type: str) -> None:
-    response = battered.send("/v1/users/add", b"data=1", **{"Content-Type": content_type})
+def test_other_content_types_are_refused(caller: Caller, content_type: str) -> None:
+    response = caller.send("/v1/users/add", b"data=1", **{"Content-Type": content_type})
 
     assert response.status_code == 415
     assert error_of(response)[0] == "INVALID_ARGUMENT"
 
 
-def test_the_field_at_fault_is_named(battered: Caller) -> None:
+def test_error_names_the_field(caller: Caller) -> None:
     users: list[dict[str, Any]] = [{"userId": "a"}, {"userId": "b"}, {"userId": "c"}, {}]
 
-    message = battered.refused("add_users", organizationId="acme", users=users)[2]
+    message = caller.refused("add_users", organizationId="acme", users=users)[2]
 
     assert message == "data.users[3].userId: field required"
 
@@ -131,16 +131,16 @@ def test_the_field_at_fault_is_named(battered: Caller) -> None:
     "path",
     ["/", "/v1", "/v3/users/add", "/v1/users/add/", "//v1/users/add", "/v1/users/add%00", "/v1/workspace/get", "/é"],
 )
-def test_unknown_paths_are_not_found(battered: Caller, path: str) -> None:
-    response = battered.send(path, b'{"data": {}}')
+def test_unknown_paths_are_not_found(caller: Caller, path: str) -> None:
+    response = caller.send(path, b'{"data": {}}')
 
     assert response.status_code == 404
     assert error_of(response)[0] == "NOT_FOUND"
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH"])
-def test_other_methods_are_refused(battered: Caller, method: str) -> None:
-    response = battered.send("/v1/users/add", b"", method=method)
+def test_other_methods_are_refused(caller: Caller, method: str) -> None:
+    response = caller.send("/v1/users/add", b"", method=method)
 
     assert response.status_code == 405
     assert response.headers["Allow"] == "POST"
@@ -149,13 +149,13 @@ def test_other_methods_are_refused(battered: Caller, method: str) -> None:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
-def test_every_operation_asks_for_credentials_first(standing: World, operation: Any) -> None:
+def test_credentials_are_checked_first(standing: World, operation: Any) -> None:
     codes = {standing.anonymous.send(path, b'{"data": {}}').status_code for path in operation.paths}
 
     assert codes == {{AuthLevel.NONE: 400, AuthLevel.BODY: 400}.get(operation.auth, 401)}
 
 
-def test_no_server_lacks_an_operation(standing: World) -> None:
+def test_server_has_all_operations(standing: World) -> None:
     assert sorted(operation.name for operation in OPERATIONS) == BUILT
     with pytest.raises(ValueError, match="add_users"):
         install_operations(Flask("empty"), backend_of(standing.app), ())
@@ -182,7 +182,7 @@ STRANGE_IDS = [
 
 
 @pytest.mark.parametrize("strange", STRANGE_IDS)
-def test_strange_ids_are_as_good_as_any(tenant: Caller, strange: str) -> None:
+def test_unusual_ids(tenant: Caller, strange: str) -> None:
     organization = {"organizationId": strange}
     tenant("add_users", **organization, users=[{"userId": strange, "name": strange, strange: strange}])
     tenant("add_folder", **organization, folders=[{"folderId": strange}, {"folderId": "b", "parentFolderId": strange}])
@@ -217,7 +217,7 @@ JSON = st.recursive(
 
 @st.composite
 def almost_requests(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
-    """An operation and data with its field names, but whatever values: right, wrong or odd."""
+    """An operation, and data with its field names and arbitrary values."""
     name = draw(st.sampled_from(WITH_FIELDS))
     ids = st.sampled_from(["a", "b", "root", "ада", "x/y"])
     users = st.lists(
@@ -252,9 +252,9 @@ def almost_requests(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
 @pytest.mark.extended
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(request=almost_requests())
-def test_no_request_upsets_the_server(battered: Caller, request: tuple[str, dict[str, Any]]) -> None:
+def test_arbitrary_requests_never_cause_a_server_error(caller: Caller, request: tuple[str, dict[str, Any]]) -> None:
     name, data = request
-    response = battered.call(name, **data)
+    response = caller.call(name, **data)
 
     assert response.status_code in {200, 400, 404}, (name, data, response.json)
     if response.status_code != 200:

@@ -8,7 +8,7 @@ THREADS = 4
 
 
 def at_once(world: World, caller: Caller, name: str, requests: list[dict[str, Any]]) -> list[Any]:
-    """Each request from a thread of its own, against nodes of their own, all started at the same moment."""
+    """Sends the requests at the same time, each in its own thread to its own node."""
     barrier = Barrier(len(requests))
     # One after the other: routes are compiled, which Python 3.11 cannot do in two threads at once.
     nodes = [Caller(world.another_node(), caller.headers) for _ in requests]
@@ -21,7 +21,7 @@ def at_once(world: World, caller: Caller, name: str, requests: list[dict[str, An
         return list(pool.map(run, nodes, requests))
 
 
-def test_of_those_who_add_the_same_users_one_wins(world: World) -> None:
+def test_concurrent_adds_of_the_same_users(world: World) -> None:
     tenant = world.tenant()
     ids = [f"u{number}" for number in range(50)]
     # In different orders, which is what deadlocks are made of.
@@ -41,7 +41,7 @@ def test_of_those_who_add_the_same_users_one_wins(world: World) -> None:
     assert len(tenant("get_users", organizationId="acme")) == 50
 
 
-def test_changes_to_one_user_are_not_lost(world: World) -> None:
+def test_concurrent_updates_of_one_user(world: World) -> None:
     tenant = world.tenant()
     tenant("add_users", organizationId="acme", users=[{"userId": "ada"}])
 
@@ -58,7 +58,7 @@ def test_changes_to_one_user_are_not_lost(world: World) -> None:
     assert {ada[f"field{n}"] for n in range(THREADS)} == set(range(THREADS))
 
 
-def test_two_moves_at_once_do_not_close_a_circle(world: World) -> None:
+def test_concurrent_moves_cannot_create_a_cycle(world: World) -> None:
     tenant = world.tenant()
     for number in range(5):
         a, b = f"a{number}", f"b{number}"
@@ -77,7 +77,7 @@ def test_two_moves_at_once_do_not_close_a_circle(world: World) -> None:
         assert sorted(wins) == [False, True]
 
 
-def test_of_two_first_workspaces_of_one_email_one_comes_to_be(world: World) -> None:
+def test_concurrent_first_workspaces_of_one_email(world: World) -> None:
     codes = [
         response.status_code
         for response in at_once(
@@ -90,7 +90,7 @@ def test_of_two_first_workspaces_of_one_email_one_comes_to_be(world: World) -> N
     assert set(codes) <= {200, 409, 403}
 
 
-def test_the_limit_by_address_holds_across_nodes(make_world: Any) -> None:
+def test_limit_by_address_across_nodes(make_world: Any) -> None:
     world = make_world(workspaces_per_hour=2)
 
     codes = [

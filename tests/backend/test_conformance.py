@@ -1,4 +1,4 @@
-"""Every operation of the contract: is it there, under each of its paths, and does it do what the contract says?"""
+"""Every operation, under each of its paths, conforms to the contract."""
 
 import ipaddress
 import itertools
@@ -24,7 +24,7 @@ EACH = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: op
 
 
 class Recorder:
-    """A WSGI application that keeps the answers as they went."""
+    """A WSGI application that records the responses."""
 
     def __init__(self, app: Any) -> None:
         self.app = app
@@ -40,17 +40,15 @@ def spec() -> dict[str, Any]:
     return dict(document("http://127.0.0.1"))
 
 
-def test_every_operation_has_a_sample_and_every_sample_an_operation() -> None:
+def test_samples_cover_all_operations() -> None:
     assert set(SAMPLES) == {operation.name for operation in OPERATIONS}
     for name, sample in SAMPLES.items():
         assert "$mark" not in str(sample["data"]), name
 
 
 @EACH
-def test_the_operation_answers_as_the_contract_says(
-    shared_world: World, operation: AnyOperation, spec: dict[str, Any]
-) -> None:
-    """Through the typed client, which reads the answer by the operation's result model."""
+def test_operation_conforms_to_the_contract(shared_world: World, operation: AnyOperation, spec: dict[str, Any]) -> None:
+    """Calls it with the typed client, which parses the response with the result model."""
     for number, path in enumerate(operation.paths):
         actor = Actor(shared_world, f"mark{number}")
         actor.prepare(operation)
@@ -70,7 +68,7 @@ def test_the_operation_answers_as_the_contract_says(
 
 
 @EACH
-def test_the_documents_name_the_operation(standing: World, operation: AnyOperation) -> None:
+def test_openapi_document_contains_the_operation(standing: World, operation: AnyOperation) -> None:
     response = standing.app.test_client().get("/openapi.json")
 
     assert response.json is not None
@@ -107,7 +105,7 @@ _ADDRESSES = itertools.count(1)
 
 
 def shown(world: World, path: str, data: dict[str, Any], headers: dict[str, str]) -> tuple[int, str, str]:
-    """How the call fails. It comes from an address of its own: of one, wrong credentials are soon too many."""
+    """The error of a call. Each call has its own address, because failed attempts are limited by address."""
     response = world.app.test_client().post(
         path,
         json={"data": data},
@@ -119,7 +117,7 @@ def shown(world: World, path: str, data: dict[str, Any], headers: dict[str, str]
 
 
 @EACH
-def test_a_malformed_body_is_an_invalid_argument_that_names_the_field(standing: World, operation: AnyOperation) -> None:
+def test_malformed_body_is_an_invalid_argument_with_the_field(standing: World, operation: AnyOperation) -> None:
     actor = Actor(standing)
     caller = actor.caller(operation)
     actor.names |= {"endpoint": "e", "migration": "m"}
@@ -150,8 +148,8 @@ def test_a_malformed_body_is_an_invalid_argument_that_names_the_field(standing: 
 
 
 @EACH
-def test_errors_are_among_those_that_the_contract_names(standing: World, operation: AnyOperation) -> None:
-    """With nothing there that the sample is about."""
+def test_errors_are_listed_in_the_contract(standing: World, operation: AnyOperation) -> None:
+    """Calls it without the items of the sample."""
     actor = Actor(standing)
     actor.names |= {"endpoint": "e", "migration": "m"}
     response = actor.caller(operation).send(operation.path, orjson.dumps({"data": actor.data(operation)}))

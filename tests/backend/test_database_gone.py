@@ -10,7 +10,7 @@ from .conftest import World, error_of
 
 @contextmanager
 def without(world: World, database_url: str) -> Iterator[None]:
-    """The database cannot be reached within the block, and is as before after it."""
+    """Makes the database unreachable within the block."""
     if database_url.startswith("sqlite"):
         # Processes that have it open keep the file: what is missed here is missed by new connections.
         file = Path(database_url.removeprefix("sqlite:///"))
@@ -33,7 +33,7 @@ def without(world: World, database_url: str) -> Iterator[None]:
     server.dispose()
 
 
-def test_without_its_database_it_is_unavailable_and_recovers_by_itself(world: World, database_url: str) -> None:
+def test_outage_and_recovery(world: World, database_url: str) -> None:
     tenant = world.tenant()
     tenant("add_users", organizationId="acme", users=[{"userId": "ada"}])
 
@@ -57,8 +57,8 @@ def test_without_its_database_it_is_unavailable_and_recovers_by_itself(world: Wo
 
 @pytest.mark.extended
 @pytest.mark.parametrize("operation", ["add_users", "update_users"])
-def test_a_batch_that_breaks_off_leaves_nothing(world: World, operation: str) -> None:
-    """The last row is refused by the database itself, after all others were written."""
+def test_failed_batch_is_rolled_back(world: World, operation: str) -> None:
+    """The database refuses the last row after all others were written."""
     tenant = world.tenant()
     tenant("add_users", organizationId="acme", users=[{"userId": "u0", "name": "before"}])
     users = [{"userId": f"u{number}", "name": "after"} for number in range(20)]

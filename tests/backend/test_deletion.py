@@ -1,4 +1,4 @@
-"""What is deleted is gone from every table."""
+"""Deletions remove the rows of all tables."""
 
 import pytest
 from sqlalchemy import insert, select
@@ -9,7 +9,7 @@ from app.foundation.database.engine import writing
 
 from .conftest import Caller, World
 from .sampling import Actor
-from .test_migrations import NOT_DEPENDENT, hang, hanging_on
+from .test_migrations import NOT_DEPENDENT, fill, rows_of
 
 ORG = {"organizationId": "acme"}
 
@@ -26,7 +26,7 @@ def organization_rows(world: World, organization_id: str) -> dict[str, int]:
 
 @pytest.fixture
 def full(world: World) -> Caller:
-    """Someone with rows in every table that hangs on documents, comments included."""
+    """A tenant with rows in every dependent table."""
     actor = Actor(world)
     tenant = actor.tenant
     for organization_id in ("acme", "other"):
@@ -42,13 +42,13 @@ def full(world: World) -> Caller:
                 documentId=document_id,
                 commentAnnotations=[{"annotationId": f"of-{document_id}", "commentData": [comment]}],
             )
-    hang(world, tenant, "d", rows=3)
-    hang(world, tenant, "e", rows=3, first=3)
+    fill(world, tenant, "d", rows=3)
+    fill(world, tenant, "e", rows=3, first=3)
     return tenant
 
 
-def test_nothing_of_a_deleted_document_is_left(world: World, full: Caller) -> None:
-    other = hanging_on(world, "e")
+def test_delete_documents_deletes_all_rows(world: World, full: Caller) -> None:
+    other = rows_of(world, "e")
     others = organization_rows(world, "other")
     full("delete_documents", **ORG, documentIds=["d"])
 
@@ -66,18 +66,18 @@ def test_nothing_of_a_deleted_document_is_left(world: World, full: Caller) -> No
                 select(table).where(table.c.organization_id == "acme", table.c.annotation_id == "of-d")
             ).all()
             assert left == [], name
-    assert hanging_on(world, "e") == other
+    assert rows_of(world, "e") == other
     assert organization_rows(world, "other") == others
 
 
-def test_nothing_of_the_documents_of_a_deleted_folder_is_left(world: World, full: Caller) -> None:
+def test_delete_folder_deletes_all_rows_of_documents(world: World, full: Caller) -> None:
     full("delete_folder", **ORG, folderId="f")
 
     left = set(organization_rows(world, "acme"))
     assert left - {"organization"} == set()
 
 
-def test_nothing_of_a_deleted_organization_is_left(world: World, full: Caller) -> None:
+def test_delete_organizations_deletes_all_rows(world: World, full: Caller) -> None:
     others = organization_rows(world, "other")
     with writing(world.engine) as connection:
         for name in NOT_DEPENDENT:
@@ -99,8 +99,8 @@ def test_nothing_of_a_deleted_organization_is_left(world: World, full: Caller) -
     assert organization_rows(world, "other") == others
 
 
-def test_nobody_of_a_deleted_organization_is_named_anywhere(world: World) -> None:
-    """Every column of every table is looked through, whatever may be in it."""
+def test_no_column_contains_ids_of_a_deleted_organization(world: World) -> None:
+    """Searches every column of every table."""
     actor = Actor(world)
     tenant = actor.tenant
     tenant("update_advanced_webhook_config", isEnabled=True)
@@ -163,7 +163,7 @@ def test_nobody_of_a_deleted_organization_is_named_anywhere(world: World) -> Non
 
 
 def naming(world: World, name: str) -> dict[str, int]:
-    """How many rows of each table hold an id that ends in this name, anywhere."""
+    """The number of rows of each table that contain an id with this ending."""
     found: dict[str, int] = {}
     with world.engine.connect() as connection:
         for table in METADATA.sorted_tables:

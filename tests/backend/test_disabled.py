@@ -1,4 +1,4 @@
-"""What is disabled is closed to users and open to servers."""
+"""Disabled organizations and documents deny users, but not the API key."""
 
 from collections.abc import Callable
 from typing import Any
@@ -47,7 +47,7 @@ def set_disabled(tenant: Caller, disabled: object) -> None:
     tenant("update_documents", **ORG, documents=[{"documentId": "shut", "disabled": disabled}])
 
 
-def test_a_disabled_document_lets_nobody_in(world: World) -> None:
+def test_disabled_document(world: World) -> None:
     tenant = filled(world)
 
     set_disabled(tenant, True)
@@ -64,7 +64,7 @@ def test_only_true_disables(world: World, disabled: object) -> None:
     assert documents_of(tenant)["shut"] == "editor"
 
 
-def test_the_provider_is_not_asked_about_what_is_disabled(
+def test_provider_is_not_called_about_disabled_items(
     make_world: WorldMaker, make_provider: Callable[[Answerer], ScriptedProvider]
 ) -> None:
     world, provider = make_world(allow_private_urls=True), make_provider(let_everyone_in)
@@ -81,7 +81,7 @@ def test_the_provider_is_not_asked_about_what_is_disabled(
 
 
 @pytest.mark.parametrize("what", ["document", "organization"])
-def test_servers_go_on_and_authors_do_not_get_through(world: World, what: str) -> None:
+def test_api_key_can_write_but_authors_are_denied(world: World, what: str) -> None:
     tenant = filled(world)
     if what == "document":
         set_disabled(tenant, True)

@@ -49,7 +49,7 @@ def test_a_document_is_added_once(tenant: Caller) -> None:
     assert results["e"]["success"] is True
 
 
-def test_missing_containers_are_made_on_request_only(tenant: Caller) -> None:
+def test_containers_are_created_only_on_request(tenant: Caller) -> None:
     documents = [{"documentId": "d"}]
 
     results = tenant("add_documents", organizationId="acme", documents=documents)
@@ -64,7 +64,7 @@ def test_missing_containers_are_made_on_request_only(tenant: Caller) -> None:
     assert ids(tenant, folderId="f") == ["d"]
 
 
-def test_an_access_type_that_comes_along_is_not_ignored(tenant: Caller) -> None:
+def test_access_type_in_the_request_is_applied(tenant: Caller) -> None:
     documents = [{"documentId": "d", "accessType": "restricted"}, {"documentId": "e", "accessType": "nonsense"}]
     tenant("add_documents", organizationId="acme", documents=documents, createOrganization=True)
 
@@ -91,7 +91,7 @@ def test_documents_are_updated_field_by_field(tenant: Caller) -> None:
     assert (document["documentName"], document["x"], document["y"]) == ("D", 1, 3)
 
 
-def test_documents_are_moved_all_or_none(tenant: Caller) -> None:
+def test_move_is_all_or_nothing(tenant: Caller) -> None:
     add(tenant, "d", "e")
     tenant("add_folder", organizationId="acme", folders=[{"folderId": "f", "accessType": "restricted"}])
 
@@ -112,14 +112,14 @@ def test_documents_are_moved_all_or_none(tenant: Caller) -> None:
     assert ids(tenant, folderId="root") == ["d", "e"]
 
 
-def test_at_most_thirty_documents_are_moved_or_read_by_id(tenant: Caller) -> None:
+def test_limit_of_ids_in_moves_and_reads(tenant: Caller) -> None:
     many = [f"d{number}" for number in range(31)]
 
     assert tenant.refused("move_documents", organizationId="a", documentIds=many, folderId="root")[0] == 400
     assert tenant.refused("get_documents", organizationId="a", documentIds=many)[0] == 400
 
 
-def test_documents_get_an_access_type_of_their_own(tenant: Caller) -> None:
+def test_update_document_access(tenant: Caller) -> None:
     add(tenant, "d")
 
     results = tenant("update_document_access", organizationId="acme", documentIds=["d", "e"], accessType="public")
@@ -130,7 +130,7 @@ def test_documents_get_an_access_type_of_their_own(tenant: Caller) -> None:
     assert (document["accessType"], document["inheritAccessFromParent"]) == ("public", False)
 
 
-def test_a_missing_document_counts_as_deleted(tenant: Caller) -> None:
+def test_deleting_a_missing_document_succeeds(tenant: Caller) -> None:
     tenant("add_users", organizationId="acme", documentId="d", users=[{"userId": "ada"}])
 
     results = tenant("delete_documents", organizationId="acme", documentIds=["d", "e"])

@@ -9,7 +9,7 @@ from .conftest import Caller, World
 
 
 def tree(tenant: Caller, **data: Any) -> dict[str, dict[str, Any]]:
-    """Every folder in an answer of Get Folders, by id, without those below it."""
+    """Every folder in a response of Get Folders, by id, without its subfolders."""
     found: dict[str, dict[str, Any]] = {}
     pending = list(tenant("get_folders", organizationId="acme", **data))
     while pending:
@@ -23,7 +23,7 @@ def add(tenant: Caller, *folders: dict[str, Any], **data: Any) -> Any:
     return tenant("add_folder", organizationId="acme", folders=list(folders), createOrganization=True, **data)
 
 
-def test_folders_are_added_with_their_parents_in_any_order(tenant: Caller) -> None:
+def test_parents_and_children_in_any_order(tenant: Caller) -> None:
     results = add(
         tenant,
         {"folderId": "c", "folderName": "C", "parentFolderId": "b", "color": "red"},
@@ -50,7 +50,7 @@ def test_folders_are_added_with_their_parents_in_any_order(tenant: Caller) -> No
     assert folders["a"]["inheritAccessFromParent"] is False
 
 
-def test_folders_that_cannot_be_added_fail_alone(tenant: Caller) -> None:
+def test_add_fails_for_single_folders(tenant: Caller) -> None:
     add(tenant, {"folderId": "a", "folderName": "A"})
 
     results = add(
@@ -73,7 +73,7 @@ def test_folders_that_cannot_be_added_fail_alone(tenant: Caller) -> None:
     assert folders["a"]["folderName"] == "A"
 
 
-def test_missing_containers_are_made_on_request_only(tenant: Caller) -> None:
+def test_containers_are_created_only_on_request(tenant: Caller) -> None:
     folder = {"folderId": "a", "parentFolderId": "p"}
 
     results = tenant("add_folder", organizationId="acme", folders=[folder])
@@ -85,11 +85,11 @@ def test_missing_containers_are_made_on_request_only(tenant: Caller) -> None:
     assert tree(tenant)["a"]["ancestors"] == ["p"]
 
 
-def test_the_root_is_no_folder(tenant: Caller) -> None:
+def test_root_is_not_a_folder_id(tenant: Caller) -> None:
     assert tenant.refused("add_folder", organizationId="acme", folders=[{"folderId": "root"}])[0] == 400
 
 
-def test_get_folders_starts_and_ends_where_told(tenant: Caller) -> None:
+def test_get_folders_by_id_and_depth(tenant: Caller) -> None:
     add(
         tenant,
         {"folderId": "a"},
@@ -113,7 +113,7 @@ def test_get_folders_starts_and_ends_where_told(tenant: Caller) -> None:
     assert tenant("get_folders", organizationId="nobody") == []
 
 
-def test_a_move_takes_along_what_is_below(tenant: Caller) -> None:
+def test_move_with_descendants(tenant: Caller) -> None:
     add(
         tenant,
         {"folderId": "open", "accessType": "public"},
@@ -143,7 +143,7 @@ def test_a_move_takes_along_what_is_below(tenant: Caller) -> None:
     assert folders["b"]["accessType"] == "organizationPrivate"
 
 
-def test_moves_that_cannot_be_fail_alone(tenant: Caller) -> None:
+def test_move_fails_for_single_folders(tenant: Caller) -> None:
     add(
         tenant,
         {"folderId": "a"},
@@ -175,7 +175,7 @@ def test_moves_that_cannot_be_fail_alone(tenant: Caller) -> None:
     assert folders["c"]["folderName"] == "C"
 
 
-def test_two_moves_of_one_batch_do_not_close_a_circle(tenant: Caller) -> None:
+def test_two_moves_of_one_batch_cannot_create_a_cycle(tenant: Caller) -> None:
     add(tenant, {"folderId": "a"}, {"folderId": "b"})
 
     results = tenant(
@@ -188,7 +188,7 @@ def test_two_moves_of_one_batch_do_not_close_a_circle(tenant: Caller) -> None:
     assert tree(tenant)["a"]["ancestors"] == ["b"]
 
 
-def test_folders_end_at_the_deepest_level(tenant: Caller) -> None:
+def test_maximum_depth(tenant: Caller) -> None:
     chain = [{"folderId": "f0"}] + [
         {"folderId": f"f{number}", "parentFolderId": f"f{number - 1}"} for number in range(1, MAX_DEPTH + 2)
     ]
@@ -207,7 +207,7 @@ def test_folders_end_at_the_deepest_level(tenant: Caller) -> None:
     assert moved["f1"]["success"] is True
 
 
-def test_the_access_type_of_a_folder_reaches_down(tenant: Caller) -> None:
+def test_access_type_is_inherited(tenant: Caller) -> None:
     add(
         tenant,
         {"folderId": "a"},
@@ -234,14 +234,14 @@ def test_the_access_type_of_a_folder_reaches_down(tenant: Caller) -> None:
     assert tree(tenant)["d"]["accessType"] == "restricted"
 
 
-def test_update_folder_leaves_the_access_type_alone(tenant: Caller) -> None:
+def test_update_folder_keeps_the_access_type(tenant: Caller) -> None:
     add(tenant, {"folderId": "a", "accessType": "restricted"})
     tenant("update_folder", organizationId="acme", folders=[{"folderId": "a", "accessType": "public"}])
 
     assert tree(tenant)["a"]["accessType"] == "restricted"
 
 
-def test_delete_folder_takes_documents_subfolders_and_their_users(tenant: Caller) -> None:
+def test_delete_folder_with_contents(tenant: Caller) -> None:
     add(tenant, {"folderId": "a"}, {"folderId": "b", "parentFolderId": "a"}, {"folderId": "kept"})
     for folder, document in (("b", "gone"), ("kept", "stays")):
         tenant("add_documents", organizationId="acme", folderId=folder, documents=[{"documentId": document}])
@@ -264,14 +264,14 @@ MOVES = st.lists(st.tuples(st.integers(0, 7), st.integers(-1, 7)), min_size=1, m
 
 @settings(max_examples=40, deadline=None)
 @given(types=st.lists(TYPES, min_size=8, max_size=8), batches=st.lists(MOVES, min_size=1, max_size=4))
-def test_moves_keep_the_tree_whole(tmp_path_factory: Any, types: list[str | None], batches: list[Any]) -> None:
-    """However folders are moved, the answer tells the tree that a plain dictionary of parents ends up with."""
+def test_random_moves_match_a_model(tmp_path_factory: Any, types: list[str | None], batches: list[Any]) -> None:
+    """After any moves, the tree matches a plain dictionary of parents."""
     world = World(f"sqlite:///{tmp_path_factory.mktemp('tree')}/b.db")
     tenant = world.tenant()
     add(tenant, *({"folderId": f"f{n}"} | ({"accessType": t} if t else {}) for n, t in enumerate(types)))
     parents = {f"f{number}": "root" for number in range(8)}
 
-    def way_up(folder: str) -> list[str]:
+    def path_to_top(folder: str) -> list[str]:
         way = []
         while folder != "root":
             way.append(folder)
@@ -282,7 +282,7 @@ def test_moves_keep_the_tree_whole(tmp_path_factory: Any, types: list[str | None
         last = {}
         for child, parent in batch:
             target = "root" if parent < 0 else f"f{parent}"
-            allowed = f"f{child}" not in way_up(target)
+            allowed = f"f{child}" not in path_to_top(target)
             if allowed:
                 parents[f"f{child}"] = target
             last[f"f{child}"] = allowed
@@ -298,7 +298,7 @@ def test_moves_keep_the_tree_whole(tmp_path_factory: Any, types: list[str | None
 
     own = {f"f{number}": access_type for number, access_type in enumerate(types)}
     for folder_id, folder in tree(tenant).items():
-        above = way_up(folder_id)
+        above = path_to_top(folder_id)
         assert folder["parentFolderId"] == parents[folder_id]
         assert folder["ancestors"] == above[:0:-1]
         assert folder["accessType"] == next((own[f] for f in above if own[f]), "organizationPrivate")

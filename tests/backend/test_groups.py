@@ -21,7 +21,7 @@ def test_groups_are_added(tenant: Caller) -> None:
     assert results["g"] == {"success": False, "id": "g", "message": "Group already exists."}
 
 
-def test_users_are_put_into_a_group_that_comes_into_being(tenant: Caller) -> None:
+def test_add_users_creates_the_group(tenant: Caller) -> None:
     assert tenant("add_users_to_groups", **GROUP, userIds=["ada"]) == {
         "ada": {"success": False, "organizationUserGroupId": "g", "message": "Organization does not exist."}
     }
@@ -41,7 +41,7 @@ def test_users_are_put_into_a_group_that_comes_into_being(tenant: Caller) -> Non
     assert added["g"]["success"] is False
 
 
-def test_users_are_taken_out_of_a_group(tenant: Caller) -> None:
+def test_delete_users_from_a_group(tenant: Caller) -> None:
     tenant("add_users", organizationId="acme", users=[{"userId": "ada"}, {"userId": "bob"}])
     for group in ("g", "h"):
         tenant("add_users_to_groups", organizationId="acme", organizationUserGroupId=group, userIds=["ada", "bob"])
@@ -56,7 +56,7 @@ def test_users_are_taken_out_of_a_group(tenant: Caller) -> None:
     assert members(tenant, "h") == ["ada", "bob"]
 
 
-def test_a_group_is_emptied(tenant: Caller) -> None:
+def test_delete_all_users_from_a_group(tenant: Caller) -> None:
     tenant("add_users", organizationId="acme", users=[{"userId": "ada"}, {"userId": "bob"}])
     tenant("add_users_to_groups", **GROUP, userIds=["ada", "bob"])
 

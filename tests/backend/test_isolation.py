@@ -1,4 +1,4 @@
-"""Two API keys, or two workspaces, never see each other's data: every operation is called with the other's ids."""
+"""Isolation of tenants: every operation is called with the ids of another API key or workspace."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ MINE, OTHERS = "mark-of-one", "mark-of-another"
 
 
 def rows_of(world: World, actor: Actor) -> dict[str, list[str]]:
-    """Everything in the database that belongs to the actor."""
+    """All rows of the actor, by table."""
     own = {"api_key_id": actor.names["apiKey"], "workspace_id": actor.owner.ids["workspace"]}
     found: dict[str, list[str]] = {}
     with world.engine.connect() as connection:
@@ -30,9 +30,7 @@ def rows_of(world: World, actor: Actor) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
 @pytest.mark.parametrize("has_data", [False, True], ids=["with nothing", "with data"])
-def test_an_operation_with_the_ids_of_others_shows_and_changes_nothing_of_theirs(
-    shared_world: World, operation: AnyOperation, has_data: bool
-) -> None:
+def test_operation_with_ids_of_another_tenant(shared_world: World, operation: AnyOperation, has_data: bool) -> None:
     one, other = Actor(shared_world, MINE), Actor(shared_world, OTHERS)
     one.prepare(operation)
     if has_data:
@@ -54,7 +52,7 @@ def test_an_operation_with_the_ids_of_others_shows_and_changes_nothing_of_theirs
         assert MINE.encode() in one.caller(operation).call(operation.name, **data).data
 
 
-def test_every_table_tells_whose_its_rows_are() -> None:
+def test_every_table_has_a_tenant_column() -> None:
     nobodys = {"owner", "workspace_attempt", "key_check"}
 
     assert {
@@ -62,7 +60,7 @@ def test_every_table_tells_whose_its_rows_are() -> None:
     } == nobodys
 
 
-def test_two_keys_of_one_workspace_are_apart(world: World) -> None:
+def test_keys_of_one_workspace_are_isolated(world: World) -> None:
     owner = world.workspace("ada@acme.example")
     tenants = []
     for _ in range(2):
@@ -74,7 +72,7 @@ def test_two_keys_of_one_workspace_are_apart(world: World) -> None:
     assert tenants[1]("get_users", organizationId="acme") == []
 
 
-def test_a_token_of_one_page_is_of_no_use_to_another_key(world: World) -> None:
+def test_page_token_of_another_key_is_refused(world: World) -> None:
     one, other = Actor(world, MINE), Actor(world, OTHERS)
     for actor in (one, other):
         actor.tenant("add_organizations", organizations=[{"organizationId": f"o{number}"} for number in range(3)])

@@ -1,4 +1,4 @@
-"""The limits of the contract: each below, at and above."""
+"""The limits of the contract, with values below, at and above each."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ BATCHES = [operation for operation in OPERATIONS if operation.items_field is not
 
 
 def items_like(sample: Any, number: int) -> list[Any]:
-    """So many items like those of the sample, with ids of their own (the first field is the id)."""
+    """Copies of the sample's item with different ids (the first field)."""
     (first, *_) = sample
     if isinstance(first, dict):
         key = next(iter(first))
@@ -74,12 +74,12 @@ def call(world: World, operation: AnyOperation, limit: dict[str, Any], size: int
 
 
 def good(response: TestResponse, limit: dict[str, Any]) -> bool:
-    """Whether it went through, or failed for no other reason than that the ids are invented."""
+    """Whether the call succeeded, or failed only because the ids do not exist."""
     return response.status_code == 200 or (limit.get("missing", False) and response.status_code == 404)
 
 
 @pytest.mark.extended
-def test_every_batch_has_a_limit_that_it_keeps(standing: World) -> None:
+def test_batch_limits(standing: World) -> None:
     for operation in BATCHES:
         assert operation.items_field is not None
         for size, is_good in (
@@ -95,7 +95,7 @@ def test_every_batch_has_a_limit_that_it_keeps(standing: World) -> None:
 
 @pytest.fixture(scope="module")
 def many(shared_world: World) -> Caller:
-    """Someone with one more user, document and activity than a page holds by default; tests leave them as they are."""
+    """A tenant with one more user, document and activity than the default page size. Tests do not change them."""
     tenant = shared_world.tenant()
     for start, number in ((0, 1000), (1000, 1)):
         ids = [f"{index:05}" for index in range(start, start + number)]
@@ -112,9 +112,7 @@ def many(shared_world: World) -> Caller:
     ("operation", "id_field"),
     [("get_users", "userId"), ("get_documents", "id"), ("get_activity_logs", "id")],
 )
-def test_a_page_holds_a_thousand_by_default_and_the_token_leads_to_the_rest(
-    many: Caller, operation: str, id_field: str
-) -> None:
+def test_default_page_size(many: Caller, operation: str, id_field: str) -> None:
     token_field = by_name(operation).page_token_field
     assert token_field is not None
     pages = []
@@ -148,9 +146,7 @@ def test_there_are_operations_with_pages() -> None:
 @pytest.mark.parametrize(
     ("operation", "id_field"), [("get_users", "userId"), ("get_documents", "id"), ("get_activity_logs", "id")]
 )
-def test_who_asks_for_more_than_a_page_holds_gets_a_page_and_a_token(
-    many: Caller, operation: str, id_field: str
-) -> None:
+def test_page_size_above_the_maximum(many: Caller, operation: str, id_field: str) -> None:
     token_field = by_name(operation).page_token_field
     assert token_field is not None
     pages, token = [], ""
@@ -167,7 +163,7 @@ def test_who_asks_for_more_than_a_page_holds_gets_a_page_and_a_token(
 
 
 @pytest.mark.parametrize("operation", PAGED, ids=lambda operation: operation.name)
-def test_a_page_size_has_a_least_value_and_no_greatest(standing: World, operation: AnyOperation) -> None:
+def test_page_size_has_only_a_minimum(standing: World, operation: AnyOperation) -> None:
     limit = {"operation": operation.name, "field": "pageSize"}
     for size in (1, 2, 1000, 1001, 10**9, 10.0):
         assert call(standing, operation, limit, 0, size).status_code == 200, size
@@ -176,7 +172,7 @@ def test_a_page_size_has_a_least_value_and_no_greatest(standing: World, operatio
 
 
 @pytest.mark.parametrize(("operation", "field"), WITH_TOKEN, ids=lambda value: getattr(value, "name", value))
-def test_an_empty_token_is_the_first_page(standing: World, operation: AnyOperation, field: str) -> None:
+def test_empty_token_is_the_first_page(standing: World, operation: AnyOperation, field: str) -> None:
     actor = Actor(standing)
     actor.prepare(operation)
     caller, data = actor.caller(operation), actor.data(operation)
@@ -186,7 +182,7 @@ def test_an_empty_token_is_the_first_page(standing: World, operation: AnyOperati
     assert is_refused(caller.call(operation.name, **data | {field: "x"}), field)
 
 
-def test_just_a_page_has_no_token(many: Caller) -> None:
+def test_full_last_page_has_no_token(many: Caller) -> None:
     many("delete_users", organizationId="acme", userIds=["00000"])
     try:
         body: Any = many.call("get_users", organizationId="acme").json
@@ -197,7 +193,7 @@ def test_just_a_page_has_no_token(many: Caller) -> None:
     assert not body["result"].get("nextPageToken")
 
 
-def test_all_user_data_has_a_hundred_of_each_on_a_page(world: World) -> None:
+def test_page_size_of_get_all_user_data(world: World) -> None:
     tenant = world.tenant()
     tenant("add_users", organizationId="acme", documentId="d", users=[{"userId": "ada"}])
     annotations = [
@@ -231,7 +227,7 @@ def test_judgments_have_a_default_limit(world: World, operation: str, default: i
     assert len(found) == default
 
 
-def test_the_docs_tell_the_limits_that_are_ours() -> None:
+def test_limits_in_the_readme() -> None:
     text = (Path(app.backend.__file__).parent / "README.md").read_text()
     section = text.split("## Limits where the reference shows none\n")[1].split("\n## ")[0]
     rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| ")][1:]
@@ -263,7 +259,7 @@ def test_the_docs_tell_the_limits_that_are_ours() -> None:
     assert f"({throttle.FAILURES} a minute from one address" in text
 
 
-def test_a_workspace_has_at_most_so_many_api_keys(standing: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limit_of_api_keys(standing: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "API_KEYS_PER_WORKSPACE", 3)
     owner = standing.workspace(email := "many@keys.example")
     for kind in ("testing", "production"):

@@ -1,4 +1,4 @@
-"""What is kept besides the declared fields is bounded, in a request and altogether."""
+"""Limits of metadata, in a request and as stored."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def test_metadata_has_a_limit(tenant: Caller, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_metadata_does_not_grow_without_end_by_updates(tenant: Caller, kind: str) -> None:
+def test_stored_metadata_has_a_limit(tenant: Caller, kind: str) -> None:
     add, update, key, rest = KINDS[kind]
     tenant("add_organizations", organizations=[OF])
     item = {key: "one"}

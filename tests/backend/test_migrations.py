@@ -1,4 +1,4 @@
-"""Documents that get another id: everything comes along, whatever happens on the way."""
+"""Migrations of documents to another id, also with crashes and concurrent changes."""
 
 import time
 from collections import Counter
@@ -26,12 +26,12 @@ ORG = {"organizationId": "acme"}
 MOVE = ORG | {"documentId": "old", "newDocumentId": "new"}
 ROWS = 30
 NOT_DEPENDENT = {"document", "document_migration"}
-"""Tables that name documents and stay as they are: the document, and what says what moved from where to where."""
+"""Tables with document ids whose rows do not move."""
 SAMPLE: dict[str, Any] = {"int": 1, "bool": False, "bytes": b"x"}
 
 
 def settled(tenant: Caller, migration_id: str) -> str:
-    """The state in which a migration ends."""
+    """Waits for the end of a migration and returns its status."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         answer = tenant("migrate_documents_status", **ORG, migrationId=migration_id)
@@ -42,8 +42,8 @@ def settled(tenant: Caller, migration_id: str) -> str:
     raise AssertionError("the migration does not end")
 
 
-def hang(world: World, tenant: Caller, document_id: str, *, rows: int = ROWS, first: int = 0) -> None:
-    """Rows in every table that hangs on documents, made by what the tables themselves say."""
+def fill(world: World, tenant: Caller, document_id: str, *, rows: int = ROWS, first: int = 0) -> None:
+    """Inserts generated rows of the document into every dependent table."""
     with writing(world.engine) as connection:
         for dependent in DEPENDENT_TABLES:
             for table in (dependent.table, *dependent.companions):
@@ -64,8 +64,8 @@ def hang(world: World, tenant: Caller, document_id: str, *, rows: int = ROWS, fi
                 connection.execute(insert(table), values)
 
 
-def hanging_on(world: World, document_id: str) -> dict[str, int]:
-    """How many rows of each table hang on the document, the document itself included."""
+def rows_of(world: World, document_id: str) -> dict[str, int]:
+    """The number of the document's rows in each table, with the document itself."""
     counts: Counter[str] = Counter()
     with reading(world.engine) as connection:
         for dependent in DEPENDENT_TABLES:
@@ -79,7 +79,7 @@ def hanging_on(world: World, document_id: str) -> dict[str, int]:
 
 
 def begun(world: World, tenant: Caller) -> str:
-    """A migration that nobody works on yet."""
+    """Creates a migration without a lease."""
     backend = backend_of(world.app)
     with backend.writing() as connection:
         scope = Scope(tenant.ids["api_key"], "acme")
@@ -92,16 +92,16 @@ def now(world: World) -> int:
 
 @pytest.fixture
 def documents(world: World) -> Caller:
-    """Someone with a document on which much hangs, and another one that must be left alone."""
+    """A tenant with a document that has data, and another one that must not change."""
     tenant = world.tenant()
     documents = [{"documentId": "old", "documentName": "Old"}, {"documentId": "other"}]
     tenant("add_documents", **ORG, documents=documents, createOrganization=True)
-    hang(world, tenant, "old")
-    hang(world, tenant, "other", first=ROWS)
+    fill(world, tenant, "old")
+    fill(world, tenant, "other", first=ROWS)
     return tenant
 
 
-def test_every_table_that_names_documents_is_declared() -> None:
+def test_every_table_with_document_ids_is_declared() -> None:
     naming = {table.name for table in METADATA.tables.values() if "document_id" in table.columns}
     declared = {table.name for dependent in DEPENDENT_TABLES for table in (dependent.table, *dependent.companions)}
 
@@ -113,21 +113,21 @@ def test_every_table_that_names_documents_is_declared() -> None:
         assert dependent.key in key
 
 
-def test_everything_comes_along(world: World, documents: Caller) -> None:
-    before, other = hanging_on(world, "old"), hanging_on(world, "other")
+def test_all_data_moves(world: World, documents: Caller) -> None:
+    before, other = rows_of(world, "old"), rows_of(world, "other")
     assert set(before.values()) == {ROWS, 1}
 
     migration = documents("migrate_documents", **MOVE)["migrationId"]
 
     assert settled(documents, migration) == "completed"
-    assert hanging_on(world, "new") == before
-    assert hanging_on(world, "old") == {}
-    assert hanging_on(world, "other") == other
+    assert rows_of(world, "new") == before
+    assert rows_of(world, "old") == {}
+    assert rows_of(world, "other") == other
     (moved,) = documents("get_documents", **ORG, documentIds=["old", "new"])
     assert (moved["id"], moved["documentName"]) == ("new", "Old")
 
 
-def test_the_document_is_there_under_its_new_id_at_once(world: World, documents: Caller) -> None:
+def test_new_document_exists_at_once(world: World, documents: Caller) -> None:
     begun(world, documents)
 
     assert {one["id"] for one in documents("get_documents", **ORG)} == {"old", "new", "other"}
@@ -135,12 +135,12 @@ def test_the_document_is_there_under_its_new_id_at_once(world: World, documents:
     assert answer["new"]["success"] is False
 
 
-def test_what_comes_meanwhile_moves_too(world: World, documents: Caller) -> None:
+def test_rows_added_during_the_migration_move(world: World, documents: Caller) -> None:
     migration_id = begun(world, documents)
     backend = backend_of(world.app)
     migration = claimed(backend)
     while not step(backend, migration, "me"):
-        if hanging_on(world, "old") == {"document": 1}:
+        if rows_of(world, "old") == {"document": 1}:
             world.clock.move_on(seconds=1)
             documents("add_users", **ORG, documentId="old", users=[{"userId": "late"}])
             documents("update_document_access", **ORG, documentIds=["old"], accessType="restricted")
@@ -161,8 +161,8 @@ def claimed(backend: Backend, owner: str = "me") -> Any:
 
 
 @pytest.mark.parametrize("steps", range(0, 14, 3))
-def test_another_process_goes_on_where_one_died(world: World, documents: Caller, steps: int) -> None:
-    before = hanging_on(world, "old")
+def test_another_process_continues_after_a_crash(world: World, documents: Caller, steps: int) -> None:
+    before = rows_of(world, "old")
     migration_id = begun(world, documents)
     dead, living = backend_of(world.app), backend_of(world.another_node())
     migration = claimed(dead)
@@ -178,10 +178,10 @@ def test_another_process_goes_on_where_one_died(world: World, documents: Caller,
     migrate_all(living)
 
     assert documents_state(world, migration_id) == "completed"
-    assert hanging_on(world, "new") == before
+    assert rows_of(world, "new") == before
     # The one that was believed dead comes back, and does nothing.
     assert step(dead, migration, "me")
-    assert hanging_on(world, "new") == before
+    assert rows_of(world, "new") == before
 
 
 def documents_state(world: World, migration_id: str) -> str:
@@ -190,7 +190,7 @@ def documents_state(world: World, migration_id: str) -> str:
         return str(connection.scalar(query))
 
 
-def test_what_is_done_is_forgotten_after_a_month_and_what_failed_is_not(world: World, documents: Caller) -> None:
+def test_completed_migrations_are_deleted_after_a_month(world: World, documents: Caller) -> None:
     done = begun(world, documents)
     migrating.migrate_all(backend_of(world.app))
     with backend_of(world.app).writing() as connection:
@@ -222,21 +222,21 @@ def test_what_is_done_is_forgotten_after_a_month_and_what_failed_is_not(world: W
     assert known() == {"failed"}
 
 
-def test_a_step_that_breaks_off_leaves_nothing_half_done(world: World, documents: Caller) -> None:
-    before = hanging_on(world, "old")
+def test_failed_step_is_rolled_back(world: World, documents: Caller) -> None:
+    before = rows_of(world, "old")
     scope = Scope(documents.ids["api_key"], "acme")
 
     with pytest.raises(RuntimeError), writing(world.engine) as connection:
         assert move_batch(connection, scope, "old", "new") == ROWS
         raise RuntimeError
 
-    assert hanging_on(world, "old") == before
+    assert rows_of(world, "old") == before
 
 
-def test_steps_are_bounded(world: World) -> None:
+def test_size_of_a_step(world: World) -> None:
     tenant = world.tenant()
     tenant("add_documents", **ORG, documents=[{"documentId": "old"}], createOrganization=True)
-    hang(world, tenant, "old", rows=600)
+    fill(world, tenant, "old", rows=600)
     scope = Scope(tenant.ids["api_key"], "acme")
     sizes = []
     with writing(world.engine) as connection:
@@ -245,10 +245,10 @@ def test_steps_are_bounded(world: World) -> None:
 
     assert sum(sizes) == 600 * len(DEPENDENT_TABLES)
     assert max(sizes) == 500
-    assert hanging_on(world, "old") == {"document": 1}
+    assert rows_of(world, "old") == {"document": 1}
 
 
-def test_what_kills_every_process_is_given_up(world: World, documents: Caller) -> None:
+def test_migration_fails_after_too_many_crashes(world: World, documents: Caller) -> None:
     migration_id = begun(world, documents)
     backend = backend_of(world.app)
     for number in range(TRIES):
@@ -263,7 +263,7 @@ def test_what_kills_every_process_is_given_up(world: World, documents: Caller) -
     assert settled(documents, again) == "completed"
 
 
-def test_of_two_entries_of_a_user_the_newer_stands(world: World, documents: Caller) -> None:
+def test_entry_on_the_new_document_wins(world: World, documents: Caller) -> None:
     begun(world, documents)
     documents("add_users", **ORG, documentId="new", users=[{"userId": "k0", "accessRole": "viewer"}])
 
@@ -274,14 +274,14 @@ def test_of_two_entries_of_a_user_the_newer_stands(world: World, documents: Call
     assert len(users) == ROWS
 
 
-def test_editors_that_meet_are_kept_apart_and_the_migration_fails(world: World, documents: Caller) -> None:
+def test_migration_with_conflicting_editors_fails(world: World, documents: Caller) -> None:
     migration_id = begun(world, documents)
     documents("add_crdt_data", **ORG, documentId="new", editorId="k0", type="text", data="mine")
 
     migrate_all(backend_of(world.app))
 
     assert settled(documents, migration_id) == "failed"
-    assert hanging_on(world, "old") == {"document": 1, "editor_data": 1}
+    assert rows_of(world, "old") == {"document": 1, "editor_data": 1}
     (mine,) = documents("get_crdt_data", **ORG, documentId="new", editorId="k0")
     assert mine["data"] == "mine"
     # Put in order, it is gone on with under the same id.
@@ -292,24 +292,24 @@ def test_editors_that_meet_are_kept_apart_and_the_migration_fails(world: World, 
     assert settled(documents, migration_id) == "completed"
 
 
-def test_a_new_document_that_is_deleted_meanwhile_ends_it(world: World, documents: Caller) -> None:
+def test_migration_fails_if_the_new_document_is_deleted(world: World, documents: Caller) -> None:
     migration_id = begun(world, documents)
     documents("delete_documents", **ORG, documentIds=["new"])
 
     migrate_all(backend_of(world.app))
 
     assert settled(documents, migration_id) == "failed"
-    assert hanging_on(world, "old")["document"] == 1
+    assert rows_of(world, "old")["document"] == 1
 
 
-def test_an_old_document_that_is_deleted_meanwhile_leaves_the_new_one(world: World, documents: Caller) -> None:
+def test_migration_completes_if_the_old_document_is_deleted(world: World, documents: Caller) -> None:
     migration_id = begun(world, documents)
     documents("delete_documents", **ORG, documentIds=["old"])
 
     migrate_all(backend_of(world.app))
 
     assert settled(documents, migration_id) == "completed"
-    assert hanging_on(world, "old") == {}
+    assert rows_of(world, "old") == {}
 
 
 @pytest.mark.parametrize(
@@ -337,7 +337,7 @@ def test_one_migration_of_a_document_at_a_time(world: World, documents: Caller) 
     assert settled(documents, migration_id) == "completed"
 
 
-def test_the_status_of_what_is_not_there_is_an_invalid_argument(world: World, documents: Caller) -> None:
+def test_status_of_an_unknown_migration(world: World, documents: Caller) -> None:
     migration_id = begun(world, documents)
     message = "data.migrationId: there is no such migration in this organization"
 
@@ -349,7 +349,7 @@ def test_the_status_of_what_is_not_there_is_an_invalid_argument(world: World, do
         assert tenant.refused("migrate_documents_status", **ids) == (400, "INVALID_ARGUMENT", message)
 
 
-def test_the_database_may_go_away_on_the_way(world: World, documents: Caller) -> None:
+def test_database_outage_during_a_migration(world: World, documents: Caller) -> None:
     migration_id = begun(world, documents)
     backend = backend_of(world.app)
     migration = claimed(backend)
@@ -367,24 +367,24 @@ def test_the_database_may_go_away_on_the_way(world: World, documents: Caller) ->
     assert documents_state(world, migration_id) == "completed"
 
 
-def test_a_step_reads_no_more_than_the_document(world: World) -> None:
+def test_step_reads_only_the_document(world: World) -> None:
     tenant = world.tenant()
     tenant("add_organizations", organizations=[ORG])
     for number in range(20):
-        hang(world, tenant, f"d{number}", rows=200, first=number * 200)
+        fill(world, tenant, f"d{number}", rows=200, first=number * 200)
     with world.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.exec_driver_sql("ANALYZE")
     scope = Scope(tenant.ids["api_key"], "acme")
     statements: dict[str, Any] = {}
 
-    def hear(_: Any, __: Any, statement: str, parameters: Any, *___: Any) -> None:
+    def record(_: Any, __: Any, statement: str, parameters: Any, *___: Any) -> None:
         statements[statement] = parameters
 
-    event.listen(world.engine, "before_cursor_execute", hear)
+    event.listen(world.engine, "before_cursor_execute", record)
     with writing(world.engine) as connection:
         while move_batch(connection, scope, "d7", "new"):
             pass
-    event.remove(world.engine, "before_cursor_execute", hear)
+    event.remove(world.engine, "before_cursor_execute", record)
 
     assert len(statements) > 2 * len(DEPENDENT_TABLES)
     with world.engine.connect() as connection:
@@ -409,9 +409,9 @@ def test_several_processes_share_the_work(world: World) -> None:
     tenants = [world.tenant() for _ in range(4)]
     for tenant in tenants:
         tenant("add_documents", **ORG, documents=[{"documentId": "old"}], createOrganization=True)
-        hang(world, tenant, "old", rows=10)
+        fill(world, tenant, "old", rows=10)
         begun(world, tenant)
-    before = hanging_on(world, "old")
+    before = rows_of(world, "old")
     nodes = [backend_of(world.another_node()) for _ in range(3)]
     barrier = Barrier(len(nodes))
 
@@ -424,5 +424,5 @@ def test_several_processes_share_the_work(world: World) -> None:
 
     with reading(world.engine) as connection:
         assert set(connection.scalars(select(DOCUMENT_MIGRATION.c.status))) == {"completed"}
-    assert hanging_on(world, "new") == before
-    assert hanging_on(world, "old") == {}
+    assert rows_of(world, "new") == before
+    assert rows_of(world, "old") == {}

@@ -40,7 +40,7 @@ def test_an_organization_is_added_once(tenant: Caller) -> None:
     assert names == {"acme": "Acme", "new": "First"}
 
 
-def test_at_most_thirty_ids_are_read_in_v1(tenant: Caller) -> None:
+def test_v1_reads_at_most_thirty_ids(tenant: Caller) -> None:
     ids = [f"o{number}" for number in range(31)]
 
     assert tenant.refused("get_organizations_v1", organizationIds=ids)[:2] == (400, "INVALID_ARGUMENT")
@@ -74,7 +74,7 @@ def test_organizations_are_disabled_and_enabled(tenant: Caller) -> None:
     assert tenant("get_organizations_v1")[0]["disabled"] is False
 
 
-def test_an_organization_goes_with_everything_in_it(tenant: Caller) -> None:
+def test_delete_organization_with_contents(tenant: Caller) -> None:
     for organization in ("gone", "kept"):
         tenant("add_users", organizationId=organization, users=[{"userId": "ada"}])
         tenant("add_folder", organizationId=organization, folders=[{"folderId": "f"}])

@@ -39,13 +39,13 @@ def test_private_addresses(address: str) -> None:
     assert not is_public_address(address)
 
 
-def test_a_name_is_not_looked_up_to_judge_it() -> None:
+def test_names_private_host_does_not_query_dns() -> None:
     assert not names_private_host("https://provider.example/x")
     assert not names_private_host("https://does-not-exist.invalid/x")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-def test_the_session_calls_inside_only_where_allowed(host: str) -> None:
+def test_session_calls_private_hosts_only_if_allowed(host: str) -> None:
     provider = ScriptedProvider(lambda *_: (200, b"{}"))
     url = provider.url.replace("127.0.0.1", host)
     body: dict[str, Any] = {"data": {"requests": []}}
@@ -60,7 +60,7 @@ def test_the_session_calls_inside_only_where_allowed(host: str) -> None:
     assert len(provider.asked) == 1
 
 
-def test_the_environment_is_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_session_ignores_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     provider = ScriptedProvider(lambda *_: (200, b"{}"))
     try:

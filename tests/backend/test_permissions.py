@@ -42,7 +42,7 @@ def brief(permissions: dict[str, dict[str, Any]]) -> dict[str, str]:
     }
 
 
-def test_own_data_decides_by_the_rules(tenant: Caller) -> None:
+def test_decision_by_own_data(tenant: Caller) -> None:
     answer = ask(
         setting(tenant), folderIds=["specs", "drafts", "no"], documentIds=["handbook", "roadmap", "news", "no"]
     )
@@ -63,13 +63,13 @@ def test_own_data_decides_by_the_rules(tenant: Caller) -> None:
     assert set(answer["ada"]["documents"]["no"]) == {"error", "errorCode"}
 
 
-def test_nothing_exists_in_an_unknown_organization(tenant: Caller) -> None:
+def test_unknown_organization(tenant: Caller) -> None:
     answer = ask(tenant, userIds=["ada"], folderIds=["f"], documentIds=["d"])
 
     assert set(brief(answer["ada"]).values()) == {"does_not_exist"}
 
 
-def test_a_disabled_organization_lets_nobody_in(tenant: Caller) -> None:
+def test_disabled_organization(tenant: Caller) -> None:
     setting(tenant)("disable_organizations", organizationIds=["acme"], disabled=True)
 
     assert brief(ask(tenant, documentIds=["news"])["ada"]) == {
@@ -78,7 +78,7 @@ def test_a_disabled_organization_lets_nobody_in(tenant: Caller) -> None:
     }
 
 
-def test_permissions_are_given_for_a_time(world: World) -> None:
+def test_temporary_permissions(world: World) -> None:
     tenant = setting(world.tenant())
     resources = [
         {"type": "organization", "id": "acme", "accessRole": "viewer"},
@@ -111,7 +111,7 @@ def test_permissions_are_given_for_a_time(world: World) -> None:
     }
 
 
-def test_who_had_access_for_a_time_is_added_for_good(world: World) -> None:
+def test_user_with_expired_access_can_be_added(world: World) -> None:
     tenant = setting(world.tenant())
     document = {"type": "document", "id": "roadmap", "organizationId": "acme", "expiresAt": NOON_SECONDS + 60}
     tenant("add_permissions", user={"userId": "dan"}, permissions={"resources": [document]})
@@ -130,7 +130,7 @@ def test_who_had_access_for_a_time_is_added_for_good(world: World) -> None:
     )
 
 
-def test_permissions_given_again_replace_those_before(tenant: Caller) -> None:
+def test_add_permissions_replaces_permissions(tenant: Caller) -> None:
     setting(tenant)
     document = {"type": "document", "id": "roadmap", "organizationId": "acme"}
     for grant in ({"accessRole": "viewer", "expiresAt": NOON_SECONDS + 60}, {}):
@@ -141,7 +141,7 @@ def test_permissions_given_again_replace_those_before(tenant: Caller) -> None:
     ]
 
 
-def test_permissions_carry_on_the_metadata_that_is_known(tenant: Caller) -> None:
+def test_new_entries_have_the_known_metadata(tenant: Caller) -> None:
     setting(tenant)
     tenant("update_users", organizationId="acme", users=[{"userId": "ada", "name": "Ada", "plan": 1}])
     resource = {"type": "document", "id": "roadmap", "organizationId": "acme"}
@@ -160,7 +160,7 @@ def test_permissions_carry_on_the_metadata_that_is_known(tenant: Caller) -> None
         {"type": "document", "id": "roadmap", "organizationId": "other"},
     ],
 )
-def test_permissions_are_given_all_or_none(tenant: Caller, missing: dict[str, str]) -> None:
+def test_add_permissions_is_all_or_nothing(tenant: Caller, missing: dict[str, str]) -> None:
     setting(tenant)
     resources = [{"type": "document", "id": "roadmap", "organizationId": "acme"}, missing]
 
@@ -170,7 +170,7 @@ def test_permissions_are_given_all_or_none(tenant: Caller, missing: dict[str, st
     assert tenant("get_users", organizationId="acme", documentId="roadmap") == []
 
 
-def test_permissions_are_removed_at_their_level_alone(tenant: Caller) -> None:
+def test_remove_permissions_keeps_other_levels(tenant: Caller) -> None:
     setting(tenant)
     resources = [
         {"type": "folder", "id": "drafts", "organizationId": "acme"},
@@ -185,7 +185,7 @@ def test_permissions_are_removed_at_their_level_alone(tenant: Caller) -> None:
 
 
 def allow(results: Callable[[dict[str, Any]], dict[str, Any]]) -> Answerer:
-    """Answers each question with its echo and whatever `results` adds."""
+    """Returns the ids of each question and the fields of `results`."""
 
     def answer(body: dict[str, Any], _: dict[str, str]) -> tuple[int, bytes]:
         data = [
@@ -213,11 +213,11 @@ def use(tenant: Caller, url: str, token: str = "s3cret") -> None:
 
 @pytest.fixture
 def near(make_world: WorldMaker) -> Caller:
-    """A tenant whose provider may live on this machine."""
+    """A tenant whose provider may be on loopback."""
     return setting(make_world(allow_private_urls=True).tenant())
 
 
-def test_the_configured_provider_is_asked(near: Caller, make_provider: MakeProvider) -> None:
+def test_call_to_the_provider(near: Caller, make_provider: MakeProvider) -> None:
     noon = NOON_SECONDS * 1000
 
     def results(request: dict[str, Any]) -> dict[str, Any]:
@@ -258,7 +258,7 @@ def test_the_configured_provider_is_asked(near: Caller, make_provider: MakeProvi
     assert headers["content-type"] == "application/json"
 
 
-def test_many_questions_travel_in_few_calls(near: Caller, make_provider: MakeProvider) -> None:
+def test_many_questions_in_few_calls(near: Caller, make_provider: MakeProvider) -> None:
     provider = make_provider(allow(lambda _: {"hasAccess": True}))
     use(near, provider.url, "")
     documents = [f"d{number}" for number in range(30)]
@@ -276,7 +276,7 @@ def broken(raw: bytes, code: int = 200) -> Answerer:
 
 
 def doctored(change: Callable[[dict[str, Any]], None]) -> Answerer:
-    """An answer that allows everything, after `change`."""
+    """A response that allows everything, modified by `change`."""
 
     def answer(body: dict[str, Any], headers: dict[str, str]) -> tuple[int, bytes]:
         code, raw = allow(lambda _: {"hasAccess": True})(body, headers)
@@ -315,9 +315,7 @@ def doctored(change: Callable[[dict[str, Any]], None]) -> Answerer:
         doctored(lambda wire: wire["data"].__setitem__(0, "yes")),
     ],
 )
-def test_an_answer_that_is_not_as_it_must_be_lets_nobody_in(
-    near: Caller, make_provider: MakeProvider, answer: Answerer
-) -> None:
+def test_invalid_response_denies_access(near: Caller, make_provider: MakeProvider, answer: Answerer) -> None:
     provider = make_provider(answer)
     use(near, provider.url)
 
@@ -327,7 +325,7 @@ def test_an_answer_that_is_not_as_it_must_be_lets_nobody_in(
     assert len(provider.asked) == 3
 
 
-def test_a_failed_call_is_repeated_after_a_pause(make_world: WorldMaker, make_provider: MakeProvider) -> None:
+def test_failed_call_is_retried_after_a_pause(make_world: WorldMaker, make_provider: MakeProvider) -> None:
     world = make_world(allow_private_urls=True, provider_pause=2.0)
     tenant = setting(world.tenant())
     codes = iter([503, 500, 200])
@@ -341,7 +339,7 @@ def test_a_failed_call_is_repeated_after_a_pause(make_world: WorldMaker, make_pr
     assert world.slept == [2.0, 2.0]
 
 
-def test_after_a_call_that_failed_for_good_no_more_are_made(near: Caller, make_provider: MakeProvider) -> None:
+def test_no_calls_after_the_last_failure(near: Caller, make_provider: MakeProvider) -> None:
     provider = make_provider(broken(b"", 500))
     use(near, provider.url)
     documents = [f"d{number}" for number in range(30)]
@@ -353,7 +351,7 @@ def test_after_a_call_that_failed_for_good_no_more_are_made(near: Caller, make_p
     assert {code for user in answer.values() for code in brief(user).values()} == {"something_went_wrong"}
 
 
-def test_without_a_url_or_a_listener_nobody_gets_in(near: Caller, make_provider: MakeProvider) -> None:
+def test_provider_without_url_or_listener_denies_access(near: Caller, make_provider: MakeProvider) -> None:
     near("update_permission_provider_config", usePermissionProvider=True)
     assert brief(ask(near, userIds=["ada"])["ada"]) == {"acme": "something_went_wrong"}
 
@@ -366,7 +364,7 @@ def test_without_a_url_or_a_listener_nobody_gets_in(near: Caller, make_provider:
     assert brief(ask(near, userIds=["ada"])["ada"]) == {"acme": "editor"}
 
 
-def test_a_provider_that_dawdles_is_given_up(make_world: WorldMaker, make_provider: MakeProvider) -> None:
+def test_slow_provider_times_out(make_world: WorldMaker, make_provider: MakeProvider) -> None:
     tenant = setting(make_world(allow_private_urls=True, provider_timeout=0.2, provider_tries=2).tenant())
 
     def answer(*_: object) -> tuple[int, bytes]:
@@ -382,8 +380,8 @@ def test_a_provider_that_dawdles_is_given_up(make_world: WorldMaker, make_provid
     assert len(provider.asked) == 2
 
 
-def test_a_host_that_leads_inside_is_not_called(tenant: Caller, make_provider: MakeProvider, world: World) -> None:
-    """The name passes when it is configured; where it leads is judged when the connection is made."""
+def test_host_with_a_private_address_is_not_called(tenant: Caller, make_provider: MakeProvider, world: World) -> None:
+    """The name is accepted in the configuration. Its addresses are checked when connecting."""
     provider = make_provider(allow(lambda _: {"hasAccess": True}))
     setting(tenant)
     use(tenant, "http://provider.example/")
@@ -396,7 +394,7 @@ def test_a_host_that_leads_inside_is_not_called(tenant: Caller, make_provider: M
     assert provider.asked == []
 
 
-def test_many_users_or_many_documents_are_asked_about_at_once(tenant: Caller) -> None:
+def test_limit_of_questions(tenant: Caller) -> None:
     setting(tenant)
     many = [f"n{number}" for number in range(999)]
     assert len(ask(tenant, userIds=["ada", *many])) == 1000

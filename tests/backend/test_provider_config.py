@@ -8,7 +8,7 @@ from .conftest import Caller, World, WorldMaker
 UNSET = {"usePermissionProvider": False, "permissionProviderConfig": {"permissionProviderUrl": "", "authToken": ""}}
 
 
-def test_the_config_is_merged_into_what_is_stored(tenant: Caller) -> None:
+def test_update_is_merged(tenant: Caller) -> None:
     assert tenant("get_permission_provider_config") == UNSET
 
     state = tenant("update_permission_provider_config", usePermissionProvider=True)
@@ -33,7 +33,7 @@ def test_the_config_is_merged_into_what_is_stored(tenant: Caller) -> None:
     assert tenant("get_permission_provider_config") == state
 
 
-def test_an_update_says_something(tenant: Caller) -> None:
+def test_empty_update_is_refused(tenant: Caller) -> None:
     assert tenant.refused("update_permission_provider_config")[:2] == (400, "INVALID_ARGUMENT")
 
 
@@ -58,7 +58,7 @@ def test_an_update_says_something(tenant: Caller) -> None:
         "http://[fd00::1]/",
     ],
 )
-def test_urls_that_must_not_be_called_are_refused(standing: World, url: str) -> None:
+def test_forbidden_urls_are_refused(standing: World, url: str) -> None:
     tenant = standing.tenant()
     code, status, message = tenant.refused(
         "update_permission_provider_config", permissionProviderConfig={"permissionProviderUrl": url}
@@ -69,7 +69,7 @@ def test_urls_that_must_not_be_called_are_refused(standing: World, url: str) -> 
     assert tenant("get_permission_provider_config") == UNSET
 
 
-def test_private_urls_are_taken_where_they_are_allowed(make_world: WorldMaker) -> None:
+def test_private_urls_can_be_allowed(make_world: WorldMaker) -> None:
     tenant = make_world(allow_private_urls=True).tenant()
     url = {"permissionProviderUrl": "http://127.0.0.1:8080/permissions/check"}
 
@@ -79,14 +79,14 @@ def test_private_urls_are_taken_where_they_are_allowed(make_world: WorldMaker) -
 
 
 @pytest.mark.parametrize("token", ["with space", "line\r\nbreak", "ключ"])
-def test_tokens_that_fit_no_header_are_refused(tenant: Caller, token: str) -> None:
+def test_tokens_that_are_invalid_in_a_header_are_refused(tenant: Caller, token: str) -> None:
     refused = tenant.refused("update_permission_provider_config", permissionProviderConfig={"authToken": token})
 
     assert refused[:2] == (400, "INVALID_ARGUMENT")
     assert token not in refused[2]
 
 
-def test_the_token_is_stored_encrypted(world: World) -> None:
+def test_token_is_stored_encrypted(world: World) -> None:
     world.tenant()("update_permission_provider_config", permissionProviderConfig={"authToken": "very-secret-token"})
 
     with world.engine.connect() as connection:

@@ -1,4 +1,4 @@
-"""Who was taken out is told no more of what is said where they were."""
+"""Removed users are not notified of documents that they no longer reach."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,8 +12,8 @@ DOC = ORG | {"documentId": "d"}
 BOB = {"userId": "bob"}
 
 
-def say(tenant: Caller, document: str, user: str, text: str) -> None:
-    """A word in the document's one thread, which begins with it."""
+def comment(tenant: Caller, document: str, user: str, text: str) -> None:
+    """Adds a comment to the document's only thread, or creates it."""
     thread = {"annotationId": document, "commentData": [{"commentText": text, "from": {"userId": user}}]}
     where = ORG | {"documentId": document}
     begun = tenant("add_comment_annotations", **where, commentAnnotations=[thread])
@@ -21,20 +21,20 @@ def say(tenant: Caller, document: str, user: str, text: str) -> None:
         tenant("add_comments", **where, annotationId=document, commentData=thread["commentData"])
 
 
-def told(tenant: Caller, user: str) -> list[str]:
+def notified(tenant: Caller, user: str) -> list[str]:
     return sorted(one["displayBodyMessage"] for one in tenant("get_notifications", **ORG, userId=user))
 
 
 @pytest.fixture
 def acme(world: World) -> Caller:
-    """Two documents, a folder and a group; Bob takes part in a thread on each document."""
+    """Two documents, a folder and a group. Bob participates in a thread on each document."""
     tenant = world.tenant()
     documents = [{"documentId": "d"}, {"documentId": "e"}]
     tenant("add_documents", **ORG, documents=documents, createOrganization=True)
     tenant("add_folder", **ORG, folders=[{"folderId": "f", "folderName": "F"}])
     tenant("add_groups", **ORG, organizationUserGroups=[{"groupId": "g", "groupName": "G"}])
     for document in ("d", "e"):
-        say(tenant, document, "bob", "hello")
+        comment(tenant, document, "bob", "hello")
     return tenant
 
 
@@ -75,18 +75,18 @@ REMOVALS = (
 
 
 @pytest.mark.parametrize("remove", REMOVALS)
-def test_who_was_taken_out_is_told_nothing_more(acme: Caller, remove: Callable[[Caller], None]) -> None:
-    say(acme, "d", "ada", "before")
-    assert told(acme, "bob") == ["before"]
+def test_removed_user_is_not_notified(acme: Caller, remove: Callable[[Caller], None]) -> None:
+    comment(acme, "d", "ada", "before")
+    assert notified(acme, "bob") == ["before"]
     remove(acme)
-    kept = told(acme, "bob")
-    say(acme, "d", "ada", "after")
-    say(acme, "e", "ada", "after")
-    assert told(acme, "bob") == kept
+    kept = notified(acme, "bob")
+    comment(acme, "d", "ada", "after")
+    comment(acme, "e", "ada", "after")
+    assert notified(acme, "bob") == kept
 
 
 @pytest.mark.parametrize(
-    ("place", "heard"),
+    ("place", "expected"),
     [
         ({}, ["d", "e"]),
         ({"folderId": "f"}, ["d", "e"]),
@@ -94,29 +94,29 @@ def test_who_was_taken_out_is_told_nothing_more(acme: Caller, remove: Callable[[
         ({"documentId": "e"}, ["e"]),
     ],
 )
-def test_who_stands_somewhere_again_is_told_of_that(acme: Caller, place: dict[str, str], heard: list[str]) -> None:
+def test_user_is_notified_of_what_they_reach_again(acme: Caller, place: dict[str, str], expected: list[str]) -> None:
     remove_from_organization(acme)
     acme("add_users", **ORG, **place, users=[BOB])
     for document in ("d", "e"):
-        say(acme, document, "ada", document)
-    assert told(acme, "bob") == heard
+        comment(acme, document, "ada", document)
+    assert notified(acme, "bob") == expected
 
 
-def test_a_member_of_a_group_and_who_was_never_added_are_told(acme: Caller) -> None:
+def test_group_members_and_unknown_users_are_notified(acme: Caller) -> None:
     remove_from_organization(acme)
     acme("add_users_to_groups", **ORG, organizationUserGroupId="g", userIds=["bob"])
-    say(acme, "d", "cleo", "I, too")
-    say(acme, "d", "ada", "after")
-    assert told(acme, "bob") == ["I, too", "after"]
-    assert told(acme, "cleo") == ["after"]
+    comment(acme, "d", "cleo", "I, too")
+    comment(acme, "d", "ada", "after")
+    assert notified(acme, "bob") == ["I, too", "after"]
+    assert notified(acme, "cleo") == ["after"]
 
 
-def test_access_that_is_over_is_none(world: World, acme: Caller) -> None:
+def test_expired_access_does_not_count(world: World, acme: Caller) -> None:
     remove_from_organization(acme)
     soon = int(world.clock.now.timestamp()) + 60
     document: dict[str, Any] = {"type": "document", "id": "d", "organizationId": "acme", "expiresAt": soon}
     acme("add_permissions", user=BOB, permissions={"resources": [document]})
-    say(acme, "d", "ada", "in time")
+    comment(acme, "d", "ada", "in time")
     world.clock.move_on(seconds=60)
-    say(acme, "d", "ada", "too late")
-    assert told(acme, "bob") == ["in time"]
+    comment(acme, "d", "ada", "too late")
+    assert notified(acme, "bob") == ["in time"]

@@ -1,4 +1,4 @@
-"""How does the database find organizations, folders, documents, users, groups and permissions? By index look-ups."""
+"""Query plans of organizations, folders, documents, users, groups and permissions are index lookups."""
 
 import random
 from typing import Any
@@ -23,12 +23,12 @@ READ_FROM_ONE_END = {
     "documents of an organization",
     "folders at the top",
 }
-"""What pages through the organization in the order of its own index."""
+"""Operations that page through the organization in the order of its index."""
 ACME = {"organizationId": "acme"}
 
 
 def more_operations() -> dict[str, tuple[str, dict[str, Any]]]:
-    """Calls that are too rare, or too destructive, for the benchmark to repeat."""
+    """Calls that are not in the benchmark."""
     leaf = {"folderId": "leaf", "folderName": "Leaf", "parentFolderId": "shelf"}
     return {
         "folders at the top": ("get_folders", {**ACME, "maxDepth": 1}),
@@ -61,7 +61,7 @@ def more_operations() -> dict[str, tuple[str, dict[str, Any]]]:
 
 @pytest.fixture(scope="module")
 def tenant(shared_world: World) -> Caller:
-    """An organization with many users and documents in it, for all tests here; what they change of it is little."""
+    """An organization with many users and documents, for all tests of the module."""
     world = shared_world
     tenant = world.tenant()
     fill(world.engine, tenant.ids["api_key"], RECORDS, USERS)
@@ -83,7 +83,7 @@ def tenant(shared_world: World) -> Caller:
 
 
 @pytest.mark.extended
-def test_every_statement_is_an_index_look_up(shared_world: World, tenant: Caller) -> None:
+def test_every_statement_is_an_index_lookup(shared_world: World, tenant: Caller) -> None:
     calls = {name: call() for name, call in resource_operations(DOCUMENTS, USERS, random.Random(1)).items()}
     seen = 0
     for name, (operation, data) in (calls | more_operations()).items():
@@ -96,7 +96,7 @@ def test_every_statement_is_an_index_look_up(shared_world: World, tenant: Caller
 
 
 @pytest.mark.extended
-def test_a_page_after_the_first_is_an_index_look_up(shared_world: World, tenant: Caller) -> None:
+def test_later_page_is_an_index_lookup(shared_world: World, tenant: Caller) -> None:
     for operation, field, filters in (
         ("get_users", "nextPageToken", {}),
         ("get_users", "nextPageToken", {"documentId": "d1"}),
@@ -112,7 +112,7 @@ def test_a_page_after_the_first_is_an_index_look_up(shared_world: World, tenant:
         check_plans(shared_world.engine, operation, statements, TABLES, through_organization=not filters)
 
 
-def test_deleting_an_organization_reads_through_no_other(shared_world: World, tenant: Caller) -> None:
+def test_deleting_an_organization_scans_no_other(shared_world: World, tenant: Caller) -> None:
     tenant("add_organizations", organizations=[{"organizationId": "leaving", "organizationName": "Leaving"}])
     tenant("add_users", organizationId="leaving", users=[{"userId": "u1"}])
     with heard(shared_world.engine, TABLES) as statements:

@@ -1,4 +1,4 @@
-"""Over real HTTP, under gunicorn, as it is deployed."""
+"""The backend with gunicorn, over HTTP."""
 
 import socket
 import time
@@ -20,13 +20,13 @@ pytestmark = pytest.mark.e2e
 
 
 def serve(settings: dict[str, object], port: int) -> None:
-    """The program."""
+    """The entry point of the server process."""
     options = ServerOptions(port=port, workers=2, threads=4, max_requests=0)
     serve_backend(SelfHostedBackendSettings.model_validate(settings), options)
 
 
 class Server:
-    """A backend in processes of its own."""
+    """A backend in separate processes."""
 
     def __init__(self, settings: dict[str, object], folder: Path) -> None:
         with socket.socket() as free:
@@ -83,7 +83,7 @@ def tenant_headers(server: Server) -> dict[str, str]:
     return {"x-service-api-key": key, "x-service-auth-token": tokens["authTokens"][0]["token"]}
 
 
-def test_what_was_accepted_is_durable(settings: dict[str, object], server: Server, tmp_path: Path) -> None:
+def test_accepted_writes_are_durable(settings: dict[str, object], server: Server, tmp_path: Path) -> None:
     headers = tenant_headers(server)
     answer = post(server, "/v1/users/add", {"organizationId": "acme", "users": [{"userId": "ada"}]}, headers)
     assert answer.status_code == 200
@@ -99,7 +99,7 @@ def test_what_was_accepted_is_durable(settings: dict[str, object], server: Serve
     assert [user["userId"] for user in users] == ["ada"]
 
 
-def test_errors_and_documents_come_over_the_wire(server: Server) -> None:
+def test_errors_and_openapi_document(server: Server) -> None:
     answer = requests.get(f"{server.url}/v1/users/add", timeout=5)
     assert (answer.status_code, answer.headers["Allow"]) == (405, "POST")
     answer = requests.post(f"{server.url}/nowhere", timeout=5)
@@ -110,7 +110,7 @@ def test_errors_and_documents_come_over_the_wire(server: Server) -> None:
     assert "/v2/users/add" in document["paths"]
 
 
-def test_a_wrong_secret_key_ends_in_one_line(settings: dict[str, object], server: Server, tmp_path: Path) -> None:
+def test_wrong_secret_key_is_reported_in_one_line(settings: dict[str, object], server: Server, tmp_path: Path) -> None:
     tenant_headers(server)
     other = Server(settings | {"secret_key": "another key than before"}, tmp_path)
     # It ends by itself; there is nothing to stop.

@@ -1,4 +1,4 @@
-"""A permission provider that does not answer takes nothing from anybody but its own API key."""
+"""A permission provider that does not respond affects only its own API key."""
 
 import socket
 import statistics
@@ -28,9 +28,7 @@ URL = "https://provider.example/"
 
 
 @pytest.mark.parametrize(("threads", "most", "of_one"), [(1, 1, 1), (2, 1, 1), (4, 2, 1), (8, 4, 2), (64, 32, 16)])
-def test_at_most_half_of_the_threads_are_in_calls_and_half_of_them_for_one_key(
-    threads: int, most: int, of_one: int
-) -> None:
+def test_limit_of_threads_in_calls(threads: int, most: int, of_one: int) -> None:
     moment = SimulatedTime()
     gate = ProviderGate(threads, moment.monotonic)
     with _entered(gate, [f"key{number}" for number in range(most)]) as entered:
@@ -60,7 +58,7 @@ def _entered(gate: ProviderGate, keys: list[str]) -> Iterator[list[bool]]:
         turn.__exit__(None, None, None)
 
 
-def test_calls_that_are_quick_take_turns() -> None:
+def test_fast_calls_wait_for_each_other() -> None:
     gate = ProviderGate(8)
 
     def call(_: int) -> bool:
@@ -72,7 +70,7 @@ def test_calls_that_are_quick_take_turns() -> None:
         assert all(pool.map(call, range(60)))
 
 
-def test_a_provider_that_was_silent_rests_for_a_moment() -> None:
+def test_cooldown_after_silence() -> None:
     moment = SimulatedTime()
     gate = ProviderGate(4, moment.monotonic)
     gate.note_silence("one", URL)
@@ -84,16 +82,14 @@ def test_a_provider_that_was_silent_rests_for_a_moment() -> None:
         assert turn
 
 
-def test_what_is_remembered_of_silence_is_bounded() -> None:
+def test_memory_of_silence_is_bounded() -> None:
     gate = ProviderGate(4)
     for number in range(10_100):
         gate.note_silence("one", f"{URL}{number}")
     assert len(gate._silent) == 10_000
 
 
-def test_all_tries_have_one_deadline(
-    make_world: WorldMaker, make_provider: Callable[[Answerer], ScriptedProvider]
-) -> None:
+def test_deadline_of_all_tries(make_world: WorldMaker, make_provider: Callable[[Answerer], ScriptedProvider]) -> None:
     world = make_world(
         allow_private_urls=True, provider_timeout=0.4, provider_tries=10, provider_pause=0, provider_deadline=0.9
     )
@@ -114,7 +110,7 @@ def test_all_tries_have_one_deadline(
 
 @contextmanager
 def tar_pit() -> Iterator[tuple[int, Sequence[socket.socket]]]:
-    """A server that takes every connection and never answers; its port, and what it took."""
+    """A server that accepts every connection and never responds: its port and connections."""
     taken: list[socket.socket] = []
     with socket.create_server(("127.0.0.1", 0), backlog=200) as listener:
 
@@ -133,7 +129,7 @@ def tar_pit() -> Iterator[tuple[int, Sequence[socket.socket]]]:
 
 
 class Server(Processes):
-    """A backend under gunicorn, as it is deployed: two processes with four threads each."""
+    """A backend with gunicorn: two processes with four threads each."""
 
     def __init__(self, database_url: str, folder: Path) -> None:
         engine = open_engine(database_url)
@@ -163,7 +159,7 @@ class Server(Processes):
         return {"x-service-api-key": api_key, "x-service-auth-token": tokens["authTokens"][0]["token"]}
 
     def median(self, headers: dict[str, str]) -> float:
-        """Seconds that Get Users takes."""
+        """The median duration of Get Users, in seconds."""
         taken: list[float] = []
         for _ in range(100):
             began = time.monotonic()
@@ -175,9 +171,7 @@ class Server(Processes):
 @pytest.mark.extended
 @pytest.mark.e2e
 @pytest.mark.parametrize("operation", ["get_permissions", "add_comments"])
-def test_thirty_hanging_questions_of_one_key_slow_nobody_else_down(
-    database_url: str, operation: str, tmp_path: Path
-) -> None:
+def test_hanging_calls_of_one_key_do_not_delay_another(database_url: str, operation: str, tmp_path: Path) -> None:
     server = Server(database_url, tmp_path)
     try:
         silent, other = server.tenant("a@acme.example"), server.tenant("b@acme.example")

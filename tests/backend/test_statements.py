@@ -1,4 +1,4 @@
-"""How many statements does a call take? As many for a large batch as for a small one."""
+"""The number of statements does not depend on the size of a batch."""
 
 from typing import Any
 
@@ -98,7 +98,7 @@ STEPS = [
 
 
 @pytest.mark.parametrize("size", [300])
-def test_statements_do_not_grow_with_the_batch(world: World, size: int) -> None:
+def test_number_of_statements(world: World, size: int) -> None:
     tenant = world.tenant()
     tenant("add_users", **ORG, users=[{"userId": "someone"}])
     tenant("add_folder", **ORG, folders=[{"folderId": "top"}])

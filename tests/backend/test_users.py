@@ -30,7 +30,7 @@ def acme(tenant: Caller) -> Caller:
 
 
 @pytest.mark.parametrize("place", LEVELS)
-def test_users_stand_where_they_were_added_and_nowhere_else(acme: Caller, place: dict[str, str]) -> None:
+def test_entries_are_independent(acme: Caller, place: dict[str, str]) -> None:
     results = add(acme, {"userId": "ada", "name": "ada Lovelace", "email": "ada@acme.example", "plan": [1]}, **place)
 
     assert results == {"ada": {"success": True, "id": "ada", "message": "User added."}}
@@ -59,7 +59,7 @@ def test_a_user_is_added_once_per_level(acme: Caller, place: dict[str, str]) -> 
     assert acme("get_users", organizationId="acme", userIds=["ada"], **place)[0]["name"] == "Ada"
 
 
-def test_adding_users_makes_the_organization_and_the_document(tenant: Caller) -> None:
+def test_add_users_creates_organization_and_document(tenant: Caller) -> None:
     add(tenant, "ada")
     assert tenant("get_organizations_v1") == [{"id": "acme", "organizationName": "acme", "disabled": False}]
 
@@ -68,7 +68,7 @@ def test_adding_users_makes_the_organization_and_the_document(tenant: Caller) ->
     assert [wire["id"] for wire in tenant("get_documents", organizationId="other")] == ["d"]
 
 
-def test_adding_users_makes_a_folder_on_request_only(tenant: Caller) -> None:
+def test_add_users_creates_a_folder_only_on_request(tenant: Caller) -> None:
     results = add(tenant, "ada", folderId="f")
     assert results == {"ada": {"success": False, "id": "ada", "message": "Folder does not exist."}}
     assert tenant("get_organizations_v1") == []
@@ -93,14 +93,14 @@ def test_an_empty_batch_changes_nothing(tenant: Caller) -> None:
         ({}, None),
     ],
 )
-def test_the_initial_is_derived_from_the_name(tenant: Caller, given: dict[str, str], initial: str | None) -> None:
+def test_initial_is_derived_from_the_name(tenant: Caller, given: dict[str, str], initial: str | None) -> None:
     add(tenant, {"userId": "u"} | given)
 
     assert tenant("get_users", organizationId="acme")[0].get("initial") == initial
 
 
 @pytest.mark.parametrize("place", LEVELS)
-def test_users_are_updated_at_their_level(acme: Caller, place: dict[str, str]) -> None:
+def test_update_users_on_one_level(acme: Caller, place: dict[str, str]) -> None:
     for level in LEVELS:
         add(acme, {"userId": "ada", "name": "Ada", "email": "a@acme.example", "x": 1}, **level)
 
@@ -124,21 +124,21 @@ def test_users_are_updated_at_their_level(acme: Caller, place: dict[str, str]) -
         assert (user["email"], user["x"]) == ("a@acme.example", 1)
 
 
-def test_a_given_initial_outlives_the_name(tenant: Caller) -> None:
+def test_initial_of_the_request_is_kept(tenant: Caller) -> None:
     add(tenant, {"userId": "ada", "name": "Ada", "initial": "X"})
     tenant("update_users", organizationId="acme", users=[{"userId": "ada", "name": "Eve"}])
 
     assert tenant("get_users", organizationId="acme")[0]["initial"] == "X"
 
 
-def test_updating_in_an_unknown_organization_makes_nothing(tenant: Caller) -> None:
+def test_update_users_does_not_create_the_organization(tenant: Caller) -> None:
     results = tenant("update_users", organizationId="acme", users=[{"userId": "ada"}])
 
     assert results["ada"]["message"] == "User does not exist."
     assert tenant("get_organizations_v1") == []
 
 
-def test_users_are_removed_from_a_folder_or_document_only(acme: Caller) -> None:
+def test_delete_users_from_a_folder_or_document(acme: Caller) -> None:
     for level in LEVELS:
         add(acme, "ada", **level)
 
@@ -152,7 +152,7 @@ def test_users_are_removed_from_a_folder_or_document_only(acme: Caller) -> None:
     assert at(acme) == ["ada"]
 
 
-def test_leaving_the_organization_means_leaving_everything_in_it(acme: Caller) -> None:
+def test_delete_users_from_the_organization_and_its_contents(acme: Caller) -> None:
     for level in LEVELS:
         add(acme, "ada", "bob", **level)
     acme("add_users_to_groups", organizationId="acme", organizationUserGroupId="g", userIds=["ada", "bob"])
@@ -246,7 +246,7 @@ def test_users_are_read_by_page(acme: Caller, filters: dict[str, Any], size: int
     assert pages == -(-len(expected) // size)
 
 
-def test_pages_follow_keys_and_survive_changes(tenant: Caller) -> None:
+def test_pages_are_stable_under_changes(tenant: Caller) -> None:
     add(tenant, "a", "c", "e")
     response = tenant.call("get_users", organizationId="acme", pageSize=2)
     assert response.json is not None
@@ -257,7 +257,7 @@ def test_pages_follow_keys_and_survive_changes(tenant: Caller) -> None:
     assert at(tenant, pageSize=2, pageToken=token) == ["d", "e"]
 
 
-def test_both_versions_of_a_path_do_the_same(tenant: Caller) -> None:
+def test_both_versions_of_a_path_are_equivalent(tenant: Caller) -> None:
     body = b'{"data": {"organizationId": "acme", "users": [{"userId": "ada", "accessRole": "viewer"}]}}'
     assert tenant.send("/v2/users/add", body).status_code == 200
 
@@ -278,7 +278,7 @@ def expiring(tenant: Caller, **place: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("place", LEVELS)
-def test_what_was_read_can_be_added_again_as_it_was(acme: Caller, world: World, place: dict[str, str]) -> None:
+def test_read_users_can_be_added_unchanged(acme: Caller, world: World, place: dict[str, str]) -> None:
     add(
         acme,
         {"userId": "ada", "name": "Ada", "email": "a@acme.example", "accessRole": "viewer", "expiresAt": SOON, "x": 1},
@@ -299,7 +299,7 @@ def test_what_was_read_can_be_added_again_as_it_was(acme: Caller, world: World, 
 
 
 @pytest.mark.parametrize("place", LEVELS)
-def test_an_update_moves_the_end_of_an_access(acme: Caller, world: World, place: dict[str, str]) -> None:
+def test_update_of_expires_at(acme: Caller, world: World, place: dict[str, str]) -> None:
     add(acme, {"userId": "ada", "name": "Ada"}, **place)
 
     def update(**fields: Any) -> int | None:
@@ -321,7 +321,7 @@ def test_an_update_moves_the_end_of_an_access(acme: Caller, world: World, place:
 
 @pytest.mark.parametrize("wrong", ["2030-01-01T00:00:00Z", 1.5, -1, True, (SOON + 1) * 1000])
 @pytest.mark.parametrize("operation", ["add_users", "update_users"])
-def test_an_end_that_is_no_epoch_seconds_is_refused(acme: Caller, operation: str, wrong: object) -> None:
+def test_invalid_expires_at_is_refused(acme: Caller, operation: str, wrong: object) -> None:
     add(acme, "ada")
     users = [{"userId": "ada", "expiresAt": wrong}]
     code, status, message = acme.refused(operation, organizationId="acme", users=users)
@@ -330,7 +330,7 @@ def test_an_end_that_is_no_epoch_seconds_is_refused(acme: Caller, operation: str
 
 
 @pytest.mark.parametrize("place", LEVELS)
-def test_access_that_was_added_for_a_time_ends(acme: Caller, world: World, place: dict[str, str]) -> None:
+def test_access_expires(acme: Caller, world: World, place: dict[str, str]) -> None:
     acme("update_folder_access", organizationId="acme", folderIds=["f", "g"], accessType="restricted")
     acme("update_document_access", organizationId="acme", documentIds=["d", "e"], accessType="restricted")
     acme("add_documents", organizationId="acme", documents=[{"documentId": "open", "accessType": "public"}])
@@ -370,7 +370,7 @@ def level_of(place: dict[str, str]) -> str:
     return next(iter(place), "organizationId").removesuffix("Id")
 
 
-def test_who_moves_to_a_document_is_not_kept_out_by_access_that_has_ended_there(acme: Caller, world: World) -> None:
+def test_expired_entry_does_not_block_a_migration(acme: Caller, world: World) -> None:
     add(acme, {"userId": "ada", "accessRole": "viewer"}, documentId="d")
     backend = backend_of(world.app)
     scope = Scope(acme.ids["api_key"], "acme")

@@ -22,7 +22,7 @@ def vault() -> Vault:
     return Vault(b"a key of enough length", ENTROPY)
 
 
-def test_a_sealed_text_opens_in_its_place_alone(vault: Vault) -> None:
+def test_decryption_requires_the_context(vault: Vault) -> None:
     sealed = vault.stored.close("тайна", "here")
 
     assert vault.stored.open(sealed, "here") == "тайна"
@@ -31,7 +31,7 @@ def test_a_sealed_text_opens_in_its_place_alone(vault: Vault) -> None:
             seal.open(sealed, context)
 
 
-def test_an_altered_text_does_not_open(vault: Vault) -> None:
+def test_altered_ciphertext_is_refused(vault: Vault) -> None:
     sealed = vault.stored.close("secret", "here")
 
     for index in range(len(sealed) - 1):
@@ -40,7 +40,7 @@ def test_an_altered_text_does_not_open(vault: Vault) -> None:
             vault.stored.open(altered, "here")
 
 
-def test_a_fingerprint_tells_tokens_apart(vault: Vault) -> None:
+def test_fingerprint(vault: Vault) -> None:
     fingerprint = vault.fingerprint("token")
 
     assert vault.matches(fingerprint, "token")
@@ -49,7 +49,7 @@ def test_a_fingerprint_tells_tokens_apart(vault: Vault) -> None:
     assert Vault(b"another key, as long", ENTROPY).fingerprint("token") != fingerprint
 
 
-def test_a_key_file_is_made_beside_a_sqlite_database_by_one_of_many(tmp_path: Path) -> None:
+def test_concurrent_creation_of_the_key_file(tmp_path: Path) -> None:
     settings = SelfHostedBackendSettings(database_url=f"sqlite:///{tmp_path}/sub/b.db")
 
     with ThreadPool(8) as pool:
@@ -61,14 +61,14 @@ def test_a_key_file_is_made_beside_a_sqlite_database_by_one_of_many(tmp_path: Pa
     assert len({vault.fingerprint("x") for vault in vaults}) == 1
 
 
-def test_postgresql_needs_a_key() -> None:
+def test_postgresql_requires_a_key() -> None:
     settings = SelfHostedBackendSettings(database_url="postgresql+psycopg://u@127.0.0.1/b")
 
     with pytest.raises(SecretKeyError, match=r"self_hosted_backend\.secret_key is missing"):
         open_vault(settings, ENTROPY)
 
 
-def test_a_key_comes_from_a_file(tmp_path: Path) -> None:
+def test_key_file_of_the_settings(tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text("a key of enough length\n")
 
@@ -83,7 +83,7 @@ def test_a_key_comes_from_a_file(tmp_path: Path) -> None:
         open_vault(SelfHostedBackendSettings(secret_key_file=file), ENTROPY)
 
 
-def test_another_key_than_the_databases_is_noticed(database_url: str) -> None:
+def test_wrong_key_is_detected(database_url: str) -> None:
     engine = open_engine(database_url)
     make_tables(engine, METADATA)
 
@@ -94,7 +94,7 @@ def test_another_key_than_the_databases_is_noticed(database_url: str) -> None:
     engine.dispose()
 
 
-def test_no_secret_lies_in_the_database_in_the_clear(world: World) -> None:
+def test_database_contains_no_plain_secret(world: World) -> None:
     owner = world.workspace()
     token = owner("get_auth_tokens", apiKey=owner.ids["api_key"])["authTokens"][0]["token"]
     secrets = {token, owner.headers["x-service-workspace-auth-token"]}

@@ -15,7 +15,7 @@ from app.backend.editor import crdt_handlers, editor_data
 from app.backend.embedders.hashing import HashingEmbedder
 from app.backend.http.call import Backend
 from app.backend.permissions import provider_call
-from app.backend.resources.folder_tree import MAX_DEPTH, FolderTree, MoveError, Node
+from app.backend.resources.folder_tree import MAX_DEPTH, FolderTree, FolderTreeError, Node
 from app.backend.security import outgoing
 from app.backend.tokens import jwt
 from app.backend.webhooks import encryption, payload
@@ -185,7 +185,7 @@ def test_moves_are_judged_as_a_look_at_the_whole_tree_would() -> None:
             try:
                 tree.move(folder, parent)
                 outcome = ""
-            except MoveError as refusal:
+            except FolderTreeError as refusal:
                 outcome = str(refusal)
             assert outcome == expected
             outcomes.add(outcome[:6])

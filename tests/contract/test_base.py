@@ -1,4 +1,4 @@
-"""Strictness, limits, places in messages and pass-through of the wire models."""
+"""Strict types, limits, paths in messages and undeclared fields of the wire models."""
 
 from contextlib import suppress
 
@@ -38,12 +38,12 @@ def nested(levels):
 
 
 @pytest.mark.parametrize("body", [None, [], "data", 5, True, [{"data": {}}]])
-def test_parse_request_refuses_a_body_that_is_no_object(body):
+def test_parse_request_refuses_a_body_that_is_not_an_object(body):
     assert refusal(NoParameters, body) == 'the body must be an object of the form {"data": {...}}'
 
 
 @pytest.mark.parametrize("data", [None, [], "x", 5, True])
-def test_parse_request_refuses_data_that_is_no_object(data):
+def test_parse_request_refuses_data_that_is_not_an_object(data):
     assert refusal(NoParameters, {"data": data}) == "data: must be an object"
 
 
@@ -51,14 +51,14 @@ def test_parse_request_requires_data():
     assert refusal(NoParameters, {}) == "data: field required"
 
 
-def test_parse_request_knows_wire_names_only():
+def test_parse_request_accepts_only_wire_names():
     assert refusal(AddUsersRequest, {"data": {"organization_id": "acme", "users": []}}) == (
         "data.organizationId: field required"
     )
 
 
 @given(st.dictionaries(JSON_TEXT, JSON, max_size=5))
-def test_unknown_fields_pass_through_untouched(metadata):
+def test_undeclared_fields_are_kept_unchanged(metadata):
     known = {"organizationId": "acme", "organizationName": "Acme"}
     item = {**metadata, **known}
     request = parse_request(AddOrganizationsRequest, {"data": {"organizations": [item]}})
@@ -69,40 +69,40 @@ def test_unknown_fields_pass_through_untouched(metadata):
 
 
 @given(JSON)
-def test_no_operation_answers_odd_data_with_anything_but_invalid_argument(data):
+def test_parse_raises_only_invalid_argument(data):
     for operation in OPERATIONS:
         with suppress(InvalidArgument):
             operation.parse({"data": data})
 
 
-def test_unknown_fields_are_told_apart():
+def test_unknown_fields_contains_only_undeclared_fields():
     user = UserInput.from_wire({"userId": "ada", "team": {"name": "core"}, "user_id": "other"})
     assert user.user_id == "ada"
     assert user.unknown_fields() == {"team": {"name": "core"}, "user_id": "other"}
 
 
-def test_null_counts_as_not_given_for_declared_fields_only():
+def test_null_is_absent_only_for_declared_fields():
     user = UserInput.from_wire({"userId": "ada", "accessRole": None, "team": None})
     assert "access_role" not in user.model_fields_set
     assert user.to_wire() == {"userId": "ada", "team": None}
 
 
-def test_an_absent_access_role_differs_from_a_given_one():
+def test_absent_access_role_is_none():
     assert UserInput.from_wire({"userId": "ada"}).access_role is None
     assert UserInput.from_wire({"userId": "ada", "accessRole": "editor"}).access_role == "editor"
 
 
-def test_request_is_built_from_python_names_and_further_fields():
+def test_request_from_python_names_and_undeclared_fields():
     request = AddUsersRequest(organization_id="acme", document_id=None, users=[UserInput(user_id="ada", photoUrl="x")])
     assert request.to_wire() == {"organizationId": "acme", "users": [{"userId": "ada", "photoUrl": "x"}]}
 
 
-def test_requests_cannot_be_changed():
+def test_requests_are_immutable():
     with pytest.raises(ValidationError):
         UserInput(user_id="ada").user_id = "bob"  # type: ignore[misc]  # what is tried
 
 
-def test_wire_value_turns_models_at_any_depth():
+def test_wire_value_converts_models_at_any_depth():
     acme = Organization(id="acme", organization_name=None)
     assert wire_value({"a": [acme, (acme,)], "b": 1}) == {
         "a": [{"id": "acme", "organizationName": None}, [{"id": "acme", "organizationName": None}]],
@@ -154,7 +154,7 @@ REST = {
 
 
 @pytest.mark.parametrize("name", [op.name for op in OPERATIONS if op.items_field is not None])
-def test_batch_takes_its_limit_and_no_more(name):
+def test_batch_limit(name):
     operation = by_name(name)
     items_field, limit = operation.items_field, operation.max_items
     assert items_field is not None
@@ -179,18 +179,18 @@ def wire_names(model):
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "field", "limit", "complaint"),
+    ("name", "data", "field", "limit", "ending"),
     [
         ("get_users", {"organizationId": "a"}, "organizationUserGroupIds", limits.IDS_PER_READ, "items, not 31"),
         ("get_permissions", {"organizationId": "a", "userIds": []}, "folderIds", 1000, "items, not 1001"),
         ("get_permissions", {"organizationId": "a", "userIds": []}, "documentIds", 1000, "items, not 1001"),
     ],
 )
-def test_further_lists_take_their_limit_and_no_more(name, data, field, limit, complaint):
+def test_list_limit(name, data, field, limit, ending):
     operation = by_name(name)
     operation.parse({"data": {**data, field: ["x"] * limit}})
     message = refusal(operation.request, {"data": {**data, field: ["x"] * (limit + 1)}})
-    assert message == f"data.{field}: must hold at most {limit} {complaint}"
+    assert message == f"data.{field}: must hold at most {limit} {ending}"
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_further_lists_take_their_limit_and_no_more(name, data, field, limit, co
         ("get_users", {"organizationId": "a"}, "pageToken", limits.PAGE_TOKEN_LENGTH),
     ],
 )
-def test_text_takes_its_length_and_no_more(name, data, field, limit):
+def test_text_limit(name, data, field, limit):
     operation = by_name(name)
 
     def body(length):
@@ -216,7 +216,7 @@ def test_text_takes_its_length_and_no_more(name, data, field, limit):
     assert refusal(operation.request, body(limit + 1)).endswith(f"{field}: must be at most {limit} characters long")
 
 
-def test_avatar_takes_two_thousand_characters_and_no_more():
+def test_avatar_limit():
     operation = by_name("create_workspace")
     address = "https://acme.example/"
     longest = address + "a" * (limits.AVATAR_LENGTH - len(address))
@@ -225,14 +225,14 @@ def test_avatar_takes_two_thousand_characters_and_no_more():
     assert message == "data.avatar: must be at most 2000 characters long"
 
 
-def test_nesting_is_bounded_in_unknown_fields_too():
+def test_nesting_limit_in_undeclared_fields():
     inside = {"organizationId": "acme", "users": []}
     parse_request(AddUsersRequest, {"data": {**inside, "x": nested(limits.NESTING - 1)}})
     message = refusal(AddUsersRequest, {"data": {**inside, "x": nested(limits.NESTING)}})
     assert message == "data: must not be nested deeper than 64 levels"
 
 
-def test_endless_nesting_does_not_exhaust_the_stack():
+def test_deep_nesting_does_not_exhaust_the_stack():
     assert refusal(NoParameters, {"data": nested(100_000)}) == "data: must not be nested deeper than 64 levels"
 
 
@@ -245,15 +245,15 @@ def test_endless_nesting_does_not_exhaust_the_stack():
         ({"plan": {5: 1}}, "data.plan: has a key that is not valid text"),
     ],
 )
-def test_text_that_cannot_be_stored_is_refused_in_unknown_fields(data, place):
+def test_unstorable_text_in_undeclared_fields_is_refused(data, place):
     assert refusal(NoParameters, {"data": data}) == place
 
 
-def test_text_that_only_looks_like_an_escaped_nul_is_accepted():
+def test_text_like_an_escaped_nul_is_accepted():
     assert parse_request(NoParameters, {"data": {"path": "C:\\u0000"}}).unknown_fields() == {"path": "C:\\u0000"}
 
 
-def test_first_error_shortens_and_masks_the_callers_own_keys():
+def test_first_error_shortens_and_escapes_keys():
     with pytest.raises(ValidationError) as caught:
         TemplateData.from_wire({"k" * 200: 5})
     assert first_error(caught.value, {"k" * 200: 5}) == f"data.{'k' * 80}…: must be a string"
@@ -262,7 +262,7 @@ def test_first_error_shortens_and_masks_the_callers_own_keys():
     assert first_error(caught.value, {"a\nb": 5}) == r"data.'a\nb': must be a string"
 
 
-def test_a_refused_request_does_not_show_what_was_sent():
+def test_error_does_not_contain_the_input():
     with pytest.raises(InvalidArgument) as caught:
         by_name("generate_token").parse({"data": {"apiKey": "k", "authToken": ["s3cret"], "userId": "ada"}})
     assert "s3cret" not in str(caught.value)
@@ -278,24 +278,24 @@ def test_a_refused_request_does_not_show_what_was_sent():
         ("update_email_config", {"emailServiceConfig": {"apiKey": "s3cret"}}),
     ],
 )
-def test_secrets_stay_out_of_reprs(name, data):
+def test_repr_contains_no_secret(name, data):
     assert "s3cret" not in repr(by_name(name).parse({"data": data}))
 
 
-def test_add_users_parses_a_thousand_users_and_gives_them_back():
+def test_add_users_round_trip_of_a_thousand_users():
     users = [{"userId": f"u{n}", "name": f"User {n}", "email": f"u{n}@acme.example", "n": n} for n in range(1000)]
     body = {"data": {"organizationId": "acme", "users": users}}
     assert ADD_USERS.body(ADD_USERS.parse(body)) == body
 
 
-def test_organization_input_keeps_its_type_through_python_names():
+def test_organization_input_from_python_names():
     assert OrganizationInput(organization_id="acme", organization_name="Acme").to_wire() == {
         "organizationId": "acme",
         "organizationName": "Acme",
     }
 
 
-def test_parse_request_names_the_first_of_many_problems():
+def test_parse_request_reports_the_first_of_many_problems():
     users = [{"userId": n} for n in range(1000)]
     message = refusal(AddUsersRequest, {"data": {"organizationId": "acme", "users": users}})
     assert message == "data.users[0].userId: must be a string"

@@ -1,4 +1,4 @@
-"""Success bodies, and item results in failures."""
+"""Envelopes of successes and failures."""
 
 import pytest
 
@@ -22,12 +22,12 @@ def test_respond_converts_models():
         (SEARCH_JUDGMENTS, {"results"}),
     ],
 )
-def test_operation_responds_in_its_own_envelope(operation, keys):
+def test_respond_in_the_envelope_of_the_operation(operation, keys):
     data = {"results": []} if operation is SEARCH_JUDGMENTS else []
     assert set(operation.respond("ok", data, next_page_token="t")["result"]) == keys
 
 
-def test_failure_envelope_reads_item_details():
+def test_failure_envelope_parses_details():
     error = Internal("partly", details={"d": {"success": False, "message": "x", "code": "not-found"}})
     parsed = FailureEnvelope.model_validate(error_envelope(error))
     assert parsed.error.details is not None

@@ -1,4 +1,4 @@
-"""Errors to envelopes and back."""
+"""Conversion of errors to envelopes and back."""
 
 import pickle
 
@@ -34,12 +34,12 @@ CODES = {
 }
 
 
-def test_every_status_has_its_http_code_and_class():
+def test_every_status_has_an_http_code_and_a_class():
     assert {str(status): code for status, code in HTTP_CODE.items()} == CODES
     assert set(ERROR_CLASS) == set(Status)
 
 
-def test_the_tree_of_the_docstring_is_the_tree_of_the_classes():
+def test_docstring_contains_the_tree_of_classes():
     for status, cls in ERROR_CLASS.items():
         assert f"── {cls.__name__} " in (errors.__doc__ or "")
         line = next(line for line in (errors.__doc__ or "").splitlines() if f" {status} " in line)
@@ -54,7 +54,7 @@ def test_the_tree_of_the_docstring_is_the_tree_of_the_classes():
     st.none() | st.dictionaries(st.text(), st.dictionaries(st.text(), st.booleans())),
     st.none() | st.integers(),
 )
-def test_error_survives_the_wire(status, message, http_code, details, code):
+def test_error_envelope_round_trip(status, message, http_code, details, code):
     error = ERROR_CLASS[status](message, http_code=http_code, details=details, code=code)
     back = error_from_envelope(error.http_code, error_envelope(error))
     assert type(back) is ERROR_CLASS[status]
@@ -67,11 +67,11 @@ def test_error_survives_the_wire(status, message, http_code, details, code):
     )
 
 
-def test_error_envelope_leaves_out_what_was_not_given():
+def test_error_envelope_without_optional_fields():
     assert error_envelope(NotFound("no such key")) == {"error": {"status": "NOT_FOUND", "message": "no such key"}}
 
 
-def test_error_may_have_a_finer_http_code():
+def test_error_with_a_more_specific_http_code():
     error = InvalidArgument("too large", http_code=errors.PAYLOAD_TOO_LARGE)
     assert error.http_code == 413
     assert error_envelope(error)["error"] == {"status": "INVALID_ARGUMENT", "message": "too large"}
@@ -95,13 +95,13 @@ def test_error_may_have_a_finer_http_code():
         (599, "", Status.INTERNAL),
     ],
 )
-def test_error_from_envelope_judges_by_status_then_by_http_code(http_code, body, status):
+def test_error_from_envelope_uses_status_then_http_code(http_code, body, status):
     error = error_from_envelope(http_code, body)
     assert error.status is status
     assert error.http_code == http_code
 
 
-def test_error_from_an_unreadable_body_says_so():
+def test_error_from_an_unreadable_body():
     assert error_from_envelope(502, "<html>").message == "HTTP 502 without a readable error message"
 
 
@@ -120,16 +120,16 @@ def test_error_from_envelope_never_raises(http_code, body):
     assert error.message
 
 
-def test_numeric_code_is_kept():
+def test_error_from_envelope_keeps_the_numeric_code():
     assert error_from_envelope(400, {"error": {"code": 13, "message": "m"}}).code == 13
 
 
-def test_error_crosses_processes():
+def test_error_can_be_pickled():
     error = Internal("partly", details={"a": {"success": True}}, code=5)
     back = pickle.loads(pickle.dumps(error))
     assert type(back) is Internal
     assert (back.message, back.details, back.code, back.http_code) == ("partly", error.details, 5, 500)
 
 
-def test_error_text_names_status_and_message():
+def test_error_as_text():
     assert str(Unavailable("later")) == "UNAVAILABLE: later"

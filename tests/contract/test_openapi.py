@@ -1,4 +1,4 @@
-"""The OpenAPI document: complete, sound in itself, and of one mind with the models."""
+"""The OpenAPI document is complete, valid and consistent with the models."""
 
 import copy
 import functools
@@ -19,7 +19,7 @@ BEYOND_SCHEMA = re.compile(
     "must not contain NUL|is not valid text|must be an ISO 8601 time|must not be after end"
     "|must equal id when type is organization|must ask at most"
 )
-"""Refusals that JSON Schema has no words for."""
+"""Errors that JSON Schema cannot express."""
 
 
 @pytest.fixture(scope="module")
@@ -42,14 +42,14 @@ def validator(spec, schema):
     return jsonschema_rs.Draft202012Validator({**schema, "components": spec["components"]})
 
 
-def test_document_has_every_path_once_with_its_own_operation_id(spec):
+def test_document_has_every_path_with_a_unique_operation_id(spec):
     assert set(spec["paths"]) == {path for op in OPERATIONS for path in op.paths}
     ids = [path["post"]["operationId"] for path in spec["paths"].values()]
     assert len(ids) == len(set(ids))
     assert {op.name for op in OPERATIONS} <= set(ids)
 
 
-def test_document_refers_to_nothing_that_is_not_there(spec):
+def test_references_of_the_document_exist(spec):
     for ref in set(refs(spec)):
         kind, name = ref.removeprefix("#/components/").split("/")
         assert name in spec["components"][kind]
@@ -61,7 +61,7 @@ def test_document_schemas_are_valid_json_schema(spec):
     assert [name for name, schema in schemas.items() if not jsonschema_rs.meta.is_valid(schema)] == []
 
 
-def test_document_names_credentials_by_auth_level(spec):
+def test_security_by_auth_level(spec):
     schemes = spec["components"]["securitySchemes"]
     names = HeaderNames("x-acme-")
     assert {scheme["name"] for scheme in schemes.values()} == {
@@ -80,60 +80,60 @@ def test_document_names_credentials_by_auth_level(spec):
         assert spec["paths"][op.path]["post"]["security"] == expected[op.auth]
 
 
-def test_document_lists_every_failure_of_an_operation(spec):
+def test_responses_contain_every_failure_of_an_operation(spec):
     for op in OPERATIONS:
         responses = spec["paths"][op.path]["post"]["responses"]
         wanted = {HTTP_CODE[status] for status in op.all_errors} | {405, 413, 415}
         assert {int(code) for code in responses} == {200, *wanted}
 
 
-def test_document_describes_failures(spec):
+def test_schema_of_failures(spec):
     failure = validator(spec, {"$ref": "#/components/schemas/Failure"})
     assert failure.is_valid(error_envelope(NotFound("no")))
     assert not failure.is_valid({"error": {"message": "no status"}})
 
 
-def test_document_agrees_with_the_models_about_requests(spec, request_case):
+def test_schemas_accept_the_same_sample_requests_as_the_models(spec, request_case):
     name, case = request_case
     schema = spec["paths"][by_name(name).path]["post"]["requestBody"]["content"]["application/json"]["schema"]
     accepted = "error" not in case or case.get("beyond_schema", False)
     assert validator(spec, schema).is_valid({"data": case["data"]}) == accepted
 
 
-ODD: list[Any] = [
+INVALID_VALUES: list[Any] = [
     *(None, [], {}, "", 0, -1, 1.5, 10**6, True, "x", "x" * 600, "\x00"),
     *([None], [[]], [{}], [""], {"x": None}),
 ]
-"""What programs send by mistake, or to see what happens."""
+"""Values of wrong types and sizes."""
 
 
-def places(value, path=()):
-    """The path of everything within `value`."""
+def paths_in(value, path=()):
+    """The paths of all values in `value`."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, one in inner:
         yield (*path, key)
-        yield from places(one, (*path, key))
+        yield from paths_in(one, (*path, key))
 
 
-def bent(data):
-    """`data` with something odd in each place in turn, or with nothing there."""
-    for path in places(data):
-        for odd in ODD:
+def mutated(data):
+    """Copies of `data`, each with one value replaced or removed."""
+    for path in paths_in(data):
+        for invalid in INVALID_VALUES:
             changed = copy.deepcopy(data)
             around = functools.reduce(operator.getitem, path[:-1], changed)
-            around[path[-1]] = odd
+            around[path[-1]] = invalid
             yield path, changed
         changed = copy.deepcopy(data)
         del functools.reduce(operator.getitem, path[:-1], changed)[path[-1]]
         yield path, changed
 
 
-def test_document_agrees_with_the_models_wherever_something_odd_stands(spec, request_case):
+def test_schemas_accept_the_same_mutated_requests_as_the_models(spec, request_case):
     name, case = request_case
     asked = by_name(name)
     check = validator(spec, spec["paths"][asked.path]["post"]["requestBody"]["content"]["application/json"]["schema"])
     differ = []
-    for place, data in bent(case["data"]):
+    for place, data in mutated(case["data"]):
         try:
             asked.parse({"data": data})
         except InvalidArgument as error:
@@ -145,7 +145,7 @@ def test_document_agrees_with_the_models_wherever_something_odd_stands(spec, req
     assert differ == []
 
 
-def test_document_agrees_with_sample_answers(spec, answer_case):
+def test_schemas_accept_sample_responses(spec, answer_case):
     name, body = answer_case
     schema = spec["paths"][by_name(name).path]["post"]["responses"]["200"]["content"]["application/json"]["schema"]
     check = validator(spec, schema)
@@ -153,7 +153,7 @@ def test_document_agrees_with_sample_answers(spec, answer_case):
     assert not check.is_valid({"result": None})
 
 
-def test_header_names_carry_the_references_prefix_by_default():
+def test_default_header_names():
     names = HeaderNames()
     assert names.api_key == "x-service-api-key"
     assert names.auth_token == "x-service-auth-token"
@@ -161,7 +161,7 @@ def test_header_names_carry_the_references_prefix_by_default():
     assert names.workspace_auth_token == "x-service-workspace-auth-token"
 
 
-def test_document_tells_that_an_owner_s_address_is_judged(spec):
+def test_format_of_owner_email(spec):
     for name in ("create_workspace", "create_api_key"):
         schema = spec["paths"][by_name(name).path]["post"]["requestBody"]["content"]["application/json"]["schema"]
         checked = jsonschema_rs.Draft202012Validator(

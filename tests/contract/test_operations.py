@@ -1,4 +1,4 @@
-"""The table against the reference, and each operation against sample requests and answers."""
+"""The table of operations, compared with the reference and with sample requests and responses."""
 
 from pathlib import Path
 
@@ -16,16 +16,16 @@ REQUESTS = yaml.safe_load((Path(__file__).parent / "data" / "requests.yaml").rea
 
 
 @pytest.mark.parametrize("tier", ["core", "extended"])
-def test_table_holds_exactly_the_operations_of_each_tier(tier):
-    held = {(op.title, op.path, op.auth.value) for op in OPERATIONS if op.tier == tier}
-    assert held == {(row["title"], row["path"], row["auth"]) for row in TABLE[tier]}
+def test_table_contains_exactly_the_operations_of_each_tier(tier):
+    found = {(op.title, op.path, op.auth.value) for op in OPERATIONS if op.tier == tier}
+    assert found == {(row["title"], row["path"], row["auth"]) for row in TABLE[tier]}
 
 
-def test_table_has_the_references_twenty_six():
+def test_number_of_core_operations():
     assert sum(op.tier is Tier.CORE for op in OPERATIONS) == 26
 
 
-def test_every_operation_has_its_own_name_constant_and_paths():
+def test_names_constants_and_paths_are_unique():
     paths = [path for op in OPERATIONS for path in op.paths]
     assert len(set(paths)) == len(paths)
     for op in OPERATIONS:
@@ -48,11 +48,11 @@ def test_every_operation_has_its_own_name_constant_and_paths():
         ("create_workspace", None),
     ],
 )
-def test_operation_twin_path(name, twin):
+def test_twin_path(name, twin):
     assert by_name(name).twin_path == twin
 
 
-def test_items_field_is_a_field_of_the_request_and_max_items_its_limit():
+def test_items_field_and_max_items_match_the_request_model():
     for op in OPERATIONS:
         if op.items_field is None:
             continue
@@ -62,24 +62,24 @@ def test_items_field_is_a_field_of_the_request_and_max_items_its_limit():
         assert f"'maxItems': {op.max_items}" in field_schema
 
 
-def test_reads_with_a_page_token_take_one():
+def test_operations_with_pages_accept_a_page_token():
     for op in OPERATIONS:
         assert (op.page_token_field is not None) == ("page_token" in op.request.model_fields), op.name
 
 
-def test_all_errors_of_an_operation_follow_its_auth_level():
+def test_all_errors_by_auth_level():
     for op in OPERATIONS:
         assert (Status.UNAUTHENTICATED in op.all_errors) == (op.auth in {AuthLevel.K, AuthLevel.W})
         assert Status.INVALID_ARGUMENT in op.all_errors
         assert set(op.errors) <= set(op.all_errors)
 
 
-def test_every_operation_has_a_sample_request_that_is_understood():
+def test_every_operation_has_a_valid_sample_request():
     understood = {name for name, cases in REQUESTS.items() if any("error" not in case for case in cases)}
     assert understood == {op.name for op in OPERATIONS}
 
 
-def test_operation_parse_of_a_sample(request_case):
+def test_parse_of_samples(request_case):
     name, case = request_case
     operation = by_name(name)
     if "error" in case:
@@ -90,7 +90,7 @@ def test_operation_parse_of_a_sample(request_case):
         operation.parse({"data": case["data"]})
 
 
-def test_operation_body_gives_a_parsed_request_back(request_case):
+def test_body_of_a_parsed_request(request_case):
     name, case = request_case
     if "error" not in case:
         operation = by_name(name)
@@ -102,21 +102,21 @@ def test_operation_body_gives_a_parsed_request_back(request_case):
 
 
 def without_declared_nulls(data):
-    """The samples have nulls where a declared field counts as not given, and within CRDT data."""
+    """Nulls of declared fields are absent in the parsed request."""
     shown = {key: value for key, value in data.items() if value is not None}
     if "users" in shown:
         shown["users"] = [{k: v for k, v in user.items() if v is not None} for user in shown["users"]]
     return shown
 
 
-def test_operation_read_and_respond_keep_a_sample_answer(answer_case):
+def test_read_and_respond_round_trip(answer_case):
     name, body = answer_case
     operation = by_name(name)
     answer = operation.read(body)
     assert operation.respond(answer.message, answer.data, next_page_token=answer.next_page_token) == body
 
 
-def test_get_users_reads_users_grouped_by_document():
+def test_read_users_grouped_by_document():
     answer = operations.GET_USERS.read(
         {"result": {"status": "success", "message": "ok", "data": {"d": [{"userId": "ada"}]}, "pageToken": "t"}}
     )
@@ -126,7 +126,7 @@ def test_get_users_reads_users_grouped_by_document():
 
 
 @pytest.mark.parametrize("token", [None, ""])
-def test_operation_read_takes_an_empty_page_token_for_the_last_page(token):
+def test_read_with_an_empty_page_token_is_the_last_page(token):
     body = {"result": {"status": "success", "message": "ok", "data": [], "nextPageToken": token}}
     assert operations.GET_USERS.read(body).next_page_token is None
 
@@ -144,12 +144,12 @@ def test_operation_read_takes_an_empty_page_token_for_the_last_page(token):
         {"result": {"status": "success", "message": "ok", "data": {"ada": {"success": "yes"}}}},
     ],
 )
-def test_operation_read_refuses_what_the_contract_does_not_promise(body):
+def test_read_refuses_violations_of_the_contract(body):
     with pytest.raises(UnreadableAnswerError):
         operations.ADD_USERS.read(body)
 
 
-def test_operation_without_data_does_not_look_at_what_a_deployment_sends():
+def test_read_ignores_data_of_operations_without_data():
     body = {"result": {"status": "success", "message": "ok", "data": {"anything": 1}}}
     assert operations.MOVE_DOCUMENTS.read(body).data is None
     assert operations.DELETE_FOLDER.read(body).data is None
@@ -168,11 +168,11 @@ def test_operation_without_data_does_not_look_at_what_a_deployment_sends():
         ("disable_organizations", Verb.UPDATE),
     ],
 )
-def test_verb_is_what_it_does_to_the_things_it_names(name, verb):
+def test_verb(name, verb):
     assert by_name(name).verb is verb
 
 
-def test_counterparts_are_an_add_and_an_update_that_name_each_other():
+def test_counterparts_are_pairs_of_add_and_update():
     pairs = {op.name: op.counterpart for op in OPERATIONS if op.counterpart is not None}
     assert pairs
     for name, counterpart in pairs.items():
@@ -181,7 +181,7 @@ def test_counterparts_are_an_add_and_an_update_that_name_each_other():
         assert by_name(name).items_field == by_name(counterpart).items_field
 
 
-def test_only_what_makes_something_new_each_time_is_not_repeatable():
+def test_operations_that_are_not_repeatable():
     assert {op.name for op in OPERATIONS if not op.is_repeatable} == {
         "create_workspace",
         "create_api_key",

@@ -1,4 +1,4 @@
-"""Reading permission questions, good and bad."""
+"""Parsing of permission questions."""
 
 import orjson
 import pytest
@@ -46,7 +46,7 @@ def error_of(question):
 
 
 @given(ANYTHING | NEARLY)
-def test_parse_entry_never_raises_and_always_echoes_text(entry):
+def test_parse_entry_never_raises(entry):
     parsed = parse_entry(entry)
     # Whatever was read can be said back and stored.
     orjson.dumps([*parsed[:4]])
@@ -67,19 +67,19 @@ def test_parse_entry_of_a_document():
 
 
 @pytest.mark.parametrize("organization_id", [{}, {"organizationId": None}, {"organizationId": "acme"}])
-def test_an_organization_may_come_without_organization_id(organization_id):
+def test_organization_without_organization_id(organization_id):
     parsed = parse_entry({"userId": "ada", "resource": {"type": "organization", "id": "acme", **organization_id}})
     assert parsed == RequestEntry("ada", "organization", "acme", "acme")
 
 
-def test_an_organization_that_contradicts_itself_is_refused():
+def test_organization_with_another_organization_id_is_refused():
     assert error_of(item(type="organization", id="acme", organizationId="globex")) == (
         "resource.organizationId: must equal resource.id when type is organization"
     )
 
 
 @pytest.mark.parametrize("kind", ["folder", "document", "context"])
-def test_other_resources_need_an_organization_id(kind):
+def test_other_resources_require_an_organization_id(kind):
     assert error_of(item(type=kind, organizationId=None)) == "resource.organizationId: field required"
 
 
@@ -117,11 +117,11 @@ def test_other_resources_need_an_organization_id(kind):
         ),
     ],
 )
-def test_parse_entry_says_what_is_wrong(question, error):
+def test_parse_entry_reports_the_problem(question, error):
     assert error_of(question) == error
 
 
-def test_question_error_echoes_what_could_be_read():
+def test_entry_error_contains_the_readable_ids():
     parsed = parse_entry(item(type="page"))
     assert parsed[:4] == ("ada", "page", "roadmap", "acme")
     assert parse_entry(item(id=5))[:4] == ("ada", "document", "", "acme")
@@ -130,7 +130,7 @@ def test_question_error_echoes_what_could_be_read():
 
 
 @pytest.mark.parametrize("hint", [5, "", None, [], "a\0", "\ud800", "x" * 513])
-def test_a_hint_that_makes_no_sense_is_no_hint(hint):
+def test_invalid_hints_are_ignored(hint):
     parsed = parse_entry(item(parentFolderId=hint, source=hint))
     assert isinstance(parsed, RequestEntry)
     assert parsed.parent_folder_id is None
@@ -138,23 +138,23 @@ def test_a_hint_that_makes_no_sense_is_no_hint(hint):
 
 
 @pytest.mark.parametrize("context", [{}, {"context": None}, {"context": {}}, {"context": {"access": {}}}])
-def test_a_context_question_may_ask_for_nothing(context):
+def test_context_may_be_empty(context):
     parsed = parse_entry(item(type="context", **context))
     assert isinstance(parsed, RequestEntry)
     assert parsed.context == {}
 
 
-def test_context_values_become_text():
+def test_context_values_are_converted_to_text():
     parsed = parse_entry(item(type="context", context={"access": {"widgetId": 2, "team": "core", "rate": 1.5}}))
     assert isinstance(parsed, RequestEntry)
     assert parsed.context == {"widgetId": "2", "team": "core", "rate": "1.5"}
 
 
-def test_context_of_other_types_is_not_looked_at():
+def test_context_of_other_types_is_ignored():
     assert isinstance(parse_entry(item(context="what")), RequestEntry)
 
 
-def test_context_takes_two_hundred_items_and_no_more():
+def test_context_limit():
     def asking(count):
         return item(type="context", context={"access": {f"f{n}": n for n in range(count)}})
 
@@ -191,16 +191,16 @@ def test_value_text(value, text):
     assert value_text(value) == text
 
 
-def test_value_text_does_not_write_endless_numbers():
+def test_value_text_of_huge_numbers():
     assert value_text(10**5000) is None
 
 
 @given(st.integers(-(2**53), 2**53))
-def test_value_text_of_a_whole_number_does_not_depend_on_how_it_was_written(number):
+def test_value_text_of_equal_numbers_is_equal(number):
     assert value_text(number) == value_text(float(number)) == str(number)
 
 
-def test_requests_of_gives_the_entries_as_they_came():
+def test_requests_of_returns_the_entries_unchanged():
     assert requests_of({"data": {"requests": [1, None, {}]}, "more": 1}) == [1, None, {}]
 
 
@@ -215,7 +215,7 @@ def test_requests_of_gives_the_entries_as_they_came():
         ({"data": {"requests": {}}}, "data.requests: must be an array"),
     ],
 )
-def test_requests_of_refuses_an_unreadable_envelope(body, message):
+def test_requests_of_refuses_an_invalid_envelope(body, message):
     with pytest.raises(InvalidArgument) as caught:
         requests_of(body)
     assert caught.value.message == message

@@ -1,4 +1,4 @@
-"""The tables of the README: of one mind with the code."""
+"""The tables of the README match the code."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ TEXT = (Path(app.contract.__file__).parent / "README.md").read_text(encoding="ut
 
 
 def rows_of(section: str) -> Iterator[list[str]]:
-    """The cells of a section's one table, without its head."""
+    """The cells of the only table in a section, without its header."""
     body = TEXT.split(f"\n## {section}\n")[1].split("\n## ")[0]
     lines = [line for line in body.splitlines() if line.startswith("| ")]
     for line in lines[1:]:
@@ -32,21 +32,21 @@ def row_of(operation: AnyOperation) -> list[str]:
     ]
 
 
-def test_the_table_of_operations_is_the_table_in_the_code() -> None:
+def test_table_of_operations() -> None:
     assert list(rows_of("Operations")) == [row_of(operation) for operation in OPERATIONS]
 
 
-def test_the_table_of_failures_is_the_one_in_the_code() -> None:
-    told = {status.strip("`"): (codes.split(", "), name.strip("`")) for status, codes, name, _ in rows_of("Failures")}
-    assert list(told) == [status.value for status in Status]
+def test_table_of_failures() -> None:
+    listed = {status.strip("`"): (codes.split(", "), name.strip("`")) for status, codes, name, _ in rows_of("Failures")}
+    assert list(listed) == [status.value for status in Status]
     for status in Status:
-        codes, name = told[status]
+        codes, name = listed[status]
         assert (codes[0], name) == (str(HTTP_CODE[status]), ERROR_CLASS[status].__name__)
 
 
-def test_the_operations_whose_answers_differ_are_named() -> None:
+def test_operations_with_other_envelopes_are_listed() -> None:
     body = " ".join(TEXT.split("\n## Envelopes\n")[1].split("\n## ")[0].split())
-    differ = [operation for operation in OPERATIONS if operation.bare_result or not operation.has_data]
-    assert differ
-    for operation in differ:
+    exceptions = [operation for operation in OPERATIONS if operation.bare_result or not operation.has_data]
+    assert exceptions
+    for operation in exceptions:
         assert operation.title in body

@@ -7,9 +7,10 @@ finds it empty.
 """
 
 from collections.abc import Collection
+from typing import Any
 
 import structlog
-from sqlalchemy import ColumnElement, Connection, Row, and_, delete, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, insert, or_, select, update
 from sqlalchemy.exc import DBAPIError
 
 from app.backend.document_migrations.document_data import has_data, move_batch
@@ -269,32 +270,22 @@ def _refuse_concurrent(connection: Connection, scope: Scope, ids: tuple[str, str
 
 
 def _copy_document(connection: Connection, scope: Scope, document_id: str, new_document_id: str) -> None:
-    query = select(DOCUMENT).where(within(DOCUMENT, scope), DOCUMENT.c.document_id == document_id)
-    row = connection.execute(query).mappings().one()
+    row = connection.execute(_document(scope, document_id)).mappings().one()
     connection.execute(insert(DOCUMENT).values({**row, "document_id": new_document_id}))
 
 
 def _copy_later_changes(connection: Connection, scope: Scope, document_id: str, new_document_id: str) -> None:
     """Copies changes of the old document since it was copied, such as a restriction of access."""
-    if not document_exists(connection, scope, document_id):
-        return
-    old, new = _document(connection, scope, document_id), _document(connection, scope, new_document_id)
-    if old.updated_at > new.updated_at:
-        connection.execute(
-            update(DOCUMENT)
-            .where(within(DOCUMENT, scope), DOCUMENT.c.document_id == new_document_id)
-            .values(
-                folder_id=old.folder_id,
-                own_access_type=old.own_access_type,
-                payload=old.payload,
-                updated_at=old.updated_at,
-            )
-        )
+    old = connection.execute(_document(scope, document_id)).mappings().one_or_none()
+    new = connection.execute(_document(scope, new_document_id)).mappings().one()
+    if old is not None and old["updated_at"] > new["updated_at"]:
+        changes = {name: old[name] for name in ("folder_id", "own_access_type", "payload", "updated_at")}
+        is_new = DOCUMENT.c.document_id == new_document_id
+        connection.execute(update(DOCUMENT).where(within(DOCUMENT, scope), is_new).values(changes))
 
 
-def _document(connection: Connection, scope: Scope, document_id: str) -> Row[str]:
-    query = select(DOCUMENT).where(within(DOCUMENT, scope), DOCUMENT.c.document_id == document_id)
-    return connection.execute(query).one()
+def _document(scope: Scope, document_id: str) -> Select[Any]:
+    return select(DOCUMENT).where(within(DOCUMENT, scope), DOCUMENT.c.document_id == document_id)
 
 
 def _now(backend: Backend) -> int:

@@ -5,8 +5,6 @@ from threading import Lock, Thread
 
 import structlog
 
-Work = Callable[[], None]
-
 
 class Background:
     """At most one thread at a time. It ends when there is no more work."""
@@ -16,7 +14,7 @@ class Background:
         self._running = False
         self._pending = False
 
-    def wake(self, work: Work) -> None:
+    def wake(self, work: Callable[[], None]) -> None:
         """Runs ``work`` soon, after the current run if there is one. Does not wait for it."""
         with self._lock:
             self._pending = True
@@ -26,7 +24,7 @@ class Background:
         # A daemon: another process continues work that is unfinished when this one ends.
         Thread(target=self._run, args=(work,), name="background", daemon=True).start()
 
-    def _run(self, work: Work) -> None:
+    def _run(self, work: Callable[[], None]) -> None:
         while True:
             with self._lock:
                 if not self._pending:

@@ -1,4 +1,4 @@
-"""Adds a route for each path of each operation.
+"""Registers the handlers of operations, and adds a route for each path of each operation.
 
 A route authenticates the caller, parses the request with the model in the table of operations, runs the handler and
 wraps its reply in the operation's envelope. The server does not start if an operation lacks a handler.
@@ -7,21 +7,53 @@ wraps its reply in the operation's envelope. The server does not start if an ope
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 from flask import Flask, Response, request
 from sqlalchemy import Connection, func, select
 
 from app.backend.http.auth import WrongBodyCredentialsError, authenticate, credentials_in_headers
 from app.backend.http.call import Backend, Call, Principal, Reply, RequestT
-from app.backend.http.registry import Handler
+from app.contract.envelope import ResultT
 from app.contract.errors import PermissionDenied
-from app.contract.operation import AnyOperation, AuthLevel
+from app.contract.operation import AnyOperation, AuthLevel, Operation
 from app.contract.operations import OPERATIONS
 from app.foundation.clock import epoch_ms
 from app.foundation.database.engine import is_sqlite, reading
 from app.http.body import ANONYMOUS_BYTES, read_json
 from app.http.json import json_response
 from app.http.throttle import FailedCredentials
+
+InTransaction = Callable[[Call[RequestT], Connection], Reply]
+"""Runs in one transaction that the dispatcher opens. It is read-only if the operation is a read."""
+Check = Callable[[Call[RequestT]], None]
+"""Validates the request before the transaction begins, so that slow checks do not block writers. Raises
+``ContractError``."""
+OwnTransactions = Callable[[Call[RequestT]], Reply]
+"""Opens its own transactions, because it waits between them or commits data before it fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """The handler of one operation. Exactly one of ``in_transaction`` and ``own_transactions`` is set."""
+
+    operation: AnyOperation
+    in_transaction: InTransaction[Any] | None = None
+    own_transactions: OwnTransactions[Any] | None = None
+    check: Check[Any] | None = None
+
+
+def in_transaction(
+    operation: Operation[RequestT, ResultT], handler: InTransaction[RequestT], *, check: Check[RequestT] | None = None
+) -> Handler:
+    """``handler`` serves ``operation`` in a transaction that begins after ``check``."""
+    return Handler(operation, in_transaction=handler, check=check)
+
+
+def own_transactions(operation: Operation[RequestT, ResultT], handler: OwnTransactions[RequestT]) -> Handler:
+    """``handler`` serves ``operation`` and opens its own transactions."""
+    return Handler(operation, own_transactions=handler)
 
 
 def install_operations(app: Flask, backend: Backend, handlers: Sequence[Handler]) -> None:

@@ -1,7 +1,7 @@
 """Locks between the threads of one process."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from threading import Lock
 from zlib import crc32
 
@@ -24,8 +24,5 @@ class StripedLocks:
     @contextmanager
     def heavy(self, needed: bool) -> Iterator[None]:
         """Waits for the lock of memory-intensive work, if ``needed``."""
-        if not needed:
-            yield
-            return
-        with self._heavy:
+        with self._heavy if needed else nullcontext():
             yield

@@ -137,7 +137,7 @@ class OwnDataView:
                 document_id=row.document_id,
                 document_name=row.document_id,
                 folder_id=row.folder_id or None,
-                access_type=_access_type(row.own_access_type),
+                access_type=row.own_access_type and AccessType(row.own_access_type),
             )
 
     def _load_folders(self, connection: Connection, scope: Scope, folder_ids: Iterable[str]) -> None:
@@ -158,7 +158,7 @@ class OwnDataView:
                     folder_id=row.folder_id,
                     folder_name=row.folder_id,
                     parent_folder_id=row.parent_folder_id or None,
-                    access_type=_access_type(row.own_access_type),
+                    access_type=row.own_access_type and AccessType(row.own_access_type),
                 )
                 ancestors.update(json_sets.load_list(row.ancestors))
             wanted = ancestors - self.folders.keys()
@@ -191,7 +191,3 @@ class OwnDataView:
             access_role=AccessRole(role),
             expires_at=end,
         )
-
-
-def _access_type(stored: str | None) -> AccessType | None:
-    return None if stored is None else AccessType(stored)

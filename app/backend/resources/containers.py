@@ -2,6 +2,7 @@
 
 from sqlalchemy import Connection, Select, Table, bindparam, insert, select
 
+from app.backend.resources.folder_tree import TOP, FolderTree
 from app.backend.resources.tables import DOCUMENT, FOLDER, ORGANIZATION
 from app.backend.scope import Scope, within_bound
 from app.backend.settings import SelfHostedBackendSettings
@@ -55,22 +56,9 @@ def ensure_folder(
 ) -> None:
     """Creates the folder at the top of the tree, unless it exists."""
     if not folder_exists(connection, scope, folder_id):
-        connection.execute(insert(FOLDER).values(new_top_folder(scope, folder_id, settings, now)))
-
-
-def new_top_folder(scope: Scope, folder_id: str, settings: SelfHostedBackendSettings, now: int) -> dict[str, object]:
-    """The row of a folder without a name at the top of the tree. It inherits its access type."""
-    return scope.columns() | {
-        "folder_id": folder_id,
-        "parent_folder_id": "",
-        "ancestors": "[]",
-        "depth": 0,
-        "own_access_type": None,
-        "access_type": settings.default_access_type,
-        "payload": "{}",
-        "created_at": now,
-        "updated_at": now,
-    }
+        tree = FolderTree(connection, scope, settings.default_access_type)
+        tree.add(folder_id, TOP)
+        tree.save(now)
 
 
 def ensure_document(connection: Connection, scope: Scope, document_id: str, now: int) -> None:

@@ -1,4 +1,4 @@
-"""Handlers of documents."""
+"""Handlers of documents: add, read, update, move, set the access type, delete."""
 
 from collections.abc import Iterable
 from operator import attrgetter
@@ -69,9 +69,8 @@ def add_documents(call: Call[AddDocumentsRequest], connection: Connection) -> Re
 
 
 def update_documents(call: Call[UpdateDocumentsRequest], connection: Connection) -> Reply:
-    request = call.request
     scope = call.scope
-    document_ids = {document.document_id for document in request.documents}
+    document_ids = {document.document_id for document in call.request.documents}
     query = select(DOCUMENT.c.document_id, DOCUMENT.c.payload, DOCUMENT.c.own_access_type).where(
         within_ids(connection, scope, DOCUMENT.c.document_id, document_ids)
     )
@@ -79,7 +78,7 @@ def update_documents(call: Call[UpdateDocumentsRequest], connection: Connection)
     payloads = {row.document_id: json_sets.load_object(row.payload) for row in stored}
     access_types = {row.document_id: row.own_access_type for row in stored}
     results: Results = {}
-    for document in request.documents:
+    for document in call.request.documents:
         document_id, changes = document.document_id, _payload(document)
         if document_id not in payloads:
             results[document_id] = failed(document_id, NO_DOCUMENT)
@@ -105,7 +104,6 @@ def update_documents(call: Call[UpdateDocumentsRequest], connection: Connection)
 
 def get_documents(call: Call[GetDocumentsRequest], connection: Connection) -> Reply:
     request = call.request
-    scope = call.scope
     query = (
         select(
             DOCUMENT.c.document_id,
@@ -120,7 +118,7 @@ def get_documents(call: Call[GetDocumentsRequest], connection: Connection) -> Re
             & (FOLDER.c.organization_id == DOCUMENT.c.organization_id)
             & (FOLDER.c.folder_id == DOCUMENT.c.folder_id),
         )
-        .where(within(DOCUMENT, scope))
+        .where(within(DOCUMENT, call.scope))
     )
     if request.document_ids is not None:
         query = query.where(DOCUMENT.c.document_id.in_(json_sets.texts(connection, request.document_ids)))
@@ -133,13 +131,12 @@ def get_documents(call: Call[GetDocumentsRequest], connection: Connection) -> Re
 
 def move_documents(call: Call[MoveDocumentsRequest], connection: Connection) -> Reply:
     """Moves all or none, because the response has no results of items."""
-    request = call.request
     scope = call.scope
-    folder_id = stored_parent(request.folder_id)
+    folder_id = stored_parent(call.request.folder_id)
     if folder_id != TOP and not folder_exists(connection, scope, folder_id):
         raise NotFound(f"data.folderId: {NO_FOLDER}")
-    stored = existing(connection, scope, DOCUMENT.c.document_id, request.document_ids)
-    for number, document_id in enumerate(request.document_ids):
+    stored = existing(connection, scope, DOCUMENT.c.document_id, call.request.document_ids)
+    for number, document_id in enumerate(call.request.document_ids):
         if document_id not in stored:
             raise NotFound(f"data.documentIds[{number}]: {NO_DOCUMENT}")
     _update(connection, scope, stored, {"folder_id": folder_id, "updated_at": call.now})

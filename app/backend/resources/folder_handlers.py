@@ -1,8 +1,7 @@
-"""Handlers of folders."""
+"""Handlers of folders: add, rename, move, set the access type, read as a tree, delete."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from operator import attrgetter
-from typing import NamedTuple
 
 from sqlalchemy import Connection, Row, and_, delete, select
 
@@ -13,16 +12,14 @@ from app.backend.resources.containers import (
     NO_ORGANIZATION,
     ensure_organization,
     folder_exists,
-    new_top_folder,
     organization_exists,
 )
-from app.backend.resources.folder_tree import FOLDER_COLUMNS, MAX_DEPTH, TOP, FolderTree, MoveError
+from app.backend.resources.folder_tree import FOLDER_COLUMNS, NO_PARENT, TOP, FolderTree, FolderTreeError
 from app.backend.resources.tables import DOCUMENT, FOLDER
 from app.backend.resources.user_entries import delete_entries
 from app.backend.scope import Scope, within, within_ids
 from app.backend.storage import json_sets
 from app.backend.storage.paging import fetch_all
-from app.backend.storage.rows import insert_rows
 from app.contract import limits
 from app.contract.errors import NotFound
 from app.contract.folders import (
@@ -36,7 +33,6 @@ from app.contract.folders import (
 )
 
 FolderRow = Row[str, str, str, str | None, str, str, int, int]
-NO_PARENT = "Parent folder does not exist."
 
 
 def stored_parent(folder_id: str | None) -> str:
@@ -56,28 +52,23 @@ def add_folder(call: Call[AddFolderRequest], connection: Connection) -> Reply:
     elif not organization_exists(connection, scope):
         return Reply("Folders processed.", all_failed(folders, NO_ORGANIZATION))
     parents = {folder_id: stored_parent(folder.parent_folder_id) for folder_id, folder in folders.items()}
-    positions = _positions(connection, scope, {*folders, *parents.values()} - {TOP})
+    tree = FolderTree(connection, scope, call.backend.settings.default_access_type)
+    tree.load({*folders, *parents.values()} - {TOP})
     results: Results = {
-        folder_id: failed(folder_id, "Folder already exists.") for folder_id in folders if folder_id in positions
+        folder_id: failed(folder_id, "Folder already exists.") for folder_id in folders if folder_id in tree.nodes
     }
-    rows: list[dict[str, object]] = []
     if request.create_folder:
-        for parent_id in sorted(set(parents.values()) - {TOP} - positions.keys() - folders.keys()):
-            rows.append(new_top_folder(scope, parent_id, call.backend.settings, call.now))
-            positions[parent_id] = _Position([], call.backend.settings.default_access_type)
-    for folder_id in _parents_first(folders, parents, positions):
-        parent_id = parents[folder_id]
-        parent = positions.get(parent_id)
-        ancestors = [] if parent is None else [*parent.ancestors, parent_id]
-        if len(ancestors) >= MAX_DEPTH:
-            results[folder_id] = failed(folder_id, f"Folders cannot be nested deeper than {MAX_DEPTH} levels.")
-            continue
-        inherited = call.backend.settings.default_access_type if parent is None else parent.access_type
-        position = _Position(ancestors, folders[folder_id].access_type or inherited)
-        positions[folder_id] = position
-        rows.append(_new_row(call, scope, folders[folder_id], parent_id, position))
-        results[folder_id] = done(folder_id, "Folder added.")
-    insert_rows(connection, FOLDER, rows)
+        for parent_id in sorted(set(parents.values()) - {TOP} - tree.nodes.keys() - folders.keys()):
+            tree.add(parent_id, TOP)
+    for folder_id in _parents_first(folders, parents, tree.nodes):
+        folder = folders[folder_id]
+        try:
+            tree.add(folder_id, parents[folder_id], folder.access_type, _payload(folder))
+        except FolderTreeError as error:
+            results[folder_id] = failed(folder_id, str(error))
+        else:
+            results[folder_id] = done(folder_id, "Folder added.")
+    tree.save(call.now)
     return Reply(
         "Folders processed.",
         {folder_id: results.get(folder_id, failed(folder_id, NO_PARENT)) for folder_id in folders},
@@ -85,16 +76,14 @@ def add_folder(call: Call[AddFolderRequest], connection: Connection) -> Reply:
 
 
 def update_folder(call: Call[UpdateFolderRequest], connection: Connection) -> Reply:
-    request = call.request
-    scope = call.scope
-    tree = FolderTree(connection, scope, call.backend.settings.default_access_type)
-    moves = {folder.folder_id for folder in request.folders if folder.parent_folder_id is not None}
-    targets = {stored_parent(folder.parent_folder_id) for folder in request.folders} - {TOP}
-    tree.load({folder.folder_id for folder in request.folders} | targets)
+    tree = FolderTree(connection, call.scope, call.backend.settings.default_access_type)
+    moves = {folder.folder_id for folder in call.request.folders if folder.parent_folder_id is not None}
+    targets = {stored_parent(folder.parent_folder_id) for folder in call.request.folders} - {TOP}
+    tree.load({folder.folder_id for folder in call.request.folders} | targets)
     if moves:
         tree.load_below(moves)
     results: Results = {}
-    for folder in request.folders:
+    for folder in call.request.folders:
         folder_id = folder.folder_id
         node = tree.nodes.get(folder_id)
         if node is None:
@@ -106,7 +95,7 @@ def update_folder(call: Call[UpdateFolderRequest], connection: Connection) -> Re
         if folder.parent_folder_id is not None:
             try:
                 tree.move(folder_id, stored_parent(folder.parent_folder_id))
-            except MoveError as error:
+            except FolderTreeError as error:
                 results[folder_id] = failed(folder_id, str(error))
                 continue
         node.payload |= _payload(folder)
@@ -153,11 +142,10 @@ def get_folders(call: Call[GetFoldersRequest], connection: Connection) -> Reply:
 
 
 def delete_folder(call: Call[DeleteFolderRequest], connection: Connection) -> Reply:
-    request = call.request
     scope = call.scope
-    if not folder_exists(connection, scope, request.folder_id):
+    if not folder_exists(connection, scope, call.request.folder_id):
         raise NotFound(f"data.folderId: {NO_FOLDER}")
-    folder_ids = [row.folder_id for row in _subtree(connection, scope, request.folder_id, limits.FOLDER_DEPTH_MAX)]
+    folder_ids = [row.folder_id for row in _subtree(connection, scope, call.request.folder_id, limits.FOLDER_DEPTH_MAX)]
     in_folders = and_(within(DOCUMENT, scope), json_sets.among(connection, DOCUMENT.c.folder_id, folder_ids))
     document_ids = connection.scalars(select(DOCUMENT.c.document_id).where(in_folders)).all()
     # One statement for each level: with an OR, PostgreSQL would scan the entries of both.
@@ -169,24 +157,7 @@ def delete_folder(call: Call[DeleteFolderRequest], connection: Connection) -> Re
     return Reply("Folder deleted.", None)
 
 
-class _Position(NamedTuple):
-    """The ancestors of a folder, the topmost first, and its effective access type."""
-
-    ancestors: list[str]
-    access_type: str
-
-
-def _positions(connection: Connection, scope: Scope, folder_ids: Iterable[str]) -> dict[str, _Position]:
-    query = select(FOLDER.c.folder_id, FOLDER.c.ancestors, FOLDER.c.access_type).where(
-        within_ids(connection, scope, FOLDER.c.folder_id, folder_ids)
-    )
-    return {
-        row.folder_id: _Position(json_sets.load_list(row.ancestors), row.access_type)
-        for row in connection.execute(query)
-    }
-
-
-def _parents_first(folders: Iterable[str], parents: dict[str, str], existing: dict[str, _Position]) -> Iterable[str]:
+def _parents_first(folders: Iterable[str], parents: dict[str, str], existing: Container[str]) -> Iterable[str]:
     """The new folders with a path to the top of the tree or to an existing folder, parents before children.
 
     The caller adds folders to ``existing`` during the iteration. Children of a folder that it does not add are skipped,
@@ -202,22 +173,6 @@ def _parents_first(folders: Iterable[str], parents: dict[str, str], existing: di
             yield folder_id
             if folder_id in existing and folder_id in children:
                 pending.append(folder_id)
-
-
-def _new_row(
-    call: Call[AddFolderRequest], scope: Scope, folder: FolderInput, parent_id: str, position: _Position
-) -> dict[str, object]:
-    return scope.columns() | {
-        "folder_id": folder.folder_id,
-        "parent_folder_id": parent_id,
-        "ancestors": json_sets.dump(position.ancestors),
-        "depth": len(position.ancestors),
-        "own_access_type": folder.access_type,
-        "access_type": position.access_type,
-        "payload": json_sets.dump(_payload(folder)),
-        "created_at": call.now,
-        "updated_at": call.now,
-    }
 
 
 def _subtree(connection: Connection, scope: Scope, top: str, depth: int) -> Iterable[FolderRow]:

@@ -14,10 +14,13 @@ from sqlalchemy import Connection, Row, select
 from app.backend.resources.tables import FOLDER
 from app.backend.scope import Scope, within, within_ids
 from app.backend.storage import json_sets
-from app.backend.storage.rows import update_rows
+from app.backend.storage.rows import insert_rows, update_rows
 
 MAX_DEPTH = 100
 """The maximum depth. Many programs cannot parse deeper JSON."""
+
+NO_PARENT = "Parent folder does not exist."
+_TOO_DEEP = f"Folders cannot be nested deeper than {MAX_DEPTH} levels."
 
 TOP = ""
 """The stored parent of folders at the top of the tree."""
@@ -32,8 +35,8 @@ FOLDER_COLUMNS = (
 )
 
 
-class MoveError(ValueError):
-    """A folder cannot be moved there. The text is the reason."""
+class FolderTreeError(ValueError):
+    """A folder cannot be added or moved there. The text is the reason."""
 
 
 @dataclass(slots=True)
@@ -81,20 +84,35 @@ class FolderTree:
             if row.folder_id not in self.nodes:
                 self._keep(row)
 
+    def add(
+        self,
+        folder_id: str,
+        parent_id: str,
+        own_access_type: str | None = None,
+        payload: dict[str, object] | None = None,
+    ) -> None:
+        """Adds a new folder. Raises ``FolderTreeError`` if it is too deep."""
+        parent = self.nodes.get(parent_id)
+        ancestors = [] if parent is None else [*parent.ancestors, parent_id]
+        if len(ancestors) >= MAX_DEPTH:
+            raise FolderTreeError(_TOO_DEEP)
+        access_type = own_access_type or (self._default if parent is None else parent.access_type)
+        self.nodes[folder_id] = Node(folder_id, parent_id, ancestors, own_access_type, access_type, payload or {})
+
     def move(self, folder_id: str, parent_id: str) -> None:
-        """Moves a folder, with its descendants, to another parent. Raises ``MoveError``."""
+        """Moves a folder, with its descendants, to another parent. Raises ``FolderTreeError``."""
         node = self.nodes[folder_id]
         if parent_id == node.parent_id:
             return
         if parent_id != TOP and parent_id not in self.nodes:
-            raise MoveError("Parent folder does not exist.")
+            raise FolderTreeError(NO_PARENT)
         path = self._path_to_top(parent_id)
         if folder_id in path:
-            raise MoveError("A folder cannot be moved into itself or a folder below it.")
+            raise FolderTreeError("A folder cannot be moved into itself or a folder below it.")
         if self._heights is None:
             self._heights = _Heights(self.nodes)
         if len(path) + self._heights.of(folder_id) > MAX_DEPTH:
-            raise MoveError(f"Folders cannot be nested deeper than {MAX_DEPTH} levels.")
+            raise FolderTreeError(_TOO_DEEP)
         self._heights.move(node, parent_id)
         node.parent_id = parent_id
 
@@ -115,8 +133,7 @@ class FolderTree:
             pending.extend(children.get(node.folder_id, ()))
 
     def save(self, now: int) -> None:
-        """Saves the folders that changed."""
-        changed = [node for node in self.nodes.values() if node.stored() != self._before[node.folder_id]]
+        """Inserts the new folders and updates the changed ones."""
         rows = [
             self._scope.columns()
             | {
@@ -127,12 +144,15 @@ class FolderTree:
                 "own_access_type": node.own_access_type,
                 "access_type": node.access_type,
                 "payload": json_sets.dump(node.payload),
+                "created_at": now,
                 "updated_at": now,
             }
-            for node in changed
+            for node in self.nodes.values()
+            if node.stored() != self._before.get(node.folder_id)
         ]
-        changing = [column.name for column in (*FOLDER_COLUMNS[1:], FOLDER.c.depth, FOLDER.c.updated_at)]
-        update_rows(self._connection, FOLDER, changing, rows)
+        insert_rows(self._connection, FOLDER, [row for row in rows if row["folder_id"] not in self._before])
+        columns = [column.name for column in (*FOLDER_COLUMNS[1:], FOLDER.c.depth, FOLDER.c.updated_at)]
+        update_rows(self._connection, FOLDER, columns, [row for row in rows if row["folder_id"] in self._before])
 
     def _keep(self, row: Row[str, str, str, str | None, str, str]) -> Node:
         node = Node(

@@ -1,4 +1,4 @@
-"""Handlers of organization user groups."""
+"""Handlers of organization user groups: add groups, add and remove members."""
 
 from operator import attrgetter
 

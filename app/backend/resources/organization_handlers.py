@@ -1,4 +1,4 @@
-"""Handlers of organizations."""
+"""Handlers of organizations: read, add, update, delete, disable."""
 
 from collections.abc import Iterable
 from operator import attrgetter

@@ -1,4 +1,4 @@
-"""Storage of users' entries.
+"""Reads and writes users' entries on organizations, folders and documents.
 
 A user may have an entry on the organization, on each folder and on each document. Entries are independent: each has
 its own metadata and role.

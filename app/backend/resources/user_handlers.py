@@ -1,4 +1,4 @@
-"""Handlers of users on organizations, folders and documents."""
+"""Handlers of users: add, update, read and delete their entries on organizations, folders and documents."""
 
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
