@@ -168,8 +168,8 @@ def test_the_first_of_two_concurrent_additions_wins(
     assert tenant("get_crdt_data", **EDITOR)[0]["data"] == "first"
 
 
-def test_moves_are_judged_as_a_look_at_the_whole_tree_would() -> None:
-    """Heights are kept up to date move by move; here they are counted anew each time."""
+def test_moves_match_a_check_of_the_whole_tree() -> None:
+    """Compares the incremental heights with heights that are computed from scratch."""
     random_ = random.Random(7)
     for _ in range(30):
         tree = FolderTree(None, None, "restricted")  # type: ignore[arg-type]  # nothing is loaded or saved
