@@ -1,7 +1,7 @@
-"""The layers of settings: command line, environment and files."""
+"""The layers of settings: environment and files. Each may read secrets from further files."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,10 @@ from app.foundation.configuration.schema import (
     FILE_SUFFIX,
     PREFIX,
     Nested,
-    field_at,
-    is_secret,
-    is_section,
-    lay_over,
-    models_in,
+    fields_at,
+    merge,
     nested,
-    of_type,
+    secret_set_by_file,
     types_in,
 )
 from app.foundation.files import read_small_file
@@ -30,7 +27,7 @@ from app.foundation.files import read_small_file
 CONFIG_VARIABLE = "USHER_CONFIG"
 
 _FOREIGN_VARIABLES = re.compile(r"USHER_(TEST_\w+|SERVICE_HOST|SERVICE_PORT\w*|PORT(_\w+)?)")
-"""Ours without being settings: what the tests read, and what Kubernetes sets in every pod beside a service "usher"."""
+"""Variables with the prefix that are not settings: of the tests, and of Kubernetes for a service named "usher"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,61 +42,60 @@ def layer_from_file(model: type[BaseModel], path: Path) -> Layer:
     """Reads a YAML file. The origin of each key is ``FILE:LINE``."""
     try:
         text = read_small_file(path).decode("utf-8")
-    except OSError as error:
-        raise ConfigurationError([f"settings file {path}: {error.strerror}; name another with --config"]) from error
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(
-            [f"settings file {path}: not UTF-8 at byte {error.start}; save it as UTF-8"]
-        ) from error
-    try:
         _refuse_aliases(text, path)
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
-        lines = dict(_lines(node, path)) if node is not None else {}
-        values = loader.construct_document(node) if node is not None else {}
+        lines = {} if node is None else dict(_lines(node, path))
+        values = {} if node is None else loader.construct_document(node)
+    except OSError as error:
+        raise _file_error(path, f": {error.strerror}; name another with --config") from error
+    except UnicodeDecodeError as error:
+        raise _file_error(path, f": not UTF-8 at byte {error.start}; save it as UTF-8") from error
     except yaml.YAMLError as error:
-        raise ConfigurationError([f"settings file {path}{_yaml_problem(error)}"]) from error
+        raise _file_error(path, _yaml_problem(error)) from error
     except ValueError as error:
-        # YAML makes a date of what looks like one.
-        raise ConfigurationError(
-            [f"settings file {path}: a value looks like a date but is not one ({error})"]
-        ) from error
+        # YAML converts dates.
+        raise _file_error(path, f": a value looks like a date but is not one ({error})") from error
     except RecursionError as error:
-        raise ConfigurationError([f"settings file {path}: is nested without end"]) from error
-    if values is None:
-        values = {}
+        raise _file_error(path, ": is nested without end") from error
+    values = {} if values is None else values
     if not isinstance(values, dict):
-        raise ConfigurationError(
-            [f"settings file {path}: must hold keys and values, as in 'database_url: sqlite:///…'"]
-        )
-    origins = {key: f"{path}:{line}" for key, line in lines.items()}
-    values = {key: {} if value is None and is_section(model, key) else value for key, value in values.items()}
-    return with_secret_files(model, Layer(values, origins))
+        raise _file_error(path, ": must hold keys and values, as in 'database_url: sqlite:///…'")
+    for key, value in values.items():
+        # A section whose keys are all commented out is empty.
+        if value is None and any(_is_section(field) for field in fields_at(model, [key])):
+            values[key] = {}
+    return with_secret_files(model, Layer(values, {key: f"{path}:{line}" for key, line in lines.items()}))
+
+
+def _is_section(field: FieldInfo) -> bool:
+    return isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+
+
+def _file_error(path: Path, text: str) -> ConfigurationError:
+    return ConfigurationError([f"settings file {path}{text}"])
 
 
 def _refuse_aliases(text: str, path: Path) -> None:
-    """Few of them in one another stand for more values than there is memory."""
+    """A few nested aliases can expand to more values than fit in memory."""
     for event in yaml.parse(text, yaml.SafeLoader):
         if isinstance(event, yaml.AliasEvent):
             line = event.start_mark.line + 1 if event.start_mark else 1
-            raise ConfigurationError(
-                [f"settings file {path}:{line}: *{event.anchor} refers to another value; write the value here"]
-            )
+            raise _file_error(path, f":{line}: *{event.anchor} refers to another value; write the value here")
 
 
 def _lines(node: yaml.Node, path: Path, prefix: str = "") -> Iterator[tuple[str, int]]:
+    """The line of each dotted key."""
     if not isinstance(node, yaml.MappingNode):
         return
     seen: dict[str, int] = {}
     for key_node, value_node in node.value:
         line = key_node.start_mark.line + 1
         if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != "tag:yaml.org,2002:str":
-            raise ConfigurationError([f"settings file {path}:{line}: a key must be plain text; put it in quotes"])
+            raise _file_error(path, f":{line}: a key must be plain text; put it in quotes")
         key = prefix + key_node.value
         if key in seen:
-            raise ConfigurationError(
-                [f"settings file {path}:{line}: {key} stands here and on line {seen[key]}; keep one of the two"]
-            )
+            raise _file_error(path, f":{line}: {key} is also set on line {seen[key]}; keep one of the two")
         seen[key] = line
         yield key, line
         yield from _lines(value_node, path, key + ".")
@@ -116,7 +112,7 @@ def _yaml_problem(error: yaml.YAMLError) -> str:
 
 
 class _Environment(EnvSettingsSource):
-    """pydantic-settings' reader, on variables that are passed in, with lists as JSON or separated by commas."""
+    """pydantic-settings' parser, on variables that are passed in. Lists are JSON, or separated by commas."""
 
     def __init__(self, model: type[BaseSettings], variables: Mapping[str, str]) -> None:
         super().__init__(model, env_prefix=PREFIX, env_nested_delimiter="__", case_sensitive=False)
@@ -132,77 +128,62 @@ class _Environment(EnvSettingsSource):
 
 
 def layer_from_environment(model: type[BaseSettings], environment: Mapping[str, str]) -> Layer:
-    """Reads variables such as ``USHER_PROVIDER__PATH``. An unknown name is a problem."""
-    given = {name: value for name, value in environment.items() if name.upper().startswith(PREFIX)}
-    given = {
+    """Reads variables such as ``USHER_PROVIDER__PATH``. An unknown name is an error."""
+    variables = {
         name: value
-        for name, value in given.items()
-        if name.upper() != CONFIG_VARIABLE and not _FOREIGN_VARIABLES.fullmatch(name.upper())
+        for name, value in environment.items()
+        if name.upper().startswith(PREFIX)
+        and name.upper() != CONFIG_VARIABLE
+        and not _FOREIGN_VARIABLES.fullmatch(name.upper())
     }
-    names = {name: tuple(name[len(PREFIX) :].lower().split("__")) for name in given}
+    paths = {name: tuple(name[len(PREFIX) :].lower().split("__")) for name in variables}
+    known = {name: value for name, value in variables.items() if fields_at(model, paths[name])}
+    secret_files = {name for name in variables.keys() - known.keys() if secret_set_by_file(model, paths[name])}
     problems = [
-        f"{name}: not a setting (environment); {suggest(model, path, as_variable=True)}"
-        for name, path in sorted(names.items())
-        if not _is_known(model, path)
+        f"{name}: not a setting (environment); {suggest(model, paths[name], as_variable=True)}"
+        for name in sorted(variables.keys() - known.keys() - secret_files)
     ]
     if problems:
         raise ConfigurationError(problems)
-    origins = {".".join(path): f"environment {name}" for name, path in names.items()}
-    # A file that holds a secret is read first, so that the reader sees its content under the secret's own name.
-    plain = {name: value for name, value in given.items() if field_at(model, names[name]) is not None}
-    values: Nested = _Environment(model, plain)()
-    lay_over(values, nested({".".join(names[name]): given[name] for name in given if name not in plain}))
+    origins = {".".join(path): f"environment {name}" for name, path in paths.items()}
+    values: Nested = _Environment(model, known)()
+    merge(values, nested({".".join(paths[name]): variables[name] for name in secret_files}))
     return with_secret_files(model, Layer(values, origins))
 
 
-def _is_known(model: type[BaseModel], path: Sequence[str]) -> bool:
-    if field_at(model, path) is not None:
-        return True
-    last = path[-1]
-    if not last.endswith(FILE_SUFFIX):
-        return False
-    field = field_at(model, [*path[:-1], last.removesuffix(FILE_SUFFIX)])
-    return field is not None and is_secret(last.removesuffix(FILE_SUFFIX), field)
-
-
 def with_secret_files(model: type[BaseModel], layer: Layer) -> Layer:
+    """Replaces each ``<key>_file`` of a secret by ``<key>`` with the content of the file."""
     origins = dict(layer.origins)
     problems: list[str] = []
 
-    def resolve(models: Sequence[type[BaseModel]], values: Nested, prefix: str) -> Nested:
-        fields = {name: field for one in models for name, field in one.model_fields.items()}
-        resolved: Nested = {}
-        for key, value in values.items():
-            base = str(key).removesuffix(FILE_SUFFIX)
-            field = fields.get(base)
-            if base != key and key not in fields and field is not None and is_secret(base, field):
-                origin = origins.pop(prefix + key, "")
-                if base in values:
-                    problems.append(f"{prefix}{base}: given as {base} and as {key} ({origin}); keep one of the two")
-                    continue
-                try:
-                    resolved[base] = _secret_from(value, field)
-                except (OSError, UnicodeDecodeError, TypeError) as error:
-                    reason = error.strerror if isinstance(error, OSError) else "not the path of a text file"
-                    problems.append(f"{prefix}{key}: cannot read {value}: {reason} ({origin}); name a readable file")
-                origins[prefix + base] = f"file {value}, named in {origin}"
+    def resolve(values: Nested, path: list[str], prefix: str) -> None:
+        for key, value in list(values.items()):
+            if isinstance(value, dict):
+                resolve(value, [*path, key], f"{prefix}{key}.")
+            elif isinstance(value, list):
+                for index, item in enumerate(value):
+                    if isinstance(item, dict):
+                        resolve(item, [*path, key], f"{prefix}{key}[{index}].")
+            field = secret_set_by_file(model, [*path, key])
+            if field is None:
                 continue
-            inner = models_in(fields[key].annotation) if key in fields else []
-            if inner and isinstance(value, dict):
-                resolved[key] = resolve(inner, value, f"{prefix}{key}.")
-            elif inner and isinstance(value, list):
-                resolved[key] = [
-                    resolve(of_type(inner, item), item, f"{prefix}{key}[{index}].") if isinstance(item, dict) else item
-                    for index, item in enumerate(value)
-                ]
-            else:
-                resolved[key] = value
-        return resolved
+            base = key.removesuffix(FILE_SUFFIX)
+            origin = origins.pop(prefix + key, "")
+            del values[key]
+            if base in values:
+                problems.append(f"{prefix}{base}: given as {base} and as {key} ({origin}); keep one of the two")
+                continue
+            try:
+                values[base] = _secret_from(value, field)
+            except (OSError, UnicodeDecodeError, TypeError) as error:
+                reason = error.strerror if isinstance(error, OSError) else "not the path of a text file"
+                problems.append(f"{prefix}{key}: cannot read {value}: {reason} ({origin}); name a readable file")
+            origins[prefix + base] = f"file {value}, named in {origin}"
 
-    values = resolve([model], layer.values, "")
+    resolve(layer.values, [], "")
     if problems:
         raise ConfigurationError(problems)
-    return Layer(values, origins)
+    return Layer(layer.values, origins)
 
 
 def _secret_from(path: Any, field: FieldInfo) -> Any:

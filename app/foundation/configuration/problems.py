@@ -1,4 +1,4 @@
-"""Problems of the settings, one line for each: the key, what is wrong, where it stands, what to do."""
+"""Problems of the settings, one line for each: the key, the error, the origin and advice."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,104 +8,86 @@ from typing import Any
 from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
-from app.foundation.configuration.schema import PREFIX, Nested, field_at, fields_at, is_secret, known_keys, types_in
+from app.foundation.configuration.schema import PREFIX, Nested, fields_at, is_secret, known_keys, types_in
 from app.foundation.configuration.showing import without_password
 
 
 class ConfigurationError(Exception):
-    """The settings cannot be used; ``problems`` holds one line for each reason."""
+    """The settings are invalid; ``problems`` has one line for each reason."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
         self.problems = tuple(problems)
 
 
-_TAG = "type"
-"""The key that identifies a list's item."""
+_TYPE_KEY = "type"
+"""The key that selects the model of a list's item."""
+
+_TEXTS = {
+    "too_short": ("should not be empty", ""),
+    "string_type": ("should be text", "put it in quotes"),
+    **dict.fromkeys(("list_type", "tuple_type"), ("should be a list", "write a list, such as [a, b]")),
+    **dict.fromkeys(("int_parsing", "int_type", "int_from_float"), ("should be a whole number", "")),
+    **dict.fromkeys(("float_parsing", "float_type"), ("should be a number", "")),
+    **dict.fromkeys(("bool_parsing", "bool_type"), ("should be true or false", "write true or false")),
+    **dict.fromkeys(
+        ("model_type", "model_attributes_type", "dict_type"),
+        ("should hold settings of its own", "write keys and values below it"),
+    ),
+    **dict.fromkeys(("missing", "union_tag_not_found"), ("is missing", "add it")),
+}
+"""A pydantic error type → the problem and the advice."""
 
 
 def problems_of(
     model: type[BaseModel], values: Nested, origins: Mapping[str, str], error: ValidationError
 ) -> Iterator[str]:
+    """One line for each error of the validation of ``values``."""
     details = error.errors(include_url=False)
     for detail in details:
-        if any(len(other["loc"]) > len(detail["loc"]) == _shared(other["loc"], detail["loc"]) for other in details):
-            # What is wrong with the whole follows from what is wrong with its part.
+        location = detail["loc"]
+        if any(len(other["loc"]) > len(location) and other["loc"][: len(location)] == location for other in details):
+            # The error of a part causes the error of the whole.
             continue
-        path = [*_without_tags(detail["loc"], values), *_tag_of(detail)]
-        key = _dotted(path)
-        # A value inside a list that the environment or the command line gave has its list's origin.
-        origin = next((origins[part] for part in _and_parents(path) if part in origins), "")
-        given = f" ({origin})" if origin else ""
+        path = _without_tags(location, values)
+        if detail["type"].startswith("union_tag"):
+            path.append(_TYPE_KEY)
+        # A value inside a list from the environment or the command line has the origin of the list.
+        parents = (_dotted(path[:length]) for length in range(len(path), 0, -1))
+        origin = next((f" ({origins[parent]})" for parent in parents if parent in origins), "")
         if detail["type"] == "extra_forbidden":
-            yield f"{key}: not a setting{given}; {suggest(model, path)}"
+            yield f"{_dotted(path)}: not a setting{origin}; {suggest(model, path)}"
         else:
-            secret = any(is_secret(str(step), None) for step in path) or _is_secret_at(model, path)
-            yield f"{key or 'settings'}: {_problem(detail, secret=secret)}{given}{_fix(model, path, detail)}"
-
-
-def _shared(one: tuple[int | str, ...], other: tuple[int | str, ...]) -> int:
-    """How many steps two places have in common from the start."""
-    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
-
-
-def _tag_of(detail: ErrorDetails) -> list[str]:
-    return [_TAG] if detail["type"].startswith("union_tag") else []
+            secret = any(is_secret(str(step), None) for step in path) or any(
+                SecretStr in types_in(field.annotation) for field in fields_at(model, _keys(path))
+            )
+            problem, advice = _problem(detail, secret=secret), _advice(model, path, detail)
+            yield f"{_dotted(path) or 'settings'}: {problem}{origin}{advice}"
 
 
 def _problem(detail: ErrorDetails, *, secret: bool) -> str:
-    message = _WORDING.get(detail["type"]) or detail["msg"].removeprefix("Value error, ").removeprefix("Input ").strip()
-    if detail["type"] in {"missing", "union_tag_not_found"}:
-        return "is missing"
     if detail["type"] == "union_tag_invalid":
         context = detail.get("ctx", {})
         return f"should be {context.get('expected_tags')}, not {json.dumps(context.get('tag'))}"
+    message, _ = _TEXTS.get(detail["type"], ("", ""))
+    if not message:
+        message = detail["msg"].removeprefix("Value error, ").removeprefix("Input ").strip()
     if message[:2] != message[:2].upper():
         message = message[:1].lower() + message[1:]
     value = detail["input"]
-    if secret or isinstance(value, (dict, list, SecretStr)):
+    if secret or isinstance(value, (dict, list, SecretStr)) or message == "is missing":
         return message
     text = without_password(json.dumps(value, ensure_ascii=False, default=str))
     return f"{message}, not {text if len(text) <= 60 else text[:59] + '…'}"
 
 
-_WORDING = {
-    "too_short": "should not be empty",
-    "string_type": "should be text",
-    "list_type": "should be a list",
-    "tuple_type": "should be a list",
-    "int_parsing": "should be a whole number",
-    "int_type": "should be a whole number",
-    "int_from_float": "should be a whole number",
-    "float_parsing": "should be a number",
-    "float_type": "should be a number",
-    "bool_parsing": "should be true or false",
-    "bool_type": "should be true or false",
-    "model_type": "should hold settings of its own",
-    "model_attributes_type": "should hold settings of its own",
-    "dict_type": "should hold settings of its own",
-}
-
-_FIXES = {
-    "bool_parsing": "write true or false",
-    "bool_type": "write true or false",
-    "string_type": "put it in quotes",
-    "list_type": "write a list, such as [a, b]",
-    "tuple_type": "write a list, such as [a, b]",
-    "model_type": "write keys and values below it",
-    "model_attributes_type": "write keys and values below it",
-    "dict_type": "write keys and values below it",
-}
-
-
-def _fix(model: type[BaseModel], path: Sequence[str | int], detail: ErrorDetails) -> str:
-    if detail["type"] in _FIXES:
-        return f"; {_FIXES[detail['type']]}"
-    if detail["type"] in {"missing", "union_tag_not_found"}:
-        return "; add it"
+def _advice(model: type[BaseModel], path: Sequence[str | int], detail: ErrorDetails) -> str:
+    _, advice = _TEXTS.get(detail["type"], ("", ""))
+    if advice:
+        return f"; {advice}"
     if detail["type"] == "value_error":
         return ""
-    field = field_at(model, [step for step in path if isinstance(step, str)])
+    field = next(iter(fields_at(model, _keys(path))), None)
     default = None if field is None or field.is_required() else field.get_default(call_default_factory=False)
     if default is None or isinstance(default, (BaseModel, SecretStr, list, tuple)):
         return ""
@@ -113,8 +95,8 @@ def _fix(model: type[BaseModel], path: Sequence[str | int], detail: ErrorDetails
 
 
 def suggest(model: type[BaseModel], path: Sequence[str | int], *, as_variable: bool = False) -> str:
-    """Names the known key that is nearest to an unknown one, looking in its own section first."""
-    wanted = ".".join(str(step) for step in path if isinstance(step, str))
+    """Names the known key that is most similar to an unknown one, preferably in the same section."""
+    wanted = ".".join(_keys(path))
     section, _, name = wanted.rpartition(".")
     known = list(known_keys(model))
     siblings = {key.rpartition(".")[2]: key for key in known if key.rpartition(".")[0] == section}
@@ -124,29 +106,27 @@ def suggest(model: type[BaseModel], path: Sequence[str | int], *, as_variable: b
     else:
         same_name = [key for key in known if key.rpartition(".")[2] == name]
         nearest = next(iter(get_close_matches(wanted, same_name or known, n=1, cutoff=0.0)), "")
-    shown = PREFIX + nearest.upper().replace(".", "__") if as_variable else nearest
-    return f"did you mean {shown}?"
-
-
-def _is_secret_at(model: type[BaseModel], path: Sequence[str | int]) -> bool:
-    fields = fields_at(model, [step for step in path if isinstance(step, str)])
-    return any(SecretStr in types_in(field.annotation) for field in fields)
+    return f"did you mean {PREFIX + nearest.upper().replace('.', '__') if as_variable else nearest}?"
 
 
 def _without_tags(path: Sequence[str | int], values: Any) -> list[str | int]:
-    """An error's place without the steps that pydantic adds for the member of a union."""
-    kept: list[str | int] = []
+    """The location of an error without the steps that pydantic adds for the member of a union."""
+    result: list[str | int] = []
     for step in path:
-        if isinstance(values, dict) and step not in values and values.get("type") == step:
+        if isinstance(values, dict) and step not in values and values.get(_TYPE_KEY) == step:
             continue
-        kept.append(step)
+        result.append(step)
         if isinstance(values, dict):
             values = values.get(step)
         elif isinstance(values, list) and isinstance(step, int) and step < len(values):
             values = values[step]
         else:
             values = None
-    return kept
+    return result
+
+
+def _keys(path: Sequence[str | int]) -> list[str]:
+    return [step for step in path if isinstance(step, str)]
 
 
 def _dotted(path: Sequence[str | int]) -> str:
@@ -154,8 +134,3 @@ def _dotted(path: Sequence[str | int]) -> str:
     for step in path:
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
     return text
-
-
-def _and_parents(path: Sequence[str | int]) -> Iterator[str]:
-    for length in range(len(path), 0, -1):
-        yield _dotted(path[:length])

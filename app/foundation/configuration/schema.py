@@ -1,4 +1,4 @@
-"""The schema of the settings: of each key its field, its section, and whether it is a secret."""
+"""The schema of the settings: the fields of each key, and which of them are secrets."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
@@ -7,71 +7,46 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 PREFIX = "USHER_"
-"""What the names of our environment variables begin with."""
+"""The prefix of environment variables."""
 
 FILE_SUFFIX = "_file"
 """``api_key_file: PATH`` sets ``api_key`` to the content of the file."""
 
 Nested = dict[str, Any]
-"""Settings as a file writes them: sections in sections."""
+"""Settings as in a file: sections within sections."""
 
 
 def types_in(annotation: Any) -> set[Any]:
-    found = {annotation}
+    """The type and all types inside it; ``list`` stands for tuples as well."""
+    types = {annotation}
     for part in get_args(annotation):
-        found |= types_in(part) if not isinstance(part, (str, int)) else set()
-    return found | {list for part in found if getattr(part, "__origin__", None) in {list, tuple}}
+        types |= types_in(part) if not isinstance(part, (str, int)) else set()
+    return types | {list for part in types if getattr(part, "__origin__", None) in {list, tuple}}
 
 
 def models_in(annotation: Any) -> list[type[BaseModel]]:
-    """The models that a setting's type is made of: a section, or what a list's items can be."""
+    """The models in a setting's type: the section, or the possible items of a list."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [model for part in get_args(annotation) for model in models_in(part)]
 
 
-def of_type(models: Sequence[type[BaseModel]], item: Nested) -> list[type[BaseModel]]:
-    """The possible models of a list's items, by ``type`` if they have one."""
-    tagged = [
-        model
-        for model in models
-        if "type" in model.model_fields and item.get("type") in get_args(model.model_fields["type"].annotation)
-    ]
-    return tagged or list(models)
-
-
 def fields_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
-    """The fields of a model, as settings call them: a word of Python's (``from``) is an alias."""
+    """The fields by their names in settings, which are aliases for Python's keywords (``from``)."""
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
-def is_section(model: type[BaseModel], key: str) -> bool:
-    field = model.model_fields.get(key)
-    return field is not None and isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
-
-
-def field_at(model: type[BaseModel], path: Sequence[str]) -> FieldInfo | None:
-    models, field = [model], None
-    for step in path:
-        fields = (fields_of(one) for one in models)
-        field = next((known[step] for known in fields if step in known), None)
-        if field is None:
-            return None
-        models = models_in(field.annotation)
-    return field
-
-
 def fields_at(model: type[BaseModel], path: Sequence[str]) -> list[FieldInfo]:
-    """All fields that a key may mean: of the items of a list, those of each sort."""
-    models, found = [model], list[FieldInfo]()
+    """The fields of a key; several if the types of a list's items share the key, none if it is unknown."""
+    models, fields = [model], list[FieldInfo]()
     for step in path:
-        found = [fields_of(one)[step] for one in models if step in fields_of(one)]
-        models = [inner for field in found for inner in models_in(field.annotation)]
-    return found
+        fields = [fields_of(candidate)[step] for candidate in models if step in fields_of(candidate)]
+        models = [inner for field in fields for inner in models_in(field.annotation)]
+    return fields
 
 
 def is_secret(key: str, field: FieldInfo | None) -> bool:
-    """Whether a setting holds something that must not be seen: by its type, or by its name."""
+    """Whether a setting is a secret, by its type or its name."""
     if field is not None and field.annotation in {bool, int, float}:
         return False
     if field is not None and SecretStr in types_in(field.annotation):
@@ -79,7 +54,17 @@ def is_secret(key: str, field: FieldInfo | None) -> bool:
     return key.endswith(("token", "tokens", "api_key", "secret", "secret_key", "password", "database_url"))
 
 
+def secret_set_by_file(model: type[BaseModel], path: Sequence[str]) -> FieldInfo | None:
+    """The secret that is read from the file named at ``path``, such as ``api_key_file``; None for other keys."""
+    *section, key = path
+    base = key.removesuffix(FILE_SUFFIX)
+    if base == key or fields_at(model, path):
+        return None
+    return next((field for field in fields_at(model, [*section, base]) if is_secret(base, field)), None)
+
+
 def known_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """All dotted keys."""
     for name, field in fields_of(model).items():
         yield prefix + name
         for inner in models_in(field.annotation):
@@ -87,6 +72,7 @@ def known_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 
 def nested(flat: Mapping[str, Any]) -> Nested:
+    """Dotted keys as sections."""
     result: Nested = {}
     for key, value in flat.items():
         *sections, name = key.split(".")
@@ -97,9 +83,10 @@ def nested(flat: Mapping[str, Any]) -> Nested:
     return result
 
 
-def lay_over(below: Nested, above: Nested) -> None:
+def merge(below: Nested, above: Nested) -> None:
+    """Overwrites ``below`` with the values of ``above``, section by section."""
     for key, value in above.items():
         if isinstance(value, dict) and isinstance(below.get(key), dict):
-            lay_over(below[key], value)
+            merge(below[key], value)
         else:
             below[key] = value
