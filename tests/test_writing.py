@@ -31,12 +31,10 @@ ALLOWED: dict[str, str] = {"`gives`": "a field of explanations"}
 """A phrase → why it may stay."""
 
 NOT_YET = (
-    "app/access/", "app/client/",
-    "app/foundation/audit_tables.py",
-    "app/foundation/database/", "app/foundation/outbound/", "app/http/", "app/monitoring/notify/",
+    "app/access/", "app/monitoring/notify/",
     "app/monitoring/database_metrics.py", "app/monitoring/tables.py", "app/service/admin/", "app/service/console/",
     "app/service/push/", "app/sync/apply/", "app/sync/ledger/", "app/sync/plan/", "app/sync/runs/",
-    "tests/",
+    "tests/README.md",
 )  # fmt: skip
 """Places that are still to be rewritten."""
 

@@ -103,7 +103,7 @@ def _success(operation: Operation[RequestT, ResultT], body: object, mask: Callab
         # An operation without data is confirmed only by its status.
         status = result.get("status")
         if status != "success" and not (status is None and operation.result is not NOTHING):
-            raise Unclear("the answer does not say that it is a success")
+            raise Unclear("the answer has no success status")
     with contextlib.suppress(UnreadableAnswerError):
         return _with_items(operation, operation.read(body), result)
     try:

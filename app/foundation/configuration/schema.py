@@ -17,7 +17,7 @@ Nested = dict[str, Any]
 
 
 def types_in(annotation: Any) -> set[Any]:
-    """The type and all types inside it; ``list`` stands for tuples as well."""
+    """The type and all types inside it; tuples count as ``list``."""
     types = {annotation}
     for part in get_args(annotation):
         types |= types_in(part) if not isinstance(part, (str, int)) else set()

@@ -1,1 +1,1 @@
-"""The way of calls out of this machine: by which route, trusting whom, and what went wrong."""
+"""Outgoing HTTP calls: sessions, routes and failures."""
