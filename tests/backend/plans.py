@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine, event, text
 
 from app.foundation.database.engine import is_sqlite
 
-Heard = list[tuple[str, Any]]
+Statements = list[tuple[str, Any]]
 """Statements with their parameters."""
 
 _ALL_OF_ONE_ORGANIZATION = (
@@ -22,18 +22,18 @@ _ORGANIZATION_ITSELF = re.compile(r"Index (Only )?Scan using \w+ on organization
 
 
 @contextmanager
-def heard(engine: Engine, tables: Collection[str]) -> Iterator[Heard]:
+def recorded(engine: Engine, tables: Collection[str]) -> Iterator[Statements]:
     """Records the statements on these tables within the block, except inserts of many rows."""
-    statements: Heard = []
+    statements: Statements = []
     named = re.compile(rf"\b({'|'.join(tables)})\b")
 
-    def hear(_: Connection, __: object, statement: str, parameters: Any, ___: object, many: bool) -> None:
+    def record(_: Connection, __: object, statement: str, parameters: Any, ___: object, many: bool) -> None:
         if not many and not statement.startswith("INSERT") and named.search(statement):
             statements.append((statement, parameters))
 
-    event.listen(engine, "before_cursor_execute", hear)
+    event.listen(engine, "before_cursor_execute", record)
     yield statements
-    event.remove(engine, "before_cursor_execute", hear)
+    event.remove(engine, "before_cursor_execute", record)
 
 
 def plan(connection: Connection, statement: str, parameters: Any) -> str:
@@ -43,7 +43,7 @@ def plan(connection: Connection, statement: str, parameters: Any) -> str:
 
 
 def check_plans(
-    engine: Engine, name: str, statements: Heard, tables: Collection[str], *, through_organization: bool = False
+    engine: Engine, name: str, statements: Statements, tables: Collection[str], *, through_organization: bool = False
 ) -> None:
     """Fails for a statement that reads through a table, or through all that one organization has of it (but for
     ``organization``, which has one row for each).

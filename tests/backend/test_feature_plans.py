@@ -13,7 +13,7 @@ from app.foundation.database.engine import is_sqlite, writing
 from tests.bench.features import fill, operations
 
 from .conftest import Caller, World
-from .plans import Heard, check_plans, heard, plan
+from .plans import Statements, check_plans, plan, recorded
 
 TABLES = (
     "activity",
@@ -37,7 +37,7 @@ WHOLE_ORGANIZATION = {
 """Calls that read the organization's index from one end until the page is full."""
 
 
-def check(engine: Engine, name: str, statements: Heard) -> None:
+def check(engine: Engine, name: str, statements: Statements) -> None:
     check_plans(engine, name, statements, TABLES, through_organization=name in WHOLE_ORGANIZATION)
 
 
@@ -53,7 +53,7 @@ def test_every_statement_uses_an_index(shared_world: World, tenant: Caller) -> N
     seen = 0
     for name, request in operations(RECORDS, USERS, random.Random(1)).items():
         operation, data = request()
-        with heard(shared_world.engine, TABLES) as statements:
+        with recorded(shared_world.engine, TABLES) as statements:
             assert tenant.call(operation, **data).status_code == 200, name
         check(shared_world.engine, name, statements)
         seen += len(statements)
@@ -70,7 +70,7 @@ def test_a_later_page_uses_an_index(shared_world: World, tenant: Caller) -> None
     ):
         query = {"organizationId": "acme", "pageSize": 1, **filters}
         token = tenant.call(operation, **query).get_json()["result"][field]
-        with heard(shared_world.engine, TABLES) as statements:
+        with recorded(shared_world.engine, TABLES) as statements:
             assert tenant.call(operation, **query, pageToken=token).status_code == 200
         check(shared_world.engine, operation if filters else "activities of an organization", statements)
         if is_sqlite(shared_world.engine) and filters:
@@ -78,7 +78,7 @@ def test_a_later_page_uses_an_index(shared_world: World, tenant: Caller) -> None
             assert re.search(r"\((created_at|happened_at),\w+\)[<>]\(\?,\?\)", first), first
 
 
-def plan_of_first(engine: Engine, statements: Heard) -> str:
+def plan_of_first(engine: Engine, statements: Statements) -> str:
     with engine.connect() as connection:
         return plan(connection, *statements[0])
 
@@ -94,7 +94,7 @@ def plan_of_first(engine: Engine, statements: Heard) -> str:
 def test_deletion_uses_an_index(
     shared_world: World, tenant: Caller, delete: Callable[[Connection, Scope], None]
 ) -> None:
-    with heard(shared_world.engine, TABLES) as statements, writing(shared_world.engine) as connection:
+    with recorded(shared_world.engine, TABLES) as statements, writing(shared_world.engine) as connection:
         delete(connection, Scope(tenant.ids["api_key"], "acme"))
         connection.rollback()  # other tests share the data
     assert statements

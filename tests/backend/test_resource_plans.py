@@ -11,7 +11,7 @@ from tests.bench.features import fill
 from tests.bench.resources import furnish, resource_operations
 
 from .conftest import Caller, World
-from .plans import check_plans, heard
+from .plans import check_plans, recorded
 
 TABLES = ("organization", "folder", "document", "user_entry", "user_group", "group_member")
 RECORDS = 20_000
@@ -87,7 +87,7 @@ def test_every_statement_is_an_index_lookup(shared_world: World, tenant: Caller)
     calls = {name: call() for name, call in resource_operations(DOCUMENTS, USERS, random.Random(1)).items()}
     seen = 0
     for name, (operation, data) in (calls | more_operations()).items():
-        with heard(shared_world.engine, TABLES) as statements:
+        with recorded(shared_world.engine, TABLES) as statements:
             answer = tenant.call(operation, **data)
             assert answer.status_code == 200, f"{name}: {answer.get_json()}"
         check_plans(shared_world.engine, name, statements, TABLES, through_organization=name in READ_FROM_ONE_END)
@@ -106,7 +106,7 @@ def test_later_page_is_an_index_lookup(shared_world: World, tenant: Caller) -> N
         if filters:
             tenant("add_users", **ACME, **filters, users=[{"userId": f"u{n}"} for n in range(5)])
         token = tenant.call(operation, **query).get_json()["result"][field]
-        with heard(shared_world.engine, TABLES) as statements:
+        with recorded(shared_world.engine, TABLES) as statements:
             assert tenant.call(operation, **query, pageToken=token).status_code == 200
         assert statements
         check_plans(shared_world.engine, operation, statements, TABLES, through_organization=not filters)
@@ -115,7 +115,7 @@ def test_later_page_is_an_index_lookup(shared_world: World, tenant: Caller) -> N
 def test_deleting_an_organization_scans_no_other(shared_world: World, tenant: Caller) -> None:
     tenant("add_organizations", organizations=[{"organizationId": "leaving", "organizationName": "Leaving"}])
     tenant("add_users", organizationId="leaving", users=[{"userId": "u1"}])
-    with heard(shared_world.engine, TABLES) as statements:
+    with recorded(shared_world.engine, TABLES) as statements:
         assert tenant.call("delete_organizations", organizationIds=["leaving"]).status_code == 200
     assert statements
     check_plans(shared_world.engine, "delete an organization", statements, TABLES, through_organization=True)

@@ -137,7 +137,9 @@ def test_a_short_key_is_masked_completely_and_an_empty_key_is_removed(tenant: Ca
         ({"emailServiceConfig": {"more": ["x" * 1000] * 101}}, "emailServiceConfig"),
     ],
 )
-def test_bad_email_config_is_refused_and_changes_nothing(tenant: Caller, data: dict[str, Any], field: str) -> None:
+def test_an_invalid_email_config_is_refused_and_changes_nothing(
+    tenant: Caller, data: dict[str, Any], field: str
+) -> None:
     before = tenant("update_email_config", useEmailService=True)
 
     code, status, message = tenant.refused("update_email_config", **data)

@@ -47,7 +47,7 @@ def test_create_workspace_uses_the_requested_name(world: World) -> None:
         ("a@deep.sub.mailinator.com", "disposable"),
     ],
 )
-def test_create_workspace_refuses_addresses(world: World, email: str, why: str) -> None:
+def test_create_workspace_refuses_invalid_and_disposable_addresses(world: World, email: str, why: str) -> None:
     code, status, message = world.anonymous.refused("create_workspace", ownerEmail=email)
 
     assert (code, status) == (400, "INVALID_ARGUMENT")
@@ -56,7 +56,7 @@ def test_create_workspace_refuses_addresses(world: World, email: str, why: str) 
 
 
 @pytest.mark.parametrize("data", [{"name": ""}, {"name": "x" * 201}, {"workspaceName": ""}, {"avatar": "ftp://x"}])
-def test_create_workspace_refuses_bad_fields(world: World, data: dict[str, str]) -> None:
+def test_create_workspace_refuses_invalid_fields(world: World, data: dict[str, str]) -> None:
     code, status, message = world.anonymous.refused("create_workspace", ownerEmail="a@acme.example", **data)
 
     assert (code, status) == (400, "INVALID_ARGUMENT")

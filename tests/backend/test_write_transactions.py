@@ -174,7 +174,7 @@ def test_moves_match_a_check_of_the_whole_tree() -> None:
     for _ in range(30):
         tree = FolderTree(None, None, "restricted")  # type: ignore[arg-type]  # nothing is loaded or saved
         for number in range(160):
-            # Long chains, or the depth would never be reached.
+            # Long chains, to reach the maximum depth.
             parent = "" if number % 70 == 0 else f"f{number - random_.choice([1, 1, 1, 1, 1, 1, 2, 7]) % number}"
             parent = parent if parent in tree.nodes else ""
             tree.nodes[f"f{number}"] = Node(f"f{number}", parent, [], None, "restricted")

@@ -39,7 +39,7 @@ def test_the_config_is_merged_into_what_is_stored(tenant: Caller) -> None:
     assert tenant("get_advanced_webhook_config") == state | {"isEnabled": False}
 
 
-def test_the_first_config_has_to_enable(tenant: Caller) -> None:
+def test_the_first_config_must_enable_webhooks(tenant: Caller) -> None:
     for requested in ({"encodeData": True}, {"isEnabled": False}):
         assert tenant.refused("update_advanced_webhook_config", **requested)[:2] == (400, "FAILED_PRECONDITION")
     assert tenant.refused("update_advanced_webhook_config")[:2] == (400, "INVALID_ARGUMENT")
@@ -84,7 +84,7 @@ def test_unknown_endpoints_and_those_of_others_are_not_found(
     assert other("list_advanced_webhook_endpoints")["endpoints"] == [theirs]
 
 
-def test_an_endpoint_is_made_read_changed_and_deleted(enabled: Caller) -> None:
+def test_an_endpoint_is_created_read_updated_and_deleted(enabled: Caller) -> None:
     bare = enabled("create_advanced_webhook_endpoint", url=URL)
     assert bare == {
         "id": bare["id"],
@@ -126,7 +126,7 @@ def test_an_endpoint_is_made_read_changed_and_deleted(enabled: Caller) -> None:
     }
 
 
-def test_a_secret_is_made_here_and_stored_encrypted(world: World) -> None:
+def test_the_backend_creates_the_secret_and_stores_it_encrypted(world: World) -> None:
     tenant = world.tenant()
     tenant("update_advanced_webhook_config", isEnabled=True)
     ids = [tenant("create_advanced_webhook_endpoint", url=URL, secret="whsec_bWluZQ==")["id"] for _ in range(2)]
@@ -158,7 +158,7 @@ def test_urls_that_must_not_be_called_are_refused(standing: World, url: str) -> 
     assert tenant("list_advanced_webhook_endpoints")["endpoints"] == [endpoint]
 
 
-def test_a_uid_is_taken_once(enabled: Caller) -> None:
+def test_a_uid_is_unique(enabled: Caller) -> None:
     first = enabled("create_advanced_webhook_endpoint", url=URL, uid="one")
     second = enabled("create_advanced_webhook_endpoint", url=URL, uid="two")
     assert enabled.refused("create_advanced_webhook_endpoint", url=URL, uid="one")[:2] == (409, "ALREADY_EXISTS")
@@ -191,7 +191,7 @@ def test_endpoints_are_listed_by_page_in_both_directions(world: World) -> None:
     back = page(back["prevIterator"])
     assert [item["id"] for item in back["endpoints"]] == made[:3]
     assert back["done"]
-    # What was deleted in between is no obstacle.
+    # An iterator works after a deletion between the pages.
     tenant("delete_advanced_webhook_endpoint", endpointId=made[2])
     assert [item["id"] for item in page(pages[0]["iterator"])["endpoints"]] == made[3:6]
 

@@ -1,4 +1,4 @@
-"""What do receivers do to us that do not answer as they should?"""
+"""Requests to receivers that respond slowly, endlessly or not at all."""
 
 import socket
 import ssl
@@ -26,7 +26,7 @@ Talk = Callable[[socket.socket], None]
 
 @pytest.fixture
 def make_peer() -> Iterator[Callable[[Talk], str]]:
-    """A server that does with its connections as it is told."""
+    """A factory of servers that pass each connection to a function."""
     listeners: list[socket.socket] = []
 
     def make(talk: Talk) -> str:
@@ -50,7 +50,7 @@ def make_peer() -> Iterator[Callable[[Talk], str]]:
         listener.close()
 
 
-def say_nothing(connection: socket.socket) -> None:
+def send_nothing(connection: socket.socket) -> None:
     while connection.recv(65536):
         pass
 
@@ -70,8 +70,8 @@ def drip_a_status(connection: socket.socket) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("talk", [say_nothing, drip_a_header, drip_a_status])
-def test_a_slow_receiver_is_left_in_time(make_peer: Callable[[Talk], str], talk: Talk) -> None:
+@pytest.mark.parametrize("talk", [send_nothing, drip_a_header, drip_a_status])
+def test_the_timeout_limits_the_whole_request(make_peer: Callable[[Talk], str], talk: Talk) -> None:
     send = open_sender(allow_private=True, timeout=0.5)
     started = time.monotonic()
     outcome = send(make_peer(talk), {}, b"{}")
@@ -91,13 +91,13 @@ def hang_up(connection: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("talk", [talk_nonsense, hang_up])
-def test_what_is_no_answer_is_a_failure(make_peer: Callable[[Talk], str], talk: Talk) -> None:
+def test_an_invalid_response_is_a_failure(make_peer: Callable[[Talk], str], talk: Talk) -> None:
     outcome = open_sender(allow_private=True, timeout=5)(make_peer(talk), {}, b"{}")
     assert outcome.status_code is None
     assert outcome.problem.startswith("no answer: ")
 
 
-def test_an_endless_answer_is_not_read(make_peer: Callable[[Talk], str]) -> None:
+def test_an_endless_response_is_not_read(make_peer: Callable[[Talk], str]) -> None:
     sent = 0
 
     def flood(connection: socket.socket) -> None:
@@ -129,13 +129,13 @@ def test_cookies_are_not_kept(receiver: Receiver) -> None:
 
 
 @pytest.mark.parametrize("url", ["http://[::1", "http://\udcff/", "http://" + "a" * 70 + ".example/", "http://a..b/"])
-def test_urls_that_lead_nowhere_are_a_failure(url: str) -> None:
+def test_unreachable_urls_are_a_failure(url: str) -> None:
     assert open_sender(allow_private=True, timeout=5)(url, {}, b"{}").problem
 
 
 @pytest.fixture
 def tls_receiver(receiver: Receiver, tmp_path: Path) -> Path:
-    """The receiver, on TLS; its certificate."""
+    """A receiver on TLS, and its certificate."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     now = datetime.now(UTC)
@@ -159,7 +159,7 @@ def test_certificates_are_checked(receiver: Receiver, tls_receiver: Path) -> Non
     assert receiver.got == []
 
 
-def test_time_counts_below_tls_too(receiver: Receiver, tls_receiver: Path) -> None:
+def test_the_timeout_limits_requests_over_tls(receiver: Receiver, tls_receiver: Path) -> None:
     session = open_session(allow_private=True)
     session.verify = str(tls_receiver)
     with time_limit(5) as watch:

@@ -29,7 +29,7 @@ from app.sync.plan.tables import PlanItemRow, PlanRow
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.rows import recent_runs
 from app.sync.runs.tables import RunRow
-from tests.backend.plans import heard, plan
+from tests.backend.plans import plan, recorded
 from tests.sync.plan.test_parts import ORGANIZATIONS, company
 from tests.worlds.planning import PlanningWorld
 from tests.worlds.plans import note_parts
@@ -188,7 +188,7 @@ def test_no_statement_of_a_page_reads_through_a_plan(world: PlanningWorld) -> No
         ItemFilter(item_id="u7000"),
         ItemFilter(item_id="u7000", status="done", kind="folderUser"),
     ]
-    with heard(world.engine, TABLES) as statements, reading(world.engine) as connection:
+    with recorded(world.engine, TABLES) as statements, reading(world.engine) as connection:
         for wanted in filters:
             for after in (None, ITEMS // 2):
                 list_changes(connection, "large", wanted=wanted, after=after, limit=51)
@@ -239,7 +239,7 @@ def test_changes_of_a_kind_over_http_are_one_range_of_the_plan(world: PlanningWo
     client = app.test_client()
     client.environ_base["HTTP_AUTHORIZATION"] = "Bearer let-me-in"
     first, token = f"/resync/run-large/changes?kind=folderUser&pageSize={_PAGE}", ""
-    with heard(world.engine, ("plan_item", "plan_part")) as statements:
+    with recorded(world.engine, ("plan_item", "plan_part")) as statements:
         for page in range(2):
             body = client.get(f"{first}&pageToken={token}" if token else first).get_json()
             begin = ITEMS // 2 + page * _PAGE + 1
