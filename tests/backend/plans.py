@@ -13,7 +13,7 @@ Statements = list[tuple[str, Any]]
 """Statements with their parameters."""
 
 _ALL_OF_ONE_ORGANIZATION = (
-    # SQLite's words, and PostgreSQL's.
+    # In the plans of SQLite and of PostgreSQL.
     r"SEARCH (\w+) .*\(api_key_id=\? AND organization_id=\?\)$",
     r"Index Cond: \(\(\(api_key_id\)::text = '[^']*'::text\) AND \(\(organization_id\)::text = '[^']*'::text\)\)$",
 )
@@ -45,26 +45,23 @@ def plan(connection: Connection, statement: str, parameters: Any) -> str:
 def check_plans(
     engine: Engine, name: str, statements: Statements, tables: Collection[str], *, through_organization: bool = False
 ) -> None:
-    """Fails for a statement that reads through a table, or through all that one organization has of it (but for
-    ``organization``, which has one row for each).
+    """Fails for a scan of a table, or of all rows of one organization (except in ``organization``, which has one).
 
-    ``through_organization``: the call may read its organization's own rows, which it does from one end until a page is
-    full.
+    ``through_organization`` permits a scan of the organization's rows, for a call that reads them until a page is full.
     """
     with engine.connect() as connection:
         if not is_sqlite(connection):
-            # In tables as small as these it is quick to read everything and to pick from it afterwards; whether there
-            # is a better way in large ones is the question.
-            for way in ("enable_seqscan", "enable_hashjoin", "enable_mergejoin"):
-                connection.execute(text(f"SET LOCAL {way} = off"))
+            # In small tables a scan is the fastest plan. Disabled, it is chosen only if no index can be used.
+            for setting in ("enable_seqscan", "enable_hashjoin", "enable_mergejoin"):
+                connection.execute(text(f"SET LOCAL {setting} = off"))
         for statement, parameters in statements:
-            told = plan(connection, statement, parameters)
-            place = f"{name}\n{statement}\n{told}"
+            explained = plan(connection, statement, parameters)
+            place = f"{name}\n{statement}\n{explained}"
             for table in tables:
-                assert f"SCAN {table}\n" not in f"{told}\n", place
-                assert f"Seq Scan on {table} " not in told, place
+                assert f"SCAN {table}\n" not in f"{explained}\n", place
+                assert f"Seq Scan on {table} " not in explained, place
             if not through_organization:
-                found = [re.search(pattern, told, re.MULTILINE) for pattern in _ALL_OF_ONE_ORGANIZATION]
+                found = [re.search(pattern, explained, re.MULTILINE) for pattern in _ALL_OF_ONE_ORGANIZATION]
                 through = [match[1] if match.groups() else "" for match in found if match]
                 assert not any(table in tables and table != "organization" for table in through if table), place
-                assert "" not in through or _ORGANIZATION_ITSELF.search(told), place
+                assert "" not in through or _ORGANIZATION_ITSELF.search(explained), place
