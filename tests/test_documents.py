@@ -13,7 +13,7 @@ import pytest
 import app
 from app.access.problems import PROBLEMS_KEPT, ProblemSort
 from app.access.stored_problems import COUNT_EVERY_MS
-from app.access.view.cache import KEEP
+from app.access.view.cache import MAX_CACHED
 from app.client.retry import RetryPolicy
 from app.client.settings import BackendSettings
 from app.service.admin.resync import ITEM_STATUSES
@@ -370,7 +370,7 @@ BACKEND, LIMITS, RETRIES = BackendSettings(), LimitSettings(), RetryPolicy()
         ("sync/ledger", "Failures", f"{WORDS[PARKED_AFTER]} in a row"),
         ("access", "Problems", f"the first {WORDS[PROBLEMS_KEPT].removeprefix('a ')} of them"),
         ("access", "Problems", f"at most every {WORDS[COUNT_EVERY_MS // 60_000]}\nminutes"),
-        ("access", "The view", f"{KEEP:,} of them at most"),
+        ("access", "The view", f"{MAX_CACHED:,} of them at most"),
         ("sync/runs", "The queue and the schedule", f"{WORDS[MAX_QUEUED]} may be queued"),
         ("sync/runs", "The queue and the schedule", f"{WORDS[MAX_CONTINUATIONS]} in a row"),
         ("sync/runs", "Held runs", f"within {HELD_FOR.days} days"),

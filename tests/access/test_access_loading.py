@@ -364,7 +364,7 @@ def test_loader_remembers_no_organization_that_is_not_there(engine: Engine) -> N
 
 
 def test_loader_keeps_within_bounds(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "KEEP", 10)
+    monkeypatch.setattr(cache, "MAX_CACHED", 10)
     load = AccessViewLoader(engine, POLICY)
     for number in range(200):
         load([question(number, "folder", number)])

@@ -40,16 +40,16 @@ class World:
 
     def __init__(self, engine: Engine, way: str) -> None:
         self._engine, self._way = engine, way
-        self._kept: dict[str, list[Record]] = {}
+        self._structure_of: dict[str, list[Record]] = {}
 
     def begin(self, **records: list[Record]) -> None:
-        self._kept = records
+        self._structure_of = records
         run_refresh(self._engine, self._reads())
 
     def change(self, source: str, upserted: list[Record], removed: list[Record] | None = None) -> set[str]:
         """The users that are disabled afterwards."""
         gone = {one.key for one in [*upserted, *(removed or [])]}
-        self._kept[source] = [one for one in self._kept[source] if one.key not in gone] + upserted
+        self._structure_of[source] = [one for one in self._structure_of[source] if one.key not in gone] + upserted
         if "all keys" in self._way:
             merge_everything(self._engine)
         if "push" in self._way:
@@ -59,7 +59,7 @@ class World:
         return disabled_in(self._engine)
 
     def _reads(self) -> dict[str, Read]:
-        return {name: Read("complete", [(one, "") for one in found]) for name, found in self._kept.items()}
+        return {name: Read("complete", [(one, "") for one in found]) for name, found in self._structure_of.items()}
 
 
 @pytest.fixture

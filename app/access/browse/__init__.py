@@ -1,1 +1,1 @@
-"""The access model page by page, for people who look through it."""
+"""Queries of the console's pages about the access model."""

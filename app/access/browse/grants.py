@@ -1,14 +1,14 @@
-"""Grants as people ask for them: who reaches a folder or document, and what reaches a user or a group.
+"""Lists grants for pages: those that apply to a folder or document, and those of a user or a group.
 
-Of each grant is told what becomes of it where it stands: whether a nearer one of the same holder decides instead.
+Each grant is listed with a nearer grant of the same holder that decides instead, if there is one.
 """
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice, pairwise
-from typing import Any
+from itertools import chain, islice, pairwise
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Row
 
@@ -20,10 +20,15 @@ from app.access.records import Document, Folder, Grant, Group, GroupMember, User
 from app.foundation.database.statements import json_list, run
 
 MAX_GROUPS = 1_000
-"""What a user is in through more groups than these is not followed."""
+"""The most groups of a user that are read."""
 
 Level = tuple[str, str]
-"""A folder or a document; the other is empty."""
+"""The id of a folder and of a document; one is empty."""
+
+_GrantKey = tuple[str, str, str, str]
+"""Folder, document, user and group; two are empty."""
+
+Item = TypeVar("Item")
 
 _COLUMNS = "g.folder_id, g.document_id, g.user_id, g.organization_user_group_id, g.access_role, g.expires_at"
 
@@ -33,7 +38,7 @@ WHERE g.organization_id = :organization_id AND g.folder_id = :folder_id AND g.do
   AND (g.user_id, g.organization_user_group_id) > (:user_id, :group_id)
 ORDER BY g.user_id, g.organization_user_group_id LIMIT :limit
 """
-_LEVELS_WITH_ANY = """
+_LEVELS_WITH_GRANTS = """
 SELECT asked.value FROM (@list(levels)) AS asked WHERE EXISTS (
   SELECT 1 FROM model_grant g WHERE g.organization_id = :organization_id
     AND g.folder_id = @part(asked.value, 0) AND g.document_id = @part(asked.value, 1))
@@ -51,7 +56,7 @@ WHERE g.organization_id = :organization_id AND g.organization_user_group_id = :g
   AND (g.folder_id, g.document_id) > (:folder_id, :document_id)
 ORDER BY g.folder_id, g.document_id LIMIT :limit
 """
-_GROUPS_WITH_ANY = """
+_GROUPS_WITH_GRANTS = """
 SELECT asked.value FROM (@list(groups)) AS asked WHERE EXISTS (
   SELECT 1 FROM model_grant g @by(ix_model_grant_to_group)
   WHERE g.organization_id = :organization_id AND g.organization_user_group_id = asked.value AND g.user_id = '')
@@ -62,13 +67,13 @@ WHERE g.organization_id = :organization_id AND g.folder_id = @part(asked.value, 
   AND g.document_id = @part(asked.value, 1) AND g.user_id = @part(asked.value, 2)
   AND g.organization_user_group_id = @part(asked.value, 3)
 """
-_DIRECT = """
+_DIRECT_GROUPS = """
 SELECT organization_user_group_id
 FROM model_group_member m @by(ix_model_group_member_organization_id_user_id_organization_user_group_id)
 WHERE organization_id = :organization_id AND user_id = :user_id AND {exists}
 ORDER BY organization_user_group_id LIMIT :limit
 """
-_AROUND = """
+_OUTER_GROUPS = """
 SELECT m.member_group_id, m.organization_user_group_id FROM (@list(groups)) AS asked
 CROSS JOIN model_group_member m @by(ix_model_group_member_organization_id_member_group_id_organization_user_group_id)
 WHERE m.organization_id = :organization_id AND m.member_group_id = asked.value AND {exists} LIMIT :limit
@@ -79,8 +84,8 @@ _EXISTS = """(SELECT TRUE FROM model_group g
 
 
 @dataclass(frozen=True, slots=True)
-class Reaching:
-    """A grant, with the names of who has it and of what it is on."""
+class GrantEntry:
+    """A grant, with the names of its holder and its folder or document."""
 
     organization_id: str
     resource_kind: str
@@ -94,8 +99,8 @@ class Reaching:
     access_role: str
     expires_at: datetime | None
     nearer: Grant | None = None
-    """The grant of the same holder that decides instead, because it stands nearer to what was asked about; of a
-    group's grant that reaches a user also their own on the same resource."""
+    """A grant of the same holder on a nearer level, which decides instead; for a group's grant to a user also the
+    user's own grant on the same level."""
     without_effect: str = ""
     """Why the grant has no effect; empty: it has."""
 
@@ -104,7 +109,7 @@ class Reaching:
         return self.expires_at is None or self.expires_at > now
 
 
-def grants_reaching(
+def grants_on_levels(
     connection: Connection,
     organization_id: str,
     levels: Sequence[Level],
@@ -112,44 +117,35 @@ def grants_reaching(
     after: Sequence[str],
     limit: int,
     now: datetime,
-) -> list[Reaching]:
-    """The grants on these levels, which are given nearest first: of each level those of groups, then those of users.
+) -> list[GrantEntry]:
+    """The grants on these levels, nearest first: on each level those of groups, then those of users.
 
-    ``after``: the folder, document, user and group of the last one.
+    ``after``: the folder, document, user and group of the last entry.
     """
     asked = {"organization_id": organization_id, "levels": _listed(levels)}
-    having = {tuple(json.loads(row[0])) for row in run(connection, _LEVELS_WITH_ANY, asked)}
-    walked = [level for level in levels if level in having]
+    with_grants = {tuple(json.loads(row[0])) for row in run(connection, _LEVELS_WITH_GRANTS, asked)}
+    levels = [level for level in levels if level in with_grants]
     begin = (after[0], after[1]) if after else None
-    if begin is not None:
-        walked = walked[walked.index(begin) :] if begin in walked else []
     rows: list[Row[Any]] = []
-    for folder_id, document_id in walked:
+    for folder_id, document_id in _from(levels, begin):
         user_id, group_id = (after[2], after[3]) if (folder_id, document_id) == begin else ("", "")
-        rows += run(
-            connection,
-            _ON_LEVEL,
-            {
-                "organization_id": organization_id,
-                "folder_id": folder_id,
-                "document_id": document_id,
-                "user_id": user_id,
-                "group_id": group_id,
-                "limit": limit - len(rows),
-            },
-            columns=_COLUMNS,
-        )
+        key = {"folder_id": folder_id, "document_id": document_id, "user_id": user_id, "group_id": group_id}
+        rows += run(connection, _ON_LEVEL, {**asked, **key, "limit": limit - len(rows)}, columns=_COLUMNS)
         if len(rows) >= limit:
             break
-    nearer = _nearer(connection, organization_id, rows, [level for level in levels if level in having], now)
-    return _reaching(connection, organization_id, rows, nearer)
+    nearer_levels = [levels[: levels.index((row.folder_id, row.document_id))] for row in rows]
+    keys = [
+        [(*level, row.user_id, row.organization_user_group_id) for level in nearer]
+        for row, nearer in zip(rows, nearer_levels, strict=True)
+    ]
+    return _entries(connection, organization_id, rows, _first_active(connection, organization_id, keys, now))
 
 
 def grants_of_user(
     connection: Connection, organization_id: str, user_id: str, *, after: Sequence[str], limit: int
-) -> list[Reaching]:
-    """A user's own grants in an organization: on documents at the top of their order, then on folders. ``after``: the
-    folder and document of the last one."""
+) -> list[GrantEntry]:
+    """A user's own grants in an organization: those on documents, then those on folders. ``after``: the folder and
+    document of the last entry."""
     folder_id, document_id = after or ("", "")
     asked = {
         "organization_id": organization_id,
@@ -158,7 +154,7 @@ def grants_of_user(
         "document_id": document_id,
         "limit": limit,
     }
-    return _reaching(connection, organization_id, run(connection, _OF_USER, asked, columns=_COLUMNS).all(), {})
+    return _entries(connection, organization_id, run(connection, _OF_USER, asked, columns=_COLUMNS).all(), {})
 
 
 def grants_of_groups(
@@ -170,41 +166,43 @@ def grants_of_groups(
     limit: int,
     user_id: str = "",
     now: datetime | None = None,
-) -> list[Reaching]:
-    """What these groups were given, group by group in this order. ``after``: the group, folder and document of the last
-    one. With ``user_id`` a grant of theirs on the same resource stands beside."""
+) -> list[GrantEntry]:
+    """The grants of these groups, group by group in this order. ``after``: the group, folder and document of the last
+    entry. With ``user_id`` and ``now``, the user's own active grants on the same levels are ``nearer``."""
     asked: dict[str, object] = {"organization_id": organization_id, "groups": json_list(groups)}
-    having = {row[0] for row in run(connection, _GROUPS_WITH_ANY, asked)}
-    walked = [group for group in groups if group in having]
-    if after:
-        walked = walked[walked.index(after[0]) :] if after[0] in walked else []
+    with_grants = {row[0] for row in run(connection, _GROUPS_WITH_GRANTS, asked)}
+    groups = [group for group in groups if group in with_grants]
     rows: list[Row[Any]] = []
-    for group_id in walked:
+    for group_id in _from(groups, after[0] if after else None):
         folder_id, document_id = (after[1], after[2]) if after and group_id == after[0] else ("", "")
         key = {"group_id": group_id, "folder_id": folder_id, "document_id": document_id}
         rows += run(connection, _OF_GROUP, {**asked, **key, "limit": limit - len(rows)}, columns=_COLUMNS)
         if len(rows) >= limit:
             break
-    nearer: dict[int, Grant] = {}
+    nearer: Mapping[int, Grant] = {}
     if user_id and now is not None:
-        own = _exact(connection, organization_id, {(row.folder_id, row.document_id, user_id, "") for row in rows})
-        for number, row in enumerate(rows):
-            grant = own.get((row.folder_id, row.document_id, user_id, ""))
-            if grant is not None and _is_active(grant, now):
-                nearer[number] = grant
-    return _reaching(connection, organization_id, rows, nearer)
+        keys = [[(row.folder_id, row.document_id, user_id, "")] for row in rows]
+        nearer = _first_active(connection, organization_id, keys, now)
+    return _entries(connection, organization_id, rows, nearer)
+
+
+def _from(items: Sequence[Item], first: Item | None) -> Sequence[Item]:
+    """The items from the first one on; all of them if it is None."""
+    if first is None:
+        return items
+    return items[items.index(first) :] if first in items else []
 
 
 def groups_of_user(connection: Connection, organization_id: str, user_id: str) -> dict[str, str | None]:
-    """The groups that a user is in, their own first, each with the group through which it is reached (None: they are in
-    it themselves). ``MAX_GROUPS`` and one more at most."""
+    """The groups of a user, direct ones first, each with the group that is its member (None: the user is). At most
+    ``MAX_GROUPS`` and one more."""
     asked: dict[str, object] = {"organization_id": organization_id, "user_id": user_id, "limit": MAX_GROUPS + 1}
     found: dict[str, str | None] = dict.fromkeys(
-        (row[0] for row in run(connection, _DIRECT, asked, exists=_EXISTS)), None
+        (row[0] for row in run(connection, _DIRECT_GROUPS, asked, exists=_EXISTS)), None
     )
     frontier = list(found)
     while frontier and len(found) <= MAX_GROUPS:
-        rows = run(connection, _AROUND, {**asked, "groups": json_list(frontier)}, exists=_EXISTS).all()
+        rows = run(connection, _OUTER_GROUPS, {**asked, "groups": json_list(frontier)}, exists=_EXISTS).all()
         frontier = []
         for member, group in sorted(tuple(row) for row in rows):
             if group not in found and len(found) <= MAX_GROUPS:
@@ -214,63 +212,54 @@ def groups_of_user(connection: Connection, organization_id: str, user_id: str) -
 
 
 def chain_to(groups: Mapping[str, str | None], group_id: str) -> list[str]:
-    """The groups from the one that the user is in to this one."""
-    chain = [group_id]
-    while (through := groups.get(chain[-1])) is not None:
-        chain.append(through)
-    return chain[::-1]
+    """The groups from a direct group of the user to this one."""
+    path = [group_id]
+    while (member := groups.get(path[-1])) is not None:
+        path.append(member)
+    return path[::-1]
 
 
-def members_along(organization_id: str, user_id: str, chain: Sequence[str]) -> list[GroupMember]:
-    """The records by which a user is in the last group of a chain: in its first themselves, then group in group."""
-    if not chain:
+def members_along(organization_id: str, user_id: str, groups: Sequence[str]) -> list[GroupMember]:
+    """The memberships that make a user a member of the last group of a chain."""
+    if not groups:
         return []
-    first = GroupMember(organization_id=organization_id, organization_user_group_id=chain[0], user_id=user_id)
+    first = GroupMember(organization_id=organization_id, organization_user_group_id=groups[0], user_id=user_id)
     return [first] + [
         GroupMember(organization_id=organization_id, organization_user_group_id=outer, member_group_id=inner)
-        for inner, outer in pairwise(chain)
+        for inner, outer in pairwise(groups)
     ]
 
 
 def group_grants_on(
     connection: Connection, organization_id: str, level: Level, groups: Iterable[str]
 ) -> dict[str, Grant]:
-    """Group → its grant on this very folder or document, of those of these groups that have one; in their order."""
+    """Group → its grant on exactly this folder or document, in the order of the groups."""
     asked = list(islice(groups, MAX_GROUPS))
     found = _exact(connection, organization_id, {(*level, "", group) for group in asked})
     return {group: found[*level, "", group] for group in asked if (*level, "", group) in found}
 
 
-def _nearer(
-    connection: Connection, organization_id: str, rows: Sequence[Row[Any]], levels: Sequence[Level], now: datetime
+def _first_active(
+    connection: Connection, organization_id: str, keys: Sequence[Sequence[_GrantKey]], now: datetime
 ) -> dict[int, Grant]:
-    """Row → the active grant of the same holder on a level before its own."""
-    distance = {level: number for number, level in enumerate(levels)}
-    wanted = {
-        (*level, row.user_id, row.organization_user_group_id)
-        for row in rows
-        for level in levels[: distance[row.folder_id, row.document_id]]
-    }
-    found = _exact(connection, organization_id, wanted)
+    """Number of the row → the first active grant with one of the row's keys."""
+    found = _exact(connection, organization_id, chain.from_iterable(keys))
     nearer: dict[int, Grant] = {}
-    for number, row in enumerate(rows):
-        for level in levels[: distance[row.folder_id, row.document_id]]:
-            grant = found.get((*level, row.user_id, row.organization_user_group_id))
-            if grant is not None and _is_active(grant, now):
-                nearer[number] = grant
-                break
+    for number, keys_of_row in enumerate(keys):
+        grants = (found[key] for key in keys_of_row if key in found)
+        active = next((grant for grant in grants if grant.expires_at is None or grant.expires_at > now), None)
+        if active is not None:
+            nearer[number] = active
     return nearer
 
 
-def _exact(
-    connection: Connection, organization_id: str, keys: Iterable[tuple[str, str, str, str]]
-) -> dict[tuple[str, str, str, str], Grant]:
+def _exact(connection: Connection, organization_id: str, keys: Iterable[_GrantKey]) -> dict[_GrantKey, Grant]:
     asked = sorted(set(keys))
     if not asked:
         return {}
     parameters = {"organization_id": organization_id, "asked": _listed(asked)}
     rows = run(connection, _EXACT, parameters, columns=f"g.organization_id, {_COLUMNS}")
-    found: dict[tuple[str, str, str, str], Grant] = {}
+    found: dict[_GrantKey, Grant] = {}
     for row in rows:
         record = _FROM_ROW(row)
         assert isinstance(record, Grant)  # noqa: S101 - it is a row of that table
@@ -281,9 +270,9 @@ def _exact(
 _FROM_ROW = next(table.record_from_row for table in KIND_TABLES if table.kind == Grant.kind)
 
 
-def _reaching(
+def _entries(
     connection: Connection, organization_id: str, rows: Sequence[Row[Any]], nearer: Mapping[int, Grant]
-) -> list[Reaching]:
+) -> list[GrantEntry]:
     def keys(column: str) -> set[Key]:
         return {(organization_id, getattr(row, column)) for row in rows if getattr(row, column)}
 
@@ -308,7 +297,7 @@ def _reaching(
         resource_id = row.folder_id or row.document_id
         holder_id = row.user_id or row.organization_user_group_id
         found.append(
-            Reaching(
+            GrantEntry(
                 organization_id,
                 resource,
                 resource_id,
@@ -323,10 +312,6 @@ def _reaching(
             )
         )
     return found
-
-
-def _is_active(grant: Grant, now: datetime) -> bool:
-    return grant.expires_at is None or grant.expires_at > now
 
 
 def _listed(parts: Iterable[Sequence[str]]) -> str:

@@ -1,11 +1,11 @@
-"""Lists of the access model, page by page: each is one range of an index, in its order, begun after a key."""
+"""Lists of the access model, page by page: each page is one range of an index, after a key."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 
 from app.access.browse.lookup import find_all, name_of, names_of
 from app.access.effective import BrokenReference, find_causes
@@ -13,7 +13,7 @@ from app.access.records import Document, Folder, Group, GroupMember, Membership,
 from app.foundation.clock import from_epoch_ms
 from app.foundation.database.statements import run
 
-# In every text: the range, then the order of the same index. What PostgreSQL finds by its statistics SQLite is told.
+# Each query reads one index in its order. PostgreSQL finds it by its statistics; SQLite needs a hint.
 _FOLDERS = """
 SELECT folder_id FROM model_folder @by(ix_model_folder_within)
 WHERE organization_id = :organization_id AND parent_folder_id = :within AND folder_id > :after
@@ -44,32 +44,54 @@ WHERE organization_id = :organization_id AND organization_user_group_id = :withi
   AND member_group_id > :after
 ORDER BY member_group_id LIMIT :limit
 """
-_GROUPS_AROUND = """
+_OUTER_GROUPS = """
 SELECT organization_user_group_id
 FROM model_group_member @by(ix_model_group_member_organization_id_member_group_id_organization_user_group_id)
 WHERE organization_id = :organization_id AND member_group_id = :within AND organization_user_group_id > :after
 ORDER BY organization_user_group_id LIMIT :limit
 """
 
-# From one organization to the next by the index, however many rows each has.
-_MET = """{name} (organization_id, number) AS (
-  SELECT MIN(organization_id), 1 FROM {table} @by({index}) WHERE user_id = :user_id AND organization_id > :after
+# Each recursive query goes from one organization to the next by the index, however many rows each has.
+_ORGANIZATIONS_OF = """
+WITH RECURSIVE
+of_membership (organization_id, number) AS (
+  SELECT MIN(organization_id), 1 FROM model_membership @by(ix_model_membership_user_id_organization_id)
+  WHERE user_id = :user_id AND organization_id > :after
   UNION ALL
-  SELECT (SELECT MIN(t.organization_id) FROM {table} t @by({index}) WHERE t.user_id = :user_id
-    AND t.organization_id > {name}.organization_id), {name}.number + 1
-  FROM {name} WHERE {name}.organization_id IS NOT NULL AND {name}.number < :limit
-)"""
-_OF_USERS = (
-    ("a", "model_membership", "ix_model_membership_user_id_organization_id"),
-    ("b", "model_group_member", "ix_model_group_member_user_id_organization_id"),
-    ("c", "model_grant", "ix_model_grant_user_id_organization_id_folder_id_document_id_access_role_expires_at"),
+  SELECT (
+    SELECT MIN(t.organization_id)
+    FROM model_membership t @by(ix_model_membership_user_id_organization_id)
+    WHERE t.user_id = :user_id AND t.organization_id > of_membership.organization_id), of_membership.number + 1
+  FROM of_membership WHERE of_membership.organization_id IS NOT NULL AND of_membership.number < :limit
+),
+of_group_member (organization_id, number) AS (
+  SELECT MIN(organization_id), 1 FROM model_group_member @by(ix_model_group_member_user_id_organization_id)
+  WHERE user_id = :user_id AND organization_id > :after
+  UNION ALL
+  SELECT (
+    SELECT MIN(t.organization_id)
+    FROM model_group_member t @by(ix_model_group_member_user_id_organization_id)
+    WHERE t.user_id = :user_id AND t.organization_id > of_group_member.organization_id), of_group_member.number + 1
+  FROM of_group_member WHERE of_group_member.organization_id IS NOT NULL AND of_group_member.number < :limit
+),
+of_grant (organization_id, number) AS (
+  SELECT MIN(organization_id), 1
+  FROM model_grant @by(ix_model_grant_user_id_organization_id_folder_id_document_id_access_role_expires_at)
+  WHERE user_id = :user_id AND organization_id > :after
+  UNION ALL
+  SELECT (
+    SELECT MIN(t.organization_id)
+    FROM model_grant t
+      @by(ix_model_grant_user_id_organization_id_folder_id_document_id_access_role_expires_at)
+    WHERE t.user_id = :user_id AND t.organization_id > of_grant.organization_id), of_grant.number + 1
+  FROM of_grant WHERE of_grant.organization_id IS NOT NULL AND of_grant.number < :limit
 )
-_ORGANIZATIONS_OF = f"""
-WITH RECURSIVE {", ".join(_MET.format(name=name, table=table, index=index) for name, table, index in _OF_USERS)}
 SELECT organization_id FROM (
-  SELECT organization_id FROM a UNION SELECT organization_id FROM b UNION SELECT organization_id FROM c
-) met WHERE organization_id IS NOT NULL ORDER BY organization_id LIMIT :limit
-"""  # noqa: S608 - constants
+  SELECT organization_id FROM of_membership
+  UNION SELECT organization_id FROM of_group_member
+  UNION SELECT organization_id FROM of_grant
+) AS found WHERE organization_id IS NOT NULL ORDER BY organization_id LIMIT :limit
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +103,7 @@ class ListEntry:
     item_id: str
     name: str = ""
     access_type: str = ""
-    """Of its own; empty: inherited, or it has none."""
+    """Its own; empty: inherited, or it has none."""
     disabled: bool = False
     access_role: str = ""
     """Of a membership."""
@@ -94,66 +116,68 @@ class ListEntry:
 def contents(
     connection: Connection, organization_id: str, folder_id: str, *, after: Sequence[str], limit: int
 ) -> list[ListEntry]:
-    """What lies directly in a folder (empty: at the top): folders, then documents. ``after``: kind and id."""
+    """The folders, then the documents, directly in a folder (empty: at the top). ``after``: kind and id."""
     kind, last = after or ("folder", "")
     found: list[ListEntry] = []
-    asked = {"organization_id": organization_id, "within": folder_id, "limit": limit}
+    page = {"organization_id": organization_id, "within": folder_id}
     if kind == "folder":
-        ids = [row[0] for row in run(connection, _FOLDERS, {**asked, "after": last})]
-        found += _named(connection, Folder, _Listed(Folder.kind, organization_id), ids)
+        ids = run(connection, _FOLDERS, {**page, "after": last, "limit": limit}).scalars().all()
+        found += _entries(connection, Folder, _Listed(Folder.kind, organization_id), ids)
         last = ""
     if len(found) < limit:
-        left = {**asked, "after": last, "limit": limit - len(found)}
-        ids = [row[0] for row in run(connection, _DOCUMENTS, left)]
-        found += _named(connection, Document, _Listed(Document.kind, organization_id), ids)
+        ids = run(connection, _DOCUMENTS, {**page, "after": last, "limit": limit - len(found)}).scalars().all()
+        found += _entries(connection, Document, _Listed(Document.kind, organization_id), ids)
     return found
 
 
 def members(connection: Connection, organization_id: str, *, after: str, limit: int) -> list[ListEntry]:
     """The members of an organization."""
-    asked = {"organization_id": organization_id, "after": after, "limit": limit}
-    rows = run(connection, _MEMBERS, asked).all()
-    return _with_roles(connection, organization_id, rows)
+    page = {"organization_id": organization_id, "after": after, "limit": limit}
+    rows = run(connection, _MEMBERS, page).all()
+    users = _entries(connection, User, _Listed(Membership.kind, organization_id), [row.user_id for row in rows])
+    return [
+        replace(user, access_role=row.access_role, expires_at=moment(row.expires_at))
+        for user, row in zip(users, rows, strict=True)
+    ]
 
 
 def groups(connection: Connection, organization_id: str, *, after: str, limit: int) -> list[ListEntry]:
     """The groups of an organization."""
-    asked = {"organization_id": organization_id, "after": after, "limit": limit}
-    ids = [row[0] for row in run(connection, _GROUPS, asked)]
-    return _named(connection, Group, _Listed(Group.kind, organization_id), ids)
+    ids = run(connection, _GROUPS, {"organization_id": organization_id, "after": after, "limit": limit}).scalars()
+    return _entries(connection, Group, _Listed(Group.kind, organization_id), ids.all())
 
 
 def users_in(connection: Connection, organization_id: str, group_id: str, *, after: str, limit: int) -> list[ListEntry]:
-    """The users who are in a group themselves."""
-    asked = {"organization_id": organization_id, "within": group_id, "after": after, "limit": limit}
-    ids = [row[0] for row in run(connection, _USERS_IN, asked)]
-    return _named(connection, User, _Listed(GroupMember.kind, organization_id, (group_id,), ("",)), ids)
+    """The users who are direct members of a group."""
+    page = {"organization_id": organization_id, "within": group_id, "after": after, "limit": limit}
+    listed = _Listed(GroupMember.kind, organization_id, (group_id,), ("",))
+    return _entries(connection, User, listed, run(connection, _USERS_IN, page).scalars().all())
 
 
 def groups_in(
     connection: Connection, organization_id: str, group_id: str, *, after: str, limit: int
 ) -> list[ListEntry]:
-    """The groups that are in a group themselves."""
-    asked = {"organization_id": organization_id, "within": group_id, "after": after, "limit": limit}
-    ids = [row[0] for row in run(connection, _GROUPS_IN, asked)]
-    return _named(connection, Group, _Listed(GroupMember.kind, organization_id, (group_id, "")), ids)
+    """The groups that are direct members of a group."""
+    page = {"organization_id": organization_id, "within": group_id, "after": after, "limit": limit}
+    listed = _Listed(GroupMember.kind, organization_id, (group_id, ""))
+    return _entries(connection, Group, listed, run(connection, _GROUPS_IN, page).scalars().all())
 
 
-def groups_around(
+def outer_groups(
     connection: Connection, organization_id: str, group_id: str, *, after: str, limit: int
 ) -> list[ListEntry]:
-    """The groups in which a group is itself."""
-    asked = {"organization_id": organization_id, "within": group_id, "after": after, "limit": limit}
-    ids = [row[0] for row in run(connection, _GROUPS_AROUND, asked)]
-    return _named(connection, Group, _Listed(GroupMember.kind, organization_id, (), ("", group_id)), ids)
+    """The groups of which a group is a direct member."""
+    page = {"organization_id": organization_id, "within": group_id, "after": after, "limit": limit}
+    listed = _Listed(GroupMember.kind, organization_id, (), ("", group_id))
+    return _entries(connection, Group, listed, run(connection, _OUTER_GROUPS, page).scalars().all())
 
 
 def organizations_of(connection: Connection, user_id: str, *, after: str, limit: int) -> list[ListEntry]:
-    """The organizations in which a user is a member, in a group, or has a grant; without a role where no member."""
-    asked = {"user_id": user_id, "after": after, "limit": limit}
-    ids = [row[0] for row in run(connection, _ORGANIZATIONS_OF, asked)]
-    names = names_of(connection, Organization, [("", one) for one in ids])
-    roles = find_all(connection, Membership, [(one, user_id) for one in ids])
+    """The organizations in which a user is a member, in a group, or has a grant; non-members have no role."""
+    page = {"user_id": user_id, "after": after, "limit": limit}
+    ids = run(connection, _ORGANIZATIONS_OF, page).scalars().all()
+    names = names_of(connection, Organization, [("", organization_id) for organization_id in ids])
+    roles = find_all(connection, Membership, [(organization_id, user_id) for organization_id in ids])
     found = []
     for organization_id in ids:
         membership = roles.get((organization_id, user_id))
@@ -172,30 +196,30 @@ def organizations_of(connection: Connection, user_id: str, *, after: str, limit:
 
 
 def moment(value: int | None) -> datetime | None:
-    """A stored moment; None stays None."""
+    """A stored time; None stays None."""
     return None if value is None else from_epoch_ms(value)
 
 
 class _Listed(NamedTuple):
-    """The records that a list consists of, which are not always those that it names: members of a group, say."""
+    """The records of a list, which may differ from those whose names it shows: the members of a group, for example."""
 
     kind: str
     organization_id: str
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
-    """What the key has before and after the id of an entry."""
+    """The parts of the key before and after the id of an entry."""
 
     def key(self, item_id: str) -> tuple[str, ...]:
         return (self.organization_id, *self.before, item_id, *self.after)
 
 
-def _named(
+def _entries(
     connection: Connection,
     of: type[Folder] | type[Document] | type[Group] | type[User],
     listed: _Listed,
     ids: Sequence[str],
 ) -> list[ListEntry]:
-    """The rows of a page: their names and whether they are effective are looked up by primary key, for these alone."""
+    """The entries of a page, with names and effect, which are looked up by primary key."""
     within = "" if of is User else listed.organization_id
     found = find_all(connection, of, [(within, one) for one in ids])
     broken = find_causes(connection, listed.kind, map(listed.key, ids))
@@ -215,11 +239,3 @@ def _named(
             )
         )
     return entries
-
-
-def _with_roles(connection: Connection, organization_id: str, rows: Sequence[Row[Any]]) -> list[ListEntry]:
-    listed = _Listed(Membership.kind, organization_id)
-    return [
-        replace(one, access_role=row.access_role, expires_at=moment(row.expires_at))
-        for one, row in zip(_named(connection, User, listed, [row.user_id for row in rows]), rows, strict=True)
-    ]

@@ -1,4 +1,4 @@
-"""Single things of the access model by their ids: organizations, users, groups, folders and documents."""
+"""Looks up single organizations, users, groups, folders and documents of the access model by their ids."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -8,12 +8,11 @@ from sqlalchemy import Connection
 
 from app.access.decision.ancestry import Ancestry, ancestry_of
 from app.access.record_tables import KIND_TABLES, KindTable
-from app.access.records import Document, Folder, Group, Organization, Record, User
+from app.access.records import Folder, Record
 from app.foundation.database.statements import json_list, run
 
-Thing = Organization | User | Group | Folder | Document
 Key = tuple[str, str]
-"""An organization and an id in it; of users and organizations the first is empty."""
+"""An organization and an id in it; the first is empty for users and organizations themselves."""
 
 Found = TypeVar("Found", bound=Record)
 
@@ -21,7 +20,7 @@ _TABLES: Mapping[str, KindTable] = {table.kind: table for table in KIND_TABLES}
 
 _ONE = "SELECT {columns} FROM {table} t WHERE {key}"
 
-# A cross join keeps SQLite from reading the table to look its rows up in the list.
+# A cross join stops SQLite from reading the table to look its rows up in the list.
 _SEVERAL = """
 SELECT {columns} FROM (@list(asked)) AS asked CROSS JOIN {table} t WHERE {key}
 """
@@ -32,9 +31,9 @@ SELECT {columns} FROM (SELECT organization_id FROM model_organization ORDER BY o
 CROSS JOIN {table} t WHERE t.organization_id = o.organization_id AND t.{item} = :item_id
 ORDER BY o.organization_id LIMIT :limit
 """
-_ORGANIZATIONS_LOOKED_AT = 1_000
+_MAX_ORGANIZATIONS = 1_000
 
-# UNION ends where folders lead back into themselves.
+# UNION ends cycles of folders.
 _ABOVE = """
 WITH RECURSIVE above (folder_id, parent_folder_id) AS (
   SELECT f.folder_id, f.parent_folder_id FROM model_folder f
@@ -48,12 +47,12 @@ SELECT folder_id FROM above
 
 
 def may_be_stored(*ids: str) -> bool:
-    """Whether texts may stand in the database at all: no zero bytes, no half surrogates."""
+    """Whether the database can store the texts: no zero bytes, no half surrogates."""
     return not any("\0" in text or any(0xD800 <= ord(one) < 0xE000 for one in text) for text in ids)
 
 
 def find(connection: Connection, of: type[Found], *key: str) -> Found | None:
-    """The record of this kind with this key; None: there is none."""
+    """The record of this kind with this key; None if it does not exist."""
     if not may_be_stored(*key):
         return None
     table = _TABLES[of.kind]
@@ -70,7 +69,7 @@ def find(connection: Connection, of: type[Found], *key: str) -> Found | None:
 
 
 def find_all(connection: Connection, of: type[Found], keys: Iterable[Key]) -> dict[Key, Found]:
-    """The records of this kind that there are among these keys."""
+    """The existing records of this kind among these keys."""
     asked = sorted(set(keys))
     if not asked:
         return {}
@@ -94,35 +93,34 @@ def find_all(connection: Connection, of: type[Found], keys: Iterable[Key]) -> di
 
 
 def find_by_id(connection: Connection, of: type[Found], item_id: str, *, limit: int) -> dict[Key, Found]:
-    """The records of this kind that have exactly this id, whatever organization they are in; of more than a thousand
-    organizations the first are looked at."""
+    """The records of this kind with exactly this id, in the first thousand organizations."""
     if not may_be_stored(item_id):
         return {}
     table = _TABLES[of.kind]
     if len(table.keys) == 1:
         found = find(connection, of, item_id)
         return {} if found is None else {("", item_id): found}
-    asked = {"organizations": _ORGANIZATIONS_LOOKED_AT, "item_id": item_id, "limit": limit}
+    asked = {"organizations": _MAX_ORGANIZATIONS, "item_id": item_id, "limit": limit}
     rows = run(connection, _OF_ID, asked, columns=_columns(table), table=table.table.name, item=table.keys[1]).all()
     records = ((row.organization_id, table.record_from_row(row)) for row in rows)
     return {(within, item_id): record for within, record in records if isinstance(record, of)}
 
 
 def names_of(connection: Connection, of: type[Found], keys: Iterable[Key]) -> dict[Key, str]:
-    """The names of those that there are."""
+    """The names of the existing records among these keys."""
     return {key: name_of(record) for key, record in find_all(connection, of, keys).items()}
 
 
-def name_of(thing: Record) -> str:
-    """What it is called; empty: it has no name."""
+def name_of(record: Record) -> str:
+    """Its name; empty: it has none."""
     for field in ("name", "organization_name", "group_name", "folder_name", "document_name"):
-        if hasattr(thing, field):
-            return str(getattr(thing, field) or "")
+        if hasattr(record, field):
+            return str(getattr(record, field) or "")
     return ""
 
 
 def folders_from(connection: Connection, organization_id: str, folder_id: str | None) -> Ancestry:
-    """A folder and those above it, nearest first."""
+    """A folder and its parents, nearest first."""
     if folder_id is None:
         return Ancestry()
     asked = {"organization_id": organization_id, "folder_id": folder_id}

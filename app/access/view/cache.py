@@ -1,6 +1,6 @@
-"""The organizations, folders and groups of a revision that were read so far.
+"""The cache of organizations, folders and groups of one revision.
 
-There are few of them, and all questions touch them, so they are kept as long as the revision stays; people and
+There are few of them, and every question needs some, so they are cached as long as the revision stays. Users and
 documents are too many for that.
 """
 
@@ -11,17 +11,17 @@ from app.access.decision.ancestry import Ancestry, ancestry_of
 from app.access.records import Folder, Grant, Organization
 
 Pair = tuple[str, str]
-"""An organization, and something in it."""
+"""An organization, and an id in it."""
 Stamp = tuple[int, int]
-"""A revision and when it was made: a database restored from a backup may use a number again."""
+"""A revision and when it was created: a database restored from a backup may use a number again."""
 NEVER_READ: Stamp = (0, 0)
 
-KEEP = 50_000
-"""How many folders a loader keeps; with what is granted on them they take some 50 MB."""
+MAX_CACHED = 50_000
+"""The most entries of a cache; with their grants, so many folders take some 50 MB."""
 
 
-class KeptAncestry:
-    """The ancestry of a folder, and what is granted to groups on it."""
+class CachedAncestry:
+    """The ancestry of a folder, and the groups with grants on it."""
 
     __slots__ = ("ancestry", "folder_ids", "groups")
 
@@ -29,14 +29,13 @@ class KeptAncestry:
         self.ancestry = ancestry
         self.folder_ids = tuple(folder.folder_id for folder in ancestry.folders)
         self.groups = groups
-        """The groups that hold grants anywhere in the ancestry; None: too many to be read at once."""
+        """The groups that have grants anywhere in the ancestry; None: too many to be read at once."""
 
 
 class Structure:
-    """What was read so far of one revision's organizations, folders and groups. None stands for a folder that is not
-    there.
+    """The organizations, folders and groups of one revision that were read so far. None: the folder does not exist.
 
-    Threads share it: each only adds what it read from that very revision, so it does not matter who is first.
+    Threads share it. Each adds only what it read from the same revision, so their order does not matter.
     """
 
     __slots__ = ("ancestries", "folder_grants", "folders", "groups_above", "is_crowded", "organizations", "stamp")
@@ -49,27 +48,27 @@ class Structure:
         self.folder_grants: dict[Pair, tuple[Grant, ...] | None] = {}
         """The grants of groups on a folder; None: too many to be read at once."""
         self.is_crowded = False
-        """Whether there are too many on any of them."""
-        self.ancestries: dict[Pair, KeptAncestry] = {}
+        """Whether there are too many on any folder."""
+        self.ancestries: dict[Pair, CachedAncestry] = {}
 
     def is_full(self) -> bool:
-        return len(self.organizations) + len(self.folders) + len(self.groups_above) > KEEP
+        return len(self.organizations) + len(self.folders) + len(self.groups_above) > MAX_CACHED
 
     def ancestry_of(self, organization_id: str, folder_id: str) -> Ancestry:
-        """The ancestry through folders, all of which were read."""
+        """The ancestry of a folder; all its folders were read."""
         return ancestry_of(lambda above: self.folders[organization_id, above], folder_id)
 
-    def keep_ancestry(self, organization_id: str, ancestry: Ancestry, folder_id: str) -> None:
-        """Keeps an ancestry, when all that groups hold on it was read."""
+    def cache_ancestry(self, organization_id: str, ancestry: Ancestry, folder_id: str) -> None:
+        """Caches an ancestry, after the grants of groups on it were read."""
         groups: set[str] = set()
         for folder in ancestry.folders:
             grants = self.folder_grants[organization_id, folder.folder_id]
             if grants is None:
                 self.is_crowded = True
-                self.ancestries[organization_id, folder_id] = KeptAncestry(ancestry, None)
+                self.ancestries[organization_id, folder_id] = CachedAncestry(ancestry, None)
                 return
             groups.update(grant.organization_user_group_id or "" for grant in grants)
-        self.ancestries[organization_id, folder_id] = KeptAncestry(ancestry, frozenset(groups))
+        self.ancestries[organization_id, folder_id] = CachedAncestry(ancestry, frozenset(groups))
 
     def reached(self, organization_id: str, groups: Iterable[str]) -> dict[str, str | None]:
         """The groups and those above them, nearest first, each with the group through which it was reached."""

@@ -1,12 +1,11 @@
-"""The loader of the view of a batch of questions, from the database.
+"""Loads the view of a batch of questions from the database.
 
-In a fixed number of statements (``app.access.view.queries``), whatever the size of the batch. ``AccessViewLoader``
-reads in a snapshot of its own, and keeps the organizations, folders and groups that it read as long as the revision
-stays.
+A batch of any size takes a fixed number of statements (``app.access.view.queries``). ``AccessViewLoader`` reads in a
+snapshot of its own, and caches organizations, folders and groups as long as the revision stays.
 
-This is the hot path of the permission provider: statements go straight to the database driver. On PostgreSQL most
-batches need one statement, because structure is at hand, and go without a transaction. Those that need more find by the
-revision in each answer whether it moved in between, and are then read once more, in a snapshot.
+This is the hot path of the permission provider, so statements bypass SQLAlchemy. On PostgreSQL most batches need one
+statement and no transaction, because the rest is cached. If a batch needs more statements, it compares their revisions;
+if these differ, it is loaded again in a snapshot.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -41,10 +40,10 @@ Run = Callable[[str, object], list[Any]]
 
 
 class AccessViewLoader:
-    """Loads the view of a batch in a read snapshot of its own, and keeps the structure as long as the revision stays.
+    """Loads the view of a batch in a snapshot of its own, and caches the structure as long as the revision stays.
 
-    With ``names`` records carry their names and further fields; without it those are empty, which no decision minds.
-    Database errors are SQLAlchemy's.
+    With ``names`` records contain their names and further fields; otherwise those are empty, and decisions do not need
+    them. Database errors are SQLAlchemy's.
     """
 
     def __init__(self, engine: Engine, policy: DecisionPolicy, *, names: bool = False) -> None:
@@ -61,30 +60,31 @@ class AccessViewLoader:
         if self._direct is not None:
             try:
                 with self._direct.cursor() as cursor:
-                    return _load(questions, direct_statements(), _checked(cursor), self._kept, hints=self._hints)
+                    return _load(
+                        questions, direct_statements(), _checked(cursor), self._structure_at, hints=self._hints
+                    )
             except _RevisionMovedError:
                 pass
             except DBAPIError as error:
-                # The connection may have broken long ago, with nobody to notice: a snapshot's is tried before use.
+                # The connection may have been lost long ago. A snapshot tests its connection before use.
                 if not error.connection_invalidated:
                     raise
         with driver_snapshot(self._engine, self._at_first) as connection:
-            return _load(questions, self._texts, _runner(connection), self._kept, hints=self._hints)
+            return _load(questions, self._texts, _runner(connection), self._structure_at, hints=self._hints)
 
-    def _kept(self, stamp: Stamp) -> Structure:
-        kept = self._structure
-        if kept.stamp != stamp or kept.is_full():
-            kept = Structure(stamp)
+    def _structure_at(self, stamp: Stamp) -> Structure:
+        structure = self._structure
+        if structure.stamp != stamp or structure.is_full():
+            structure = Structure(stamp)
             if stamp != NEVER_READ:
-                self._structure = kept
-        return kept
+                self._structure = structure
+        return structure
 
 
 def load_view(
     connection: Connection, asked: Sequence[PermissionRequest], *, policy: DecisionPolicy, names: bool = False
 ) -> SqlAccessView:
-    """The view of the revision that ``connection``'s transaction sees, for a batch that is asked once: nothing of it is
-    kept. Errors are the driver's own."""
+    """The view of the revision that the transaction of ``connection`` sees, without a cache."""
     dialect = connection.dialect.name
     driver: Any = connection.connection.dbapi_connection
     if AT_FIRST[dialect]:
@@ -94,7 +94,7 @@ def load_view(
 
 
 def _runner(driver_connection: Any) -> Run:
-    # For these statements SQLAlchemy's result machinery would cost more than they do.
+    # SQLAlchemy's result objects would take longer than these statements.
     def run(text: str, asked: object) -> list[Any]:
         answer = driver_connection.execute(text, {"asked": _json(asked)}).fetchone()
         rows: list[Any] = orjson.loads(answer[0])
@@ -129,15 +129,16 @@ def _checked(cursor: Any) -> Run:
 def _json(asked: object) -> str:
     try:
         text = orjson.dumps(asked).decode()
-    except TypeError:  # half a surrogate pair, which no stored text holds
+    except TypeError:  # half a surrogate pair, which no stored text contains
         return orjson.dumps(_storable(asked)).decode()
     return orjson.dumps(_storable(asked)).decode() if "\\u0000" in text else text
 
 
 def _storable(value: Any) -> Any:
-    """``value`` with a stand-in for characters that databases refuse; an id with one then finds a wrong row or none.
+    """The value with replacements for characters that databases refuse.
 
-    A wrong row does no harm: it is kept under its own id, for which nobody asked.
+    An id with a replacement finds a wrong row or none. A wrong row does no harm: it is stored under its own id, which
+    no question contains.
     """
     if isinstance(value, str):
         return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
@@ -158,12 +159,17 @@ def _by_organization(pairs: Iterable[Pair]) -> dict[str, list[str]]:
 
 
 def _load(
-    questions: Sequence[PermissionRequest], texts: Texts, run: Run, kept: Callable[[Stamp], Structure], *, hints: bool
+    questions: Sequence[PermissionRequest],
+    texts: Texts,
+    run: Run,
+    structure_at: Callable[[Stamp], Structure],
+    *,
+    hints: bool,
 ) -> SqlAccessView:
     people: dict[Pair, OrganizationUser] = {}
     documents: dict[Pair, None] = {}
     above: dict[Pair, None] = {}
-    """Folders from which an ancestry is wanted."""
+    """Folders whose ancestry is needed."""
     has_context = False
     for question in questions:
         organization_id, kind = question.organization_id, question.type
@@ -179,13 +185,13 @@ def _load(
                 above[organization_id, question.parent_folder_id] = None
     asked = {"u": _by_organization(people), "d": _by_organization(documents)}
     in_force, users, memberships, group_edges, own_grants, found = run(texts.batch, asked)
-    view = SqlAccessView(kept((in_force[0][0], in_force[0][1]) if in_force else NEVER_READ), people)
+    view = SqlAccessView(structure_at((in_force[0][0], in_force[0][1]) if in_force else NEVER_READ), people)
     for row in users:
         view.users[row[0]] = user_from_row(row)
-    _keep_people(view, memberships, group_edges, own_grants)
-    _keep_documents(view, found, above)
-    _load_organizations(view.kept, asked["u"], texts, run)
-    _load_ancestries([pair for pair in above if pair not in view.kept.ancestries], view.kept, texts, run)
+    _store_people(view, memberships, group_edges, own_grants)
+    _store_documents(view, found, above)
+    _load_organizations(view.structure, asked["u"], texts, run)
+    _load_ancestries([pair for pair in above if pair not in view.structure.ancestries], view.structure, texts, run)
     if view.is_crowded():
         _load_exact(questions, view, texts, run)
     if has_context:
@@ -193,25 +199,25 @@ def _load(
     return view
 
 
-def _keep_people(
+def _store_people(
     view: SqlAccessView, memberships: Iterable[Row], group_edges: Iterable[Row], own_grants: Iterable[Row]
 ) -> None:
-    kept, people = view.kept, view.people
-    strangers = OrganizationUser()  # takes what a stand-in for a character found
+    structure, people = view.structure, view.people
+    others = OrganizationUser()  # for the wrong rows of ``_storable``
     for row in memberships:
-        people.get((row[0], row[1]), strangers).membership = membership_from_row(row)
+        people.get((row[0], row[1]), others).membership = membership_from_row(row)
     direct: dict[Pair, list[str]] = {}
     above: dict[Pair, list[str]] = {}
     for organization_id, group_id, user_id, member_group_id in group_edges:
         edges, member_id = (direct, user_id) if user_id else (above, member_group_id)
         edges.setdefault((organization_id, member_id), []).append(group_id)
-    kept.groups_above.update((pair, tuple(groups)) for pair, groups in above.items())
+    structure.groups_above.update((pair, tuple(groups)) for pair, groups in above.items())
     for pair, groups in direct.items():
         if pair in people:
             people[pair].direct_groups = tuple(groups)
-            people[pair].groups = frozenset(kept.reached(pair[0], groups))
+            people[pair].groups = frozenset(structure.reached(pair[0], groups))
     for organization_id, user_id, rows in own_grants:
-        person = people.get((organization_id, user_id), strangers)
+        person = people.get((organization_id, user_id), others)
         if len(rows) > FEW:
             person.is_crowded = True
             continue
@@ -222,8 +228,8 @@ def _keep_people(
                 person.own_documents[row[1]] = row
 
 
-def _keep_documents(view: SqlAccessView, found: Iterable[Row], above: dict[Pair, None]) -> None:
-    """The documents that were found; ``above`` also takes the folders in which they lie."""
+def _store_documents(view: SqlAccessView, found: Iterable[Row], above: dict[Pair, None]) -> None:
+    """Stores the documents, and adds their folders to ``above``."""
     for row in found:
         organization_id, document_id, folder_id, _, _, grants = row
         view.documents[organization_id, document_id] = document_from_row(row)
@@ -233,26 +239,26 @@ def _keep_documents(view: SqlAccessView, found: Iterable[Row], above: dict[Pair,
             view.document_grants[organization_id, document_id] = grants if len(grants) <= FEW else None
 
 
-def _load_organizations(kept: Structure, wanted: Iterable[str], texts: Texts, run: Run) -> None:
-    # One that is not there is not remembered: callers may invent as many as they like.
-    organizations = list(dict.fromkeys(name for name in wanted if name not in kept.organizations))
+def _load_organizations(structure: Structure, wanted: Iterable[str], texts: Texts, run: Run) -> None:
+    # Unknown organizations are not cached: callers could invent any number of them.
+    organizations = list(dict.fromkeys(name for name in wanted if name not in structure.organizations))
     if organizations:
         found = run(texts.organizations, organizations)
-        kept.organizations.update((row[0], organization_from_row(row)) for row in found)
+        structure.organizations.update((row[0], organization_from_row(row)) for row in found)
 
 
-def _load_ancestries(pairs: list[Pair], kept: Structure, texts: Texts, run: Run) -> None:
-    """The folders from which ancestries are wanted, those above them, and what groups hold on any of them."""
+def _load_ancestries(pairs: list[Pair], structure: Structure, texts: Texts, run: Run) -> None:
+    """Loads and caches folders, those above them, and the grants of groups on any of them."""
     if not pairs:
         return
-    unknown = [pair for pair in pairs if pair not in kept.folders]
+    unknown = [pair for pair in pairs if pair not in structure.folders]
     if unknown:
-        _load_folders(unknown, kept, texts, run)
+        _load_folders(unknown, structure, texts, run)
     for organization_id, folder_id in pairs:
-        kept.keep_ancestry(organization_id, kept.ancestry_of(organization_id, folder_id), folder_id)
+        structure.cache_ancestry(organization_id, structure.ancestry_of(organization_id, folder_id), folder_id)
 
 
-def _load_folders(pairs: list[Pair], kept: Structure, texts: Texts, run: Run) -> None:
+def _load_folders(pairs: list[Pair], structure: Structure, texts: Texts, run: Run) -> None:
     rows = run(texts.folders, _by_organization(pairs))
     grants: dict[Pair, tuple[Grant, ...] | None] = {}
     for organization_id, folder_id, _, _, _, listed in rows:
@@ -263,13 +269,13 @@ def _load_folders(pairs: list[Pair], kept: Structure, texts: Texts, run: Run) ->
     for (organization_id, _), folder in list(folders.items()):
         if folder is not None and folder.parent_folder_id is not None:
             folders.setdefault((organization_id, folder.parent_folder_id), None)
-    # In this order: whoever finds a folder there finds its grants too.
-    kept.folder_grants.update(grants)
-    kept.folders.update(folders)
+    # In this order: another thread that finds a folder finds its grants, too.
+    structure.folder_grants.update(grants)
+    structure.folders.update(folders)
 
 
 def _load_exact(questions: Sequence[PermissionRequest], view: SqlAccessView, texts: Texts, run: Run) -> None:
-    """The grants of those who have too many to be read at once, and of groups where there are too many."""
+    """Loads the grants of users who have too many to be read at once, and of groups on levels that have too many."""
     asked: dict[str, dict[str, dict[str, dict[str, None]]]] = {}
 
     def wanted(question: PermissionRequest, part: str, id_: str) -> None:

@@ -1,8 +1,8 @@
-# ruff: noqa: S608 - every part of these texts is written in this module; what a caller asks for travels as a parameter
-"""The queries for what a batch of questions needs of the access model, by index look-ups alone.
+# ruff: noqa: S608 - the texts consist of parts of this module; ids are parameters
+"""The queries that load the records for a batch of questions, by index lookups alone.
 
-Five statements at most, whatever the number of questions. Each takes its ids as one JSON parameter (``asked``) and
-joins them, in this order, to the primary key or an index of a table:
+At most five statements, for any number of questions. Each takes its ids as one JSON parameter (``asked``) and joins
+them, in this order, to the primary key or an index of a table:
 
 ==================  ============================================================================
 statement           ``asked``
@@ -16,27 +16,26 @@ statement           ``asked``
 ``context_grants``  ``{organization: {user: {"g": [group, …], "a": {document: [{field: value}, …]}}}}``
 ==================  ============================================================================
 
-The group edges are the memberships that lead from the users to all groups above them, ``folders`` goes on from the
-asked folders to all above them; ``UNION`` ends the recursion where groups or folders lead back into themselves.
+The group edges are the memberships from the users up to all their groups. ``folders`` returns the folders and all
+above them. ``UNION`` ends the recursion in cycles.
 
-Of the grants of a user, and of those of groups on a document or folder, ``FEW`` and one more are read at most: where
-the one more is there, they are too many, and ``exact_grants`` looks up every holder at every level by the whole primary
-key: the user's own at ``f`` and ``d``, their groups' at ``gf`` and ``gd``. So neither a user, a group nor a folder with
-many grants is ever read through.
+At most ``FEW`` and one more grants of a user, or of groups on one document or folder, are read. If there is one more,
+``exact_grants`` looks up each grant by its primary key: the user's own at ``f`` and ``d``, their groups' at ``gf`` and
+``gd``. So no query reads all grants of a user, group or folder that has many.
 """
 
 from functools import cache
 from typing import Generic, NamedTuple, TypeVar
 
 FEW = 32
-"""How many grants of a user, or of groups on a level, are read in a row to spare a look-up per level or group."""
+"""The most grants of a user, or of groups on a level, that are read without a lookup per level or group."""
 
 
 Each = TypeVar("Each")
 
 
 class Statements(NamedTuple, Generic[Each]):
-    """Something for each statement, in the order in which they are run."""
+    """A value for each statement, in the order in which they are executed."""
 
     batch: Each
     organizations: Each
@@ -47,12 +46,12 @@ class Statements(NamedTuple, Generic[Each]):
 
 AT_FIRST = {
     "sqlite": "",
-    # The planner cannot know how little the parameters hold: compiling plans would take a thousand times as long as
-    # running them, and a bitmap would be made of all grants of a user to take the first few. Each recursion would
-    # begin with a hash table of all the memory that it may have, emptied at every call: more work than all else.
+    # The planner does not know how few ids the parameters contain. Compiling plans would take a thousand times as long
+    # as executing them, bitmaps would contain all grants of a user, and each recursion would clear a hash table of the
+    # size of work_mem.
     "postgresql": "SET LOCAL jit = off; SET LOCAL enable_bitmapscan = off; SET LOCAL work_mem = '256kB'",
 }
-"""What a transaction needs before these statements, by dialect."""
+"""The settings of a transaction for these statements, by dialect."""
 
 DIRECT_SETTINGS = "; ".join(
     [
@@ -61,22 +60,22 @@ DIRECT_SETTINGS = "; ".join(
         "SET plan_cache_mode = force_generic_plan",
     ]
 )
-"""What a connection needs that asks these statements without a transaction. A plan outlives what it was made for: it is
-one of look-ups also when it was made for empty tables."""
+"""The settings of a connection that executes these statements without a transaction. Plans are cached, so they must
+consist of index lookups even if the tables are empty when they are made."""
 
 
 @cache
 def statements(dialect: str, *, names: bool) -> Statements[str]:
-    """The statements for ``sqlite`` or ``postgresql``; with ``names`` the descriptive fields are read too."""
+    """The statements for ``sqlite`` or ``postgresql``; with ``names`` they read the descriptive fields, too."""
     return _written(_Sqlite() if dialect == "sqlite" else _PostgreSql(), "payload" if names else "NULL")
 
 
 @cache
 def direct_statements() -> Statements[str]:
-    """The statements for PostgreSQL where each is a snapshot of its own, with ``$1`` for ``asked``.
+    """The statements for PostgreSQL without a transaction, with ``$1`` for ``asked``.
 
-    All but the first answer with ``[revision, rows]``, the revision as in ``batch``: they belong together while it is
-    the same.
+    Each is a snapshot of its own. All but the first return ``[revision, rows]``; results with the same revision belong
+    together.
     """
     db = _PostgreSql()
     db.asked = "CAST($1 AS jsonb)"
@@ -90,7 +89,7 @@ _REVISION = """SELECT revision, created_at FROM access_revision
 
 
 class _Sqlite:
-    """JSON functions, and a CROSS JOIN keeps the order of a join."""
+    """JSON functions. CROSS JOIN fixes the order of a join."""
 
     asked = ":asked"
 
@@ -107,7 +106,7 @@ class _Sqlite:
         return f"CROSS JOIN {table} WHERE {condition}"
 
     def of_groups(self) -> str:
-        # The primary key would do as well, at the price of reading the grants to users that stand between.
+        # By the primary key, it would read the grants to users as well.
         return "model_grant AS g INDEXED BY ix_model_grant_of_groups"
 
     def gathered(self, row: str) -> str:
@@ -118,7 +117,7 @@ class _Sqlite:
 
 
 class _PostgreSql:
-    """The same; OFFSET 0 keeps the planner from turning look-ups into a hash join over the whole table."""
+    """The same. OFFSET 0 stops the planner from replacing lookups by a hash join over the whole table."""
 
     asked = "CAST(%(asked)s AS jsonb)"
 
@@ -145,7 +144,6 @@ class _PostgreSql:
 
 
 def _written(db: _Sqlite | _PostgreSql, payload: str) -> Statements[str]:
-    # Every part of these texts stands in this module; nothing of a caller's is ever put into them.
     ids = f"WITH asked(id) AS (SELECT i.value FROM {db.strings(db.asked, 'i')})"
     people, documents, folders = _pairs(db, "u"), _pairs(db, "d"), _pairs(db, "")
     of_organizations = f"""{ids}
@@ -172,16 +170,15 @@ def _written(db: _Sqlite | _PostgreSql, payload: str) -> Statements[str]:
 
 
 def _pairs(db: _Sqlite | _PostgreSql, part: str) -> str:
-    """What is asked for in each organization; ``part``: under which key of the parameter."""
+    """The ids of each organization; ``part``: the key of the parameter that contains them."""
     listed = db.members(db.part(db.asked, part) if part else db.asked)
     return f"asked(organization_id, id) AS (SELECT o.key, i.value FROM {listed} AS o, {db.strings('o.value', 'i')})"
 
 
 def _gathered(db: _Sqlite | _PostgreSql, text: str, columns: int, *, nested: int | None = None) -> str:
-    """The statement, which has so many columns, with its rows as one JSON text; column ``nested`` is JSON itself.
+    """The statement with its rows as one JSON text; the column with the number ``nested`` is JSON itself.
 
-    Drivers make Python objects row by row, and slowly at that. (Python's SQLite driver also lets another thread run
-    after every row.)
+    Drivers create Python objects slowly, row by row, and Python's SQLite driver releases the interpreter lock for each.
     """
     names = [f"c{number}" for number in range(columns)]
     row = ", ".join(db.nested(name) if number == nested else name for number, name in enumerate(names))
@@ -189,7 +186,7 @@ def _gathered(db: _Sqlite | _PostgreSql, text: str, columns: int, *, nested: int
 
 
 def _together(*texts: str) -> str:
-    """Several statements as one that answers with a JSON list of their answers."""
+    """Several statements as one that returns a JSON list of their results."""
     return "SELECT '[' || " + " || ',' || ".join(f"({text})" for text in texts) + " || ']'"
 
 

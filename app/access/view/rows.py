@@ -1,12 +1,11 @@
-"""Records from rows of the access model.
+"""Converts rows of the view's queries to records.
 
-Rows are lists in the order of the columns that ``access_queries`` asks for. Where names were
-not read, ``payload`` is None and they are empty.
+Rows are lists in the order of the columns in ``app.access.view.queries``. If names were not read, ``payload`` is None
+and they are empty.
 """
 
 from collections.abc import Mapping
 from datetime import datetime
-from types import MappingProxyType
 from typing import Any
 
 import orjson
@@ -27,7 +26,6 @@ from app.foundation.clock import from_epoch_ms
 Row = list[Any]
 
 _ROLES = {role.value: role for role in AccessRole}
-_NO_FIELDS: Mapping[str, object] = MappingProxyType({})
 _TYPES: Mapping[str, AccessType | None] = {"": None, **{access_type.value: access_type for access_type in AccessType}}
 
 
@@ -71,15 +69,6 @@ def folder_from_row(row: Row) -> Folder:
 
 def document_from_row(row: Row) -> Document:
     organization_id, document_id, folder_id, access_type, payload, _grants = row
-    if payload is None:  # the hot path
-        return Document(
-            organization_id=organization_id,
-            document_id=document_id,
-            document_name="",
-            folder_id=folder_id or None,
-            access_type=_TYPES[access_type],
-            further=_NO_FIELDS,
-        )
     fields = _fields(payload, "documentId")
     return Document(
         organization_id=organization_id,
@@ -105,7 +94,7 @@ def grant_from_row(row: Row) -> Grant:
 
 
 def group_grant(organization_id: str, folder_id: str | None, document_id: str | None, row: Row) -> Grant:
-    """A grant of a group's that was read with the folder or document on which it stands."""
+    """A group's grant that was read with its folder or document."""
     group_id, access_role, expires_at = row
     return Grant(
         organization_id=organization_id,
@@ -118,7 +107,7 @@ def group_grant(organization_id: str, folder_id: str | None, document_id: str | 
 
 
 def own_grant(organization_id: str, user_id: str, row: Row) -> Grant:
-    """A grant of a user's that was read with all others of theirs."""
+    """A user's grant that was read with all their grants."""
     folder_id, document_id, access_role, expires_at = row
     return Grant(
         organization_id=organization_id,
@@ -144,7 +133,7 @@ def context_grant_from_row(row: Row) -> ContextGrant:
 
 
 def _fields(payload: str | None, id_name: str) -> dict[str, Any]:
-    """The descriptive fields of a record without its id; none when they were not read."""
+    """The descriptive fields of a record without its id; empty if they were not read."""
     if payload is None:
         return {}
     fields: dict[str, Any] = orjson.loads(payload)

@@ -1,6 +1,6 @@
-"""The view: what the access model says about everything that a batch of questions touches, in one revision.
+"""The view of the database: the records of one revision that a batch of questions needs.
 
-The ``AccessView`` that ``app.access.decision.decide`` reads; ``access_loading`` fills it.
+It implements the ``AccessView`` that ``app.access.decision.decide`` reads. ``app.access.view.loader`` fills it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,24 +35,24 @@ class OrganizationUser:
         self.membership: Membership | None = None
         self.own_documents: dict[str, Row] = {}
         self.own_folders: dict[str, Row] = {}
-        """Their own grants by where they stand, as rows because few of them are ever asked for."""
+        """Their own grants by folder. They stay rows, because few of them are ever used."""
         self.is_crowded = False
-        """Whether they are too many to be read at once."""
+        """Whether their own grants are too many to be read at once."""
         self.direct_groups: tuple[str, ...] = ()
         self.groups: frozenset[str] = frozenset()
-        """All groups that the user is a member of, through other groups too."""
+        """All groups that the user is a member of, transitively."""
 
 
 class SqlAccessView:
-    """An ``AccessView`` over what was loaded for a batch, and the structure that is kept beyond it.
+    """An ``AccessView`` of the records that were loaded for a batch, and of the cached structure.
 
-    What is no method of the port is for ``access_loading``.
+    The loader uses the methods that are not part of the port.
     """
 
-    __slots__ = ("context_rows", "document_grants", "documents", "exact_grants", "kept", "people", "users")
+    __slots__ = ("context_rows", "document_grants", "documents", "exact_grants", "people", "structure", "users")
 
-    def __init__(self, kept: Structure, people: dict[Pair, OrganizationUser]) -> None:
-        self.kept = kept
+    def __init__(self, structure: Structure, people: dict[Pair, OrganizationUser]) -> None:
+        self.structure = structure
         self.people = people
         self.users: dict[str, User] = {}
         self.documents: dict[Pair, Document] = {}
@@ -62,20 +62,20 @@ class SqlAccessView:
         self.context_rows: dict[str, list[ContextGrant]] = {}
 
     def is_crowded(self) -> bool:
-        """Whether there is anything of which there was too much to be read at once."""
+        """Whether any user or level has too many grants to be read at once."""
         return (
             None in self.document_grants.values()
-            or self.kept.is_crowded
+            or self.structure.is_crowded
             or any(person.is_crowded for person in self.people.values())
         )
 
     def is_crowded_with_groups(self, organization_id: str, part: str, id_: str) -> bool:
-        """Whether too many grants of groups stand on the folder (``f``) or document (``d``) to be read at once."""
-        grants: Mapping[Pair, object] = self.kept.folder_grants if part == "f" else self.document_grants
+        """Whether the folder (``f``) or document (``d``) has too many grants of groups to be read at once."""
+        grants: Mapping[Pair, object] = self.structure.folder_grants if part == "f" else self.document_grants
         return grants.get((organization_id, id_), ()) is None
 
     def levels(self, question: PermissionRequest) -> tuple[str | None, tuple[str, ...]]:
-        """Where grants that reach what is asked for may stand: the document, if it is known, and folders."""
+        """The levels whose grants may apply to the question: the document, if it exists, and folders."""
         organization_id, document_id = question.organization_id, question.resource_id
         if question.type == "organization":
             return None, ()
@@ -91,15 +91,15 @@ class SqlAccessView:
         )
 
     def _folder_ids(self, organization_id: str, folder_id: str) -> tuple[str, ...]:
-        kept = self.kept.ancestries.get((organization_id, folder_id))
-        return () if kept is None else kept.folder_ids
+        cached = self.structure.ancestries.get((organization_id, folder_id))
+        return () if cached is None else cached.folder_ids
 
     @property
     def revision(self) -> int:
-        return self.kept.stamp[0]
+        return self.structure.stamp[0]
 
     def organization(self, organization_id: str) -> Organization | None:
-        return self.kept.organizations.get(organization_id)
+        return self.structure.organizations.get(organization_id)
 
     def user(self, user_id: str) -> User | None:
         return self.users.get(user_id)
@@ -112,8 +112,8 @@ class SqlAccessView:
         return self.documents.get((organization_id, document_id))
 
     def ancestry_of(self, organization_id: str, folder_id: str) -> Ancestry:
-        kept = self.kept.ancestries.get((organization_id, folder_id))
-        return _NO_ANCESTRY if kept is None else kept.ancestry
+        cached = self.structure.ancestries.get((organization_id, folder_id))
+        return _NO_ANCESTRY if cached is None else cached.ancestry
 
     def any_grants(self, organization_id: str, user_id: str, document_id: str | None, folder_id: str | None) -> bool:
         person = self.people.get((organization_id, user_id))
@@ -129,12 +129,12 @@ class SqlAccessView:
                 rows = self.document_grants.get((organization_id, document_id), ())
                 if rows is None or any(row[0] in groups for row in rows):
                     return True
-        kept = None if folder_id is None else self.kept.ancestries.get((organization_id, folder_id))
-        if kept is None:
+        cached = None if folder_id is None else self.structure.ancestries.get((organization_id, folder_id))
+        if cached is None:
             return False
-        if person.own_folders and not person.own_folders.keys().isdisjoint(kept.folder_ids):
+        if person.own_folders and not person.own_folders.keys().isdisjoint(cached.folder_ids):
             return True
-        return bool(groups) and (kept.groups is None or not groups.isdisjoint(kept.groups))
+        return bool(groups) and (cached.groups is None or not groups.isdisjoint(cached.groups))
 
     def grants(self, organization_id: str, level: Level, resource_id: str, user_id: str) -> Sequence[Grant]:
         person = self.people.get((organization_id, user_id))
@@ -144,7 +144,7 @@ class SqlAccessView:
         if level == "folder":
             own = person.own_folders.get(resource_id)
             exact = (organization_id, resource_id, "")
-            grants = self.kept.folder_grants.get((organization_id, resource_id)) or ()
+            grants = self.structure.folder_grants.get((organization_id, resource_id)) or ()
             of_groups = [grant for grant in grants if grant.organization_user_group_id in groups]
         else:
             own = person.own_documents.get(resource_id)
@@ -172,7 +172,7 @@ class SqlAccessView:
 
     def group_path(self, organization_id: str, user_id: str, group_id: str) -> Sequence[GroupMember]:
         person = self.people.get((organization_id, user_id))
-        came_from = self.kept.reached(organization_id, () if person is None else person.direct_groups)
+        came_from = self.structure.reached(organization_id, () if person is None else person.direct_groups)
         if group_id not in came_from:
             return ()
         path: list[GroupMember] = []

@@ -43,7 +43,7 @@ LARGE = (
 """Tables that grow with the directory, the backend or the years."""
 
 BOUNDED = {
-    "WITH RECURSIVE a (organization_id": "fifty organizations of each of three sorts, in one order",
+    "WITH RECURSIVE of_membership (organization_id": "fifty organizations of each of three sorts, in one order",
     "SELECT stretch,": "the minutes of a day, once for each node",
     "SELECT node, role,": "the last minutes, once for each node",
     "SELECT MIN(minute)": "the first of the index",

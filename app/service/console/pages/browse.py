@@ -7,7 +7,7 @@ from typing import Any
 from flask import Response
 from sqlalchemy import Connection
 
-from app.access.browse.grants import Level, Reaching, grants_reaching
+from app.access.browse.grants import GrantEntry, Level, grants_on_levels
 from app.access.browse.lists import contents, groups, members
 from app.access.browse.lookup import find, folders_from
 from app.access.browse.sizes import organization_size, organization_sizes, sizes_of
@@ -152,19 +152,19 @@ def _reaching(
     levels: list[Level] = [] if document is None else [("", document.document_id)]
     levels += [(folder.folder_id, "") for folder in above.folders]
 
-    def key(one: Reaching) -> Sequence[str]:
+    def key(one: GrantEntry) -> Sequence[str]:
         resource = (one.resource_id, "") if one.resource_kind == "folder" else ("", one.resource_id)
         return (*resource, *((one.holder_id, "") if one.holder_kind == "user" else ("", one.holder_id)))
 
     return {
         "grants": lists.page(
             "grants",
-            lambda after, limit: grants_reaching(
+            lambda after, limit: grants_on_levels(
                 connection, thing.organization_id, levels, after=after, limit=limit, now=now
             ),
             key,
         ),
-        "suggest": levels[0],
+        "nearest": levels[0],
     }
 
 

@@ -6,8 +6,8 @@ from typing import Any
 from flask import Response
 from sqlalchemy import Connection
 
-from app.access.browse.grants import MAX_GROUPS, Reaching, chain_to, grants_of_groups, grants_of_user, groups_of_user
-from app.access.browse.lists import ListEntry, groups_around, groups_in, organizations_of, users_in
+from app.access.browse.grants import MAX_GROUPS, GrantEntry, chain_to, grants_of_groups, grants_of_user, groups_of_user
+from app.access.browse.lists import ListEntry, groups_in, organizations_of, outer_groups, users_in
 from app.access.browse.lookup import find, may_be_stored, names_of
 from app.access.browse.sizes import sizes_of
 from app.access.records import Group, Membership, Organization, User
@@ -78,7 +78,7 @@ def group(console: Console, connection: Connection) -> Response:
         turned=lists.turned,
         users=nested("users", users_in),
         inside=nested("inside", groups_in),
-        around=nested("around", groups_around),
+        around=nested("around", outer_groups),
         grants=lists.page(
             "grants",
             lambda after, limit: grants_of_groups(connection, organization_id, [group_id], after=after, limit=limit),
@@ -129,6 +129,6 @@ def _reach_of(
     }
 
 
-def _group_key(one: Reaching) -> Sequence[str]:
+def _group_key(one: GrantEntry) -> Sequence[str]:
     resource = (one.resource_id, "") if one.resource_kind == "folder" else ("", one.resource_id)
     return (one.holder_id, *resource)
