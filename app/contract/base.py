@@ -154,7 +154,8 @@ class Request(WireModel):
     def model_post_init(self, _context: object, /) -> None:
         """Removes nulls from ``model_fields_set``, and so from ``to_wire``."""
         values = self.__dict__
-        self.__pydantic_fields_set__ -= {name for name in self.__pydantic_fields_set__ if values.get(name, "") is None}
+        present = self.__pydantic_fields_set__
+        present.difference_update([name for name in present if values.get(name, "") is None])
 
 
 class InOrganization(Request):

@@ -260,5 +260,5 @@ def test_arbitrary_requests_never_cause_a_server_error(caller: Caller, request: 
     if response.status_code != 200:
         error_of(response)
     else:
-        # What it says is what the contract promises.
+        # The response conforms to the contract.
         by_name(name).read(response.json)

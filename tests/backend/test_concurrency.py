@@ -85,7 +85,7 @@ def test_concurrent_first_workspaces_of_one_email(world: World) -> None:
         )
     ]
 
-    # Whoever believed to be the first is told that a workspace exists; whoever came later needs a paid plan.
+    # A concurrent request gets ALREADY_EXISTS. A later one needs a production key.
     assert codes.count(200) == 1
     assert set(codes) <= {200, 409, 403}
 

@@ -1,5 +1,6 @@
-"""A few requests after and against the OpenAPI document, always the same ones. `python -m tests.soak fuzz-backend` goes
-on with others, and with every path.
+"""Sends a few generated requests and compares the responses with the OpenAPI document.
+
+The requests are always the same. `python -m tests.soak fuzz-backend` sends others, to every path.
 """
 
 from pathlib import Path
@@ -25,7 +26,7 @@ A_FEW = (
 
 @pytest.mark.extended
 @pytest.mark.parametrize("name", A_FEW)
-def test_answers_are_what_the_document_says(tmp_path: Path, name: str) -> None:
+def test_responses_match_the_openapi_document(tmp_path: Path, name: str) -> None:
     world = OfflineWorld(f"sqlite:///{tmp_path}/b.db")
 
     found = fuzz(world, 1, examples=2, paths={by_name(name).path})

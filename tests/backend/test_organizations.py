@@ -86,7 +86,7 @@ def test_delete_organization_with_contents(tenant: Caller) -> None:
 
     assert results["gone"] == {"success": True, "id": "gone", "message": "Organization deleted."}
     assert results["never"] == {"success": False, "id": "never", "message": "Organization does not exist."}
-    # Made anew, it is empty.
+    # A new organization with this id is empty.
     tenant("add_organizations", organizations=[{"organizationId": "gone"}])
     for organization, number in (("gone", 0), ("kept", 1)):
         assert len(tenant("get_users", organizationId=organization)) == number

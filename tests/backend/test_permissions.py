@@ -100,7 +100,7 @@ def test_temporary_permissions(world: World) -> None:
     assert entry == {"userId": "dan", "accessRole": "editor", "expiresAt": NOON_SECONDS + 60}
 
     world.clock.move_on(seconds=60)
-    # Whose time is over stands there no more, and can be added again.
+    # A user with an expired entry can be added again.
     assert tenant("get_users", organizationId="acme", documentId="roadmap") == []
     there = {"organizationId": "acme", "documentId": "roadmap", "users": [{"userId": "dan"}]}
     assert tenant("update_users", **there)["dan"]["message"] == "User does not exist."
@@ -123,7 +123,7 @@ def test_user_with_expired_access_can_be_added(world: World) -> None:
     assert tenant("get_notifications", organizationId="acme", userId="dan") == []
 
     assert tenant("add_users", **there, users=dan)["dan"]["message"] == "User added."
-    # What Get Users says of an entry itself cannot be told it as metadata.
+    # A ``documentId`` is not stored as metadata.
     assert tenant("get_users", **there) == [{"userId": "dan", "accessRole": "editor"}]
     assert (
         ask(tenant, userIds=["dan"], documentIds=["roadmap"])["dan"]["documents"]["roadmap"]["accessRole"] == "editor"

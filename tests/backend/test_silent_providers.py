@@ -38,7 +38,7 @@ def test_limit_of_threads_in_calls(threads: int, most: int, of_one: int) -> None
     gate = ProviderGate(threads, moment.monotonic)
     with _entered(gate, ["one"] * of_one) as entered:
         assert all(entered)
-        # They have lasted long: nobody waits for them.
+        # They are slow already, so no call waits for them.
         moment.move_on(seconds=MAX_WAIT)
         began = time.monotonic()
         with gate.turn("one", URL) as turn:

@@ -185,7 +185,7 @@ def test_users_are_filtered_by_id_and_group(acme: Caller) -> None:
     assert at(acme, documentId="d", organizationUserGroupIds=["g"]) == ["bob"]
     assert at(acme, organizationUserGroupIds=["h", "g"]) == ["bob", "cleo", "dan"]
     assert at(acme, organizationUserGroupIds=["g"], userIds=["bob", "ada"]) == ["bob"]
-    # Who stands on a folder only is still in the group, without a role on the organization.
+    # A user with an entry only on a folder is a member of the group, without a role.
     assert acme("get_users", organizationId="acme", organizationUserGroupIds=["g"])[1] == {
         "userId": "dan",
         "name": "Dan",
@@ -343,7 +343,7 @@ def test_access_expires(acme: Caller, world: World, place: dict[str, str]) -> No
         flat = answer["organization"] | answer["folders"] | answer["documents"]
         return {name: (one["accessRole"], one.get("expiresAt")) for name, one in flat.items() if "error" not in one}
 
-    # Whoever stands anywhere is known, and what is public is open to all who are known.
+    # A user with any entry is known, and known users have access to public documents.
     reached = place.get("folderId") or place.get("documentId") or "acme"
     assert may()[reached] == ("viewer", SOON)
     assert may()["open"][0] == "viewer"

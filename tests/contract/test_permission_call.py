@@ -48,7 +48,7 @@ def error_of(question):
 @given(ANYTHING | NEARLY)
 def test_parse_entry_never_raises(entry):
     parsed = parse_entry(entry)
-    # Whatever was read can be said back and stored.
+    # The texts can be returned and stored.
     orjson.dumps([*parsed[:4]])
     if isinstance(parsed, RequestEntry):
         for text in (parsed.user_id, parsed.resource_id, parsed.organization_id, *parsed.context):

@@ -87,10 +87,11 @@ def move_batch(connection: Connection, scope: Scope, document_id: str, new_docum
 
 def has_data(connection: Connection, scope: Scope, document_id: str) -> bool:
     """Whether any table has rows of the document."""
-    return any(
-        connection.scalar(select(table.table.c[table.key]).where(table.at(scope, document_id)).limit(1)) is not None
-        for table in DEPENDENT_TABLES
-    )
+    for dependent in DEPENDENT_TABLES:
+        query = select(dependent.table.c[dependent.key]).where(dependent.at(scope, document_id)).limit(1)
+        if connection.scalar(query) is not None:
+            return True
+    return False
 
 
 def _move_batch_of(

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Generic, TypeVar
@@ -58,12 +58,9 @@ class Backend:
         SQLite allows one writer, and the others poll with growing delays. Instead, the threads of this process wait
         for a lock, so that the next one continues at once.
         """
-        if is_sqlite(self.engine):
-            with self._sqlite_writer, writing(self.engine) as connection:
-                yield connection
-        else:
-            with writing(self.engine) as connection:
-                yield connection
+        lock = self._sqlite_writer if is_sqlite(self.engine) else nullcontext()
+        with lock, writing(self.engine) as connection:
+            yield connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +86,7 @@ class Call(Generic[RequestT]):
 
     @property
     def scope(self: "Call[InOrganizationT]") -> Scope:
-        """The organization that the request names."""
+        """The organization of the request."""
         return Scope(self.principal.api_key_id, self.request.organization_id)
 
     def emit(self, connection: Connection, events: Sequence[Event]) -> None:

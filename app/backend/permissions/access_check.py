@@ -1,7 +1,7 @@
 """Checks whether users have access to resources.
 
-If the API key uses a permission provider, the provider decides. Otherwise ``access.decide`` does, on the backend's own
-data. No transaction is open during the call to the provider.
+If the API key uses a permission provider, the provider decides. Otherwise ``app.access.decision.decide`` does, on the
+backend's own data. No transaction is open during the call to the provider.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

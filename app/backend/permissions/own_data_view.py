@@ -1,4 +1,4 @@
-"""The backend's own data as an ``AccessView``, for ``access.decide``.
+"""The backend's own data as an ``AccessView``, for ``app.access.decision.decide``.
 
 An entry on the organization is a membership. An entry on a folder or document is a grant to that user. Groups grant
 nothing here, and there are no context grants. A fixed number of statements loads the data for a batch of questions
