@@ -20,7 +20,7 @@ from app.foundation.database.engine import open_engine
 from app.foundation.database.migrations import upgrade
 from app.foundation.database.programs import Migrations
 from app.foundation.files import make_file
-from tests.worlds.kept import KeptContents, keep_contents
+from tests.worlds.database_copies import DatabaseCopy, copy_database
 
 _SHAPE = """
 SELECT md5(string_agg(part, ',' ORDER BY part)) FROM (
@@ -86,14 +86,14 @@ def make_migrated(engine: Engine, migrations: Migrations) -> None:
     name = "made_by_" + migrations.program.version_table
     key = str(engine.url.database), name
     if _moved_into_postgres(engine, name):
-        _MIGRATED[key].give(engine)
+        _MIGRATED[key].restore_to(engine)
         return
     upgrade(engine, migrations)
     _remember(engine, name)
-    _MIGRATED[key] = keep_contents(engine)
+    _MIGRATED[key] = copy_database(engine)
 
 
-_MIGRATED: dict[tuple[str, str], KeptContents] = {}
+_MIGRATED: dict[tuple[str, str], DatabaseCopy] = {}
 """What migrations write into a new PostgreSQL database, by its name and that of its tables."""
 
 

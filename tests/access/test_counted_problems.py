@@ -39,7 +39,7 @@ from app.commands.schema import METADATA
 from app.foundation.database.engine import open_engine, reading
 from tests.access.test_merging import BASE, SOURCES, Read, emptied, origins, records, run_refresh
 from tests.tables import make_tables
-from tests.worlds.references import references
+from tests.worlds.record_references import references
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 NAMED = (Organization, User, Group, Folder, Document)

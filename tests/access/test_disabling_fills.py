@@ -35,7 +35,7 @@ def disabled_in(engine: Engine) -> set[str]:
     return {one.user_id for one in model_of(engine).values() if isinstance(one, User) and one.disabled}
 
 
-class World:
+class FillsWorld:
     """Two sources as lists of records, and the way in which a change of one of them reaches the access model."""
 
     def __init__(self, engine: Engine, way: str) -> None:
@@ -71,11 +71,11 @@ def engine(database_url: str) -> Iterator[Engine]:
 
 
 @pytest.fixture(params=["push", "push, all keys merged", "read, all keys merged"])
-def world(engine: Engine, request: pytest.FixtureRequest) -> World:
-    return World(engine, request.param)
+def world(engine: Engine, request: pytest.FixtureRequest) -> FillsWorld:
+    return FillsWorld(engine, request.param)
 
 
-def test_leavers_stay_disabled_whatever_becomes_of_their_address(world: World) -> None:
+def test_leavers_stay_disabled_whatever_becomes_of_their_address(world: FillsWorld) -> None:
     others: list[Record] = [person("u5", "ann@x"), person("u6", "bob@x"), person("u7")]
     world.begin(first=others, second=[left("ann@x", disabled=False), left("bob@x", disabled=False)])
     assert world.change(HR, [left("ann@x")]) == {"u5"}
@@ -93,19 +93,19 @@ def test_leavers_stay_disabled_whatever_becomes_of_their_address(world: World) -
     assert world.change(HR, [left("ann@x")]) == {"u5"}
 
 
-def test_disabling_fill_of_a_shared_alias_disables_everybody_who_has_it(world: World) -> None:
+def test_disabling_fill_of_a_shared_alias_disables_everybody_who_has_it(world: FillsWorld) -> None:
     world.begin(first=[person("u5", "ann@x"), person("u6", "ann@x"), person("u7")], second=[])
     assert world.change(HR, [left("ann@x")]) == {"u5", "u6"}
     assert world.change(PEOPLE, [person("u7", "ann@x")]) == {"u5", "u6", "u7"}
     assert world.change(PEOPLE, [person("u5"), person("u6"), person("u7")]) == {"u5", "u6", "u7"}
 
 
-def test_corrected_address_of_a_fill_frees_the_user_of_the_old_one(world: World) -> None:
+def test_corrected_address_of_a_fill_frees_the_user_of_the_old_one(world: FillsWorld) -> None:
     world.begin(first=[person("u5", "ann@x"), person("u6", "bob@x")], second=[left("bob@x")])
     assert world.change(HR, [left("ann@x")], [left("bob@x")]) == {"u5"}
 
 
-def test_each_source_disables_by_itself(world: World) -> None:
+def test_each_source_disables_by_itself(world: FillsWorld) -> None:
     world.begin(first=[person("u5", "ann@x"), person("u6")], second=[left("x")], third=[])
     assert world.change(HR, [left("ann@x")]) == {"u5"}
     assert world.change(OTHER, [left("ann@x")]) == {"u5"}
@@ -114,7 +114,7 @@ def test_each_source_disables_by_itself(world: World) -> None:
     assert world.change(OTHER, [left("ann@x", disabled=False)]) == set()
 
 
-def test_bound_users_get_no_other_field_of_the_fill(world: World, engine: Engine) -> None:
+def test_bound_users_get_no_other_field_of_the_fill(world: FillsWorld, engine: Engine) -> None:
     gone = Fill(user_alias="ann@x", name="Ann", disabled=True, further={"site": "b"})
     world.begin(first=[User(user_id="u5", name="", email="", aliases=("ann@x",))], second=[gone])
     world.change(PEOPLE, [User(user_id="u5", name="", email="", aliases=("new@x",))])
@@ -123,7 +123,7 @@ def test_bound_users_get_no_other_field_of_the_fill(world: World, engine: Engine
 
 
 def test_candidate_changes_no_binding(engine: Engine) -> None:
-    world = World(engine, "push")
+    world = FillsWorld(engine, "push")
     world.begin(first=[person("u5", "ann@x"), person("u6")], second=[left("ann@x")])
     for _ in range(2):
         with candidate_of(engine) as candidate:

@@ -30,7 +30,7 @@ from app.sync.ledger import tables as ledger_tables  # noqa: F401 - plans read i
 from app.sync.plan import desired
 from app.sync.plan.selection import Selection
 from tests.worlds.access_model import SqlDirectory, sql_directory
-from tests.worlds.drawn import NOW, Company
+from tests.worlds.random_directories import NOW, Company
 
 __all__ = ["sql_directory"]
 

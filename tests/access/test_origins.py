@@ -24,7 +24,7 @@ from app.directory.source import Source
 from app.foundation.database.engine import open_engine, reading
 from app.sync.runs.refresh import refresh
 from tests.tables import make_tables
-from tests.worlds.objects import ObjectDirectory, rules_of, thing
+from tests.worlds.object_directory import ObjectDirectory, rules_of, thing
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 PEOPLE = """
@@ -50,7 +50,7 @@ LONG = "x" * 400
 
 
 @dataclass
-class World:
+class OriginsWorld:
     """Sources, and what is in force of them."""
 
     engine: Engine
@@ -86,7 +86,7 @@ class World:
 
 
 @pytest.fixture
-def world(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def world(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OriginsWorld]:
     monkeypatch.chdir(tmp_path)
     engine = open_engine(database_url)
     make_tables(engine, METADATA)
@@ -111,7 +111,7 @@ def world(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         FileSource(Path("old.jsonl"), name="old.jsonl"),
         MappedSource("hr", personnel, rules_of(PERSONNEL)),
     ]
-    yield World(engine, sources, people)
+    yield OriginsWorld(engine, sources, people)
     engine.dispose()
 
 
@@ -142,7 +142,7 @@ TOLD: Mapping[tuple[str, ...], Sequence[str]] = {
 }
 
 
-def test_records_in_force_go_back_to_their_rows(world: World) -> None:
+def test_records_in_force_go_back_to_their_rows(world: OriginsWorld) -> None:
     world.read()
     world.push(
         4,
@@ -152,7 +152,7 @@ def test_records_in_force_go_back_to_their_rows(world: World) -> None:
     assert world.told() == TOLD
 
 
-def test_what_is_named_by_an_alias_that_several_have_comes_from_nowhere(world: World) -> None:
+def test_what_is_named_by_an_alias_that_several_have_comes_from_nowhere(world: OriginsWorld) -> None:
     world.push(
         1,
         {"kind": "user", "userId": "zoe", "name": "Zoe", "email": "", "aliases": ["ada@acme.example"]},
@@ -180,7 +180,7 @@ def test_what_is_named_by_an_alias_that_several_have_comes_from_nowhere(world: W
     )
 
 
-def test_a_source_that_is_configured_no_more_is_told_to_be_retained(world: World) -> None:
+def test_a_source_that_is_configured_no_more_is_told_to_be_retained(world: OriginsWorld) -> None:
     world.read()
     world.sources = world.sources[:2]
     world.read()

@@ -27,7 +27,7 @@ from app.sync.runs.lifecycle import Runs
 from app.sync.runs.run import RunRequest
 from tests.access.decision.test_decide_against_rules import Rulebook
 from tests.tables import make_tables
-from tests.worlds.drawn import NOW, Company
+from tests.worlds.random_directories import NOW, Company
 
 SECONDS = 5.0
 REVISIONS = 3

@@ -66,7 +66,7 @@ def error_of(response: TestResponse) -> tuple[str, str]:
     return body["error"]["status"], body["error"]["message"]
 
 
-class World:
+class BackendWorld:
     """A backend and its callers."""
 
     def __init__(self, database_url: str, **settings: Any) -> None:
@@ -122,16 +122,16 @@ class World:
         self.engine.dispose()
 
 
-WorldMaker = Callable[..., World]
+WorldMaker = Callable[..., BackendWorld]
 
 
 @pytest.fixture
 def make_world(database_url: str) -> Iterator[WorldMaker]:
     """A factory of backends with their own settings."""
-    worlds: list[World] = []
+    worlds: list[BackendWorld] = []
 
-    def make(**settings: Any) -> World:
-        worlds.append(World(database_url, **settings))
+    def make(**settings: Any) -> BackendWorld:
+        worlds.append(BackendWorld(database_url, **settings))
         return worlds[-1]
 
     yield make
@@ -140,32 +140,32 @@ def make_world(database_url: str) -> Iterator[WorldMaker]:
 
 
 @pytest.fixture
-def world(make_world: WorldMaker) -> World:
+def world(make_world: WorldMaker) -> BackendWorld:
     return make_world()
 
 
 @pytest.fixture
-def tenant(world: World) -> Caller:
+def tenant(world: BackendWorld) -> Caller:
     return world.tenant()
 
 
 @pytest.fixture(scope="module")
-def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackendWorld]:
     """One backend for all tests of a module, on SQLite: for behaviour that does not depend on the database."""
-    world = World(f"sqlite:///{tmp_path_factory.mktemp('standing')}/b.db")
+    world = BackendWorld(f"sqlite:///{tmp_path_factory.mktemp('standing')}/b.db")
     yield world
     world.close()
 
 
 @pytest.fixture(scope="module", params=DATABASES)
-def shared_world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def shared_world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackendWorld]:
     """One backend for all tests of a module, on each database: for tests with their own tenants."""
     if request.param == "sqlite":
         url = f"sqlite:///{tmp_path_factory.mktemp('shared')}/b.db"
     else:
         url = request.getfixturevalue("postgres_standing_database")
         empty_postgres_database(url)
-    world = World(url)
+    world = BackendWorld(url)
     yield world
     world.close()
 

@@ -13,7 +13,7 @@ from app.backend.document_migrations.tables import DOCUMENT_MIGRATION
 from app.backend.judgments.record import parse_judgment
 from app.contract.operation import AnyOperation, AuthLevel
 
-from .conftest import Caller, World
+from .conftest import BackendWorld, Caller
 from .judgment_imports import import_judgments
 
 _FILE: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "samples.yaml").read_text())
@@ -26,7 +26,7 @@ NEEDS_API_KEY = frozenset({AuthLevel.K, AuthLevel.BODY})
 class Actor:
     """The owner of a workspace and an API key, with the items of the samples."""
 
-    def __init__(self, world: World, mark: str = "mark-of-one") -> None:
+    def __init__(self, world: BackendWorld, mark: str = "mark-of-one") -> None:
         self.world = world
         self.mark = mark
         email = f"owner-{mark}-{next(_NUMBERS)}@acme.example"

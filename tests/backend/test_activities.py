@@ -3,14 +3,14 @@ from typing import Any
 
 import pytest
 
-from .conftest import Caller, World
+from .conftest import BackendWorld, Caller
 
 ORG = {"organizationId": "acme"}
 DOC = ORG | {"documentId": "d"}
 
 
 @pytest.fixture
-def acme(world: World) -> Caller:
+def acme(world: BackendWorld) -> Caller:
     """A tenant with two documents."""
     tenant = world.tenant()
     tenant("add_documents", **ORG, documents=[{"documentId": "d"}, {"documentId": "e"}], createOrganization=True)
@@ -59,7 +59,7 @@ def test_an_activity_with_an_existing_id_is_replaced(acme: Caller) -> None:
     assert (shown["featureType"], shown["timestamp"], shown["metadata"]["documentId"]) == ("custom", 5, "e")
 
 
-def test_an_activity_without_id_and_time_gets_a_new_id_and_the_present_time(acme: Caller, world: World) -> None:
+def test_an_activity_without_id_and_time_gets_a_new_id_and_the_present_time(acme: Caller, world: BackendWorld) -> None:
     requested = activity(1)
     del requested["id"], requested["timestamp"]
 
@@ -131,7 +131,7 @@ def test_pages_contain_every_activity_once_in_order(acme: Caller, order: str, fi
     assert sizes == [7] * 5
 
 
-def test_a_page_token_is_encrypted_and_bound_to_its_query(acme: Caller, world: World) -> None:
+def test_a_page_token_is_encrypted_and_bound_to_its_query(acme: Caller, world: BackendWorld) -> None:
     # So long that no token contains it by chance.
     last = activity(2, id="the-one-that-is-told-last")
     acme("add_activities", **DOC, activities=[activity(0), activity(1), last])

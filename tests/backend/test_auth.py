@@ -3,7 +3,7 @@ import pytest
 from app.contract.operation import AuthLevel
 from app.contract.operations import OPERATIONS
 
-from .conftest import Caller, World, WorldMaker, error_of
+from .conftest import BackendWorld, Caller, WorldMaker, error_of
 
 BUILT = [
     operation.name
@@ -16,7 +16,7 @@ BUILT = [
 
 
 @pytest.mark.parametrize("operation", [*BUILT, "get_workspace", "create_api_key", "get_permissions", "add_permissions"])
-def test_missing_credentials_are_unauthenticated(standing: World, operation: str) -> None:
+def test_missing_credentials_are_unauthenticated(standing: BackendWorld, operation: str) -> None:
     code, status, message = standing.anonymous.refused(operation)
 
     assert (code, status) == (401, "UNAUTHENTICATED")
@@ -44,14 +44,14 @@ def test_wrong_credentials_are_denied(tenant: Caller, header: str, wrong: str) -
     assert error_of(response)[0] == ("PERMISSION_DENIED" if wrong else "UNAUTHENTICATED")
 
 
-def test_token_of_another_key_is_denied(world: World) -> None:
+def test_token_of_another_key_is_denied(world: BackendWorld) -> None:
     one, other = world.tenant(), world.tenant()
     one.headers["x-service-auth-token"] = other.headers["x-service-auth-token"]
 
     assert one.refused("get_organizations")[:2] == (403, "PERMISSION_DENIED")
 
 
-def test_workspace_credentials_are_denied_for_api_key_operations(world: World) -> None:
+def test_workspace_credentials_are_denied_for_api_key_operations(world: BackendWorld) -> None:
     owner = world.workspace()
     headers = {
         "x-service-api-key": owner.ids["workspace"],
@@ -74,5 +74,5 @@ def test_every_configured_header_prefix_is_accepted(make_world: WorldMaker) -> N
     assert tenant.refused("get_organizations")[0] == 401
 
 
-def test_credentials_are_checked_before_the_body_is_read(world: World) -> None:
+def test_credentials_are_checked_before_the_body_is_read(world: BackendWorld) -> None:
     assert world.anonymous.send("/v1/users/add", b"{").status_code == 401

@@ -20,7 +20,7 @@ from app.contract.operation import AuthLevel
 from app.contract.operations import OPERATIONS, by_name
 from app.http.body import ANONYMOUS_BYTES
 
-from .conftest import Caller, World, error_of
+from .conftest import BackendWorld, Caller, error_of
 
 BUILT = sorted(
     handler.operation.name for handler in all_handlers(JudgmentSearcher(HashingEmbedder(), JudgmentIndexes(0)))
@@ -29,7 +29,7 @@ WITH_FIELDS = [name for name in BUILT if by_name(name).request.model_fields and 
 
 
 @pytest.fixture(scope="module")
-def caller(standing: World) -> Caller:
+def caller(standing: BackendWorld) -> Caller:
     """One caller for all tests of the module."""
     return standing.tenant()
 
@@ -79,7 +79,7 @@ RAW_BODIES = {
 
 
 @pytest.mark.parametrize("name", RAW_BODIES)
-def test_refused_body_changes_nothing(standing: World, caller: Caller, name: str) -> None:
+def test_refused_body_changes_nothing(standing: BackendWorld, caller: Caller, name: str) -> None:
     before = everything(standing.engine)
 
     response = caller.send("/v1/users/add", RAW_BODIES[name])
@@ -90,7 +90,7 @@ def test_refused_body_changes_nothing(standing: World, caller: Caller, name: str
     assert everything(standing.engine) == before
 
 
-def test_bodies_beyond_the_limit_are_refused(tenant: Caller, world: World) -> None:
+def test_bodies_beyond_the_limit_are_refused(tenant: Caller, world: BackendWorld) -> None:
     response = tenant.send("/v1/users/add", b" " * (world.settings.max_body_bytes + 1))
 
     assert response.status_code == 413
@@ -98,7 +98,7 @@ def test_bodies_beyond_the_limit_are_refused(tenant: Caller, world: World) -> No
 
 
 @pytest.mark.parametrize("path", ["/v1/auth/token/get", "/v2/workspace/create"])
-def test_anonymous_bodies_have_a_lower_limit(world: World, path: str) -> None:
+def test_anonymous_bodies_have_a_lower_limit(world: BackendWorld, path: str) -> None:
     for size, code in ((ANONYMOUS_BYTES, 400), (ANONYMOUS_BYTES + 1, 413)):
         response = world.anonymous.send(path, b'{"data":"' + b"x" * (size - 11) + b'"}')
         assert (response.status_code, error_of(response)[0]) == (code, "INVALID_ARGUMENT")
@@ -149,13 +149,13 @@ def test_other_methods_are_refused(caller: Caller, method: str) -> None:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
-def test_credentials_are_checked_first(standing: World, operation: Any) -> None:
+def test_credentials_are_checked_first(standing: BackendWorld, operation: Any) -> None:
     codes = {standing.anonymous.send(path, b'{"data": {}}').status_code for path in operation.paths}
 
     assert codes == {{AuthLevel.NONE: 400, AuthLevel.BODY: 400}.get(operation.auth, 401)}
 
 
-def test_server_has_all_operations(standing: World) -> None:
+def test_server_has_all_operations(standing: BackendWorld) -> None:
     assert sorted(operation.name for operation in OPERATIONS) == BUILT
     with pytest.raises(ValueError, match="add_users"):
         install_operations(Flask("empty"), backend_of(standing.app), ())

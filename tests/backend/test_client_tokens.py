@@ -18,7 +18,7 @@ from app.backend.tokens.jwt import canonical_json
 from app.backend.tokens.tables import SIGNING_KEY
 from tests.worlds.clock import NOON
 
-from .conftest import Caller, World, WorldMaker
+from .conftest import BackendWorld, Caller, WorldMaker
 
 TWO_DAYS = 48 * 3600
 README = Path(__file__).parents[2] / "app" / "backend" / "README.md"
@@ -44,7 +44,7 @@ def checked(tenant: Caller, token: str, **how: Any) -> dict[str, Any]:
     return jwt.decode(token, key, algorithms=["EdDSA"], **how)
 
 
-def test_a_token_contains_the_properties_of_its_user(world: World, tenant: Caller) -> None:
+def test_a_token_contains_the_properties_of_its_user(world: BackendWorld, tenant: Caller) -> None:
     properties = {"organizationId": "acme", "isAdmin": True, "email": "ada@acme.example", "more": "x"}
     token = world.anonymous("generate_token", **credentials(tenant), userId="ada", userProperties=properties)["token"]
 
@@ -65,14 +65,14 @@ def test_a_token_contains_the_properties_of_its_user(world: World, tenant: Calle
     }
 
 
-def test_a_token_omits_missing_properties(world: World, tenant: Caller) -> None:
+def test_a_token_omits_missing_properties(world: BackendWorld, tenant: Caller) -> None:
     token = world.anonymous("generate_token", **credentials(tenant), userId="ada")["token"]
 
     assert set(checked(tenant, token)) == {"iss", "aud", "sub", "iat", "exp", "jti", "userId", "isAdmin"}
     assert checked(tenant, token)["isAdmin"] is False
 
 
-def test_tokens_differ_and_share_a_key(world: World, tenant: Caller) -> None:
+def test_tokens_differ_and_share_a_key(world: BackendWorld, tenant: Caller) -> None:
     item, two = (world.anonymous("generate_token", **credentials(tenant), userId="ada")["token"] for _ in range(2))
 
     assert checked(tenant, item)["jti"] != checked(tenant, two)["jti"]
@@ -96,7 +96,7 @@ def test_tokens_differ_and_share_a_key(world: World, tenant: Caller) -> None:
         {"userProperties": {"organizationId": "acme", "email": "x" * 321}},
     ],
 )
-def test_generate_token_refuses(world: World, tenant: Caller, wrong: dict[str, Any]) -> None:
+def test_generate_token_refuses(world: BackendWorld, tenant: Caller, wrong: dict[str, Any]) -> None:
     request = credentials(tenant) | {"userId": "ada"} | wrong
 
     code, status, message = world.anonymous.refused("generate_token", **request)
@@ -107,7 +107,7 @@ def test_generate_token_refuses(world: World, tenant: Caller, wrong: dict[str, A
     assert keys_of(tenant) == []
 
 
-def test_credentials_of_two_api_keys_cannot_be_mixed(world: World) -> None:
+def test_credentials_of_two_api_keys_cannot_be_mixed(world: BackendWorld) -> None:
     item, other = world.tenant(), world.tenant()
     mixed = credentials(item) | {"apiKey": other.ids["api_key"], "userId": "ada"}
 
@@ -118,7 +118,7 @@ def test_credentials_of_two_api_keys_cannot_be_mixed(world: World) -> None:
         checked(other, token)
 
 
-def test_reset_revokes_the_auth_token_and_changes_the_signing_key(world: World) -> None:
+def test_reset_revokes_the_auth_token_and_changes_the_signing_key(world: BackendWorld) -> None:
     owner = world.workspace()
     key = owner.ids["api_key"]
     old = owner("get_auth_tokens", apiKey=key)["authTokens"][0]["token"]
@@ -137,7 +137,7 @@ def test_reset_revokes_the_auth_token_and_changes_the_signing_key(world: World) 
     assert [published["kid"] for published in keys_of(owner)] == [jwt.get_unverified_header(after)["kid"]]
 
 
-def test_retired_keys_lose_their_private_part_and_are_deleted(world: World) -> None:
+def test_retired_keys_lose_their_private_part_and_are_deleted(world: BackendWorld) -> None:
     owner = world.workspace()
     key = owner.ids["api_key"]
     for _ in range(3):
@@ -153,7 +153,7 @@ def test_retired_keys_lose_their_private_part_and_are_deleted(world: World) -> N
     assert [row.private_sealed for row in rows] == ["", ""]
 
 
-def test_private_keys_are_stored_encrypted(world: World, tenant: Caller) -> None:
+def test_private_keys_are_stored_encrypted(world: BackendWorld, tenant: Caller) -> None:
     world.anonymous("generate_token", **credentials(tenant), userId="ada")
 
     with world.engine.connect() as connection:
@@ -165,7 +165,7 @@ def test_private_keys_are_stored_encrypted(world: World, tenant: Caller) -> None
 
 
 @pytest.mark.parametrize("path", ["nobody.json", "%00.json", "%C3%A9.json", "x" * 2000 + ".json"])
-def test_an_unknown_api_key_has_no_keys(world: World, path: str) -> None:
+def test_an_unknown_api_key_has_no_keys(world: BackendWorld, path: str) -> None:
     response = world.app.test_client().get(f"/.well-known/jwks/{path}")
 
     assert response.status_code == 200
@@ -205,7 +205,7 @@ def test_v2_needs_no_permissions(tenant: Caller) -> None:
     assert "organizationId" not in claims
 
 
-def test_a_disabled_organization_gets_no_tokens(world: World, tenant: Caller) -> None:
+def test_a_disabled_organization_gets_no_tokens(world: BackendWorld, tenant: Caller) -> None:
     tenant("add_organizations", organizations=[{"organizationId": "acme", "disabled": True}])
     properties = {"userId": "ada", "userProperties": {"organizationId": "acme"}}
     message = "data.userProperties.organizationId: the organization is disabled"
@@ -272,7 +272,7 @@ def test_the_verifier_in_the_readme_works_over_http(make_world: WorldMaker) -> N
         server.server_close()
 
 
-def test_wrong_auth_tokens_are_throttled(world: World, tenant: Caller) -> None:
+def test_wrong_auth_tokens_are_throttled(world: BackendWorld, tenant: Caller) -> None:
     request = credentials(tenant) | {"userId": "ada", "authToken": "a guess"}
     responses = [world.anonymous.call("generate_token", **request) for _ in range(200)]
 

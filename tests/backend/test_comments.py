@@ -4,7 +4,7 @@ from typing import Any
 import orjson
 import pytest
 
-from .conftest import Answerer, Caller, ScriptedProvider, World, WorldMaker
+from .conftest import Answerer, BackendWorld, Caller, ScriptedProvider, WorldMaker
 
 ORG = {"organizationId": "acme"}
 DOC = ORG | {"documentId": "d"}
@@ -20,7 +20,7 @@ def fill(tenant: Caller) -> Caller:
 
 
 @pytest.fixture
-def acme(world: World) -> Caller:
+def acme(world: BackendWorld) -> Caller:
     """A tenant with two documents and two users."""
     return fill(world.tenant())
 
@@ -51,7 +51,7 @@ def notified(tenant: Caller, user: str) -> list[str]:
     return sorted(item["notificationSourceData"]["eventType"] for item in found)
 
 
-def test_a_thread_is_returned_as_it_was_added(acme: Caller, world: World) -> None:
+def test_a_thread_is_returned_as_it_was_added(acme: Caller, world: BackendWorld) -> None:
     now = int(world.clock.now.timestamp() * 1000)
     fields: dict[str, Any] = {
         "location": {"id": 7, "name": "page"},
@@ -129,7 +129,7 @@ def test_missing_items_are_named(acme: Caller) -> None:
     assert len(read(acme)) == 1
 
 
-def test_threads_are_paged(acme: Caller, world: World) -> None:
+def test_threads_are_paged(acme: Caller, world: BackendWorld) -> None:
     for number in range(7):
         begin(acme, f"t{number}", document="de"[number % 2], location={"id": "l"} if number < 4 else {})
         world.clock.move_on(milliseconds=number % 2)
@@ -163,7 +163,7 @@ def test_a_page_ends_early_if_it_is_too_large(acme: Caller) -> None:
     assert [item["annotationId"] for item in result["result"]["data"]] == ["t1"]
 
 
-def test_comments_keep_the_order_in_which_they_were_written(acme: Caller, world: World) -> None:
+def test_comments_keep_the_order_in_which_they_were_written(acme: Caller, world: BackendWorld) -> None:
     begin(acme, commentData=[comment(c) for c in "zay"])
     acme("add_comments", **THREAD, commentData=[comment(c) for c in "kb"])
     world.clock.move_on(seconds=1)
@@ -178,7 +178,7 @@ def test_comments_keep_the_order_in_which_they_were_written(acme: Caller, world:
     assert [item["commentId"] for item in acme("get_comments", **THREAD, commentIds=["y", "z"])] == ["z", "y"]
 
 
-def test_threads_are_updated_by_merging(acme: Caller, world: World) -> None:
+def test_threads_are_updated_by_merging(acme: Caller, world: BackendWorld) -> None:
     begin(acme, status={"id": "OPEN"}, priority="P1", location={"id": "l"})
     begin(acme, "u")
     world.clock.move_on(seconds=1)
@@ -199,7 +199,7 @@ def test_threads_are_updated_by_merging(acme: Caller, world: World) -> None:
     assert read(acme, locationId="l") == []
 
 
-def test_comments_are_updated_and_deleted(acme: Caller, world: World) -> None:
+def test_comments_are_updated_and_deleted(acme: Caller, world: BackendWorld) -> None:
     begin(acme, commentData=[comment("c1"), comment("c2"), comment("c3")])
     world.clock.move_on(seconds=1)
     updated = acme("update_comments", **THREAD, commentIds=["c1", "c2"], updatedData={"commentText": "new", "x": 1})
@@ -264,7 +264,7 @@ def test_reactions_are_added_and_removed_with_a_comment(acme: Caller) -> None:
     assert refused[:2] == (400, "INVALID_ARGUMENT")
 
 
-def test_every_change_writes_activities_and_notifications(acme: Caller, world: World) -> None:
+def test_every_change_writes_activities_and_notifications(acme: Caller, world: BackendWorld) -> None:
     begin(acme, commentData=[comment("c1"), comment("c2", author=BOB)], assignedTo={"userId": "cyd"})
     assert actions(acme) == ["comment.add", "comment_annotation.add"]
     assert [notified(acme, user) for user in ("ada", "bob", "cyd")] == [

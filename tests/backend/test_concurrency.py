@@ -2,12 +2,12 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from typing import Any
 
-from .conftest import Caller, World
+from .conftest import BackendWorld, Caller
 
 THREADS = 4
 
 
-def at_once(world: World, caller: Caller, name: str, requests: list[dict[str, Any]]) -> list[Any]:
+def at_once(world: BackendWorld, caller: Caller, name: str, requests: list[dict[str, Any]]) -> list[Any]:
     """Sends the requests at the same time, each in its own thread to its own node."""
     barrier = Barrier(len(requests))
     # One after the other: routes are compiled, which Python 3.11 cannot do in two threads at once.
@@ -21,7 +21,7 @@ def at_once(world: World, caller: Caller, name: str, requests: list[dict[str, An
         return list(pool.map(run, nodes, requests))
 
 
-def test_concurrent_adds_of_the_same_users(world: World) -> None:
+def test_concurrent_adds_of_the_same_users(world: BackendWorld) -> None:
     tenant = world.tenant()
     ids = [f"u{number}" for number in range(50)]
     # In different orders, which is what deadlocks are made of.
@@ -41,7 +41,7 @@ def test_concurrent_adds_of_the_same_users(world: World) -> None:
     assert len(tenant("get_users", organizationId="acme")) == 50
 
 
-def test_concurrent_updates_of_one_user(world: World) -> None:
+def test_concurrent_updates_of_one_user(world: BackendWorld) -> None:
     tenant = world.tenant()
     tenant("add_users", organizationId="acme", users=[{"userId": "ada"}])
 
@@ -58,7 +58,7 @@ def test_concurrent_updates_of_one_user(world: World) -> None:
     assert {ada[f"field{n}"] for n in range(THREADS)} == set(range(THREADS))
 
 
-def test_concurrent_moves_cannot_create_a_cycle(world: World) -> None:
+def test_concurrent_moves_cannot_create_a_cycle(world: BackendWorld) -> None:
     tenant = world.tenant()
     for number in range(5):
         a, b = f"a{number}", f"b{number}"
@@ -77,7 +77,7 @@ def test_concurrent_moves_cannot_create_a_cycle(world: World) -> None:
         assert sorted(wins) == [False, True]
 
 
-def test_concurrent_first_workspaces_of_one_email(world: World) -> None:
+def test_concurrent_first_workspaces_of_one_email(world: BackendWorld) -> None:
     codes = [
         response.status_code
         for response in at_once(

@@ -17,7 +17,7 @@ from app.contract.operation import AnyOperation, AuthLevel
 from app.contract.operations import OPERATIONS
 from tests.wsgi import WsgiAdapter
 
-from .conftest import World, error_of
+from .conftest import BackendWorld, error_of
 from .sampling import SAMPLES, Actor
 
 EACH = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
@@ -47,7 +47,9 @@ def test_samples_cover_all_operations() -> None:
 
 
 @EACH
-def test_operation_conforms_to_the_contract(shared_world: World, operation: AnyOperation, spec: dict[str, Any]) -> None:
+def test_operation_conforms_to_the_contract(
+    shared_world: BackendWorld, operation: AnyOperation, spec: dict[str, Any]
+) -> None:
     """Calls it with the typed client, which parses the response with the result model."""
     for number, path in enumerate(operation.paths):
         actor = Actor(shared_world, f"mark{number}")
@@ -68,7 +70,7 @@ def test_operation_conforms_to_the_contract(shared_world: World, operation: AnyO
 
 
 @EACH
-def test_openapi_document_contains_the_operation(standing: World, operation: AnyOperation) -> None:
+def test_openapi_document_contains_the_operation(standing: BackendWorld, operation: AnyOperation) -> None:
     response = standing.app.test_client().get("/openapi.json")
 
     assert response.json is not None
@@ -77,7 +79,7 @@ def test_openapi_document_contains_the_operation(standing: World, operation: Any
 
 
 @EACH
-def test_wrong_credentials_are_refused_and_change_nothing(standing: World, operation: AnyOperation) -> None:
+def test_wrong_credentials_are_refused_and_change_nothing(standing: BackendWorld, operation: AnyOperation) -> None:
     if operation.auth is AuthLevel.NONE:
         pytest.skip("public")
     actor, other = Actor(standing), Actor(standing)
@@ -104,7 +106,7 @@ def test_wrong_credentials_are_refused_and_change_nothing(standing: World, opera
 _ADDRESSES = itertools.count(1)
 
 
-def shown(world: World, path: str, data: dict[str, Any], headers: dict[str, str]) -> tuple[int, str, str]:
+def shown(world: BackendWorld, path: str, data: dict[str, Any], headers: dict[str, str]) -> tuple[int, str, str]:
     """The error of a call. Each call has its own address, because failed attempts are limited by address."""
     response = world.app.test_client().post(
         path,
@@ -117,7 +119,7 @@ def shown(world: World, path: str, data: dict[str, Any], headers: dict[str, str]
 
 
 @EACH
-def test_malformed_body_is_an_invalid_argument_with_the_field(standing: World, operation: AnyOperation) -> None:
+def test_malformed_body_is_an_invalid_argument_with_the_field(standing: BackendWorld, operation: AnyOperation) -> None:
     actor = Actor(standing)
     caller = actor.caller(operation)
     actor.names |= {"endpoint": "e", "migration": "m"}
@@ -148,7 +150,7 @@ def test_malformed_body_is_an_invalid_argument_with_the_field(standing: World, o
 
 
 @EACH
-def test_errors_are_listed_in_the_contract(standing: World, operation: AnyOperation) -> None:
+def test_errors_are_listed_in_the_contract(standing: BackendWorld, operation: AnyOperation) -> None:
     """Calls it without the items of the sample."""
     actor = Actor(standing)
     actor.names |= {"endpoint": "e", "migration": "m"}

@@ -19,7 +19,7 @@ from app.backend.judgments.store import (
 from app.backend.scope import Scope
 from app.foundation.database.engine import is_sqlite, writing
 
-from .conftest import Caller, World
+from .conftest import BackendWorld, Caller
 from .judgment_imports import import_judgments
 
 TABLES = ("editor_data", "judgment", "judgment_vector", "judgment_state")
@@ -41,7 +41,7 @@ def recorded(engine: Engine) -> Iterator[list[tuple[str, Any]]]:
     event.remove(engine, "before_cursor_execute", record)
 
 
-def fill(world: World, *keys: str) -> None:
+def fill(world: BackendWorld, *keys: str) -> None:
     for key, rows in zip(keys, (ROWS, 40), strict=True):
         records = (
             parse_judgment(
@@ -76,7 +76,7 @@ def plan(connection: Connection, statement: str, parameters: Any) -> str:
     return "\n".join(str(row[-1]) for row in connection.exec_driver_sql(explain + statement, parameters))
 
 
-def test_every_statement_uses_an_index(world: World) -> None:
+def test_every_statement_uses_an_index(world: BackendWorld) -> None:
     """The statements of every operation, and of moves and deletions of documents and organizations."""
     tenant = world.tenant()
     key = tenant.ids["api_key"]
@@ -137,7 +137,7 @@ def run_operations(tenant: Caller) -> None:
     tenant("query_judgments", organizationId="org1", filters={"annotationId": "t1"})
 
 
-def test_editor_data_is_deleted_with_its_document(world: World) -> None:
+def test_editor_data_is_deleted_with_its_document(world: BackendWorld) -> None:
     tenant, other = world.tenant(), world.tenant()
     for caller in (tenant, other):
         for organization in ("acme", "beta"):

@@ -6,7 +6,7 @@ from sqlalchemy import select
 from app.backend.editor import editor_data
 from app.backend.editor.tables import EDITOR_DATA
 
-from .conftest import Caller, World
+from .conftest import BackendWorld, Caller
 
 EDITOR = {"organizationId": "acme", "documentId": "plan", "editorId": "main"}
 CONTENT: list[tuple[str, Any, Any]] = [
@@ -19,7 +19,7 @@ CONTENT: list[tuple[str, Any, Any]] = [
 
 @pytest.mark.parametrize(("kind", "first", "second"), CONTENT)
 def test_editor_data_is_added_read_and_replaced(
-    world: World, tenant: Caller, kind: str, first: Any, second: Any
+    world: BackendWorld, tenant: Caller, kind: str, first: Any, second: Any
 ) -> None:
     response = tenant.call("add_crdt_data", **EDITOR, data=first, type=kind)
     assert response.json == {"result": {"status": "success", "message": "CRDT data added."}}
@@ -104,7 +104,7 @@ def test_unknown_editors_are_not_found(tenant: Caller) -> None:
     assert tenant("get_crdt_data", organizationId="acme", documentId="nothing") == []
 
 
-def test_an_update_builds_on_the_stored_document(world: World, tenant: Caller) -> None:
+def test_an_update_builds_on_the_stored_document(world: BackendWorld, tenant: Caller) -> None:
     """A client with the older state can merge the newer one, which is an edit of it and not another document."""
     tenant("add_crdt_data", **EDITOR, data="one two", type="text", contentKey="body")
     with world.engine.connect() as connection:
@@ -121,7 +121,7 @@ def test_an_update_builds_on_the_stored_document(world: World, tenant: Caller) -
     assert editor_data.value_of(merge_updates(newer, older), "text", "body") == "one, two"
 
 
-def test_api_keys_have_separate_editors(world: World, tenant: Caller) -> None:
+def test_api_keys_have_separate_editors(world: BackendWorld, tenant: Caller) -> None:
     other = world.tenant()
     tenant("add_crdt_data", **EDITOR, data="mine", type="text")
 

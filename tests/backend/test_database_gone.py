@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, make_url, text
 
-from .conftest import World, error_of
+from .conftest import BackendWorld, error_of
 
 
 @contextmanager
-def without(world: World, database_url: str) -> Iterator[None]:
+def without(world: BackendWorld, database_url: str) -> Iterator[None]:
     """Makes the database unreachable within the block."""
     if database_url.startswith("sqlite"):
         # Processes that have it open keep the file: what is missed here is missed by new connections.
@@ -33,7 +33,7 @@ def without(world: World, database_url: str) -> Iterator[None]:
     server.dispose()
 
 
-def test_outage_and_recovery(world: World, database_url: str) -> None:
+def test_outage_and_recovery(world: BackendWorld, database_url: str) -> None:
     tenant = world.tenant()
     tenant("add_users", organizationId="acme", users=[{"userId": "ada"}])
 
@@ -57,7 +57,7 @@ def test_outage_and_recovery(world: World, database_url: str) -> None:
 
 @pytest.mark.extended
 @pytest.mark.parametrize("operation", ["add_users", "update_users"])
-def test_failed_batch_is_rolled_back(world: World, operation: str) -> None:
+def test_failed_batch_is_rolled_back(world: BackendWorld, operation: str) -> None:
     """The database refuses the last row after all others were written."""
     tenant = world.tenant()
     tenant("add_users", organizationId="acme", users=[{"userId": "u0", "name": "before"}])
@@ -75,7 +75,7 @@ def test_failed_batch_is_rolled_back(world: World, operation: str) -> None:
     assert tenant("get_users", organizationId="acme") == before
 
 
-def refuse_row(world: World, user_id: str) -> None:
+def refuse_row(world: BackendWorld, user_id: str) -> None:
     """Makes the database refuse to write this user."""
     with world.engine.begin() as connection:
         if world.engine.dialect.name == "sqlite":

@@ -7,14 +7,14 @@ from app.backend.document_migrations.document_data import DEPENDENT_TABLES
 from app.backend.schema import METADATA
 from app.foundation.database.engine import writing
 
-from .conftest import Caller, World
+from .conftest import BackendWorld, Caller
 from .sampling import Actor
 from .test_migrations import NOT_DEPENDENT, fill, rows_of
 
 ORG = {"organizationId": "acme"}
 
 
-def organization_rows(world: World, organization_id: str) -> dict[str, int]:
+def organization_rows(world: BackendWorld, organization_id: str) -> dict[str, int]:
     found = {}
     with world.engine.connect() as connection:
         for table in METADATA.sorted_tables:
@@ -25,7 +25,7 @@ def organization_rows(world: World, organization_id: str) -> dict[str, int]:
 
 
 @pytest.fixture
-def full(world: World) -> Caller:
+def full(world: BackendWorld) -> Caller:
     """A tenant with rows in every dependent table."""
     actor = Actor(world)
     tenant = actor.tenant
@@ -47,7 +47,7 @@ def full(world: World) -> Caller:
     return tenant
 
 
-def test_delete_documents_deletes_all_rows(world: World, full: Caller) -> None:
+def test_delete_documents_deletes_all_rows(world: BackendWorld, full: Caller) -> None:
     other = rows_of(world, "e")
     others = organization_rows(world, "other")
     full("delete_documents", **ORG, documentIds=["d"])
@@ -70,14 +70,14 @@ def test_delete_documents_deletes_all_rows(world: World, full: Caller) -> None:
     assert organization_rows(world, "other") == others
 
 
-def test_delete_folder_deletes_all_rows_of_documents(world: World, full: Caller) -> None:
+def test_delete_folder_deletes_all_rows_of_documents(world: BackendWorld, full: Caller) -> None:
     full("delete_folder", **ORG, folderId="f")
 
     left = set(organization_rows(world, "acme"))
     assert left - {"organization"} == set()
 
 
-def test_delete_organizations_deletes_all_rows(world: World, full: Caller) -> None:
+def test_delete_organizations_deletes_all_rows(world: BackendWorld, full: Caller) -> None:
     others = organization_rows(world, "other")
     with writing(world.engine) as connection:
         for name in NOT_DEPENDENT:
@@ -99,7 +99,7 @@ def test_delete_organizations_deletes_all_rows(world: World, full: Caller) -> No
     assert organization_rows(world, "other") == others
 
 
-def test_no_column_contains_ids_of_a_deleted_organization(world: World) -> None:
+def test_no_column_contains_ids_of_a_deleted_organization(world: BackendWorld) -> None:
     """Searches every column of every table."""
     actor = Actor(world)
     tenant = actor.tenant
@@ -162,7 +162,7 @@ def test_no_column_contains_ids_of_a_deleted_organization(world: World) -> None:
     assert naming(world, "kept") == before
 
 
-def naming(world: World, name: str) -> dict[str, int]:
+def naming(world: BackendWorld, name: str) -> dict[str, int]:
     """The number of rows of each table that contain an id with this ending."""
     found: dict[str, int] = {}
     with world.engine.connect() as connection:

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from .conftest import Answerer, Caller, ScriptedProvider, World, WorldMaker
+from .conftest import Answerer, BackendWorld, Caller, ScriptedProvider, WorldMaker
 
 ORG = {"organizationId": "acme"}
 DENIED = "permission_denied"
@@ -27,7 +27,7 @@ def let_everyone_in(body: dict[str, Any], _: dict[str, str]) -> tuple[int, bytes
     return 200, orjson.dumps({"data": data, "success": True, "statusCode": 200})
 
 
-def filled(world: World) -> Caller:
+def filled(world: BackendWorld) -> Caller:
     tenant = world.tenant()
     tenant("add_users", **ORG, users=[{"userId": "ada"}])
     tenant("add_documents", **ORG, documents=[{"documentId": "shut"}, {"documentId": "open"}])
@@ -47,7 +47,7 @@ def set_disabled(tenant: Caller, disabled: object) -> None:
     tenant("update_documents", **ORG, documents=[{"documentId": "shut", "disabled": disabled}])
 
 
-def test_disabled_document(world: World) -> None:
+def test_disabled_document(world: BackendWorld) -> None:
     tenant = filled(world)
 
     set_disabled(tenant, True)
@@ -57,7 +57,7 @@ def test_disabled_document(world: World) -> None:
 
 
 @pytest.mark.parametrize("disabled", ["true", 1, {"disabled": True}, None])
-def test_only_true_disables(world: World, disabled: object) -> None:
+def test_only_true_disables(world: BackendWorld, disabled: object) -> None:
     tenant = filled(world)
     set_disabled(tenant, disabled)
 
@@ -81,7 +81,7 @@ def test_provider_is_not_called_about_disabled_items(
 
 
 @pytest.mark.parametrize("what", ["document", "organization"])
-def test_api_key_can_write_but_authors_are_denied(world: World, what: str) -> None:
+def test_api_key_can_write_but_authors_are_denied(world: BackendWorld, what: str) -> None:
     tenant = filled(world)
     if what == "document":
         set_disabled(tenant, True)

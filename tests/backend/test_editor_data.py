@@ -17,7 +17,7 @@ from app.backend.editor.editor_data import EditorDataError
 from app.backend.editor.tables import EDITOR_DATA
 from app.backend.editor.xml_content import Element, Node, XmlContentError
 
-from .conftest import Caller, World
+from .conftest import BackendWorld, Caller
 
 LETTERS = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 TEXTS = st.text(st.sampled_from("ab é😀\n") | LETTERS, max_size=12)
@@ -239,7 +239,7 @@ def test_an_update_merges_with_a_concurrent_change_of_a_client(yjs_folder: Path)
     assert answer["value"] == "zero one 😀 two three"
 
 
-def test_javascript_reads_the_stored_state(yjs_folder: Path, world: World, tenant: Caller) -> None:
+def test_javascript_reads_the_stored_state(yjs_folder: Path, world: BackendWorld, tenant: Caller) -> None:
     requests: list[dict[str, Any]] = []
     for number, (kind, value, _) in enumerate(CONTENT):
         editor = {"organizationId": "acme", "documentId": "d", "editorId": f"e{number}"}

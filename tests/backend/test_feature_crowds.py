@@ -2,14 +2,14 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from .conftest import World
+from .conftest import BackendWorld
 
 ORG = {"organizationId": "acme"}
 DOC = ORG | {"documentId": "d"}
 CALLS = 12
 
 
-def test_concurrent_writes_are_all_kept(world: World) -> None:
+def test_concurrent_writes_are_all_kept(world: BackendWorld) -> None:
     tenant = world.tenant()
     tenant("add_documents", **ORG, documents=[{"documentId": "d"}], createOrganization=True)
     begun = [{"annotationId": "t", "commentData": [{"commentText": "x", "from": {"userId": "ada"}}]}]

@@ -12,7 +12,7 @@ from app.backend.scope import Scope
 from app.foundation.database.engine import is_sqlite, writing
 from tests.bench.features import fill, operations
 
-from .conftest import Caller, World
+from .conftest import BackendWorld, Caller
 from .plans import Statements, check_plans, plan, recorded
 
 TABLES = (
@@ -42,14 +42,14 @@ def check(engine: Engine, name: str, statements: Statements) -> None:
 
 
 @pytest.fixture(scope="module")
-def tenant(shared_world: World) -> Caller:
+def tenant(shared_world: BackendWorld) -> Caller:
     """A tenant with much feature data, shared by the tests of this module."""
     tenant = shared_world.tenant()
     fill(shared_world.engine, tenant.ids["api_key"], RECORDS, USERS)
     return tenant
 
 
-def test_every_statement_uses_an_index(shared_world: World, tenant: Caller) -> None:
+def test_every_statement_uses_an_index(shared_world: BackendWorld, tenant: Caller) -> None:
     seen = 0
     for name, request in operations(RECORDS, USERS, random.Random(1)).items():
         operation, data = request()
@@ -60,7 +60,7 @@ def test_every_statement_uses_an_index(shared_world: World, tenant: Caller) -> N
     assert seen > 50
 
 
-def test_a_later_page_uses_an_index(shared_world: World, tenant: Caller) -> None:
+def test_a_later_page_uses_an_index(shared_world: BackendWorld, tenant: Caller) -> None:
     for operation, field, filters in (
         ("get_activity_logs", "pageToken", {}),
         ("get_activity_logs", "pageToken", {"documentId": "d1"}),
@@ -92,7 +92,7 @@ def plan_of_first(engine: Engine, statements: Statements) -> str:
     ],
 )
 def test_deletion_uses_an_index(
-    shared_world: World, tenant: Caller, delete: Callable[[Connection, Scope], None]
+    shared_world: BackendWorld, tenant: Caller, delete: Callable[[Connection, Scope], None]
 ) -> None:
     with recorded(shared_world.engine, TABLES) as statements, writing(shared_world.engine) as connection:
         delete(connection, Scope(tenant.ids["api_key"], "acme"))

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from app.backend.resources.folder_tree import MAX_DEPTH
 
-from .conftest import Caller, World
+from .conftest import BackendWorld, Caller
 
 
 def tree(tenant: Caller, **data: Any) -> dict[str, dict[str, Any]]:
@@ -266,7 +266,7 @@ MOVES = st.lists(st.tuples(st.integers(0, 7), st.integers(-1, 7)), min_size=1, m
 @given(types=st.lists(TYPES, min_size=8, max_size=8), batches=st.lists(MOVES, min_size=1, max_size=4))
 def test_random_moves_match_a_model(tmp_path_factory: Any, types: list[str | None], batches: list[Any]) -> None:
     """After any moves, the tree matches a plain dictionary of parents."""
-    world = World(f"sqlite:///{tmp_path_factory.mktemp('tree')}/b.db")
+    world = BackendWorld(f"sqlite:///{tmp_path_factory.mktemp('tree')}/b.db")
     tenant = world.tenant()
     add(tenant, *({"folderId": f"f{n}"} | ({"accessType": t} if t else {}) for n, t in enumerate(types)))
     parents = {f"f{number}": "root" for number in range(8)}

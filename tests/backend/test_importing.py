@@ -8,7 +8,7 @@ import pytest
 from app.backend.collaboration.importing import Import, ImportFailedError
 from app.backend.embedders.opening import open_embedder
 
-from .conftest import Caller, World
+from .conftest import BackendWorld, Caller
 
 PLACE = {"organizationId": "acme", "documentId": "d"}
 ADA = {"userId": "ada", "name": "Ada"}
@@ -56,7 +56,7 @@ def write_lines(path: Path, records: list[dict[str, Any]]) -> Path:
 class Importer:
     """Imports files for one tenant, and collects problems and batch sizes."""
 
-    def __init__(self, world: World, tenant: Caller) -> None:
+    def __init__(self, world: BackendWorld, tenant: Caller) -> None:
         self.world = world
         self.tenant = tenant
         self.problems: list[str] = []
@@ -77,7 +77,7 @@ class Importer:
 
 
 @pytest.fixture
-def importer(world: World) -> Importer:
+def importer(world: BackendWorld) -> Importer:
     return Importer(world, world.tenant())
 
 

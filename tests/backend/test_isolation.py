@@ -9,13 +9,13 @@ from app.backend.schema import METADATA
 from app.contract.operation import AnyOperation, AuthLevel
 from app.contract.operations import OPERATIONS
 
-from .conftest import Caller, World
+from .conftest import BackendWorld, Caller
 from .sampling import SAMPLES, Actor
 
 MINE, OTHERS = "mark-of-one", "mark-of-another"
 
 
-def rows_of(world: World, actor: Actor) -> dict[str, list[str]]:
+def rows_of(world: BackendWorld, actor: Actor) -> dict[str, list[str]]:
     """All rows of the actor, by table."""
     own = {"api_key_id": actor.names["apiKey"], "workspace_id": actor.owner.ids["workspace"]}
     found: dict[str, list[str]] = {}
@@ -30,7 +30,9 @@ def rows_of(world: World, actor: Actor) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
 @pytest.mark.parametrize("has_data", [False, True], ids=["with nothing", "with data"])
-def test_operation_with_ids_of_another_tenant(shared_world: World, operation: AnyOperation, has_data: bool) -> None:
+def test_operation_with_ids_of_another_tenant(
+    shared_world: BackendWorld, operation: AnyOperation, has_data: bool
+) -> None:
     one, other = Actor(shared_world, MINE), Actor(shared_world, OTHERS)
     one.prepare(operation)
     if has_data:
@@ -60,7 +62,7 @@ def test_every_table_has_a_tenant_column() -> None:
     } == nobodys
 
 
-def test_keys_of_one_workspace_are_isolated(world: World) -> None:
+def test_keys_of_one_workspace_are_isolated(world: BackendWorld) -> None:
     owner = world.workspace("ada@acme.example")
     tenants = []
     for _ in range(2):
@@ -72,7 +74,7 @@ def test_keys_of_one_workspace_are_isolated(world: World) -> None:
     assert tenants[1]("get_users", organizationId="acme") == []
 
 
-def test_page_token_of_another_key_is_refused(world: World) -> None:
+def test_page_token_of_another_key_is_refused(world: BackendWorld) -> None:
     one, other = Actor(world, MINE), Actor(world, OTHERS)
     for actor in (one, other):
         actor.tenant("add_organizations", organizations=[{"organizationId": f"o{number}"} for number in range(3)])

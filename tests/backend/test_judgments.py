@@ -25,7 +25,7 @@ from app.contract.errors import InvalidArgument
 from app.foundation.database.engine import open_engine, reading, writing
 from tests.worlds.clock import NOON
 
-from .conftest import Caller, World
+from .conftest import BackendWorld, Caller
 
 NOW = int(NOON.timestamp() * 1000)
 DAY = 24 * 60 * 60 * 1000
@@ -52,7 +52,7 @@ def write(database_url: str, api_key: str, *records: dict[str, Any]) -> None:
 
 
 @pytest.fixture
-def add(world: World, tenant: Caller) -> Callable[..., None]:
+def add(world: BackendWorld, tenant: Caller) -> Callable[..., None]:
     def add(*records: dict[str, Any]) -> None:
         write(world.settings.database_url, tenant.ids["api_key"], *records)
 
@@ -115,7 +115,7 @@ def test_search_ranks_by_meaning(tenant: Caller, add: Callable[..., None]) -> No
 
 
 def test_the_latency_is_measured(
-    world: World, tenant: Caller, add: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    world: BackendWorld, tenant: Caller, add: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add(judgment("r"))
     nearest = JudgmentSearcher.nearest
@@ -294,7 +294,7 @@ def test_query_returns_all_fields_of_a_judgment(tenant: Caller, add: Callable[..
     ]
 
 
-def test_api_keys_have_separate_judgments(world: World, tenant: Caller, add: Callable[..., None]) -> None:
+def test_api_keys_have_separate_judgments(world: BackendWorld, tenant: Caller, add: Callable[..., None]) -> None:
     other = world.tenant()
     add(judgment("same", reasoning="mine", annotationId="t"))
     write(world.settings.database_url, other.ids["api_key"], judgment("same", reasoning="theirs", annotationId="t"))
@@ -307,7 +307,7 @@ def test_api_keys_have_separate_judgments(world: World, tenant: Caller, add: Cal
         assert [found["reasoning"] for found in caller("query_judgments")] == [reasoning]
 
 
-def test_searches_see_writes_of_another_process(world: World, tenant: Caller, add: Callable[..., None]) -> None:
+def test_searches_see_writes_of_another_process(world: BackendWorld, tenant: Caller, add: Callable[..., None]) -> None:
     add(judgment("one"))
     assert ids(search(tenant)) == ["one"]
     arguments = (
@@ -334,7 +334,7 @@ def test_a_judgment_without_a_required_field_is_refused(field: str) -> None:
         parse_judgment(record)
 
 
-def test_indexes_agree_with_the_database(world: World) -> None:
+def test_indexes_agree_with_the_database(world: BackendWorld) -> None:
     """After writes, replacements, moves and deletions, searches return what a scan of all records returns."""
     engine, embedder = world.engine, open_embedder("hashing")
     searches = [JudgmentSearcher(embedder, JudgmentIndexes(size)) for size in (0, 2**30)]
@@ -388,7 +388,7 @@ def _is_in(record: dict[str, Any], scope: Scope, document: str) -> bool:
 
 
 def _compare(
-    world: World,
+    world: BackendWorld,
     search: JudgmentSearcher,
     embedder: Embedder,
     records: dict[str, dict[str, dict[str, Any]]],
@@ -421,7 +421,9 @@ class OtherEmbedder:
         self.embed = open_embedder("hashing").embed
 
 
-def test_vectors_of_two_embedders_are_not_compared(world: World, tenant: Caller, add: Callable[..., None]) -> None:
+def test_vectors_of_two_embedders_are_not_compared(
+    world: BackendWorld, tenant: Caller, add: Callable[..., None]
+) -> None:
     add(*(judgment(f"r{number}", content="c" if number % 2 else None) for number in range(7)))
     search_of_other = JudgmentSearcher(OtherEmbedder(), JudgmentIndexes(2**30))
     world.app = world.another_node()
@@ -439,7 +441,7 @@ def test_vectors_of_two_embedders_are_not_compared(world: World, tenant: Caller,
         assert len(search_of_other.nearest(connection, asked, "c", "content", 50)[0]) == 3
 
 
-def test_the_least_recently_searched_index_is_evicted(world: World) -> None:
+def test_the_least_recently_searched_index_is_evicted(world: BackendWorld) -> None:
     for key in ("one", "two", "three"):
         write(world.settings.database_url, key, *(judgment(f"r{number}") for number in range(50)))
     indexes = JudgmentIndexes(2 * 50 * 384 * 4 + 20_000)
@@ -450,7 +452,7 @@ def test_the_least_recently_searched_index_is_evicted(world: World) -> None:
 
 
 def test_searches_see_complete_batches_of_concurrent_writers(
-    world: World, tenant: Caller, add: Callable[..., None]
+    world: BackendWorld, tenant: Caller, add: Callable[..., None]
 ) -> None:
     """A batch becomes visible at once and stays visible."""
     add(judgment("first"))

@@ -14,7 +14,7 @@ from app.contract.operation import AnyOperation
 from app.contract.operations import OPERATIONS, by_name
 from app.http import strict_json, throttle
 
-from .conftest import Caller, World, error_of
+from .conftest import BackendWorld, Caller, error_of
 from .sampling import Actor
 
 LIMITS: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "data" / "limits.yaml").read_text())
@@ -47,7 +47,9 @@ def is_refused(response: TestResponse, field: str) -> bool:
 
 
 @pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: f"{limit['operation']} {limit['field']}")
-def test_a_field_is_accepted_within_its_limits_and_refused_beyond(standing: World, limit: dict[str, Any]) -> None:
+def test_a_field_is_accepted_within_its_limits_and_refused_beyond(
+    standing: BackendWorld, limit: dict[str, Any]
+) -> None:
     operation, field = by_name(limit["operation"]), limit["field"]
     kind = next(kind for kind in ("items", "number", "length") if kind in limit)
     least, most = limit[kind]
@@ -63,7 +65,9 @@ def test_a_field_is_accepted_within_its_limits_and_refused_beyond(standing: Worl
             assert is_refused(call(standing, operation, limit, least, wrong), field), wrong
 
 
-def call(world: World, operation: AnyOperation, limit: dict[str, Any], size: int, value: Any = None) -> TestResponse:
+def call(
+    world: BackendWorld, operation: AnyOperation, limit: dict[str, Any], size: int, value: Any = None
+) -> TestResponse:
     actor = Actor(world)
     actor.prepare(operation)
     data = actor.data(operation)
@@ -79,7 +83,7 @@ def good(response: TestResponse, limit: dict[str, Any]) -> bool:
 
 
 @pytest.mark.extended
-def test_batch_limits(standing: World) -> None:
+def test_batch_limits(standing: BackendWorld) -> None:
     for operation in BATCHES:
         assert operation.items_field is not None
         for size, is_good in (
@@ -94,7 +98,7 @@ def test_batch_limits(standing: World) -> None:
 
 
 @pytest.fixture(scope="module")
-def many(shared_world: World) -> Caller:
+def many(shared_world: BackendWorld) -> Caller:
     """A tenant with one more user, document and activity than the default page size. Tests do not change them."""
     tenant = shared_world.tenant()
     for start, number in ((0, 1000), (1000, 1)):
@@ -163,7 +167,7 @@ def test_page_size_above_the_maximum(many: Caller, operation: str, id_field: str
 
 
 @pytest.mark.parametrize("operation", PAGED, ids=lambda operation: operation.name)
-def test_page_size_has_only_a_minimum(standing: World, operation: AnyOperation) -> None:
+def test_page_size_has_only_a_minimum(standing: BackendWorld, operation: AnyOperation) -> None:
     limit = {"operation": operation.name, "field": "pageSize"}
     for size in (1, 2, 1000, 1001, 10**9, 10.0):
         assert call(standing, operation, limit, 0, size).status_code == 200, size
@@ -172,7 +176,7 @@ def test_page_size_has_only_a_minimum(standing: World, operation: AnyOperation) 
 
 
 @pytest.mark.parametrize(("operation", "field"), WITH_TOKEN, ids=lambda value: getattr(value, "name", value))
-def test_empty_token_is_the_first_page(standing: World, operation: AnyOperation, field: str) -> None:
+def test_empty_token_is_the_first_page(standing: BackendWorld, operation: AnyOperation, field: str) -> None:
     actor = Actor(standing)
     actor.prepare(operation)
     caller, data = actor.caller(operation), actor.data(operation)
@@ -193,7 +197,7 @@ def test_full_last_page_has_no_token(many: Caller) -> None:
     assert not body["result"].get("nextPageToken")
 
 
-def test_page_size_of_get_all_user_data(world: World) -> None:
+def test_page_size_of_get_all_user_data(world: BackendWorld) -> None:
     tenant = world.tenant()
     tenant("add_users", organizationId="acme", documentId="d", users=[{"userId": "ada"}])
     annotations = [
@@ -215,7 +219,7 @@ def test_page_size_of_get_all_user_data(world: World) -> None:
 
 
 @pytest.mark.parametrize(("operation", "default"), [("search_judgments", 10), ("query_judgments", 20)])
-def test_judgments_have_a_default_limit(world: World, operation: str, default: int) -> None:
+def test_judgments_have_a_default_limit(world: BackendWorld, operation: str, default: int) -> None:
     actor = Actor(world)
     actor.import_judgments(
         [{"recordId": f"r{index}", "organizationId": "acme", "decision": "approve"} for index in range(30)]
@@ -259,7 +263,7 @@ def test_limits_in_the_readme() -> None:
     assert f"({throttle.FAILURES} a minute from one address" in text
 
 
-def test_limit_of_api_keys(standing: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limit_of_api_keys(standing: BackendWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "API_KEYS_PER_WORKSPACE", 3)
     owner = standing.workspace(email := "many@keys.example")
     for kind in ("testing", "production"):

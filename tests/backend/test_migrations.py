@@ -20,7 +20,7 @@ from app.backend.schema import METADATA
 from app.backend.scope import Scope
 from app.foundation.database.engine import is_sqlite, reading, writing
 
-from .conftest import Caller, World
+from .conftest import BackendWorld, Caller
 
 ORG = {"organizationId": "acme"}
 MOVE = ORG | {"documentId": "old", "newDocumentId": "new"}
@@ -42,7 +42,7 @@ def settled(tenant: Caller, migration_id: str) -> str:
     raise AssertionError("the migration does not end")
 
 
-def fill(world: World, tenant: Caller, document_id: str, *, rows: int = ROWS, first: int = 0) -> None:
+def fill(world: BackendWorld, tenant: Caller, document_id: str, *, rows: int = ROWS, first: int = 0) -> None:
     """Inserts generated rows of the document into every dependent table."""
     with writing(world.engine) as connection:
         for dependent in DEPENDENT_TABLES:
@@ -64,7 +64,7 @@ def fill(world: World, tenant: Caller, document_id: str, *, rows: int = ROWS, fi
                 connection.execute(insert(table), values)
 
 
-def rows_of(world: World, document_id: str) -> dict[str, int]:
+def rows_of(world: BackendWorld, document_id: str) -> dict[str, int]:
     """The number of the document's rows in each table, with the document itself."""
     counts: Counter[str] = Counter()
     with reading(world.engine) as connection:
@@ -78,7 +78,7 @@ def rows_of(world: World, document_id: str) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count}
 
 
-def begun(world: World, tenant: Caller) -> str:
+def begun(world: BackendWorld, tenant: Caller) -> str:
     """Creates a migration without a lease."""
     backend = backend_of(world.app)
     with backend.writing() as connection:
@@ -86,12 +86,12 @@ def begun(world: World, tenant: Caller) -> str:
         return migrating.begin(connection, backend, scope, ("old", "new"), now(world))
 
 
-def now(world: World) -> int:
+def now(world: BackendWorld) -> int:
     return int(world.clock().timestamp() * 1000)
 
 
 @pytest.fixture
-def documents(world: World) -> Caller:
+def documents(world: BackendWorld) -> Caller:
     """A tenant with a document that has data, and another one that must not change."""
     tenant = world.tenant()
     documents = [{"documentId": "old", "documentName": "Old"}, {"documentId": "other"}]
@@ -113,7 +113,7 @@ def test_every_table_with_document_ids_is_declared() -> None:
         assert dependent.key in key
 
 
-def test_all_data_moves(world: World, documents: Caller) -> None:
+def test_all_data_moves(world: BackendWorld, documents: Caller) -> None:
     before, other = rows_of(world, "old"), rows_of(world, "other")
     assert set(before.values()) == {ROWS, 1}
 
@@ -127,7 +127,7 @@ def test_all_data_moves(world: World, documents: Caller) -> None:
     assert (moved["id"], moved["documentName"]) == ("new", "Old")
 
 
-def test_new_document_exists_at_once(world: World, documents: Caller) -> None:
+def test_new_document_exists_at_once(world: BackendWorld, documents: Caller) -> None:
     begun(world, documents)
 
     assert {one["id"] for one in documents("get_documents", **ORG)} == {"old", "new", "other"}
@@ -135,7 +135,7 @@ def test_new_document_exists_at_once(world: World, documents: Caller) -> None:
     assert answer["new"]["success"] is False
 
 
-def test_rows_added_during_the_migration_move(world: World, documents: Caller) -> None:
+def test_rows_added_during_the_migration_move(world: BackendWorld, documents: Caller) -> None:
     migration_id = begun(world, documents)
     backend = backend_of(world.app)
     migration = claimed(backend)
@@ -161,7 +161,7 @@ def claimed(backend: Backend, owner: str = "me") -> Any:
 
 
 @pytest.mark.parametrize("steps", range(0, 14, 3))
-def test_another_process_continues_after_a_crash(world: World, documents: Caller, steps: int) -> None:
+def test_another_process_continues_after_a_crash(world: BackendWorld, documents: Caller, steps: int) -> None:
     before = rows_of(world, "old")
     migration_id = begun(world, documents)
     dead, living = backend_of(world.app), backend_of(world.another_node())
@@ -184,13 +184,13 @@ def test_another_process_continues_after_a_crash(world: World, documents: Caller
     assert rows_of(world, "new") == before
 
 
-def documents_state(world: World, migration_id: str) -> str:
+def documents_state(world: BackendWorld, migration_id: str) -> str:
     with reading(world.engine) as connection:
         query = select(DOCUMENT_MIGRATION.c.status).where(DOCUMENT_MIGRATION.c.migration_id == migration_id)
         return str(connection.scalar(query))
 
 
-def test_completed_migrations_are_deleted_after_a_month(world: World, documents: Caller) -> None:
+def test_completed_migrations_are_deleted_after_a_month(world: BackendWorld, documents: Caller) -> None:
     done = begun(world, documents)
     migrating.migrate_all(backend_of(world.app))
     with backend_of(world.app).writing() as connection:
@@ -222,7 +222,7 @@ def test_completed_migrations_are_deleted_after_a_month(world: World, documents:
     assert known() == {"failed"}
 
 
-def test_failed_step_is_rolled_back(world: World, documents: Caller) -> None:
+def test_failed_step_is_rolled_back(world: BackendWorld, documents: Caller) -> None:
     before = rows_of(world, "old")
     scope = Scope(documents.ids["api_key"], "acme")
 
@@ -233,7 +233,7 @@ def test_failed_step_is_rolled_back(world: World, documents: Caller) -> None:
     assert rows_of(world, "old") == before
 
 
-def test_size_of_a_step(world: World) -> None:
+def test_size_of_a_step(world: BackendWorld) -> None:
     tenant = world.tenant()
     tenant("add_documents", **ORG, documents=[{"documentId": "old"}], createOrganization=True)
     fill(world, tenant, "old", rows=600)
@@ -248,7 +248,7 @@ def test_size_of_a_step(world: World) -> None:
     assert rows_of(world, "old") == {"document": 1}
 
 
-def test_migration_fails_after_too_many_crashes(world: World, documents: Caller) -> None:
+def test_migration_fails_after_too_many_crashes(world: BackendWorld, documents: Caller) -> None:
     migration_id = begun(world, documents)
     backend = backend_of(world.app)
     for number in range(TRIES):
@@ -263,7 +263,7 @@ def test_migration_fails_after_too_many_crashes(world: World, documents: Caller)
     assert settled(documents, again) == "completed"
 
 
-def test_entry_on_the_new_document_wins(world: World, documents: Caller) -> None:
+def test_entry_on_the_new_document_wins(world: BackendWorld, documents: Caller) -> None:
     begun(world, documents)
     documents("add_users", **ORG, documentId="new", users=[{"userId": "k0", "accessRole": "viewer"}])
 
@@ -274,7 +274,7 @@ def test_entry_on_the_new_document_wins(world: World, documents: Caller) -> None
     assert len(users) == ROWS
 
 
-def test_migration_with_conflicting_editors_fails(world: World, documents: Caller) -> None:
+def test_migration_with_conflicting_editors_fails(world: BackendWorld, documents: Caller) -> None:
     migration_id = begun(world, documents)
     documents("add_crdt_data", **ORG, documentId="new", editorId="k0", type="text", data="mine")
 
@@ -292,7 +292,7 @@ def test_migration_with_conflicting_editors_fails(world: World, documents: Calle
     assert settled(documents, migration_id) == "completed"
 
 
-def test_migration_fails_if_the_new_document_is_deleted(world: World, documents: Caller) -> None:
+def test_migration_fails_if_the_new_document_is_deleted(world: BackendWorld, documents: Caller) -> None:
     migration_id = begun(world, documents)
     documents("delete_documents", **ORG, documentIds=["new"])
 
@@ -302,7 +302,7 @@ def test_migration_fails_if_the_new_document_is_deleted(world: World, documents:
     assert rows_of(world, "old")["document"] == 1
 
 
-def test_migration_completes_if_the_old_document_is_deleted(world: World, documents: Caller) -> None:
+def test_migration_completes_if_the_old_document_is_deleted(world: BackendWorld, documents: Caller) -> None:
     migration_id = begun(world, documents)
     documents("delete_documents", **ORG, documentIds=["old"])
 
@@ -325,7 +325,7 @@ def test_migrate_refuses(documents: Caller, changed: dict[str, str], refusal: tu
     assert documents.refused("migrate_documents", **MOVE | changed) == refusal
 
 
-def test_one_migration_of_a_document_at_a_time(world: World, documents: Caller) -> None:
+def test_one_migration_of_a_document_at_a_time(world: BackendWorld, documents: Caller) -> None:
     migration_id = begun(world, documents)
 
     for ids in ({"newDocumentId": "third"}, {"documentId": "new", "newDocumentId": "third"}, {"documentId": "other"}):
@@ -337,7 +337,7 @@ def test_one_migration_of_a_document_at_a_time(world: World, documents: Caller) 
     assert settled(documents, migration_id) == "completed"
 
 
-def test_status_of_an_unknown_migration(world: World, documents: Caller) -> None:
+def test_status_of_an_unknown_migration(world: BackendWorld, documents: Caller) -> None:
     migration_id = begun(world, documents)
     message = "data.migrationId: there is no such migration in this organization"
 
@@ -349,7 +349,7 @@ def test_status_of_an_unknown_migration(world: World, documents: Caller) -> None
         assert tenant.refused("migrate_documents_status", **ids) == (400, "INVALID_ARGUMENT", message)
 
 
-def test_database_outage_during_a_migration(world: World, documents: Caller) -> None:
+def test_database_outage_during_a_migration(world: BackendWorld, documents: Caller) -> None:
     migration_id = begun(world, documents)
     backend = backend_of(world.app)
     migration = claimed(backend)
@@ -367,7 +367,7 @@ def test_database_outage_during_a_migration(world: World, documents: Caller) -> 
     assert documents_state(world, migration_id) == "completed"
 
 
-def test_step_reads_only_the_document(world: World) -> None:
+def test_step_reads_only_the_document(world: BackendWorld) -> None:
     tenant = world.tenant()
     tenant("add_organizations", organizations=[ORG])
     for number in range(20):
@@ -405,7 +405,7 @@ def test_step_reads_only_the_document(world: World) -> None:
             )
 
 
-def test_several_processes_share_the_work(world: World) -> None:
+def test_several_processes_share_the_work(world: BackendWorld) -> None:
     tenants = [world.tenant() for _ in range(4)]
     for tenant in tenants:
         tenant("add_documents", **ORG, documents=[{"documentId": "old"}], createOrganization=True)

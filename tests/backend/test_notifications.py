@@ -4,7 +4,7 @@ from typing import Any
 import orjson
 import pytest
 
-from .conftest import Answerer, Caller, ScriptedProvider, World, WorldMaker
+from .conftest import Answerer, BackendWorld, Caller, ScriptedProvider, WorldMaker
 
 ORG = {"organizationId": "acme"}
 DOC = ORG | {"documentId": "d"}
@@ -19,7 +19,7 @@ def fill(tenant: Caller) -> Caller:
 
 
 @pytest.fixture
-def acme(world: World) -> Caller:
+def acme(world: BackendWorld) -> Caller:
     """A tenant with two documents. Ada and bob have an entry on the first, cyd in the organization."""
     return fill(world.tenant())
 
@@ -33,7 +33,7 @@ def ids(tenant: Caller, **filters: Any) -> list[str]:
     return [item["id"] for item in tenant("get_notifications", **ORG, **filters)]
 
 
-def test_a_notification_is_returned_as_it_was_added(acme: Caller, world: World) -> None:
+def test_a_notification_is_returned_as_it_was_added(acme: Caller, world: BackendWorld) -> None:
     fields: dict[str, Any] = {
         "displayHeadlineMessageTemplate": "{actionUser} did it",
         "displayHeadlineMessageTemplateData": {"actionUser": ADA, "recipientUser": "bob", "place": "here"},
@@ -182,7 +182,9 @@ def test_persists_can_be_unset(acme: Caller) -> None:
 
 @pytest.mark.parametrize("filters", [{}, {"userId": "bob"}, {"documentId": "d"}, {"userId": "bob", "documentId": "d"}])
 @pytest.mark.parametrize("order", ["asc", "desc"])
-def test_pages_contain_every_notification_once(acme: Caller, world: World, filters: dict[str, str], order: str) -> None:
+def test_pages_contain_every_notification_once(
+    acme: Caller, world: BackendWorld, filters: dict[str, str], order: str
+) -> None:
     expected = []
     for number in range(11):
         world.clock.move_on(milliseconds=number % 2)

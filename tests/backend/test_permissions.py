@@ -6,7 +6,7 @@ import pytest
 
 from tests.worlds.clock import NOON
 
-from .conftest import Answerer, Caller, ScriptedProvider, World, WorldMaker
+from .conftest import Answerer, BackendWorld, Caller, ScriptedProvider, WorldMaker
 
 MakeProvider = Callable[[Answerer], ScriptedProvider]
 NOON_SECONDS = int(NOON.timestamp())
@@ -78,7 +78,7 @@ def test_disabled_organization(tenant: Caller) -> None:
     }
 
 
-def test_temporary_permissions(world: World) -> None:
+def test_temporary_permissions(world: BackendWorld) -> None:
     tenant = setting(world.tenant())
     resources = [
         {"type": "organization", "id": "acme", "accessRole": "viewer"},
@@ -111,7 +111,7 @@ def test_temporary_permissions(world: World) -> None:
     }
 
 
-def test_user_with_expired_access_can_be_added(world: World) -> None:
+def test_user_with_expired_access_can_be_added(world: BackendWorld) -> None:
     tenant = setting(world.tenant())
     document = {"type": "document", "id": "roadmap", "organizationId": "acme", "expiresAt": NOON_SECONDS + 60}
     tenant("add_permissions", user={"userId": "dan"}, permissions={"resources": [document]})
@@ -380,7 +380,9 @@ def test_slow_provider_times_out(make_world: WorldMaker, make_provider: MakeProv
     assert len(provider.asked) == 2
 
 
-def test_host_with_a_private_address_is_not_called(tenant: Caller, make_provider: MakeProvider, world: World) -> None:
+def test_host_with_a_private_address_is_not_called(
+    tenant: Caller, make_provider: MakeProvider, world: BackendWorld
+) -> None:
     """The name is accepted in the configuration. Its addresses are checked when connecting."""
     provider = make_provider(allow(lambda _: {"hasAccess": True}))
     setting(tenant)

@@ -3,7 +3,7 @@ from sqlalchemy import select
 
 from app.backend.permissions.tables import PROVIDER_CONFIG
 
-from .conftest import Caller, World, WorldMaker
+from .conftest import BackendWorld, Caller, WorldMaker
 
 UNSET = {"usePermissionProvider": False, "permissionProviderConfig": {"permissionProviderUrl": "", "authToken": ""}}
 
@@ -58,7 +58,7 @@ def test_empty_update_is_refused(tenant: Caller) -> None:
         "http://[fd00::1]/",
     ],
 )
-def test_forbidden_urls_are_refused(standing: World, url: str) -> None:
+def test_forbidden_urls_are_refused(standing: BackendWorld, url: str) -> None:
     tenant = standing.tenant()
     code, status, message = tenant.refused(
         "update_permission_provider_config", permissionProviderConfig={"permissionProviderUrl": url}
@@ -86,7 +86,7 @@ def test_tokens_that_are_invalid_in_a_header_are_refused(tenant: Caller, token: 
     assert token not in refused[2]
 
 
-def test_token_is_stored_encrypted(world: World) -> None:
+def test_token_is_stored_encrypted(world: BackendWorld) -> None:
     world.tenant()("update_permission_provider_config", permissionProviderConfig={"authToken": "very-secret-token"})
 
     with world.engine.connect() as connection:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import Caller, World
+from .conftest import BackendWorld, Caller
 
 ORG = {"organizationId": "acme"}
 DOC = ORG | {"documentId": "d"}
@@ -26,7 +26,7 @@ def notified(tenant: Caller, user: str) -> list[str]:
 
 
 @pytest.fixture
-def acme(world: World) -> Caller:
+def acme(world: BackendWorld) -> Caller:
     """Two documents, a folder and a group. Bob participates in a thread on each document."""
     tenant = world.tenant()
     documents = [{"documentId": "d"}, {"documentId": "e"}]
@@ -111,7 +111,7 @@ def test_group_members_and_unknown_users_are_notified(acme: Caller) -> None:
     assert notified(acme, "cleo") == ["after"]
 
 
-def test_expired_access_does_not_count(world: World, acme: Caller) -> None:
+def test_expired_access_does_not_count(world: BackendWorld, acme: Caller) -> None:
     remove_from_organization(acme)
     soon = int(world.clock.now.timestamp()) + 60
     document: dict[str, Any] = {"type": "document", "id": "d", "organizationId": "acme", "expiresAt": soon}

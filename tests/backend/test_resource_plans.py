@@ -10,7 +10,7 @@ from app.foundation.database.engine import is_sqlite
 from tests.bench.features import fill
 from tests.bench.resources import furnish, resource_operations
 
-from .conftest import Caller, World
+from .conftest import BackendWorld, Caller
 from .plans import check_plans, recorded
 
 TABLES = ("organization", "folder", "document", "user_entry", "user_group", "group_member")
@@ -60,7 +60,7 @@ def more_operations() -> dict[str, tuple[str, dict[str, Any]]]:
 
 
 @pytest.fixture(scope="module")
-def tenant(shared_world: World) -> Caller:
+def tenant(shared_world: BackendWorld) -> Caller:
     """An organization with many users and documents, for all tests of the module."""
     world = shared_world
     tenant = world.tenant()
@@ -83,7 +83,7 @@ def tenant(shared_world: World) -> Caller:
 
 
 @pytest.mark.extended
-def test_every_statement_is_an_index_lookup(shared_world: World, tenant: Caller) -> None:
+def test_every_statement_is_an_index_lookup(shared_world: BackendWorld, tenant: Caller) -> None:
     calls = {name: call() for name, call in resource_operations(DOCUMENTS, USERS, random.Random(1)).items()}
     seen = 0
     for name, (operation, data) in (calls | more_operations()).items():
@@ -96,7 +96,7 @@ def test_every_statement_is_an_index_lookup(shared_world: World, tenant: Caller)
 
 
 @pytest.mark.extended
-def test_later_page_is_an_index_lookup(shared_world: World, tenant: Caller) -> None:
+def test_later_page_is_an_index_lookup(shared_world: BackendWorld, tenant: Caller) -> None:
     for operation, field, filters in (
         ("get_users", "nextPageToken", {}),
         ("get_users", "nextPageToken", {"documentId": "d1"}),
@@ -112,7 +112,7 @@ def test_later_page_is_an_index_lookup(shared_world: World, tenant: Caller) -> N
         check_plans(shared_world.engine, operation, statements, TABLES, through_organization=not filters)
 
 
-def test_deleting_an_organization_scans_no_other(shared_world: World, tenant: Caller) -> None:
+def test_deleting_an_organization_scans_no_other(shared_world: BackendWorld, tenant: Caller) -> None:
     tenant("add_organizations", organizations=[{"organizationId": "leaving", "organizationName": "Leaving"}])
     tenant("add_users", organizationId="leaving", users=[{"userId": "u1"}])
     with recorded(shared_world.engine, TABLES) as statements:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from .conftest import World
+from .conftest import BackendWorld
 
 ORG: dict[str, Any] = {"organizationId": "acme"}
 CHAIN = {"parentFolderId": "top"}
@@ -98,7 +98,7 @@ STEPS = [
 
 
 @pytest.mark.parametrize("size", [300])
-def test_number_of_statements(world: World, size: int) -> None:
+def test_number_of_statements(world: BackendWorld, size: int) -> None:
     tenant = world.tenant()
     tenant("add_users", **ORG, users=[{"userId": "someone"}])
     tenant("add_folder", **ORG, folders=[{"folderId": "top"}])

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import Caller, World
+from .conftest import BackendWorld, Caller
 
 
 def first_token(tenant: Caller, **query: Any) -> str:
@@ -49,7 +49,7 @@ def test_a_token_is_bound_to_its_query(acme: Caller, query: dict[str, Any]) -> N
     assert message.startswith("data.pageToken: ")
 
 
-def test_a_token_is_bound_to_its_operation_and_api_key(acme: Caller, world: World) -> None:
+def test_a_token_is_bound_to_its_operation_and_api_key(acme: Caller, world: BackendWorld) -> None:
     token = first_token(acme)
     stranger = world.tenant()
 

@@ -14,7 +14,7 @@ from app.commands.bootstrap.databases import BACKEND_MIGRATIONS
 from app.foundation.database.engine import open_engine, writing
 from app.foundation.database.migrations import upgrade
 
-from .conftest import Caller, World
+from .conftest import BackendWorld, Caller
 from .test_importing import Importer, write_lines
 
 ORG = {"organizationId": "acme"}
@@ -38,7 +38,7 @@ def pages(tenant: Caller, user: str, organization: str = "acme") -> list[dict[st
 
 
 @pytest.fixture
-def importer(world: World) -> Importer:
+def importer(world: BackendWorld) -> Importer:
     return Importer(world, world.tenant())
 
 
@@ -256,7 +256,7 @@ def there(tenant: Caller, organization: str = "acme") -> list[int]:
     return counts + [len(tenant(name, organizationId=organization)) for name in readers]
 
 
-def rows_left(world: World) -> int:
+def rows_left(world: BackendWorld) -> int:
     """The total number of rows of feature data."""
     names = "comment comment_annotation thread_user reaction recording notification notification_user activity"
     with world.engine.connect() as connection:

@@ -7,7 +7,7 @@ from app.backend.document_migrations import migrating
 from app.backend.scope import Scope
 from tests.worlds.clock import NOON
 
-from .conftest import Caller, World
+from .conftest import BackendWorld, Caller
 
 LEVELS: list[dict[str, str]] = [{}, {"folderId": "f"}, {"documentId": "d"}]
 
@@ -278,7 +278,7 @@ def expiring(tenant: Caller, **place: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("place", LEVELS)
-def test_read_users_can_be_added_unchanged(acme: Caller, world: World, place: dict[str, str]) -> None:
+def test_read_users_can_be_added_unchanged(acme: Caller, world: BackendWorld, place: dict[str, str]) -> None:
     add(
         acme,
         {"userId": "ada", "name": "Ada", "email": "a@acme.example", "accessRole": "viewer", "expiresAt": SOON, "x": 1},
@@ -299,7 +299,7 @@ def test_read_users_can_be_added_unchanged(acme: Caller, world: World, place: di
 
 
 @pytest.mark.parametrize("place", LEVELS)
-def test_update_of_expires_at(acme: Caller, world: World, place: dict[str, str]) -> None:
+def test_update_of_expires_at(acme: Caller, world: BackendWorld, place: dict[str, str]) -> None:
     add(acme, {"userId": "ada", "name": "Ada"}, **place)
 
     def update(**fields: Any) -> int | None:
@@ -330,7 +330,7 @@ def test_invalid_expires_at_is_refused(acme: Caller, operation: str, wrong: obje
 
 
 @pytest.mark.parametrize("place", LEVELS)
-def test_access_expires(acme: Caller, world: World, place: dict[str, str]) -> None:
+def test_access_expires(acme: Caller, world: BackendWorld, place: dict[str, str]) -> None:
     acme("update_folder_access", organizationId="acme", folderIds=["f", "g"], accessType="restricted")
     acme("update_document_access", organizationId="acme", documentIds=["d", "e"], accessType="restricted")
     acme("add_documents", organizationId="acme", documents=[{"documentId": "open", "accessType": "public"}])
@@ -370,7 +370,7 @@ def level_of(place: dict[str, str]) -> str:
     return next(iter(place), "organizationId").removesuffix("Id")
 
 
-def test_expired_entry_does_not_block_a_migration(acme: Caller, world: World) -> None:
+def test_expired_entry_does_not_block_a_migration(acme: Caller, world: BackendWorld) -> None:
     add(acme, {"userId": "ada", "accessRole": "viewer"}, documentId="d")
     backend = backend_of(world.app)
     scope = Scope(acme.ids["api_key"], "acme")

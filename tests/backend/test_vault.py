@@ -12,7 +12,7 @@ from app.backend.settings import SelfHostedBackendSettings
 from app.foundation.database.engine import open_engine
 from tests.tables import make_tables
 
-from .conftest import World
+from .conftest import BackendWorld
 
 ENTROPY = random.SystemRandom()
 
@@ -94,7 +94,7 @@ def test_wrong_key_is_detected(database_url: str) -> None:
     engine.dispose()
 
 
-def test_database_contains_no_plain_secret(world: World) -> None:
+def test_database_contains_no_plain_secret(world: BackendWorld) -> None:
     owner = world.workspace()
     token = owner("get_auth_tokens", apiKey=owner.ids["api_key"])["authTokens"][0]["token"]
     secrets = {token, owner.headers["x-service-workspace-auth-token"]}

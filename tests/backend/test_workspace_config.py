@@ -11,7 +11,7 @@ from app.backend.workspaces.domain_handlers import stripped_domain
 from app.backend.workspaces.tables import EMAIL_CONFIG
 from app.contract.errors import InvalidArgument
 
-from .conftest import Caller, World
+from .conftest import BackendWorld, Caller
 
 SECRET = "SG.a-long-secret-of-the-email-service.9f3c"
 
@@ -67,7 +67,7 @@ def test_invalid_domains_are_refused(text: str) -> None:
         stripped_domain(text, "data.domains[0]")
 
 
-def test_add_domains_adds_to_every_token_of_the_key(world: World) -> None:
+def test_add_domains_adds_to_every_token_of_the_key(world: BackendWorld) -> None:
     owner = world.workspace()
     key = owner.ids["api_key"]
 
@@ -96,7 +96,7 @@ def test_a_key_has_at_most_a_thousand_domains(tenant: Caller) -> None:
     assert tenant("add_domains", domains=["d0.h0.example"]) == {"domainsAdded": []}
 
 
-def test_email_config_is_merged_and_its_key_hidden(world: World, tenant: Caller) -> None:
+def test_email_config_is_merged_and_its_key_hidden(world: BackendWorld, tenant: Caller) -> None:
     assert tenant("update_email_config") == {"useEmailService": False, "emailServiceConfig": {}}
     config = {
         "type": "sendgrid",

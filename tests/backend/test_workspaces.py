@@ -4,10 +4,10 @@ from sqlalchemy import func, select
 from app.backend.workspaces.tables import WORKSPACE_ATTEMPT
 from app.foundation.database.engine import reading
 
-from .conftest import World, WorldMaker
+from .conftest import BackendWorld, WorldMaker
 
 
-def test_create_workspace_fills_in_defaults(world: World) -> None:
+def test_create_workspace_fills_in_defaults(world: BackendWorld) -> None:
     wire = world.anonymous("create_workspace", ownerEmail="ada.lovelace@acme.example")
 
     assert wire["name"] == "ada.lovelace@acme.example workspace"
@@ -20,7 +20,7 @@ def test_create_workspace_fills_in_defaults(world: World) -> None:
     assert key == {"id": key_id, "apiKeyName": "Ada.lovelace Test API Key", "type": "testing"}
 
 
-def test_create_workspace_names_it_after_its_owner(world: World) -> None:
+def test_create_workspace_names_it_after_its_owner(world: BackendWorld) -> None:
     wire = world.anonymous(
         "create_workspace", ownerEmail="ada@acme.example", name="Ada L.", avatar="https://pics.example/ada.png"
     )
@@ -32,7 +32,7 @@ def test_create_workspace_names_it_after_its_owner(world: World) -> None:
     assert next(iter(wire["apiKeyList"].values()))["apiKeyName"] == "Ada Test API Key"
 
 
-def test_create_workspace_uses_the_requested_name(world: World) -> None:
+def test_create_workspace_uses_the_requested_name(world: BackendWorld) -> None:
     assert world.anonymous("create_workspace", ownerEmail="a@acme.example", workspaceName="W")["name"] == "W"
 
 
@@ -47,7 +47,7 @@ def test_create_workspace_uses_the_requested_name(world: World) -> None:
         ("a@deep.sub.mailinator.com", "disposable"),
     ],
 )
-def test_create_workspace_refuses_invalid_and_disposable_addresses(world: World, email: str, why: str) -> None:
+def test_create_workspace_refuses_invalid_and_disposable_addresses(world: BackendWorld, email: str, why: str) -> None:
     code, status, message = world.anonymous.refused("create_workspace", ownerEmail=email)
 
     assert (code, status) == (400, "INVALID_ARGUMENT")
@@ -56,14 +56,14 @@ def test_create_workspace_refuses_invalid_and_disposable_addresses(world: World,
 
 
 @pytest.mark.parametrize("data", [{"name": ""}, {"name": "x" * 201}, {"workspaceName": ""}, {"avatar": "ftp://x"}])
-def test_create_workspace_refuses_invalid_fields(world: World, data: dict[str, str]) -> None:
+def test_create_workspace_refuses_invalid_fields(world: BackendWorld, data: dict[str, str]) -> None:
     code, status, message = world.anonymous.refused("create_workspace", ownerEmail="a@acme.example", **data)
 
     assert (code, status) == (400, "INVALID_ARGUMENT")
     assert message.startswith(f"data.{next(iter(data))}: ")
 
 
-def test_further_workspaces_need_a_production_key_and_are_limited_to_five(world: World) -> None:
+def test_further_workspaces_need_a_production_key_and_are_limited_to_five(world: BackendWorld) -> None:
     root = world.workspace("ada@acme.example")
 
     assert world.anonymous.refused("create_workspace", ownerEmail="ADA@acme.example")[:2] == (403, "PERMISSION_DENIED")
@@ -78,7 +78,7 @@ def test_further_workspaces_need_a_production_key_and_are_limited_to_five(world:
     world.workspace("bob@acme.example")
 
 
-def test_a_production_key_of_another_workspace_does_not_count(world: World) -> None:
+def test_a_production_key_of_another_workspace_does_not_count(world: BackendWorld) -> None:
     root = world.workspace("ada@acme.example")
     root("create_api_key", ownerEmail="ada@acme.example", type="testing")
 
@@ -166,7 +166,7 @@ def test_forwarded_addresses_are_used_behind_trusted_proxies_only(make_world: Wo
         assert answers == codes
 
 
-def test_get_workspace_returns_the_created_workspace(world: World) -> None:
+def test_get_workspace_returns_the_created_workspace(world: BackendWorld) -> None:
     created = world.anonymous("create_workspace", ownerEmail="ada@acme.example", avatar="https://pics.example/a")
     headers = {"x-service-workspace-id": created["id"], "x-service-workspace-auth-token": created["authToken"]}
     response = world.app.test_client().post("/v2/workspace/get", json={"data": {}}, headers=headers)
@@ -175,7 +175,7 @@ def test_get_workspace_returns_the_created_workspace(world: World) -> None:
     assert response.json["result"]["data"] == created
 
 
-def test_create_api_key_returns_a_usable_key(world: World) -> None:
+def test_create_api_key_returns_a_usable_key(world: BackendWorld) -> None:
     owner = world.workspace("ada@acme.example")
 
     plain = owner("create_api_key", ownerEmail="ada@acme.example", type="production")["apiKey"]
@@ -198,7 +198,7 @@ def test_create_api_key_returns_a_usable_key(world: World) -> None:
     assert response.status_code == 200
 
 
-def test_create_api_key_requires_the_owner(world: World) -> None:
+def test_create_api_key_requires_the_owner(world: BackendWorld) -> None:
     owner = world.workspace("ada@acme.example")
     world.workspace("bob@acme.example")
 
@@ -208,7 +208,7 @@ def test_create_api_key_requires_the_owner(world: World) -> None:
     assert message.startswith("data.ownerEmail: ")
 
 
-def test_reset_auth_token_revokes_the_old_token_on_every_node(world: World) -> None:
+def test_reset_auth_token_revokes_the_old_token_on_every_node(world: BackendWorld) -> None:
     owner = world.workspace()
     key = owner.ids["api_key"]
     old = owner("get_auth_tokens", apiKey=key)["authTokens"][0]
@@ -233,7 +233,7 @@ def test_reset_auth_token_revokes_the_old_token_on_every_node(world: World) -> N
 
 
 @pytest.mark.parametrize("operation", ["reset_auth_token", "get_auth_tokens"])
-def test_auth_tokens_of_other_workspaces_are_not_found(world: World, operation: str) -> None:
+def test_auth_tokens_of_other_workspaces_are_not_found(world: BackendWorld, operation: str) -> None:
     owner, other = world.workspace(), world.workspace()
 
     assert owner.refused(operation, apiKey=other.ids["api_key"])[:2] == (404, "NOT_FOUND")

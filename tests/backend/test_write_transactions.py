@@ -23,7 +23,7 @@ from app.backend.workspaces import domain_handlers, email_addresses
 from app.contract.operation import AnyOperation
 from app.contract.operations import OPERATIONS
 
-from .conftest import Caller, World
+from .conftest import BackendWorld, Caller
 from .sampling import Actor
 
 HERE = local()
@@ -79,14 +79,16 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
-def test_write_transactions_call_no_slow_function(standing: World, operation: AnyOperation, watched: list[str]) -> None:
+def test_write_transactions_call_no_slow_function(
+    standing: BackendWorld, operation: AnyOperation, watched: list[str]
+) -> None:
     actor = Actor(standing)
     actor.prepare(operation)
     assert actor.caller(operation).call(operation.name, **actor.data(operation)).status_code == 200
     assert watched == []
 
 
-def test_a_slow_edit_does_not_delay_other_requests(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_edit_does_not_delay_other_requests(world: BackendWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     slow, quick = world.tenant(), world.tenant()
     for name, operation in (("new_state", "add_crdt_data"), ("changed_state", "update_crdt_data")):
         begun, go_on = Event(), Event()
@@ -111,7 +113,7 @@ def test_a_slow_edit_does_not_delay_other_requests(world: World, monkeypatch: py
 
 
 def test_an_edit_of_a_changed_document_is_repeated(
-    world: World, tenant: Caller, monkeypatch: pytest.MonkeyPatch
+    world: BackendWorld, tenant: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tenant("add_crdt_data", **EDITOR, data={}, type="map")
     other = Caller(world.another_node(), tenant.headers)
@@ -142,7 +144,7 @@ def test_an_edit_of_a_changed_document_is_repeated(
     assert "theirs" in tenant("get_crdt_data", **EDITOR)[0]["data"]
 
 
-def test_concurrent_edits_all_succeed(world: World, tenant: Caller) -> None:
+def test_concurrent_edits_all_succeed(world: BackendWorld, tenant: Caller) -> None:
     tenant("add_crdt_data", **EDITOR, data="", type="text")
     nodes = [Caller(world.app, tenant.headers)] * 8
     with ThreadPoolExecutor(len(nodes)) as pool:
@@ -153,7 +155,7 @@ def test_concurrent_edits_all_succeed(world: World, tenant: Caller) -> None:
 
 
 def test_the_first_of_two_concurrent_additions_wins(
-    world: World, tenant: Caller, monkeypatch: pytest.MonkeyPatch
+    world: BackendWorld, tenant: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = Caller(world.another_node(), tenant.headers)
     original = editor_data.new_state

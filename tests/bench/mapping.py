@@ -12,7 +12,7 @@ from app.directory.connector import DirectoryObject, Objects, Wanted
 from app.directory.mapping.source import MappedSource
 from app.directory.mapping.spool_file import SpoolFile
 from app.directory.source import EVERYTHING, End, Found, ObjectId, ReadRequest, Verdict
-from tests.worlds.objects import rules_of
+from tests.worlds.object_directory import rules_of
 
 USERS = 20_000
 GROUPS = 500

@@ -15,7 +15,7 @@ from app.directory.mapping.source import MappedSource
 from app.directory.pushes import PushedSource
 from app.foundation.database.engine import open_engine, writing
 from tests.commands.conftest import DIRECTORY, Usher
-from tests.worlds.objects import ObjectDirectory, rules_of, thing
+from tests.worlds.object_directory import ObjectDirectory, rules_of, thing
 
 pytestmark = pytest.mark.slow
 

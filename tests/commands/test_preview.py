@@ -9,7 +9,7 @@ from click.testing import Result
 from app.directory.guarded import GuardedSource
 from app.directory.mapping.source import MappedSource
 from tests.commands.conftest import Usher
-from tests.worlds.objects import ObjectDirectory, rules_of, thing
+from tests.worlds.object_directory import ObjectDirectory, rules_of, thing
 
 RULES = """
 - {from: users, user: {userId: it.id, name: it.name, email: it.mail}}

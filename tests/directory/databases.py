@@ -14,8 +14,8 @@ from app.directory.connectors.sql.settings import Query, parse_source_url
 from app.directory.connectors.sql.source import SqlDatabase, SqlSource
 from app.directory.source import Source
 from tests.conftest import POSTGRES
-from tests.directory.source_world import CannotError, Content, World
-from tests.worlds.meddler import Meddler
+from tests.directory.source_world import CannotError, Content, SourceWorld
+from tests.worlds.tcp_proxy import TcpProxy
 
 MYSQL = os.environ.get("USHER_TEST_MYSQL", "")
 """The URL of a MariaDB or MySQL server, whose user may create databases."""
@@ -59,7 +59,7 @@ class Database:
         self.url = url
         self.sort = url.get_backend_name()
         self.engine: Engine = create_engine(url, poolclass=NullPool)
-        self.between = None if self.sort == "sqlite" else Meddler(str(url.host), url.port or 0)
+        self.between = None if self.sort == "sqlite" else TcpProxy(str(url.host), url.port or 0)
         self.read_url = url if self.between is None else url.set(host="127.0.0.1", port=self.between.port)
 
     def close(self) -> None:
@@ -101,7 +101,7 @@ PEOPLE = 'SELECT id AS "userId", name, mail AS "email", odd, changed FROM person
 TEAMS = 'SELECT team AS "organizationId", person AS "userId", changed FROM member'
 
 
-class PeopleAndTeams(World):
+class PeopleAndTeams(SourceWorld):
     """Tables of people and members, in which every change has a number, and deletions are written down."""
 
     secret = "hunter2/:@"
@@ -171,7 +171,7 @@ class PeopleAndTeams(World):
     def cut(self, share: float) -> Iterator[None]:
         between = self.database.between
         if between is not None:
-            between.forget()
+            between.reset()
             list(self.source().read())
             with between.cut(int(between.passed * share)):
                 yield

@@ -7,8 +7,8 @@
         def world(self, tmp_path):
             return MyWorld(tmp_path)
 
-The fixture returns a ``World`` (``tests.directory.source_world``). A world raises ``CannotError`` for what it cannot
-do, and the test is skipped for that reason.
+The fixture returns a ``SourceWorld`` (``tests.directory.source_world``). If a world raises ``CannotError`` for an
+unsupported operation, the test is skipped.
 """
 
 import random
@@ -20,11 +20,11 @@ from contextlib import contextmanager
 
 from app.access.records import Membership, User
 from app.directory.source import Answered, End, Found, Gone, Part, ReadRequest, Source, Verdict
-from tests.directory.source_world import Content, Kept, Person, Step, World, changed, claim, read, some_content
+from tests.directory.source_world import Content, Kept, Person, SourceWorld, Step, changed, claim, read, some_content
 
 
 class SourceContract:
-    """The obligations. A subclass has a fixture ``world`` that gives a ``World``, which holds nothing yet."""
+    """The obligations. A subclass has a fixture ``world`` that gives a ``SourceWorld``, which holds nothing yet."""
 
     people = 300
     """How many people the directory has where the number does not matter."""
@@ -35,7 +35,7 @@ class SourceContract:
     rounds = 6
     """How many changes follow one another."""
 
-    def test_what_the_directory_says_is_read_and_ends_with_one_verdict(self, world: World) -> None:
+    def test_what_the_directory_says_is_read_and_ends_with_one_verdict(self, world: SourceWorld) -> None:
         """All of it, as it is."""
         content = some_content(self.people)
         world.bring(content)
@@ -45,7 +45,7 @@ class SourceContract:
         claim(end.answered is None, "whoever asks for everything gets everything")
         _same(kept.content(), content)
 
-    def test_each_read_begins_anew(self, world: World) -> None:
+    def test_each_read_begins_anew(self, world: SourceWorld) -> None:
         """One source is read again and again, and an iterator that was given up disturbs nobody."""
         content = some_content(self.people)
         world.bring(content)
@@ -58,7 +58,7 @@ class SourceContract:
             kept.take(read(source))
             _same(kept.content(), content)
 
-    def test_an_empty_directory_is_no_failure(self, world: World) -> None:
+    def test_an_empty_directory_is_no_failure(self, world: SourceWorld) -> None:
         """It is for the readers to find it odd."""
         world.bring(Content())
         kept = Kept()
@@ -66,7 +66,7 @@ class SourceContract:
         claim(end.verdict is Verdict.COMPLETE, f"an empty directory is read completely, but: {end}")
         _same(kept.content(), Content())
 
-    def test_wherever_it_is_cut_it_is_not_complete(self, world: World) -> None:
+    def test_wherever_it_is_cut_it_is_not_complete(self, world: SourceWorld) -> None:
         """And what was told before is true; afterwards it is read as if nothing had been."""
         content = some_content(self.people)
         world.bring(content)
@@ -86,7 +86,7 @@ class SourceContract:
         claim(end.verdict is Verdict.COMPLETE, f"nothing is cut any more, but: {end}")
         _same(kept.content(), content)
 
-    def test_a_full_read_is_an_earlier_one_and_what_changed_since(self, world: World) -> None:
+    def test_a_full_read_is_an_earlier_one_and_what_changed_since(self, world: SourceWorld) -> None:
         """For people who come, change and go, and for teams that gain and lose them."""
         content = some_content(self.people)
         world.bring(content)
@@ -102,7 +102,7 @@ class SourceContract:
         whole.take(read(world.source()))
         _same(whole.content(), content)
 
-    def test_whoever_is_gone_is_gone(self, world: World) -> None:
+    def test_whoever_is_gone_is_gone(self, world: SourceWorld) -> None:
         """From the people, and from all teams."""
         content = some_content(self.people)
         world.bring(content)
@@ -117,7 +117,7 @@ class SourceContract:
         _follow(world.source(), kept)
         _same(kept.content(), content)
 
-    def test_nothing_changed_is_told_as_that(self, world: World) -> None:
+    def test_nothing_changed_is_told_as_that(self, world: SourceWorld) -> None:
         """Again and again, with each cursor."""
         content = some_content(self.people)
         world.bring(content)
@@ -127,7 +127,7 @@ class SourceContract:
             _follow(world.source(), kept)
             _same(kept.content(), content)
 
-    def test_a_cursor_that_is_none_is_refused_or_leads_to_everything(self, world: World) -> None:
+    def test_a_cursor_that_is_none_is_refused_or_leads_to_everything(self, world: SourceWorld) -> None:
         """Never to a handful of changes that leave the rest as it was."""
         content = some_content(self.people)
         world.bring(content)
@@ -147,7 +147,7 @@ class SourceContract:
                 kept.take(steps)
                 _same(kept.content(), content)
 
-    def test_a_part_is_true_and_says_so(self, world: World) -> None:
+    def test_a_part_is_true_and_says_so(self, world: SourceWorld) -> None:
         """Whoever asks for one person gets them, and perhaps more, but nothing as gone that is there."""
         content = some_content(self.people)
         world.bring(content)
@@ -171,7 +171,7 @@ class SourceContract:
         claim(end.answered in (None, Answered.PART), f"a part was asked for, but: {end}")
         _same(kept.content(), content)
 
-    def test_it_stops_within_a_second(self, world: World) -> None:
+    def test_it_stops_within_a_second(self, world: SourceWorld) -> None:
         """Whoever closes a read does not wait for the rest of it."""
         world.bring(some_content(self.many))
         reading = world.source().read()
@@ -182,7 +182,7 @@ class SourceContract:
         took = time.monotonic() - began
         claim(took < 1, f"a read that was closed took {took:.1f} s to stop")
 
-    def test_memory_does_not_grow_with_the_directory(self, world: World) -> None:
+    def test_memory_does_not_grow_with_the_directory(self, world: SourceWorld) -> None:
         """What is held at a time is the same for ten times as many people."""
         world.bring(some_content(self.many // 10))
         few = _peak(world.source())
@@ -190,15 +190,15 @@ class SourceContract:
         many = _peak(world.source())
         claim(many < few * 2 + 1_000_000, f"{few:,} bytes for a tenth of the directory, {many:,} for all of it")
 
-    def test_a_nul_character_reaches_no_record(self, world: World) -> None:
+    def test_a_nul_character_reaches_no_record(self, world: SourceWorld) -> None:
         """No database could hold it; the others are read all the same."""
         self._spoilt(world, "nul", "Nu\0ll")
 
-    def test_half_a_surrogate_pair_reaches_no_record(self, world: World) -> None:
+    def test_half_a_surrogate_pair_reaches_no_record(self, world: SourceWorld) -> None:
         """Nothing could be written of it."""
         self._spoilt(world, "half", "Ha\ud800lf")
 
-    def test_what_is_nested_too_deep_reaches_no_record(self, world: World) -> None:
+    def test_what_is_nested_too_deep_reaches_no_record(self, world: SourceWorld) -> None:
         """Neither does it end the process."""
         for depth in (40, 5_000):
             content = some_content(20)
@@ -206,7 +206,7 @@ class SourceContract:
             world.deepen("deep", depth)
             self._others_are_read(world, content, "deep")
 
-    def test_no_reason_tells_a_secret(self, world: World) -> None:
+    def test_no_reason_tells_a_secret(self, world: SourceWorld) -> None:
         """Whatever goes wrong is said in one line."""
         world.bring(some_content(20))
         for way, failing in world.failures().items():
@@ -217,7 +217,7 @@ class SourceContract:
             claim(bool(end.reason), f"{way}: a read that failed says why")
             _reason_is_fit(end, world.secret)
 
-    def test_readers_in_several_threads_do_not_disturb_each_other(self, world: World) -> None:
+    def test_readers_in_several_threads_do_not_disturb_each_other(self, world: SourceWorld) -> None:
         """A sync and a look at the sources may meet."""
         content = some_content(self.people)
         world.bring(content)
@@ -238,14 +238,14 @@ class SourceContract:
         for one in seen:
             _same(one, content)
 
-    def _spoilt(self, world: World, person_id: str, text: str) -> None:
+    def _spoilt(self, world: SourceWorld, person_id: str, text: str) -> None:
         content = some_content(20)
         world.bring(content)
         world.spoil(person_id, text)
         self._others_are_read(world, content, person_id)
 
     @staticmethod
-    def _others_are_read(world: World, content: Content, person_id: str) -> None:
+    def _others_are_read(world: SourceWorld, content: Content, person_id: str) -> None:
         steps = read(world.source())
         end = steps[-1]
         assert isinstance(end, End)

@@ -1,8 +1,8 @@
-"""A world of the contract suite: a directory outside of Usher, what it says, and what readers of its source remember.
+"""The worlds of the source contract suite: an external directory, its content, and the state of its source's readers.
 
-A ``World`` holds people and teams, and of it a source is made whose records are a ``User`` for each person (``userId``,
-name, e-mail address) and a ``Membership`` for each of them in a team, whose id is the organization's. Whatever else the
-source gives is not looked at. What a world cannot do it says by ``CannotError``, with the reason.
+A ``SourceWorld`` contains people and teams. Its source yields a ``User`` for each person (``userId``, name and email),
+and a ``Membership`` for each person in a team, whose id is that of the organization. Other records are ignored.
+Unsupported operations raise ``CannotError`` with the reason.
 """
 
 import random
@@ -38,15 +38,15 @@ class CannotError(unittest.SkipTest):
     """A world that cannot do what a test asks of it; the text says why."""
 
 
-class World(ABC):
-    """A directory outside of Usher, and the source that reads it. What cannot be done raises ``CannotError``."""
+class SourceWorld(ABC):
+    """An external directory and the source that reads it. Unsupported operations raise ``CannotError``."""
 
     secret: str = ""
-    """The password or token that the source was given; no reason may tell it."""
+    """The password or token of the source, which no error text may contain."""
 
     @abstractmethod
     def source(self) -> Source:
-        """The source, as a process that has just begun would make it."""
+        """The source as a new process would create it."""
 
     @abstractmethod
     def bring(self, content: Content) -> None:

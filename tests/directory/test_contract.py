@@ -12,11 +12,11 @@ from app.access.records import User
 from app.directory.file import FileSource
 from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, Verdict
 from tests.directory.source_contract import SourceContract
-from tests.directory.source_world import Content, World
+from tests.directory.source_world import Content, SourceWorld
 from tests.worlds.faulty_reads import FaultyReads
 
 
-class FileWorld(World):
+class FileWorld(SourceWorld):
     """An archive of JSON Lines: of a plain file, nobody can tell that whole lines are missing at its end."""
 
     def __init__(self, folder: Path) -> None:
@@ -85,7 +85,7 @@ class TestFiles(FaultyReads, SourceContract):
 # A suite that nothing fails would be none.
 
 
-class Faulty(World):
+class Faulty(SourceWorld):
     """A world whose source does one thing wrong."""
 
     secret = "hunter2"

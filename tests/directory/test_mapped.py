@@ -32,8 +32,8 @@ from app.directory.source import (
     Verdict,
 )
 from tests.directory.source_contract import SourceContract
-from tests.directory.source_world import Content, Kept, World, read
-from tests.worlds.objects import ObjectDirectory, rules_of, thing
+from tests.directory.source_world import Content, Kept, SourceWorld, read
+from tests.worlds.object_directory import ObjectDirectory, rules_of, thing
 
 COMPANY = """
 - {from: users, when: has(it.mail), user: {userId: it.id, name: it.name, email: lower(it.mail)}}
@@ -554,7 +554,7 @@ def _change(directory: ObjectDirectory, chance: random.Random) -> None:
 # The contract.
 
 
-class MappedWorld(World):
+class MappedWorld(SourceWorld):
     """People and teams as users and groups, by rules."""
 
     def __init__(self, folder: Path) -> None:
@@ -626,7 +626,7 @@ class TestMapped(SourceContract):
         return MappedWorld(tmp_path)
 
     @pytest.mark.slow
-    def test_memory_does_not_grow_with_the_directory(self, world: World) -> None:
+    def test_memory_does_not_grow_with_the_directory(self, world: SourceWorld) -> None:
         super().test_memory_does_not_grow_with_the_directory(world)
 
 

@@ -8,7 +8,7 @@ from app.directory.mapping.source import MappedSource
 from app.directory.preview import MASK, MAX_RESULTS, PreviewedObject, PreviewedSource, PreviewFilter, masked
 from app.directory.source import EVERYTHING, End, Found, ObjectId, Origin, Reading, ReadRequest, Verdict
 from tests.directory.source_world import read
-from tests.worlds.objects import ObjectDirectory, rules_of, thing
+from tests.worlds.object_directory import ObjectDirectory, rules_of, thing
 
 RULES = """
 - {from: users, when: has(it.mail), user: {userId: it.id, name: it.name, email: lower(it.mail), apiToken: it.apiToken}}

@@ -531,7 +531,7 @@ def test_a_peer_that_says_nothing_any_more_is_given_up(
     try:
         reason = failure(docs.source({"documents": DOCUMENTS}, connect_timeout=2, answer_timeout=1))
     finally:
-        docs.between.forget()
+        docs.between.reset()
     assert time.monotonic() - began < 8
     assert "\n" not in reason
 
@@ -545,7 +545,7 @@ def test_what_comes_late_is_waited_for_until_the_time_of_the_source_is_over(docs
         assert (the_end(given_up).verdict, records(given_up)) == (Verdict.FAILED, [])
         assert len(records(read(docs.source({"documents": DOCUMENTS})))) == 3
     finally:
-        docs.between.forget()
+        docs.between.reset()
 
 
 def test_a_query_that_takes_too_long_is_given_up(docs: Database, monkeypatch: pytest.MonkeyPatch) -> None:

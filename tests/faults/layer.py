@@ -28,7 +28,7 @@ from urllib3.exceptions import IncompleteRead, MaxRetryError, NewConnectionError
 from app.contract.operation import AnyOperation, Tier
 from app.contract.operations import ITEMS, by_name
 from tests.worlds.clock import SimulatedTime
-from tests.worlds.operations import by_path
+from tests.worlds.operation_paths import by_path
 from tests.wsgi import WsgiAdapter
 
 

@@ -32,7 +32,7 @@ from tests.faults.world import FaultyWorld
 from tests.forking import Forked, command
 from tests.worlds.clock import NOON
 from tests.worlds.company import Company
-from tests.worlds.operations import by_path
+from tests.worlds.operation_paths import by_path
 
 REFUSALS = {Fault.THROTTLED_SECONDS: 429, Fault.BAD_GATEWAY: 502, Fault.UNAVAILABLE: 503, Fault.UNAUTHORIZED: 401}
 

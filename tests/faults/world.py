@@ -23,14 +23,14 @@ from app.sync.ledger.tables import LedgerItemRow
 from app.sync.runs.run import Run
 from tests.faults.layer import FaultLayer
 from tests.worlds.company import HOME, Company, Held
-from tests.worlds.kept import KeptInPlace
-from tests.worlds.world import World, new_workspace
+from tests.worlds.database_copies import InPlaceCopy
+from tests.worlds.world import UsherWorld, new_workspace
 
 _FOREIGN = ("theirs", "guest")
 """What others put into our organization begins with one of these."""
 
 
-class FaultyWorld(World):
+class FaultyWorld(UsherWorld):
     """One backend, one company, one ledger. ``begin`` starts anew from nothing: to make engines and an application for
     each schedule would take longer than the schedule."""
 
@@ -45,8 +45,8 @@ class FaultyWorld(World):
         self.backend_engine: Engine = open_engine(f"sqlite:///{folder / 'backend.db'}")
         for engine, migrations in ((self.engine, STORE_MIGRATIONS), (self.backend_engine, BACKEND_MIGRATIONS)):
             upgrade(engine, migrations)
-        self._empty = KeptInPlace(self.engine), KeptInPlace(self.backend_engine)
-        self._planted: tuple[KeptInPlace, str, str] | None = None
+        self._empty = InPlaceCopy(self.engine), InPlaceCopy(self.backend_engine)
+        self._planted: tuple[InPlaceCopy, str, str] | None = None
         """The backend in which others put something, and the API key and auth token of that workspace."""
         settings = SelfHostedBackendSettings(
             database_url=f"sqlite:///{folder / 'backend.db'}",
@@ -66,16 +66,16 @@ class FaultyWorld(World):
         """Empty databases, a new workspace, this company; on demand, what others put there."""
         self.time.restart()
         usher, backend = self._empty
-        usher.put_back(self.engine)
+        usher.restore(self.engine)
         if foreign and self._planted is not None:
             backend, self.api_key, self.auth_token = self._planted
-            backend.put_back(self.backend_engine)
+            backend.restore(self.backend_engine)
         else:
-            backend.put_back(self.backend_engine)
+            backend.restore(self.backend_engine)
             self.api_key, self.auth_token = new_workspace(self.app)
             if foreign:
                 self._plant_foreign()
-                self._planted = KeptInPlace(self.backend_engine), self.api_key, self.auth_token
+                self._planted = InPlaceCopy(self.backend_engine), self.api_key, self.auth_token
         self.company = company
         self.sources = [company]
         self.batch_size, self.max_in_flight = batch_size, max_in_flight

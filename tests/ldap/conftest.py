@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.ldap import samba, slapd
-from tests.worlds.meddler import Meddler, meddler
+from tests.worlds.tcp_proxy import TcpProxy, tcp_proxy
 
 WANTED = bool(os.environ.get("USHER_TEST_LDAP"))
 """Whether a server that is not there is a failure, and not a reason to skip (CI)."""
@@ -62,7 +62,7 @@ def domain(
 
 
 @pytest.fixture
-def meddled(standing_slapd: slapd.Slapd) -> Iterator[Meddler]:
+def meddled(standing_slapd: slapd.Slapd) -> Iterator[TcpProxy]:
     """A proxy before the server that nobody changes."""
-    with meddler("127.0.0.1", standing_slapd.port) as one:
+    with tcp_proxy("127.0.0.1", standing_slapd.port) as one:
         yield one

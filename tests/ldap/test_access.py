@@ -23,7 +23,7 @@ from app.foundation.database.engine import open_engine
 from app.sync.runs.refresh import RefreshReport, export, refresh
 from tests.ldap import slapd
 from tests.ldap.slapd import SUFFIX, Slapd, person_dn
-from tests.worlds.meddler import Meddler, meddler
+from tests.worlds.tcp_proxy import TcpProxy, tcp_proxy
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("ldap")]
 
@@ -47,7 +47,7 @@ class Company:
     """A directory, a proxy before it, and the access model that follows it."""
 
     server: Slapd
-    between: Meddler
+    between: TcpProxy
     engine: Engine
     folder: Path
 
@@ -96,7 +96,7 @@ class Company:
 def company(own_slapd: Slapd, tmp_path: Path) -> Iterator[Company]:
     engine = open_engine(f"sqlite:///{tmp_path}/usher.db")
     METADATA.create_all(engine)
-    with meddler("127.0.0.1", own_slapd.port) as between:
+    with tcp_proxy("127.0.0.1", own_slapd.port) as between:
         yield Company(own_slapd, between, engine, tmp_path)
     engine.dispose()
 
@@ -124,24 +124,24 @@ def test_after_a_faulty_read_nobody_gained_or_lost_anything(company: Company, fu
     company.change(person_dn(5), "displayName", "Somebody")
     company.refresh()
     before = company.model()
-    company.between.forget()
+    company.between.reset()
     company.refresh(full_every=full_every)
     whole = company.between.passed
     for number in (1, 2, 3, 30):
         company.delete(person_dn(number))
     company.change(person_dn(4), "displayName", "Somebody Else")
     for share in range(10):
-        company.between.forget()
+        company.between.reset()
         company.between.cut_after = whole * share // 10
         report = company.refresh(full_every=full_every)
         assert report.sources[0].verdict is Verdict.FAILED, f"cut after {share / 10:.0%}"
         assert company.model() == before
-    company.between.forget()
+    company.between.reset()
     company.between.stall_after = whole // 2
     report = company.refresh(full_every=full_every, answer_timeout=0.3, connect_timeout=0.3)
     assert report.sources[0].verdict is Verdict.FAILED
     assert company.model() == before
-    company.between.forget()
+    company.between.reset()
     assert company.refresh(full_every=full_every).sources[0].verdict is Verdict.COMPLETE
     after = company.model()
     assert not any(f'"u{number}"' in record for record in after for number in (1, 2, 3, 30))

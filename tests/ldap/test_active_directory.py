@@ -17,7 +17,7 @@ from app.directory.source import Answered, End, Found, Part, ReadRequest, Verdic
 from tests.ldap import samba
 from tests.ldap.asking import Answer, ask, of_samba, since
 from tests.ldap.samba import BASE, Samba
-from tests.worlds.meddler import meddler
+from tests.worlds.tcp_proxy import tcp_proxy
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("ldap")]
 
@@ -337,18 +337,18 @@ def test_a_part_is_read_by_guid(domain: Samba) -> None:
 
 def test_a_cut_connection_is_never_a_complete_read(domain: Samba) -> None:
     """Not in the middle of a range either."""
-    with meddler(domain.host, 389) as between:
+    with tcp_proxy(domain.host, 389) as between:
         connector = few_of(domain, url=f"ldap://127.0.0.1:{between.port}")
         groups = Wanted({"groups": frozenset({"cn"})}, members=frozenset({"groups"}))
         assert ask(connector, wanted=groups).verdict == "complete"
         whole = between.passed
         for share in range(8):
-            between.forget()
+            between.reset()
             between.cut_after = whole * share // 8
             answer = ask(connector, wanted=groups)
             assert (answer.verdict, answer.cursor) == ("failed", ""), f"cut after {share / 8:.0%}"
         for missing in (1, 10, 100):
-            between.forget()
+            between.reset()
             between.cut_after = whole - missing
             assert ask(connector, wanted=groups).verdict == "failed"
 

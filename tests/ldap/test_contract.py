@@ -13,12 +13,12 @@ from app.directory.configured import source_from_settings
 from app.directory.settings import LdapSourceSettings
 from app.directory.source import End, Source, Verdict
 from tests.directory.source_contract import SourceContract
-from tests.directory.source_world import CannotError, Content, World, some_content
+from tests.directory.source_world import CannotError, Content, SourceWorld, some_content
 from tests.ldap import samba, slapd
 from tests.ldap.conftest import need
 from tests.ldap.slapd import SUFFIX, Slapd
 from tests.worlds.faulty_reads import FaultyReads
-from tests.worlds.meddler import Meddler, meddler
+from tests.worlds.tcp_proxy import TcpProxy, tcp_proxy
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("ldap")]
 
@@ -31,13 +31,13 @@ def rules(name: str) -> list[dict[str, object]]:
     ]
 
 
-class LdapWorld(World):
+class LdapWorld(SourceWorld):
     """People and teams in a directory, behind a proxy that can cut."""
 
     settings: Mapping[str, Any]
     """What the source is told besides."""
 
-    def __init__(self, between: Meddler, spool: Path, url: str, admin: str, password: str) -> None:
+    def __init__(self, between: TcpProxy, spool: Path, url: str, admin: str, password: str) -> None:
         import ldap
 
         self._between = between
@@ -102,7 +102,7 @@ class LdapWorld(World):
 
     @contextmanager
     def cut(self, share: float) -> Iterator[None]:
-        self._between.forget()
+        self._between.reset()
         list(self.source().read())
         with self._between.cut(min(int(self._between.passed * share), self._between.passed - 1)):
             yield
@@ -123,7 +123,7 @@ class LdapWorld(World):
         def silent() -> Iterator[Source]:
             self._between.stall_after = 0
             yield self.source(connect_timeout=0.5, answer_timeout=0.5)
-            self._between.forget()
+            self._between.reset()
 
         return {
             "a wrong password": with_settings(bind_password="wrong-" + self.secret),
@@ -176,13 +176,13 @@ class TestOpenLdap(FaultyReads, SourceContract):
     rounds = 5
 
     @pytest.fixture
-    def world(self, library: None, tmp_path: Path) -> Iterator[World]:
+    def world(self, library: None, tmp_path: Path) -> Iterator[SourceWorld]:
         need(slapd.programs())
         server = Slapd(tmp_path / "slapd", slapd.tree())
-        with slapd.running(server), meddler("127.0.0.1", server.port) as between:
+        with slapd.running(server), tcp_proxy("127.0.0.1", server.port) as between:
             yield OpenLdapWorld(between, tmp_path / "spool", server.url, slapd.ADMIN, slapd.PASSWORD)
 
-    def test_memory_does_not_grow_with_the_directory(self, world: World) -> None:
+    def test_memory_does_not_grow_with_the_directory(self, world: SourceWorld) -> None:
         """Beyond what is held at a time in any case: a page, and the rows that the spool writes together."""
         world.bring(some_content(1_000))
         few = _peak(world.source())
@@ -194,7 +194,7 @@ class TestOpenLdap(FaultyReads, SourceContract):
 @pytest.fixture(scope="module")
 def corner(domain: samba.Samba, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SambaWorld]:
     spool = tmp_path_factory.mktemp("samba") / "spool"
-    with meddler(domain.host, 389) as between:
+    with tcp_proxy(domain.host, 389) as between:
         world = SambaWorld(between, spool, domain.url, samba.ADMIN, samba.PASSWORD)
         world.writer.add_s(world.corner, [("objectClass", [b"organizationalUnit"])])
         yield world
@@ -213,7 +213,7 @@ class TestSamba(FaultyReads, SourceContract):
     breaks = (0.02, 0.3, 0.9)
 
     @pytest.fixture
-    def world(self, corner: SambaWorld) -> World:
+    def world(self, corner: SambaWorld) -> SourceWorld:
         return corner
 
 

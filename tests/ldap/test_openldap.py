@@ -20,7 +20,7 @@ from app.foundation.clock import utc_now
 from tests.ldap import slapd
 from tests.ldap.asking import Answer, ask, of_slapd, since, take
 from tests.ldap.slapd import SUFFIX, Slapd, person_dn
-from tests.worlds.meddler import Meddler, meddler
+from tests.worlds.tcp_proxy import TcpProxy, tcp_proxy
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("ldap")]
 
@@ -111,29 +111,29 @@ def test_all_attributes_are_given_to_who_does_not_say_which(standing_slapd: Slap
     assert "userPassword" not in user.value
 
 
-def test_a_cut_connection_is_never_a_complete_read(meddled: Meddler) -> None:
+def test_a_cut_connection_is_never_a_complete_read(meddled: TcpProxy) -> None:
     connector = of_slapd(meddled.port, connect_timeout=5, answer_timeout=5, page_size=500)
     assert ask(connector).verdict == "complete"
     whole = meddled.passed
     for share in range(16):
-        meddled.forget()
+        meddled.reset()
         meddled.cut_after = whole * share // 16
         answer = ask(connector)
         assert answer.verdict == "failed", f"cut after {share / 16:.0%}"
         assert answer.cursor == ""
     # To the last bytes but one: they belong to the answer that says that nothing follows.
     for missing in (1, 5, 20, 50):
-        meddled.forget()
+        meddled.reset()
         meddled.cut_after = whole - missing
         assert ask(connector).verdict == "failed", f"{missing} bytes were missing"
-    meddled.forget()
+    meddled.reset()
     assert ask(connector).verdict == "complete"
 
 
-def test_a_server_that_says_nothing_more_is_left_in_time(meddled: Meddler) -> None:
+def test_a_server_that_says_nothing_more_is_left_in_time(meddled: TcpProxy) -> None:
     connector = of_slapd(meddled.port, connect_timeout=1, answer_timeout=0.5)
     for after in (0, 3_000, 200_000):
-        meddled.forget()
+        meddled.reset()
         meddled.stall_after = after
         began = time.monotonic()
         answer = ask(connector)
@@ -224,7 +224,7 @@ def test_a_read_never_mixes_two_servers(two_slapds: list[Slapd]) -> None:
 
 def test_a_server_that_stalls_in_the_middle_is_tried_last(two_slapds: list[Slapd]) -> None:
     first, second = two_slapds
-    with meddler("127.0.0.1", first.port) as between:
+    with tcp_proxy("127.0.0.1", first.port) as between:
         urls = [f"ldap://127.0.0.1:{between.port}", second.url]
         connector = of_slapd(between.port, url=urls, connect_timeout=2, answer_timeout=0.5)
         between.stall_after = 5_000
@@ -232,7 +232,7 @@ def test_a_server_that_stalls_in_the_middle_is_tried_last(two_slapds: list[Slapd
         # It still accepts connections.
         instead = ask(connector)
         assert (instead.verdict, instead.remarks) == ("complete", [])
-        between.forget()
+        between.reset()
         assert ask(connector).verdict == "complete"
         assert between.passed > 5_000
 
@@ -240,7 +240,7 @@ def test_a_server_that_stalls_in_the_middle_is_tried_last(two_slapds: list[Slapd
 def test_a_refused_login_is_not_tried_at_other_servers(two_slapds: list[Slapd]) -> None:
     """Each try counts towards the lockout of the account."""
     first, second = two_slapds
-    with meddler("127.0.0.1", second.port) as between:
+    with tcp_proxy("127.0.0.1", second.port) as between:
         urls = [first.url, f"ldap://127.0.0.1:{between.port}"]
         answer = ask(of_slapd(first.port, url=urls, bind_password="wrong"))
         assert answer.end is not None
@@ -253,11 +253,11 @@ def slapd_wanted() -> Wanted:
 
 
 def test_a_read_that_is_closed_ends_its_search_and_connection(standing_slapd: Slapd) -> None:
-    with meddler("127.0.0.1", standing_slapd.port) as between:
+    with tcp_proxy("127.0.0.1", standing_slapd.port) as between:
         ended = threading.Event()
         reading = of_slapd(between.port, page_size=10).read(slapd_wanted())
         assert isinstance(next(reading), DirectoryObject)
-        between.forget()
+        between.reset()
         between.delay = ended.set
         began = time.monotonic()
         reading.close()  # type: ignore[attr-defined]

@@ -19,7 +19,7 @@ from tests.ldap.trial import Leavers, Trial
 from tests.tables import make_tables
 from tests.worlds.application import Application, office_settings
 from tests.worlds.installation import Reader
-from tests.worlds.meddler import Meddler, meddler
+from tests.worlds.tcp_proxy import TcpProxy, tcp_proxy
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.xdist_group("ldap")]
 
@@ -27,7 +27,7 @@ Record = Callable[[str, object], None]
 
 
 def run_trial(
-    seed: int, steps: int, directory: Directory, between: Meddler, folder: Path, *, record: Record, **login: str
+    seed: int, steps: int, directory: Directory, between: TcpProxy, folder: Path, *, record: Record, **login: str
 ) -> None:
     """Runs a trial with a table of leavers in SQLite."""
     engine = open_engine(f"sqlite:///{folder}/usher.db")
@@ -56,7 +56,7 @@ def test_nobody_has_access_whom_openldap_denies(
 ) -> None:
     """Full reads, reads of changes and of parts, pushes, failures, changes in the middle, restored backups, and an
     attribute that is hidden for a while."""
-    with meddler("127.0.0.1", own_slapd.port) as between:
+    with tcp_proxy("127.0.0.1", own_slapd.port) as between:
         login = {"preset": "openldap", "bind_dn": slapd.READER, "bind_password": slapd.PASSWORD}
         run_trial(seed, 70, OpenLdap(own_slapd), between, tmp_path, record=record_property, **login)
 
@@ -64,7 +64,7 @@ def test_nobody_has_access_whom_openldap_denies(
 def test_nobody_has_access_whom_active_directory_denies(domain: Samba, tmp_path: Path, record_property: Record) -> None:
     """The same in a corner of a domain, in which nothing is hidden."""
     root = f"OU=Trial,OU=Elsewhere,{samba.BASE}"
-    with meddler(domain.host, 389) as between:
+    with tcp_proxy(domain.host, 389) as between:
         directory = ActiveDirectory(domain, root)
         try:
             login = {"preset": "active_directory", "bind_dn": samba.RIGHTFUL, "bind_password": samba.PASSWORD}

@@ -14,7 +14,7 @@ from app.sync.runs.refresh import RefreshReport
 from tests.ldap.people import GROUPS, Directory, Person
 from tests.worlds.application import Application
 from tests.worlds.installation import Fault, Reader, beyond
-from tests.worlds.meddler import Meddler
+from tests.worlds.tcp_proxy import TcpProxy
 
 NAMES = tuple(f"p{number}" for number in range(6))
 ALIASES = tuple(f"{name}@acme.example" for name in NAMES[:3])
@@ -81,7 +81,7 @@ class Trial:
     """A directory that changes, and an Usher that reads it through a proxy and is pushed to."""
 
     def __init__(
-        self, seed: int, directory: Directory, reader: Reader, between: Meddler, leavers: Leavers, *, backup: Path
+        self, seed: int, directory: Directory, reader: Reader, between: TcpProxy, leavers: Leavers, *, backup: Path
     ) -> None:
         self._random = Random(seed)
         self.directory = directory
@@ -420,7 +420,7 @@ class Trial:
         self._between.passed = 0
         report = self.read(of)
         with self._changing:
-            self._between.forget()
+            self._between.reset()
         self._between.check()
         if not how and of in {"changes", "everything"}:
             self.compare(report, full=of == "everything")

@@ -22,14 +22,14 @@ from tests.misbehaving.company import FOREIGN, Directory, held
 from tests.soak.faults import quiet
 from tests.tables import make_tables
 from tests.worlds.backend import EXTENDED, TROUBLES, Backend, serving
-from tests.worlds.world import World
+from tests.worlds.world import UsherWorld
 
 SCHEDULES = 30
 TOGETHER = 6
 _RUNS_TO_CONVERGE = 3
 
 
-class MisbehavingWorld(World):
+class MisbehavingWorld(UsherWorld):
     """Usher with an empty database, a directory file, and a backend that has seen others before."""
 
     allow_deletes = True

@@ -30,7 +30,7 @@ from schemathesis.specs.openapi.checks import (
 
 from app.backend.app import create_backend
 from app.contract.operations import OPERATIONS
-from tests.backend.conftest import World
+from tests.backend.conftest import BackendWorld
 from tests.soak.faults import quiet
 
 CHECKS: list[Any] = [
@@ -54,7 +54,7 @@ class Offline(BaseAdapter):
         pass
 
 
-class OfflineWorld(World):
+class OfflineWorld(BackendWorld):
     """A backend that cannot ask any permission provider."""
 
     def __init__(self, database_url: str) -> None:
@@ -79,7 +79,7 @@ class Findings:
 
 
 def fuzz(
-    world: World,
+    world: BackendWorld,
     number: int,
     *,
     examples: int,

@@ -1,22 +1,22 @@
-"""Time that passes only when someone waits for it, or says so."""
+"""Simulated time, which passes only when a test or a sleep advances it."""
 
 from datetime import UTC, datetime, timedelta
 from threading import Lock
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
-"""When the worlds of tests begin."""
+"""The initial time of tests."""
 
 
 class SimulatedTime:
     """A clock (call it), a monotonic clock and a sleep that agree with each other.
 
-    Those who sleep side by side do so at the same time: two waits of ten seconds that begin together take ten seconds.
+    Concurrent sleeps overlap: two sleeps of ten seconds that begin together take ten seconds.
     """
 
     def __init__(self, now: datetime = NOON) -> None:
         self.now = self.began = now
         self.slept: list[float] = []
-        """Every wait, in seconds."""
+        """The durations of all sleeps, in seconds."""
         self._lock = Lock()
 
     def __call__(self) -> datetime:
@@ -32,10 +32,10 @@ class SimulatedTime:
             self.now = max(self.now, wakes_at)
 
     def move_on(self, **interval: float) -> None:
-        """Time passes with nobody waiting."""
+        """Advances the clock without a sleep."""
         self.now += timedelta(**interval)
 
     def restart(self) -> None:
-        """Back to the beginning."""
+        """Resets the clock to its initial time."""
         self.now = self.began
         self.slept.clear()

@@ -26,7 +26,7 @@ from app.access.records import (
 )
 from tests.worlds.clock import NOON
 from tests.worlds.directory import Directory
-from tests.worlds.references import references
+from tests.worlds.record_references import references
 
 HOME = "acme"
 """The organization that is never taken away."""

@@ -1,4 +1,4 @@
-"""A directory of a test: records that are added and taken away, and a source of them."""
+"""A source of records that a test adds and removes."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,7 +21,7 @@ from app.directory.source import EVERYTHING, End, Found, ReadRequest, Verdict
 
 
 class Directory:
-    """Records that a test adds and takes away; a source."""
+    """A source of records that a test adds and removes."""
 
     name = "test"
 
@@ -39,7 +39,7 @@ class Directory:
             self.records[record.key] = record
 
     def remove(self, *key: str) -> None:
-        """Takes away the records whose key begins so."""
+        """Removes the records whose key has this prefix."""
         for known in [known for known in self.records if known[: len(key)] == key]:
             del self.records[known]
 

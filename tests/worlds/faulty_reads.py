@@ -1,6 +1,6 @@
-"""What reads that break do to the access model, for every source alike: a class beside the contract suite.
+"""Tests that failed reads do not damage the access model: a base class for every source.
 
-After any of them the access model is what it was, or what a complete read says, and never anything between.
+After any failed read the access model has either its previous content or that of a complete read.
 """
 
 import itertools
@@ -21,16 +21,16 @@ from app.directory.source import Verdict
 from app.foundation.clock import utc_now
 from app.foundation.database.engine import open_engine, reading
 from app.sync.runs.refresh import refresh
-from tests.directory.source_world import Content, Person, World, changed, some_content
+from tests.directory.source_world import Content, Person, SourceWorld, changed, some_content
 
 
 class FaultyReads:
-    """A subclass has a fixture ``world``; what it holds is replaced."""
+    """A subclass has a fixture ``world``, whose content is replaced."""
 
     breaks: Iterable[float] = (0.0, 0.02, 0.3, 0.9)
     """After which share of all that a full read takes the connection breaks."""
 
-    def test_a_read_that_breaks_leaves_nothing_between(self, world: World, tmp_path: Path) -> None:
+    def test_a_read_that_breaks_leaves_nothing_between(self, world: SourceWorld, tmp_path: Path) -> None:
         """Whether it was asked for everything or for what changed, again and again, while the directory goes on."""
         engine = open_engine(f"sqlite:///{tmp_path}/usher.db")
         METADATA.create_all(engine)

@@ -22,7 +22,7 @@ from app.sync.plan.selection import Selection
 from app.sync.runs.refresh import RefreshReport, refresh
 from app.sync.runs.source_reads import policy_of
 from tests.worlds.application import DOCUMENTS, USERS, Application, source_settings
-from tests.worlds.meddler import Meddler
+from tests.worlds.tcp_proxy import TcpProxy
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 LEVELS = {None: 0, "viewer": 1, "editor": 2}
@@ -141,7 +141,7 @@ class Installation(Reader):
     """The application, and an Usher that reads its database and is pushed to."""
 
     def __init__(
-        self, engine: Engine, application: Application, url: str, *, by_rules: bool, between: Meddler | None
+        self, engine: Engine, application: Application, url: str, *, by_rules: bool, between: TcpProxy | None
     ) -> None:
         """``between``: the proxy through which the database is read."""
         super().__init__(engine, source_settings(url, by_rules=by_rules, token="p" * 30))

@@ -30,10 +30,10 @@ from app.sync.ledger.tables import CallRow, ItemFailureRow, LedgerItemRow, Ledge
 from app.sync.plan.tables import PlanItemRow
 from app.sync.runs.run import Run
 from tests.tables import make_tables
+from tests.worlds.database_copies import copy_database
 from tests.worlds.directory import Directory, small_company
-from tests.worlds.kept import keep_contents
-from tests.worlds.operations import by_path
-from tests.worlds.world import World, new_workspace
+from tests.worlds.operation_paths import by_path
+from tests.worlds.world import UsherWorld, new_workspace
 from tests.wsgi import WsgiAdapter
 
 Hook = Callable[[str, dict[str, Any], Callable[[], Response]], Response]
@@ -108,7 +108,7 @@ class Wire:
         self.sent.clear()
 
 
-class SyncedWorld(World):
+class SyncedWorld(UsherWorld):
     """A directory, Usher and the self-hosted backend, whose time stands still between runs."""
 
     def __init__(self, database_url: str, tmp_path: Path) -> None:
@@ -238,33 +238,33 @@ def company(world: SyncedWorld) -> SyncedWorld:
     small_company(world.directory)
     kept = _COMPANIES.get(world.engine.dialect.name)
     if kept is not None:
-        kept.give(world)
+        kept.restore_to(world)
         return world
     run = world.sync()
     assert run.status == "done", (run.error, world.items(run, "failed"))
     world.wire.forget()
-    _COMPANIES[world.engine.dialect.name] = KeptWorld(world)
+    _COMPANIES[world.engine.dialect.name] = WorldCopy(world)
     return world
 
 
-_COMPANIES: dict[str, "KeptWorld"] = {}
+_COMPANIES: dict[str, "WorldCopy"] = {}
 """The first ``company`` of this process on each database."""
 
 
-class KeptWorld:
-    """A world as it is after its first run, for others to begin with: databases, credentials, clock and chance."""
+class WorldCopy:
+    """A copy of a world after its first run: databases, credentials, clock and random generators."""
 
     def __init__(self, world: SyncedWorld) -> None:
-        self._usher = keep_contents(world.engine)
-        self._backend = keep_contents(world.backend_engine)
+        self._usher = copy_database(world.engine)
+        self._backend = copy_database(world.backend_engine)
         self._credentials = world.api_key, world.auth_token
         self._now, self._slept = world.time.now, list(world.time.slept)
         self._chance = world.random.getstate(), world.entropy.getstate()
 
-    def give(self, world: SyncedWorld) -> None:
-        """Makes a world that was just made one like it."""
-        self._usher.give(world.engine)
-        self._backend.give(world.backend_engine)
+    def restore_to(self, world: SyncedWorld) -> None:
+        """Gives a new world this state."""
+        self._usher.restore_to(world.engine)
+        self._backend.restore_to(world.backend_engine)
         world.api_key, world.auth_token = self._credentials
         world.time.now, world.time.slept[:] = self._now, self._slept
         chance, entropy = self._chance

@@ -1,4 +1,4 @@
-"""Usher within a test's own process: its database, its client, and runs that are executed one after the other."""
+"""Usher in the process of a test: its database, its client, and runs that are executed one after the other."""
 
 from collections.abc import Sequence
 from random import Random
@@ -27,13 +27,13 @@ from tests.worlds.clock import SimulatedTime
 NO_LIMITS = LimitSettings(delete_count=1_000_000, delete_percent=100)
 
 
-class World:
-    """What the worlds of several rooms have in common. Whoever makes one says where backend and directory are."""
+class UsherWorld:
+    """The base of the worlds of several packages. A subclass sets the backend and the directory."""
 
     sources: Sequence[Source]
-    """The directory."""
+    """The sources of the directory."""
     transport: BaseAdapter | None = None
-    """In the place of the network."""
+    """Replaces the network."""
     base_url = "http://backend.test"
     api_key = "key"
     auth_token = "token"
@@ -43,7 +43,7 @@ class World:
     limits = NO_LIMITS
     grace = 0
     allow_deletes = False
-    """Whether deletes go through unasked, those of organizations included."""
+    """Whether deletes, including those of organizations, need no approval."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine

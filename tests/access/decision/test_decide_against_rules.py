@@ -27,7 +27,7 @@ from app.access.records import (
     Record,
     User,
 )
-from tests.worlds.drawn import NOW, Company
+from tests.worlds.random_directories import NOW, Company
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from app.backend.security.vault import open_vault
 from app.backend.webhooks.delivery import DeliveryWorker
 from app.backend.webhooks.sender import open_sender
 from app.backend.webhooks.tables import WEBHOOK_ATTEMPT, WEBHOOK_DELIVERY
-from tests.backend.conftest import Caller, World, WorldMaker
+from tests.backend.conftest import BackendWorld, Caller, WorldMaker
 from tests.worlds.clock import SimulatedTime
 
 NEVER = Event()
@@ -120,7 +120,7 @@ def receiver(make_receiver: Callable[[], Receiver]) -> Receiver:
 class Post:
     """A backend with a customer, and workers under the control of the test."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: BackendWorld) -> None:
         self.world = world
         self.clock: SimulatedTime = world.clock
         self.tenant = world.tenant()

@@ -14,7 +14,7 @@ from sqlalchemy import select
 from app.backend.events import EVENT_KINDS
 from app.backend.webhooks.config import DEFAULT_TRIGGERS
 from app.backend.webhooks.tables import WEBHOOK_CONFIG, WEBHOOK_MESSAGE
-from tests.backend.conftest import Caller, World
+from tests.backend.conftest import BackendWorld, Caller
 
 from .conftest import ADA, BOB, DOCUMENT, Post, Receiver
 
@@ -103,7 +103,7 @@ OTHER_KIND = ec.generate_private_key(ec.SECP256R1()).public_key().public_bytes(P
         ({"triggers": {"comment.add": "yes"}}, "triggers.comment.add"),
     ],
 )
-def test_an_invalid_config_is_refused_completely(standing: World, config: dict[str, Any], field: str) -> None:
+def test_an_invalid_config_is_refused_completely(standing: BackendWorld, config: dict[str, Any], field: str) -> None:
     tenant = standing.tenant()
     requested = {"authToken": "good", "encodeData": True} | config
 
@@ -116,7 +116,7 @@ def test_an_invalid_config_is_refused_completely(standing: World, config: dict[s
     assert tenant("get_webhook_config") == UNSET
 
 
-def test_the_token_is_stored_encrypted(world: World) -> None:
+def test_the_token_is_stored_encrypted(world: BackendWorld) -> None:
     world.tenant()("update_webhook_config", webhookServiceConfig={"authToken": "very-secret-token"})
     with world.engine.connect() as connection:
         (row,) = connection.execute(select(WEBHOOK_CONFIG)).all()

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import select
 
 from app.backend.webhooks.tables import WEBHOOK_DELIVERY, WEBHOOK_ENDPOINT, WEBHOOK_QUEUE
-from tests.backend.conftest import Caller, World
+from tests.backend.conftest import BackendWorld, Caller
 
 from .conftest import Post
 from .test_basic import PUBLIC_KEY
@@ -63,7 +63,7 @@ ENDPOINT_CALLS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("operation", "data"), ENDPOINT_CALLS)
-def test_endpoints_need_advanced_webhooks_enabled(standing: World, operation: str, data: dict[str, Any]) -> None:
+def test_endpoints_need_advanced_webhooks_enabled(standing: BackendWorld, operation: str, data: dict[str, Any]) -> None:
     tenant = standing.tenant()
     assert tenant.refused(operation, **data)[:2] == (400, "FAILED_PRECONDITION")
     tenant("update_advanced_webhook_config", isEnabled=True)
@@ -73,7 +73,7 @@ def test_endpoints_need_advanced_webhooks_enabled(standing: World, operation: st
 
 @pytest.mark.parametrize(("operation", "data"), ENDPOINT_CALLS[2:])
 def test_unknown_endpoints_and_those_of_others_are_not_found(
-    standing: World, operation: str, data: dict[str, Any]
+    standing: BackendWorld, operation: str, data: dict[str, Any]
 ) -> None:
     tenant, other = standing.tenant(), standing.tenant()
     for caller in (tenant, other):
@@ -126,7 +126,7 @@ def test_an_endpoint_is_created_read_updated_and_deleted(enabled: Caller) -> Non
     }
 
 
-def test_the_backend_creates_the_secret_and_stores_it_encrypted(world: World) -> None:
+def test_the_backend_creates_the_secret_and_stores_it_encrypted(world: BackendWorld) -> None:
     tenant = world.tenant()
     tenant("update_advanced_webhook_config", isEnabled=True)
     ids = [tenant("create_advanced_webhook_endpoint", url=URL, secret="whsec_bWluZQ==")["id"] for _ in range(2)]
@@ -144,7 +144,7 @@ def test_the_backend_creates_the_secret_and_stores_it_encrypted(world: World) ->
 
 
 @pytest.mark.parametrize("url", ["http://localhost/", "http://127.1/", "http://10.1.2.3/", "https://u:p@acme.example/"])
-def test_urls_that_must_not_be_called_are_refused(standing: World, url: str) -> None:
+def test_urls_that_must_not_be_called_are_refused(standing: BackendWorld, url: str) -> None:
     tenant = standing.tenant()
     tenant("update_advanced_webhook_config", isEnabled=True)
     endpoint = tenant("create_advanced_webhook_endpoint", url=URL)
@@ -170,7 +170,7 @@ def test_a_uid_is_unique(enabled: Caller) -> None:
     )
 
 
-def test_endpoints_are_listed_by_page_in_both_directions(world: World) -> None:
+def test_endpoints_are_listed_by_page_in_both_directions(world: BackendWorld) -> None:
     tenant = world.tenant()
     tenant("update_advanced_webhook_config", isEnabled=True)
     made = []
@@ -196,7 +196,7 @@ def test_endpoints_are_listed_by_page_in_both_directions(world: World) -> None:
     assert [item["id"] for item in page(pages[0]["iterator"])["endpoints"]] == made[3:6]
 
 
-def test_an_empty_iterator_is_the_first_page(standing: World) -> None:
+def test_an_empty_iterator_is_the_first_page(standing: BackendWorld) -> None:
     tenant = standing.tenant()
     tenant("update_advanced_webhook_config", isEnabled=True)
     made = tenant("create_advanced_webhook_endpoint", url="https://receiver.example/hooks")["id"]
@@ -204,7 +204,7 @@ def test_an_empty_iterator_is_the_first_page(standing: World) -> None:
 
 
 @pytest.mark.parametrize("iterator", ["x", "+", "+1", "+a.b", "-.e", "+1234567890123456.e", "+٣.e"])
-def test_other_iterators_are_refused(standing: World, iterator: str) -> None:
+def test_other_iterators_are_refused(standing: BackendWorld, iterator: str) -> None:
     tenant = standing.tenant()
     tenant("update_advanced_webhook_config", isEnabled=True)
     refused = tenant.refused("list_advanced_webhook_endpoints", iterator=iterator)
@@ -212,7 +212,7 @@ def test_other_iterators_are_refused(standing: World, iterator: str) -> None:
     assert refused[2].startswith("data.iterator: ")
 
 
-def test_the_number_of_endpoints_is_limited(standing: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_endpoints_is_limited(standing: BackendWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.backend.webhooks.endpoints.MAX_ENDPOINTS", 2)
     tenant = standing.tenant()
     tenant("update_advanced_webhook_config", isEnabled=True)

@@ -28,7 +28,7 @@ from app.sync.runs.refresh import forget, refresh
 from app.sync.runs.run import RunRequest, RunStatus
 from app.sync.runs.workers import workers
 from tests.monitoring.notify.conftest import Past, Receiver
-from tests.worlds.changing import ChangingSource
+from tests.worlds.changing_source import ChangingSource
 from tests.worlds.clock import SimulatedTime
 
 SECRET = "whsec_" + base64.b64encode(b"a secret of thirty-two bytes 123").decode()

@@ -24,7 +24,7 @@ from app.service.admin.resync import resync_blueprint
 from app.service.refusals import Refusals
 from app.sync.runs.lifecycle import Runs
 from tests.tables import make_tables
-from tests.worlds.described import undescribed_answers
+from tests.worlds.openapi_check import undocumented_responses
 
 TOKEN = "let-me-in"
 
@@ -56,7 +56,7 @@ def admin(database_url: str, tmp_path: Path) -> Iterator[Admin]:
     runs = Runs(engine, lambda: datetime(2026, 11, 20, 12, 0, tzinfo=UTC), Random(7))
     broken: list[str] = []
     app = Flask("admin")
-    undescribed = undescribed_answers(app)
+    undescribed = undocumented_responses(app)
     install_request_ids(app, lambda: "id")
     install_error_handlers(app)
     tokens = TokenSet([TOKEN, "another"], FailedCredentials())

@@ -13,7 +13,7 @@ from app.sync.plan.tables import PlanItemRow, PlanRow
 from app.sync.runs.queue import MAX_QUEUED
 from app.sync.runs.run import RunRequest, RunStatus
 from tests.service.admin.conftest import Admin
-from tests.worlds.plans import note_parts
+from tests.worlds.plan_parts import note_parts
 
 PLAN = PlanRow.__table__
 ITEM = PlanItemRow.__table__

@@ -10,7 +10,7 @@ from app.sync.ledger.ledger import open_ledger
 from app.sync.plan.tables import PlanItemRow, PlanRow
 from app.sync.runs.run import Run, RunRequest, RunStatus
 from tests.service.console.conftest import Office
-from tests.worlds.plans import note_parts
+from tests.worlds.plan_parts import note_parts
 
 LIMIT = "2 of 4 documents would be deleted, over sync.limits.delete_percent (20 %): ask"
 HOLD = {"kind": "document", "organizationId": "acme", "deletes": 2, "below": 0, "ledger": 4, "reason": LIMIT}

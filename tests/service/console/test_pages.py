@@ -25,7 +25,7 @@ from app.sync.ledger.tables import ItemFailureRow
 from app.sync.plan.tables import PlanItemRow, PlanRow
 from app.sync.runs.run import RunRequest, RunStatus
 from tests.service.console.conftest import ADMIN_TOKEN, TOKENS, Browser, Office
-from tests.worlds.plans import note_parts
+from tests.worlds.plan_parts import note_parts
 
 DENIES = next(rule for rule in Rule if rule.denies)
 HOSTILE = "<script>alert(1)</script>\"'\u202e\u0001&amp;"

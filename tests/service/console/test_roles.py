@@ -20,7 +20,7 @@ from app.sync.ledger.tables import ItemFailureRow
 from app.sync.plan.tables import PlanItemRow, PlanRow
 from app.sync.runs.run import Run, RunRequest, RunStatus
 from tests.service.console.conftest import Browser, Office
-from tests.worlds.plans import note_parts
+from tests.worlds.plan_parts import note_parts
 
 pytestmark = pytest.mark.one_database
 

@@ -22,7 +22,7 @@ from app.sync.runs.tables import RunRow
 from tests.service.console import states
 from tests.service.console.conftest import Office
 from tests.service.console.tour import Visitors, add_rows
-from tests.worlds.plans import note_parts
+from tests.worlds.plan_parts import note_parts
 
 ITEM = {
     "phase": 10,

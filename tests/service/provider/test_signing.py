@@ -27,7 +27,7 @@ from app.foundation.database.engine import open_engine, writing
 from app.service.provider.settings import ProviderSettings
 from app.service.provider.signing import PAUSE, BackendSigner
 from app.settings import Settings
-from tests.backend.conftest import Caller, World
+from tests.backend.conftest import BackendWorld, Caller
 from tests.tables import make_migrated
 from tests.worlds.clock import SimulatedTime
 
@@ -50,7 +50,7 @@ def served(app: Any) -> Iterator[str]:
 
 @pytest.fixture
 def tenant(tmp_path: Path) -> Iterator[Caller]:
-    world = World(f"sqlite:///{tmp_path}/backend.db")
+    world = BackendWorld(f"sqlite:///{tmp_path}/backend.db")
     yield world.tenant()
     world.close()
 

@@ -19,7 +19,7 @@ from app.directory.casting import object_from_record, record_from_object
 from app.foundation.database.engine import open_engine, reading
 from app.settings import Settings
 from tests.tables import make_tables
-from tests.worlds.described import undescribed_answers
+from tests.worlds.openapi_check import undocumented_responses
 
 PUSH = "push-" + "p" * 20
 NEW_PUSH = "push-" + "n" * 20
@@ -127,7 +127,7 @@ def service(database_url: str) -> Iterator[Service]:
         }
     )
     app = service_app(settings, engine, clock=clock, new_id=lambda: "id")
-    undescribed = undescribed_answers(app)
+    undescribed = undocumented_responses(app)
     yield Service(app.test_client(), engine, clock)
     engine.dispose()
     assert undescribed == []

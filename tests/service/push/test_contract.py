@@ -12,7 +12,7 @@ from app.directory.pushes import ANYTHING
 from app.directory.source import EVERYTHING, Reading, ReadRequest, Source
 from app.service.push.upload import SentSource
 from tests.directory.source_contract import SourceContract
-from tests.directory.source_world import CannotError, Content, World
+from tests.directory.source_world import CannotError, Content, SourceWorld
 from tests.worlds.faulty_reads import FaultyReads
 
 
@@ -28,7 +28,7 @@ class Sent:
             yield from SentSource(self.name, body, ANYTHING).read(request)
 
 
-class PushWorld(World):
+class PushWorld(SourceWorld):
     """An application with people and teams, and the body that it sends of them."""
 
     def __init__(self, folder: Path) -> None:

@@ -8,7 +8,7 @@ from werkzeug.wrappers import Response
 from app.contract.operation import Tier
 from app.contract.operations import by_name
 from app.sync.ledger.tables import DeletedItemRow
-from tests.worlds.syncing import KeptWorld
+from tests.worlds.syncing import WorldCopy
 
 pytestmark = pytest.mark.slow
 
@@ -26,7 +26,7 @@ def fresh(world: Any, fill: Any, request: Any) -> Any:
 FOUND_OUT = pytest.mark.parametrize("fresh", ["auto"], indirect=True)
 KNOWN = pytest.mark.parametrize("fresh", ["core"], indirect=True)
 
-_TOLD: dict[tuple[str, str], KeptWorld] = {}
+_TOLD: dict[tuple[str, str], WorldCopy] = {}
 """The first ``core`` of this process, by database and settings."""
 
 
@@ -35,12 +35,12 @@ def core(fresh: Any) -> Any:
     """The same after its first run, which has told all that can be told."""
     key = fresh.engine.dialect.name, fresh.operations
     if key in _TOLD:
-        _TOLD[key].give(fresh)
+        _TOLD[key].restore_to(fresh)
         return fresh
     run = fresh.sync()
     assert (run.status, run.error) == ("done", None), fresh.items(run)
     fresh.wire.forget()
-    _TOLD[key] = KeptWorld(fresh)
+    _TOLD[key] = WorldCopy(fresh)
     return fresh
 
 

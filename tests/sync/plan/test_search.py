@@ -31,8 +31,8 @@ from app.sync.runs.rows import recent_runs
 from app.sync.runs.tables import RunRow
 from tests.backend.plans import plan, recorded
 from tests.sync.plan.test_parts import ORGANIZATIONS, company
+from tests.worlds.plan_parts import note_parts
 from tests.worlds.planning import PlanningWorld
-from tests.worlds.plans import note_parts
 
 TABLES = ("plan_item", "plan_part", "plan_impact", "call", "run", "item_failure")
 ITEMS = 12_000

@@ -18,8 +18,8 @@ from app.foundation.database.engine import open_engine, reading, writing
 from app.sync.plan.selection import Selection
 from app.sync.runs.refresh import RefreshReport, refresh
 from tests.tables import make_tables
-from tests.worlds.changing import ChangingSource, Fault
-from tests.worlds.references import references
+from tests.worlds.changing_source import ChangingSource, Fault
+from tests.worlds.record_references import references
 
 pytestmark = pytest.mark.slow
 

@@ -22,7 +22,7 @@ from app.directory.source import Source
 from app.foundation.database.engine import open_engine, reading
 from app.sync.runs.refresh import refresh
 from tests.tables import make_tables
-from tests.worlds.objects import ObjectDirectory, rules_of, thing
+from tests.worlds.object_directory import ObjectDirectory, rules_of, thing
 
 EXAMPLE = Path(__file__).parents[3] / "config/examples/company.yaml"
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)

@@ -20,7 +20,7 @@ from app.directory.source import Source, Verdict
 from app.foundation.database.engine import open_engine, reading
 from app.sync.runs.refresh import RefreshReport, refresh
 from tests.tables import make_tables
-from tests.worlds.objects import ObjectDirectory, rules_of, thing
+from tests.worlds.object_directory import ObjectDirectory, rules_of, thing
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 

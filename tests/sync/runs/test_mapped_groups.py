@@ -20,7 +20,7 @@ from app.directory.source import ObjectId, Verdict
 from app.foundation.database.engine import open_engine, reading
 from app.sync.runs.refresh import refresh
 from tests.tables import make_tables
-from tests.worlds.objects import ObjectDirectory, rules_of, thing
+from tests.worlds.object_directory import ObjectDirectory, rules_of, thing
 
 RULES = """
 - {from: users, when: has(it.mail), user: {userId: it.id, name: it.name, email: it.mail}}

@@ -20,7 +20,7 @@ from app.sync.runs.polling import Poll, polls_of
 from app.sync.runs.queue import CHANGES
 from app.sync.runs.refresh import refresh
 from tests.tables import make_tables
-from tests.worlds.changing import ChangingSource, Fault
+from tests.worlds.changing_source import ChangingSource, Fault
 from tests.worlds.clock import SimulatedTime
 
 

@@ -25,7 +25,7 @@ from app.sync.runs.refresh import (
     refresh,
 )
 from tests.tables import make_tables
-from tests.worlds.objects import ObjectDirectory, rules_of, thing
+from tests.worlds.object_directory import ObjectDirectory, rules_of, thing
 
 pytestmark = pytest.mark.slow
 

@@ -1,4 +1,4 @@
-"""Compares the service's answers with its OpenAPI document, as an app under test gives them."""
+"""Compares the responses of an app under test with the service's OpenAPI document."""
 
 import re
 from typing import Any
@@ -10,9 +10,9 @@ from app.contract.base import wire_name
 from app.service.admin.openapi import document
 
 
-def undescribed_answers(app: Flask) -> list[str]:
-    """The answers that the document does not describe: empty at first, and filled as the app answers."""
-    described: Any = document(
+def undocumented_responses(app: Flask) -> list[str]:
+    """Returns a list to which responses that the document does not describe are appended."""
+    openapi: Any = document(
         version="1", provider_path="/permissions/check", explain_path="/permissions/explain", max_requests=1000
     )
     found: list[str] = []
@@ -20,14 +20,14 @@ def undescribed_answers(app: Flask) -> list[str]:
     @app.after_request
     def compare(response: Response) -> Response:
         path = re.sub(r"<(?:\w+:)?(\w+)>", lambda part: f"{{{wire_name(part[1])}}}", str(request.url_rule))
-        operation = described["paths"].get(path, {}).get(request.method.lower())
+        operation = openapi["paths"].get(path, {}).get(request.method.lower())
         if operation is not None:
             known = operation["responses"].get(str(response.status_code))
             schema = known and known.get("content", {}).get("application/json", {}).get("schema")
             if known is None:
                 found.append(f"{request.method} {path}: {response.status_code}")
             elif schema:
-                rules = jsonschema_rs.Draft202012Validator(schema | {"components": described["components"]})
+                rules = jsonschema_rs.Draft202012Validator(schema | {"components": openapi["components"]})
                 found.extend(f"{request.method} {path}: {error.message}" for error in rules.iter_errors(response.json))
         return response
 

@@ -1,4 +1,4 @@
-"""A proxy between a reader and a server that cuts, stalls or delays what the server answers."""
+"""A TCP proxy between a client and a server that cuts, stalls or delays the server's responses."""
 
 import socket
 import threading
@@ -6,54 +6,53 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 
 
-class Meddler:
-    """A port that leads to a server, and passes on what is said as long as its fields do not say otherwise."""
+class TcpProxy:
+    """Forwards a port to a server. Its fields configure the faults."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.passed = 0
-        """Bytes that the server's answers had since ``forget``."""
+        """Bytes of responses since ``reset``."""
         self.cut_after: int | None = None
-        """Bytes of answers after which the connection is cut; None: never."""
+        """Bytes of responses after which the connection is cut; None: never."""
         self.stall_after: int | None = None
-        """Bytes of answers after which nothing comes any more; None: always something."""
+        """Bytes of responses after which the connection stalls; None: never."""
         self.delay: Callable[[], None] = lambda: None
-        """Called before each piece of an answer. If it raises, the connection is cut."""
+        """Called before each piece of a response. If it raises, the connection is cut."""
         self.errors: list[Exception] = []
-        """What ``delay`` raised."""
+        """The errors of ``delay``."""
         self._lock = threading.Lock()
         self._open: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def forget(self) -> None:
-        """Meddles no more, and counts from nothing."""
+    def reset(self) -> None:
+        """Removes all faults and restarts the count of bytes."""
         self.cut_after = self.stall_after = None
         self.delay = lambda: None
         self.passed = 0
 
     @contextmanager
     def cut(self, after: int) -> Iterator[None]:
-        """Cuts the connection after so many bytes of answers from now on."""
-        self.forget()
+        """Cuts the connection after ``after`` bytes of responses from now on."""
+        self.reset()
         self.cut_after = after
         try:
             yield
         finally:
-            self.forget()
+            self.reset()
 
     def check(self) -> None:
-        """Raises what ``delay`` raised."""
+        """Raises the first error of ``delay``."""
         if self.errors:
             raise self.errors[0]
 
     def close(self) -> None:
-        """Ends all connections. Closing alone would not: threads that wait for a socket keep it open, and a server in
-        the middle of an answer its locks."""
+        """Ends all connections. They must be shut down first, because threads that wait for a socket keep it open."""
         _shut(self._listener, *self._open)
-        for one in (self._listener, *self._open):
-            one.close()
+        for connection in (self._listener, *self._open):
+            connection.close()
 
     def _accept(self) -> None:
         while True:
@@ -75,7 +74,7 @@ class Meddler:
         try:
             self._pass_on(server, client)
         finally:
-            # However it ended, a reset included: closing alone tells nobody while a thread waits for the socket.
+            # Closing alone has no effect on the peer while a thread waits for the socket.
             _shut(client, server)
             client.close()
             server.close()
@@ -95,7 +94,7 @@ class Meddler:
                     return
                 if self.stall_after is not None and before + len(data) > self.stall_after:
                     client.sendall(data[: max(self.stall_after - before, 0)])
-                    # Until the reader has had enough.
+                    # Until the client closes the connection.
                     client.recv(1)
                     return
                 client.sendall(data)
@@ -109,13 +108,13 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
 
 
 def _shut(*sockets: socket.socket) -> None:
-    for one in sockets:
+    for connection in sockets:
         with suppress(OSError):
-            one.shutdown(socket.SHUT_RDWR)
+            connection.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager
-def meddler(host: str, port: int) -> Iterator[Meddler]:
-    with closing(Meddler(host, port)) as one:
-        yield one
-        one.check()
+def tcp_proxy(host: str, port: int) -> Iterator[TcpProxy]:
+    with closing(TcpProxy(host, port)) as proxy:
+        yield proxy
+        proxy.check()

@@ -1,4 +1,4 @@
-"""A directory of objects in memory, as a connector gives them: it tells changes, breaks, and refuses cursors."""
+"""An in-memory connector: a directory of objects with a change log, read faults and rejected cursors."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ _RULES = TypeAdapter(tuple[RuleSettings, ...])
 
 
 def rules_of(text: str, always: Mapping[str, frozenset[str]] | None = None) -> Rules:
-    """Rules as in the settings. ``always``: set → the attributes that each of its objects has."""
+    """Rules as in the settings. ``always``: set → the attributes that all of its objects have."""
     return Rules(_RULES.validate_python(yaml.safe_load(text)), always or {})
 
 
@@ -26,19 +26,19 @@ def thing(
     members: tuple[str, ...] = (),
     names: tuple[str, ...] | None = None,
 ) -> DirectoryObject:
-    """An object that is called ``set/id``."""
+    """An object with the name ``set/id``."""
     name = f"{set_}/{id_}"
     return DirectoryObject(ObjectId(set_, id_), value, name, (name,) if names is None else names, members)
 
 
 @dataclass
 class ObjectDirectory:
-    """What is in the directory, and what happened to it: each state has a number, which is its cursor."""
+    """The objects and their change log. A cursor is a position in the log."""
 
     held: dict[ObjectId, DirectoryObject] = field(default_factory=dict)
     log: list[DirectoryObject | Gone] = field(default_factory=list)
     breaks_after: int | None = None
-    """After how many objects a read breaks off."""
+    """The number of objects after which a read fails."""
     asked: list[tuple[Wanted, ReadRequest]] = field(default_factory=list)
     tells_changes: bool = True
 

@@ -1,4 +1,4 @@
-"""Plans whose items a test has written by itself, completed by what planning writes beside the items."""
+"""Completes plans whose items a test inserted itself."""
 
 from sqlalchemy import Connection, text
 
@@ -6,7 +6,7 @@ from app.sync.plan.parts import ALIKE, Parts
 
 
 def note_parts(connection: Connection, plan_id: str) -> None:
-    """Writes down the parts of a plan, whose items are there and count from 1."""
+    """Stores the parts of a plan whose items exist and are numbered from 1."""
     items = text(f"SELECT {ALIKE} FROM plan_item WHERE plan_id = :plan_id ORDER BY ordinal")
     parts = Parts(connection, plan_id)
     parts.take(connection.execute(items, {"plan_id": plan_id}).scalars().all())

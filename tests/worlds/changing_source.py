@@ -1,8 +1,7 @@
-"""A source that changes, told as a log: everything, what changed since a cursor, or a part; and it breaks off as told.
+"""An in-memory source with a change log, which supports complete, incremental and partial reads, and faults.
 
-It holds objects, each with the records that are made from it. ``put`` and ``remove`` change it; each change takes the
-next number, and a cursor is the number of the last change that a read knows of. ``faults`` says what goes wrong with
-the next reads, one each.
+It contains objects with their records. ``put`` and ``remove`` append to the log, and a cursor is a position in it.
+``faults`` has one fault for each of the next reads.
 """
 
 from collections import deque
@@ -26,54 +25,54 @@ from app.directory.source import (
 
 
 class Fault(Enum):
-    """What goes wrong with one read."""
+    """The fault of one read."""
 
     CUT = "the connection was cut"
-    """Half of what there is to say is said, and then that the read failed."""
+    """Yields half of the objects, and ends as failed."""
     PARTIAL = "a page was refused"
-    """Half of it is said, and that something is missing."""
+    """Yields half of the objects, and ends as partial."""
     MALFORMED = "an object was not understood"
-    """All of it but one object is said, and that something is missing."""
+    """Yields all objects but one, and ends as partial."""
     REFUSED = "the cursor is too old"
-    """Changes are not told; a read of everything goes well."""
+    """Rejects the cursor; a complete read succeeds."""
     BROKEN = "a defect"
-    """The source raises in the middle."""
+    """Raises in the middle."""
     MOVED = "it changed while it was read"
-    """No fault: ``meanwhile`` is called in the middle, and the read goes on with what it saw at its beginning."""
+    """Not a fault: calls ``meanwhile`` in the middle, and continues with the initial state."""
 
 
 class ChangingSource:
-    """The source; ``objects`` is what it holds now: (set, id) → records."""
+    """The source. ``objects`` is its current state: object → records."""
 
     def __init__(self, name: str, *, tells_changes: bool = True, tells_parts: bool = True) -> None:
         self.name = name
         self.objects: dict[ObjectId, list[Record]] = {}
         self.faults: deque[Fault] = deque()
         self.asked: list[ReadRequest] = []
-        """What it was asked for, the latest last."""
+        """All read requests."""
         self.forgets_before = 0
-        """Cursors of earlier changes are refused."""
+        """Earlier cursors are rejected."""
         self._tells_changes = tells_changes
         self._tells_parts = tells_parts
         self._log: list[ObjectId] = []
 
     def put(self, object_id: str, *records: Record, object_set: str = "rows") -> None:
-        """Makes these the records of an object."""
+        """Adds an object, or replaces its records."""
         one = ObjectId(object_set, object_id)
         self.objects[one] = list(records)
         self._log.append(one)
 
     def remove(self, object_id: str, *, object_set: str = "rows") -> None:
-        """Takes an object away; one that is not there was never there."""
+        """Removes an object if it exists."""
         one = ObjectId(object_set, object_id)
         if self.objects.pop(one, None) is not None:
             self._log.append(one)
 
     def meanwhile(self) -> None:
-        """What happens in the middle of a read with ``Fault.MOVED``; to be replaced."""
+        """Called in the middle of a read with ``Fault.MOVED``; tests replace it."""
 
     def read(self, request: ReadRequest = EVERYTHING) -> Reading:
-        """What there is to say, with the next fault."""
+        """Reads with the next fault."""
         self.asked.append(request)
         fault = self.faults.popleft() if self.faults else None
         cursor = str(len(self._log)) if self._tells_changes else ""
@@ -82,12 +81,12 @@ class ChangingSource:
                 yield End(Verdict.FAILED, Fault.REFUSED.value, answered=Answered.CURSOR_REFUSED)
                 return
             changed = sorted(set(self._log[int(request.since) :]))
-            yield from self._told(changed, fault, End(Verdict.COMPLETE, "", cursor, Answered.CHANGES))
+            yield from self._yielded(changed, fault, End(Verdict.COMPLETE, "", cursor, Answered.CHANGES))
         elif request.part is not None and self._tells_parts:
             asked = {*request.part.objects, *self._about(request.part.organization_ids, request.part.user_ids)}
-            yield from self._told(sorted(asked), fault, End(Verdict.COMPLETE, answered=Answered.PART))
+            yield from self._yielded(sorted(asked), fault, End(Verdict.COMPLETE, answered=Answered.PART))
         else:
-            yield from self._told(sorted(self.objects), fault, End(Verdict.COMPLETE, "", cursor))
+            yield from self._yielded(sorted(self.objects), fault, End(Verdict.COMPLETE, "", cursor))
 
     def _about(self, organization_ids: Iterable[str], user_ids: Iterable[str]) -> Iterator[ObjectId]:
         wanted = {*organization_ids, *user_ids}
@@ -95,7 +94,7 @@ class ChangingSource:
             if any(wanted & {*record.key[1:]} for record in records):
                 yield one
 
-    def _told(self, objects: list[ObjectId], fault: Fault | None, end: End) -> Reading:
+    def _yielded(self, objects: list[ObjectId], fault: Fault | None, end: End) -> Reading:
         seen = {one: list(self.objects[one]) for one in objects if one in self.objects}
         for number, one in enumerate(objects):
             if number * 2 >= len(objects):

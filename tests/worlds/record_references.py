@@ -1,4 +1,4 @@
-"""What a record refers to, written out by hand beside what ``app.access.kinds`` derives."""
+"""The references of a record, written by hand to compare with those that ``app.access.kinds`` derives."""
 
 from app.access.records import (
     ContextGrant,
@@ -16,7 +16,7 @@ from app.access.records import (
 
 
 def references(record: Record) -> set[Key]:
-    """The keys of the records without which this one means nothing."""
+    """The keys of the records that this one depends on."""
     if isinstance(record, Organization | User):
         return set()
     if isinstance(record, Fill):

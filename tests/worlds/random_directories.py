@@ -1,4 +1,4 @@
-"""Small directories drawn by lot, with references to records that do not exist, and questions about them."""
+"""Small random directories, with references to missing records, and random permission checks."""
 
 import random
 from datetime import UTC, datetime, timedelta
@@ -30,44 +30,44 @@ VALUES = ["1", "2", "*"]
 
 
 class Company:
-    """A directory drawn by lot, with a bias to what is interesting, and questions about it.
+    """A random directory with a bias to interesting cases, and permission checks on it.
 
-    Drawn from one number instead of from hypothesis' own strategies: those mostly draw directories so empty that every
-    answer is a deny.
+    It is generated from a seed: Hypothesis' own strategies mostly generate empty directories, where every check is
+    denied.
     """
 
     def __init__(self, number: int) -> None:
-        self.lot = random.Random(number)
+        self.random = random.Random(number)
         self.folders_tangled = self.chance(0.2)
 
     def chance(self, probability: float) -> bool:
-        return self.lot.random() < probability
+        return self.random.random() < probability
 
     def maybe(self, ids: list[str], probability: float) -> str | None:
-        return self.lot.choice(ids) if self.chance(probability) else None
+        return self.random.choice(ids) if self.chance(probability) else None
 
     def organization(self) -> str:
         return "acme" if self.chance(0.9) else "zeta"
 
     def end(self) -> datetime | None:
-        return NOW + timedelta(minutes=self.lot.randint(-2, 6)) if self.chance(0.5) else None
+        return NOW + timedelta(minutes=self.random.randint(-2, 6)) if self.chance(0.5) else None
 
     def role(self) -> AccessRole:
-        return self.lot.choice(list(AccessRole))
+        return self.random.choice(list(AccessRole))
 
     def access_type(self) -> AccessType:
-        return self.lot.choice(list(AccessType))
+        return self.random.choice(list(AccessType))
 
     def own_type(self) -> AccessType | None:
         return self.access_type() if self.chance(0.2) else None
 
     def holder(self) -> dict[str, str]:
         if self.chance(0.5):
-            return {"user_id": self.lot.choice(USERS)}
-        return {"organization_user_group_id": self.lot.choice(GROUPS)}
+            return {"user_id": self.random.choice(USERS)}
+        return {"organization_user_group_id": self.random.choice(GROUPS)}
 
     def records(self) -> list[Record]:
-        lot = self.lot
+        lot = self.random
         records: list[Record] = [
             Organization(
                 organization_id=name,
@@ -113,12 +113,12 @@ class Company:
         return records
 
     def member(self) -> GroupMember:
-        group, of_group = self.lot.choice(GROUPS), self.chance(0.5)
+        group, of_group = self.random.choice(GROUPS), self.chance(0.5)
         return GroupMember(
             organization_id=self.organization(),
             organization_user_group_id=group,
-            user_id=None if of_group else self.lot.choice(USERS),
-            member_group_id=self.lot.choice(GROUPS) if of_group else None,
+            user_id=None if of_group else self.random.choice(USERS),
+            member_group_id=self.random.choice(GROUPS) if of_group else None,
         )
 
     def folder(self, number: int) -> Folder:
@@ -133,7 +133,9 @@ class Company:
 
     def grant(self) -> Grant:
         place = (
-            {"folder_id": self.lot.choice(FOLDERS)} if self.chance(0.6) else {"document_id": self.lot.choice(DOCUMENTS)}
+            {"folder_id": self.random.choice(FOLDERS)}
+            if self.chance(0.6)
+            else {"document_id": self.random.choice(DOCUMENTS)}
         )
         return Grant(
             organization_id=self.organization(),
@@ -147,14 +149,14 @@ class Company:
         return ContextGrant(
             organization_id=self.organization(),
             **self.holder(),
-            field=self.lot.choice(FIELDS),
-            value=self.lot.choice(VALUES),
+            field=self.random.choice(FIELDS),
+            value=self.random.choice(VALUES),
             document_id=self.maybe(DOCUMENTS, 0.3),
             expires_at=self.end(),
         )
 
     def question(self) -> Check:
-        lot = self.lot
+        lot = self.random
         types: list[ResourceType] = ["organization", "folder", "document", "context", "context"]
         resource_type = lot.choice(types)
         ids = {"organization": ["acme", "acme", "zeta"], "folder": FOLDERS}.get(resource_type, DOCUMENTS)
@@ -169,7 +171,7 @@ class Company:
 
     def policy(self) -> DecisionPolicy:
         return DecisionPolicy(
-            decision_ttl=self.lot.choice([0, 0, 90, 600]),
+            decision_ttl=self.random.choice([0, 0, 90, 600]),
             public_role=self.role(),
-            unknown_document=self.lot.choice(["deny", "inherit_folder"]),
+            unknown_document=self.random.choice(["deny", "inherit_folder"]),
         )

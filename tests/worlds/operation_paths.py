@@ -1,4 +1,4 @@
-"""The operations of the contract by the paths that a request comes to."""
+"""Finds the operation of the contract for a request path."""
 
 from app.contract.operation import AnyOperation
 from app.contract.operations import OPERATIONS
@@ -7,5 +7,5 @@ _BY_PATH = {path: operation for operation in OPERATIONS for path in operation.pa
 
 
 def by_path(path: str) -> AnyOperation | None:
-    """The operation that a path serves, under either version; None for a path that is not in the contract."""
+    """The operation of a path in either version of the API; None for other paths."""
     return _BY_PATH.get(path)

@@ -1,7 +1,7 @@
-"""The contents of a database, kept for as long as the process lives, and given to databases of other tests.
+"""Copies of database contents that tests reuse as their initial state.
 
-What many tests begin with is made once, by the same calls, and copied from then on. SQLite copies its pages; PostgreSQL
-keeps the rows in a schema beside ``public``, in the database that the tests of a process share.
+The state is created once per process with real calls, and then copied. SQLite copies its pages; PostgreSQL keeps the
+rows in a separate schema of the database that the tests of a process share.
 """
 
 import itertools
@@ -14,7 +14,7 @@ from app.foundation.database.engine import is_sqlite
 
 _numbers = itertools.count(1)
 
-_KEEP = """
+_COPY = """
 DO $$ DECLARE one text; is_empty boolean; BEGIN
     CREATE SCHEMA {schema};
     FOR one IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' LOOP
@@ -28,9 +28,9 @@ DO $$ DECLARE one text; is_empty boolean; BEGIN
 END $$
 """
 
-_GIVE = """
+_RESTORE = """
 DO $$ DECLARE one text; BEGIN
-    SET LOCAL session_replication_role = replica;  -- whatever refers to what
+    SET LOCAL session_replication_role = replica;  -- ignores foreign keys
     FOR one IN SELECT tablename FROM pg_tables WHERE schemaname = '{schema}' AND tablename <> 'sequences of public' LOOP
         EXECUTE format('INSERT INTO public.%I OVERRIDING SYSTEM VALUE SELECT * FROM {schema}.%I', one, one);
     END LOOP;
@@ -39,55 +39,55 @@ END $$
 """
 
 
-class KeptContents(Protocol):
-    """The rows of a database at the moment when they were kept."""
+class DatabaseCopy(Protocol):
+    """The rows of a database at the time of the copy."""
 
-    def give(self, engine: Engine) -> None:
-        """Fills the same tables of another database, which are empty."""
-
-
-def keep_contents(engine: Engine) -> KeptContents:
-    """All that is in a database now."""
-    return _KeptPages(engine) if is_sqlite(engine) else _KeptRows(engine)
+    def restore_to(self, engine: Engine) -> None:
+        """Inserts the rows into the empty tables of another database."""
 
 
-class _KeptPages:
+def copy_database(engine: Engine) -> DatabaseCopy:
+    """Copies all rows of a database."""
+    return _Pages(engine) if is_sqlite(engine) else _Rows(engine)
+
+
+class _Pages:
     def __init__(self, engine: Engine) -> None:
         self._pages = sqlite3.connect(":memory:", check_same_thread=False)
         with engine.connect() as connection:
             cast("sqlite3.Connection", connection.connection.driver_connection).backup(self._pages)
 
-    def give(self, engine: Engine) -> None:
+    def restore_to(self, engine: Engine) -> None:
         with engine.connect() as connection:
             self._pages.backup(cast("sqlite3.Connection", connection.connection.driver_connection))
 
 
-class _KeptRows:
+class _Rows:
     def __init__(self, engine: Engine) -> None:
-        self._schema = f"kept_{next(_numbers)}"
-        self._run(engine, _KEEP)
+        self._schema = f"copy_{next(_numbers)}"
+        self._run(engine, _COPY)
 
-    def give(self, engine: Engine) -> None:
-        self._run(engine, _GIVE)
+    def restore_to(self, engine: Engine) -> None:
+        self._run(engine, _RESTORE)
 
     def _run(self, engine: Engine, block: str) -> None:
         with engine.begin() as connection:
             connection.execute(text(block.replace("{schema}", self._schema).replace(":", r"\:")))
 
 
-class KeptInPlace:
-    """The rows of a SQLite database, to be put back after tests have changed them: its connections, their statements
-    and temporary tables outlive that, unlike a copy of the file."""
+class InPlaceCopy:
+    """The rows of a SQLite database, restored after tests have changed them. Unlike a copy of the file, this keeps the
+    connections with their statements and temporary tables."""
 
     def __init__(self, engine: Engine) -> None:
         with engine.connect() as connection:
             driver = cast("sqlite3.Connection", connection.connection.driver_connection)
             self._tables = [name for (name,) in driver.execute(_TABLES)]
             rows = {name: driver.execute(f"SELECT * FROM {name}").fetchall() for name in self._tables}
-        self._rows = {name: kept for name, kept in rows.items() if kept}
+        self._rows = {name: content for name, content in rows.items() if content}
 
-    def put_back(self, engine: Engine) -> None:
-        """Makes the database that these rows are from hold them, and no others."""
+    def restore(self, engine: Engine) -> None:
+        """Restores the rows in their own database."""
         with engine.connect() as connection:
             driver = cast("sqlite3.Connection", connection.connection.driver_connection)
             driver.execute("BEGIN IMMEDIATE")
