@@ -1,4 +1,4 @@
-"""All settings, composed of each package's own. ``config/usher.yaml`` lists them."""
+"""All settings, composed of the settings of each package. ``config/usher.yaml`` lists them."""
 
 import os
 from collections.abc import Mapping
@@ -22,8 +22,7 @@ from app.sync.runs.settings import SyncSettings
 
 
 class ServerSettings(BaseModel):
-    """The section ``server``: how the service listens; the self-hosted backend takes all but the port and the
-    proxies from it, too."""
+    """The section ``server``. The self-hosted backend uses it, too, except for the port and the proxies."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -33,7 +32,7 @@ class ServerSettings(BaseModel):
     workers: int = Field(default=2, ge=1, le=256)
     """Processes that answer requests."""
     threads: int = Field(default=4, ge=1, le=256)
-    """Requests that one process works on side by side."""
+    """Requests that one process handles in parallel."""
     timeout: int = Field(default=30, ge=1, le=3600)
     """Seconds after which a process that makes no progress is replaced."""
     read_timeout: float = Field(default=15.0, gt=0, le=600)
@@ -41,7 +40,7 @@ class ServerSettings(BaseModel):
     graceful_timeout: int = Field(default=20, ge=0, le=3600)
     """Seconds for running requests to finish after a stop signal."""
     trusted_proxies: int = Field(default=0, ge=0, le=10)
-    """How many reverse proxies in front of the service add to ``X-Forwarded-For``; 0: the header is not believed."""
+    """Number of reverse proxies that add to ``X-Forwarded-For``; 0: the header is ignored."""
 
 
 class WorkerSettings(BaseModel):
@@ -50,17 +49,17 @@ class WorkerSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     poll: float = Field(default=1.0, gt=0, le=60)
-    """Seconds between two looks for queued runs."""
+    """Seconds between two checks of the queue."""
     stop_timeout: float = Field(default=30.0, ge=0, le=3600)
     """Seconds for a run to stop after a stop signal."""
     nice: int = Field(default=10, ge=0, le=19)
-    """Niceness of the worker, so that other processes of the machine come first; 0: none."""
+    """Niceness of the worker, so that other processes have priority; 0: none."""
     keep_runs: int = Field(default=30, ge=1, le=3650)
-    """Days after which ended runs and their plans are forgotten."""
+    """Days after which ended runs and their plans are deleted."""
 
 
 class Settings(BaseSettings):
-    """All settings. Made by ``load_settings``; made directly it reads neither environment nor files."""
+    """All settings. Use ``load_settings`` to read them: the constructor reads neither environment nor files."""
 
     model_config = SettingsConfigDict(extra="forbid", frozen=True, nested_model_default_partial_update=False)
 
@@ -80,12 +79,12 @@ class Settings(BaseSettings):
     self_hosted_backend: SelfHostedBackendSettings = SelfHostedBackendSettings()
 
     @model_validator(mode="after")
-    def _have_a_database_each(self) -> Self:
-        ours, the_backends = (parse_url(url) for url in (self.database_url, self.self_hosted_backend.database_url))
-        if ours.get_backend_name() == the_backends.get_backend_name() == "sqlite":
-            is_shared = Path(str(ours.database)).resolve() == Path(str(the_backends.database)).resolve()
+    def _require_separate_databases(self) -> Self:
+        own, backends = (parse_url(url) for url in (self.database_url, self.self_hosted_backend.database_url))
+        if own.get_backend_name() == backends.get_backend_name() == "sqlite":
+            is_shared = Path(str(own.database)).resolve() == Path(str(backends.database)).resolve()
         else:
-            is_shared = ours == the_backends
+            is_shared = own == backends
         if is_shared:
             raise ValueError(
                 "database_url and self_hosted_backend.database_url are the same; give each a database of its own"
@@ -101,7 +100,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - as above
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - as above
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        # The layers are read by `configuration`, which also keeps where each value came from.
+        # `load` reads environment and files, and records the origin of each value.
         return (init_settings,)
 
 
@@ -111,10 +110,7 @@ def load_settings(
     environment: Mapping[str, str] | None = None,
     command_line: Mapping[str, Any] | None = None,
 ) -> Configuration[Settings]:
-    """The settings in force, each with its origin. The one place that reads the environment.
-
-    Raises ``ConfigurationError``.
-    """
+    """Reads the settings and the origin of each. No other code reads the environment. Raises ``ConfigurationError``."""
     return load(
         Settings, environment=os.environ if environment is None else environment, file=file, command_line=command_line
     )

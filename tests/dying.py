@@ -1,4 +1,4 @@
-"""A process that dies at one of its commits, as far as its database can tell."""
+"""Simulates a process that dies at one of its commits."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,12 +9,12 @@ from sqlalchemy import Engine
 
 
 class Died(BaseException):
-    """It is gone, and the transaction with it."""
+    """The process died, and its transaction was rolled back."""
 
 
 @contextmanager
 def dying_at(engine: Engine, number: int) -> Iterator[None]:
-    """Raises ``Died`` instead of carrying out the commit of this number, counted from 1."""
+    """Raises ``Died`` instead of commit number ``number``, counted from 1."""
     commit = engine.dialect.do_commit
     numbers = count(1)
 

@@ -1,9 +1,8 @@
-"""Processes that begin with everything loaded.
+"""Forks processes from one that has already imported Usher.
 
-To load itself takes Usher two seconds of a core, which a test of processes spends for each that it starts. Here a
-process that has loaded it, one for each process of the suite, forks itself instead. What comes of that is what the
-command is: it has arguments, environment, folder and output of its own, and can be told to stop, killed and looked at.
-How the installed command begins, from its first import on, is tried in ``e2e``.
+Importing Usher takes two CPU seconds. Tests of processes save them: each process of the suite has a fork server that
+has imported Usher. A forked process has its own arguments, environment, folder and output, and accepts signals like
+the command. ``e2e`` tests the start of the installed command.
 """
 
 import atexit
@@ -45,7 +44,7 @@ LOADED = (
     "psycopg",
     "tests.forking",
 )
-"""Most of Usher; not what imports ``prometheus_client``, which looks at the environment when it is loaded."""
+"""Most of Usher, except for importers of ``prometheus_client``, which reads the environment on import."""
 
 
 @cache
@@ -56,12 +55,12 @@ def _context() -> ForkServerContext:
 
 
 def without_settings() -> dict[str, str]:
-    """Our environment, but nothing that Usher would take for a setting."""
+    """The environment without Usher's settings."""
     return {name: value for name, value in os.environ.items() if not name.startswith("USHER_")}
 
 
 class Forked:
-    """A function of a module in a process of its own; like ``subprocess.Popen`` as far as tests need that."""
+    """Runs a function in a forked process. Similar to ``subprocess.Popen``."""
 
     def __init__(
         self,
@@ -86,12 +85,12 @@ class Forked:
         return self.poll()
 
     def poll(self) -> int | None:
-        """Its exit code, when it has ended."""
+        """The exit code; None while it runs."""
         with self._lock:
             return self._process.exitcode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit code, when it ends."""
+        """Waits for the exit code."""
         with self._lock:
             self._process.join(timeout)
             code = self._process.exitcode
@@ -111,7 +110,7 @@ class Forked:
 
 
 def command(*arguments: str) -> None:
-    """What the command ``usher`` does, for ``Forked``."""
+    """Runs the command ``usher``, for ``Forked``."""
     from app.cli import main
 
     sys.argv = ["usher", *arguments]

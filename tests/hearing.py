@@ -1,4 +1,4 @@
-"""What an engine says to its database."""
+"""Records the statements of an engine."""
 
 from sqlalchemy import Engine, event
 
@@ -6,7 +6,7 @@ from app.foundation.database.engine import is_sqlite
 
 
 def heard(engine: Engine) -> list[str]:
-    """The statements that it says from here on, on one line each; on SQLite those that go to the driver itself, too."""
+    """The statements from now on, on one line each. On SQLite, they include direct calls of the driver."""
     found: list[str] = []
 
     def note(statement: str) -> None:

@@ -1,14 +1,14 @@
-"""A progress that nobody watches."""
+"""A progress that prints nothing."""
 
 
 class QuietProgress:
-    """Nobody watches."""
+    """Prints nothing."""
 
     def phase(self, name: str, total: int | None) -> None:
-        """Says nothing."""
+        pass
 
     def advance(self, n: int) -> None:
-        """Says nothing."""
+        pass
 
     def note(self, text: str) -> None:
-        """Says nothing."""
+        pass

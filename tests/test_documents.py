@@ -75,7 +75,7 @@ def test_picture_of_the_backend_matches_the_linter() -> None:
     assert [set(line.split()) for line in picture.strip().splitlines()] == layers()["app.backend"]
 
 
-def test_the_backends_table_of_rooms_goes_from_above_downwards() -> None:
+def test_table_of_backend_packages_follows_the_import_order() -> None:
     height = {room: level for level, rooms in enumerate(layers()["app.backend"]) for room in rooms}
     table = rows("backend/README.md", "Packages", "package")
     listed = [room for cells in table for room in re.findall(r"`(\w+)(?:/|\.py)`", cells[0])]

@@ -1,4 +1,4 @@
-"""The suite's own ground: processes that are forked with everything loaded are processes as any other."""
+"""Forked processes behave like others."""
 
 import atexit
 import os
@@ -32,7 +32,7 @@ def forked(folder: Path, run: object, *given: object, **environment: str) -> For
     return Forked(run, *given, folder=folder, out=folder / "out", err=folder / "err", environment=environment)  # type: ignore[arg-type]
 
 
-def test_what_is_forked_has_everything_of_its_own(tmp_path: Path) -> None:
+def test_fork_has_its_own_environment(tmp_path: Path) -> None:
     process = forked(tmp_path, say, "a", "word", TOLD="so")
     assert process.wait(60) == process.poll() == 3
     assert process.pid != os.getpid()
@@ -44,7 +44,7 @@ def say_where_servers_work() -> None:
     print(Config().chdir)
 
 
-def test_what_is_forked_serves_from_its_own_folder(tmp_path: Path) -> None:
+def test_fork_serves_from_its_own_folder(tmp_path: Path) -> None:
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
         assert forked(tmp_path / name, say_where_servers_work).wait(60) == 0
@@ -52,7 +52,7 @@ def test_what_is_forked_serves_from_its_own_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_what_is_forked_can_be_ended(tmp_path: Path, number: signal.Signals) -> None:
+def test_fork_can_be_stopped(tmp_path: Path, number: signal.Signals) -> None:
     process = forked(tmp_path, wait)
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(0.1)
@@ -62,7 +62,7 @@ def test_what_is_forked_can_be_ended(tmp_path: Path, number: signal.Signals) -> 
     process.send_signal(number)
 
 
-def test_what_is_forked_can_be_the_command(tmp_path: Path) -> None:
+def test_fork_can_run_the_command(tmp_path: Path) -> None:
     process = forked(tmp_path, command, "config", "show", "--config", "nowhere.yaml")
     assert process.wait(60) == 1
     assert "nowhere.yaml" in (tmp_path / "err").read_text()

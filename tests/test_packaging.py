@@ -41,18 +41,18 @@ def copied() -> list[str]:
     return sorted({source for line in words for source in line})
 
 
-def test_the_dockerfile_copies_something() -> None:
+def test_dockerfile_copies_files() -> None:
     assert {"app", "pyproject.toml", "config/requirements.txt"} <= set(copied())
 
 
 @pytest.mark.parametrize("source", copied())
-def test_what_the_dockerfile_copies_is_in_the_build_context(source: str) -> None:
+def test_copied_files_are_in_the_build_context(source: str) -> None:
     patterns = (ROOT / ".dockerignore").read_text().split()
     assert (ROOT / source).exists()
     assert [path for path in sorted(files_of(ROOT / source)) if is_ignored(path, patterns)] == []
 
 
-def test_nothing_else_is_in_the_build_context() -> None:
+def test_build_context_has_no_other_files() -> None:
     patterns = (ROOT / ".dockerignore").read_text().split()
     assert is_ignored("tests/conftest.py", patterns)
     assert is_ignored("config/usher.yaml", patterns)
@@ -60,7 +60,7 @@ def test_nothing_else_is_in_the_build_context() -> None:
 
 
 @pytest.mark.process
-def test_the_wheel_contains_the_application_alone(tmp_path: Path) -> None:
+def test_wheel_contains_only_the_application(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert built.returncode == 0, built.stderr

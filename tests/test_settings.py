@@ -192,7 +192,7 @@ def test_no_spelling_of_a_secret_is_shown(variable: str, value: str) -> None:
         ("sqlite:///var/one.db", f"sqlite:///{Path.cwd()}/var/../var/one.db"),
     ],
 )
-def test_two_programs_need_two_databases(ours: str, the_backends: str) -> None:
+def test_databases_must_differ(ours: str, the_backends: str) -> None:
     variables = {"USHER_DATABASE_URL": ours, "USHER_SELF_HOSTED_BACKEND__DATABASE_URL": the_backends}
     with pytest.raises(ConfigurationError, match="a database of its own"):
         load_settings(Path("/dev/null"), environment=variables)
@@ -213,7 +213,7 @@ def test_two_programs_need_two_databases(ours: str, the_backends: str) -> None:
         ("self_hosted_backend: {public_url: nonsense}", "self_hosted_backend.public_url: must be an http"),
     ],
 )
-def test_what_cannot_be_is_told_in_a_line(tmp_path: Path, text: str, says: str) -> None:
+def test_contradictions_are_one_line(tmp_path: Path, text: str, says: str) -> None:
     file = tmp_path / "usher.yaml"
     file.write_text(text)
     with pytest.raises(ConfigurationError) as caught:

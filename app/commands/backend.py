@@ -92,8 +92,6 @@ def bootstrap(invocation: Invocation, email: str, as_json: bool) -> None:
 
     In the backend at backend.base_url. The credentials are printed only once.
     """
-    from app.client.errors import ClientError
-    from app.client.workspace import WorkspaceError
     from app.commands.bootstrap.application import application
     from app.commands.bootstrap.peers import new_workspace
     from app.foundation.audit import DONE
@@ -102,33 +100,26 @@ def bootstrap(invocation: Invocation, email: str, as_json: bool) -> None:
     settings = found.settings
     subject = f"for {email} at {settings.backend.base_url}"
     with application(settings) as parts, audited_action(parts.engine, "workspace made", subject) as action:
-        try:
-            workspace = new_workspace(settings, email)
-        except (WorkspaceError, ClientError) as error:
-            action.outcome = str(error)
-            raise
+        workspace = new_workspace(settings, email)
         action.outcome = DONE
-    workspace_token, token = workspace.workspace_auth_token.get_secret_value(), workspace.auth_token.get_secret_value()
+    wire = {
+        "workspaceId": workspace.workspace_id,
+        "workspaceAuthToken": workspace.workspace_auth_token.get_secret_value(),
+        "apiKey": workspace.api_key,
+        "authToken": workspace.auth_token.get_secret_value(),
+    }
     if as_json:
-        show_json(
-            {
-                "workspaceId": workspace.workspace_id,
-                "workspaceAuthToken": workspace_token,
-                "apiKey": workspace.api_key,
-                "authToken": token,
-            }
-        )
+        show_json(wire)
         return
-    say(f"# workspace {workspace.workspace_id}, its own auth token: {workspace_token}")
-    if any(
-        key.startswith("backend.") and not origin.startswith("environment") for key, origin in found.origins.items()
-    ):
+    say(f"# workspace {wire['workspaceId']}, its own auth token: {wire['workspaceAuthToken']}")
+    origins = [origin for key, origin in found.origins.items() if key.startswith("backend.")]
+    if any(not origin.startswith("environment") for origin in origins):
         say("# for the section backend of the settings:")
     else:
         say("backend:")
         say(f"  base_url: {settings.backend.base_url}")
-    say(f"  api_key: {workspace.api_key}")
-    say(f"  auth_token: {token}")
+    say(f"  api_key: {wire['apiKey']}")
+    say(f"  auth_token: {wire['authToken']}")
     if on_terminal():
         note("These credentials are shown only once. Copy them to the settings file, or to the environment as")
         note("USHER_BACKEND__API_KEY and USHER_BACKEND__AUTH_TOKEN.")

@@ -21,38 +21,25 @@ if TYPE_CHECKING:
 EXIT_DENIED = 4
 
 
-class Moment(click.ParamType[datetime]):
-    """A time with a zone, or epoch milliseconds."""
-
-    name = "time"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        """Returns the time in UTC."""
-        try:
-            if value.isascii() and value.isdigit():
-                return from_epoch_ms(int(value))
-            moment = datetime.fromisoformat(value)
-            zoned = moment.astimezone(UTC) if moment.tzinfo is not None else None
-        except (ValueError, OverflowError):
-            zoned = None
-        if zoned is None:
-            self.fail(
-                f"{value!r}: write a time with a zone, such as 2026-11-20T12:00:00Z, or epoch milliseconds", param, ctx
-            )
-        return zoned
+def _time(value: str) -> datetime:
+    """Parses a time with a zone, or epoch milliseconds."""
+    try:
+        if value.isascii() and value.isdigit():
+            return from_epoch_ms(int(value))
+        time = datetime.fromisoformat(value)
+        if time.tzinfo is not None:
+            return time.astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    advice = "write a time with a zone, such as 2026-11-20T12:00:00Z, or epoch milliseconds"
+    raise click.BadParameter(f"{value!r}: {advice}")
 
 
-class FieldValue(click.ParamType[tuple[str, str]]):
-    """FIELD=VALUE."""
-
-    name = "field=value"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        """Returns the field and the value."""
-        field, equals, text = value.partition("=")
-        if not field or not equals:
-            self.fail(f"{value!r}: write FIELD=VALUE", param, ctx)
-        return field, text
+def _field_value(value: str) -> tuple[str, str]:
+    field, equals, text = value.partition("=")
+    if not field or not equals:
+        raise click.BadParameter(f"{value!r}: write FIELD=VALUE")
+    return field, text
 
 
 @click.command(cls=UsherCommand)
@@ -60,8 +47,8 @@ class FieldValue(click.ParamType[tuple[str, str]]):
 @click.argument("type_", metavar="TYPE", type=click.Choice(["organization", "folder", "document", "context"]))
 @click.argument("id_", metavar="ID")
 @click.option("--organization", metavar="ORG", help="The organization of the resource.")
-@click.option("--context", "context_", metavar="FIELD=VALUE", type=FieldValue(), multiple=True, help="Repeatable.")
-@click.option("--at", metavar="TIME", type=Moment(), help="Decide as of this time instead of now.")
+@click.option("--context", "context_", metavar="FIELD=VALUE", type=_field_value, multiple=True, help="Repeatable.")
+@click.option("--at", metavar="TIME", type=_time, help="Decide as of this time instead of now.")
 @click.option(
     "--explain", "explained", is_flag=True, help="Also print the records behind the decision and their origin."
 )

@@ -22,11 +22,7 @@ class BusyError(CommandError):
 
 
 def run_now(
-    parts: Application,
-    request: RunRequest,
-    replaced: ReplacedSources | None = None,
-    *,
-    timeout: float | None = None,
+    parts: Application, request: RunRequest, replaced: ReplacedSources | None = None, *, timeout: float | None = None
 ) -> Run:
     """Queues a run and executes it in this process, with progress on standard error.
 

@@ -122,17 +122,10 @@ class UsherCommand(click.Command):
         self.params = [*self.params, *_common_options()]
 
 
-class UsherGroup(click.Group):
+class UsherGroup(UsherCommand, click.Group):
     """A group with the common options, as have its commands."""
 
     command_class = UsherCommand
-
-    def __init__(self, *arguments: Any, **keywords: Any) -> None:
-        super().__init__(*arguments, **keywords)
-        self.params = [*self.params, *_common_options()]
-
-
-UsherGroup.group_class = UsherGroup
 
 
 class UsherCommands(UsherGroup):

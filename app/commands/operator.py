@@ -51,6 +51,7 @@ class ExternalAction:
 @contextmanager
 def audited_action(engine: Engine, action: str, subject: str, reason: str | None = None) -> Iterator[ExternalAction]:
     """Writes an audit row before the block and one with its outcome after it, so that a crash leaves a trace."""
+    from app.commands.errors import USER_ERRORS
     from app.foundation.audit import BEGUN, Audit
     from app.foundation.clock import utc_now
     from app.foundation.database.engine import writing
@@ -64,5 +65,8 @@ def audited_action(engine: Engine, action: str, subject: str, reason: str | None
     write(BEGUN)
     try:
         yield running
+    except USER_ERRORS as error:
+        running.outcome = str(error)
+        raise
     finally:
         write(running.outcome)

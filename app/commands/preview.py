@@ -50,13 +50,7 @@ _MAX_VALUES = 5
 @pass_invocation
 @click.pass_context
 def preview(  # noqa: PLR0917 - click passes them by name
-    context: click.Context,
-    invocation: Invocation,
-    name: str,
-    set_: str,
-    id_: str,
-    limit: int | None,
-    as_json: bool,
+    context: click.Context, invocation: Invocation, name: str, set_: str, id_: str, limit: int | None, as_json: bool
 ) -> None:
     """Show the objects of a source and the records that its rules make.
 
@@ -79,12 +73,7 @@ def preview(  # noqa: PLR0917 - click passes them by name
     with existing_store(settings) as engine, progress() as bar:
         bar.phase("reading", None)
         report = preview_source(
-            sources,
-            previewed,
-            None if id_ else engine,
-            guard=settings.directory.guard,
-            clock=utc_now,
-            progress=bar,
+            sources, previewed, None if id_ else engine, guard=settings.directory.guard, clock=utc_now, progress=bar
         )
     if (id_ or set_) and not previewed.objects and report.verdict is not Verdict.FAILED:
         with_id, in_set = f" with the id {quoted(id_)}" if id_ else "", f" in the set {quoted(set_)}" if set_ else ""

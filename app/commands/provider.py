@@ -61,8 +61,7 @@ def register_(
     Sets the URL and the token in the backend at backend.base_url, and enables its permission provider. Prints the
     previous and the new registration, without the token.
     """
-    from app.client.errors import ClientError
-    from app.client.registration import RegistrationError, check_url, register
+    from app.client.registration import check_url, register
     from app.commands.bootstrap.application import application
     from app.commands.bootstrap.peers import backend_client
     from app.commands.bootstrap.requirements import require_backend
@@ -77,11 +76,7 @@ def register_(
         audited_action(parts.engine, "provider registered", url, reason) as action,
         backend_client(settings) as client,
     ):
-        try:
-            found = register(client, url, token, settings.provider.auth_tokens)
-        except (RegistrationError, ClientError) as error:
-            action.outcome = str(error)
-            raise
+        found = register(client, url, token, settings.provider.auth_tokens)
         action.outcome = DONE if found.changed else "it was registered like this before"
     if as_json:
         before = None if found.before is None else found.before.to_wire()

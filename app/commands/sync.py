@@ -21,22 +21,16 @@ EXIT_CHANGES = 10
 EXIT_INCOMPLETE = 3
 
 
-class RecordId(click.ParamType[str]):
-    """A valid id of a record."""
+def _record_id(value: str) -> str:
+    from pydantic import TypeAdapter, ValidationError
 
-    name = "id"
+    from app.contract.base import Id
+    from app.contract.validation import first_error
 
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Returns the id unchanged."""
-        from pydantic import TypeAdapter, ValidationError
-
-        from app.contract.base import Id
-        from app.contract.validation import first_error
-
-        try:
-            return TypeAdapter[str](Id).validate_python(value)
-        except ValidationError as error:
-            self.fail(first_error(error, root=repr(printable(value, limit=40))), param, ctx)
+    try:
+        return TypeAdapter[str](Id).validate_python(value)
+    except ValidationError as error:
+        raise click.BadParameter(first_error(error, root=repr(printable(value, limit=40)))) from error
 
 
 class ItemKind(click.ParamType[str]):
@@ -75,11 +69,11 @@ _selection = _options(
         "--organization",
         "organizations",
         metavar="ID",
-        type=RecordId(),
+        type=_record_id,
         multiple=True,
         help="Only this organization; repeatable.",
     ),
-    click.option("--user", "users", metavar="ID", type=RecordId(), multiple=True, help="Only this user; repeatable."),
+    click.option("--user", "users", metavar="ID", type=_record_id, multiple=True, help="Only this user; repeatable."),
 )
 _waiting = _options(
     click.option("--no-wait", is_flag=True, help="Exit with 5 if another process synchronizes."),

@@ -114,7 +114,7 @@ def served(folder: Path, path: str, token: str, **sections: object) -> Iterator[
     port, proxy_port = free_port(), free_port()
     config = write_service(folder, port, **sections)
     refreshed = Usher(folder, "directory", "refresh", "--config", config, forked=True)
-    assert refreshed.process.wait(60) == 0, refreshed.complained()
+    assert refreshed.process.wait(60) == 0, refreshed.stderr()
     usher = Usher(folder, "serve", "--config", config, forked=True)
     authority = Authority(folder)
     target = Target(
@@ -141,8 +141,8 @@ def served(folder: Path, path: str, token: str, **sections: object) -> Iterator[
         with nginx(folder / "nginx", changes):
             serving(usher, target.url)
             yield target
-        assert "Traceback" not in usher.complained()
-        assert token not in usher.complained() + usher.said()
+        assert "Traceback" not in usher.stderr()
+        assert token not in usher.stderr() + usher.stdout()
     finally:
         assert usher.end() == 0
 

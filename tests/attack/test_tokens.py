@@ -83,7 +83,7 @@ def test_tokens_are_exchanged_while_calls_go_on(tmp_path: Path, arguments: list[
             time.sleep(1)
         tokens.unlink()
         usher.process.send_signal(signal.SIGHUP)
-        wait_for("the complaint", lambda: "cannot be read again" in usher.complained(), 10)
+        wait_for("the complaint", lambda: "cannot be read again" in usher.stderr(), 10)
         time.sleep(1)
         assert ask(url, NEW).status_code == 200
     finally:
@@ -94,7 +94,7 @@ def test_tokens_are_exchanged_while_calls_go_on(tmp_path: Path, arguments: list[
     assert failed == []
     assert answered[0] > 50
     assert code == 0
-    said = usher.complained()
+    said = usher.stderr()
     assert "Traceback" not in said
 
 

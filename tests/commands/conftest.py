@@ -1,4 +1,4 @@
-"""The command line in this process, in a folder of its own, with a small directory and settings that name it."""
+"""Fixtures that run commands in this process, in a folder with settings and a small directory."""
 
 import itertools
 import os
@@ -53,7 +53,7 @@ Usher = Callable[..., Result]
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder in which the command runs, free of the caller's environment."""
+    """An empty working directory, without the caller's environment variables."""
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith("USHER_") or name.lower().endswith("_proxy")]:
         monkeypatch.delenv(name)
@@ -62,7 +62,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def usher_in(folder: Path) -> Usher:
-    """Runs ``usher`` with arguments; settings and directory lie in the folder."""
+    """Runs ``usher`` in the folder with settings and directory."""
     (folder / "usher.yaml").write_text(SETTINGS)
     (folder / "directory.yaml").write_text(DIRECTORY)
 
@@ -74,13 +74,13 @@ def usher_in(folder: Path) -> Usher:
 
 @pytest.fixture
 def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A backend that is not there is asked again at once."""
+    """Retries calls to the backend without pauses."""
     monkeypatch.setattr(BackendClient, "_pause", lambda _, __: None)
 
 
 @pytest.fixture(scope="session")
 def read_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database into which the directory was read, to be copied."""
+    """A database with the directory in it, to be copied."""
     folder = tmp_path_factory.mktemp("read")
     (folder / "directory.yaml").write_text(DIRECTORY)
     copy_migrated(folder / "usher.db", STORE_MIGRATIONS)
@@ -99,7 +99,7 @@ def usher_read(usher_in: Usher, folder: Path, read_database: Path) -> Usher:
 
 @pytest.fixture(scope="session")
 def backend_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The self-hosted backend as a process of its own."""
+    """The self-hosted backend in another process."""
     folder = tmp_path_factory.mktemp("backend")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -128,7 +128,7 @@ _OWNERS = itertools.count()
 
 @pytest.fixture
 def usher_with_backend(usher_in: Usher, folder: Path, backend_url: str, monkeypatch: pytest.MonkeyPatch) -> Usher:
-    """The same, with a database that is new and a workspace of its own in the backend."""
+    """Runs ``usher`` with a new database and a new workspace in the backend."""
     copy_migrated(folder / "usher.db", STORE_MIGRATIONS)
     copy_migrated(folder / "bare.db", STORE_MIGRATIONS)
     (folder / "bare.yaml").write_text("database_url: sqlite:///bare.db\n")

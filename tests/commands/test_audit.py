@@ -1,4 +1,4 @@
-"""What the audit log says of commands that change something."""
+"""Commands that change something are audited."""
 
 import json
 import shutil
@@ -22,7 +22,7 @@ from tests.foundation.database.test_migrations import copied
 
 
 def rows(folder: Path) -> list[AuditRow]:
-    """The newest first."""
+    """The rows, newest first."""
     engine = open_engine(f"sqlite:///{folder}/usher.db")
     try:
         with reading(engine) as connection:
@@ -31,7 +31,7 @@ def rows(folder: Path) -> list[AuditRow]:
         engine.dispose()
 
 
-def test_reads_of_the_directory_and_what_was_accepted(usher_read: Usher, folder: Path) -> None:
+def test_refresh_is_audited_with_accepted_losses(usher_read: Usher, folder: Path) -> None:
     assert usher_read("directory", "refresh").exit_code == 0
     (folder / "directory.yaml").write_text("organizations: []\n")
     assert usher_read("directory", "refresh").exit_code == 3
@@ -45,7 +45,7 @@ def test_reads_of_the_directory_and_what_was_accepted(usher_read: Usher, folder:
     assert (failed.subject, first.subject) == ("revision 1", "revision 1")
 
 
-def test_a_source_that_is_forgotten(usher_read: Usher, folder: Path) -> None:
+def test_forget_is_audited(usher_read: Usher, folder: Path) -> None:
     assert usher_read("directory", "forget", "directory.yaml").exit_code == 1  # it is configured
     assert rows(folder) == []
     text = (folder / "usher.yaml").read_text().replace("path: directory.yaml", "path: directory.yaml, name: other")
@@ -58,7 +58,7 @@ def test_a_source_that_is_forgotten(usher_read: Usher, folder: Path) -> None:
     assert row.subject.startswith("directory.yaml: 1 organization")
 
 
-def test_an_upgrade_that_changed_something(usher_in: Usher, folder: Path) -> None:
+def test_upgrade_is_audited_once(usher_in: Usher, folder: Path) -> None:
     for _ in range(2):
         assert usher_in("db", "upgrade").exit_code == 0
     (row,) = rows(folder)
@@ -66,7 +66,7 @@ def test_an_upgrade_that_changed_something(usher_in: Usher, folder: Path) -> Non
     assert row.subject == f"to version {__version__}"
 
 
-def test_no_death_hides_an_upgrade(database_url: str) -> None:
+def test_killed_upgrade_is_audited_when_repeated(database_url: str) -> None:
     engine = open_engine(database_url)
     with pytest.raises(Died), dying_at(engine, 2):
         # The first commit is that of the look whether there is anything to do.
@@ -79,8 +79,8 @@ def test_no_death_hides_an_upgrade(database_url: str) -> None:
     engine.dispose()
 
 
-def test_a_command_that_upgrades_the_database_by_itself(usher_in: Usher, folder: Path) -> None:
-    """One of SQLite's; a new one is none that was upgraded."""
+def test_automatic_upgrade_is_audited(usher_in: Usher, folder: Path) -> None:
+    """SQLite only. A new database has no row."""
     assert usher_in("runs").exit_code == 0
     assert rows(folder) == []
     (folder / "usher.db").unlink()
@@ -101,7 +101,7 @@ def test_a_command_that_upgrades_the_database_by_itself(usher_in: Usher, folder:
 
 
 class Taking(BaseHTTPRequestHandler):
-    """A backend that looks into the audit log when it is asked to do something."""
+    """A backend that reads the audit log when it is called."""
 
     folder: ClassVar[Path]
     seen: ClassVar[list[tuple[str, str]]] = []
@@ -129,7 +129,7 @@ class Taking(BaseHTTPRequestHandler):
 
 
 class Refusing(Taking):
-    """One that will not have it."""
+    """A backend that refuses the registration."""
 
     def do_POST(self) -> None:
         if self.path.endswith("/update"):
@@ -140,7 +140,7 @@ class Refusing(Taking):
 
 
 @pytest.mark.process
-def test_a_registration_is_begun_before_the_backend_is_told(usher_read: Usher, folder: Path) -> None:
+def test_registration_is_audited_before_the_call(usher_read: Usher, folder: Path) -> None:
     Taking.folder = folder
     outcomes = []
     for backend in (Taking, Taking, Refusing):
@@ -164,7 +164,7 @@ def test_a_registration_is_begun_before_the_backend_is_told(usher_read: Usher, f
 
 
 @pytest.mark.process
-def test_a_registration_that_is_interrupted_stays_begun(
+def test_interrupted_registration_has_an_unknown_outcome(
     usher_read: Usher, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(*_: object) -> None:
@@ -184,7 +184,7 @@ def test_a_registration_that_is_interrupted_stays_begun(
 
 
 @pytest.mark.usefixtures("without_pauses")
-def test_nothing_is_done_elsewhere_without_a_record(
+def test_no_external_action_without_an_audit_row(
     usher_in: Usher, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.client.registration.register", lambda *_: pytest.fail("the backend was changed"))
@@ -200,7 +200,7 @@ def test_nothing_is_done_elsewhere_without_a_record(
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_commands_that_act_elsewhere_say_that_the_tables_come_first(
+def test_external_actions_require_the_tables(
     usher_in: Usher, folder: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.client.registration.register", lambda *_: pytest.fail("the backend was changed"))
@@ -215,7 +215,7 @@ def test_commands_that_act_elsewhere_say_that_the_tables_come_first(
 
 
 @pytest.mark.usefixtures("without_pauses")
-def test_a_workspace_is_written_down(usher_read: Usher, folder: Path) -> None:
+def test_workspace_is_audited(usher_read: Usher, folder: Path) -> None:
     (folder / "usher.yaml").write_text("backend: {base_url: 'http://127.0.0.1:9'}\ndatabase_url: sqlite:///usher.db\n")
     assert usher_read("backend", "bootstrap", "--email", "mira@acme.example.com").exit_code == 1
     over, begun = rows(folder)

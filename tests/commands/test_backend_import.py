@@ -50,7 +50,7 @@ def data(folder: Path) -> Path:
     return path
 
 
-def test_import_brings_lines_in_and_names_those_it_cannot_use(data: Path) -> None:
+def test_import_reports_lines_that_it_cannot_use(data: Path) -> None:
     result = run(str(data), "--api-key", "key", "--create-missing")
 
     assert result.exit_code == 1
@@ -63,14 +63,14 @@ def test_import_brings_lines_in_and_names_those_it_cannot_use(data: Path) -> Non
     engine.dispose()
 
 
-def test_import_needs_an_api_key_that_exists(data: Path) -> None:
+def test_import_requires_an_existing_api_key(data: Path) -> None:
     result = run(str(data), "--api-key", "other")
 
     assert (result.exit_code, result.stderr.splitlines()[-1]) == (1, "error: there is no API key other")
 
 
 @pytest.mark.parametrize("command", [["import", "data.jsonl", "--api-key", "key"], ["reembed"]])
-def test_commands_with_nothing_to_do_in_a_new_database_make_none(data: Path, command: list[str]) -> None:
+def test_import_and_reembed_create_no_database(data: Path, command: list[str]) -> None:
     data.with_name("backend.db").unlink()
     result = run(*command[1:], command=command[0])
 
@@ -80,7 +80,7 @@ def test_commands_with_nothing_to_do_in_a_new_database_make_none(data: Path, com
     assert not list(data.parent.glob("*.db*"))
 
 
-def test_judgments_of_another_embedder_are_embedded_anew(data: Path) -> None:
+def test_reembed_updates_judgments_of_another_embedder(data: Path) -> None:
     data.write_text(json.dumps(PLACE | JUDGMENT_RECORD) + "\n")
     assert run(str(data), "--api-key", "key", "--create-missing").stdout == "judgment\t1\n"
     engine = open_engine("sqlite:///backend.db")

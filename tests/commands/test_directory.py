@@ -1,4 +1,4 @@
-"""Reading the directory, and deciding by it."""
+"""``usher directory`` and ``usher check``."""
 
 import gzip
 import json
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def told_by_changes(monkeypatch: pytest.MonkeyPatch) -> list[ObjectDirectory]:
-    """Two sources that tell changes, one that is pushed to, and the file, in place of those that are configured."""
+    """Replaces the sources by two that report changes, one with pushes, and the file."""
     directories = [ObjectDirectory(), ObjectDirectory()]
     rules = rules_of("[{from: users, user: {userId: it.id, name: it.id, email: it.id}}]")
     for name, directory in zip("ab", directories, strict=True):
@@ -37,14 +37,14 @@ def told_by_changes(monkeypatch: pytest.MonkeyPatch) -> list[ObjectDirectory]:
     return directories
 
 
-def test_check_of_a_good_directory_ends_with_0(usher_in: Usher, folder: Path) -> None:
+def test_check_exits_with_0_without_problems(usher_in: Usher, folder: Path) -> None:
     result = usher_in("directory", "check")
     assert result.exit_code == 0
     assert result.stdout.splitlines()[0] == "directory.yaml\tcomplete\t10\t0\t"
     assert not (folder / "usher.db").exists()
 
 
-def test_check_reports_what_is_wrong_with_its_place(usher_in: Usher, folder: Path) -> None:
+def test_check_reports_problems_with_their_location(usher_in: Usher, folder: Path) -> None:
     (folder / "directory.yaml").write_text(DIRECTORY + "folders:\n  - {organizationId: acme, folderId: 7}\n")
     result = usher_in("directory", "check")
     assert result.exit_code == 1
@@ -52,14 +52,14 @@ def test_check_reports_what_is_wrong_with_its_place(usher_in: Usher, folder: Pat
     assert "Traceback" not in result.stderr
 
 
-def test_check_of_a_missing_file_says_so(usher_in: Usher, folder: Path) -> None:
+def test_check_reports_a_missing_file(usher_in: Usher, folder: Path) -> None:
     (folder / "directory.yaml").unlink()
     result = usher_in("directory", "check")
     assert result.exit_code == 1
     assert result.stdout.startswith("directory.yaml\tfailed\t0\t0\t")
 
 
-def test_refresh_makes_decisions_follow(usher_in: Usher, folder: Path) -> None:
+def test_refresh_changes_decisions(usher_in: Usher, folder: Path) -> None:
     early = usher_in("check", "ada", "document", "handbook", "--organization", "acme")
     assert early.exit_code == 1
     assert early.stderr == "error: the directory was never read: run usher directory refresh, or a sync\n"
@@ -73,7 +73,7 @@ def test_refresh_makes_decisions_follow(usher_in: Usher, folder: Path) -> None:
     assert usher_in("check", "ada", "document", "handbook", "--organization", "acme").exit_code == 4
 
 
-def test_refresh_keeps_what_a_broken_source_last_said(usher_read: Usher, folder: Path) -> None:
+def test_refresh_keeps_records_of_a_broken_source(usher_read: Usher, folder: Path) -> None:
     (folder / "directory.yaml").write_text("users: [")
     result = usher_read("directory", "refresh")
     assert result.exit_code == 3
@@ -81,7 +81,7 @@ def test_refresh_keeps_what_a_broken_source_last_said(usher_read: Usher, folder:
     assert usher_read("check", "ada", "document", "handbook", "--organization", "acme").exit_code == 0
 
 
-def test_refresh_takes_an_empty_source_only_on_someones_word(usher_read: Usher, folder: Path) -> None:
+def test_refresh_requires_accept_empty(usher_read: Usher, folder: Path) -> None:
     (folder / "directory.yaml").write_text("users: []\n")
     assert usher_read("directory", "refresh").exit_code == 3
     wrong = usher_read("directory", "refresh", "--accept-empty", "other")
@@ -93,11 +93,11 @@ def test_refresh_takes_an_empty_source_only_on_someones_word(usher_read: Usher, 
     assert usher_read("check", "ada", "organization", "acme").exit_code == 4
 
 
-def test_check_tells_what_is_in_force_and_how_it_was_read(usher_read: Usher) -> None:
+def test_check_shows_records_in_force(usher_read: Usher) -> None:
     assert usher_read("directory", "refresh").exit_code == 0
-    told = usher_read("directory", "check").stderr
-    assert "source directory.yaml: 10 records in force, last read " in told
-    assert " (everything, complete, " in told
+    output = usher_read("directory", "check").stderr
+    assert "source directory.yaml: 10 records in force, last read " in output
+    assert " (everything, complete, " in output
     [kept] = json.loads(usher_read("directory", "check", "--json").stdout)["inForce"]
     assert (kept["name"], kept["records"], kept["verdict"], kept["answered"]) == (
         "directory.yaml",
@@ -109,7 +109,7 @@ def test_check_tells_what_is_in_force_and_how_it_was_read(usher_read: Usher) -> 
     assert kept["readAsAWholeAt"] == kept["readWellAt"]
 
 
-def test_refresh_takes_a_source_that_shrank_too_much_only_on_someones_word(usher_read: Usher, folder: Path) -> None:
+def test_refresh_requires_accept_shrink(usher_read: Usher, folder: Path) -> None:
     (folder / "usher.yaml").write_text(
         (folder / "usher.yaml").read_text().replace("directory:", "directory:\n  guard: {count: 0, percent: 10}", 1)
     )
@@ -126,12 +126,12 @@ def test_refresh_takes_a_source_that_shrank_too_much_only_on_someones_word(usher
 
 
 def moved(folder: Path, content: str) -> None:
-    """The only source gets another path, and with it another name."""
+    """Renames the only source by changing its path."""
     (folder / "other.yaml").write_text(content)
     (folder / "usher.yaml").write_text((folder / "usher.yaml").read_text().replace("directory.yaml", "other.yaml"))
 
 
-def test_an_empty_file_in_the_place_of_the_only_source_denies_nobody(usher_read: Usher, folder: Path) -> None:
+def test_empty_replacement_of_the_only_source_denies_nobody(usher_read: Usher, folder: Path) -> None:
     moved(folder, "")
     checked = usher_read("directory", "check")
     assert checked.exit_code == 1
@@ -151,7 +151,7 @@ def test_an_empty_file_in_the_place_of_the_only_source_denies_nobody(usher_read:
     assert usher_read("check", "ada", "organization", "acme").exit_code == 0
 
 
-def test_what_a_source_gave_goes_with_forget(usher_read: Usher, folder: Path) -> None:
+def test_forget_removes_records(usher_read: Usher, folder: Path) -> None:
     moved(folder, DIRECTORY.replace("  - {organizationId: acme, userId: ada}\n", ""))
     configured = usher_read("directory", "forget", "other.yaml")
     assert (configured.exit_code, configured.stderr) == (
@@ -180,7 +180,7 @@ def test_what_a_source_gave_goes_with_forget(usher_read: Usher, folder: Path) ->
     )
 
 
-def test_check_warns_of_a_directory_that_lets_nobody_in(usher_in: Usher, folder: Path) -> None:
+def test_check_warns_of_an_empty_directory(usher_in: Usher, folder: Path) -> None:
     (folder / "directory.yaml").write_text("")
     result = usher_in("directory", "check")
     assert result.exit_code == 1
@@ -200,7 +200,7 @@ def test_export_leaves_out_records_without_effect(usher_read: Usher, folder: Pat
 
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz"])
-def test_export_is_read_back_as_it_was(usher_read: Usher, folder: Path, name: str) -> None:
+def test_export_can_be_read_back(usher_read: Usher, folder: Path, name: str) -> None:
     assert usher_read("directory", "export", name).exit_code == 0
     raw = Path(name).read_bytes()
     lines = (gzip.decompress(raw) if name.endswith(".gz") else raw).splitlines()
@@ -222,7 +222,7 @@ def test_export_is_read_back_as_it_was(usher_read: Usher, folder: Path, name: st
         ("x" * 300 + ".jsonl", "File name too long"),
     ],
 )
-def test_export_into_nowhere_is_one_line_that_names_what_was_given(usher_read: Usher, name: str, problem: str) -> None:
+def test_export_to_a_missing_folder_is_one_line(usher_read: Usher, name: str, problem: str) -> None:
     result = usher_read("directory", "export", name)
     assert result.exit_code == 1
     assert result.stderr == f"error: {name}: {problem}\n"
@@ -258,7 +258,7 @@ def test_check_refuses_a_field_named_twice(usher_read: Usher) -> None:
     assert "--context names a field twice" in result.stderr
 
 
-def test_check_explains_and_speaks_json(usher_read: Usher) -> None:
+def test_check_explains_in_text_and_json(usher_read: Usher) -> None:
     plain = usher_read("check", "ada", "document", "handbook", "--organization", "acme", "--explain")
     assert "document: organizationId acme, documentId handbook" in plain.stdout
     answer = json.loads(
@@ -283,19 +283,19 @@ def test_check_explains_and_speaks_json(usher_read: Usher) -> None:
     ],
     ids=lambda value: " ".join(value) or "none",
 )
-def test_a_source_is_read_anew_where_that_is_asked_for(
+def test_full_reads_sources_completely(
     usher_read: Usher, told_by_changes: list[ObjectDirectory], full: list[str], answered: list[str]
 ) -> None:
     assert usher_read("directory", "refresh").exit_code == 0
     result = usher_read("directory", "refresh", *full, "--json")
     assert (result.exit_code, [one["answered"] for one in json.loads(result.stdout)["sources"]]) == (0, answered)
     # The app's is not read at all.
-    asked = [[request.since != "" for _, request in one.asked[2:]] for one in told_by_changes]
-    assert asked == [[False, True] if how == "everything" else [True] for how in answered[:2]]
+    process = [[request.since != "" for _, request in one.asked[2:]] for one in told_by_changes]
+    assert process == [[False, True] if how == "everything" else [True] for how in answered[:2]]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["--full", "nowhere"], "no source is called 'nowhere'; there are: ad, hr, app, directory.yaml"),
         (["--full", "ad", "--full", "HR"], "no source is called 'HR'; there are: ad, hr, app, directory.yaml"),
@@ -315,17 +315,15 @@ def test_a_source_is_read_anew_where_that_is_asked_for(
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_a_source_that_cannot_be_read_anew_is_one_line(
-    usher_read: Usher, told_by_changes: list[ObjectDirectory], arguments: list[str], says: str
+def test_full_of_an_unreadable_source_is_one_line(
+    usher_read: Usher, told_by_changes: list[ObjectDirectory], arguments: list[str], message: str
 ) -> None:
     result = usher_read("directory", "refresh", *arguments)
-    assert (result.exit_code, result.stderr.splitlines()[-1]) == (1, f"error: {says}")
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (1, f"error: {message}")
     assert not [one.asked for one in told_by_changes if one.asked]
 
 
-def test_where_several_rows_give_a_record_each_says_what(
-    usher_in: Usher, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_explain_shows_the_fields_of_each_row(usher_in: Usher, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     groups = ObjectDirectory()
     groups.put(
         thing("rows", "1", {"until": "2031-01-01T00:00:00Z", "role": "viewer"}),
@@ -341,24 +339,24 @@ def test_where_several_rows_give_a_record_each_says_what(
     made = [GuardedSource(MappedSource("hr", groups, rules), timeout=30)]
     monkeypatch.setattr("app.commands.bootstrap.peers.sources_from_settings", lambda *_, **__: made)
     assert usher_in("directory", "refresh").exit_code == 0
-    told = usher_in("check", "u", "organization", "o", "--explain").stdout.splitlines()
-    assert [line.strip() for line in told[-3:]] == [
+    output = usher_in("check", "u", "organization", "o", "--explain").stdout.splitlines()
+    assert [line.strip() for line in output[-3:]] == [
         "1. membership: organizationId o, userId u, accessRole editor, expiresAt 2031-01-01T00:00:00.000Z",
         "hr: rows rows/1, id 1, rule 3 provides expiresAt",
         "hr: rows rows/2, id 2, rule 3 provides accessRole",
     ]
 
 
-def test_check_tells_times_as_all_commands_do(usher_read: Usher) -> None:
-    asked = ["check", "cleo", "document", "roadmap", "--organization", "acme", "--at", "2030-01-01T11:59:00Z"]
-    answer = json.loads(usher_read(*asked, "--explain", "--json").stdout)
+def test_check_prints_iso_times(usher_read: Usher) -> None:
+    process = ["check", "cleo", "document", "roadmap", "--organization", "acme", "--at", "2030-01-01T11:59:00Z"]
+    answer = json.loads(usher_read(*process, "--explain", "--json").stdout)
     ends = "2030-01-01T12:00:00.000Z"
     assert answer["expiresAt"] == ends
     assert [record["expiresAt"] for record in answer["path"] if "expiresAt" in record] == [ends]
-    assert f"expiresAt {ends}" in usher_read(*asked, "--explain").stdout
+    assert f"expiresAt {ends}" in usher_read(*process, "--explain").stdout
 
 
-def test_check_shows_no_control_characters(usher_read: Usher) -> None:
+def test_check_escapes_control_characters(usher_read: Usher) -> None:
     result = usher_read("check", "\x1b[31mada\u202e", "document", "handbook", "--organization", "acme")
     assert result.exit_code == 4
     assert "\x1b" not in result.output
@@ -371,25 +369,25 @@ def broken(folder: Path) -> None:
     (folder / "directory.yaml").write_text(text.replace("memberships:\n", f"memberships:\n{many}"))
 
 
-def test_one_mistake_that_stands_everywhere_does_not_hide_another(usher_in: Usher, folder: Path) -> None:
+def test_frequent_problem_does_not_hide_another(usher_in: Usher, folder: Path) -> None:
     broken(folder)
     result = usher_in("directory", "check")
     assert result.exit_code == 1
-    told = result.stderr.splitlines()
-    assert len(told) < 6
+    output = result.stderr.splitlines()
+    assert len(output) < 6
     assert (
         "malformed, 345 times: expiresAt: 'soon' is not an ISO 8601 time (at directory.yaml:8,"
         " directory.yaml:9, directory.yaml:10 and 342 more)"
-    ) in told
+    ) in output
     assert (
         "malformed: directory.yaml:358: 'documentNam': is not a field of a document; did you mean documentName?"
-    ) in told
+    ) in output
     fewer = usher_in("directory", "check", "--limit", "1").stderr.splitlines()
     assert fewer[-1] == "… and 1 other problems"
 
 
 @pytest.mark.parametrize("command", ["check", "refresh"])
-def test_check_and_refresh_speak_json(usher_in: Usher, folder: Path, command: str) -> None:
+def test_check_and_refresh_print_json(usher_in: Usher, folder: Path, command: str) -> None:
     broken(folder)
     result = usher_in("directory", command, "--json")
     report = json.loads(result.stdout)
@@ -399,7 +397,7 @@ def test_check_and_refresh_speak_json(usher_in: Usher, folder: Path, command: st
     assert report.get("suspicions", []) == []
 
 
-def test_check_remarks_on_what_hardly_anybody_means(usher_in: Usher, folder: Path) -> None:
+def test_check_warns_of_suspicious_records(usher_in: Usher, folder: Path) -> None:
     (folder / "directory.yaml").write_text(
         DIRECTORY.replace(
             "users:\n",
@@ -410,7 +408,7 @@ def test_check_remarks_on_what_hardly_anybody_means(usher_in: Usher, folder: Pat
     )
     result = usher_in("directory", "check")
     assert result.exit_code == 0
-    told = result.stderr.splitlines()
+    output = result.stderr.splitlines()
     limit = "a backend takes at most 10,000 and refuses more"
     for remark in (
         "remark: directory.yaml:5: the id 'dan ' begins or ends with a blank",
@@ -419,10 +417,10 @@ def test_check_remarks_on_what_hardly_anybody_means(usher_in: Usher, folder: Pat
         "remark: directory.yaml:6: the user ids 'Ada' and 'ada' differ only in case: they are two users",
         "remark: directory.yaml:6: email: 'ada@acme.example' belongs to the users 'Ada', 'ada'",
     ):
-        assert remark in told, told
+        assert remark in output, output
 
 
-def test_export_writes_over_nothing_and_says_what_it_writes(usher_read: Usher, folder: Path) -> None:
+def test_export_requires_force_and_a_known_suffix(usher_read: Usher, folder: Path) -> None:
     wrong = usher_read("directory", "export", "out.csv")
     assert (wrong.exit_code, wrong.stderr) == (
         1,
@@ -436,7 +434,7 @@ def test_export_writes_over_nothing_and_says_what_it_writes(usher_read: Usher, f
     assert len((folder / "out.jsonl").read_text().splitlines()) == 11
 
 
-def test_a_source_that_is_a_folder_is_named_as_that(usher_in: Usher, folder: Path) -> None:
+def test_source_path_that_is_a_folder(usher_in: Usher, folder: Path) -> None:
     (folder / "directory.yaml").unlink()
     (folder / "directory.yaml").mkdir()
     result = usher_in("directory", "check")
@@ -453,7 +451,7 @@ fills:
 """
 
 
-def test_check_remarks_on_addresses_as_aliases(usher_in: Usher, folder: Path) -> None:
+def test_check_warns_of_addresses_as_aliases(usher_in: Usher, folder: Path) -> None:
     (folder / "directory.yaml").write_text(BY_ADDRESS)
     result = usher_in("directory", "check")
     assert result.exit_code == 0

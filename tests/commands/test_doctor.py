@@ -11,7 +11,7 @@ from app.commands.doctor.finding import problem
 from tests.commands.conftest import Usher
 
 
-def test_doctor_prints_a_line_for_each_thing_and_ends_with_1(usher_read: Usher) -> None:
+def test_doctor_prints_a_line_for_each_finding_and_exits_with_1(usher_read: Usher) -> None:
     found = usher_read("doctor")
     assert found.exit_code == 1
     rows = [line.split("\t") for line in found.stdout.splitlines()]
@@ -30,14 +30,14 @@ def test_doctor_prints_a_line_for_each_thing_and_ends_with_1(usher_read: Usher) 
 
 
 @pytest.mark.process
-def test_doctor_ends_with_0_when_nothing_is_in_the_way(usher_with_backend: Usher, folder: Path) -> None:
+def test_doctor_exits_with_0_without_problems(usher_with_backend: Usher, folder: Path) -> None:
     with (folder / "usher.yaml").open("a") as settings:
         settings.write("provider: {auth_tokens: [ask-me-for-tests]}\n")
     assert usher_with_backend("sync").exit_code == 0
     found = usher_with_backend("doctor", "--json")
-    told = json.loads(found.stdout)
-    assert (found.exit_code, told["healthy"]) == (0, True)
-    states = {finding["name"]: finding["state"] for finding in told["findings"]}
+    output = json.loads(found.stdout)
+    assert (found.exit_code, output["healthy"]) == (0, True)
+    states = {finding["name"]: finding["state"] for finding in output["findings"]}
     assert states == {
         "settings": "ok",
         "admin": "warning",
@@ -51,10 +51,10 @@ def test_doctor_ends_with_0_when_nothing_is_in_the_way(usher_with_backend: Usher
         "clock": "ok",
         "registration": "warning",
     }
-    assert all(("advice" in finding) is (finding["state"] != "ok") for finding in told["findings"])
+    assert all(("advice" in finding) is (finding["state"] != "ok") for finding in output["findings"])
 
 
-def test_doctor_says_what_is_wrong_with_the_settings(usher_in: Usher, folder: Path) -> None:
+def test_doctor_reports_invalid_settings(usher_in: Usher, folder: Path) -> None:
     (folder / "usher.yaml").write_text("backend: {auth_tokn: TOPSECRET}\n")
     found = usher_in("doctor")
     assert found.exit_code == 1
@@ -63,7 +63,7 @@ def test_doctor_says_what_is_wrong_with_the_settings(usher_in: Usher, folder: Pa
     assert found.stderr == ""
 
 
-def test_runs_tell_what_needs_attention(usher_read: Usher, folder: Path) -> None:
+def test_runs_lists_what_needs_attention(usher_read: Usher, folder: Path) -> None:
     (folder / "directory.yaml").unlink()
     usher_read("directory", "refresh")
     found = usher_read("runs")
@@ -72,15 +72,15 @@ def test_runs_tell_what_needs_attention(usher_read: Usher, folder: Path) -> None
 
 
 @pytest.mark.parametrize("columns", [80, 60, 200])
-def test_lines_end_between_words(
+def test_lines_are_wrapped_between_words(
     columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.commands.doctor.command.on_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", str(columns))
-    says = "the backend at https://backend.acme.example:8443 is not there, and nobody at all knows why that is"
+    message = "the backend at https://backend.acme.example:8443 is not there, and nobody at all knows why that is"
     advice = "see that it runs, and that backend.base_url is the address of the one that is meant by all of this"
-    _show(problem("backend", says, advice))
+    _show(problem("backend", message, advice))
     shown = click.unstyle(capsys.readouterr().out).splitlines()
     words = " ".join(shown).split()
-    assert words == ["✗", "backend", *says.split(), "→", *advice.split()]
+    assert words == ["✗", "backend", *message.split(), "→", *advice.split()]
     assert max(map(len, shown)) <= columns

@@ -1,4 +1,4 @@
-"""What every command has in common."""
+"""Behaviour that all commands share."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ from tests.commands.conftest import Usher
 
 
 def commands(command: click.Command, name: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The words of every command, groups included."""
+    """The names of all commands and groups."""
     yield name
     if isinstance(command, click.Group):
         context = click.Context(command)
@@ -67,7 +67,7 @@ def test_command_has_the_common_options(name: tuple[str, ...]) -> None:
     ],
     ids=" ".join,
 )
-def test_wrong_usage_ends_with_code_2(usher_in: Usher, arguments: list[str]) -> None:
+def test_wrong_usage_exits_with_2(usher_in: Usher, arguments: list[str]) -> None:
     result = usher_in(*arguments)
     assert result.exit_code == 2
     assert result.stdout == ""
@@ -75,7 +75,7 @@ def test_wrong_usage_ends_with_code_2(usher_in: Usher, arguments: list[str]) -> 
 
 
 @pytest.mark.parametrize("name", [name for name in NAMED if name != "demo"])
-def test_wrong_settings_end_in_one_line(usher_in: Usher, folder: Path, name: str) -> None:
+def test_invalid_settings_are_one_line(usher_in: Usher, folder: Path, name: str) -> None:
     (folder / "usher.yaml").write_text("provder: {}\n")
     arguments = {
         "approve": ["x"], "discard": ["x"], "check": ["a", "organization", "b"], "directory export": ["out.jsonl"],
@@ -87,7 +87,7 @@ def test_wrong_settings_end_in_one_line(usher_in: Usher, folder: Path, name: str
     assert result.stderr == "error: provder: not a setting (usher.yaml:1); did you mean provider?\n"
 
 
-def test_options_count_before_and_after_the_command(usher_in: Usher, folder: Path) -> None:
+def test_common_options_work_before_and_after_the_command(usher_in: Usher, folder: Path) -> None:
     (folder / "other.yaml").write_text("log: {level: error}\n")
     before = CliRunner().invoke(usher, ["--config", "other.yaml", "config", "show"])
     after = usher_in("config", "show", config="other.yaml")
@@ -120,7 +120,7 @@ def test_verbose_shows_the_traceback_of_an_error(usher_in: Usher, folder: Path) 
 
 
 @pytest.mark.parametrize("command", [["plan"], ["sync"], ["worker"], ["serve", "--with-worker"]])
-def test_commands_that_need_the_backend_say_what_is_missing(usher_in: Usher, folder: Path, command: list[str]) -> None:
+def test_missing_credentials_are_named(usher_in: Usher, folder: Path, command: list[str]) -> None:
     (folder / "usher.yaml").write_text(
         "provider: {auth_tokens: [ask-me-for-tests]}\ndatabase_url: sqlite:///usher.db\n"
     )
@@ -130,14 +130,14 @@ def test_commands_that_need_the_backend_say_what_is_missing(usher_in: Usher, fol
     assert result.stderr.count("\n") == 1
 
 
-def test_serve_refuses_to_let_anyone_ask_by_accident(usher_in: Usher) -> None:
+def test_serve_requires_provider_tokens(usher_in: Usher) -> None:
     result = usher_in("serve")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith("error: provider.auth_tokens is empty: ")
     assert result.stderr.count("\n") == 1
 
 
-def test_serve_refuses_tokens_that_could_be_guessed(usher_in: Usher, folder: Path) -> None:
+def test_serve_refuses_short_tokens(usher_in: Usher, folder: Path) -> None:
     (folder / "usher.yaml").write_text(
         "provider: {auth_tokens: [sixteen-letters-, 15-letters-long]}\nadmin: {tokens: [x]}\n"
     )
@@ -148,7 +148,7 @@ def test_serve_refuses_tokens_that_could_be_guessed(usher_in: Usher, folder: Pat
     assert "15-letters-long" not in result.stderr
 
 
-def test_config_show_keeps_the_path_of_a_webhook_to_itself(usher_in: Usher, folder: Path) -> None:
+def test_config_show_masks_the_path_of_a_webhook(usher_in: Usher, folder: Path) -> None:
     (folder / "usher.yaml").write_text(
         "notifications: {webhook: {url: 'https://hooks.example:8443/services/TOPSECRET?x=TOPSECRET', secret: "
         f"{'whsec_' + 'c2VjcmV0' * 4}}}}}"
@@ -171,7 +171,7 @@ def test_config_show_prints_every_setting_with_its_origin(usher_in: Usher, folde
     assert ["backend.timeout", "30", "default"] in rows
 
 
-def test_a_setting_that_is_missing_for_want_of_a_file_says_so(folder: Path) -> None:
+def test_missing_setting_hints_at_a_missing_file(folder: Path) -> None:
     (folder / "usher.yaml").write_text("backend: {api_key: k, auth_token: t}\n")
     found = CliRunner().invoke(usher, ["provider", "register", "--url", "https://x.example/permissions/check"])
     assert found.exit_code == 1
@@ -185,7 +185,7 @@ def test_a_setting_that_is_missing_for_want_of_a_file_says_so(folder: Path) -> N
     assert "no settings file was read" not in named.stderr
 
 
-def test_list_of_commands_says_of_each_what_it_says_itself() -> None:
+def test_list_of_commands_matches_their_help() -> None:
     context = click.Context(usher)
     said = {name: usher.get_command(context, name) for name in usher.list_commands(context)}
     assert {name: command.get_short_help_str(200) for name, command in said.items() if command} == HELPS
@@ -193,11 +193,11 @@ def test_list_of_commands_says_of_each_what_it_says_itself() -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize("argument", ["--help", "--version"])
-def test_help_waits_for_nothing_that_it_does_not_need(argument: str) -> None:
-    asked = subprocess.run(
+def test_help_imports_only_what_it_needs(argument: str) -> None:
+    process = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "app", argument], capture_output=True, text=True, check=True
     )
-    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in asked.stderr.splitlines()}
+    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in process.stderr.splitlines()}
     assert "click" in imported
     slow = {"sqlalchemy", "sqlmodel", "pydantic", "flask", "requests", "rich", "structlog", "gunicorn", "alembic"}
     assert imported & slow == set()
@@ -207,19 +207,19 @@ def test_help_waits_for_nothing_that_it_does_not_need(argument: str) -> None:
 def test_completion_names_commands_without_importing_them() -> None:
     environment = {"_USHER_COMPLETE": "bash_complete", "COMP_WORDS": "usher di", "COMP_CWORD": "1"}
     script = "import sys; from app.cli import main; sys.argv = ['usher']\ntry: main()\nfinally: print(*sys.modules)"
-    asked = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", script], env={**os.environ, **environment}, capture_output=True, text=True, check=False
     )
-    *names, modules = asked.stdout.splitlines()
+    *names, modules = process.stdout.splitlines()
     assert names == ["plain,discard", "plain,directory"]
     assert "sqlalchemy" not in modules.split()
 
 
 @pytest.mark.process
-def test_refresh_of_a_file_waits_for_nothing_that_it_does_not_need(usher_in: Usher) -> None:
+def test_refresh_of_a_file_imports_only_what_it_needs(usher_in: Usher) -> None:
     usher_in("directory", "refresh")  # migrations need more
-    *told, modules = in_a_process("directory", "refresh")
-    assert told[-1] == "revision 1: nothing changed"
+    *output, modules = in_a_process("directory", "refresh")
+    assert output[-1] == "revision 1: nothing changed"
     slow = {
         "alembic",
         "flask",
@@ -243,21 +243,21 @@ def test_refresh_of_a_file_waits_for_nothing_that_it_does_not_need(usher_in: Ush
 @pytest.mark.process
 @pytest.mark.parametrize("arguments", [["plan"], ["sync", "--json"], ["runs", "20990101"]], ids=" ".join)
 @pytest.mark.usefixtures("usher_with_backend")
-def test_commands_live_without_the_web(arguments: list[str]) -> None:
+def test_commands_import_no_web_framework(arguments: list[str]) -> None:
     *_, modules = in_a_process(*arguments)
     assert {"app.commands.bootstrap.application"} <= {*modules.split()}
     assert {"flask", "werkzeug", "jinja2", "gunicorn"} & {*modules.split()} == set()
 
 
 def in_a_process(*arguments: str) -> list[str]:
-    """The lines that a command prints in a process of its own; the last one names all modules that it has loaded."""
+    """The output of a command in another process. The last line names all imported modules."""
     script = "import sys; from app.cli import main\ntry: main()\nfinally: print(*sys.modules)"
-    asked = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", script, *arguments, "--config", "usher.yaml"],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert "Traceback" not in asked.stderr
-    return asked.stdout.splitlines()
+    assert "Traceback" not in process.stderr
+    return process.stdout.splitlines()

@@ -1,4 +1,4 @@
-"""What a container's HEALTHCHECK asks, by the processes that run."""
+"""``usher health``."""
 
 import os
 import shutil
@@ -48,7 +48,7 @@ def port() -> Iterator[int]:
         (["usher", "--config", "worker", "backend", "serve"], "127.0.0.1", "http://127.0.0.1:8090/healthz"),
     ],
 )
-def test_each_server_is_asked_where_it_answers(arguments: list[str], host: str, address: str) -> None:
+def test_health_url_follows_options_and_settings(arguments: list[str], host: str, address: str) -> None:
     command = command_of(arguments)
     assert command is not None
     one = Running(1, command, tuple(arguments), Path())
@@ -68,16 +68,16 @@ def test_each_server_is_asked_where_it_answers(arguments: list[str], host: str, 
         ([""], None),
     ],
 )
-def test_only_what_serves_or_works_is_asked(arguments: list[str], command: tuple[str, ...] | None) -> None:
+def test_command_of_ignores_other_processes(arguments: list[str], command: tuple[str, ...] | None) -> None:
     assert command_of(arguments) == command
 
 
-def test_health_ends_with_0_only_if_every_process_is_well(usher_in: Usher, folder: Path, port: int) -> None:
+def test_health_requires_every_process_to_be_healthy(usher_in: Usher, folder: Path, port: int) -> None:
     (folder / "usher.yaml").write_text("database_url: sqlite:///usher.db\nlog: {level: error}\n")
     proc = folder / "proc"
 
     def ask(*commands: str) -> str:
-        """Its error, or ``ok``; the processes have the numbers 1, 2, and so on."""
+        """The error, or ``ok``. The processes have the ids 1, 2, and so on."""
         shutil.rmtree(proc, ignore_errors=True)
         (proc / "self").mkdir(parents=True)
         for number, words in enumerate(commands, start=1):
@@ -116,9 +116,7 @@ def test_health_ends_with_0_only_if_every_process_is_well(usher_in: Usher, folde
     engine.dispose()
 
 
-def test_a_worker_that_really_runs_is_found_and_a_frozen_one_is_not_well(
-    usher_in: Usher, folder: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_frozen_worker_is_unhealthy(usher_in: Usher, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     settings = folder / "usher.yaml"
     settings.write_text(
         settings.read_text()
@@ -141,7 +139,7 @@ def test_a_worker_that_really_runs_is_found_and_a_frozen_one_is_not_well(
             until(lambda: usher_in("health", config=str(settings)).exit_code == 0)
             worker.send_signal(signal.SIGSTOP)
             until(lambda: usher_in("health", config=str(settings)).exit_code == 1)
-            said = usher_in("health", config=str(settings)).stderr
-            assert said.startswith(f"error: usher worker (process {worker.pid}): sent its last heartbeat ")
+            text = usher_in("health", config=str(settings)).stderr
+            assert text.startswith(f"error: usher worker (process {worker.pid}): sent its last heartbeat ")
         finally:
             worker.kill()

@@ -1,4 +1,4 @@
-"""Help comes at once: no command's help loads what only its work needs."""
+"""Help imports only what it needs."""
 
 import subprocess
 import sys
@@ -9,9 +9,9 @@ import pytest
 from app.cli import COMMANDS, usher
 
 HEAVY = ("sqlalchemy", "sqlmodel", "pydantic", "flask", "requests", "alembic", "gunicorn", "cryptography", "numpy")
-"""Each takes longer to load than all that a help text needs."""
+"""Packages that take longer to import than everything that a help text needs."""
 MOST = 400
-"""Modules in all; Python and click alone are some 200."""
+"""Maximum number of modules. Python and click alone import about 200."""
 
 PROGRAM = """
 import sys

@@ -1,4 +1,4 @@
-"""What commands say where no directory source is configured, and which go on without one."""
+"""Commands without a configured source."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ self_hosted_backend: {database_url: 'sqlite:///backend.db'}
      ["directory", "refresh"]],
     ids=" ".join,
 )  # fmt: skip
-def test_what_needs_the_directory_says_what_to_write(usher_in: Usher, folder: Path, command: list[str]) -> None:
+def test_missing_sources_are_named_with_the_fix(usher_in: Usher, folder: Path, command: list[str]) -> None:
     (folder / "usher.yaml").write_text(WITHOUT)
     result = usher_in(*command)
     assert result.exit_code == 1
@@ -31,7 +31,7 @@ def test_what_needs_the_directory_says_what_to_write(usher_in: Usher, folder: Pa
     assert result.stdout == ""
 
 
-def test_nothing_is_left_in_the_queue(usher_in: Usher, folder: Path) -> None:
+def test_missing_sources_queue_nothing(usher_in: Usher, folder: Path) -> None:
     (folder / "usher.yaml").write_text(WITHOUT)
     usher_in("sync")
     assert usher_in("runs").stdout == "no runs yet\n"
@@ -48,7 +48,7 @@ def test_doctor_names_the_setting(usher_in: Usher, folder: Path) -> None:
 @pytest.mark.parametrize(
     "command", [["config", "show"], ["db", "upgrade"], ["backend", "upgrade"], ["runs"]], ids=" ".join
 )
-def test_what_needs_no_directory_goes_on(usher_in: Usher, folder: Path, command: list[str]) -> None:
+def test_commands_that_need_no_sources_work(usher_in: Usher, folder: Path, command: list[str]) -> None:
     (folder / "usher.yaml").write_text(WITHOUT)
     result = usher_in(*command)
     assert (result.exit_code, result.stderr) == (0, ""), result.stderr

@@ -1,4 +1,4 @@
-"""``usher directory preview``: files as they stand, sources with rules, and what a read would change."""
+"""``usher directory preview``."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ RULES = """
 
 @pytest.fixture
 def directory(monkeypatch: pytest.MonkeyPatch) -> ObjectDirectory:
-    """A directory with rules, which takes the place of the sources that are configured."""
+    """Replaces the configured sources by a directory with rules."""
     directory = ObjectDirectory()
     directory.put(
         *(thing("users", f"u{n}", {"id": f"u{n}", "name": f"U {n}", "mail": f"u{n}@x.example"}) for n in range(60)),
@@ -38,7 +38,7 @@ def lines(result: Result) -> list[list[str]]:
     return [line.split("\t") for line in result.stdout.splitlines()]
 
 
-def test_a_file_is_shown_as_it_stands(usher_in: Usher) -> None:
+def test_preview_shows_records_of_a_file(usher_in: Usher) -> None:
     result = usher_in("directory", "preview", "directory.yaml", "--id", "BOB@acme.example")
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
@@ -51,35 +51,36 @@ def test_a_file_is_shown_as_it_stands(usher_in: Usher) -> None:
     assert "compared with the records in force: there are none yet" in whole.stdout
 
 
-def test_the_difference_from_what_is_in_force_is_told_and_nothing_is_changed(usher_in: Usher, folder: Path) -> None:
+def test_preview_shows_changes_without_making_them(usher_in: Usher, folder: Path) -> None:
     usher_in("directory", "refresh")
     text = (folder / "directory.yaml").read_text()
     (folder / "directory.yaml").write_text(
         text.replace("Bob", "Robert").replace("documentId: handbook", "documentId: h2")
     )
     for _ in range(2):
-        told = usher_in("directory", "preview", "directory.yaml").stdout
+        output = usher_in("directory", "preview", "directory.yaml").stdout
         assert (
             "compared with the records in force: user +0 ~1 -0; document +1 ~0 -1; guard: passes, would remove 1 of 2"
             " document records; a read is refused above 20 records and 20 percent"
-        ) in told
+        ) in output
     checked = usher_in("directory", "check")
     assert "guard: no kind has fewer records than are in force" in checked.stderr.splitlines()
     (folder / "directory.yaml").write_text(text.replace("  - {organizationId: acme, userId: ada}\n", ""))
-    says = "1 of 2 membership records; a read is refused above 20 records and 20 percent"
+    message = "1 of 2 membership records; a read is refused above 20 records and 20 percent"
     assert (
-        f"source directory.yaml would take away at least {says}" in usher_in("directory", "check").stderr.splitlines()
+        f"source directory.yaml would take away at least {message}"
+        in usher_in("directory", "check").stderr.splitlines()
     )
-    told = json.loads(usher_in("directory", "preview", "directory.yaml", "--json").stdout)
-    assert (told["losses"], told["guard"]) == (
+    output = json.loads(usher_in("directory", "preview", "directory.yaml", "--json").stdout)
+    assert (output["losses"], output["guard"]) == (
         [{"kind": "membership", "gone": 1, "kept": 2}],
         {"count": 20, "percent": 20},
     )
-    assert f"source directory.yaml takes away {says}" in usher_in("directory", "refresh").stderr.splitlines()
+    assert f"source directory.yaml takes away {message}" in usher_in("directory", "refresh").stderr.splitlines()
     assert "guard: nothing is taken away" in usher_in("directory", "refresh").stderr.splitlines()
 
 
-def test_what_rules_make_is_shown_and_counted(usher_in: Usher, directory: ObjectDirectory) -> None:
+def test_preview_shows_and_counts_records_of_rules(usher_in: Usher, directory: ObjectDirectory) -> None:
     result = usher_in("directory", "preview", "ad", "--set", "users", "--limit", "1")
     assert result.exit_code == 0
     assert result.stdout.splitlines()[:5] == [
@@ -93,7 +94,7 @@ def test_what_rules_make_is_shown_and_counted(usher_in: Usher, directory: Object
     assert ["3 groups, each member: membership", "1", "1", "0", "0", "60"] in lines(result)
 
 
-def test_the_role_and_the_end_may_come_from_different_groups(
+def test_fields_may_come_from_different_groups(
     usher_in: Usher, directory: ObjectDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     further = "userId: member.userId, accessRole: it.role, expiresAt: it.until}"
@@ -111,14 +112,14 @@ def test_the_role_and_the_end_may_come_from_different_groups(
     monkeypatch.setattr("tests.commands.test_preview.RULES", rules)
     assert gives("u0") == ["groups/acme   (provides expiresAt)", "groups/sub   (provides accessRole)"]
     assert gives("u1") == ["groups/acme", "groups/all   (wins)"]
-    told = json.loads(usher_in("directory", "preview", "ad", "--id", "u1", "--json").stdout)["objects"][0]["rules"]
-    assert [(one["wins"], one["gives"]) for one in told[1:]] == [
+    output = json.loads(usher_in("directory", "preview", "ad", "--id", "u1", "--json").stdout)["objects"][0]["rules"]
+    assert [(one["wins"], one["gives"]) for one in output[1:]] == [
         (False, ["expiresAt"]),
         (True, ["accessRole", "expiresAt"]),
     ]
 
 
-def test_the_guard_has_its_word(usher_in: Usher, directory: ObjectDirectory) -> None:
+def test_preview_reports_a_refusal_of_the_guard(usher_in: Usher, directory: ObjectDirectory) -> None:
     assert usher_in("directory", "refresh").exit_code == 0
     for number in range(25):
         directory.remove("users", f"u{number}")
@@ -126,29 +127,29 @@ def test_the_guard_has_its_word(usher_in: Usher, directory: ObjectDirectory) -> 
     assert result.exit_code == 1
     assert "refused: would take away 25 of 60 user records" in result.stdout
     assert "usher directory refresh --accept-shrink ad" in result.stdout
-    told = json.loads(usher_in("directory", "preview", "ad", "--json").stdout)
-    assert told["refused"].startswith("would take away 25 of 60 user records")
-    assert told["changes"] == {}
+    output = json.loads(usher_in("directory", "preview", "ad", "--json").stdout)
+    assert output["refused"].startswith("would take away 25 of 60 user records")
+    assert output["changes"] == {}
 
 
-def test_a_source_that_gives_nothing_is_odd(usher_in: Usher, directory: ObjectDirectory) -> None:
-    """A wrong base or scope gives success, and nothing."""
+def test_preview_warns_of_an_empty_source(usher_in: Usher, directory: ObjectDirectory) -> None:
+    """With a wrong base or scope, a read succeeds without records."""
     for one in list(directory.held):
         directory.remove(*one)
     result = usher_in("directory", "preview", "ad")
     assert result.exit_code == 1
     assert "ad: is empty: it lets nobody in; see whether its export ran to the end" in result.stderr
-    told = json.loads(usher_in("directory", "preview", "ad", "--json").stdout)
-    assert told["odd"].startswith("is empty: it lets nobody in")
+    output = json.loads(usher_in("directory", "preview", "ad", "--json").stdout)
+    assert output["odd"].startswith("is empty: it lets nobody in")
 
 
-def test_programs_are_told_the_same(usher_in: Usher, directory: ObjectDirectory) -> None:
+def test_preview_prints_json(usher_in: Usher, directory: ObjectDirectory) -> None:
     directory.put(thing("users", "odd", {"id": "odd"}))
     result = usher_in("directory", "preview", "ad", "--id", "odd", "--json")
     assert result.exit_code == 1
-    told = json.loads(result.stdout)
-    assert (told["verdict"], told["reason"], told["inForce"]) == ("partial", "1 malformed record", False)
-    assert told["objects"] == [
+    output = json.loads(result.stdout)
+    assert (output["verdict"], output["reason"], output["inForce"]) == ("partial", "1 malformed record", False)
+    assert output["objects"] == [
         {
             "set": "users",
             "id": "odd",
@@ -169,7 +170,7 @@ def test_programs_are_told_the_same(usher_in: Usher, directory: ObjectDirectory)
             "leftOff": 0,
         }
     ]
-    assert told["rules"][0] == {
+    assert output["rules"][0] == {
         "rule": 1,
         "from": "users",
         "kind": "user",
@@ -183,7 +184,7 @@ def test_programs_are_told_the_same(usher_in: Usher, directory: ObjectDirectory)
     }
 
 
-def test_what_is_not_there_is_said(usher_in: Usher, folder: Path) -> None:
+def test_preview_of_unknown_sources_and_objects(usher_in: Usher, folder: Path) -> None:
     missing = usher_in("directory", "preview", "nowhere")
     assert (missing.exit_code, missing.stderr.strip()) == (
         1,

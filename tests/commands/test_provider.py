@@ -1,4 +1,4 @@
-"""``usher provider register``: the backend is told where to ask, with a token that the service accepts."""
+"""``usher provider register``."""
 
 import json
 import threading
@@ -33,7 +33,7 @@ def stored(folder: Path) -> PermissionProviderConfig:
 
 
 @pytest.mark.process
-def test_the_service_is_registered_and_what_was_before_is_told(usher: Usher, folder: Path) -> None:
+def test_register_prints_before_and_after(usher: Usher, folder: Path) -> None:
     first = usher("provider", "register", "--url", URL)
     assert (first.exit_code, first.stderr) == (0, "")
     assert first.stdout == (
@@ -47,16 +47,16 @@ def test_the_service_is_registered_and_what_was_before_is_told(usher: Usher, fol
 
     (folder / "token").write_text("the-second-token-of-two\n")
     moved = usher("provider", "register", "--url", URL, "--token-file", "token", "--json")
-    told = {"usePermissionProvider": True, "permissionProviderUrl": URL, "token": "accepted"}
+    output = {"usePermissionProvider": True, "permissionProviderUrl": URL, "token": "accepted"}
     # Another of the tokens is a change, although both are accepted.
-    assert json.loads(moved.stdout) == {"before": told, "after": told, "changed": True}
+    assert json.loads(moved.stdout) == {"before": output, "after": output, "changed": True}
     again = usher("provider", "register", "--url", URL, "--token-file", "token", "--json")
-    assert json.loads(again.stdout) == {"before": told, "after": told, "changed": False}
+    assert json.loads(again.stdout) == {"before": output, "after": output, "changed": False}
     assert "of-two" not in first.output + moved.output + again.output
 
 
 @pytest.mark.parametrize(
-    ("url", "says"),
+    ("url", "message"),
     [
         ("usher.acme.example/permissions/check", "write an address such as https://usher.your-company.example/perm"),
         ("ftp://usher.acme.example/permissions/check", "write an address such as"),
@@ -69,7 +69,7 @@ def test_the_service_is_registered_and_what_was_before_is_told(usher: Usher, fol
         ("http://usher.acme.example/permissions/check", "over http anyone on the way reads the token"),
     ],
 )
-def test_a_url_that_cannot_be_right_is_refused_with_a_hint(usher_in: Usher, folder: Path, url: str, says: str) -> None:
+def test_register_refuses_wrong_urls(usher_in: Usher, folder: Path, url: str, message: str) -> None:
     # Nobody is asked: nothing listens there.
     (folder / "usher.yaml").write_text(
         "backend: {base_url: 'http://127.0.0.1:9', api_key: k, auth_token: t}\n"
@@ -79,13 +79,13 @@ def test_a_url_that_cannot_be_right_is_refused_with_a_hint(usher_in: Usher, fold
 
     assert result.exit_code == 1
     assert result.stderr.startswith("error: --url")
-    assert says in result.stderr
+    assert message in result.stderr
     assert result.stderr.count("\n") == 1
     assert "pw" not in result.stderr
 
 
 @pytest.mark.process
-def test_who_knows_better_says_so(usher: Usher, folder: Path) -> None:
+def test_register_with_any_path_and_plain_http(usher: Usher, folder: Path) -> None:
     url = "http://usher.acme.example/in/front"
     assert usher("provider", "register", "--url", url, "--any-path", "--plain-http").exit_code == 0
     state = stored(folder).permission_provider_config
@@ -94,7 +94,7 @@ def test_who_knows_better_says_so(usher: Usher, folder: Path) -> None:
 
 
 @pytest.mark.process
-def test_a_private_address_names_the_setting_that_allows_it(usher: Usher) -> None:
+def test_register_of_a_private_address_names_the_setting(usher: Usher) -> None:
     # On loopback http is as good as https; this backend does not ask there.
     result = usher("provider", "register", "--url", "http://127.0.0.1:8080/permissions/check")
     assert result.exit_code == 1
@@ -103,16 +103,14 @@ def test_a_private_address_names_the_setting_that_allows_it(usher: Usher) -> Non
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         ("another token", "is not among provider.auth_tokens"),
         ("", "must contain one token, on one line"),
         ("one\ntwo\n", "must contain one token, on one line"),
     ],
 )
-def test_a_token_that_the_service_would_refuse_is_not_registered(
-    usher_in: Usher, folder: Path, content: str, says: str
-) -> None:
+def test_register_refuses_unaccepted_tokens(usher_in: Usher, folder: Path, content: str, message: str) -> None:
     (folder / "usher.yaml").write_text(
         "backend: {base_url: 'http://127.0.0.1:9', api_key: k, auth_token: t}\n"
         "provider: {auth_tokens: [a-token-long-enough]}\n"
@@ -120,11 +118,11 @@ def test_a_token_that_the_service_would_refuse_is_not_registered(
     (folder / "token").write_text(content)
     result = usher_in("provider", "register", "--url", URL, "--token-file", "token")
     assert result.exit_code == 1
-    assert says in result.stderr
+    assert message in result.stderr
     assert "another token" not in result.stderr
 
 
-def test_without_a_token_or_credentials_it_says_which_setting_is_missing(usher_in: Usher, folder: Path) -> None:
+def test_register_names_the_missing_setting(usher_in: Usher, folder: Path) -> None:
     nothing = usher_in("provider", "register", "--url", URL)
     assert nothing.exit_code == 1
     assert "backend.api_key and backend.auth_token are empty" in nothing.stderr
@@ -135,7 +133,7 @@ def test_without_a_token_or_credentials_it_says_which_setting_is_missing(usher_i
 
 
 class Lacking(BaseHTTPRequestHandler):
-    """A backend of the reference: it tells its permission provider, and has no operation to change it."""
+    """A backend that returns its permission provider, but has no operation to change it."""
 
     tells = True
 
@@ -160,9 +158,7 @@ class LackingBoth(Lacking):
 
 @pytest.mark.process
 @pytest.mark.parametrize("lacking", [Lacking, LackingBoth])
-def test_a_backend_without_the_operation_is_told_in_one_line(
-    usher_in: Usher, folder: Path, lacking: type[Lacking]
-) -> None:
+def test_register_without_the_operation_is_one_line(usher_in: Usher, folder: Path, lacking: type[Lacking]) -> None:
     for url in serving(lacking):
         (folder / "usher.yaml").write_text(
             f"backend: {{base_url: '{url}', api_key: k, auth_token: t}}\n"

@@ -1,4 +1,4 @@
-"""What the documents tell people to type, to open and to look for: all of it is there."""
+"""Commands, links and paths in the documents exist."""
 
 import re
 import shlex
@@ -23,18 +23,18 @@ _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _CONSOLE = re.compile(r"^ *\$ (usher [^#\n]*)", re.MULTILINE)
 
 
-def told() -> list[str]:
+def documented_commands() -> list[str]:
     found = {match for text in TEXTS for pattern in (_FLOWING, _CONSOLE) for match in pattern.findall(text.read_text())}
     return sorted(command.strip() for command in found)
 
 
-def test_the_readmes_tell_of_the_whole_way() -> None:
-    commands = {" ".join(command.split()[:3]) for command in told()}
+def test_documents_contain_the_commands_of_the_setup() -> None:
+    commands = {" ".join(command.split()[:3]) for command in documented_commands()}
     assert {"usher backend bootstrap", "usher backend upgrade", "usher provider register", "usher doctor"} <= commands
 
 
-@pytest.mark.parametrize("line", told())
-def test_a_command_of_the_readmes_is_one(line: str) -> None:
+@pytest.mark.parametrize("line", documented_commands())
+def test_documented_commands_exist(line: str) -> None:
     command: click.Command = usher
     context = click.Context(usher, info_name="usher")
     words = shlex.split(line)[1:]
@@ -48,7 +48,7 @@ def test_a_command_of_the_readmes_is_one(line: str) -> None:
             assert word.split("=")[0] in known | {"--help", "--version"}, line
 
 
-def test_what_make_is_asked_for_is_a_target() -> None:
+def test_documented_make_targets_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     found = {match for text in TEXTS for match in re.findall(r"(?:`|\$ )make ([a-z-]+)", text.read_text())}
     assert len(found) > 10
@@ -56,13 +56,13 @@ def test_what_make_is_asked_for_is_a_target() -> None:
 
 
 def _anchors(text: str) -> set[str]:
-    """What the headings of a page are called in a link."""
+    """The anchors of a page's headings."""
     headings = [match.replace("`", "").strip().lower() for match in _HEADING.findall(text)]
     return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=lambda text: str(text.relative_to(ROOT)))
-def test_a_link_leads_to_a_page_and_a_section_that_exist(text: Path) -> None:
+def test_links_lead_to_existing_pages_and_sections(text: Path) -> None:
     for place, section in _LINK.findall(text.read_text()):
         if "://" in place:
             continue
@@ -71,14 +71,14 @@ def test_a_link_leads_to_a_page_and_a_section_that_exist(text: Path) -> None:
         assert not section or section in _anchors(page.read_text()), f"{place}#{section}"
 
 
-def test_every_folder_of_tests_stands_in_their_readme() -> None:
+def test_readme_of_tests_lists_every_folder() -> None:
     section = (ROOT / "tests" / "README.md").read_text().split("\n## What lies where\n")[1].split("\n## ")[0]
-    told = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+    output = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
     there = {place.parent.relative_to(ROOT / "tests").parts for place in (ROOT / "tests").rglob("*.py")}
-    assert sorted(told) == sorted({parts[0] for parts in there if parts})
+    assert sorted(output) == sorted({parts[0] for parts in there if parts})
 
 
-def test_what_needs_attention_is_told_by_its_causes() -> None:
+def test_causes_are_documented() -> None:
     section = (ROOT / "config" / "OPERATING.md").read_text().split("\n## What needs attention\n")[1].split("\n## ")[0]
     assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == [cause.value for cause in Cause]
 
@@ -87,5 +87,5 @@ _PLACE = re.compile(r"`((?:app|config|tests)/[\w./-]*)`")
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=lambda text: str(text.relative_to(ROOT)))
-def test_what_is_named_as_a_place_in_the_repository_is_one(text: Path) -> None:
+def test_named_paths_exist(text: Path) -> None:
     assert [place for place in _PLACE.findall(text.read_text()) if not (ROOT / place).exists()] == []

@@ -1,4 +1,4 @@
-"""Plans, syncs and approvals against the self-hosted backend, by their exit codes and what they print."""
+"""``usher plan``, ``sync``, ``runs``, ``approve`` and ``discard`` against the self-hosted backend."""
 
 import contextlib
 import getpass
@@ -29,7 +29,7 @@ def lines(result: Result) -> list[str]:
     return result.stdout.splitlines()
 
 
-def test_plan_tells_changes_by_its_exit_code_and_changes_nothing(usher_with_backend: Usher, folder: Path) -> None:
+def test_plan_exit_code_shows_changes(usher_with_backend: Usher, folder: Path) -> None:
     (folder / "usher.db").unlink()  # here it is made by the command itself
     first = usher_with_backend("plan")
     assert first.exit_code == 10, first.output
@@ -43,7 +43,7 @@ def test_plan_tells_changes_by_its_exit_code_and_changes_nothing(usher_with_back
     assert {change["status"] for change in plan["changes"]} == {"planned"}
 
 
-def test_sync_brings_the_backend_in_step_and_then_has_nothing_to_do(usher_with_backend: Usher) -> None:
+def test_second_sync_has_nothing_to_do(usher_with_backend: Usher) -> None:
     first = usher_with_backend("sync")
     assert first.exit_code == 0, first.output
     assert lines(first)[0].startswith("done: 8 done (")
@@ -57,9 +57,7 @@ def test_sync_brings_the_backend_in_step_and_then_has_nothing_to_do(usher_with_b
     assert lines(listed)[0].split("\t")[1:3] == ["done", "command"]
 
 
-def test_sync_applies_a_stored_plan_and_refuses_it_when_the_world_moved_on(
-    usher_with_backend: Usher, folder: Path
-) -> None:
+def test_sync_applies_a_stored_plan_and_refuses_an_outdated_one(usher_with_backend: Usher, folder: Path) -> None:
     plan_id = json.loads(usher_with_backend("plan", "--json").stdout)["planId"]
     (folder / "directory.yaml").write_text(DIRECTORY.replace("Handbook", "The Handbook"))
     assert usher_with_backend("directory", "refresh").exit_code == 0
@@ -77,7 +75,7 @@ def test_sync_applies_a_stored_plan_and_refuses_it_when_the_world_moved_on(
     assert lines(usher_with_backend("runs")) == runs_before
 
 
-def test_sync_can_be_narrowed(usher_with_backend: Usher, folder: Path) -> None:
+def test_sync_of_a_selection(usher_with_backend: Usher, folder: Path) -> None:
     early = usher_with_backend("plan", "--user", "ada", "--json")
     assert early.exit_code == 0, "the organization is not there yet, and a run for users does not bring it"
     assert [(one["id"], one["status"]) for one in json.loads(early.stdout)["changes"]] == [("ada", "skipped")]
@@ -91,7 +89,7 @@ def test_sync_can_be_narrowed(usher_with_backend: Usher, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["plan", "sync"])
-def test_unknown_ids_end_the_command_in_one_line(usher_with_backend: Usher, command: str) -> None:
+def test_unknown_ids_are_one_line(usher_with_backend: Usher, command: str) -> None:
     result = usher_with_backend(command, "--organization", "acmee", "--organization", "acme", "--user", "adda")
     assert result.exit_code == 1, result.output
     assert [line for line in result.stderr.splitlines() if "acmee" in line or "adda" in line] == [
@@ -111,9 +109,7 @@ def test_known_ids_are_synced_beside_unknown_ones(usher_with_backend: Usher) -> 
     assert usher_with_backend("plan").exit_code == 0
 
 
-def test_who_is_gone_from_the_directory_is_known_as_long_as_the_backend_has_him(
-    usher_with_backend: Usher, folder: Path
-) -> None:
+def test_removed_users_are_known_while_the_backend_has_them(usher_with_backend: Usher, folder: Path) -> None:
     assert usher_with_backend("sync").exit_code == 0
     (folder / "directory.yaml").write_text(_with_members(0))
     gone = usher_with_backend("sync", "--user", "ada")
@@ -132,9 +128,7 @@ def test_who_is_gone_from_the_directory_is_known_as_long_as_the_backend_has_him(
         ("x" * 600, "must be at most 512 characters long"),
     ],
 )
-def test_ids_that_no_record_can_have_are_usage_errors(
-    usher_in: Usher, command: str, option: str, value: str, complaint: str
-) -> None:
+def test_invalid_ids_are_usage_errors(usher_in: Usher, command: str, option: str, value: str, complaint: str) -> None:
     result = usher_in(command, option, value)
     assert (result.exit_code, result.stdout) == (2, "")
     assert complaint in result.stderr
@@ -149,7 +143,7 @@ def _with_members(count: int) -> str:
 
 @pytest.fixture
 def held_run(usher_with_backend: Usher, folder: Path) -> str:
-    """A run that holds back the removal of four users, with a limit of two."""
+    """A run that holds four deletes of users. The limit is two."""
     (folder / "directory.yaml").write_text(_with_members(12))
     assert usher_with_backend("sync").exit_code == 0
     (folder / "directory.yaml").write_text(_with_members(8))
@@ -161,7 +155,7 @@ def held_run(usher_with_backend: Usher, folder: Path) -> str:
     return next(line.split()[-1] for line in lines(held) if line.startswith("run "))
 
 
-def test_approve_lets_held_deletes_go(usher_with_backend: Usher, held_run: str) -> None:
+def test_approve_applies_held_deletes(usher_with_backend: Usher, held_run: str) -> None:
     approved = usher_with_backend("approve", held_run, "--reason", "they left")
     assert approved.exit_code == 0, approved.output
     assert "4 held deletes were approved" in approved.stdout
@@ -179,12 +173,12 @@ def test_approve_lets_held_deletes_go(usher_with_backend: Usher, held_run: str) 
     )
 
 
-def test_plan_of_held_deletes_alone_is_no_change(usher_with_backend: Usher, held_run: str) -> None:
+def test_plan_with_only_held_deletes_exits_with_0(usher_with_backend: Usher, held_run: str) -> None:
     plan = usher_with_backend("plan")
     assert (plan.exit_code, lines(plan)[-2]) == (0, "nothing to do; 4 deletes are held back by the limits"), held_run
 
 
-def test_plan_of_parked_items_alone_is_no_change(usher_with_backend: Usher, folder: Path) -> None:
+def test_plan_with_only_parked_items_exits_with_0(usher_with_backend: Usher, folder: Path) -> None:
     (folder / "directory.yaml").write_text(_with_members(2))
     assert usher_with_backend("sync").exit_code == 0
     (folder / "directory.yaml").write_text(_with_members(3))
@@ -209,7 +203,7 @@ def test_plan_of_parked_items_alone_is_no_change(usher_with_backend: Usher, fold
     assert usher_with_backend("sync").exit_code == 3
 
 
-def test_discard_holds_until_somebody_allows_the_deletes(usher_with_backend: Usher, held_run: str) -> None:
+def test_discard_lasts_until_allow_deletes(usher_with_backend: Usher, held_run: str) -> None:
     dropped = usher_with_backend("discard", held_run, "--reason", "on leave")
     assert dropped.exit_code == 0
     assert dropped.stdout.startswith("4 held deletes are discarded; ")
@@ -225,7 +219,7 @@ def test_discard_holds_until_somebody_allows_the_deletes(usher_with_backend: Ush
     assert (allowed.exit_code, "done: 4 done" in allowed.stdout) == (0, True), allowed.output
 
 
-def test_runs_says_of_a_plan_what_it_planned_and_held(usher_with_backend: Usher, held_run: str, folder: Path) -> None:
+def test_runs_shows_planned_and_held_items(usher_with_backend: Usher, held_run: str, folder: Path) -> None:
     directory = folder / "directory.yaml"
     directory.write_text(directory.read_text().replace("name: U0", "name: Una"))
     planned = json.loads(usher_with_backend("plan", "--json").stdout)
@@ -247,7 +241,7 @@ def test_runs_shows_one_run_with_its_items(usher_with_backend: Usher, held_run: 
     assert (as_json["status"], len(as_json["changes"])) == ("held", 4)
 
 
-def test_plan_and_runs_say_how_many_deletes_wait_for_the_grace_period(
+def test_plan_and_runs_count_deletes_in_their_grace_period(
     usher_with_backend: Usher, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("USHER_DIRECTORY__GRACE", "3600")
@@ -270,7 +264,7 @@ def test_unknown_runs_are_one_line(usher_in: Usher, command: str) -> None:
     assert result.stderr == "error: there is no run nothing\n"
 
 
-def test_sync_with_wrong_credentials_ends_in_one_error(usher_with_backend: Usher, folder: Path) -> None:
+def test_sync_with_wrong_credentials_is_one_line(usher_with_backend: Usher, folder: Path) -> None:
     settings = (folder / "usher.yaml").read_text()
     (folder / "usher.yaml").write_text(settings.replace("auth_token: ", "auth_token: x"))
     result = usher_with_backend("sync")
@@ -279,7 +273,7 @@ def test_sync_with_wrong_credentials_ends_in_one_error(usher_with_backend: Usher
     assert "Traceback" not in result.stderr
 
 
-def test_sync_says_when_the_directory_cannot_be_read(usher_with_backend: Usher, folder: Path) -> None:
+def test_sync_reports_an_unreadable_directory(usher_with_backend: Usher, folder: Path) -> None:
     (folder / "directory.yaml").unlink()
     result = usher_with_backend("sync")
     assert (result.exit_code, result.stdout) == (1, "")
@@ -288,7 +282,7 @@ def test_sync_says_when_the_directory_cannot_be_read(usher_with_backend: Usher, 
 
 
 @pytest.mark.parametrize("command", ["plan", "sync"])
-def test_source_that_is_not_read_well_is_told_once(usher_with_backend: Usher, folder: Path, command: str) -> None:
+def test_incomplete_source_is_reported_once(usher_with_backend: Usher, folder: Path, command: str) -> None:
     assert usher_with_backend("sync").exit_code == 0
     (folder / "directory.yaml").unlink()
     failed = usher_with_backend(command)
@@ -305,7 +299,7 @@ def test_source_that_is_not_read_well_is_told_once(usher_with_backend: Usher, fo
     assert "source directory.yaml was read in part: 1 malformed record" in lines(usher_with_backend("runs", last))
 
 
-def test_retry_says_how_many(usher_with_backend: Usher) -> None:
+def test_retry_reports_the_number_of_items(usher_with_backend: Usher) -> None:
     result = usher_with_backend("sync", "--retry", "--kind", "document", "--organization", "acme")
     assert result.exit_code == 0, result.output
     assert "0 items that wait for the next try and 0 parked items will be tried now" in result.stderr
@@ -315,7 +309,7 @@ def test_retry_says_how_many(usher_with_backend: Usher) -> None:
     assert usher_with_backend("sync", *single).exit_code == 2
 
 
-def test_bootstrap_prints_no_second_section(usher_in: Usher, folder: Path, backend_url: str) -> None:
+def test_bootstrap_omits_an_existing_section(usher_in: Usher, folder: Path, backend_url: str) -> None:
     (folder / "bare.yaml").write_text(f"backend:\n  base_url: '{backend_url}'\n")
     result = usher_in("backend", "bootstrap", "--email", "one-section@acme.example.com", config="bare.yaml")
     with (folder / "bare.yaml").open("a") as settings:
@@ -323,14 +317,14 @@ def test_bootstrap_prints_no_second_section(usher_in: Usher, folder: Path, backe
     assert list(yaml.safe_load((folder / "bare.yaml").read_text())["backend"]) == ["base_url", "api_key", "auth_token"]
 
 
-def test_bootstrap_says_what_the_backend_objects_to(usher_in: Usher, folder: Path, backend_url: str) -> None:
+def test_bootstrap_reports_the_backends_error(usher_in: Usher, folder: Path, backend_url: str) -> None:
     (folder / "bare.yaml").write_text(f"backend: {{base_url: '{backend_url}'}}\n")
     result = usher_in("backend", "bootstrap", "--email", "nonsense", config="bare.yaml")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith("error: create_workspace: INVALID_ARGUMENT")
 
 
-def test_another_path_for_the_only_source_deletes_nothing(usher_with_backend: Usher, folder: Path) -> None:
+def test_renamed_source_deletes_nothing(usher_with_backend: Usher, folder: Path) -> None:
     assert usher_with_backend("sync").exit_code == 0
     (folder / "other.yaml").write_text("")
     settings = (folder / "usher.yaml").read_text()
@@ -341,9 +335,9 @@ def test_another_path_for_the_only_source_deletes_nothing(usher_with_backend: Us
     usher_with_backend("sync")
     assert usher_with_backend("check", "ada", "organization", "acme").exit_code == 0
     (folder / "other.yaml").write_text(DIRECTORY.replace("  - {organizationId: acme, userId: ada}\n", ""))
-    told = usher_with_backend("sync")
-    assert told.exit_code == 3
-    assert "source directory.yaml: is no longer among directory.sources" in told.stderr
+    output = usher_with_backend("sync")
+    assert output.exit_code == 3
+    assert "source directory.yaml: is no longer among directory.sources" in output.stderr
     assert usher_with_backend("directory", "forget", "directory.yaml").exit_code == 0
     plan = json.loads(usher_with_backend("plan", "--json").stdout)
     assert [(change["action"], change["kind"], change["id"]) for change in plan["changes"]] == [
@@ -351,7 +345,7 @@ def test_another_path_for_the_only_source_deletes_nothing(usher_with_backend: Us
     ]
 
 
-def test_plan_lets_nobody_in_and_locks_nobody_out(usher_with_backend: Usher, folder: Path) -> None:
+def test_plan_does_not_change_decisions(usher_with_backend: Usher, folder: Path) -> None:
     assert usher_with_backend("plan").exit_code == 10
     never = usher_with_backend("check", "ada", "organization", "acme")
     assert never.stderr == "error: the directory was never read: run usher directory refresh, or a sync\n"
@@ -364,7 +358,7 @@ def test_plan_lets_nobody_in_and_locks_nobody_out(usher_with_backend: Usher, fol
     assert usher_with_backend("check", "ada", "organization", "acme").exit_code == 4
 
 
-def test_plan_of_another_file_shows_what_would_come_of_it(usher_with_backend: Usher, folder: Path) -> None:
+def test_plan_of_another_file_shows_its_changes(usher_with_backend: Usher, folder: Path) -> None:
     assert usher_with_backend("sync").exit_code == 0
     without_ada = DIRECTORY.replace("  - {organizationId: acme, userId: ada}\n", "")
     (folder / "next.yaml").write_text(without_ada)
@@ -383,7 +377,7 @@ def test_plan_of_another_file_shows_what_would_come_of_it(usher_with_backend: Us
     assert usher_with_backend("sync", "--plan", plan["planId"]).exit_code == 0
 
 
-def test_another_file_may_stand_for_all_sources_or_for_one(usher_with_backend: Usher, folder: Path) -> None:
+def test_plan_replaces_all_sources_or_one(usher_with_backend: Usher, folder: Path) -> None:
     (folder / "more.yaml").write_text("memberships:\n  - {organizationId: acme, userId: cleo}\n")
     settings = (folder / "usher.yaml").read_text()
     one = "- {type: file, path: directory.yaml}"
@@ -401,7 +395,7 @@ def test_another_file_may_stand_for_all_sources_or_for_one(usher_with_backend: U
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "message"),
     [
         (["missing.yaml"], "missing.yaml: No such file or directory"),
         (["a.yaml", "b.yaml"], "--directory a.yaml: write several as NAME=FILE, with the names of sources: dir"),
@@ -409,12 +403,10 @@ def test_another_file_may_stand_for_all_sources_or_for_one(usher_with_backend: U
         ([""], "--directory : not the path of a file"),
     ],
 )
-def test_another_file_that_cannot_be_planned_ends_in_a_line(
-    usher_with_backend: Usher, given: list[str], says: str
-) -> None:
+def test_invalid_replacement_is_one_line(usher_with_backend: Usher, given: list[str], message: str) -> None:
     result = usher_with_backend("plan", *[word for one in given for word in ("--directory", one)])
     assert result.exit_code == 1
-    assert says in result.stderr
+    assert message in result.stderr
     assert result.stderr.splitlines()[-1].startswith("error: ")
     assert "Traceback" not in result.stderr
 
@@ -423,7 +415,7 @@ NO_SOURCE = "not complete: no source could be read; the last good data stays in 
 
 
 @pytest.mark.parametrize("command", ["plan", "sync"])
-def test_exit_code_tells_that_no_source_could_be_read(usher_with_backend: Usher, folder: Path, command: str) -> None:
+def test_exit_code_if_no_source_could_be_read(usher_with_backend: Usher, folder: Path, command: str) -> None:
     assert usher_with_backend("sync").exit_code == 0
     (folder / "directory.yaml").unlink()
     result = usher_with_backend(command)
@@ -435,10 +427,10 @@ def test_exit_code_tells_that_no_source_could_be_read(usher_with_backend: Usher,
 
 @pytest.mark.parametrize("command", [("plan",), ("sync",), ("directory", "refresh")], ids=" ".join)
 @pytest.mark.parametrize("changed", [False, True])
-def test_exit_code_and_last_line_tell_which_source_was_not_read_whole(
+def test_last_line_names_incomplete_sources(
     usher_with_backend: Usher, folder: Path, command: tuple[str, ...], changed: bool
 ) -> None:
-    """A plan with changes and a failed source ends with 3 as well: it is not the plan of the whole directory."""
+    """A plan with changes and a failed source exits with 3, too, because it is incomplete."""
     config = folder / "usher.yaml"
     (folder / "cut.jsonl").write_text(
         '{"kind": "user", "userId": "dora", "name": "Dora", "email": "dora@acme.example"}\n'
@@ -469,7 +461,7 @@ def test_exit_code_and_last_line_tell_which_source_was_not_read_whole(
     assert usher_with_backend(*command, "--json").exit_code == 3
 
 
-def test_ids_of_runs_may_be_shortened_or_be_latest(usher_with_backend: Usher, held_run: str) -> None:
+def test_run_ids_can_be_shortened_or_latest(usher_with_backend: Usher, held_run: str) -> None:
     full = usher_with_backend("runs", held_run)
     for shown in ("latest", held_run[:-3], held_run[:19]):
         assert usher_with_backend("runs", shown).stdout == full.stdout, shown
@@ -481,9 +473,7 @@ def test_ids_of_runs_may_be_shortened_or_be_latest(usher_with_backend: Usher, he
 
 
 @pytest.mark.parametrize("command", ["approve", "discard"])
-def test_latest_is_the_latest_that_can_be_decided(
-    usher_with_backend: Usher, folder: Path, held_run: str, command: str
-) -> None:
+def test_latest_held_run(usher_with_backend: Usher, folder: Path, held_run: str, command: str) -> None:
     assert usher_with_backend("plan").exit_code == 0
     decided = usher_with_backend(command, "latest")
     assert decided.exit_code == 0, decided.output
@@ -492,7 +482,7 @@ def test_latest_is_the_latest_that_can_be_decided(
     assert (again.exit_code, again.stderr) == (1, "error: there is no held run yet\n")
 
 
-def test_latest_plan_is_the_latest_that_was_asked_for(usher_with_backend: Usher, folder: Path) -> None:
+def test_latest_plan(usher_with_backend: Usher, folder: Path) -> None:
     assert usher_with_backend("sync").exit_code == 0
     (folder / "directory.yaml").write_text(DIRECTORY.replace("documentName: Handbook", "documentName: Manual"))
     planned = json.loads(usher_with_backend("plan", "--json").stdout)["planId"]
@@ -503,12 +493,12 @@ def test_latest_plan_is_the_latest_that_was_asked_for(usher_with_backend: Usher,
     assert f"plan {planned}" in applied.stderr.splitlines()
 
 
-def test_discard_tells_programs_too(usher_with_backend: Usher, held_run: str) -> None:
+def test_discard_prints_json(usher_with_backend: Usher, held_run: str) -> None:
     dropped = usher_with_backend("discard", held_run[:20], "--json")
     assert (dropped.exit_code, json.loads(dropped.stdout)["runId"]) == (0, held_run)
 
 
-def test_stored_plan_may_be_named_by_its_beginning(usher_with_backend: Usher) -> None:
+def test_plan_ids_can_be_shortened(usher_with_backend: Usher) -> None:
     plan_id = lines(usher_with_backend("plan"))[-1].split()[-1]
     assert usher_with_backend("sync", "--plan", "nothing").stderr == (
         "error: there is no plan nothing of this backend: usher plan makes one\n"
@@ -517,13 +507,13 @@ def test_stored_plan_may_be_named_by_its_beginning(usher_with_backend: Usher) ->
     assert done.exit_code == 0, done.output
 
 
-def test_plan_for_nobody_is_an_error_alone(usher_with_backend: Usher) -> None:
+def test_plan_for_unknown_ids_prints_only_an_error(usher_with_backend: Usher) -> None:
     result = usher_with_backend("plan", "--user", "nobody")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.splitlines()[-1].endswith("knows user nobody")
 
 
-def test_held_items_are_shown_with_their_reason_and_the_hold_once(usher_with_backend: Usher, held_run: str) -> None:
+def test_held_items_are_shown_with_their_reason(usher_with_backend: Usher, held_run: str) -> None:
     shown = usher_with_backend("runs", held_run).stdout
     assert "no membership of the organization any more" in shown
     holds = [line for line in shown.splitlines() if line.startswith("held back")]
@@ -542,18 +532,18 @@ def test_report_of_a_verify_is_readable() -> None:
         "foreignNamed": [f"document acme / doc-{number}" for number in range(100)],
         "notRead": ["group"],
     }
-    told = list(report_lines({"verify": found}))
-    assert told[:4] == [
+    output = list(report_lines({"verify": found}))
+    assert output[:4] == [
         "verify: 1,972 items seen in the backend",
         "verify: 3 of ours not there any more",
         "verify: 1,550 there already and wanted: ours now",
         "verify: 123 of somebody else's, which are left alone (121 document, 2 folder)",
     ]
-    assert told[4] == "verify:   document acme / doc-0"
-    assert told[-2:] == ["verify:   … and 113 more", "verify: the backend does not tell about group"]
+    assert output[4] == "verify:   document acme / doc-0"
+    assert output[-2:] == ["verify:   … and 113 more", "verify: the backend does not tell about group"]
 
 
-def test_interrupted_sync_says_how_far_it_was(
+def test_interrupted_sync_reports_its_progress(
     usher_with_backend: Usher, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "directory.yaml").write_text(_with_members(12))
@@ -574,9 +564,7 @@ def test_interrupted_sync_says_how_far_it_was(
 
 @pytest.mark.extended
 @pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}, {}], ids=str)
-def test_terminal_of_eighty_columns_shows_ids_that_can_be_copied_and_colours_where_they_are_wanted(
-    usher_with_backend: Usher, environment: dict[str, str]
-) -> None:
+def test_ids_are_complete_on_a_narrow_terminal(usher_with_backend: Usher, environment: dict[str, str]) -> None:
     for _ in range(2):
         assert usher_with_backend("plan").exit_code in {0, 10}
     ids = [line.split("\t")[0] for line in lines(usher_with_backend("runs"))]
@@ -604,7 +592,7 @@ def test_terminal_of_eighty_columns_shows_ids_that_can_be_copied_and_colours_whe
     assert all(one.startswith(short) for one, short in zip(ids, found, strict=True))
 
 
-def test_copy_of_the_database_can_be_used(usher_with_backend: Usher, folder: Path) -> None:
+def test_backup_can_be_used(usher_with_backend: Usher, folder: Path) -> None:
     assert usher_with_backend("sync").exit_code == 0
     copied = usher_with_backend("db", "backup", "copy.db")
     assert copied.exit_code == 0, copied.output
@@ -623,7 +611,7 @@ def test_copy_of_the_database_can_be_used(usher_with_backend: Usher, folder: Pat
     assert usher_with_backend("plan").exit_code == 0
 
 
-def test_copy_that_does_not_fit_leaves_nothing_behind(usher_read: Usher, folder: Path) -> None:
+def test_failed_backup_leaves_no_file(usher_read: Usher, folder: Path) -> None:
     # More than is copied at once: the first part of the copy is there, and a journal of the second.
     with contextlib.closing(sqlite3.connect(folder / "usher.db")) as connection, connection:
         connection.execute("CREATE TABLE filler AS SELECT zeroblob(24000000) AS bytes")
@@ -638,7 +626,7 @@ def test_copy_that_does_not_fit_leaves_nothing_behind(usher_read: Usher, folder:
     assert {path.name for path in folder.iterdir()} - {"usher.db-wal", "usher.db-shm"} == before
 
 
-def test_postgresql_is_copied_by_its_own_tool(usher_in: Usher, folder: Path) -> None:
+def test_backup_of_postgresql_names_pg_dump(usher_in: Usher, folder: Path) -> None:
     (folder / "usher.yaml").write_text("database_url: postgresql+psycopg://me@127.0.0.1:1/nothing\n")
     result = usher_in("db", "backup", "copy.db")
     assert result.exit_code == 1
@@ -646,7 +634,7 @@ def test_postgresql_is_copied_by_its_own_tool(usher_in: Usher, folder: Path) -> 
     assert not (folder / "copy.db").exists()
 
 
-def test_settings_and_upgrades_are_told_to_programs(usher_in: Usher) -> None:
+def test_config_and_upgrade_print_json(usher_in: Usher) -> None:
     shown = json.loads(usher_in("config", "show", "--json").stdout)
     assert shown["database_url"] == {"value": "sqlite:///usher.db", "from": "usher.yaml:1"}
     assert shown["server.port"] == {"value": 8080, "from": "default"}

@@ -1,4 +1,4 @@
-"""Tables on terminals of several widths: no column that identifies a row is cut or missing."""
+"""Tables on terminals of several widths are complete."""
 
 import fcntl
 import io
@@ -32,7 +32,7 @@ REASON = "3 objects of the set people have no value for mail, which the rule for
 
 
 def _plain(text: str) -> str:
-    """Without bold and dim, which ``NO_COLOR`` leaves in."""
+    """The text without bold and dim, which ``NO_COLOR`` does not remove."""
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
 
 
@@ -43,7 +43,7 @@ class _Terminal(io.StringIO):
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
-    """Renders a table as on a terminal of so many columns; its lines."""
+    """The lines of a table on a terminal with this number of columns."""
 
     def show(columns: int, headings: tuple[str, ...], rows: list[tuple[str, ...]], **keywords: bool) -> list[str]:
         monkeypatch.setenv("COLUMNS", str(columns))
@@ -100,7 +100,7 @@ TABLES: dict[str, tuple[tuple[str, ...], list[tuple[str, ...]]]] = {
 
 @pytest.mark.parametrize("columns", WIDTHS)
 @pytest.mark.parametrize("name", TABLES)
-def test_every_cell_is_there_whole(name: str, columns: int, shown: Callable[..., list[str]]) -> None:
+def test_every_cell_is_complete(name: str, columns: int, shown: Callable[..., list[str]]) -> None:
     headings, rows = TABLES[name]
     lines = shown(columns, headings, rows)
     assert max(map(len, lines)) <= columns, lines
@@ -118,7 +118,7 @@ def test_every_cell_is_there_whole(name: str, columns: int, shown: Callable[...,
 
 
 @pytest.mark.parametrize("columns", WIDTHS)
-def test_a_wide_character_takes_two_columns(columns: int, shown: Callable[..., list[str]]) -> None:
+def test_wide_characters_take_two_columns(columns: int, shown: Callable[..., list[str]]) -> None:
     lines = shown(columns, ("who", "what", "why"), [("名前" * 6, "部署" * 9, "理由" * 40), ("ada", "docs", "new")])
     assert any("名前" * 6 in line for line in lines)
     assert sum(line.count("理由") for line in lines) == 40
@@ -153,7 +153,7 @@ def _on_terminal(folder: Path, columns: int, *arguments: str) -> list[str]:
 
 @pytest.mark.extended
 @pytest.mark.parametrize("columns", WIDTHS)
-def test_runs_shows_id_status_and_time_whole(usher_read: Usher, folder: Path, columns: int) -> None:
+def test_runs_shows_complete_ids_statuses_and_times(usher_read: Usher, folder: Path, columns: int) -> None:
     engine = open_engine(f"sqlite:///{folder}/usher.db")
     times = (datetime(2026, 11, 2, 9, minute, tzinfo=UTC) for minute in range(60))
     runs = Runs(engine, lambda: next(times), Random(7))

@@ -1,4 +1,4 @@
-"""One database for two programs that know nothing of each other's settings."""
+"""Usher and the self-hosted backend with the same database, in separate settings files."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ BACKENDS = [["backend", "upgrade"], ["backend", "serve", "--port", "0"], ["backe
 
 
 def prepared(folder: Path, database_url: str, migrations: Migrations) -> None:
-    """A database that one of the programs uses already, named in the settings of each for itself."""
+    """A database that one of the programs already uses, in the settings of both."""
     engine = open_engine(database_url)
     upgrade(engine, migrations)
     engine.dispose()
@@ -53,12 +53,12 @@ def test_the_backend_refuses_ushers_database(
     )
 
 
-def test_doctor_tells_whose_the_database_is(usher_in: Usher, folder: Path, database_url: str) -> None:
+def test_doctor_names_the_owner_of_the_database(usher_in: Usher, folder: Path, database_url: str) -> None:
     prepared(folder, database_url, BACKEND_MIGRATIONS)
     found = usher_in("doctor")
     assert found.exit_code == 1
-    [told] = [line for line in found.stdout.splitlines() if "\tschema\t" in line]
-    assert told == (
+    [output] = [line for line in found.stdout.splitlines() if "\tschema\t" in line]
+    assert output == (
         "problem\tschema\tthe database belongs to the self-hosted backend: give Usher itself one of its own"
         " (database_url)\tusher config show prints the origin of database_url"
     )

@@ -1,4 +1,4 @@
-"""What nobody can have meant, or somebody means ill: one clear line, whatever the command."""
+"""Wrong and hostile arguments end in one line."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ NOTHING = "directory.yaml has nothing"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "says"),
+    ("arguments", "code", "message"),
     [
         (["directory", "preview", LONG], 1, f"error: no source is called {SHORTENED}; there are: directory.yaml"),
         (["directory", "preview", HALF], 1, r"error: no source is called '\udc80'; there are: directory.yaml"),
@@ -56,16 +56,16 @@ NOTHING = "directory.yaml has nothing"
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )
-def test_it_ends_in_one_line(usher_read: Usher, arguments: list[str], code: int, says: str) -> None:
+def test_wrong_input_is_one_line(usher_read: Usher, arguments: list[str], code: int, message: str) -> None:
     result = usher_read(*arguments)
     assert (result.exit_code, result.stdout) == (code, "")
-    told = [line for line in result.stderr.splitlines() if line != "reading"]
-    assert told[-1] == says
+    output = [line for line in result.stderr.splitlines() if line != "reading"]
+    assert output[-1] == message
     # Wrong usage comes with how it is used.
-    assert code == 2 or len(told) == 1
+    assert code == 2 or len(output) == 1
 
 
-def test_what_is_only_pushed_cannot_be_previewed(usher_read: Usher, folder: Path) -> None:
+def test_push_sources_cannot_be_previewed(usher_read: Usher, folder: Path) -> None:
     with (folder / "usher.yaml").open("a") as settings:
         settings.write("    - {type: push, name: app, changes: {tokens: [0123456789abcdef0123456789abcdef]}}\n")
     result = usher_read("directory", "preview", "app")
@@ -75,7 +75,7 @@ def test_what_is_only_pushed_cannot_be_previewed(usher_read: Usher, folder: Path
     )
 
 
-def test_a_source_that_cannot_be_read_is_one_line_in_each_command(usher_read: Usher, folder: Path) -> None:
+def test_unreadable_source_is_one_line_in_each_command(usher_read: Usher, folder: Path) -> None:
     (folder / "directory.yaml").unlink()
     (folder / "directory.yaml").mkdir()
     for command, code in ((["directory", "preview", "directory.yaml"], 1), (["directory", "refresh", "--full"], 3)):

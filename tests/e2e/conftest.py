@@ -1,4 +1,4 @@
-"""Real processes: the installed command in folders of its own, ended with the test."""
+"""Runs the installed command in processes that end with the test."""
 
 import signal
 import socket
@@ -18,7 +18,7 @@ HOST = "127.0.0.1"
 
 
 def free_port() -> int:
-    """A port that nothing listens at; the next one is free, too."""
+    """A free port. The next one is free, too."""
     while True:
         with socket.create_server((HOST, 0)) as one:
             port = one.getsockname()[1]
@@ -30,7 +30,7 @@ def free_port() -> int:
 
 
 def wait_for(what: str, there: Callable[[], Any], within: float = 40.0) -> Any:
-    """The first true thing that ``there`` gives."""
+    """The first true result of ``there``."""
     end = time.monotonic() + within
     while time.monotonic() < end:
         try:
@@ -44,18 +44,17 @@ def wait_for(what: str, there: Callable[[], Any], within: float = 40.0) -> Any:
 
 
 def serving(usher: "Usher", url: str) -> None:
-    """Returns when the server answers; fails with what it said when it ends before."""
+    """Returns when the server answers. Fails with its output if it ends before."""
 
     def look() -> bool:
-        assert usher.process.poll() is None, usher.complained()
+        assert usher.process.poll() is None, usher.stderr()
         return requests.get(f"{url}/healthz", timeout=5).ok
 
     wait_for(f"{url} to answer", look)
 
 
 class Usher:
-    """One running ``usher``, with what it says in files: the installed command, or forked where only what it does
-    counts, and not how it begins (``tests/forking.py``)."""
+    """A running ``usher`` with its output in files: the installed command, or a fork (``tests/forking.py``)."""
 
     process: subprocess.Popen[bytes] | Forked
 
@@ -74,21 +73,21 @@ class Usher:
             )
 
     def end(self, signal_number: int = signal.SIGTERM, within: float = 40.0) -> int:
-        """Its exit code, after a signal."""
+        """Sends a signal, and returns the exit code."""
         if self.process.poll() is None:
             self.process.send_signal(signal_number)
         return self.process.wait(within)
 
-    def said(self) -> str:
+    def stdout(self) -> str:
         return self.out.read_text("utf-8", "replace")
 
-    def complained(self) -> str:
+    def stderr(self) -> str:
         return self.err.read_text("utf-8", "replace")
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Usher]]:
-    """Starts ``usher`` with arguments in the test's folder; ``forked`` where it only prepares or follows."""
+    """Starts ``usher`` in the test's folder; ``forked`` if its start is not the subject of the test."""
     started: list[Usher] = []
 
     def _start(*arguments: str, forked: bool = False) -> Usher:
@@ -107,14 +106,14 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Usher]]:
 
 
 def children_of(pid: int) -> list[int]:
-    """The processes that this one started, and those that they did."""
+    """The child processes, and their children."""
     import psutil
 
     return [child.pid for child in psutil.Process(pid).children(recursive=True)]
 
 
 def alive(pids: list[int]) -> list[int]:
-    """Those that still run."""
+    """The processes that still run."""
     import psutil
 
     return [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]

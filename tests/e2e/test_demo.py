@@ -1,4 +1,4 @@
-"""The demonstration as a new user sees it, and what they are invited to try."""
+"""``usher demo``, and the commands that it suggests."""
 
 import re
 import signal
@@ -36,23 +36,23 @@ EXPECTED = {
     ("oskar", "document welcome"): ("denied", "–", "–"),
     ("sven", "folder laser"): ("allowed", "editor", "–"),
 }
-"""Worked out by hand from config/demo/directory.yaml and ``app/access/decision/README.md``, "The decision"."""
+"""Derived by hand from config/demo/directory.yaml and ``app/access/decision/README.md``, "The decision"."""
 
 
-def test_demo_once_shows_what_the_backend_was_told_and_ends(start: Start) -> None:
+def test_demo_once_shows_answers_and_exits(start: Start) -> None:
     demo = start("demo", "--once")
-    assert demo.process.wait(150) == 0, demo.complained()
-    rows = [line.split("\t") for line in demo.said().splitlines() if line.count("\t") == 5]
+    assert demo.process.wait(150) == 0, demo.stderr()
+    rows = [line.split("\t") for line in demo.stdout().splitlines() if line.count("\t") == 5]
     assert {(who, what): (answer, role, until) for who, what, answer, role, until, _ in rows} == EXPECTED
     for _, _, answer, _, _, reason in rows:
         assert reason.startswith("Allowed" if answer == "allowed" else "Denied")
-    assert "Traceback" not in demo.complained()
-    folder = next(line.split()[-1] for line in demo.said().splitlines() if line.startswith("  data"))
+    assert "Traceback" not in demo.stderr()
+    folder = next(line.split()[-1] for line in demo.stdout().splitlines() if line.startswith("  data"))
     assert not Path(folder).exists()
 
 
 @pytest.mark.parametrize("taken", ["service", "backend"])
-def test_demo_leaves_a_server_of_somebody_else_alone(start: Start, tmp_path: Path, taken: str) -> None:
+def test_demo_refuses_a_used_port(start: Start, tmp_path: Path, taken: str) -> None:
     with socket.create_server((HOST, 0)) as other:
         port = other.getsockname()[1]
         demo = start("demo", "--once", "--port", str(port - (taken == "backend")), "--data", str(tmp_path / "data"))
@@ -60,7 +60,7 @@ def test_demo_leaves_a_server_of_somebody_else_alone(start: Start, tmp_path: Pat
         # The other port of the pair may happen to be somebody's, too: it is then the one that is named.
         assert re.search(
             rf"cannot listen on {HOST}:({port - 1}|{port}|{port + 1}): Address already in use; choose another port",
-            demo.complained(),
+            demo.stderr(),
         )
         other.settimeout(0)
         with pytest.raises(BlockingIOError):
@@ -68,11 +68,11 @@ def test_demo_leaves_a_server_of_somebody_else_alone(start: Start, tmp_path: Pat
 
 
 @pytest.mark.extended
-def test_demo_follows_an_edited_directory_while_everything_serves(start: Start, tmp_path: Path) -> None:
+def test_demo_follows_an_edited_directory(start: Start, tmp_path: Path) -> None:
     data, port = tmp_path / "data", free_port()
     demo = start("demo", "--data", str(data), "--port", str(port))
-    wait_for("the demo", lambda: "Ctrl-C" in demo.said() or demo.process.poll() is not None, within=150)
-    assert demo.process.poll() is None, demo.complained()
+    wait_for("the demo", lambda: "Ctrl-C" in demo.stdout() or demo.process.poll() is not None, within=150)
+    assert demo.process.poll() is None, demo.stderr()
     settings = load_settings(data / "usher.yaml", environment={}).settings
     service = f"http://{HOST}:{port}"
     admin = {"Authorization": f"Bearer {(data / 'admin-token').read_text().strip()}"}
@@ -130,13 +130,13 @@ def _ended(url: str, headers: dict[str, str]) -> dict[str, Any]:
 
 
 @pytest.mark.extended
-def test_demo_ends_with_the_log_of_a_child_that_cannot_go_on(start: Start, tmp_path: Path) -> None:
+def test_demo_prints_the_log_of_a_failed_child(start: Start, tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     (data / "usher.db").write_text("this is no database")
     demo = start("demo", "--once", "--port", str(free_port()), "--data", str(data))
     assert demo.process.wait(100) == 1
-    assert demo.complained().splitlines()[-1].startswith("error: service ended with exit code 1")
-    assert "the database cannot be used: " in demo.complained()
-    assert "usher.db is not a SQLite database" in demo.complained()
-    assert "Traceback" not in demo.complained()
+    assert demo.stderr().splitlines()[-1].startswith("error: service ended with exit code 1")
+    assert "the database cannot be used: " in demo.stderr()
+    assert "usher.db is not a SQLite database" in demo.stderr()
+    assert "Traceback" not in demo.stderr()

@@ -1,4 +1,4 @@
-"""The commands of the documents, typed as they are: only hosts, ports and paths are those of the test."""
+"""Runs the commands of the documents. Only hosts, ports and paths are replaced."""
 
 import json
 import os
@@ -33,7 +33,7 @@ WAIT = (
 
 
 def typed(document: str, heading: str) -> str:
-    """What a section's console block tells people to type, without what is printed."""
+    """The commands of a section's console block, without their output."""
     section = (ROOT / document).read_text().split(f" {heading}\n", 1)[1]
     block = re.search(r"^```console\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
     assert block is not None
@@ -52,7 +52,7 @@ def typed(document: str, heading: str) -> str:
 
 
 class Shell:
-    """A shell in an empty folder, in which ``usher`` is the command."""
+    """A shell in an empty folder, with the command ``usher``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -100,7 +100,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     made.end()
 
 
-def test_the_way_with_the_self_hosted_backend(shell: Shell) -> None:
+def test_setup_with_the_self_hosted_backend(shell: Shell) -> None:
     said = shell.run(typed("README.md", "The same with the self-hosted backend"))
     answer = json.loads(said.splitlines()[-1])["result"]["data"]
     assert answer["ada"]["documents"]["roadmap"]["accessRole"] == "editor"
@@ -110,7 +110,7 @@ def test_the_way_with_the_self_hosted_backend(shell: Shell) -> None:
 
 
 @pytest.mark.extended
-def test_pushes_of_the_guide(shell: Shell) -> None:
+def test_documented_pushes(shell: Shell) -> None:
     section = (ROOT / "config" / "OPERATING.md").read_text().split("\n## Pushing changes\n")[1]
     settings = re.search(r"^```yaml\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
     assert settings is not None

@@ -1,4 +1,4 @@
-"""The service and the worker as processes: how they start, stop, and get over each other's end."""
+"""Start, stop and recovery of service and worker processes."""
 
 import json
 import os
@@ -29,7 +29,7 @@ from tests.conftest import DATABASES, POSTGRES
 from tests.e2e.conftest import HOST, Usher, alive, children_of, free_port, serving, wait_for
 
 WORKER_STARTED = '"program":"worker"'
-"""Stands in the first line of a worker's log."""
+"""Part of the first line of a worker's log."""
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180), pytest.mark.xdist_group("e2e")]
 
@@ -46,7 +46,7 @@ ADMIN = {"Authorization": "Bearer rule-me-for-tests"}
 
 @contextmanager
 def tar_pit() -> Iterator[int]:
-    """A server that takes every connection and never answers; its port."""
+    """The port of a server that accepts connections and never answers."""
     taken: list[socket.socket] = []
     with socket.create_server((HOST, 0)) as listener:
 
@@ -84,7 +84,7 @@ def backend_at(port: int, **further: object) -> dict[str, object]:
     return {"base_url": f"http://{HOST}:{port}", "api_key": "k", "auth_token": "t", **further}
 
 
-def test_service_answers_and_stops_in_peace(start: Start, tmp_path: Path) -> None:
+def test_service_answers_and_stops(start: Start, tmp_path: Path) -> None:
     port = free_port()
     config = write_settings(tmp_path, f"sqlite:///{tmp_path}/usher.db", server={"port": port, "workers": 2})
     service = start("serve", "--config", config)
@@ -110,10 +110,10 @@ def test_service_answers_and_stops_in_peace(start: Start, tmp_path: Path) -> Non
     processes = children_of(service.process.pid)
     assert service.end() == 0
     assert alive(processes) == []
-    assert any(json.loads(line)["event"] == "request" for line in service.complained().splitlines())
+    assert any(json.loads(line)["event"] == "request" for line in service.stderr().splitlines())
 
 
-def test_worker_ends_a_run_in_the_middle_when_told_to_stop(start: Start, tmp_path: Path, database_url: str) -> None:
+def test_stopped_worker_ends_its_run(start: Start, tmp_path: Path, database_url: str) -> None:
     with tar_pit() as port:
         config = write_settings(tmp_path, database_url, backend=backend_at(port, timeout=2), worker={"poll": 0.1})
         run, runs, worker = _run_that_hangs(start, config, database_url)
@@ -123,12 +123,10 @@ def test_worker_ends_a_run_in_the_middle_when_told_to_stop(start: Start, tmp_pat
     ended = runs.get(run.run_id)
     assert ended.status in {RunStatus.CANCELLED, RunStatus.FAILED}, ended
     assert ended.finished_at is not None
-    assert "Traceback" not in worker.complained()
+    assert "Traceback" not in worker.stderr()
 
 
-def test_worker_leaves_a_run_that_does_not_end_to_the_next_worker(
-    start: Start, tmp_path: Path, database_url: str
-) -> None:
+def test_stop_timeout_leaves_the_run_to_the_next_worker(start: Start, tmp_path: Path, database_url: str) -> None:
     with tar_pit() as port:
         patience = {"poll": 0.1, "stop_timeout": 0.5}
         config = write_settings(tmp_path, database_url, backend=backend_at(port, timeout=60), worker=patience)
@@ -141,7 +139,7 @@ def test_worker_leaves_a_run_that_does_not_end_to_the_next_worker(
     assert "ended in the middle" in (orphan.error or "")
 
 
-def test_worker_that_is_killed_is_followed_by_the_next(start: Start, tmp_path: Path, database_url: str) -> None:
+def test_next_worker_continues_after_a_kill(start: Start, tmp_path: Path, database_url: str) -> None:
     with tar_pit() as port:
         patience = {"poll": 0.1, "stop_timeout": 0.5}
         config = write_settings(tmp_path, database_url, backend=backend_at(port, timeout=60), worker=patience)
@@ -167,7 +165,7 @@ def _run_that_hangs(start: Start, config: str, database_url: str) -> tuple[Run, 
         lambda: runs.get(run.run_id).status in {RunStatus.VERIFYING, RunStatus.PLANNING, RunStatus.APPLYING},
     )
     time.sleep(0.5)
-    assert worker.process.poll() is None, worker.complained()
+    assert worker.process.poll() is None, worker.stderr()
     return run, runs, worker
 
 
@@ -180,7 +178,7 @@ def _first_running(runs: Runs) -> Run | None:
     return next((run for run in runs.recent() if run.is_running), None)
 
 
-def test_service_and_worker_live_and_end_together(start: Start, tmp_path: Path) -> None:
+def test_service_and_worker_end_together(start: Start, tmp_path: Path) -> None:
     port, nowhere = free_port(), free_port()
     config = write_settings(
         tmp_path,
@@ -191,14 +189,14 @@ def test_service_and_worker_live_and_end_together(start: Start, tmp_path: Path) 
     )
     both = start("serve", "--with-worker", "--config", config)
     serving(both, f"http://{HOST}:{port}")
-    wait_for("the worker", lambda: WORKER_STARTED in both.complained())
-    ready = next(json.loads(line) for line in both.complained().splitlines() if WORKER_STARTED in line)
+    wait_for("the worker", lambda: WORKER_STARTED in both.stderr())
+    ready = next(json.loads(line) for line in both.stderr().splitlines() if WORKER_STARTED in line)
     assert ready["event"] == "started"
     assert ready["version"] == __version__
     assert ready["database"] == str((tmp_path / "usher.db").resolve())
     assert ready["settings"] == str((tmp_path / "usher.yaml").resolve())
     assert ready["next_run"] > ready["timestamp"]
-    served = next(json.loads(line) for line in both.complained().splitlines() if '"program":"service"' in line)
+    served = next(json.loads(line) for line in both.stderr().splitlines() if '"program":"service"' in line)
     assert {**ready, **served, "program": "worker", "timestamp": ready["timestamp"]} == ready
     processes = children_of(both.process.pid)
     assert both.end() == 0
@@ -206,7 +204,7 @@ def test_service_and_worker_live_and_end_together(start: Start, tmp_path: Path) 
 
 
 @pytest.mark.extended
-def test_worker_that_dies_is_started_again_and_the_service_goes_on(start: Start, tmp_path: Path) -> None:
+def test_dead_worker_is_restarted(start: Start, tmp_path: Path) -> None:
     port, nowhere = free_port(), free_port()
     config = write_settings(
         tmp_path, f"sqlite:///{tmp_path}/usher.db", server={"port": port, "workers": 1}, backend=backend_at(nowhere)
@@ -218,7 +216,7 @@ def test_worker_that_dies_is_started_again_and_the_service_goes_on(start: Start,
         return next((pid for pid in running if "worker" in psutil.Process(pid).cmdline()), None)
 
     def has_complained(of: str, times: int) -> bool:
-        return both.complained().count(of) == times
+        return both.stderr().count(of) == times
 
     serving(both, f"http://{HOST}:{port}")
     for times in (1, 2):
@@ -228,8 +226,8 @@ def test_worker_that_dies_is_started_again_and_the_service_goes_on(start: Start,
         os.kill(killed, signal.SIGKILL)
         wait_for("word of it", partial(has_complained, "process_ended", times))
         assert requests.get(f"http://{HOST}:{port}/healthz", timeout=5).ok
-    wait_for("the third one", lambda: both.complained().count(WORKER_STARTED) == 3)
-    said = [json.loads(line) for line in both.complained().splitlines() if "process_ended" in line]
+    wait_for("the third one", lambda: both.stderr().count(WORKER_STARTED) == 3)
+    said = [json.loads(line) for line in both.stderr().splitlines() if "process_ended" in line]
     assert [(line["how"], line["again_in"]) for line in said] == [
         ("by signal SIGKILL", 1.0),
         ("by signal SIGKILL", 2.0),
@@ -240,7 +238,7 @@ def test_worker_that_dies_is_started_again_and_the_service_goes_on(start: Start,
 
 
 @pytest.mark.extended
-def test_worker_that_cannot_start_at_all_ends_the_service_with_the_reason(start: Start, tmp_path: Path) -> None:
+def test_worker_that_cannot_start_ends_the_service(start: Start, tmp_path: Path) -> None:
     with socket.create_server((HOST, 0)) as taken:
         config = write_settings(
             tmp_path,
@@ -251,12 +249,12 @@ def test_worker_that_cannot_start_at_all_ends_the_service_with_the_reason(start:
         )
         both = start("serve", "--with-worker", "--config", config)
         assert both.process.wait(60) == 1
-    assert "error: metrics.worker_port: cannot listen on" in both.complained()
-    assert both.complained().splitlines()[-1].startswith("error: the worker ended with exit code 1")
+    assert "error: metrics.worker_port: cannot listen on" in both.stderr()
+    assert both.stderr().splitlines()[-1].startswith("error: the worker ended with exit code 1")
 
 
 @pytest.mark.extended
-def test_worker_shows_its_counters_at_a_port_of_its_own(start: Start, tmp_path: Path) -> None:
+def test_worker_serves_its_counters(start: Start, tmp_path: Path) -> None:
     port, nowhere = free_port(), free_port()
     config = write_settings(
         tmp_path,
@@ -265,7 +263,7 @@ def test_worker_shows_its_counters_at_a_port_of_its_own(start: Start, tmp_path: 
         metrics={"worker_port": port},
     )
     worker = start("worker", "--config", config)
-    wait_for("the worker", lambda: WORKER_STARTED in worker.complained())
+    wait_for("the worker", lambda: WORKER_STARTED in worker.stderr())
     runs_in(f"sqlite:///{tmp_path}/usher.db").enqueue(RunRequest(trigger="resync"))
 
     def shown() -> requests.Response:
@@ -280,18 +278,18 @@ def test_worker_shows_its_counters_at_a_port_of_its_own(start: Start, tmp_path: 
     processes = children_of(worker.process.pid)
     assert worker.end() == 0
     assert alive(processes) == []
-    assert "Traceback" not in worker.complained()
+    assert "Traceback" not in worker.stderr()
 
 
 @pytest.mark.extended
-def test_children_end_when_their_parent_is_killed(start: Start, tmp_path: Path) -> None:
+def test_children_end_with_their_parent(start: Start, tmp_path: Path) -> None:
     port = free_port()
     config = write_settings(
         tmp_path, f"sqlite:///{tmp_path}/usher.db", server={"port": port, "workers": 1}, backend=backend_at(free_port())
     )
     both = start("serve", "--with-worker", "--config", config)
     serving(both, f"http://{HOST}:{port}")
-    wait_for("the worker", lambda: WORKER_STARTED in both.complained())
+    wait_for("the worker", lambda: WORKER_STARTED in both.stderr())
     processes = children_of(both.process.pid)
     assert len(processes) >= 2
     both.process.kill()
@@ -300,9 +298,7 @@ def test_children_end_when_their_parent_is_killed(start: Start, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("database_url", DATABASES[1:], indirect=True)
-def test_service_says_so_while_its_database_is_away_and_recovers(
-    start: Start, tmp_path: Path, database_url: str
-) -> None:
+def test_service_recovers_from_a_database_outage(start: Start, tmp_path: Path, database_url: str) -> None:
     port = free_port()
     config = write_settings(tmp_path, database_url, server={"port": port, "workers": 1})
     assert start("db", "upgrade", "--config", config, forked=True).process.wait(60) == 0
@@ -335,29 +331,29 @@ def test_service_says_so_while_its_database_is_away_and_recovers(
 
 @pytest.mark.parametrize("database_url", DATABASES[1:], indirect=True)
 @pytest.mark.parametrize("command", [("serve",), ("worker",), ("runs",)])
-def test_commands_refuse_a_postgresql_database_without_tables(
+def test_commands_require_tables_on_postgresql(
     start: Start, tmp_path: Path, database_url: str, command: tuple[str, ...]
 ) -> None:
     config = write_settings(tmp_path, database_url, backend=backend_at(free_port()))
     behind = start(*command, "--config", config, forked=True)
     assert behind.process.wait(60) == 1
-    assert behind.complained().splitlines()[-1] == (
+    assert behind.stderr().splitlines()[-1] == (
         "error: the database is empty: run usher db upgrade to create its tables"
     )
 
 
-def test_a_command_waits_until_the_other_run_has_ended(start: Start, tmp_path: Path) -> None:
+def test_command_waits_for_another_run(start: Start, tmp_path: Path) -> None:
     database_url = f"sqlite:///{tmp_path}/usher.db"
     config = write_settings(tmp_path, database_url, backend=backend_at(free_port()))
     assert start("db", "upgrade", "--config", config, forked=True).process.wait(60) == 0
     lock = sync_lock(open_engine(database_url))
     assert lock.acquire()
     waiting = start("plan", "--config", config, forked=True)
-    wait_for("the word", lambda: "another process is synchronizing" in waiting.complained())
+    wait_for("the word", lambda: "another process is synchronizing" in waiting.stderr())
     assert waiting.process.poll() is None
     assert waiting.end(signal.SIGINT) == 130
-    assert "Traceback" not in waiting.complained()
-    for options, says in (
+    assert "Traceback" not in waiting.stderr()
+    for options, message in (
         (["--no-wait"], "error: another process is synchronizing\n"),
         (
             ["--timeout", "0.3"],
@@ -369,9 +365,9 @@ def test_a_command_waits_until_the_other_run_has_ended(start: Start, tmp_path: P
     ):
         for command in ("sync", "plan"):
             impatient = start(command, *options, "--config", config, forked=True)
-            assert impatient.process.wait(60) == 5, impatient.complained()
-            assert impatient.complained() == says
+            assert impatient.process.wait(60) == 5, impatient.stderr()
+            assert impatient.stderr() == message
     again = start("plan", "--config", config, forked=True)
-    wait_for("the word", lambda: "another process is synchronizing" in again.complained())
+    wait_for("the word", lambda: "another process is synchronizing" in again.stderr())
     lock.release()
-    wait_for("its turn", lambda: "reading" in again.complained())
+    wait_for("its turn", lambda: "reading" in again.stderr())

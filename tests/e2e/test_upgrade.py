@@ -44,7 +44,7 @@ class Newer:
         self.versions = self.folder / "app" / "store" / "migrations" / "versions"
 
     def add(self, revision: str, oldest: str | None = None) -> None:
-        """Adds a revision; ``oldest``: the oldest one that is compatible, by default the one before."""
+        """Adds a revision; ``oldest``: the oldest compatible one, by default the previous one."""
         before = replace(STORE_MIGRATIONS, folder=self.versions.parent).newest
         text = REVISION.format(revision=revision, before=before, oldest=oldest or before)
         (self.versions / f"{revision}_further.py").write_text(text)
@@ -64,9 +64,7 @@ class Newer:
 
 
 @pytest.mark.extended
-def test_older_processes_go_on_while_the_database_is_compatible(
-    start: Start, tmp_path: Path, database_url: str
-) -> None:
+def test_older_processes_continue_on_a_compatible_database(start: Start, tmp_path: Path, database_url: str) -> None:
     port = free_port()
     config = write_settings(
         tmp_path, database_url, server={"port": port, "workers": 1}, backend=backend_at(free_port())
@@ -98,20 +96,20 @@ def test_older_processes_go_on_while_the_database_is_compatible(
     # A node that is restarted in between starts, and so does a worker.
     assert start("runs", "--config", config, forked=True).process.wait(60) == 0
     worker = start("worker", "--config", config)
-    wait_for("the worker", lambda: "started" in worker.complained())
+    wait_for("the worker", lambda: "started" in worker.stderr())
 
     newer.add("9002", oldest="9002")
     assert "answer 503: replace them now" in newer.run("db", "upgrade", "--config", config)
     assert wait_for("the older service to refuse", lambda: codes() == [503, 503, 503])
-    told = requests.post(f"{url}/permissions/check", json=question, timeout=20).json()
-    assert "a newer version of Usher upgraded the database" in str(told)
+    output = requests.post(f"{url}/permissions/check", json=question, timeout=20).json()
+    assert "a newer version of Usher upgraded the database" in str(output)
     assert requests.get(f"{url}/healthz", timeout=20).status_code == 200
     assert requests.get(f"{url}/metrics", timeout=20).status_code == 200
     worker.process.wait(60)
-    assert "worker_stops" in worker.complained()
+    assert "worker_stops" in worker.stderr()
     refused = start("runs", "--config", config, forked=True)
     assert refused.process.wait(60) == 1
-    assert refused.complained().splitlines()[-1] == (
+    assert refused.stderr().splitlines()[-1] == (
         "error: a newer version of Usher upgraded the database, and this version cannot use it any more:"
         " install the newer version, or restore a backup"
     )
@@ -120,7 +118,7 @@ def test_older_processes_go_on_while_the_database_is_compatible(
 @pytest.mark.postgres
 @pytest.mark.skipif(not POSTGRES, reason="USHER_TEST_POSTGRES names no server")
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_a_newer_process_waits_for_the_upgrade(start: Start, tmp_path: Path, database_url: str) -> None:
+def test_newer_process_requires_the_upgrade(start: Start, tmp_path: Path, database_url: str) -> None:
     config = write_settings(tmp_path, database_url)
     assert start("db", "upgrade", "--config", config, forked=True).process.wait(60) == 0
     newer = Newer(tmp_path)

@@ -1,4 +1,4 @@
-"""Webhooks by the commands that an operator runs: what a killed server leaves behind, `usher backend deliver` sends."""
+"""`usher backend deliver` sends the webhooks of a killed server."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ ADA = {"userId": "ada", "name": "Ada", "email": "ada@acme.example"}
 
 @pytest.fixture
 def got() -> list[tuple[dict[str, str], bytes]]:
-    """Headers and body of each request that the receiver gets."""
+    """Headers and body of each request to the receiver."""
     return []
 
 
@@ -50,7 +50,7 @@ def receiver_url(got: list[tuple[dict[str, str], bytes]]) -> Iterator[str]:
 
 
 @pytest.mark.extended
-def test_what_a_killed_server_left_is_sent_by_a_process_of_its_own(
+def test_sender_delivers_webhooks_of_a_killed_server(
     start: Callable[..., Usher], tmp_path: Path, receiver_url: str, got: list[tuple[dict[str, str], bytes]]
 ) -> None:
     section = {
@@ -91,10 +91,10 @@ def test_what_a_killed_server_left_is_sent_by_a_process_of_its_own(
 
     delivering = start("backend", "deliver", "--threads", "2", "--config", "usher.yaml")
     wait_for("five messages", lambda: len(got) >= 5)
-    assert delivering.end() == 0, delivering.complained()
-    assert "Traceback" not in delivering.complained()
+    assert delivering.end() == 0, delivering.stderr()
+    assert "Traceback" not in delivering.stderr()
 
-    told = [Webhook(secret).verify(body, headers) for headers, body in got]
+    output = [Webhook(secret).verify(body, headers) for headers, body in got]
     # In the order of the events, each once: one worker at a time sends to a receiver.
-    assert [one["data"]["annotationId"] for one in told] == [f"t{number}" for number in range(5)]
+    assert [one["data"]["annotationId"] for one in output] == [f"t{number}" for number in range(5)]
     assert len({headers["webhook-id"] for headers, _ in got}) == 5

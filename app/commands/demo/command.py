@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from app.commands.frame import CommandError, Invocation, UsherCommand, pass_invocation
-from app.commands.screen import note
+from app.commands.frame import Invocation, UsherCommand, pass_invocation
 
 
 @click.command(cls=UsherCommand)
@@ -25,14 +24,9 @@ def demo(invocation: Invocation, once: bool, port: int | None, data: Path | None
 
     Starts the self-hosted backend, the service and the worker with a sample directory. Needs no settings.
     """
-    from app.commands.demo.tour import DemoError, run_demo
+    from app.commands.demo.tour import run_demo
     from app.foundation.logs import LogSettings, configure_logs
 
     # The processes write their own logs.
     configure_logs(LogSettings(level="debug" if invocation.verbosity else "error"))
-    try:
-        run_demo(once=once, port=port, data=data)
-    except DemoError as error:
-        for line in error.log:
-            note(f"  {line}")
-        raise CommandError(str(error)) from error
+    run_demo(once=once, port=port, data=data)

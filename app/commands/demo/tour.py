@@ -16,16 +16,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from app.commands.bootstrap.peers import backend_client
-from app.commands.demo.environment import (
-    DemoEnvironment,
-    create_workspace,
-    prepare,
-    register_service,
-    start,
-    wait_for,
-)
+from app.commands.demo.environment import DemoEnvironment, create_workspace, prepare, register_service, start, wait_for
 from app.commands.demo.questions import CASES, AnsweredCase, ask_all
-from app.commands.screen import show_table
+from app.commands.frame import CommandError
+from app.commands.screen import note, show_table
 from app.foundation.outbound.session import bare_session
 from app.foundation.processes import ChildEndedError, Children, stop_signals
 from app.foundation.text import printable
@@ -33,16 +27,8 @@ from app.foundation.text import printable
 SYNC_TIMEOUT = 120.0
 
 
-class DemoError(Exception):
-    """The demo failed. The text is one line. ``log``: the last lines of the process that ended."""
-
-    def __init__(self, message: str, log: Sequence[str] = ()) -> None:
-        super().__init__(message)
-        self.log = log
-
-
 def run_demo(*, once: bool, port: int | None, data: Path | None) -> None:
-    """Runs the demo. Without ``once``, everything keeps running until SIGINT or SIGTERM. Raises ``DemoError``."""
+    """Runs the demo. Without ``once``, everything keeps running until SIGINT or SIGTERM. Raises ``CommandError``."""
     console = Console(soft_wrap=not sys.stdout.isatty(), highlight=False)
     with _folder(data, keep=not once) as folder, stop_signals() as stop:
         demo = prepare(folder, port)
@@ -53,9 +39,11 @@ def run_demo(*, once: bool, port: int | None, data: Path | None) -> None:
                 _suggest(demo, console)
                 children.watch(stop)
         except ChildEndedError as error:
-            raise DemoError(str(error), error.child.last_lines()) from error
+            for line in error.child.last_lines():
+                note(f"  {line}")
+            raise CommandError(str(error)) from error
         except requests.RequestException as error:
-            raise DemoError(f"the service does not answer: {type(error).__name__}") from error
+            raise CommandError(f"the service does not answer: {type(error).__name__}") from error
         finally:
             children.end(quickly=True)
             if not once:
@@ -137,13 +125,13 @@ def _sync(demo: DemoEnvironment, children: Children, stop: Event) -> dict[str, A
             planned = sum(numbers.get("planned", 0) for numbers in outcomes)
             bars.update(bar, description=run["status"], total=total or None, completed=total - planned)
             if run["status"] == "failed":
-                raise DemoError(f"the sync failed: {printable(str(run['error']))}")
+                raise CommandError(f"the sync failed: {printable(str(run['error']))}")
             if run["status"] in {"done", "partial", "held", "cancelled"}:
                 return run
             children.check()
             if stop.wait(0.1):
                 return run
-    raise DemoError(f"the sync did not end within {SYNC_TIMEOUT:.0f} seconds")
+    raise CommandError(f"the sync did not end within {SYNC_TIMEOUT:.0f} seconds")
 
 
 def _show_answers(answers: Sequence[AnsweredCase]) -> None:

@@ -1,4 +1,4 @@
-"""An installation that is well: a directory file, a database in step, a backend that asks a service on loopback."""
+"""A healthy installation: a directory file, a synced database, and a backend that calls a service on loopback."""
 
 import json
 import threading
@@ -44,7 +44,7 @@ PEOPLE = "".join(
 
 
 class DatingAdapter(WsgiAdapter):
-    """The backend in this process, with the header that a server would add."""
+    """The backend in this process, with the ``Date`` header of a server."""
 
     off = timedelta()
 
@@ -56,7 +56,7 @@ class DatingAdapter(WsgiAdapter):
 
 @dataclass
 class Installation:
-    """What the doctor looks at; ``settings`` may be changed before it comes."""
+    """A healthy installation. Tests may change its ``settings`` before the checks."""
 
     folder: Path
     backend: Any

@@ -57,14 +57,14 @@ def lines(records: list[dict[str, Any]]) -> bytes:
 
 @contextlib.contextmanager
 def served(app: Any, *, clock_off: timedelta = timedelta()) -> Iterator[str]:
-    """The application under its address, on a machine whose clock may be off."""
+    """An application at its address, with a clock that may be wrong."""
 
     class Handler(WSGIRequestHandler):
         def date_time_string(self, timestamp: float | None = None) -> str:
             return format_datetime(datetime.now(UTC) + clock_off, usegmt=True)
 
         def log(self, type: str, message: str, *args: object) -> None:  # noqa: A002 - the base class's name
-            """Says nothing."""
+            """Logs nothing."""
 
     server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
@@ -79,7 +79,7 @@ def served(app: Any, *, clock_off: timedelta = timedelta()) -> Iterator[str]:
 
 @dataclass
 class Stage:
-    """What faults are planted into. ``words`` stand in the data file between angle brackets."""
+    """An installation for one fault. The data file contains ``words`` in angle brackets."""
 
     folder: Path
     settings: dict[str, Any]
@@ -89,7 +89,7 @@ class Stage:
     cleanup: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     def filled(self, value: Any) -> Any:
-        """The value with the words in it replaced."""
+        """The value with its words replaced."""
         if isinstance(value, str):
             for name, word in self.words.items():
                 value = value.replace(f"<{name}>", word)
@@ -101,7 +101,7 @@ class Stage:
         return value
 
     def plant(self, fault: Mapping[str, Any]) -> None:
-        """Everything that a fault says, except for its command."""
+        """Prepares a fault, except for its command."""
         self.words |= {"folder": str(self.folder)}
         for step in fault.get("prepare", []):
             getattr(self, step)()
@@ -199,7 +199,7 @@ class Stage:
         self.cleanup.callback(remove)
 
     def refusing_backend(self) -> None:
-        """A backend that answers everything as ever, and refuses every organization."""
+        """A backend that refuses every organization."""
         refused = {"error": {"status": "INVALID_ARGUMENT", "message": "organizationName: is taken"}}
 
         def app(environ: Any, start_response: Any) -> Any:
@@ -217,18 +217,18 @@ class Stage:
 
 
 class CannotPlantError(Exception):
-    """This machine does not let the fault be planted; the text says why."""
+    """The fault cannot be planted on this machine. The text is the reason."""
 
 
 @dataclass
 class Servers:
-    """What runs once: its ``words`` for the data file, and the credentials in the backend."""
+    """The servers that all faults share: their ``words``, and credentials in the backend."""
 
     words: dict[str, str]
     api_key: str
     auth_token: str
     database: Path
-    """Usher's own, well and in use."""
+    """Usher's own database, healthy and in use."""
     backend: Any
 
     def tell(self, operation: str, **data: Any) -> None:
@@ -240,7 +240,7 @@ class Servers:
 
 @contextlib.contextmanager
 def running_servers(folder: Path) -> Iterator[Servers]:
-    """The backend, two services, and servers that are neither."""
+    """The backend, two services, and other servers."""
     authority = Authority(folder)
     with contextlib.ExitStack() as stack:
         for name, migrations in (("usher", STORE_MIGRATIONS), ("empty", BACKEND_MIGRATIONS)):

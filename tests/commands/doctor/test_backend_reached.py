@@ -1,4 +1,4 @@
-"""What the doctor says of an address at which something else answers than the backend, or nothing."""
+"""The doctor's findings if another server answers at the backend's address, or none."""
 
 import contextlib
 import json
@@ -43,14 +43,14 @@ def given(url: str, **further: object) -> dict[str, object]:
 
 
 def found(url: str, **further: object) -> Finding:
-    """The one finding about a backend that cannot be used."""
+    """The finding about an unusable backend."""
     settings = load_settings(Path("/dev/null"), environment={}, command_line=given(url, **further)).settings
     [finding] = check_backend(settings, clock=utc_now)
     return finding
 
 
 def synced(url: str) -> str:
-    """What a plan or a sync ends with."""
+    """The error of a plan or a sync."""
     settings = load_settings(Path("/dev/null"), environment={}, command_line=given(url)).settings
     policy = RetryPolicy(repeats=0, max_waiting=0)
     with BackendClient(settings.backend, policy=policy) as client, pytest.raises(ClientError) as caught:
@@ -65,7 +65,7 @@ def answering(code: int, body: bytes, headers: dict[str, str]) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("code", "body", "headers", "path", "says", "advice"),
+    ("code", "body", "headers", "path", "message", "advice"),
     [
         (404, NO_SUCH_PATH, {"Content-Type": "application/json"}, "/v2", "no backend answers at", "omit /v2"),
         (404, b"<html>", HTML, "", "no backend answers at", "not of another web server"),
@@ -92,18 +92,18 @@ def answering(code: int, body: bytes, headers: dict[str, str]) -> Iterator[str]:
         ),
     ],
 )
-def test_answers_that_are_no_backends(
-    code: int, body: bytes, headers: dict[str, str], *, path: str, says: str, advice: str
+def test_answers_of_other_servers(
+    code: int, body: bytes, headers: dict[str, str], *, path: str, message: str, advice: str
 ) -> None:
     with answering(code, body, headers) as url:
         one = found(url + path)
     assert (one.name, one.state) == ("backend", State.PROBLEM)
-    assert says in one.message
+    assert message in one.message
     assert advice in one.advice
 
 
 @pytest.mark.parametrize(
-    ("code", "headers", "says"),
+    ("code", "headers", "message"),
     [
         (404, HTML, "see that backend.base_url has no version or path in it"),
         (200, HTML, "the answer is not JSON: see that backend.base_url leads to the backend"),
@@ -111,49 +111,49 @@ def test_answers_that_are_no_backends(
         (503, HTML, ": HTTP 503 without a readable error message; is there a backend behind that address? (after"),
     ],
 )
-def test_plan_and_sync_name_the_address(code: int, headers: dict[str, str], says: str) -> None:
+def test_plan_and_sync_name_the_address(code: int, headers: dict[str, str], message: str) -> None:
     with answering(code, b"<html>", headers) as url:
-        assert says in synced(url)
+        assert message in synced(url)
 
 
-def test_tls_and_plain_http_are_told_apart(authority: Authority) -> None:
+def test_tls_and_plain_http_are_distinguished(authority: Authority) -> None:
     with web_server(Answering()) as plain, web_server(Answering(), authority.server_context()) as tls:
         to_plain, to_tls = plain.url.replace("http", "https"), tls.url.replace("https", "http")
-        told = found(to_plain)
-        assert "speaks plain HTTP, but the request used TLS" in told.message
-        assert "let backend.base_url begin with http://" in told.advice
+        output = found(to_plain)
+        assert "speaks plain HTTP, but the request used TLS" in output.message
+        assert "let backend.base_url begin with http://" in output.advice
         assert "speaks plain HTTP, but the request used TLS: let backend.base_url begin with http://" in synced(
             to_plain
         )
-        told = found(to_tls)
-        assert "speaks TLS, but the request was plain HTTP" in told.message
-        assert "let backend.base_url begin with https://" in told.advice
+        output = found(to_tls)
+        assert "speaks TLS, but the request was plain HTTP" in output.message
+        assert "let backend.base_url begin with https://" in output.advice
         assert "speaks TLS, but the request was plain HTTP: let backend.base_url begin with https" in synced(to_tls)
-        told = found(tls.url)
-        assert "is not trusted" in told.message
-        assert "backend.ca_file" in told.advice
+        output = found(tls.url)
+        assert "is not trusted" in output.message
+        assert "backend.ca_file" in output.advice
         assert "let backend.ca_file name" in synced(tls.url)
 
 
-def test_nothing_there(closed_port: int) -> None:
-    told = found(f"http://127.0.0.1:{closed_port}")
-    assert "nothing listens at" in told.message
-    assert "backend.proxy" in told.advice
-    told = found("http://backend.invalid")
-    assert "the name backend.invalid cannot be resolved" in told.message
-    assert "is spelt right" in told.advice
+def test_unreachable_backend(closed_port: int) -> None:
+    output = found(f"http://127.0.0.1:{closed_port}")
+    assert "nothing listens at" in output.message
+    assert "backend.proxy" in output.advice
+    output = found("http://backend.invalid")
+    assert "the name backend.invalid cannot be resolved" in output.message
+    assert "is spelt right" in output.advice
 
 
-def test_proxy_in_the_way(closed_port: int) -> None:
-    told = found("https://backend.acme.example", backend__proxy=f"http://me:TOPSECRET@127.0.0.1:{closed_port}")
-    assert f"no connection to the proxy: nothing listens at 127.0.0.1:{closed_port}" in told.message
-    assert "see that backend.proxy is right" in told.advice
+def test_proxy_failures(closed_port: int) -> None:
+    output = found("https://backend.acme.example", backend__proxy=f"http://me:TOPSECRET@127.0.0.1:{closed_port}")
+    assert f"no connection to the proxy: nothing listens at 127.0.0.1:{closed_port}" in output.message
+    assert "see that backend.proxy is right" in output.advice
     proxy = ForwardProxy("me:secret")
-    told = found("https://backend.acme.example", backend__proxy=f"http://me:TOPSECRET@{proxy.place}")
+    output = found("https://backend.acme.example", backend__proxy=f"http://me:TOPSECRET@{proxy.place}")
     proxy.close()
-    assert "does not accept the credentials" in told.message
-    assert "into backend.proxy" in told.advice
-    assert "TOPSECRET" not in told.message + told.advice
+    assert "does not accept the credentials" in output.message
+    assert "into backend.proxy" in output.advice
+    assert "TOPSECRET" not in output.message + output.advice
 
 
 @pytest.mark.parametrize(
@@ -170,34 +170,34 @@ def test_proxy_in_the_way(closed_port: int) -> None:
         ({"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": "me.example"}, "HTTPS_PROXY"),
     ],
 )
-def test_proxy_of_the_environment_is_not_ignored_silently(environment: dict[str, str], warned: str) -> None:
+def test_ignored_proxy_is_reported(environment: dict[str, str], warned: str) -> None:
     for proxy, expected in (("", warned), ("http://proxy:3128", "")):
         values = given("https://api.acme.example", backend__proxy=proxy)
         configuration = load_settings(Path("/dev/null"), environment={}, command_line=values)
-        told = [one for one in check_settings(configuration, environment) if one.name == "proxy"]
-        assert [one.message.partition(" ")[0] for one in told] == ([expected] if expected else [])
-        assert all(one.state is State.WARNING and "backend.proxy" in one.advice for one in told)
+        output = [one for one in check_settings(configuration, environment) if one.name == "proxy"]
+        assert [one.message.partition(" ")[0] for one in output] == ([expected] if expected else [])
+        assert all(one.state is State.WARNING and "backend.proxy" in one.advice for one in output)
 
 
 @pytest.mark.parametrize("variable", ["REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"])
-def test_certificates_of_the_environment_are_not_ignored_silently(authority: Authority, variable: str) -> None:
+def test_ignored_certificates_are_reported(authority: Authority, variable: str) -> None:
     environment = {variable: "/etc/corp.pem"}
     with web_server(Answering(), authority.server_context()) as tls:
         settings = load_settings(Path("/dev/null"), environment={}, command_line=given(tls.url)).settings
-        [told] = check_backend(settings, clock=utc_now, environment=environment)
-    assert f"{variable} names /etc/corp.pem, which Usher does not read" in told.message
-    assert "backend.ca_file" in told.advice
+        [output] = check_backend(settings, clock=utc_now, environment=environment)
+    assert f"{variable} names /etc/corp.pem, which Usher does not read" in output.message
+    assert "backend.ca_file" in output.advice
 
 
-def asked(url: str, **further: object) -> Finding:
-    """What is said of the address at which the backend asks for permissions."""
+def service_finding(url: str, **further: object) -> Finding:
+    """The finding about the registered address."""
     values = given("http://127.0.0.1:8090", provider__auth_tokens=["ask"], **further)
     settings = load_settings(Path("/dev/null"), environment={}, command_line=values).settings
     return _check_service(url, "ask", settings, lambda: None)
 
 
 @pytest.mark.parametrize(
-    ("code", "body", "state", "says"),
+    ("code", "body", "state", "message"),
     [
         (200, b'{"data": [], "success": true, "statusCode": 200}', State.OK, "answers"),
         (400, b'{"error": {"status": "INVALID_ARGUMENT", "message": "no questions"}}', State.OK, "answers"),
@@ -208,27 +208,27 @@ def asked(url: str, **further: object) -> Finding:
         (503, b"", State.PROBLEM, "or cannot answer yet"),
     ],
 )
-def test_answers_of_the_registered_address(code: int, body: bytes, state: State, says: str) -> None:
+def test_answers_of_the_registered_address(code: int, body: bytes, state: State, message: str) -> None:
     with answering(code, body, {"Content-Type": "application/json"}) as url:
-        told = asked(url + "/permissions/check?x=SECRET")
-    assert told.state is state
-    assert says in told.message
-    assert "SECRET" not in told.message
+        output = service_finding(url + "/permissions/check?x=SECRET")
+    assert output.state is state
+    assert message in output.message
+    assert "SECRET" not in output.message
 
 
 def test_registered_addresses_without_an_answer(authority: Authority, closed_port: int) -> None:
-    told = asked(f"http://127.0.0.1:{closed_port}/permissions/check")
-    assert (told.state, "start usher serve" in told.advice) == (State.PROBLEM, True)
-    told = asked("http://usher.invalid/permissions/check")
-    assert (told.state, "right host name" in told.advice) == (State.PROBLEM, True)
+    output = service_finding(f"http://127.0.0.1:{closed_port}/permissions/check")
+    assert (output.state, "start usher serve" in output.advice) == (State.PROBLEM, True)
+    output = service_finding("http://usher.invalid/permissions/check")
+    assert (output.state, "right host name" in output.advice) == (State.PROBLEM, True)
     with web_server(Answering()) as plain, web_server(Answering(), authority.server_context()) as tls:
-        told = asked(plain.url.replace("http", "https"))
-        assert (told.state, told.advice.startswith("register it with http://")) == (State.PROBLEM, True)
+        output = service_finding(plain.url.replace("http", "https"))
+        assert (output.state, output.advice.startswith("register it with http://")) == (State.PROBLEM, True)
         # The backend may trust whom we do not.
-        assert asked(tls.url).state is State.WARNING
-        assert "backend.ca_file" in asked(tls.url).advice
-        told = asked(tls.url, backend__base_url=tls.url, backend__ca_file=str(authority.ca_file))
-        assert "the backend calls itself" in told.message
+        assert service_finding(tls.url).state is State.WARNING
+        assert "backend.ca_file" in service_finding(tls.url).advice
+        output = service_finding(tls.url, backend__base_url=tls.url, backend__ca_file=str(authority.ca_file))
+        assert "the backend calls itself" in output.message
 
 
 def test_registered_address_behind_the_proxy(authority: Authority) -> None:
@@ -237,11 +237,11 @@ def test_registered_address_behind_the_proxy(authority: Authority) -> None:
     with web_server(answer, authority.server_context("usher.invalid")) as server:
         proxy.names["usher.invalid"] = ("127.0.0.1", server.port)
         route = {"backend__proxy": f"http://{proxy.place}", "backend__ca_file": str(authority.ca_file)}
-        told = asked(f"https://usher.invalid:{server.port}/permissions/check", **route)
+        output = service_finding(f"https://usher.invalid:{server.port}/permissions/check", **route)
     proxy.close()
-    assert told.state is State.OK
+    assert output.state is State.OK
 
 
 @pytest.mark.parametrize("url", ["", "nonsense", "http://[::1", "http://h:port/x", "ftp://h/x"])
-def test_registered_address_that_is_none(url: str) -> None:
-    assert asked(url).state is not State.OK
+def test_invalid_registered_address(url: str) -> None:
+    assert service_finding(url).state is not State.OK

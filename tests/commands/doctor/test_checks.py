@@ -1,4 +1,4 @@
-"""What the doctor finds in an installation that is well, and in one that is not."""
+"""The doctor's findings in healthy and faulty installations."""
 
 import re
 import shutil
@@ -22,7 +22,7 @@ from app.sync.runs.run import RunRequest, RunStatus
 from tests.commands.doctor.conftest import Installation
 
 
-def test_healthy_installation_has_nothing_to_do(installation: Installation) -> None:
+def test_healthy_installation_has_only_ok_findings(installation: Installation) -> None:
     findings = installation.findings()
     assert [finding for finding in findings if finding.state is not State.OK or finding.advice] == []
     assert [finding.name for finding in findings] == [
@@ -43,17 +43,17 @@ def test_healthy_installation_has_nothing_to_do(installation: Installation) -> N
     )
 
 
-def test_no_finding_holds_a_secret(installation: Installation) -> None:
+def test_findings_contain_no_secrets(installation: Installation) -> None:
     installation.register(installation.service_url, "another-SECRET")
-    told = str(installation.findings())
+    output = str(installation.findings())
     for secret in (installation.api_key, installation.auth_token, "another-SECRET", "QSBzZWNyZXQ"):
-        assert secret not in told
+        assert secret not in output
 
 
-Illness = Callable[[Installation], object]
+Fault = Callable[[Installation], object]
 
 
-def _set(**values: object) -> Illness:
+def _set(**values: object) -> Fault:
     return lambda one: one.settings.update({key.replace("__", "."): value for key, value in values.items()})
 
 
@@ -73,7 +73,7 @@ def _opened_to_others(one: Installation) -> None:
     Path(str(one.engine().url.database)).chmod(0o644)
 
 
-def _told(*texts: str) -> Illness:
+def _told(*texts: str) -> Fault:
     def carry_out(one: Installation) -> None:
         engine = one.engine()
         with writing(engine) as connection:
@@ -84,7 +84,7 @@ def _told(*texts: str) -> Illness:
     return carry_out
 
 
-def _refused(parked: str) -> Illness:
+def _refused(parked: str) -> Fault:
     return _told(
         "INSERT INTO ledger (ledger_id, base_url, api_key_digest, ledger_revision, created_at)"
         " VALUES (7, '', '', 0, 0)",
@@ -106,7 +106,7 @@ def _empty_from_the_start(one: Installation) -> None:
     _told("DELETE FROM directory_source")(one)
 
 
-def _late_clock(seconds: float) -> Illness:
+def _late_clock(seconds: float) -> Fault:
     return lambda one: setattr(one.adapter, "off", timedelta(seconds=seconds))
 
 
@@ -127,7 +127,7 @@ def _queued_run(one: Installation) -> None:
 
 
 @pytest.mark.parametrize(
-    ("illness", "name", "state", "says"),
+    ("fault", "name", "state", "message"),
     [
         (_queued_run, "runs", State.WARNING, "1 run is queued, the first since "),
         (_set(provider__auth_tokens=[]), "provider", State.PROBLEM, "usher serve refuses to start"),
@@ -262,31 +262,31 @@ def _queued_run(one: Installation) -> None:
         ),
     ],
 )
-def test_illness_is_found_with_what_to_do(
-    installation: Installation, illness: Illness, name: str, state: State, says: str
+def test_faults_are_found_with_advice(
+    installation: Installation, fault: Fault, name: str, state: State, message: str
 ) -> None:
-    illness(installation)
-    found = [finding for finding in installation.of(name) if says in finding.message]
+    fault(installation)
+    found = [finding for finding in installation.of(name) if message in finding.message]
     assert [finding.state for finding in found] == [state], installation.of(name)
     assert bool(found[0].advice) is (state is not State.OK)
     assert "TOPSECRET" not in str(found)
     assert "\n" not in found[0].message
 
 
-def test_looking_changes_nothing(installation: Installation) -> None:
+def test_doctor_changes_nothing(installation: Installation) -> None:
     installation.settings["database_url"] = f"sqlite:///{installation.folder}/new/usher.db"
     installation.findings()
     assert not (installation.folder / "new").exists()
 
 
-def test_backend_that_is_not_there_is_told_in_time(installation: Installation) -> None:
+def test_unreachable_backend_is_reported_in_time(installation: Installation) -> None:
     installation.settings["backend.base_url"] = "http://127.0.0.1:1"
     [found] = check_backend(installation.configuration().settings, clock=utc_now)
     assert (found.name, found.state) == ("backend", State.PROBLEM)
     assert "nothing listens at 127.0.0.1:1 (connection refused)" in found.message
 
 
-def test_backend_without_the_extended_operations_is_no_problem(installation: Installation) -> None:
+def test_core_backend_has_only_warnings(installation: Installation) -> None:
     real = installation.adapter.send
 
     def send(request: object, *arguments: object, **keywords: object) -> object:
@@ -301,7 +301,7 @@ def test_backend_without_the_extended_operations_is_no_problem(installation: Ins
     assert "cannot return its registration" in found.message
 
 
-def test_messages_are_sent_only_when_asked_for(installation: Installation) -> None:
+def test_messages_are_sent_only_with_notify(installation: Installation) -> None:
     installation.settings["notifications.webhook.url"] = "http://127.0.0.1:1/"
     configuration = installation.configuration()
     assert installation.of("notifications") == []
@@ -311,7 +311,7 @@ def test_messages_are_sent_only_when_asked_for(installation: Installation) -> No
     ]
 
 
-def test_a_missing_driver_is_named_with_its_extra(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_driver_names_its_extra(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     installation.settings["database_url"] = "postgres://me:TOPSECRET@127.0.0.1:1/n"
     [found] = installation.of("database")

@@ -1,4 +1,4 @@
-"""Databases that cannot be used, or written to: what the doctor and the commands say."""
+"""Databases that cannot be used or written to, in the doctor and in commands."""
 
 import contextlib
 import json
@@ -26,7 +26,7 @@ NEEDS_ROOT = pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a 
 
 
 def usher(folder: Path, *arguments: str) -> tuple[int, str]:
-    """The command in a process of its own: its exit code and what it says."""
+    """Runs a command in another process. Returns its exit code and output."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("USHER_")}
     ended = subprocess.run(
         [sys.executable, "-P", "-m", "app", *arguments, "--config", "usher.yaml"],
@@ -59,7 +59,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize(
-    ("name", "says", "advice"),
+    ("name", "message", "advice"),
     [
         ("directory", "directory is a directory", "name a file"),
         ("text", "text is not a SQLite database", "Usher's own file"),
@@ -67,56 +67,56 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         ("gone/usher.db", "gone, and so no usher.db in it", "create the directory"),
     ],
 )
-def test_path_that_is_no_database(tmp_path: Path, name: str, says: str, advice: str) -> None:
+def test_paths_that_are_no_database(tmp_path: Path, name: str, message: str, advice: str) -> None:
     (tmp_path / "directory").mkdir()
     (tmp_path / "text").write_text("this is a text, and it is long enough\n")
     engine, found = open_database(f"sqlite:///{tmp_path}/{name}")
     assert engine is None
     assert found.state is State.PROBLEM
-    assert says in found.message
+    assert message in found.message
     assert str(tmp_path) in found.message
     assert advice in found.advice
     assert not (tmp_path / "gone").exists()
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize(("name", "says"), [("directory", "is a directory"), ("text", "is not a SQLite database")])
-def test_every_command_names_the_file(tmp_path: Path, name: str, says: str) -> None:
+@pytest.mark.parametrize(("name", "message"), [("directory", "is a directory"), ("text", "is not a SQLite database")])
+def test_every_command_names_the_file(tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / "directory").mkdir()
     (tmp_path / "text").write_text("this is a text, and it is long enough\n")
     (tmp_path / "usher.yaml").write_text(SETTINGS.replace("usher.db", name))
-    code, told = usher(tmp_path, "runs")
+    code, output = usher(tmp_path, "runs")
     assert code == 1
-    assert told.startswith(f"error: the database cannot be used: {name} {says}")
-    assert "; let database_url name" in told
+    assert output.startswith(f"error: the database cannot be used: {name} {message}")
+    assert "; let database_url name" in output
 
 
 @pytest.mark.extended
 @NEEDS_ROOT
-def test_file_that_can_only_be_read(database: Path, small_disk: Path) -> None:
+def test_read_only_file(database: Path, small_disk: Path) -> None:
     folder = small_disk.parent
     shutil.copy(database, small_disk / "usher.db")
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     (folder / "usher.yaml").write_text(SETTINGS.replace("usher.db", "disk/usher.db"))
-    code, told = usher(folder, "doctor")
+    code, output = usher(folder, "doctor")
     assert code == 1
     remedy = "mount it so that it can be written to, or let database_url name a file elsewhere"
     cause = "disk/usher.db cannot be written to: its file system is read-only"
-    assert f"problem\tdatabase\t{cause}\t{remedy}" in told
-    code, told = usher(folder, "runs")
+    assert f"problem\tdatabase\t{cause}\t{remedy}" in output
+    code, output = usher(folder, "runs")
     assert code == 1
-    assert cause in told
-    assert f"; {remedy}" in told
+    assert cause in output
+    assert f"; {remedy}" in output
     (folder / "usher.yaml").write_text(SETTINGS.replace("usher.db", "disk/new.db"))
     for command in ("doctor", "runs"):
-        code, told = usher(folder, command)
+        code, output = usher(folder, command)
         assert code == 1
-        assert "its file system is read-only" in told
-        assert remedy in told
+        assert "its file system is read-only" in output
+        assert remedy in output
     (folder / "usher.yaml").write_text(SETTINGS.replace("usher.db", "source.db"))
     shutil.copy(database, folder / "source.db")
-    code, told = usher(folder, "db", "backup", "disk/copy.db")
-    assert (code, told) == (
+    code, output = usher(folder, "db", "backup", "disk/copy.db")
+    assert (code, output) == (
         1,
         "error: disk/copy.db: Read-only file system; name a new file in a folder that can be written to\n",
     )
@@ -128,33 +128,33 @@ def test_backup_onto_a_full_disk(database: Path, small_disk: Path) -> None:
     shutil.copy(database, folder / "usher.db")
     (folder / "usher.yaml").write_text(SETTINGS)
     (small_disk / "ballast").write_bytes(bytes(2_000_000))
-    code, told = usher(folder, "db", "backup", "disk/copy.db")
+    code, output = usher(folder, "db", "backup", "disk/copy.db")
     assert code == 1
-    assert told.startswith("error: disk/copy.db: the disk is full; the copy needs ")
+    assert output.startswith("error: disk/copy.db: the disk is full; the copy needs ")
     assert [one.name for one in small_disk.iterdir()] == ["ballast"]
 
 
 @pytest.mark.extended
 @NEEDS_ROOT
-def test_full_disk_is_called_that(database: Path, small_disk: Path) -> None:
+def test_doctor_reports_a_full_disk(database: Path, small_disk: Path) -> None:
     shutil.copy(database, small_disk / "usher.db")
     with (small_disk / "ballast").open("wb", buffering=0) as ballast, contextlib.suppress(OSError):
         while ballast.write(bytes(4096)):
             pass
     (small_disk.parent / "usher.yaml").write_text(SETTINGS.replace("usher.db", "disk/usher.db"))
     (small_disk.parent / "directory.yaml").write_text("organizations: [{organizationId: a, organizationName: A}]\n")
-    code, told = usher(small_disk.parent, "doctor")
+    code, output = usher(small_disk.parent, "doctor")
     assert code == 1
-    assert "problem\tdatabase\tthe disk is full where disk/usher.db is\tfree some space" in told
+    assert "problem\tdatabase\tthe disk is full where disk/usher.db is\tfree some space" in output
     for command in (["runs"], ["directory", "refresh"]):
-        code, told = usher(small_disk.parent, *command)
+        code, output = usher(small_disk.parent, *command)
         assert code == 1
-        assert "disk/usher.db: the disk is full" in told
-        assert "; make room there" in told
+        assert "disk/usher.db: the disk is full" in output
+        assert "; make room there" in output
 
 
-def test_full_disk_is_told_to_whoever_asks(database: Path, tmp_path: Path) -> None:
-    """By what stands in the error alone: readiness checks and logs take it from there."""
+def test_errors_name_a_full_disk(database: Path, tmp_path: Path) -> None:
+    """The error's text is enough: readiness checks and logs use nothing else."""
     shutil.copy(database, tmp_path / "usher.db")
     engine = open_engine(f"sqlite:///{tmp_path}/usher.db")
     with pytest.raises(OperationalError) as caught, writing(engine) as connection:
@@ -168,7 +168,7 @@ def test_full_disk_is_told_to_whoever_asks(database: Path, tmp_path: Path) -> No
 
 @pytest.fixture
 def reader(postgres_database: str) -> Iterator[str]:
-    """A role that may only read."""
+    """A read-only role."""
     name = f"usher_reader_{os.getpid()}"
     admin = create_engine(postgres_database, isolation_level="AUTOCOMMIT")
     with admin.connect() as connection:
@@ -184,7 +184,7 @@ def reader(postgres_database: str) -> Iterator[str]:
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_role_that_may_only_read(database_url: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_read_only_role(database_url: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     engine = open_engine(database_url)
     upgrade(engine, STORE_MIGRATIONS)
     name = request.getfixturevalue("reader")
@@ -204,25 +204,25 @@ def test_role_that_may_only_read(database_url: str, request: pytest.FixtureReque
         "directory: {sources: [{type: file, path: d.jsonl}]}\n"
     )
     (tmp_path / "d.jsonl").write_text("")
-    code, told = usher(tmp_path, "plan")
+    code, output = usher(tmp_path, "plan")
     assert code == 1
-    assert "permission denied for table" in told
-    assert "; let database_url name a role that may write to all tables" in told
+    assert "permission denied for table" in output
+    assert "; let database_url name a role that may write to all tables" in output
     with writing(engine) as connection:
         connection.execute(text(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {name}"))
         connection.execute(text(f"GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {name}"))
         connection.execute(text(f"ALTER ROLE {name} SET default_transaction_read_only = on"))
     opened, found = open_database(url)
     assert found.message == f"can only be read as the role {name}: default_transaction_read_only is on"
-    code, told = usher(tmp_path, "plan")
+    code, output = usher(tmp_path, "plan")
     assert code == 1
-    assert "; the role or the database is set to read only" in told
+    assert "; the role or the database is set to read only" in output
     if opened is not None:
         opened.dispose()
     engine.dispose()
 
 
-def test_findings_are_json_as_well(tmp_path: Path) -> None:
+def test_findings_as_json(tmp_path: Path) -> None:
     (tmp_path / "usher.yaml").write_text(SETTINGS.replace("usher.db", "."))
-    _, told = usher(tmp_path, "doctor", "--json")
-    assert any("is a directory" in finding["says"] for finding in json.loads(told)["findings"])
+    _, output = usher(tmp_path, "doctor", "--json")
+    assert any("is a directory" in finding["says"] for finding in json.loads(output)["findings"])

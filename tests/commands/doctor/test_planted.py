@@ -1,4 +1,4 @@
-"""Faults of real installations, planted one by one: each is named in one line, with its cause and what to do."""
+"""Faults of real installations, one by one. Each is reported in one line with its cause and advice."""
 
 import os
 import shutil
@@ -29,7 +29,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 
 @pytest.fixture
 def stage(servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    """An installation that is well, in a folder of its own."""
+    """A healthy installation in its own folder."""
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith("USHER_") or name.lower().endswith("_proxy")]:
         monkeypatch.delenv(name)
@@ -60,27 +60,27 @@ def run(*arguments: str) -> tuple[int, str]:
 
 
 def run_beside(*arguments: str) -> tuple[int, str]:
-    """In a process of its own: what serves has to be the first thing in it."""
+    """Runs a server in another process, because gunicorn expects a fresh one."""
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     command = [sys.executable, "-P", "-m", "app", *arguments, "--config", "usher.yaml"]
     found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     return found.returncode, found.stdout + found.stderr
 
 
-def test_the_list_is_whole() -> None:
+def test_list_of_faults_is_complete() -> None:
     assert [fault["number"] for fault in FAULTS] == list(range(1, 78))
 
 
-def test_installation_without_a_fault_is_well(stage: Stage) -> None:
+def test_installation_without_a_fault(stage: Stage) -> None:
     stage.plant({})
-    code, told = run("doctor")
-    assert code == 0, told
-    assert {line.partition("\t")[0] for line in told.splitlines()} == {"ok"}, told
+    code, output = run("doctor")
+    assert code == 0, output
+    assert {line.partition("\t")[0] for line in output.splitlines()} == {"ok"}, output
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault['number']} {fault['planted']}")
-def test_planted_fault_is_named(stage: Stage, fault: dict[str, Any], request: pytest.FixtureRequest) -> None:
+def test_planted_fault_is_reported(stage: Stage, fault: dict[str, Any], request: pytest.FixtureRequest) -> None:
     if "<postgres" in str(fault):
         stage.words["postgres"] = request.getfixturevalue("postgres_database")
         empty_postgres_database(stage.words["postgres"])
@@ -95,9 +95,9 @@ def test_planted_fault_is_named(stage: Stage, fault: dict[str, Any], request: py
     if "first" in fault:
         run(*fault["first"])
     way = run_beside if fault.get("process") else run
-    code, told = way(*stage.filled(fault.get("command", ["doctor"])))
+    code, output = way(*stage.filled(fault.get("command", ["doctor"])))
     wanted = stage.filled(fault["line"])
-    assert any(all(part in line for part in wanted) for line in told.splitlines()), told
-    assert code == fault["exit"], told
-    assert "Traceback" not in told
-    assert not [secret for secret in (*SECRETS, stage.words["token"]) if secret in told]
+    assert any(all(part in line for part in wanted) for line in output.splitlines()), output
+    assert code == fault["exit"], output
+    assert "Traceback" not in output
+    assert not [secret for secret in (*SECRETS, stage.words["token"]) if secret in output]
