@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
+from typing import TypeGuard
 
 import orjson
 import requests
@@ -162,11 +163,13 @@ def _verdict(result: object, question: RequestEntry) -> ProviderVerdict:
     expires_at = result.get("expiresAt")
     if has_access is not True or not (role is None or (isinstance(role, str) and role in {"viewer", "editor"})):
         raise CallError("a result violates the contract")
-    if expires_at is not None and not (
-        isinstance(expires_at, int | float) and type(expires_at) is not bool and 0 <= expires_at <= limits.EPOCH_MS_MAX
-    ):
+    if expires_at is not None and not _is_time(expires_at):
         raise CallError("a result's expiresAt is not a time")
     return ProviderVerdict(True, role or "editor", None if expires_at is None else int(expires_at))
+
+
+def _is_time(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= limits.EPOCH_MS_MAX
 
 
 def _is_about(result: Mapping[str, object], question: RequestEntry) -> bool:
