@@ -45,7 +45,7 @@ class Target:
         return f"http://{HOST}:{self.port}"
 
     def head(self, *further: str) -> bytes:
-        """The head of a sound call without its framing and without its end."""
+        """The head of a valid call, without framing and end."""
         lines = [f"POST {self.path} HTTP/1.1", "Host: x", "Content-Type: application/json"]
         lines += [f"{name}: {value}" for name, value in self.headers.items()]
         return "\r\n".join([*lines, *further, ""]).encode()
@@ -57,12 +57,12 @@ class Target:
         return peer
 
     def exchange(self, text: bytes) -> bytes:
-        """What comes back until the server closes."""
+        """The response until the server closes the connection."""
         with self.connect(text) as peer:
             return read_all(peer)
 
     def ask(self) -> float:
-        """A sound call on a connection of its own; the seconds until its answer."""
+        """A valid call on its own connection; the seconds until its response."""
         began = time.monotonic()
         answer = requests.post(self.url + self.path, data=BODY, headers=self.json_headers, timeout=30)
         assert answer.status_code == 200, answer.text
@@ -73,8 +73,7 @@ class Target:
         return {"Content-Type": "application/json", **self.headers}
 
     def memory(self) -> int:
-        """Bytes of all its processes, without the pages of files that the system could take back: the database is
-        read by mapping it."""
+        """Bytes of all its processes, without pages of mapped files, which the system can reclaim."""
         parent = psutil.Process(self.usher.process.pid)
         found = [one.memory_info() for one in [parent, *parent.children(recursive=True)]]
         return sum(info.rss - info.shared for info in found)
@@ -94,7 +93,7 @@ def read_all(peer: socket.socket) -> bytes:
 
 
 def write_service(folder: Path, port: int, **sections: object) -> str:
-    """A service of one process with two threads, which few slow peers would keep busy."""
+    """Writes the settings of a service with two threads, which few slow clients could occupy."""
     (folder / "directory.yaml").write_text(yaml.safe_dump(DIRECTORY))
     settings: dict[str, object] = {
         "database_url": f"sqlite:///{folder}/usher.db",
@@ -149,6 +148,6 @@ def served(folder: Path, path: str, token: str, **sections: object) -> Iterator[
 
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    """One for all tests, each of which must leave it usable."""
+    """One service for all tests, each of which must leave it usable."""
     with served(tmp_path_factory.mktemp("attacked"), "/permissions/check", TOKEN) as target:
         yield target

@@ -1,7 +1,7 @@
-"""Requests that are drawn from the OpenAPI descriptions, bent in every way, and what must hold of each answer.
+"""Fuzzer: generates requests from the OpenAPI documents, mutates them, and checks each response.
 
-Everything is drawn from one number, so that a case that fails can be had again. Some of the requests have bodies and
-parameters of schemathesis' making (sound and unsound ones), the others bytes: sound bodies that were bent, and noise.
+Everything is generated from one seed, so failures are reproducible. Some requests come from schemathesis (valid and
+invalid ones), the others are mutated valid bodies and noise.
 """
 
 import gc
@@ -53,7 +53,7 @@ DRAWN = 4
 
 @schemathesis.serializer("application/jsonl", "application/x-ndjson")
 def as_lines(_context: Any, value: object) -> bytes:
-    """What was drawn as one text or value, as the lines that such a body has."""
+    """A generated value as JSON Lines."""
     if isinstance(value, bytes):
         return value
     items = value if isinstance(value, list) else [value]
@@ -65,7 +65,7 @@ Headers = dict[str, str]
 
 @dataclass
 class Target:
-    """An application under fire."""
+    """An application under test."""
 
     name: str
     app: Flask
@@ -160,7 +160,7 @@ def backend(folder: Path) -> Target:
 
 
 class Fire:
-    """Sends what is drawn, and keeps what was wrong."""
+    """Sends generated requests and collects the problems."""
 
     def __init__(self, target: Target, first_seed: int) -> None:
         self.target = target
@@ -174,7 +174,7 @@ class Fire:
         self._places = 0
 
     def round(self, size: int) -> None:
-        """So many cases at the next operation, from the next seed."""
+        """Sends cases to the next operation, from the next seed."""
         operation = self.target.operations[self._places % len(self.target.operations)]
         self._places += 1
         self.seed += 1
@@ -188,17 +188,17 @@ class Fire:
             self.send(self._bent(method, path, sound))
 
     def sound_bodies(self) -> list[bytes]:
-        """One for each operation."""
+        """A valid body for each operation."""
         return [_sound_body(operation, self.seed) for operation in self.target.operations]
 
     def steady(self, bodies: Sequence[bytes], each: int = 10) -> None:
-        """Bends each of the bodies so many times."""
+        """Sends mutations of each body."""
         for operation, body in zip(self.target.operations, bodies, strict=True):
             for _ in range(each):
                 self.send(self._bent(operation.method.upper(), operation.path, body))
 
     def send(self, sent: Sent) -> None:
-        """Sends one, and judges the answer."""
+        """Sends a request and checks the response."""
         began = time.perf_counter()
         answer = self.client.open(sent.path, method=sent.method, headers=sent.headers, data=sent.body)
         seconds = time.perf_counter() - began
@@ -284,7 +284,7 @@ _ATOMS += [b'"' + b"x" * 3000 + b'"', b"[" * 40 + b"]" * 40, b"0.1", b'"\xf0\x9f
 
 
 def _replace_part(lot: random.Random, body: bytes) -> bytes:
-    """Another value in the place of one."""
+    """Replaces a random value."""
     try:
         value = json.loads(body)
     except ValueError:
@@ -341,7 +341,7 @@ _BENDS: Sequence[Callable[[random.Random, bytes], bytes]] = (
 
 
 def _drawn(operation: Any, number: int, count: int) -> Iterator[Any]:
-    """Cases of schemathesis' making, always the same ones for the same number."""
+    """Deterministic cases of schemathesis."""
     drawn: list[Any] = []
     modes = [GenerationMode.POSITIVE, GenerationMode.NEGATIVE]
     for mode in modes:
@@ -410,6 +410,6 @@ def _problem(sent: Sent, code: int, body: bytes, seconds: float) -> str:
 
 
 def memory() -> float:
-    """MB of this process, after what can go is gone."""
+    """MB of this process after a garbage collection."""
     gc.collect()
     return float(psutil.Process().memory_info().rss) / MB

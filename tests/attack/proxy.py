@@ -37,7 +37,7 @@ http {{
 
 @contextmanager
 def nginx(folder: Path, changes: Mapping[str, str]) -> Iterator[Path]:
-    """Runs nginx until the end of the block. `changes` replaces parts of the configuration: old text to new text."""
+    """Runs nginx within the block. `changes` maps texts of the configuration to their replacements."""
     if NGINX is None:
         assert not os.environ.get("USHER_TEST_NGINX"), f"USHER_TEST_NGINX is set, and {REASON}"
         pytest.skip(REASON)

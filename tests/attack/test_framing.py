@@ -29,7 +29,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("odd", list(ODD))
-def test_what_is_not_whole_keeps_no_thread(service: Target, odd: str) -> None:
+def test_incomplete_requests_occupy_no_thread(service: Target, odd: str) -> None:
     lines, body = ODD[odd]
     with contextlib.ExitStack() as stack:
         for path in ("/healthz", service.path) * (2 * THREADS):
@@ -48,7 +48,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("broken", list(BROKEN))
-def test_one_request_has_one_answer(service: Target, broken: str) -> None:
+def test_one_request_has_one_response(service: Target, broken: str) -> None:
     answer = service.exchange(unfinished("/resync", "Transfer-Encoding: chunked", body=BROKEN[broken]))
     assert answer.count(b"HTTP/1.1 ") == 1, answer
     # nginx drops trailers, so the first is a request without credentials.
@@ -56,7 +56,7 @@ def test_one_request_has_one_answer(service: Target, broken: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/resync"])
-def test_after_a_body_that_nobody_read_comes_the_next_request(service: Target, path: str) -> None:
+def test_request_after_an_unread_body_is_answered(service: Target, path: str) -> None:
     unread = unfinished(
         path, "Transfer-Encoding: chunked", body=b"100000\r\n%b\r\n0\r\na: b\r\n\r\n" % (b" " * 0x100000)
     )
@@ -74,7 +74,7 @@ def test_after_a_body_that_nobody_read_comes_the_next_request(service: Target, p
         b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + b"a: %b\r\n" % (b"x" * 8000) * 12,
     ],
 )
-def test_what_is_ambiguous_is_refused(service: Target, text: bytes) -> None:
+def test_ambiguous_framing_is_refused(service: Target, text: bytes) -> None:
     answer = service.exchange(text)
     assert answer.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 501 ")), answer[:1000]
 
@@ -93,17 +93,17 @@ def test_what_is_ambiguous_is_refused(service: Target, text: bytes) -> None:
         ("///healthz", "X: y"),
     ],
 )
-def test_no_header_and_no_slash_makes_another_path_of_one(service: Target, path: str, header: str) -> None:
+def test_headers_and_slashes_do_not_change_the_path(service: Target, path: str, header: str) -> None:
     answer = service.exchange(f"GET {path} HTTP/1.1\r\nHost: x\r\n{header}\r\nConnection: close\r\n\r\n".encode())
     assert answer.startswith(b"HTTP/1.1 404 "), answer
 
 
-def test_a_path_that_does_not_fit_a_header_is_no_fault_of_ours(service: Target) -> None:
+def test_oversized_path_is_a_client_error(service: Target) -> None:
     answer = service.exchange(b"GET /healthz HTTP/1.1\r\nHost: x\r\nSCRIPT_NAME: /x\r\nConnection: close\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 200 "), answer
 
 
-def test_a_name_with_an_underscore_is_not_the_one_with_a_hyphen(service: Target) -> None:
+def test_header_names_with_underscores_are_distinct(service: Target) -> None:
     head = f"POST /resync HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN_TOKEN}\r\nConnection: close\r\n"
     body = b"Content-Type: application/json\r\nContent-Length: 2\r\nIdempotency_Key: x\r\nX_Request_Id: mine\r\n\r\n{}"
     with service.connect(head.encode() + body) as peer:

@@ -1,4 +1,4 @@
-"""A fixed set of bent requests; ``python -m tests.soak fuzz`` sends as many as there is time for."""
+"""Fuzzes with a fixed set of requests; ``python -m tests.soak fuzz`` runs for any time."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,7 +23,7 @@ def silence() -> Iterator[None]:
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(("make", "every"), [(service, 1), (backend, 5)], ids=["service", "backend"])
-def test_bent_requests_are_answered_in_peace(tmp_path: Path, make: Callable[[Path], Target], every: int) -> None:
+def test_mutated_requests_are_answered(tmp_path: Path, make: Callable[[Path], Target], every: int) -> None:
     target = make(tmp_path)
     target.operations = target.operations[::every]
     fire = Fire(target, 1)

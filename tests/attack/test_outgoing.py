@@ -1,4 +1,4 @@
-"""Providers that lie in wait: addresses inside, names that lead inside, redirects, answers without an end."""
+"""Malicious permission providers: internal addresses, rebinding names, redirects, endless responses."""
 
 import contextlib
 import socket
@@ -20,7 +20,7 @@ TIMEOUT = 0.6
 
 @contextlib.contextmanager
 def answering(talk: Callable[[socket.socket], None]) -> Iterator[tuple[int, list[bytes]]]:
-    """A server on loopback that reads a request's beginning and then talks as told; its port, and what it was sent."""
+    """A server on loopback that reads the beginning of a request and runs ``talk``; its port, and the received data."""
     taken: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -134,7 +134,7 @@ def test_a_redirect_is_not_followed(code: int) -> None:
         "240.0.0.1",
     ],
 )
-def test_addresses_that_lead_inside(address: str) -> None:
+def test_internal_addresses_are_refused(address: str) -> None:
     assert not is_public_address(address)
 
 
@@ -157,13 +157,13 @@ def test_addresses_that_lead_inside(address: str) -> None:
         "10.0.0.1.",
     ],
 )
-def test_hosts_that_are_inside_on_their_face(host: str) -> None:
+def test_internal_hosts_are_refused(host: str) -> None:
     assert names_private_host(f"http://{host}/")
 
 
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[list[str]]]:
-    """What each name resolves to, the first time, the second time, ..."""
+    """The addresses of each name, one for each lookup."""
     known: dict[str, list[list[str]]] = {}
     real = socket.getaddrinfo
 
@@ -181,7 +181,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[list[str]]]:
 @pytest.mark.parametrize(
     "addresses", [["127.0.0.1"], ["10.0.0.1"], ["8.8.8.8", "127.0.0.1"], ["169.254.169.254"], ["::ffff:127.0.0.1"]]
 )
-def test_a_name_that_leads_inside_is_not_called(names: dict[str, list[list[str]]], addresses: list[str]) -> None:
+def test_name_with_an_internal_address_is_not_called(names: dict[str, list[list[str]]], addresses: list[str]) -> None:
     names["provider.example"] = [addresses]
     with answering(lambda peer: None) as (port, reached):
         for scheme in ("http", "https"):
@@ -190,7 +190,7 @@ def test_a_name_that_leads_inside_is_not_called(names: dict[str, list[list[str]]
     assert reached == []
 
 
-def test_a_name_that_changes_its_mind_is_called_where_it_was_judged(names: dict[str, list[list[str]]]) -> None:
+def test_rebinding_name_is_called_at_the_checked_address(names: dict[str, list[list[str]]]) -> None:
     # Of a network for documentation: nothing is there, and it counts as private; 192.0.32.7 stands for the world.
     names["provider.example"] = [["192.0.32.7"], ["127.0.0.1"]]
     called: list[object] = []
@@ -208,7 +208,7 @@ def test_a_name_that_changes_its_mind_is_called_where_it_was_judged(names: dict[
     assert real is vars(outgoing)["create_connection"]
 
 
-def test_an_address_that_leads_nowhere_is_followed_by_the_next(names: dict[str, list[list[str]]]) -> None:
+def test_unreachable_address_is_followed_by_the_next(names: dict[str, list[list[str]]]) -> None:
     def greet(peer: socket.socket) -> None:
         peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")
 
@@ -218,9 +218,7 @@ def test_an_address_that_leads_nowhere_is_followed_by_the_next(names: dict[str, 
 
 
 @pytest.mark.parametrize("allow_private", [False, True])
-def test_a_name_server_that_says_nothing_is_waited_for_no_longer_than_a_receiver(
-    monkeypatch: pytest.MonkeyPatch, allow_private: bool
-) -> None:
+def test_silent_name_server_is_bounded_by_the_timeout(monkeypatch: pytest.MonkeyPatch, allow_private: bool) -> None:
     silence = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [silence.wait(20)][:0])
     began = time.monotonic()

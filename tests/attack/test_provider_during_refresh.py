@@ -1,4 +1,4 @@
-"""The directory changes again and again, and runs are written: every answer is true of one revision as a whole.
+"""Every response is consistent with one revision while the directory changes and runs are written.
 
 Each call's answers are compared with a plain reading of the rules (``app/access/decision/README.md``, "The decision")
 over the records of the revision it was answered from.
@@ -35,7 +35,7 @@ POLICY = DecisionPolicy(decision_ttl=0)
 
 
 class NotingLoader:
-    """Loads views like the service does, and tells from which revision the last one of a thread was."""
+    """Loads views like the service, and records the revision of each thread's last view."""
 
     def __init__(self, loader: AccessViewLoader) -> None:
         self._loader = loader
@@ -87,7 +87,7 @@ def told(answer: PermissionAnswer) -> list[tuple[object, object]]:
 
 
 class Busy:
-    """A database whose directory changes, whose runs are written and which is asked, all at once."""
+    """A database with concurrent refreshes, runs and permission calls."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -98,7 +98,7 @@ class Busy:
         self.seen: set[int] = set()
 
     def goes_on(self) -> bool:
-        """For some seconds, and on a busy machine until a few revisions were answered from."""
+        """True for some seconds, and until a few revisions were used."""
         passed = monotonic() - self.began
         return passed < SECONDS or (len(self.seen) <= REVISIONS and passed < 12 * SECONDS)
 
@@ -137,7 +137,7 @@ class Busy:
 
 
 @pytest.mark.timeout(120)
-def test_every_answer_is_true_of_the_revision_it_was_read_from(database_url: str) -> None:
+def test_every_response_is_consistent_with_its_revision(database_url: str) -> None:
     engine = open_engine(database_url, pool_size=8)
     make_tables(engine, METADATA)
     busy = Busy(engine)

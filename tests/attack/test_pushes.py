@@ -1,4 +1,4 @@
-"""Pushes that are huge, deep, cut off or for another source, to a real service behind nginx."""
+"""Huge, deeply nested, truncated and unauthorized pushes to a real service behind nginx."""
 
 import contextlib
 import json
@@ -53,7 +53,7 @@ def state(target: Target) -> dict[str, Any]:
 
 
 def lines(records: int, size: int) -> Iterator[bytes]:
-    """So many documents, each with a field of so many bytes."""
+    """Documents with a field of the given size."""
     for number in range(records):
         yield json.dumps(document(number, text="x" * size)).encode() + b"\n"
     yield json.dumps({"end": True, "records": records}).encode() + b"\n"
@@ -163,7 +163,7 @@ def test_an_upload_that_is_cut_off_changes_nothing(pushed: Target) -> None:
         (b"", 400),
     ],
 )
-def test_odd_pushes_are_refused_and_told_why(pushed: Target, body: bytes, code: int) -> None:
+def test_odd_pushes_are_refused_with_a_reason(pushed: Target, body: bytes, code: int) -> None:
     before = state(pushed)
     headers = {"Authorization": f"Bearer {PUSH}", "Content-Type": "application/json"}
     answer = requests.post(pushed.url + pushed.path, data=body, headers=headers, timeout=30)

@@ -1,4 +1,4 @@
-"""Every secret is one of a kind here, and after everything ran, well and badly, it is looked for everywhere."""
+"""Runs all commands with unique secrets, and searches all output and files for them."""
 
 import json
 import time
@@ -25,7 +25,7 @@ PASSWORD, GUESS, MISPLACED = "pssw-5Rt6-word", "gss-1Lm0-wrong", "mspl-8Yv3-plac
 
 @dataclass
 class Stage:
-    """A folder in which commands run, and everything that they say."""
+    """A folder for commands, and all of their output."""
 
     folder: Path
     beside: Path
@@ -39,7 +39,7 @@ class Stage:
         return {**without_settings(), "TMPDIR": str(self.folder / "tmp"), **further}
 
     def command(self, *arguments: str, config: str = "usher.yaml", **environment: str) -> str:
-        """Runs to its end; what it said on standard output."""
+        """Runs a command; its standard output."""
         out, err = self.beside / "out", self.beside / "err"
         self._forked(arguments, config, environment, out, err).wait(90)
         self.number += 1
@@ -75,7 +75,7 @@ class Stage:
             process.wait(60)
 
     def leaks(self) -> list[str]:
-        """Where a secret shows."""
+        """The places that contain a secret."""
         found = [
             f"{name} in {place}"
             for place, text in self.seen.items()
@@ -137,7 +137,7 @@ def post(url: str, data: object, **headers: str) -> requests.Response:
 
 
 def bad_settings(stage: Stage, settings: Mapping[str, Any]) -> None:
-    """Secrets in places where they do not belong, and every command that could repeat them."""
+    """Settings with misplaced secrets, and the commands that could print them."""
     wrong: dict[str, Mapping[str, Any]] = {
         "a token as a map": {"provider": {"auth_tokens": {"token": MISPLACED}}},
         "a token as a number of lists": {"admin": {"tokens": [[MISPLACED]]}},
@@ -232,7 +232,7 @@ def _use_it_well(stage: Stage, url: str, backend_url: str, credentials: Mapping[
 
 
 def _use_it_badly(stage: Stage, url: str, backend_url: str, made: Mapping[str, str]) -> None:
-    """Wrong credentials in right places, right ones in wrong places, and a backend that is gone."""
+    """Uses wrong and misplaced credentials, and a backend that is down."""
     paths = {"/permissions/check", "/permissions/explain", "/resync"}
     shown = [f"Bearer {GUESS}", GUESS, f"Basic {GUESS}", f"Bearer  {GUESS} x", f"bearer {GUESS}\u00e9"]
     for number in range(5):

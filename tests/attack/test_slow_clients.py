@@ -1,4 +1,4 @@
-"""A service with two threads, and hundreds of peers that hold on to it: everybody else is served meanwhile."""
+"""Hundreds of slow clients do not block a service with two threads."""
 
 import contextlib
 import socket
@@ -22,7 +22,7 @@ for the whole of its time, and then by the next one."""
 
 
 def beginnings(target: Target) -> dict[str, bytes]:
-    """What is sent before nothing more comes."""
+    """The data that is sent before the client stalls."""
     head, length = target.head(), target.head(f"Content-Length: {len(BODY)}")
     chunked = target.head("Transfer-Encoding: chunked") + b"\r\n"
     return {
@@ -101,7 +101,7 @@ def test_unread_responses_occupy_no_thread(service: Target) -> None:
         assert slowest < 1.0
 
 
-def test_a_flood_of_connections_lets_others_in(service: Target) -> None:
+def test_other_clients_are_served_during_a_flood_of_connections(service: Target) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(1500):
             stack.enter_context(service.connect())

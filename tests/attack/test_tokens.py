@@ -1,4 +1,4 @@
-"""Tokens: exchanged while calls go on, and guessed without shutting anybody out."""
+"""Rotation of tokens under load, and throttling of guesses without lockouts."""
 
 import signal
 import threading
@@ -23,7 +23,7 @@ def ask(url: str, token: str, **further: str) -> requests.Response:
     return requests.post(f"{url}/permissions/check", data=BODY, headers=headers, timeout=10)
 
 
-def test_guessing_is_slowed_down_and_shuts_nobody_out(service: Target) -> None:
+def test_guessing_is_throttled_without_lockouts(service: Target) -> None:
     # The client's own X-Forwarded-For does not count.
     codes = [
         ask(service.url, f"guess-{number}", **{"X-Forwarded-For": f"192.0.2.{number}"}).status_code
@@ -98,7 +98,7 @@ def test_tokens_are_exchanged_while_calls_go_on(tmp_path: Path, arguments: list[
     assert "Traceback" not in said
 
 
-def test_guessing_at_the_backend_is_slowed_down_and_shuts_nobody_out(tmp_path: Path) -> None:
+def test_guessing_at_the_backend_is_throttled_without_lockouts(tmp_path: Path) -> None:
     target = backend(tmp_path)
     client, path = target.app.test_client(), by_name("get_organizations").path
     wrong = {**target.credentials, "x-service-auth-token": "guess"}

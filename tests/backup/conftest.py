@@ -1,4 +1,4 @@
-"""A world whose Usher has its database where the test wants it, and copies of that database as operators make them."""
+"""Backups and restores of Usher's database with the operators' tools."""
 
 import shutil
 import sqlite3
@@ -23,7 +23,7 @@ __all__ = ["any_file_world", "people"]
 
 @dataclass(frozen=True)
 class Backup:
-    """What config/OPERATING.md tells operators to do: SQLite's backup, or pg_dump and pg_restore."""
+    """The procedures of config/OPERATING.md: SQLite's backup, or pg_dump and pg_restore."""
 
     url: str
     file: Path
@@ -36,7 +36,7 @@ class Backup:
             live.backup(copy)
 
     def restore(self, world: FileWorld) -> None:
-        """Puts it in the place of what is there; nobody works on it meanwhile."""
+        """Replaces the database while it is not in use."""
         world.engine.dispose()
         if not self.url.startswith("sqlite"):
             self._run("pg_restore", "--clean", "--if-exists", "--exit-on-error", str(self.file))
@@ -64,7 +64,7 @@ def backup(database_url: str, tmp_path: Path) -> Backup:
 
 @pytest.fixture
 def world(any_file_world: FileWorld, people: People, database_url: str) -> Iterator[FileWorld]:
-    """In step with forty people."""
+    """A synchronized world with forty users."""
     any_file_world.begin(Company(Random(1), size=0))
     own = any_file_world.engine
     any_file_world.engine = open_engine(database_url)

@@ -1,4 +1,4 @@
-"""A database restored from yesterday comes into step again, and nothing is deleted that today's directory wants."""
+"""After the restore of an old backup, syncs converge and delete nothing that the directory still contains."""
 
 import threading
 from typing import Any
@@ -22,7 +22,7 @@ def role_of(world: FileWorld, user: str) -> str:
 
 
 def membership(user: str, role: str) -> dict[str, object]:
-    """Stands after the plain one of the same user, and so replaces it."""
+    """A later record of the same user, which replaces the first one."""
     return {"kind": "membership", "organizationId": "acme", "userId": user, "accessRole": role}
 
 
@@ -110,13 +110,13 @@ def test_restored_hold_applies_what_is_due_today(world: FileWorld, people: Peopl
     assert world.members() == set(people.users)
 
 
-def test_backup_from_the_middle_of_a_run_goes_on_from_there(world: FileWorld, people: People, backup: Backup) -> None:
+def test_backup_from_the_middle_of_a_run_continues(world: FileWorld, people: People, backup: Backup) -> None:
     people.users = [*people.users[:-3], *(f"n{number:03}" for number in range(100))]
     people.write()
     world.batch_size = 10
 
     class BackingUp:
-        """Copies the database when a part of the run has been applied."""
+        """Copies the database in the middle of a run."""
 
         applied = 0
 
@@ -156,9 +156,7 @@ def _status(world: FileWorld) -> Any:
         return connection.execute(text("SELECT status FROM run ORDER BY run_id DESC LIMIT 1")).scalar()
 
 
-def test_database_that_is_lost_is_made_again_from_directory_and_backend(
-    world: FileWorld, people: People, backup: Backup
-) -> None:
+def test_lost_database_is_rebuilt_from_directory_and_backend(world: FileWorld, people: People, backup: Backup) -> None:
     world.tell("add_users", organizationId="acme", users=[GUEST])
     with world.engine.begin() as connection:
         for table in ("ledger", "ledger_item", "directory_source", "directory_state", "access_revision", "run"):

@@ -1,4 +1,4 @@
-"""``make bench``: measures what the project promises, prints a table, and writes the figures as JSON.
+"""``make bench``: runs the measurements, prints a table, and writes the figures as JSON.
 
 make bench                            # everything at full size
 make bench ARGS="provider --scale 0.1"
@@ -83,7 +83,7 @@ BENCHES: dict[str, tuple[str, Callable[[Path, argparse.Namespace], dict[str, obj
 
 
 def main() -> int:
-    """Run the benches that were named, or all."""
+    """Runs the named benchmarks, or all."""
     parser = argparse.ArgumentParser(prog="make bench", description="Measure speed and memory.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which: {', '.join(BENCHES)}")
     parser.add_argument("--scale", type=float, default=1.0, help="1 is the full size")
@@ -116,7 +116,7 @@ def main() -> int:
 
 
 def show(console: Console, title: str, figures: dict[str, object]) -> None:
-    """One bench's figures."""
+    """Prints the figures of one benchmark."""
     table = Table(title=title, title_justify="left", show_header=False)
     for name, value in figures.items():
         table.add_row(name, str(value))

@@ -1,4 +1,4 @@
-"""The floor for permission calls: a bare Flask route that parses the same body and returns a fixed answer.
+"""The baseline for permission calls: a bare Flask route that parses the same body and returns a fixed response.
 
 Served like the service: ``python -m tests.bench.bare PORT THREADS ANSWER_FILE``.
 """

@@ -1,4 +1,4 @@
-"""A made-up company of any size, written as a directory file: always the same one for the same numbers."""
+"""Generates a deterministic company of any size as a directory file."""
 
 import random
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ FOLDER_GRANT_SHARE = 0.1
 
 @dataclass(frozen=True)
 class Company:
-    """How large the company is, all organizations together."""
+    """The size of the company, over all organizations."""
 
     users: int
     folders: int
@@ -28,7 +28,7 @@ class Company:
     """Whether the address of each person is an alias, by which records may name them."""
 
     def records(self) -> Iterator[dict[str, object]]:
-        """Every record, in the form of the directory file."""
+        """All records in the format of the directory file."""
         chance = random.Random(self.seed)
         for number in range(self.organizations):
             yield {
@@ -68,14 +68,14 @@ class Company:
         return f"org-{number % self.organizations}"
 
     def write(self, path: Path) -> Path:
-        """Write the company as JSON Lines."""
+        """Writes the company as JSON Lines."""
         with path.open("wb", buffering=1 << 20) as file:
             for record in self.records():
                 file.write(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
         return path
 
     def _sibling(self, number: int, count: int) -> int:
-        """Something of the same organization out of ``count``, spread evenly."""
+        """One of ``count`` items in the same organization, evenly distributed."""
         per_organization = max(1, count // self.organizations)
         return (
             number * 7919 // self.organizations
@@ -144,6 +144,6 @@ class Company:
             yield grant
 
     def _pick(self, chance: random.Random, number: int, count: int) -> int:
-        """Any of ``count`` things of the same organization as ``number``."""
+        """A random one of ``count`` items in the organization of ``number``."""
         per_organization = max(1, count // self.organizations)
         return chance.randrange(per_organization) * self.organizations + number % self.organizations

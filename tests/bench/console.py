@@ -1,9 +1,8 @@
-"""How long does every page of the console take beside a large installation, and do permission calls stay fast while
-people look?
+"""Measures the console on a large installation: the time of each page, and of permission calls while people use it.
 
-The installation is built by statements (``console_world``). Pages are asked for in this process, as a service's thread
-makes them: first, deep and widest ones. Then a real service answers permission calls at a steady pace, idle at first,
-then while twenty people follow a run, each asking once a second as their browser does.
+The installation is built by statements (``console_world``). Pages are rendered in this process:
+first, deep and widest ones. Then a real service answers permission calls at a constant rate, first idle, then while
+twenty browsers follow a run, each with one request a second.
 """
 
 import gzip
@@ -59,7 +58,7 @@ def bench_console(folder: Path, *, scale: float, rounds: int, postgres: str | No
 
 
 def make(url: str, size: Size, say: Callable[[str], None]) -> None:
-    """A database of the schema of this version, filled."""
+    """Creates and fills a database."""
     engine = open_engine(url)
     upgrade(engine, STORE_MIGRATIONS)
     build(engine, size, say)
@@ -67,7 +66,7 @@ def make(url: str, size: Size, say: Callable[[str], None]) -> None:
 
 
 def measure_console(folder: Path, url: str, size: Size, *, repeats: int) -> dict[str, object]:
-    """The figures of a database that is there."""
+    """The figures of an existing database."""
     pages = measure_pages(url, size, repeats=repeats)
     slowest = max(pages, key=lambda name: pages[name][1])
     idle, busy = measure_provider(folder, url, size)
@@ -84,10 +83,10 @@ def measure_console(folder: Path, url: str, size: Size, *, repeats: int) -> dict
 
 
 def pages_of(size: Size) -> dict[str, str]:
-    """Every page, and of lists the first, a deep and the widest one."""
+    """Every page; of lists the first, a deep and the widest page."""
 
     def deep(name: str, about: tuple[str, ...], *key: str) -> str:
-        """Where the page after this key begins, as a page says that would end with it."""
+        """The cursor of the page after this key."""
         turned = Lists("", {name: len(key)}, *about).page(name, lambda _, rows: [key] * rows, lambda row: row)
         assert turned is not None
         return turned.next_after
@@ -181,7 +180,7 @@ def measure_pages(url: str, size: Size, *, repeats: int) -> dict[str, tuple[floa
 
 
 def signed_in(url: str) -> FlaskClient:
-    """Somebody at the console of a service on this database."""
+    """A signed-in client of a console on this database."""
     settings = Settings(
         database_url=url,
         provider=ProviderSettings(auth_tokens=(SecretStr(PERMISSION_TOKEN),)),
@@ -194,7 +193,7 @@ def signed_in(url: str) -> FlaskClient:
 
 
 def measure_provider(folder: Path, url: str, size: Size) -> tuple[float, float]:
-    """The p99 of permission calls in milliseconds, idle and while people follow a run."""
+    """The p99 of permission calls in milliseconds, idle and while browsers follow a run."""
     port = free_port()
     place = folder / "service"
     place.mkdir(exist_ok=True)
@@ -241,7 +240,7 @@ def _permission_calls(port: int, size: Size) -> Iterator[bytes]:
 
 
 class _as_if_it_ran:  # noqa: N801 - reads as what it does
-    """The large run is under way meanwhile, so that its page goes on to be asked for."""
+    """Marks the large run as running, so that its page keeps polling."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -279,7 +278,7 @@ def _people(port: int, folder: Path) -> Iterator[None]:
 
 
 def asset_bytes() -> int:
-    """Script and stylesheet as they travel, compressed."""
+    """The compressed size of the script and the stylesheet."""
     static = Path(app.service.console.__file__).parent / "static"
     return sum(len(gzip.compress((static / name).read_bytes(), 9)) for name in ("console.css", "console.js"))
 

@@ -1,7 +1,6 @@
-"""A large installation, made by statements straight into the tables: access model, ledger, runs, a plan, audit rows.
+"""Creates a large installation by SQL: access model, ledger, runs, a plan and audit rows.
 
-Nothing was read and nothing was told: pages cannot know. At full size it takes minutes; a directory file of that size,
-read and planned, would take hours.
+At full size this takes minutes. Reading and planning a directory file of that size would take hours.
 """
 
 import time
@@ -30,7 +29,7 @@ BIG_PLAN = "plan-big"
 
 @dataclass(frozen=True)
 class Size:
-    """How much of everything there is; ``scale`` 1 is what the console is promised for."""
+    """The number of rows of each kind; ``scale`` 1 is the size that the console is specified for."""
 
     scale: float = 1.0
 
@@ -69,7 +68,7 @@ class Builder:
         self.sqlite = is_sqlite(connection)
 
     def series(self, count: int, name: str = "n") -> str:
-        """Numbers from 0 as a FROM item with one column ``i``."""
+        """A FROM item with the column ``i``: numbers from 0."""
         if self.sqlite:
             return (
                 f"(WITH RECURSIVE s(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM s WHERE i < {count - 1})"
@@ -84,7 +83,7 @@ class Builder:
         return f"('{prefix}-' || lpad(CAST({expression} AS TEXT), 7, '0'))"
 
     def fill(self, row: type[StoreTable], values: Mapping[str, str], source: str, *, order: str = "") -> None:
-        """Rows of these expressions; what is not given is as it is by default."""
+        """Inserts rows of these expressions; other columns have their defaults."""
         table: Table = row.__table__
         columns = {column.name: values.get(column.name, _default(column)) for column in table.columns}
         if table.name in {"audit", "call"}:
@@ -112,7 +111,7 @@ def _default(column: object) -> str:
 
 
 def build(engine: Engine, size: Size, say: Callable[[str], None]) -> None:
-    """Fills the tables, which are there and empty; indexes come last."""
+    """Fills the empty tables, and creates the indexes last."""
     indexes = [index for table in METADATA.sorted_tables for index in table.indexes]
     with engine.connect() as connection:
         if is_sqlite(connection):
@@ -207,7 +206,7 @@ def people(b: Builder) -> None:
 
 
 def _organization(first: int) -> str:
-    """That of user or document ``n.i``: the first so many are in the largest one."""
+    """The organization of user or document ``n.i``. The first ones are in the largest organization."""
     return f"CASE WHEN n.i < {first} THEN 'org-0' ELSE 'org-' || (1 + n.i % 9) END"
 
 
@@ -249,7 +248,7 @@ def places(b: Builder) -> None:
 
 
 def grants(b: Builder) -> None:
-    """Ten for each user; 100,000 on one document, 50,000 of one user, and those of groups."""
+    """Ten grants for each user, 100,000 on one document, 50,000 of one user, and grants of groups."""
     size = b.size
     own = {"folder_id": "''", "organization_user_group_id": "''", "access_role": "'viewer'"}
     in_largest = {"organization_id": "'org-0'", **own}
@@ -297,7 +296,7 @@ def grants(b: Builder) -> None:
 
 
 def _names(b: Builder) -> None:
-    """What a search finds, and counts."""
+    """The names for searches, and the counts."""
     size = b.size
     for kind, count, within in (
         ("user", size.users, "''"),
@@ -376,13 +375,13 @@ FAILURES = [*(f"the backend refused it {number}" for number in range(5)), "rarel
 
 
 def _one_of(texts: Sequence[str]) -> str:
-    """A text for each failure: the last one rarely."""
+    """The text of a failure; the last text is rare."""
     often = " ".join(f"WHEN {number} THEN '{text}'" for number, text in enumerate(texts[:-1]))
     return f"CASE WHEN n.i % 10000 = 9998 THEN '{texts[-1]}' ELSE CASE n.i % {len(texts) - 1} {often} END END"
 
 
 def item_values(b: Builder) -> dict[str, str]:
-    """Of item ``n.i``: two in three a membership, the others documents, as a plan has them: kind by kind."""
+    """The values of item ``n.i``: two thirds memberships, then documents."""
     users = b.size.items * 2 // 3
     return {
         "kind": f"CASE WHEN n.i < {users} THEN 'organizationUser' ELSE 'document' END",
@@ -490,7 +489,7 @@ def _runs(b: Builder) -> None:
 
 
 def _parts(b: Builder) -> None:
-    """What a plan tells of its parts, and whom it affects."""
+    """The parts of a plan, and the affected users."""
     alike = "plan_id, phase, kind, action, operation"
     for organization, also in (("''", ""), ("organization_id", ", organization_id")):
         b.fill(
@@ -519,7 +518,7 @@ def _parts(b: Builder) -> None:
 
 
 def _around(b: Builder) -> None:
-    """Audit rows, what services did minute by minute, a source, a revision."""
+    """Audit rows, activity per minute, a source and a revision."""
     # By the clock of the measurements, and by that of the tests.
     for end in (round(time.time()) * 1000, round(NOON.timestamp()) * 1000):
         minute = f"{end // 60_000 * 60_000} - 60000 * n.i"

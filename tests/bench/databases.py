@@ -1,4 +1,4 @@
-"""The databases that are measured on: files in a folder, or new ones on a PostgreSQL server."""
+"""Creates the databases for measurements: files in a folder, or on a PostgreSQL server."""
 
 import uuid
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ NewDatabase = Callable[[str], str]
 
 @contextmanager
 def databases(folder: Path, server_url: str | None) -> Iterator[NewDatabase]:
-    """Makes databases: in `folder`, or on the server at `server_url`; there they are dropped in the end."""
+    """Yields a factory of databases: in `folder`, or on the server at `server_url`, where they are dropped again."""
     if server_url is None:
         yield lambda name: f"sqlite:///{folder}/{name}.db"
         return

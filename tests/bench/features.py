@@ -1,7 +1,7 @@
-"""How long does an operation take, when there is little of it and when there is much?
+"""Measures the operations of the self-hosted backend with few and with many records.
 
 One organization with a hundredth of the records, and one with all of them (1,000,000 at full scale): every operation
-is an index look-up, so its time must hardly depend on which of the two it is. Calls go through the whole application,
+is an index lookup, so its time must hardly depend on the size. Calls go through the whole application,
 without a network. On SQLite, or on a PostgreSQL server in two databases that are made for it and dropped after it.
 """
 
@@ -108,7 +108,7 @@ def fill(engine: Engine, api_key_id: str, records: int, users: int) -> None:
 
 
 def operations(records: int, users: int, rng: random.Random) -> dict[str, Callable[[], tuple[str, dict[str, Any]]]]:
-    """Calls of every operation on feature data, by what they are; each time with other ids."""
+    """Calls of every operation on feature data, by name; each call has other ids."""
     documents = max(1, records // _PER_DOCUMENT)
     threads = int(records * 0.05)
     notifications = int(records * 0.1)
@@ -180,7 +180,7 @@ def operations(records: int, users: int, rng: random.Random) -> dict[str, Callab
 
 
 class Side:
-    """A backend with its data."""
+    """One of the two backends with its data."""
 
     def __init__(self, app: Flask, headers: Headers, records: int) -> None:
         self.records = records
@@ -194,7 +194,7 @@ class Side:
 
     @property
     def names(self) -> list[str]:
-        """What can be called."""
+        """The names of the calls."""
         return list(self._operations)
 
     def _post(self, operation: str, data: dict[str, Any]) -> None:
@@ -206,7 +206,7 @@ class Side:
         )
 
     def call(self, name: str) -> float:
-        """How long one call takes, in milliseconds."""
+        """The time of one call, in milliseconds."""
         operation, data = self._operations[name]()
         body = orjson.dumps({"data": data})
         path = by_name(operation).path

@@ -1,4 +1,4 @@
-"""How fast are judgments found among a hundred thousand?
+"""Measures the search among 100,000 judgments.
 
 Whole operations are measured, from the request's bytes to the answer's, within one process: what the network and the
 server in front add is the same for every operation. `cold` is the first search of a process, which reads all vectors.
@@ -49,7 +49,7 @@ _SUBJECTS: dict[str, Callable[[random.Random], dict[str, Any]]] = {
 
 
 def bench_judgments(folder: Path, scale: float, *, rounds: int = 200) -> dict[str, object]:
-    """The figures; `scale` 1 is the full size. Times are in milliseconds, except where the name says otherwise."""
+    """The figures; `scale` 1 is the full size. Times are in milliseconds unless the name contains another unit."""
     count = int(JUDGMENTS * scale)
     settings = SelfHostedBackendSettings.model_validate(
         {"database_url": f"sqlite:///{folder}/judgments.db", "secret_key": "a secret key for measuring only"}

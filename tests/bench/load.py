@@ -1,4 +1,4 @@
-"""How many requests a second does a server answer? A client that costs little itself, on keep-alive connections."""
+"""A cheap load generator with keep-alive connections."""
 
 import socket
 import threading
@@ -35,7 +35,7 @@ def exchange(host: str, port: int, request: bytes) -> bytes:
 
 
 def measure(host: str, port: int, requests: Sequence[bytes], *, seconds: float, connections: int) -> Measured:
-    """Send the requests round and round from ``connections`` threads; every answer must be a 200."""
+    """Sends the requests in rotation from ``connections`` threads; every response must be 200."""
     latencies: list[list[float]] = [[] for _ in range(connections)]
     failures: list[str] = []
     end = time.perf_counter() + seconds
@@ -73,7 +73,7 @@ def measure(host: str, port: int, requests: Sequence[bytes], *, seconds: float, 
 
 
 class _Connection:
-    """A keep-alive connection that reads just enough of HTTP to find where an answer ends."""
+    """A keep-alive connection that parses only the end of a response."""
 
     def __init__(self, host: str, port: int) -> None:
         self._address = (host, port)
@@ -85,7 +85,7 @@ class _Connection:
         return opened
 
     def exchange(self, request: bytes) -> bytes:
-        """Send one request and return the body of its answer."""
+        """Sends one request and returns the body of its response."""
         self._socket.sendall(request)
         received = self._socket.recv(65536)
         while (head_end := received.find(b"\r\n\r\n")) < 0:

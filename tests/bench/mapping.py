@@ -1,7 +1,6 @@
-"""How fast do objects become records?
+"""Measures the mapping of objects to records.
 
-Mapping alone is measured on objects in memory, so that nothing but rules, records and the spool takes time; CPU seconds
-of this process, because that is what "a second and core" means.
+The objects are in memory, so only rules, records and the spool take time. Times are CPU seconds of this process.
 """
 
 import time
@@ -54,13 +53,13 @@ def _rates(rules: str, things: Sequence[DirectoryObject], spool: SpoolFile, roun
 
 
 class _Given:
-    """A connector of what there is."""
+    """A connector with fixed objects."""
 
     def __init__(self, things: Sequence[DirectoryObject]) -> None:
         self._things = things
 
     def read(self, wanted: Wanted, request: ReadRequest = EVERYTHING) -> Objects:
-        """All of it."""
+        """Reads all objects."""
         yield from self._things
         yield End(Verdict.COMPLETE, cursor="1")
 

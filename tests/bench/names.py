@@ -1,8 +1,7 @@
-"""What does it take to find people and documents by their names: the tables, a search, and the migration that fills
-them for an installation that is there?
+"""Measures the search for names: the size of its tables, a search, and the migration that fills them.
 
-The installation is made as the version before had it, and brought up to this one in a process of its own. Then records
-are searched for, and the history of an item is looked up over three thousand plans.
+An installation of the previous version is created, and upgraded in a separate process. Then records are searched, and
+the history of an item is read over three thousand plans.
 """
 
 import shutil
@@ -75,7 +74,7 @@ def bench_names(folder: Path, *, scale: float, rounds: int, postgres: str | None
 
 
 def _make(engine: Engine, folder: Path, size: Size) -> None:
-    """The installation as the version before left it, without names, counts and parts of plans."""
+    """An installation of the previous version, without names, counts and parts of plans."""
     older = folder / "older"
     shutil.copytree(STORE_MIGRATIONS.folder, older)
     for revision in (older / "versions").glob("*.py"):

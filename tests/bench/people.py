@@ -1,6 +1,6 @@
-"""People who follow a run: each asks for the changing part of its page once a second, as a browser does.
+"""Simulates browsers that follow a run: each requests the changing part of its page once a second.
 
-In a process of its own, at low priority: they sit at other machines, and share no interpreter with what is measured.
+Runs in a separate process at low priority, because browsers run on other machines.
 """
 
 import os
@@ -15,7 +15,7 @@ from tests.bench.load import _Connection
 
 
 def main(port: int, count: int, token: str, run_id: str) -> None:
-    """Signs so many people in, and lets them ask until the process is ended."""
+    """Signs the browsers in, and polls until the process is ended."""
     os.nice(15)
     for number in range(count):
         threading.Thread(target=_follow, args=(port, number / count, token, run_id), daemon=True).start()

@@ -1,4 +1,4 @@
-"""Starting and stopping what is measured: real processes, each in a folder of its own."""
+"""Starts and stops the measured processes, each in its own folder."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ USHER = [str(Path(sys.executable).with_name("usher"))]
 
 
 def free_port() -> int:
-    """A port of the loopback address that nobody uses now."""
+    """An unused port of the loopback address."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
 
@@ -33,7 +33,7 @@ def write_settings(folder: Path, settings: Mapping[str, object]) -> Path:
 
 @contextmanager
 def running(command: Sequence[str], folder: Path, ready: str, name: str) -> Iterator[psutil.Process]:
-    """A process that serves, from the moment it answers at ``ready`` until the end of the block."""
+    """Runs a server process; the block begins when it responds at ``ready``."""
     log = folder / f"{name}.log"
     with log.open("wb") as output:
         process = subprocess.Popen(

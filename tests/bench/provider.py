@@ -1,12 +1,11 @@
-"""How fast are permission calls, next to a bare Flask route under the same server?
+"""Measures permission calls relative to a bare Flask route on the same server.
 
 The service answers calls of 20 questions against 100,000 users, 100,000 documents and 1,000,000 grants, on SQLite or
 PostgreSQL.
-Rounds of the one and the other alternate, so that a noisy machine is noisy for both; the ratio of the medians counts.
+Rounds of the one and the other alternate, so that noise affects both; the result is the ratio of the medians.
 
-The ratio that counts is measured with questions that were never asked before, in the shape of a page load: one user, 20
-documents. Two others are told beside it: calls in which 20 different users ask (no browser does that), and calls that
-were made before, whose rows the database has at hand.
+The main ratio uses questions that were not asked before, like a page load: one user, 20 documents. Two others are
+reported as well: calls with 20 different users, and repeated calls, whose rows the database has cached.
 """
 
 import json
@@ -129,7 +128,7 @@ def _figures(
 
 
 def _bodies(company: Company, count: int, *, users: int, seed: int) -> list[bytes]:
-    """Calls of 20 questions by so many users, about documents of their organizations."""
+    """Calls of 20 questions of ``users`` users about documents of their organizations."""
     chance = random.Random(seed)
     per_organization = company.users // company.organizations
     documents = company.documents // company.organizations

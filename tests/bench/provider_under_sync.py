@@ -1,8 +1,8 @@
-"""Do permission calls stay fast while a sync runs and the directory is read again and again?
+"""Measures permission calls during a sync and repeated refreshes.
 
-Calls of 20 questions arrive at a steady pace, first at an idle service, then while a first sync of some 100,000 items
-writes into the same database and the directory, with other content each time, is refreshed beside it. A call's time
-counts from the moment at which it was due. The backend stands for another machine and runs with low priority.
+Calls of 20 questions arrive at a constant rate, first at an idle service, then during a first sync of about 100,000
+items and refreshes with changed content, on the same database. A call's time begins when it was due. The backend
+represents another machine and runs with low priority.
 """
 
 import os
@@ -32,7 +32,7 @@ NICE = "10"
 
 @dataclass(frozen=True)
 class Pace:
-    """What calls at a steady pace took, in milliseconds."""
+    """The times of calls at a constant rate, in milliseconds."""
 
     p50: float
     p99: float
@@ -40,7 +40,7 @@ class Pace:
 
 
 def steadily(port: int, requests: Sequence[bytes], go_on: Callable[[], bool]) -> Pace:
-    """Calls on `CONNECTIONS` connections, each due at its moment, for as long as ``go_on`` says so."""
+    """Calls on `CONNECTIONS` connections, at a constant rate while ``go_on`` returns True."""
     taken: list[float] = []
     failures: list[str] = []
     interval = CONNECTIONS / CALLS_PER_SECOND
@@ -127,7 +127,7 @@ def bench_provider_under_sync(folder: Path, *, scale: float) -> dict[str, object
 
 
 class _Background:
-    """A command that runs beside."""
+    """A command in the background."""
 
     def __init__(self, arguments: Sequence[str], folder: Path) -> None:
         self._output = folder / "background.out"
@@ -152,7 +152,7 @@ def _for_seconds(seconds: float) -> Callable[[], bool]:
 def _keep_refreshing(
     settings: str, folder: Path, files: tuple[Path, Path], stop: threading.Event, done: list[int]
 ) -> None:
-    """Reads the directory again and again, as one file and as the other."""
+    """Refreshes the directory repeatedly, alternating between two files."""
     directory, other = files
     kept = directory.read_bytes()
     changed = other.read_bytes()
@@ -166,7 +166,7 @@ def _keep_refreshing(
 
 
 def _write_twice(company: Company, one: Path, other: Path) -> None:
-    """The company, and the same with a tenth of its grants gone."""
+    """Writes the company, and a copy without a tenth of its grants."""
     company.write(one)
     chance = random.Random(9)
     with one.open("rb") as source, other.open("wb") as target:

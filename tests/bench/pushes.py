@@ -1,4 +1,4 @@
-"""The measurement of pushes: how soon answers follow one document, and how fast many records are taken in."""
+"""Measures pushes: the delay until decisions follow, and the rate of many records."""
 
 import statistics
 import time
@@ -23,7 +23,7 @@ _TRIES = 60
 
 
 def bench_pushes(folder: Path, *, scale: float, postgres: str | None = None) -> dict[str, object]:
-    """Beside a directory of 1,400,000 records that was read from a file."""
+    """Pushes into a directory of 1,400,000 records from a file."""
     folder.mkdir(parents=True, exist_ok=True)
     company = Company(
         users=max(int(100_000 * scale), 100),

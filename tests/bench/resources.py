@@ -14,7 +14,7 @@ _ORG: Mapping[str, Any] = {"organizationId": "acme"}
 
 
 def resource_operations(documents: int, users: int, rng: random.Random) -> dict[str, Call]:
-    """One call of every operation on what a directory knows, by what it is; each time with other ids."""
+    """Calls of every operation on directory data, by name; each call has other ids."""
     page = dict(_ORG) | {"pageSize": 50}
     leavers, old = count(), count()
 
@@ -124,7 +124,7 @@ def resource_operations(documents: int, users: int, rng: random.Random) -> dict[
 
 
 def furnish(post: Callable[[str, dict[str, Any]], None], *, deletable: int = DELETABLE) -> None:
-    """The folder and the group that the calls above speak of, and so many users and documents to delete."""
+    """Creates the folder and the group for the calls above, and users and documents to delete."""
     post("add_folder", dict(_ORG) | {"folders": [{"folderId": "shelf", "folderName": "Shelf"}]})
     # What is deleted is there for that alone: otherwise the small side would soon have nothing left.
     for start in range(0, deletable, 500):

@@ -1,6 +1,6 @@
-"""How fast do rows of a database become records?
+"""Measures the mapping of database rows to records.
 
-Beside it the same query is streamed with the library alone, a thousand rows at a time, which are counted and no more.
+The baseline streams the same query with the library alone, a thousand rows at a time, and counts the rows.
 """
 
 import statistics
@@ -74,7 +74,7 @@ def _fill(url: str, number: int) -> None:
 
 
 def bare_stream(url: str) -> int:
-    """How many rows came of the query."""
+    """The number of rows of the query."""
     engine = create_engine(url, poolclass=NullPool)
     with engine.connect() as connection:
         result = connection.execution_options(stream_results=True).execute(text(GRANTS))
@@ -82,13 +82,13 @@ def bare_stream(url: str) -> int:
 
 
 def source_of(url: str) -> Source:
-    """The source that reads them."""
+    """The source of the table."""
     settings = {"type": "sql", "name": "app", "url": url, "queries": {"grants": GRANTS}}
     return source_from_settings(SqlSourceSettings.model_validate(settings))
 
 
 def read_whole(url: str) -> int:
-    """How many records came of a complete read."""
+    """The number of records of a complete read."""
     count = 0
     for step in source_of(url).read():
         count += type(step) is Found

@@ -1,4 +1,4 @@
-"""The measurements of directories that are read where they are: one function for each sort of source."""
+"""Measures the connectors of sources: one function for each kind."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ LDAP_RULES: Sequence[Mapping[str, object]] = (
 
 
 def bench_sources(folder: Path, *, scale: float, rounds: int, postgres: str | None) -> dict[str, object]:
-    """All of them, each in a folder of its own, in a process that is as settled as a worker."""
+    """Runs all of them, each in its own folder, with the garbage collector frozen as in a worker."""
     freeze_garbage_collector()
     return (
         bench_mapping(folder / "mapping", scale=scale, rounds=rounds)

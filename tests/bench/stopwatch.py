@@ -1,4 +1,4 @@
-"""What a piece of work takes: seconds, CPU, memory."""
+"""Measures time, CPU time and memory."""
 
 import gc
 import statistics
@@ -9,19 +9,19 @@ from collections.abc import Sequence
 
 
 class Stopwatch:
-    """Runs from when it is made."""
+    """Starts when it is created."""
 
     def __init__(self) -> None:
         gc.collect()
         self._began = time.perf_counter(), time.process_time()
 
     def read(self) -> tuple[float, float]:
-        """Seconds by the clock, and of CPU of this process."""
+        """Wall time and CPU time of this process, in seconds."""
         return time.perf_counter() - self._began[0], time.process_time() - self._began[1]
 
 
 def ratio(one: Sequence[tuple[float, float]], other: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """How much of the speed of one the other reaches, in the median of its rounds: by the clock, and by CPU."""
+    """The ratio of the medians of two measurements: by wall time, and by CPU time."""
     return (
         statistics.median(a[0] / b[0] for a, b in zip(one, other, strict=True)),
         statistics.median(a[1] / b[1] for a, b in zip(one, other, strict=True)),
@@ -35,6 +35,6 @@ print(next(line.split()[1] for line in open("/proc/self/status") if line.startsw
 
 
 def peak_of(code: str) -> float:
-    """The most memory, in bytes, that a process of its own had at the end of this code."""
+    """The peak memory, in bytes, of a separate process that runs this code."""
     command = [sys.executable, "-c", code + _PEAK]
     return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout) * 1024.0

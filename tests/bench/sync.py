@@ -1,8 +1,8 @@
-"""How fast is a first sync, and what does one cost that has nothing to do?
+"""Measures a first sync, and a sync without changes.
 
-The company is synced into the self-hosted backend over HTTP, and every call that is sent is written down. The calls
-are then sent again, to a fresh API key, by a bare ``requests`` session with the same number of threads: the share of
-the sync's time that this takes is what the calls alone cost.
+The company is synced into the self-hosted backend over HTTP, and all calls are recorded. They are then
+replayed for a new API key by a bare ``requests`` session with the same number of threads: this is the share of the
+calls in the time of the sync.
 """
 
 import json
@@ -41,7 +41,7 @@ WRITES = {path: operation.name for operation in OPERATIONS if not operation.is_r
 
 
 class RecordingAdapter(HTTPAdapter):
-    """Sends like the client's own transport, and keeps what was sent."""
+    """Records the sent calls."""
 
     def __init__(self, connections: int) -> None:
         super().__init__(pool_connections=1, pool_maxsize=connections, max_retries=0)
@@ -49,7 +49,7 @@ class RecordingAdapter(HTTPAdapter):
         self._lock = threading.Lock()
 
     def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> requests.Response:
-        """Keep the path and body of a write; send everything."""
+        """Records the path and the body of writes."""
         path = request.path_url
         if path in WRITES:
             with self._lock:
@@ -58,7 +58,7 @@ class RecordingAdapter(HTTPAdapter):
 
 
 def bench_sync(folder: Path, *, scale: float, rounds: int, postgres: str | None = None) -> dict[str, object]:
-    """The figures of a first sync and of one with nothing to do; Usher and the backend on SQLite, or on `postgres`."""
+    """The figures of a first sync and of one without changes; on SQLite, or on `postgres`."""
     company = Company(
         users=int(10_000 * scale), folders=int(1_000 * scale), documents=int(10_000 * scale), grants=int(50_000 * scale)
     )
@@ -188,7 +188,7 @@ def _first_sync(settings: Settings) -> tuple[float, list[tuple[str, bytes]], Run
 
 
 def _replay(calls: Sequence[tuple[str, bytes]], credentials: tuple[str, str], port: int, threads: int) -> float:
-    """The seconds that the same calls take by themselves; what depends on others comes after them, as it did."""
+    """The seconds that the calls alone take, in an order that respects their dependencies."""
     api_key, auth_token = credentials
     stages: dict[str, list[tuple[str, bytes]]] = defaultdict(list)
     for path, body in calls:
@@ -238,6 +238,6 @@ def _minimum(settings: Settings, run: Run) -> int:
 
 
 def _idle_sync(folder: Path) -> tuple[float, int, float]:
-    """A whole ``usher sync`` when everything is in step: seconds, write calls, MB."""
+    """A ``usher sync`` without changes: seconds, write calls, MB."""
     output, seconds, memory = command(["sync", "--json", "--config", str(folder / "usher.yaml")], folder)
     return seconds, int(json.loads(output)["calls"]), memory

@@ -1,4 +1,4 @@
-"""A backend on loopback that answers as it is told, and a time that passes when someone sleeps."""
+"""A scripted backend on loopback, and a client with simulated time."""
 
 import json
 import random
@@ -26,7 +26,7 @@ Behaviour = Callable[["Handler"], None]
 
 @dataclass
 class Received:
-    """A request as it came."""
+    """A received request."""
 
     path: str
     headers: Mapping[str, str]
@@ -34,7 +34,7 @@ class Received:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Lets the script answer."""
+    """Answers by the script."""
 
     protocol_version = "HTTP/1.1"
     wbufsize = 65536  # headers and body in one packet: two would wait for each other's acknowledgement
@@ -66,7 +66,7 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def reset(self) -> None:
-        """Ends the connection with a reset instead of a goodbye."""
+        """Resets the connection."""
         self.close_connection = True
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.connection.close()
@@ -82,7 +82,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class ScriptedServer(ThreadingHTTPServer):
-    """Answers each request by the next step of its script; the last step is repeated for ever."""
+    """Answers each request by the next step of its script. The last step is repeated forever."""
 
     daemon_threads = True
     request_queue_size = 64
@@ -107,7 +107,7 @@ class ScriptedServer(ThreadingHTTPServer):
         self.script = deque(behaviours)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that hangs up is part of these tests."""
+        """Ignores clients that hang up."""
 
 
 def says(code: int, value: object = None, *, raw: bytes | None = None, **headers: str) -> Behaviour:
@@ -128,7 +128,7 @@ def fails(code: int, status: str, message: str = "no", details: object = None, *
 
 @dataclass
 class Watching:
-    """An observer that remembers."""
+    """An observer that keeps the records."""
 
     records: list[CallRecord] = field(default_factory=list)
 
@@ -159,7 +159,7 @@ def watching() -> Watching:
 
 @pytest.fixture
 def connect(fake_time: SimulatedTime, watching: Watching) -> Iterator[Callable[..., BackendClient]]:
-    """Makes clients in the fake time; settings as keywords, everything else under `parts`."""
+    """Creates clients in simulated time; settings are keywords, other arguments are in `parts`."""
     made: list[BackendClient] = []
 
     def build(base_url: str, *, parts: Mapping[str, Any] | None = None, **settings: Any) -> BackendClient:
@@ -191,7 +191,7 @@ def free_port() -> int:
 
 @pytest.fixture
 def script() -> object:
-    """The vocabulary of scripts, for test modules."""
+    """The steps of scripts, for test modules."""
 
     class Words:
         says = staticmethod(says)

@@ -1,5 +1,4 @@
-"""The client against the self-hosted backend, in process: both are made from the same table, so they have to
-understand each other."""
+"""The client against the self-hosted backend in the same process."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -77,7 +76,7 @@ def test_users_are_added_read_by_page_and_deleted(owner: BackendClient) -> None:
     assert deleted["nobody"].does_not_exist
 
 
-def test_refusals_arrive_as_what_they_are(
+def test_refusals_have_their_error_classes(
     owner: BackendClient, wsgi: WsgiAdapter, connect: Callable[..., BackendClient]
 ) -> None:
     with pytest.raises(CredentialsRefused):
@@ -97,7 +96,7 @@ def test_refusals_arrive_as_what_they_are(
     assert missing.value.own_error
 
 
-def test_items_that_exist_are_told_apart(owner: BackendClient) -> None:
+def test_existing_items_are_recognized(owner: BackendClient) -> None:
     request = AddOrganizationsRequest.from_wire({"organizations": [{"organizationId": "o", "organizationName": "O"}]})
     assert item_results(owner.call(operations.ADD_ORGANIZATIONS, request).data, ["o"])["o"].success
     assert item_results(owner.call(operations.ADD_ORGANIZATIONS, request).data, ["o"])["o"].already_exists

@@ -1,4 +1,4 @@
-"""Who may not send any more sends nothing, repeats included."""
+"""A guard stops all tries of a call."""
 
 from collections.abc import Callable
 from typing import Any
@@ -36,7 +36,7 @@ def test_guard_ends_a_call_between_its_tries(
 
 
 @pytest.mark.process
-def test_guard_lets_nothing_out_and_is_lifted_again(client: BackendClient, server: Any, script: Any) -> None:
+def test_guard_blocks_calls_until_its_block_ends(client: BackendClient, server: Any, script: Any) -> None:
     server.will(script.succeeds([]))
     with client.guarded(allowed(0)), pytest.raises(NotReached):
         client.call(GET_ORGANIZATIONS, ALL)

@@ -27,7 +27,7 @@ def test_item_results_read_codes_and_messages(item: dict[str, object], expected:
     assert item_results({"x": ItemResult.from_wire(item)}, ["x"]) == {"x": expected}
 
 
-def test_item_results_say_what_is_already_so() -> None:
+def test_item_results_recognize_existing_and_missing_items() -> None:
     assert ItemAnswer(False, code="already-exists").already_exists
     assert ItemAnswer(False, code="not-found").does_not_exist
     assert not ItemAnswer(False, code="internal").already_exists

@@ -1,4 +1,4 @@
-"""Every way in which a backend answers, or does not, over real HTTP: what becomes of the call, after how many tries."""
+"""Outcomes and tries of calls for every kind of response, over real HTTP."""
 
 import gzip
 import logging
@@ -47,7 +47,7 @@ SERVER = Any
 # --- Answers ---
 
 
-def test_call_sends_what_the_contract_says(server: SERVER, client: BackendClient, script: Any) -> None:
+def test_call_sends_the_request_of_the_contract(server: SERVER, client: BackendClient, script: Any) -> None:
     server.will(script.succeeds(DONE, message="2 users"))
     answer = client.call(operations.ADD_USERS, ADD)
     assert answer.message == "2 users"
@@ -120,7 +120,7 @@ def test_pages_are_read_to_the_end(server: SERVER, client: BackendClient, script
     assert [received.body["data"].get("pageToken") for received in server.received] == [None, "p2", "p3"]
 
 
-def test_pages_that_go_round_in_circles_are_noticed(server: SERVER, client: BackendClient, script: Any) -> None:
+def test_repeated_page_tokens_are_an_error(server: SERVER, client: BackendClient, script: Any) -> None:
     server.will(script.succeeds([], nextPageToken="again"))
     with pytest.raises(OutcomeUnknown, match="page token"):
         list(client.pages(operations.GET_USERS, GetUsersRequest(organization_id="acme")))
@@ -228,7 +228,9 @@ def test_missing_operation_of_the_extended_kind(
     assert len(server.received) == 1
 
 
-def test_missing_operation_that_knows_no_such_error(server: SERVER, client: BackendClient, script: Any) -> None:
+def test_missing_operation_without_that_error_in_the_contract(
+    server: SERVER, client: BackendClient, script: Any
+) -> None:
     server.will(script.fails(404, "NOT_FOUND", "no such path"))
     with pytest.raises(OperationMissing) as caught:
         client.call(operations.ADD_ORGANIZATIONS, ADD_ACME)
@@ -350,9 +352,7 @@ def test_answer_beyond_the_limit_is_not_read(server: SERVER, connect: Any, scrip
     assert peak < 20 * 1024 * 1024
 
 
-def test_compressed_answer_is_read_though_nobody_asked_for_it(
-    server: SERVER, client: BackendClient, script: Any
-) -> None:
+def test_unrequested_compression_is_decoded(server: SERVER, client: BackendClient, script: Any) -> None:
     answer = b'{"result": {"status": "success", "message": "small", "data": {}}}'
     server.will(script.says(200, raw=gzip.compress(answer), Content_Encoding="gzip"))
     assert client.call(operations.ADD_USERS, ADD).message == "small"
@@ -372,7 +372,7 @@ def test_reset_before_reading_is_tried_again(server: SERVER, client: BackendClie
     assert client.call(operations.ADD_USERS, ADD).data["ada"].success
 
 
-def test_operation_that_makes_something_new_is_not_repeated(server: SERVER, client: BackendClient, script: Any) -> None:
+def test_creating_operation_is_not_repeated(server: SERVER, client: BackendClient, script: Any) -> None:
     server.will(script.says(502, raw=b""))
     with pytest.raises(OutcomeUnknown) as caught:
         client.call(operations.CREATE_WORKSPACE, CreateWorkspaceRequest(owner_email="a@acme.example"))
@@ -427,7 +427,7 @@ def test_one_unknown_outcome_makes_the_whole_call_unknown(
     ],
 )
 @pytest.mark.parametrize("code", [429, 503])
-def test_throttled_call_waits_as_it_is_told(
+def test_throttled_call_waits_for_retry_after(
     server: SERVER, *, client: BackendClient, script: Any, fake_time: Any, header: str, wait: float, code: int
 ) -> None:
     server.will(script.says(code, raw=b"", Retry_After=header), script.succeeds(DONE))
@@ -468,7 +468,7 @@ def test_throttled_call_is_given_up_when_the_waiting_adds_up(
     assert sum(fake_time.slept) == pytest.approx(280)
 
 
-def test_throttling_means_fewer_calls_side_by_side(server: SERVER, client: BackendClient, script: Any) -> None:
+def test_throttling_reduces_concurrency(server: SERVER, client: BackendClient, script: Any) -> None:
     server.will(script.says(429, raw=b"", Retry_After="1"), script.succeeds(DONE))
     assert int(client._limiter._allowed) == 4
     client.call(operations.ADD_USERS, ADD)
@@ -479,7 +479,7 @@ def test_throttling_means_fewer_calls_side_by_side(server: SERVER, client: Backe
 
 
 @pytest.mark.parametrize("headers", [{}, {"Retry_After": "3600"}])
-def test_quota_of_an_operation_that_makes_something_new_is_a_refusal(
+def test_throttled_creating_operation_is_a_refusal(
     server: SERVER, client: BackendClient, script: Any, fake_time: Any, headers: dict[str, str]
 ) -> None:
     server.will(script.fails(429, "RESOURCE_EXHAUSTED", "five workspaces", **headers))
@@ -489,7 +489,7 @@ def test_quota_of_an_operation_that_makes_something_new_is_a_refusal(
     assert fake_time.slept == []
 
 
-def test_operation_that_makes_something_new_waits_where_it_is_told_to(
+def test_creating_operation_waits_for_retry_after(
     server: SERVER, client: BackendClient, script: Any, fake_time: Any
 ) -> None:
     workspace = {"id": "w-1", "name": "W", "owner": {}, "authToken": "t", "apiKeyList": {}}

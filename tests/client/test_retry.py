@@ -1,4 +1,4 @@
-"""The waiting."""
+"""Retries and the rate limiter."""
 
 import random
 import threading
@@ -34,7 +34,7 @@ def test_backoff_stays_within_its_bounds(number: int, seed: int) -> None:
 
 
 class Clockwork:
-    """A limiter in a time that passes when someone pauses."""
+    """A rate limiter in simulated time."""
 
     def __init__(self, most: int) -> None:
         self.now = 0.0
@@ -47,7 +47,7 @@ class Clockwork:
         self.now += seconds
 
 
-def test_limiter_halves_once_for_calls_that_were_under_way_together() -> None:
+def test_limiter_halves_once_for_concurrent_calls() -> None:
     work = Clockwork(16)
     with work.limiter.slot() as one, work.limiter.slot() as two:
         work.now += 1
@@ -75,7 +75,7 @@ def test_limiter_never_falls_below_one_and_recovers_slowly() -> None:
     assert int(work.limiter._allowed) == 8
 
 
-def test_limiter_holds_everybody_back_until_the_backend_wants_more() -> None:
+def test_limiter_pauses_all_calls() -> None:
     work = Clockwork(2)
     with work.limiter.slot() as began:
         work.limiter.throttled(began, 30)
@@ -103,7 +103,7 @@ def test_limiter_lets_a_waiting_thread_stop() -> None:
     thread.join()
 
 
-def test_limiter_does_not_wait_twice_where_sleeping_takes_no_time() -> None:
+def test_limiter_waits_once_even_if_the_clock_stands_still() -> None:
     paused: list[float] = []
     limiter = RateLimiter(1, monotonic=lambda: 0.0, pause=paused.append, stopped=lambda: False)
     with limiter.slot() as began:

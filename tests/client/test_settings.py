@@ -36,7 +36,7 @@ def test_settings_have_the_documented_keys_and_defaults() -> None:
         ("operations", "some"), ("basurl", "http://h"),
     ],
 )  # fmt: skip
-def test_settings_refuse_what_cannot_work_and_never_show_it(key: str, value: object) -> None:
+def test_settings_refuse_invalid_values_without_showing_them(key: str, value: object) -> None:
     with pytest.raises(ValidationError) as caught:
         BackendSettings(**{key: value})
     assert key in str(caught.value)

@@ -16,7 +16,7 @@ ADD = AddUsersRequest.from_wire({"organizationId": "ácme/☃", "users": [{"user
 
 @pytest.fixture
 def backend() -> Flask:
-    """Adds users and remembers the requests."""
+    """Accepts users and records the requests."""
     app = Flask("backend")
     app.config["SEEN"] = []
 
@@ -48,7 +48,7 @@ def test_wsgi_carries_body_and_headers(backend: Flask, client: BackendClient) ->
     assert body == {"data": {"organizationId": "ácme/☃", "users": [{"userId": "ada", "plan": "gold"}]}}
 
 
-def test_wsgi_answers_are_judged_like_any_other(client: BackendClient) -> None:
+def test_wsgi_responses_are_read_like_others(client: BackendClient) -> None:
     with pytest.raises(OutcomeUnknown):
         client.call(operations.GET_USERS, GetUsersRequest(organization_id="acme"))
     with pytest.raises(OperationMissing):

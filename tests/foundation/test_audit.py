@@ -1,4 +1,4 @@
-"""The audit log's rows, and its lines in the log."""
+"""The rows of the audit log, and their log lines."""
 
 from datetime import UTC, datetime
 
@@ -13,7 +13,7 @@ from tests.tables import make_tables
 ADA = Actor(name="ada", role="admin", way="console", address="127.0.0.1")
 
 
-def test_a_row_is_a_line_in_the_log_when_it_is_committed_and_not_before(database_url: str) -> None:
+def test_audit_rows_are_logged_after_the_commit(database_url: str) -> None:
     engine = open_engine(database_url)
     make_tables(engine, StoreTable.metadata)
     audit = Audit(clock=lambda: datetime(2026, 1, 1, tzinfo=UTC))

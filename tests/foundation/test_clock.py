@@ -1,4 +1,4 @@
-"""Moments as milliseconds and as text."""
+"""Times as milliseconds and as text."""
 
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -28,7 +28,7 @@ def test_milliseconds_are_rounded_down(moment: datetime, ms: int) -> None:
 
 
 @given(st.datetimes(timezones=st.just(UTC)))
-def test_a_moment_read_back_is_its_own_millisecond_and_never_later(moment: datetime) -> None:
+def test_milliseconds_round_trip(moment: datetime) -> None:
     back = from_epoch_ms(epoch_ms(moment))
 
     assert timedelta(0) <= moment - back < timedelta(milliseconds=1)
@@ -42,6 +42,6 @@ def test_text_is_in_utc_with_milliseconds() -> None:
     assert utc_text(moment) == "2026-11-20T12:00:00.999Z"
 
 
-def test_what_no_calendar_has_is_refused() -> None:
+def test_times_beyond_the_calendar_are_refused() -> None:
     with pytest.raises(OverflowError):
         from_epoch_ms(epoch_ms(LATEST) + 1)

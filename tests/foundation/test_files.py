@@ -1,4 +1,4 @@
-"""Files that settings name: whatever they are, nothing hangs."""
+"""Files named in settings: pipes, devices and large files are refused without hanging."""
 
 import os
 from pathlib import Path
@@ -63,7 +63,7 @@ def test_other_files_are_refused(sort: str, tmp_path: Path) -> None:
         "notifications: {{email: {{ca_file: {}}}}}",
     ],
 )
-def test_settings_that_name_one_end_in_one_line(
+def test_settings_that_name_such_a_file_are_refused(
     sort: str, settings: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from click.testing import CliRunner
@@ -82,7 +82,7 @@ def test_settings_that_name_one_end_in_one_line(
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("sort", ODD)
-def test_a_settings_file_that_is_one_ends_in_one_line(sort: str, tmp_path: Path) -> None:
+def test_such_a_settings_file_is_refused(sort: str, tmp_path: Path) -> None:
     from click.testing import CliRunner
 
     from app.cli import usher

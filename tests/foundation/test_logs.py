@@ -1,4 +1,4 @@
-"""Log lines: their form, and what they never show."""
+"""The format of log lines, and the masking of secrets."""
 
 import io
 import json
@@ -30,7 +30,7 @@ def lines(level: str = "info", form: str = "json") -> io.StringIO:
     return stream
 
 
-def test_ours_and_the_libraries_lines_take_one_form() -> None:
+def test_lines_of_usher_and_libraries_have_one_format() -> None:
     stream = lines(form="auto")
     structlog.stdlib.get_logger("app.x").info("happened", run_id="r1")
     logging.getLogger("gunicorn.error").warning("odd %s", "thing")
@@ -40,7 +40,7 @@ def test_ours_and_the_libraries_lines_take_one_form() -> None:
     assert ours["timestamp"].endswith("Z")
 
 
-def test_a_request_id_stands_in_every_line() -> None:
+def test_every_line_contains_the_request_id() -> None:
     stream = lines()
     with structlog.contextvars.bound_contextvars(request_id="q7"):
         structlog.stdlib.get_logger("app").info("ours")
@@ -67,7 +67,7 @@ def test_secrets_are_masked_at_any_depth(form: str) -> None:
     assert "ValueError" in text
 
 
-def test_what_is_not_important_enough_is_left_out() -> None:
+def test_lines_below_the_level_are_dropped() -> None:
     stream = lines(level="warning")
     structlog.stdlib.get_logger("app").info("small")
     logging.getLogger("apscheduler").info("small")
@@ -81,7 +81,7 @@ def test_text_stays_on_one_line_for_one_event() -> None:
     assert len(stream.getvalue().splitlines()) == 1
 
 
-def test_debug_shows_what_is_asked_of_a_database_and_not_what_it_answers() -> None:
+def test_debug_logs_statements_without_rows() -> None:
     stream = lines("debug")
     engine = create_engine("sqlite://", hide_parameters=True)
     with engine.connect() as connection:
@@ -91,7 +91,7 @@ def test_debug_shows_what_is_asked_of_a_database_and_not_what_it_answers() -> No
     assert "TOPSECRET" not in stream.getvalue()
 
 
-def test_what_people_look_for_first_comes_first() -> None:
+def test_important_keys_come_first() -> None:
     stream = lines()
     structlog.stdlib.get_logger("app.x").info("happened", run_id="r1", a=1)
     logging.getLogger("gunicorn.error").warning("odd")

@@ -1,4 +1,4 @@
-"""Processes that are started, and what is shown of them when they end."""
+"""Child processes, and the output that is reported when they end."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.process
 
 
 def ended(children: Children, *arguments: str, log: Path) -> ChildEndedError:
-    """Runs ``usher`` with arguments that make it end by itself."""
+    """Runs ``usher`` with arguments that make it exit."""
     child = children.start("it", list(arguments), log=log)
     child.process.wait(60)
     with pytest.raises(ChildEndedError) as caught:
@@ -46,9 +46,7 @@ def test_a_log_that_is_gone_shows_nothing(tmp_path: Path) -> None:
     assert child.last_lines() == []
 
 
-def test_the_working_directory_is_not_where_the_program_is_looked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_children_do_not_import_from_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for package in ("app", "click", "json"):
         (tmp_path / package).mkdir()
         for name in ("__init__.py", "__main__.py"):

@@ -1,4 +1,4 @@
-"""What is called leaves nothing behind in the caller: no cookie of one of them is ever sent to another."""
+"""Outgoing sessions keep no cookies and ignore the environment."""
 
 import ast
 import time
@@ -33,7 +33,7 @@ CALLS = {"get", "post", "put", "patch", "delete", "head", "options", "request"}
 
 
 class Server:
-    """Answers whatever is sent to it with as many cookies as there are kinds of them, and keeps what it was sent."""
+    """Answers every request with cookies of all kinds, and records the cookies that it receives."""
 
     def __init__(self) -> None:
         self.cookies: list[str | None] = []
@@ -70,7 +70,7 @@ class Server:
 
 @pytest.fixture
 def servers() -> Iterator[list[Server]]:
-    """Two, on one host: cookies know no ports."""
+    """Two servers on one host, because cookies ignore ports."""
     both = [Server(), Server()]
     yield both
     for server in both:
@@ -131,7 +131,6 @@ def test_no_call_carries_a_cookie(servers: list[Server], kind: str, monkeypatch:
 
 
 def test_sessions_are_made_in_one_place() -> None:
-    """Whoever made one by hand would forget one thing or another."""
     found: dict[str, set[str]] = {}
     for path in sorted(CODE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -156,7 +155,7 @@ def test_sessions_are_made_in_one_place() -> None:
 
 
 def _is_a_type(node: ast.AST, path: Path) -> bool:
-    """Whether `requests.Session` is named there and not called."""
+    """Whether `requests.Session` is only used as a type."""
     return isinstance(node, ast.Attribute) and not any(
         isinstance(other, ast.Call) and ast.unparse(other.func) == ast.unparse(node) and other.lineno == node.lineno
         for other in ast.walk(ast.parse(path.read_text()))

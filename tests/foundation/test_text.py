@@ -1,4 +1,4 @@
-"""Text from elsewhere on a terminal."""
+"""Untrusted text on a terminal."""
 
 import pytest
 from hypothesis import given
@@ -46,7 +46,7 @@ def test_printable_is_one_line_that_any_terminal_can_encode(text: str) -> None:
         ("x" * 81, "x" * 80 + "…"),
     ],
 )
-def test_a_name_is_as_it_is_unless_it_could_act(identifier: str, shown: str) -> None:
+def test_named_escapes_unprintable_names(identifier: str, shown: str) -> None:
     assert named(identifier, limit=80) == shown
 
 
@@ -61,5 +61,5 @@ def test_a_name_is_as_it_is_unless_it_could_act(identifier: str, shown: str) -> 
         ("x" * 1_000_000, "'" + "x" * 59 + "…"),
     ],
 )
-def test_a_quoted_value_is_short_and_cannot_act(value: object, shown: str) -> None:
+def test_quoted_values_are_short_and_printable(value: object, shown: str) -> None:
     assert quoted(value) == shown

@@ -1,4 +1,4 @@
-"""A small app with everything that the edge installs."""
+"""A small app with all HTTP hooks."""
 
 from collections.abc import Callable
 from itertools import count

@@ -1,4 +1,4 @@
-"""Reading bodies: types, sizes, encodings, streams that stop too early."""
+"""Reading bodies: types, sizes, encodings and incomplete streams."""
 
 import io
 
@@ -46,7 +46,7 @@ def test_read_json_refuses_compressed_bodies(client: FlaskClient) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"  \n"])
-def test_read_json_says_that_a_body_is_empty(client: FlaskClient, body: bytes) -> None:
+def test_read_json_reports_an_empty_body(client: FlaskClient, body: bytes) -> None:
     code, text = post(client, body)
     assert (code, "empty" in text) == (400, True)
 
@@ -58,7 +58,7 @@ def test_read_json_takes_a_body_of_exactly_the_limit(client: FlaskClient) -> Non
 
 
 class CountingStream(io.RawIOBase):
-    """Gives bytes for ever, a few at a time, and counts them."""
+    """An endless stream of bytes that counts the bytes read."""
 
     def __init__(self) -> None:
         self.given = 0

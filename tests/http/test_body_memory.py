@@ -1,4 +1,4 @@
-"""What it costs to take in a JSON body, measured in a process of its own."""
+"""The memory that reading a JSON body needs, measured in a separate process."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""What a caller is told when a request fails, and what is kept from it."""
+"""Error responses, and details that only the log contains."""
 
 import errno
 import logging
@@ -43,7 +43,7 @@ def test_unauthenticated_names_the_scheme(app: Flask, fails_with: Fails) -> None
     assert (code, headers["WWW-Authenticate"]) == (401, "Bearer")
 
 
-def test_too_many_requests_says_when_to_come_back(app: Flask, fails_with: Fails) -> None:
+def test_too_many_requests_has_retry_after(app: Flask, fails_with: Fails) -> None:
     fails_with(TooManyRequests("slowly", retry_after=17))
     code, headers, error = error_of(app)
     assert (code, headers["Retry-After"], error["status"]) == (429, "17", "RESOURCE_EXHAUSTED")
@@ -106,7 +106,7 @@ def test_a_real_database_failure_means_unavailable(app: Flask, tmp_path: object)
 @pytest.mark.parametrize(
     "raised", [KeyError("secret"), DBAPIError("SELECT secret", {}, Exception("secret")), OSError("secret")]
 )
-def test_other_failures_are_logged_and_not_told(app: Flask, fails_with: Fails, raised: Exception) -> None:
+def test_other_errors_are_logged_and_hidden(app: Flask, fails_with: Fails, raised: Exception) -> None:
     fails_with(raised)
     with capture_logs() as lines:
         code, headers, error = error_of(app)
@@ -128,7 +128,7 @@ def test_errors_do_not_propagate_while_testing(app: Flask, fails_with: Fails) ->
         logging.disable(logging.NOTSET)
 
 
-def test_log_fields_keep_the_traceback_of_what_is_no_unavailability() -> None:
+def test_log_fields_keep_the_traceback_of_bugs() -> None:
     error = KeyError("x")
     assert log_fields(error) == {"problem": "KeyError", "exc_info": error}
     away = OperationalError("SELECT 1", {"secret": "s3cret"}, sqlite3.OperationalError("disk I/O error"))

@@ -191,7 +191,7 @@ def test_a_killed_worker_is_replaced(server: tuple[int, subprocess.Popen[str]], 
 
 
 def ended(process: subprocess.Popen[str]) -> str:
-    """What a server logged until it was stopped."""
+    """The log of a server until it was stopped."""
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 0
@@ -206,7 +206,7 @@ def test_workers_share_what_was_loaded_before_they_were_made(server: tuple[int, 
     assert memory.uss < memory.rss / 3
 
 
-def test_serve_says_in_one_line_that_a_port_is_taken(tmp_path: Path) -> None:
+def test_serve_reports_a_used_port_in_one_line(tmp_path: Path) -> None:
     with bind("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
         process = start(port, tmp_path)
@@ -225,7 +225,7 @@ def test_serve_ends_when_the_app_cannot_be_made(tmp_path: Path, mode: str, expec
 
 
 @pytest.mark.parametrize(("host", "port"), [("no such host", 1), ("127.0.0.1", 70000), ("192.0.2.1", 8080)])
-def test_bind_names_the_address_that_cannot_be_had(host: str, port: int) -> None:
+def test_bind_reports_the_address(host: str, port: int) -> None:
     with pytest.raises(BindError, match=f"cannot listen on {host}:{port}: ."):
         bind(host, port)
 

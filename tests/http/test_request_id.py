@@ -1,4 +1,4 @@
-"""Request ids and the line per request."""
+"""Request ids and the access log."""
 
 from collections.abc import Callable
 from hashlib import sha256
@@ -15,7 +15,7 @@ def test_request_id_of_the_caller_comes_back(app: Flask) -> None:
 
 
 @pytest.mark.parametrize("given", ["", "a b", "x" * 129, "é", "tab\t"])
-def test_request_id_that_is_not_sane_is_replaced(app: Flask, given: str) -> None:
+def test_invalid_request_id_is_replaced(app: Flask, given: str) -> None:
     answer = app.test_client().get("/healthz", headers={"X-Request-Id": given})
     assert answer.headers["x-request-id"] == "id-1"
 
@@ -44,7 +44,7 @@ def test_request_id_is_bound_for_log_lines(app: Flask) -> None:
     assert seen == {"request_id": "id-1"}
 
 
-def test_access_line_tells_how_the_request_ended(app: Flask) -> None:
+def test_access_line_contains_the_result(app: Flask) -> None:
     with capture_logs() as lines:
         app.test_client().post("/echo?token=secret", json={"a": 1})
     (line,) = lines
@@ -77,13 +77,13 @@ def test_access_line_cannot_be_forged_or_flooded(app: Flask) -> None:
     assert len(lines[0]["path"]) < 300
 
 
-def test_every_answer_is_protected(app: Flask) -> None:
+def test_every_response_has_security_headers(app: Flask) -> None:
     for path in ("/healthz", "/nowhere"):
         headers = app.test_client().get(path).headers
         assert (headers["X-Content-Type-Options"], headers["Cache-Control"]) == ("nosniff", "no-store")
 
 
-def test_the_line_of_a_request_says_who_asked_and_shows_no_token(app: Flask) -> None:
+def test_access_line_identifies_the_caller_without_its_token(app: Flask) -> None:
     headers = {"Authorization": "Bearer a-token-of-twenty-letters", "User-Agent": "curl/8\u00e9" + "x" * 300}
     with capture_logs() as logs:
         app.test_client().get("/nowhere", headers=headers, environ_base={"REMOTE_ADDR": "192.0.2.7"})

@@ -1,4 +1,4 @@
-"""Strict JSON: what is refused, and that the fast reader and the slow one always say the same."""
+"""Strict JSON: rejected texts, and the equivalence of the fast and the slow parser."""
 
 import json
 import math
@@ -94,7 +94,7 @@ ODD_VALUES = {
 
 
 @pytest.mark.parametrize(("raw", "value"), ODD_VALUES.values(), ids=ODD_VALUES.keys())
-def test_parse_lets_odd_values_through_where_they_are_judged_one_by_one(raw: bytes, value: object) -> None:
+def test_parse_returns_odd_values_on_request(raw: bytes, value: object) -> None:
     assert parse(raw, odd_values=True) == value
 
 

@@ -10,7 +10,7 @@ from app.http.tokens import TokenSet, require_bearer
 
 
 class Watch:
-    """A clock that is moved by hand."""
+    """A manual clock."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -59,7 +59,7 @@ def test_a_peer_is_its_network(one: str, other: str, are_same: bool) -> None:
     assert bool(failed.record(other)) is are_same
 
 
-def test_a_right_token_passes_whatever_came_before() -> None:
+def test_valid_token_is_never_throttled() -> None:
     tokens = TokenSet(["right"], FailedCredentials(failures=5))
     app = Flask("guarded")
     install_error_handlers(app)
@@ -80,7 +80,7 @@ def test_a_right_token_passes_whatever_came_before() -> None:
 
 
 def test_a_token_is_compared_in_the_same_time_wherever_it_differs() -> None:
-    """Digests are compared, with `hmac.compare_digest`; here only that nothing grossly depends on the common part."""
+    """`hmac.compare_digest` compares digests. This only excludes a gross dependency on the common prefix."""
     right = "a" * 4096
     tokens = TokenSet([right])
 

@@ -1,6 +1,6 @@
-"""Tests that run for as long as they are given: ``python -m tests.soak faults --seconds 600 --seed 1``.
+"""Long-running tests: ``python -m tests.soak faults --seconds 600 --seed 1``.
 
-Each prints what it tried, with seeds, and ends with 1 when something did not hold.
+Each prints its seeds and results, and exits with 1 if a check failed.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Runs that are killed at each of their steps, and runs that go on from there and are killed as well."""
+"""Kills runs at each of their steps, and the runs that continue them."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""Schedules of faults against whole runs of the synchronization, for as long as there is time."""
+"""Random fault schedules during complete syncs."""
 
 import argparse
 import logging
@@ -74,7 +74,7 @@ def _run(seed: int) -> Outcome:
 
 
 def quiet() -> None:
-    """Log lines of thousands of runs help nobody."""
+    """Disables logging."""
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL), cache_logger_on_first_use=False
     )

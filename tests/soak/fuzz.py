@@ -1,4 +1,4 @@
-"""Requests bent in every way, at the service and at the backend: no 5xx, no hang, no growth of memory."""
+"""Fuzzes the service and the backend: no 5xx, no hang, no memory growth."""
 
 import argparse
 import tempfile
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def fuzz(target: Target, first_seed: int, seconds: float) -> tuple[Fire, list[str]]:
-    """Fires for so long; prints what came of it."""
+    """Sends requests for the given time and prints the findings."""
     fire = Fire(target, first_seed)
     began = time.monotonic()
     while time.monotonic() - began < seconds * (1 - STEADY):

@@ -1,7 +1,6 @@
-"""Requests after and against the OpenAPI document of the backend, for as long as there is time.
+"""Fuzzes the backend with requests that follow or violate its OpenAPI document.
 
-What is asked of every answer: no server error, a code and a body that the document names, and a refusal for what the
-document forbids.
+Every response must be documented and no server error, and invalid requests must be refused.
 """
 
 import argparse
@@ -45,7 +44,7 @@ _PATHS = frozenset(path for operation in OPERATIONS for path in operation.paths)
 
 
 class Offline(BaseAdapter):
-    """No request leaves the process, whatever address somebody made up."""
+    """Blocks all outgoing requests."""
 
     def send(self, *_: Any, **__: Any) -> requests.Response:
         raise requests.ConnectionError("offline")
@@ -55,7 +54,7 @@ class Offline(BaseAdapter):
 
 
 class OfflineWorld(BackendWorld):
-    """A backend that cannot ask any permission provider."""
+    """A backend without outgoing calls."""
 
     def __init__(self, database_url: str) -> None:
         super().__init__(database_url, workspaces_per_hour=1_000_000_000, provider_tries=1)
@@ -71,7 +70,7 @@ class OfflineWorld(BackendWorld):
 
 @dataclass
 class Findings:
-    """What came of it. `problems` are told with what repeats them."""
+    """The results. `problems` contain the steps to reproduce them."""
 
     requests: int = 0
     codes: Counter[int] = field(default_factory=Counter)

@@ -1,4 +1,4 @@
-"""A directory with very many records, half of it wrong: read, cut off, emptied, in bounded memory."""
+"""Reads, truncates and empties a huge directory with many errors, in bounded memory."""
 
 import argparse
 import gzip
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def lines(count: int) -> Iterator[bytes]:
-    """An organization, and users with memberships: of ten lines one stands twice, and one leads nowhere."""
+    """An organization, and users with memberships. Of ten lines one is a duplicate, and one has a missing reference."""
     yield _line("organization", organizationId="acme", organizationName="Acme")
     written = 1
     number = 0
@@ -114,7 +114,7 @@ def _read_all(folder: Path, count: int, megabytes: int) -> int:
 
 
 def _most_memory() -> float:
-    """The most megabytes that this process ever used."""
+    """The peak memory of this process, in MB."""
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most / 1024 if os.uname().sysname == "Linux" else most / 1024**2
 

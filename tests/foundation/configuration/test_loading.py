@@ -1,4 +1,4 @@
-"""Layers, origins and the one-line problems, on a small settings model of the same make."""
+"""Layers, origins and problems of settings, tested on a small model."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -80,11 +80,11 @@ def problem(read: Any, *arguments: Any, **variables: str) -> str:
     return caught.value.problems[0]
 
 
-def test_load_without_anything_gives_the_defaults(read: Any) -> None:
+def test_load_returns_the_defaults(read: Any) -> None:
     assert read() == Configuration(Sample(), {})
 
 
-def test_load_lays_command_line_over_environment_over_file_over_defaults(read: Any) -> None:
+def test_load_merges_the_layers_in_order(read: Any) -> None:
     yaml = "house:\n  timeout: 1\n  role: editor\n  open: true\n"
     found = read(yaml, {"house.timeout": 3, "house.open": None}, USHER_HOUSE__TIMEOUT="2", USHER_HOUSE__ROLE="viewer")
     assert (found.settings.house.timeout, found.settings.house.role, found.settings.house.open) == (3, "viewer", True)
@@ -93,7 +93,7 @@ def test_load_lays_command_line_over_environment_over_file_over_defaults(read: A
     assert found.origins["house.open"] == "usher.yaml:4"
 
 
-def test_load_reads_the_file_in_the_usual_place_when_none_is_named(read: Any) -> None:
+def test_load_reads_the_default_file(read: Any) -> None:
     Path("config").mkdir()
     Path("config/usher.yaml").write_text("house:\n  timeout: 7\n")
     assert read().settings.house.timeout == 7
@@ -132,12 +132,12 @@ def test_load_takes_the_database_url_from_a_file_named_in_the_environment(read: 
 
 
 @pytest.mark.parametrize("case", PROBLEMS["files"])
-def test_load_names_what_is_wrong_in_one_line(read: Any, case: dict[str, str]) -> None:
+def test_load_explains_errors_in_the_file(read: Any, case: dict[str, str]) -> None:
     assert problem(read, case["yaml"]) == case["says"]
 
 
 @pytest.mark.parametrize("case", PROBLEMS["variables"])
-def test_load_names_what_is_wrong_in_the_environment(read: Any, case: dict[str, str]) -> None:
+def test_load_explains_errors_in_the_environment(read: Any, case: dict[str, str]) -> None:
     assert problem(read, **{case["variable"]: case["value"]}) == case["says"]
 
 

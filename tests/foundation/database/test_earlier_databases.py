@@ -1,4 +1,4 @@
-"""Upgrades of databases of 1.0.0, and of databases that do not hold what their revision makes."""
+"""Upgrades of databases of 1.0.0, and of databases whose tables do not match their revision."""
 
 import shutil
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ def engine(database_url: str) -> Iterator[Engine]:
 
 
 def make(engine: Engine, migrations: Migrations, folder: Path, revisions: tuple[str, ...], *changes: str) -> None:
-    """A database with these revisions and changes, whose revision is where 1.0.0 kept it."""
+    """Creates a database with these revisions and changes, and the version table of 1.0.0."""
     old = copied(migrations, folder)
     old = replace(old, program=replace(migrations.program, version_table=SHARED_VERSION_TABLE))
     for revision in revisions:
@@ -99,7 +99,7 @@ def test_databases_of_the_first_release_are_upgraded(  # noqa: PLR0917 - one for
         ),
     ],
 )
-def test_a_database_that_does_not_hold_what_its_revision_makes_is_refused_in_one_line_and_stays_as_it_is(
+def test_database_whose_tables_do_not_match_its_revision_is_refused_unchanged(
     engine: Engine, tmp_path: Path, migrations: Migrations, change: str
 ) -> None:
     make(engine, migrations, tmp_path, ("0001",), change)

@@ -1,4 +1,4 @@
-"""Transactions mean the same on both databases."""
+"""Transactions behave the same on both databases."""
 
 import os
 import sys
@@ -49,7 +49,7 @@ def test_writing_rolls_back_when_the_block_raises(engine: Engine) -> None:
         assert reader.execute(text("SELECT value FROM counter")).scalar() == 0
 
 
-def test_what_follows_a_commit_is_not_called_without_it(engine: Engine) -> None:
+def test_after_commit_is_not_called_after_a_rollback(engine: Engine) -> None:
     called: list[object] = []
 
     def others_see() -> object:
@@ -105,13 +105,13 @@ def test_reading_cannot_write_on_postgresql(engine: Engine) -> None:
         ("mysql://root@localhost/x", "mysql is not supported"),
     ],
 )
-def test_parse_url_names_what_is_wrong(url: str, complaint: str) -> None:
+def test_parse_url_explains_errors(url: str, complaint: str) -> None:
     with pytest.raises(DatabaseUrlError, match=complaint):
         parse_url(url)
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg2", "postgresql+psycopg"])
-def test_parse_url_takes_every_way_to_write_a_postgresql_url(scheme: str) -> None:
+def test_parse_url_accepts_all_spellings_of_postgresql(scheme: str) -> None:
     url = parse_url(f"{scheme}://usher@db/usher?sslmode=require")
     assert url.render_as_string() == "postgresql+psycopg://usher@db/usher?sslmode=require"
 
@@ -165,7 +165,7 @@ def test_a_new_database_is_its_owners_alone(tmp_path: Path) -> None:
     assert earlier.stat().st_mode & 0o777 == 0o755
 
 
-def test_a_private_file_is_taken_from_others_and_no_link_is_followed(tmp_path: Path) -> None:
+def test_private_files_are_restricted_and_links_not_followed(tmp_path: Path) -> None:
     file, link, target = tmp_path / "token", tmp_path / "link", tmp_path / "target"
     file.write_text("an older and longer token")
     file.chmod(0o644)
@@ -183,7 +183,7 @@ def test_a_private_file_is_taken_from_others_and_no_link_is_followed(tmp_path: P
 
 @pytest.mark.parametrize("password", ["SEC@RET", "SEC@RET/MORE", "@SECRET/x", "SEC@RET?x", "SEC@RET:1/x"])
 @pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
-def test_no_piece_of_a_password_is_taken_for_a_host(scheme: str, password: str) -> None:
+def test_part_of_a_password_is_not_taken_for_a_host(scheme: str, password: str) -> None:
     with pytest.raises(DatabaseUrlError, match="%40") as caught:
         parse_url(f"{scheme}://usher:{password}@127.0.0.1:1/usher")
     assert "SEC" not in str(caught.value)

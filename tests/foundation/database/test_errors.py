@@ -1,4 +1,4 @@
-"""What errors say of a database that is away."""
+"""Classification and texts of database errors."""
 
 import errno
 import sqlite3
@@ -14,7 +14,7 @@ from app.foundation.database.errors import cause_of, database_problem, is_outage
 
 
 def raised(original: Exception, *, broken: bool = False) -> DBAPIError:
-    """As SQLAlchemy raises it."""
+    """The error as SQLAlchemy raises it."""
     driver = sqlite3.Error if isinstance(original, sqlite3.Error) else psycopg.Error
     error = DBAPIError.instance(None, None, original, driver, connection_invalidated=broken)
     return cast("DBAPIError", error)
@@ -40,7 +40,7 @@ def raised(original: Exception, *, broken: bool = False) -> DBAPIError:
         (KeyError("a fault of ours"), False),
     ],
 )
-def test_a_database_that_is_away_is_no_fault_of_the_program(error: Exception, away: bool) -> None:
+def test_outages_are_distinguished_from_bugs(error: Exception, away: bool) -> None:
     assert is_outage(error) is away
     assert set(log_fields(error)) == ({"problem", "reason"} if away else {"problem", "exc_info"})
 
@@ -55,12 +55,12 @@ def test_a_database_that_is_away_is_no_fault_of_the_program(error: Exception, aw
         (OSError(errno.ENOSPC, "No space left on device"), "the machine: No space left on device"),
     ],
 )
-def test_trouble_is_one_line(error: Exception, says: str) -> None:
+def test_problems_are_one_line(error: Exception, says: str) -> None:
     assert database_problem(error) == says
     assert cause_of(error) in says
 
 
-def test_a_transaction_that_another_one_came_between_begins_anew() -> None:
+def test_write_conflicts_are_recognized() -> None:
     busy = sqlite3.OperationalError("database is locked")
     busy.sqlite_errorname = "SQLITE_BUSY_SNAPSHOT"
 

@@ -1,4 +1,4 @@
-"""Migrations lead from an empty database to exactly the tables in the code, on both databases."""
+"""Migrations produce exactly the tables of the code, on both databases."""
 
 import shutil
 import subprocess
@@ -53,14 +53,14 @@ def test_upgrade_from_empty_makes_the_tables_of_the_code(
 
 
 @pytest.mark.parametrize("migrations", [STORE_MIGRATIONS, BACKEND_MIGRATIONS], ids=["store", "backend"])
-def test_files_begin_with_the_revision_that_they_hold(migrations: Migrations) -> None:
+def test_file_names_begin_with_the_revision(migrations: Migrations) -> None:
     scripts = ScriptDirectory(str(migrations.folder))
     assert scripts.get_heads() == [migrations.newest]
     assert migrations.revisions == [one.revision for one in scripts.walk_revisions()][::-1]
     assert all(Path(one.path).name.startswith(f"{one.revision}_") for one in scripts.walk_revisions())
 
 
-def test_who_has_the_newest_revision_loads_no_alembic(database_url: str) -> None:
+def test_current_database_does_not_load_alembic(database_url: str) -> None:
     upgrade(open_engine(database_url), STORE_MIGRATIONS)
     look = f"""
 import sys
@@ -97,7 +97,7 @@ def test_upgrade_from_each_revision_keeps_what_is_there(
 
 
 def copied(migrations: Migrations, to: Path) -> Migrations:
-    """The same without its revisions."""
+    """A copy of the migrations without their revisions."""
     (to / "migrations" / "versions").mkdir(parents=True)
     for name in ("env.py", "script.py.mako"):
         shutil.copy(migrations.folder / name, to / "migrations")
@@ -105,7 +105,7 @@ def copied(migrations: Migrations, to: Path) -> Migrations:
 
 
 def filled(table: Table, number: int) -> dict[str, object]:
-    """A row in which every column has something."""
+    """A row with a value in every column."""
 
     def value(column: Column[Any]) -> object:
         if isinstance(column.type, Boolean):
@@ -123,7 +123,7 @@ def filled(table: Table, number: int) -> dict[str, object]:
     ],
 )
 def test_the_first_revision_stays_as_it_was_published(owner: str, digest: str) -> None:
-    """A database that has run it never runs it again: a change belongs into a new one."""
+    """Databases do not run a revision twice, so a change needs a new revision."""
     file = Path(app.__file__).parent / owner / "migrations" / "versions" / "0001_the_first_schema.py"
     assert sha256(file.read_bytes()).hexdigest() == digest
 
@@ -163,7 +163,7 @@ def test_a_newer_database_that_is_compatible_is_used_as_it_is(database_url: str)
 
 
 def test_each_revision_states_which_versions_can_use_the_database() -> None:
-    """Otherwise an upgrade stops all older nodes."""
+    """Without the statement, an upgrade stops all older nodes."""
     scripts = list(ScriptDirectory(str(STORE_MIGRATIONS.folder)).iterate_revisions("head", "base"))[::-1]
     order = [script.revision for script in scripts]
     for script in scripts[order.index("0014") :]:
@@ -171,7 +171,7 @@ def test_each_revision_states_which_versions_can_use_the_database() -> None:
         assert stated in order[: order.index(script.revision) + 1], f"{script.revision} lacks oldest_compatible"
 
 
-def test_guard_asks_at_most_once_a_second(database_url: str) -> None:
+def test_guard_queries_at_most_once_a_second(database_url: str) -> None:
     engine, now = open_engine(database_url), [0.0]
     upgrade(engine, STORE_MIGRATIONS)
     guard = SchemaGuard(engine, STORE_MIGRATIONS.revisions, lambda: now[0])
@@ -203,7 +203,7 @@ def test_a_failed_upgrade_leaves_nothing_behind(database_url: str, tmp_path: Pat
 
 
 def put_into_shared_table(engine: Engine, migrations: Migrations) -> None:
-    """As both programs had it before each had a version table of its own."""
+    """The version table that both programs shared in 1.0.0."""
     own = migrations.program.version_table
     with writing(engine) as connection:
         connection.exec_driver_sql(
@@ -215,7 +215,7 @@ def put_into_shared_table(engine: Engine, migrations: Migrations) -> None:
 
 
 @pytest.mark.parametrize(("migrations", "metadata"), OWNERS)
-def test_a_database_of_the_shared_version_table_is_carried_over(
+def test_shared_version_table_is_migrated(
     database_url: str, tmp_path: Path, migrations: Migrations, metadata: MetaData
 ) -> None:
     old = copied(migrations, tmp_path)
@@ -233,7 +233,7 @@ def test_a_database_of_the_shared_version_table_is_carried_over(
     engine.dispose()
 
 
-def test_carrying_over_by_several_processes_at_once_happens_once(database_url: str) -> None:
+def test_shared_version_table_is_migrated_once_by_concurrent_processes(database_url: str) -> None:
     engines = [open_engine(database_url) for _ in range(4)]
     upgrade(engines[0], STORE_MIGRATIONS)
     put_into_shared_table(engines[0], STORE_MIGRATIONS)
@@ -283,7 +283,7 @@ def test_a_database_of_other_software_is_refused(database_url: str) -> None:
     engine.dispose()
 
 
-def test_what_sources_gave_is_kept_when_their_tables_learn_of_origins(database_url: str, tmp_path: Path) -> None:
+def test_upgrade_keeps_source_rows_when_it_adds_origins(database_url: str, tmp_path: Path) -> None:
     old = copied(STORE_MIGRATIONS, tmp_path)
     for revision in sorted((STORE_MIGRATIONS.folder / "versions").glob("000[1-7]_*.py")):
         shutil.copy(revision, old.folder / "versions")
@@ -311,7 +311,7 @@ def test_what_sources_gave_is_kept_when_their_tables_learn_of_origins(database_u
     engine.dispose()
 
 
-def test_failures_of_before_are_found_by_their_message(database_url: str, tmp_path: Path) -> None:
+def test_upgrade_fills_the_search_for_failures(database_url: str, tmp_path: Path) -> None:
     old = copied(STORE_MIGRATIONS, tmp_path)
     for revision in sorted((STORE_MIGRATIONS.folder / "versions").glob("00*_*.py")):
         if revision.name < "0013":
@@ -333,7 +333,7 @@ def test_failures_of_before_are_found_by_their_message(database_url: str, tmp_pa
     engine.dispose()
 
 
-def test_upgrade_binds_the_users_whom_fills_disable_by_an_alias(database_url: str, tmp_path: Path) -> None:
+def test_upgrade_resolves_aliases_of_disabling_fills(database_url: str, tmp_path: Path) -> None:
     old = copied(STORE_MIGRATIONS, tmp_path)
     for revision in STORE_MIGRATIONS.revisions[: STORE_MIGRATIONS.revisions.index("0016")]:
         (file,) = (STORE_MIGRATIONS.folder / "versions").glob(f"{revision}_*.py")

@@ -1,4 +1,4 @@
-"""One SQL text on both databases."""
+"""Statements with markers on both databases."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +18,7 @@ def engine(database_url: str) -> Iterator[Engine]:
 
 
 @pytest.mark.parametrize("numbers", [[], [0], [3, -1, 2**53, 2**62]])
-def test_numbers_travel_in_one_parameter(engine: Engine, numbers: list[int]) -> None:
+def test_numbers_are_one_parameter(engine: Engine, numbers: list[int]) -> None:
     with reading(engine) as connection:
         found = run(
             connection,
@@ -30,7 +30,7 @@ def test_numbers_travel_in_one_parameter(engine: Engine, numbers: list[int]) -> 
         assert sorted(found) == sorted(numbers)
 
 
-def test_texts_travel_in_one_parameter_whatever_is_in_them(engine: Engine) -> None:
+def test_texts_with_any_characters_are_one_parameter(engine: Engine) -> None:
     texts = ["a", "", "O'Neil", '"quoted"', "Yılmaz", "back\\slash", "1"]
     with reading(engine) as connection:
         rows = run(connection, "SELECT value FROM (@list(wanted)) AS wanted", {"wanted": json_list(texts)})

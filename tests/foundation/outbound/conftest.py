@@ -1,4 +1,4 @@
-"""An authority whose certificates nobody knows of their own accord, and what is served under them."""
+"""A private certificate authority, and servers with its certificates."""
 
 import socket
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def proxy() -> Iterator[ForwardProxy]:
 
 @pytest.fixture
 def closed_port() -> int:
-    """A port at which nobody listens."""
+    """A port without a listener."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port: int = free.getsockname()[1]
     return port

@@ -1,4 +1,4 @@
-"""Real parts of a company's network on loopback: an authority and its certificates, web servers, a proxy."""
+"""A company's network on loopback: a certificate authority, web servers and a proxy."""
 
 import base64
 import contextlib
@@ -21,7 +21,7 @@ from cryptography.x509.oid import NameOID
 
 
 class Authority:
-    """A private certificate authority; its own certificate lies in ``ca_file``."""
+    """A private certificate authority; its certificate is in ``ca_file``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -39,13 +39,13 @@ class Authority:
         self.ca_file.write_bytes(self._certificate.public_bytes(serialization.Encoding.PEM))
 
     def server_context(self, name: str = "127.0.0.1", *, days: int = 1) -> ssl.SSLContext:
-        """What a server of that name needs; ``days`` from now its certificate ends, which may be in the past."""
+        """The TLS context of a server; its certificate expires in ``days``, which may be negative."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.server_file(name, days=days))
         return context
 
     def server_file(self, name: str = "127.0.0.1", *, days: int = 1) -> Path:
-        """The same as a file with the key and the certificate."""
+        """A file with the key and the certificate of a server."""
         key = ec.generate_private_key(ec.SECP256R1())
         try:
             alternative: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(name))
@@ -98,7 +98,7 @@ def _begun(subject: x509.Name, issuer: x509.Name, key: Any, *, days: int) -> x50
 
 @dataclass
 class Answering:
-    """A web server that gives every request the same answer, and remembers them."""
+    """A web server that answers every request in the same way and records the requests."""
 
     url: str = ""
     code: int = 200
@@ -115,12 +115,12 @@ class _QuietServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Callers that hang up are part of these tests."""
+        """Ignores clients that hang up."""
 
 
 @contextlib.contextmanager
 def web_server(answering: Answering, tls: ssl.SSLContext | None = None) -> Iterator[Answering]:
-    """On a free port of loopback, with TLS or without."""
+    """Serves on a free port of loopback, with or without TLS."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -166,7 +166,7 @@ def _served(server: ThreadingHTTPServer) -> Iterator[None]:
 
 
 class ForwardProxy:
-    """A small HTTP proxy: CONNECT, and plain requests by their whole address. ``names`` is its own name server."""
+    """A small HTTP proxy: CONNECT, and plain requests with an absolute URL. ``names`` replaces its DNS."""
 
     def __init__(self, credentials: str = "", tls: ssl.SSLContext | None = None) -> None:
         self.credentials = credentials
@@ -245,7 +245,7 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
 
 @contextlib.contextmanager
 def raw_server(talk: Callable[[socket.socket], None]) -> Iterator[int]:
-    """A listener on a free port that talks as told; its port."""
+    """Runs ``talk`` for each connection to a free port; yields the port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def one(peer: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""What is said of a call that was not answered, by real ports that misbehave."""
+"""Failures of calls to real ports that misbehave."""
 
 import socket
 import time
@@ -32,7 +32,7 @@ def test_tls_to_a_port_that_speaks_http(plain_server: Answering) -> None:
 
 
 def wait_for_a_line(peer: socket.socket) -> None:
-    """As a server does that reads a line: a TLS greeting has none."""
+    """Like a server that waits for the end of a line, which a TLS handshake does not contain."""
     head = b""
     while b"\r\n\r\n" not in head:
         if not (piece := peer.recv(1000)):
@@ -47,7 +47,7 @@ def test_tls_to_a_port_that_waits_for_plain_http() -> None:
     assert found.kind is FailureKind.NOT_TLS
 
 
-def test_tls_to_a_port_that_says_nothing() -> None:
+def test_tls_to_a_silent_port() -> None:
     with raw_server(lambda peer: time.sleep(8)) as port:
         found = failure(f"https://127.0.0.1:{port}", timeout=0.5)
     assert found == CallFailure(
@@ -85,18 +85,18 @@ def test_port_that_does_not_answer(talk: Callable[[socket.socket], None], kind: 
     assert found.may_have_been_sent is (kind in {FailureKind.CONNECTION_LOST, FailureKind.RESPONSE_TIMEOUT})
 
 
-def test_name_that_nobody_knows() -> None:
+def test_unknown_host_name() -> None:
     found = failure("https://backend.invalid")
     assert found.kind is FailureKind.UNRESOLVED
     assert found.message.startswith("the name backend.invalid cannot be resolved (")
 
 
-def test_port_at_which_nobody_listens(closed_port: int) -> None:
+def test_port_without_a_listener(closed_port: int) -> None:
     found = failure(f"https://127.0.0.1:{closed_port}")
     assert found == CallFailure(FailureKind.REFUSED, f"nothing listens at 127.0.0.1:{closed_port} (connection refused)")
 
 
-def test_network_without_a_way_there() -> None:
+def test_unreachable_network() -> None:
     # The broadcast address: no TCP connection is made to it.
     found = failure("http://255.255.255.255/", timeout=1)
     assert found.kind is FailureKind.UNREACHABLE
@@ -117,10 +117,10 @@ def test_full_queue_of_connections() -> None:
     assert found.kind is FailureKind.CONNECT_TIMEOUT
 
 
-def test_server_that_says_so_when_it_is_spoken_to_in_plain_http_is_not_taken_for_one_that_speaks_it(
+def test_error_page_for_plain_http_on_a_tls_port_is_not_taken_for_http(
     authority: Authority,
 ) -> None:
-    """As nginx does at its TLS ports."""
+    """nginx does this on its TLS ports."""
     context = authority.server_context()
 
     def talk(peer: socket.socket) -> None:
@@ -160,7 +160,7 @@ def test_every_kind_has_advice(kind: FailureKind) -> None:
     assert not told.endswith(".")
 
 
-def test_two_servers_side_by_side_are_told_apart(authority: Authority, plain_server: Answering) -> None:
+def test_servers_with_and_without_tls_are_distinguished(authority: Authority, plain_server: Answering) -> None:
     with web_server(Answering(), authority.server_context()) as other:
         assert failure(other.url.replace("https", "http")).kind is FailureKind.TLS_REQUIRED
         assert failure(plain_server.url.replace("http", "https")).kind is FailureKind.NOT_TLS

@@ -1,4 +1,4 @@
-"""Calls to the backend and to webhooks through what a company's network has: its own authority, a proxy, or both."""
+"""Calls to the backend and to webhooks with a private certificate authority, a proxy, or both."""
 
 import io
 import logging
@@ -29,7 +29,7 @@ CREDENTIALS = "usher:TOP%25SECRET@"
 
 
 def call(url: str, **settings: object) -> None:
-    """One call to the backend at ``url``, tried once."""
+    """One call to the backend at ``url``, without retries."""
     given = BackendSettings.model_validate({"base_url": url, "api_key": "K", "auth_token": "T", **settings})
     with BackendClient(given, policy=RetryPolicy(repeats=0)) as client:
         client.call(operations.DELETE_USERS, DeleteUsersRequest(organization_id="acme", user_ids=["ada"]))
@@ -43,13 +43,13 @@ def send(url: str, **settings: object) -> None:
 
 @pytest.fixture(params=[call, send], ids=["backend", "webhook"])
 def way(request: pytest.FixtureRequest) -> object:
-    """Each kind of call that goes by a configured route."""
+    """Each kind of call that uses a configured route."""
     return request.param
 
 
 @pytest.fixture
 def log() -> Iterator[io.StringIO]:
-    """All that is logged, by the libraries too."""
+    """All log lines, including those of libraries."""
     stream = io.StringIO()
     configure_logs(LogSettings(level="debug", format="json"), stream=stream)
     yield stream
@@ -59,7 +59,7 @@ def log() -> Iterator[io.StringIO]:
 Way = Callable[..., None]
 
 
-def test_private_authority_is_trusted_where_it_is_named(tls_server: Answering, authority: Authority, way: Way) -> None:
+def test_private_authority_in_ca_file_is_trusted(tls_server: Answering, authority: Authority, way: Way) -> None:
     with pytest.raises((NotReached, NotDeliveredError), match=r"is not trusted: .*local issuer") as caught:
         way(tls_server.url)
     assert tls_server.asked == []
@@ -68,7 +68,7 @@ def test_private_authority_is_trusted_where_it_is_named(tls_server: Answering, a
     assert len(tls_server.asked) == 1
 
 
-def test_named_authority_takes_the_place_of_the_public_ones(
+def test_ca_file_replaces_the_public_authorities(
     tls_server: Answering, authority: Authority, tmp_path: Path, way: Way
 ) -> None:
     (tmp_path / "other").mkdir()
@@ -127,7 +127,7 @@ def test_certificate_of_a_proxy_is_checked_on_the_way_to_any_address(
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_proxy_that_wants_other_credentials_is_named(
+def test_refused_proxy_credentials_are_reported(
     plain_server: Answering, tls_server: Answering, proxy: ForwardProxy, way: Way, scheme: str
 ) -> None:
     server = plain_server if scheme == "http" else tls_server
@@ -139,7 +139,7 @@ def test_proxy_that_wants_other_credentials_is_named(
     assert server.asked == []
 
 
-def test_proxy_that_lets_nothing_through_or_is_not_there_is_named(
+def test_refusing_and_missing_proxies_are_reported(
     tls_server: Answering, proxy: ForwardProxy, way: Way, closed_port: int
 ) -> None:
     proxy.refuses = "403 Forbidden by policy"
@@ -152,7 +152,7 @@ def test_proxy_that_lets_nothing_through_or_is_not_there_is_named(
     assert f"no connection to the proxy: nothing listens at 127.0.0.1:{closed_port}" in str(caught.value)
 
 
-def test_environment_names_neither_proxy_nor_authority(
+def test_environment_is_ignored(
     tls_server: Answering,
     *,
     authority: Authority,
@@ -178,7 +178,7 @@ def test_no_cookie_is_kept(plain_server: Answering, way: Way) -> None:
     assert [headers.get("cookie") for _, headers in plain_server.asked] == [None, None]
 
 
-def test_file_that_goes_away_later_is_named(tls_server: Answering, authority: Authority, tmp_path: Path) -> None:
+def test_missing_ca_file_is_reported(tls_server: Answering, authority: Authority, tmp_path: Path) -> None:
     file = tmp_path / "ca.pem"
     file.write_bytes(authority.ca_file.read_bytes())
     given = BackendSettings(base_url=tls_server.url, api_key="K", auth_token="T", ca_file=str(file))
@@ -243,7 +243,7 @@ def test_credentials_of_a_proxy_are_masked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("section", ["backend", "notifications"])
 def test_checking_cannot_be_switched_off(section: str) -> None:
-    """No setting of the sections that call out says anything about it."""
+    """No section with outgoing calls has a setting for it."""
     found = load_settings(Path("/dev/null"), environment={})
     keys = [key for key, _, _ in listed(found.settings, found.origins) if key.startswith(section)]
     assert keys
