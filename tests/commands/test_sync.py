@@ -93,12 +93,12 @@ def test_unknown_ids_are_one_line(usher_with_backend: Usher, command: str) -> No
     result = usher_with_backend(command, "--organization", "acmee", "--organization", "acme", "--user", "adda")
     assert result.exit_code == 1, result.output
     assert [line for line in result.stderr.splitlines() if "acmee" in line or "adda" in line] == [
-        "error: neither the directory nor what was synced so far knows organization acmee, user adda"
+        "error: not in the directory, and never synced: organization acmee, user adda"
     ]
     as_json = usher_with_backend(command, "--user", "adda", "--json")
     assert as_json.exit_code == 1
     shown = usher_with_backend("runs", json.loads(as_json.stdout)["runId"])
-    assert "neither the directory nor what was synced so far knows user adda" in lines(shown)
+    assert "not in the directory, and never synced: user adda" in lines(shown)
     assert json.loads(as_json.stdout)["report"]["unknown"] == {"organizationIds": [], "userIds": ["adda"], "count": 1}
 
 

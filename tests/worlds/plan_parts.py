@@ -9,5 +9,5 @@ def note_parts(connection: Connection, plan_id: str) -> None:
     """Stores the parts of a plan whose items exist and are numbered from 1."""
     items = text(f"SELECT {ALIKE} FROM plan_item WHERE plan_id = :plan_id ORDER BY ordinal")
     parts = Parts(connection, plan_id)
-    parts.take(connection.execute(items, {"plan_id": plan_id}).scalars().all())
+    parts.add(connection.execute(items, {"plan_id": plan_id}).scalars().all())
     parts.end()

@@ -1,5 +1,5 @@
-# ruff: noqa: S608 - the parts of the statements are constants of this module
-"""The deletes of a plan that are part of another delete's call, and how they are taken out of it."""
+# ruff: noqa: S608 - SQL consists of constants of this module; data is in parameters.
+"""Covered deletes, which another delete includes: finds them and detaches them."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from app.foundation.database.statements import json_list, run
 
 @dataclass(frozen=True, slots=True)
 class CoveredItem:
-    """A planned delete that goes along with the one of the ordinal ``covered_by``."""
+    """A planned delete that the delete with the ordinal ``covered_by`` includes."""
 
     ordinal: int
     kind: str
@@ -20,7 +20,7 @@ class CoveredItem:
 
 
 def covered_items(connection: Connection, *, plan_id: str, ordinals: Collection[int]) -> Iterator[CoveredItem]:
-    """What is still planned to go along with these."""
+    """The planned items that these deletes cover."""
     rows = run(
         connection,
         """
@@ -33,7 +33,7 @@ def covered_items(connection: Connection, *, plan_id: str, ordinals: Collection[
 
 
 def detach(connection: Connection, *, plan_id: str, ordinals: Collection[int]) -> None:
-    """Nothing covers these deletes any more: each stands for itself."""
+    """Makes these deletes separate: nothing covers them."""
     if ordinals:
         run(
             connection,
@@ -46,8 +46,8 @@ def detach(connection: Connection, *, plan_id: str, ordinals: Collection[int]) -
 
 
 def uncover(connection: Connection, *, plan_id: str, ordinals: Sequence[int]) -> None:
-    """The backend lacks the operation of these deletes: users, documents and group members that they cover are sent by
-    themselves. Subfolders stay covered."""
+    """Detaches users, documents and group members from deletes that the backend does not support. Subfolders stay
+    covered."""
     parameters = {"plan_id": plan_id, "ordinals": json_list(ordinals)}
     within = "plan_id = :plan_id AND status = 'planned' AND covered_by IN (@numbers(ordinals))"
     for member, container in (("documentUser", "document"), ("groupMember", "group")):

@@ -2,9 +2,8 @@
 
 The rules: ``app/sync/plan/README.md``, "Deletes, and what goes along".
 
-``ledger_item.gone_at`` is the moment at which a plan first found an item gone. What is below a deleted container and
-still desired is moved away in an earlier phase; ``app.sync.plan.dependencies`` checks that before the delete is sent.
-"""
+``ledger_item.gone_at`` is the time at which a plan first found an item gone. Desired contents of a deleted container
+are moved in an earlier phase, which ``app.sync.plan.dependencies`` checks before the delete is sent. """
 
 from sqlalchemy import Connection
 
@@ -90,7 +89,7 @@ WHERE step.aspects = {gone} AND step.cover_kind <> '' AND coverer.kind = step.co
   AND coverer.item_id = step.cover_id AND coverer.status <> step.status
 """
 
-# All of these rows are there already: this is an update that SQLite makes by key, starting from `step`.
+# All of these rows exist: this is an update by key, for which SQLite starts from `step`.
 _MARK_GONE = """
 INSERT INTO ledger_item (ledger_id, kind, organization_id, container_id, item_id, digest, parent_id, access_type,
   access_role, disabled, certain, gone_at)
@@ -102,7 +101,7 @@ WHERE s.aspects = {gone} AND l.ledger_id = :ledger_id AND l.kind = s.kind AND l.
 ON CONFLICT (ledger_id, kind, organization_id, container_id, item_id) DO UPDATE SET gone_at = excluded.gone_at
 """
 
-_MARK_WANTED = """
+_MARK_DESIRED = """
 UPDATE ledger_item SET gone_at = NULL
 WHERE ledger_id = :ledger_id AND gone_at IS NOT NULL AND EXISTS (
   SELECT 1 FROM desired d WHERE d.kind = ledger_item.kind AND d.organization_id = ledger_item.organization_id
@@ -125,13 +124,13 @@ _GONE_BIT = str(int(Aspect.GONE))
 
 
 def find_deletes(
-    connection: Connection, parameters: dict[str, object], selection: Selection, *, approving: bool, notes_gone: bool
+    connection: Connection, parameters: dict[str, object], selection: Selection, *, approving: bool, store_gone: bool
 ) -> int:
-    """Puts what is gone into ``step``, with what covers it and what waits; gives how much that is.
+    """Adds items that are gone to ``step``, with their coverers and whether they wait. Returns their number.
 
-    With ``approving`` only what the plan of that parameter held back; with ``notes_gone`` the ledger remembers since
-    when it is gone. ``parameters``: ledger_id, now and grace_since
-    (epoch milliseconds), organization_ids, user_ids (JSON lists), approving (a plan's id).
+    ``approving``: only those that the plan of the parameter ``approving`` held. ``store_gone``: stores ``gone_at``.
+    ``parameters``: ledger_id, now and grace_since (epoch milliseconds), organization_ids and user_ids (JSON lists), and
+    approving (the id of a plan).
     """
     found = 0
     for kind in USER_KINDS if selection.user_ids else Kind:
@@ -150,8 +149,8 @@ def find_deletes(
         ).rowcount
         if kind is Kind.FOLDER and found:
             run(connection, _FOLDER_CHAINS, parameters, gone=_GONE_BIT)
-    if notes_gone:
-        run(connection, _MARK_WANTED, parameters)
+    if store_gone:
+        run(connection, _MARK_DESIRED, parameters)
         if found:
             run(connection, _MARK_GONE, parameters, gone=_GONE_BIT)
     if found:
@@ -161,16 +160,15 @@ def find_deletes(
 
 
 def follow_coverers(connection: Connection) -> None:
-    """Gives what is covered the status of what covers it."""
+    """Copies the status of coverers to the items that they cover."""
     run(connection, _FOLLOW, gone=_GONE_BIT)
 
 
 def restore_after_deletes(connection: Connection) -> int:
-    """Adds again, afterwards, what deleting users from organizations takes away from them; gives how much that is.
+    """Adds the entries again that the deletes of organization users remove. Returns their number.
 
-    The backend removes such a user's access to all of the organization's documents, grants by name included. What was
-    to be added or updated for them anyway then happens afterwards, once.
-    """
+    The backend removes such a user from all folders, documents and groups of the organization. Other adds and updates
+    of the user's entries move to the same later phase. """
     return run(connection, _RESTORE, gone=_GONE_BIT, restored=str(int(Aspect.RESTORED))).rowcount
 
 
@@ -180,7 +178,7 @@ def _container_kind(kind: Kind) -> str:
 
 
 def _ledger(selection: Selection) -> str:
-    """Where the search begins: with the users, when there are some, so that theirs alone is looked up."""
+    """The tables of the search. It begins with the selected users, to read only their items."""
     return "(@list(user_ids)) AS wanted CROSS JOIN ledger_item l" if selection.user_ids else "ledger_item l"
 
 
@@ -189,5 +187,5 @@ def _within(selection: Selection) -> str:
         return "l.organization_id IN (@list(organization_ids))" if selection.organization_ids else "TRUE"
     if not selection.organization_ids:
         return "l.item_id = wanted.value"
-    # The empty text keeps SQLite from looking up the organization's items instead of the user's.
+    # The empty text keeps SQLite from using the index of organizations instead of users.
     return "l.item_id = wanted.value AND l.organization_id || '' IN (@list(organization_ids))"

@@ -1,9 +1,9 @@
-# ruff: noqa: S608 - the parts of the statements are constants of this module
-"""What an item of a plan depends on: which items must not be sent because of others.
+# ruff: noqa: S608 - SQL consists of constants of this module; data is in parameters.
+"""Dependencies between the items of a plan: finds items that must not be sent because of others.
 
 The rules: ``app/sync/plan/README.md``, "Preconditions".
 
-An add or update needs the items in ``_NEEDED``; a delete must not take along anything that it does not cover.
+An add or update needs the items in ``_NEEDED``. A delete must not include items that it does not cover.
 """
 
 from collections.abc import Sequence
@@ -32,8 +32,8 @@ _NEEDED = (
     ("folder", ("folder",), "item_id"),
     ("document", ("document",), "item_id"),
 )
-"""The kind of the item needed, the kinds that need it, and their column with its id. The last two, and an organization
-that needs itself, are updates after an add."""
+"""The kind that is needed, the kinds that need it, and their column with its id. An organization that needs itself, and
+the last two, are updates after an add."""
 
 _NEEDS = (
     "d.kind = '{kind}' AND d.organization_id = p.organization_id AND d.container_id = '' AND d.item_id = p.{column}"
@@ -48,7 +48,7 @@ _MISSING = """
         AND l.certain
     )
 """
-"""``d`` was to be added and is not in the backend. An unsupported add is in the ledger, and is not missing."""
+"""``d`` was not added. An unsupported add is in the ledger and not missing."""
 
 _SKIP = """
     UPDATE plan_item SET status = 'skipped', message = '{kind} ' || {column} || ' is not in the backend'
@@ -67,7 +67,7 @@ _FIND = """
 
 _WITHOUT_CONTAINER = """
 UPDATE plan_item SET status = 'skipped',
-  message = 'what it belongs to is not in the backend yet: a run that is not narrowed to users brings it there'
+  message = 'its container is not in the backend yet: a run that is not narrowed to users adds it'
 WHERE plan_id = :plan_id AND status = 'planned' AND action <> 'delete' AND NOT EXISTS (
   SELECT 1 FROM ledger_item l WHERE l.ledger_id = :ledger_id AND l.kind = CASE plan_item.kind
       WHEN 'folderUser' THEN 'folder' WHEN 'documentUser' THEN 'document' WHEN 'groupMember' THEN 'group'
@@ -79,7 +79,7 @@ WHERE plan_id = :plan_id AND status = 'planned' AND action <> 'delete' AND NOT E
 
 
 def any_missing(connection: Connection, plan_id: str) -> bool:
-    """Whether the plan has adds that will not be tried, so that items may need something missing."""
+    """Whether the plan has adds that failed or are not sent."""
     row = run(
         connection,
         """
@@ -92,7 +92,7 @@ def any_missing(connection: Connection, plan_id: str) -> bool:
 
 
 def skip_dependents(connection: Connection, ledger_id: int, plan_id: str) -> None:
-    """Skips the planned items that need something missing, and those that need these, level by level."""
+    """Skips planned items that need a missing item, and the items that need these, level by level."""
     parameters = {"ledger_id": ledger_id, "plan_id": plan_id}
     skipped = any_missing(connection, plan_id)
     while skipped:
@@ -104,12 +104,12 @@ def skip_dependents(connection: Connection, ledger_id: int, plan_id: str) -> Non
 
 
 def skip_without_container(connection: Connection, ledger_id: int, plan_id: str) -> None:
-    """In a plan about users, which adds no containers: skips the items whose container is not confirmed."""
+    """Skips items whose container is not confirmed, in a plan of users, which adds no containers."""
     run(connection, _WITHOUT_CONTAINER, {"ledger_id": ledger_id, "plan_id": plan_id})
 
 
 def find_dependents(connection: Connection, ledger_id: int, items: Sequence[PlanItem]) -> dict[int, str]:
-    """Of the adds or updates of one call, those that need something missing: a message for each ordinal."""
+    """The adds or updates of one call that need a missing item, with a message by ordinal."""
     parameters = {
         "ledger_id": ledger_id,
         "plan_id": items[0].plan_id,
@@ -143,7 +143,7 @@ _CONTENTS = {
     "document": ((_DELETED, "l.kind = 'documentUser' AND l.container_id = d.item_id"),),
     "group": ((_DELETED, "l.kind = 'groupMember' AND l.container_id = d.item_id"),),
 }
-"""For each kind of container: the containers that a delete takes away, and what is in them (``l``)."""
+"""Kind of a container → the containers that its delete includes, and the condition for their contents ``l``."""
 
 _UNCOVERED = """
     WITH RECURSIVE deleted (ordinal, organization_id, item_id) AS ({deleted})
@@ -159,10 +159,10 @@ _UNCOVERED = """
 
 
 def find_unsafe_deletes(connection: Connection, ledger_id: int, items: Sequence[PlanItem]) -> dict[int, str]:
-    """Of the deletes of one call, those that would take along something that is to stay: a message for each ordinal.
+    """The deletes of one call that would include items that they do not cover, with a message by ordinal.
 
-    The ledger may hold something below them that the plan does not delete with them: moving it away failed, or it was
-    added after the plan was made.
+    Such an item could not be moved, or was added after the plan was made. An unconfirmed item that has a planned delete
+    of its own may be included.
     """
     parameters = {
         "ledger_id": ledger_id,

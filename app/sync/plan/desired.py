@@ -39,9 +39,8 @@ CREATE TEMPORARY TABLE desired (
 ) @keyed
 """
 
-# CROSS JOIN tells SQLite to go through the tables in the order in which they are written; to PostgreSQL it says
-# nothing.
-# Rows are inserted in the order of the key, so that the table is written from one end to the other.
+# CROSS JOIN makes SQLite read the tables in the written order. PostgreSQL ignores it. Rows are inserted in the order of
+# the key, so that the table is written sequentially.
 
 _ORGANIZATIONS = """
 INSERT INTO desired
@@ -117,7 +116,7 @@ WHERE o.organization_id = m.organization_id AND NOT o.disabled AND g.organizatio
 ORDER BY m.organization_id, m.organization_user_group_id, m.user_id
 """
 
-# From every group that has members, upwards through the groups that it is in; a cycle ends because rows are distinct.
+# Upwards from every group with members. Cycles end because rows are distinct.
 _NESTED_MEMBERS = """
 INSERT INTO desired
 WITH RECURSIVE inside (organization_id, group_id, inner_id) AS (
@@ -136,8 +135,8 @@ GROUP BY i.organization_id, i.group_id, m.item_id
 ON CONFLICT DO NOTHING
 """
 
-# Narrowed to users, `desired` has no folders and documents. This table has those that are effective among all that the
-# users have grants on, themselves or through groups, and that the ledger has them in.
+# In a selection of users, `desired` has no folders and documents. This table has the effective ones on which the users
+# have grants, their own or through groups, and those in which the ledger has them.
 _CONTAINER_TABLE = """
 CREATE TEMPORARY TABLE container (
   kind TEXT NOT NULL,
@@ -233,10 +232,7 @@ _MEMBERS = (_MEMBERSHIPS, _DIRECT_MEMBERS, _NESTED_MEMBERS)
 
 
 def compute(connection: Connection, *, ledger_id: int, now: datetime, selection: Selection) -> None:
-    """Makes and fills ``desired`` from the access model as ``connection`` sees it, at ``now``.
-
-    Narrowed to users it holds the user kinds alone (``app.sync.plan.selection``), and gets them by index.
-    """
+    """Creates and fills ``desired``. For a selection of users it contains the user kinds alone, read by index."""
     parameters: dict[str, object] = {
         "ledger_id": ledger_id,
         "now": epoch_ms(now),
@@ -262,18 +258,18 @@ def compute(connection: Connection, *, ledger_id: int, now: datetime, selection:
 
 
 def containers(selection: Selection) -> str:
-    """The table that has the effective folders and documents, as far as the selection needs them."""
+    """The table with the effective folders and documents of the selection."""
     return "container" if selection.user_ids else "desired"
 
 
 def drop(connection: Connection) -> None:
-    """Drops what ``compute`` made."""
+    """Drops the tables of ``compute``."""
     run(connection, "DROP TABLE IF EXISTS desired")
     run(connection, "DROP TABLE IF EXISTS container")
 
 
 def _within(selection: Selection, alias: str, *, users: str = "") -> str:
-    """The condition on the table that a statement starts from, so that its index is used."""
+    """The condition on the table that a statement reads first, to use its index."""
     conditions = []
     if selection.organization_ids:
         conditions.append(f"{alias}.organization_id IN (@list(organization_ids))")

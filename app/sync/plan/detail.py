@@ -1,7 +1,7 @@
-"""One item of a plan in full: its fields before and after, and its history in other runs.
+"""The details of one item of a plan: its fields before and after, and its history in other runs.
 
-The fields before an update are in ``was``, those before a delete in the item's own columns. The text behind a digest is
-in the access model, or in ``former_payload`` while a ledger or a stored plan needs it.
+The fields before an update are in ``was``, those before a delete in the item's columns. The text of a digest is in the
+access model, or in ``former_payload`` while a ledger or a stored plan needs it.
 """
 
 import json
@@ -19,7 +19,7 @@ from app.sync.plan.rules import Action
 from app.sync.plan.stored import PlanItem
 
 NOT_KNOWN = object()
-"""What stands for a value that nobody knows any more."""
+"""An unknown value."""
 
 _FIELDS_OF = {
     Kind.ORGANIZATION: "SELECT payload FROM model_organization WHERE organization_id = :item_id AND digest = :digest",
@@ -38,8 +38,8 @@ WHERE kind = :of AND organization_id = :within AND item_id = :item_id AND digest
 
 
 @dataclass(frozen=True, slots=True)
-class FieldStory:
-    """One field of an item before and after; None: it is not there, ``NOT_KNOWN``: nobody knows."""
+class FieldHistory:
+    """One field before and after. None: it is missing. ``NOT_KNOWN``: it is unknown."""
 
     field: str
     before: object
@@ -47,23 +47,23 @@ class FieldStory:
 
     @property
     def is_changed(self) -> bool:
-        """Whether it differs, as JSON: true is not 1."""
+        """Whether it differs as JSON, where true is not 1."""
         if NOT_KNOWN in (self.before, self.after):
             return True
         return json.dumps(self.before, sort_keys=True) != json.dumps(self.after, sort_keys=True)
 
 
-def field_stories(connection: Connection, item: PlanItem, was: str) -> list[FieldStory]:
-    """All that is told of an item, before and after; ``was``: the column of that name."""
+def field_histories(connection: Connection, item: PlanItem, was: str) -> list[FieldHistory]:
+    """All fields of an item, before and after. ``was``: its column."""
     before = _before(connection, item, was)
     after = {} if item.action == Action.DELETE else _after(item, before)
-    return [FieldStory(name, before.get(name), after.get(name)) for name in dict.fromkeys([*before, *after])]
+    return [FieldHistory(name, before.get(name), after.get(name)) for name in dict.fromkeys([*before, *after])]
 
 
 def _attributes(
     item: PlanItem, parent_id: str, access_type: str, access_role: str, *, disabled: bool
 ) -> dict[str, object]:
-    """Role, access type, parent and whether it is disabled, as far as there is such a thing."""
+    """The attributes that the kind of the item has."""
     kind = Kind(item.kind)
     if kind is Kind.FOLDER:
         return {"parentFolderId": parent_id or None, "accessType": access_type or None}
@@ -74,7 +74,7 @@ def _attributes(
     return {"accessRole": access_role or None} if kind not in {Kind.GROUP, Kind.GROUP_MEMBER} else {}
 
 
-_TOLD_AS = {
+_COLUMNS = {
     "accessRole": "access_role",
     "accessType": "access_type",
     "parentFolderId": "parent_id",
@@ -85,14 +85,14 @@ _TOLD_AS = {
 
 def _after(item: PlanItem, before: Mapping[str, object]) -> dict[str, object]:
     attributes = _attributes(item, item.parent_id, item.access_type, item.access_role, disabled=item.disabled)
-    told = SETTLES.get(item.operation, ())
+    columns = SETTLES.get(item.operation, ())
     fields = json.loads(item.payload) if item.payload else None
     after: dict[str, object] = {name: value for name, value in before.items() if name not in attributes}
     if fields is not None:
         after = dict(fields)
-    # An operation tells a part of an item; of the rest the plan says no more than what it was.
+    # An operation sends a part of an item; the rest stays as it was.
     return after | {
-        name: value if item.action == Action.ADD or _TOLD_AS[name] in told else before.get(name)
+        name: value if item.action == Action.ADD or _COLUMNS[name] in columns else before.get(name)
         for name, value in attributes.items()
     }
 
@@ -101,31 +101,29 @@ def _before(connection: Connection, item: PlanItem, was: str) -> dict[str, objec
     if item.action == Action.ADD:
         return {}
     if item.action == Action.DELETE:
-        fields = _fields_told(connection, item)
+        fields = _former_fields(connection, item)
         attributes = _attributes(item, item.parent_id, item.access_type, item.access_role, disabled=item.disabled)
         return (fields or {}) | _known(attributes)
+    sent = json.loads(item.payload) if item.payload else {}
     if not was:
-        told = json.loads(item.payload) if item.payload else {}
         attributes = _attributes(item, "", "", "", disabled=False)
-        return dict.fromkeys([*told, *attributes], NOT_KNOWN)
-    knew: dict[str, Any] = json.loads(was)
-    told = json.loads(item.payload) if item.payload else {}
-    attributes = _attributes(item, knew["parentId"], knew["accessType"], knew["accessRole"], disabled=knew["disabled"])
-    if "fields" not in knew:
-        return told | _known(attributes)
-    return (knew["fields"] if knew["fields"] is not None else dict.fromkeys(told, NOT_KNOWN)) | _known(attributes)
+        return dict.fromkeys([*sent, *attributes], NOT_KNOWN)
+    old: dict[str, Any] = json.loads(was)
+    attributes = _attributes(item, old["parentId"], old["accessType"], old["accessRole"], disabled=old["disabled"])
+    fields = old.get("fields", sent)
+    return (dict.fromkeys(sent, NOT_KNOWN) if fields is None else fields) | _known(attributes)
 
 
 def _known(attributes: Mapping[str, object]) -> dict[str, object]:
-    """A role that the backend did not show, and a type of which a call was not answered, are not known."""
+    """Replaces a role that the backend did not return, and a type whose call has no answer, by ``NOT_KNOWN``."""
     return {
         name: NOT_KNOWN if value == "?" or (name == "accessRole" and value is None) else value
         for name, value in attributes.items()
     }
 
 
-def _fields_told(connection: Connection, item: PlanItem) -> dict[str, object] | None:
-    """The descriptive fields for which the digest of a delete stands; None: nobody knows them any more."""
+def _former_fields(connection: Connection, item: PlanItem) -> dict[str, object] | None:
+    """The fields behind the digest of a delete; None if they are unknown."""
     kind = Kind(item.kind)
     of = kind if kind in _FIELDS_OF else "user"
     values = {
@@ -154,7 +152,7 @@ def was_of(connection: Connection, plan_id: str, ordinal: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PastChange:
-    """What a run had planned for an item, and what became of it. ``requested_at`` is epoch milliseconds."""
+    """An item in the plan of an earlier run. ``requested_at`` is epoch milliseconds."""
 
     run_id: str
     requested_at: int
@@ -165,8 +163,7 @@ class PastChange:
     message: str
 
 
-# From the runs, which are few, to an index of their items: the order is fixed, because PostgreSQL would rather read
-# what all plans have of an id.
+# Starts with the runs, which are few. The order is fixed, because PostgreSQL would read the items of all plans.
 _HISTORY = """
 SELECT r.run_id, r.requested_at, p.ordinal, p.action, p.operation, p.status, p.message
 FROM run r {items}
@@ -182,7 +179,7 @@ _ITEMS = {
 
 
 def item_history(connection: Connection, change: PlannedChange | ItemKey, *, limit: int) -> list[PastChange]:
-    """What runs had planned for this very item, the newest first."""
+    """The item in the plans of runs, newest first."""
     identity = {
         "kind": change.kind,
         "organization_id": change.organization_id,

@@ -14,7 +14,7 @@ from app.foundation.database.statements import run, statement
 from app.sync.ledger.items import ItemKey, selected_items
 from app.sync.ledger.ledger import FINGERPRINT
 from app.sync.plan.deletes import find_deletes, follow_coverers, restore_after_deletes
-from app.sync.plan.discards import forget_discarded, leave_discarded_alone
+from app.sync.plan.discards import forget_discarded, skip_discarded
 from app.sync.plan.limits import hold_deletes
 from app.sync.plan.rules import RULES, Aspect
 from app.sync.plan.selection import Selection
@@ -109,7 +109,7 @@ CREATE TEMPORARY TABLE ordered_step (
 ) @brief
 """
 
-# By their keys alone: what is sorted is short. The rows are numbered as they come.
+# Sorts keys alone, so that sorted rows are short. Rows get their numbers in this order.
 _ORDER = """
 INSERT INTO ordered_step (kind, organization_id, container_id, item_id, aspect, scope)
 SELECT y.kind, y.organization_id, y.container_id, y.item_id, y.aspect, y.scope
@@ -191,7 +191,6 @@ WHERE s.aspects = {gone} AND s.cover_kind <> '' AND coverer.plan_id = :plan_id A
   AND plan_item.item_id = s.item_id
 """
 
-# Narrowed to users, nobody makes what their entries stand on.
 _BITS = {name.lower(): str(int(aspect)) for name, aspect in Aspect.__members__.items()}
 
 
@@ -201,33 +200,33 @@ def fill_steps(
     selection: Selection,
     limits: LimitSettings | None,
     *,
-    notes_gone: bool,
+    store_gone: bool,
     retried: Sequence[ItemKey] = (),
 ) -> tuple[Hold, ...]:
-    """Fills ``step`` with what differs, of which the limits hold what they hold; ``desired`` is filled already.
+    """Fills ``step`` with the differences between ``desired`` and the ledger, and returns the holds of the limits.
 
-    ``retried``: of what waits or is parked, and of the kinds that are tried now, these items alone; none: all."""
+    ``retried``: the failed items that are retried, of the kinds that are; empty: all."""
     run(connection, _STEP_TABLE)
     approving = parameters["approving"] is not None
     if not approving:
         run(connection, _DIFFERENCES, parameters, **_BITS)
-    deletes = find_deletes(connection, parameters, selection, approving=approving, notes_gone=notes_gone)
-    if notes_gone:
+    deletes = find_deletes(connection, parameters, selection, approving=approving, store_gone=store_gone)
+    if store_gone:
         forget_discarded(connection, int(str(parameters["ledger_id"])))
-    _put_off_failed(connection, parameters, retried)
+    _postpone_failed(connection, parameters, retried)
     if not deletes:
         return ()
     ledger_id = int(str(parameters["ledger_id"]))
     if limits is not None:
-        leave_discarded_alone(connection, ledger_id)
+        skip_discarded(connection, ledger_id)
     follow_coverers(connection)
     holds = hold_deletes(connection, ledger_id, limits) if limits else ()
     if restore_after_deletes(connection):
-        _put_off_failed(connection, parameters, retried)
+        _postpone_failed(connection, parameters, retried)
     return holds
 
 
-def _put_off_failed(connection: Connection, parameters: dict[str, object], retried: Sequence[ItemKey]) -> None:
+def _postpone_failed(connection: Connection, parameters: dict[str, object], retried: Sequence[ItemKey]) -> None:
     with selected_items(connection, retried, "f") as is_selected:
         run(
             connection,
@@ -240,7 +239,7 @@ def _put_off_failed(connection: Connection, parameters: dict[str, object], retri
 
 
 def write_items(connection: Connection, parameters: dict[str, object]) -> None:
-    """Turns what stands in ``step`` into items of the plan ``plan_id``."""
+    """Writes the items of the plan from ``step``."""
     run(connection, _RULE_TABLE)
     connection.execute(
         statement(

@@ -1,4 +1,4 @@
-# ruff: noqa: S608 - SQL is put together from constants of this project alone; data travels in parameters.
+# ruff: noqa: S608 - SQL consists of constants of this project; data is in parameters.
 """Discarded deletes: deletes that an operator refused, and that later plans leave alone.
 
 The rules: ``app/sync/plan/README.md``, "Discards".
@@ -13,10 +13,10 @@ from app.sync.plan.rules import Aspect
 _KEY = "kind, organization_id, container_id, item_id"
 
 DELETE_FINGERPRINT = FINGERPRINT.replace("{row}", "{item}") + " || '|' || {cover_kind} || '|' || {cover_id}"
-"""What a delete would do, as an SQL expression: ``{item}`` is a table with an item's columns, ``{cover_kind}`` and
-``{cover_id}`` name the container whose delete would take it along; empty where it goes by itself."""
+"""The effect of a delete, as an SQL expression. ``{item}`` is a table with the columns of an item, ``{cover_kind}`` and
+``{cover_id}`` the container whose delete covers it, or empty."""
 
-_REMEMBER = f"""
+_STORE = f"""
 INSERT INTO discarded_item (ledger_id, {_KEY}, fingerprint, run_id, message)
 SELECT CAST(:ledger_id AS INTEGER), p.kind, p.organization_id, p.container_id, p.item_id,
   {DELETE_FINGERPRINT.format(item="p", cover_kind="COALESCE(c.kind, '')", cover_id="COALESCE(c.item_id, '')")},
@@ -31,14 +31,15 @@ _MARK = "UPDATE plan_item SET status = 'discarded', message = :message WHERE pla
 
 
 def discard_held(connection: Connection, *, ledger_id: int, run_id: str, plan_id: str, message: str) -> int:
-    """Remembers the held deletes of a plan as discarded, with a sentence about by whom and why; how many they are."""
+    """Stores the held deletes of a plan as discarded, with a message about who decided and why. Returns their
+    number."""
     parameters: dict[str, object] = {
         "ledger_id": ledger_id,
         "run_id": run_id,
         "plan_id": plan_id,
         "message": message,
     }
-    run(connection, _REMEMBER, parameters)
+    run(connection, _STORE, parameters)
     return run(connection, _MARK, parameters).rowcount
 
 
@@ -53,7 +54,7 @@ DELETE FROM discarded_item WHERE ledger_id = :ledger_id AND (
       AND l.item_id = discarded_item.item_id))
 """
 
-_LEAVE_ALONE = """
+_SKIP = """
 UPDATE step SET status = 'discarded', message = x.message
 FROM discarded_item x
 WHERE x.ledger_id = :ledger_id AND step.aspects = {gone} AND step.status = 'planned' AND step.kind = x.kind
@@ -61,7 +62,7 @@ WHERE x.ledger_id = :ledger_id AND step.aspects = {gone} AND step.status = 'plan
   AND x.fingerprint = {fingerprint}
 """
 
-_LET_GO = """
+_UNCOVER = """
 UPDATE step SET cover_kind = '', cover_id = ''
 FROM step AS coverer
 WHERE step.aspects = {gone} AND step.status = 'planned' AND step.cover_kind <> '' AND coverer.kind = step.cover_kind
@@ -74,18 +75,13 @@ _FINGERPRINT = DELETE_FINGERPRINT.format(item="step", cover_kind="step.cover_kin
 
 
 def forget_discarded(connection: Connection, ledger_id: int) -> None:
-    """Forgets what is wanted again, and what is not in the ledger any more."""
+    """Removes discards of items that are desired again or no longer in the ledger."""
     run(connection, _FORGET, {"ledger_id": ledger_id})
 
 
-def leave_discarded_alone(connection: Connection, ledger_id: int) -> int:
-    """Marks the deletes in ``step`` that somebody has discarded; how many."""
-
-    def leave() -> int:
-        return run(connection, _LEAVE_ALONE, {"ledger_id": ledger_id}, gone=_GONE, fingerprint=_FINGERPRINT).rowcount
-
-    found = leave()
-    if found and run(connection, _LET_GO, gone=_GONE).rowcount:
-        # What goes by itself may have been discarded as that.
-        found += leave()
-    return found
+def skip_discarded(connection: Connection, ledger_id: int) -> None:
+    """Marks the deletes in ``step`` that were discarded."""
+    while run(connection, _SKIP, {"ledger_id": ledger_id}, gone=_GONE, fingerprint=_FINGERPRINT).rowcount:
+        # Items that the discarded deletes covered are now separate deletes, which may have been discarded as such.
+        if not run(connection, _UNCOVER, gone=_GONE).rowcount:
+            return

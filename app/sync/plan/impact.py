@@ -34,7 +34,7 @@ GROUP BY organization_id
 
 @dataclass(frozen=True, slots=True)
 class Impact:
-    """How many people of one organization a plan affects."""
+    """How many users of one organization gain, lose or change access."""
 
     organization_id: str
     gain: int
@@ -42,8 +42,8 @@ class Impact:
     change: int
 
 
-def note_impact(connection: Connection, plan_id: str) -> None:
-    """Writes down whom the plan affects, as ``step`` has it."""
+def store_impact(connection: Connection, plan_id: str) -> None:
+    """Stores the impact of the plan from ``step``."""
     run(
         connection,
         _NOTE,
@@ -56,14 +56,14 @@ def note_impact(connection: Connection, plan_id: str) -> None:
 
 
 def largest_impact(connection: Connection, plan_id: str, limit: int) -> Sequence[Impact]:
-    """The organizations of which a plan affects most people, the most first."""
+    """The organizations with most affected users, in descending order."""
     columns = [_IMPACT.c[name] for name in Impact.__dataclass_fields__]
     query = select(*columns).where(_IMPACT.c.plan_id == plan_id).order_by(_IMPACT.c.people.desc()).limit(limit)
     return [Impact(*row) for row in connection.execute(query)]
 
 
 def affected(connection: Connection, plan_id: str) -> tuple[int, int]:
-    """How many organizations, and how many people in them, counted in each."""
+    """The number of affected organizations, and of their affected users."""
     query = select(func.count(), func.coalesce(func.sum(_IMPACT.c.people), 0)).where(_IMPACT.c.plan_id == plan_id)
     organizations, people = connection.execute(query).one()
     return organizations, int(people)

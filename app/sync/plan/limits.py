@@ -55,7 +55,7 @@ FROM (
 ) own
 """
 
-# Below 10 items the percentage does not count, so few deletes need no counting of the ledger.
+# The percentage does not apply below 10 items, so few deletes need no count of the ledger.
 _COUNT_LEDGER = """
 UPDATE tally SET ledger = CASE tally.kind
   WHEN 'organization' THEN (
@@ -78,17 +78,17 @@ NOUNS = {
     "documentUser": ("document user", "document users"),
     "groupMember": ("group member", "group members"),
 }
-"""The kinds as people call one and several of them."""
+"""Kind → singular and plural."""
 
 
 def noun_of(kind: str, number: int = 2) -> str:
-    """A kind as people call one, or several of them."""
+    """The noun for a number of items of a kind."""
     one, many = NOUNS.get(kind, (kind, kind))
     return one if number == 1 else many
 
 
 def _noun(kind: str, number: str) -> str:
-    """The kind in words, singular or plural, as an SQL expression of a column with the kind and one with a number."""
+    """An SQL expression for the noun. ``kind`` and ``number`` are columns."""
     cases = " ".join(
         f"WHEN '{name}' THEN CASE {number} WHEN 1 THEN '{one}' ELSE '{many}' END" for name, (one, many) in NOUNS.items()
     )
@@ -97,7 +97,7 @@ def _noun(kind: str, number: str) -> str:
 
 _WHAT_TO_DO = ": approve or discard the run that holds them"
 
-# Whoever reads this decides about deletes: what goes along is not to pass for items of the kind itself.
+# The sentence is for an operator who approves deletes: it separates items of the kind from covered ones.
 _OVER = """
 UPDATE tally SET reason = CASE
   WHEN own + below > :count THEN CAST(own AS TEXT) || ' ' || {own_noun}
@@ -148,13 +148,13 @@ WHERE aspects = {gone} AND status = 'planned' AND EXISTS (
 """
 
 _HOLDS = """
-SELECT kind, organization_id, own, below, ledger, reason FROM tally WHERE reason <> ''
+SELECT kind, organization_id, own AS deletes, below, ledger, reason FROM tally WHERE reason <> ''
 ORDER BY organization_id @bytes, kind @bytes LIMIT :limit
 """
 
 
 def hold_deletes(connection: Connection, ledger_id: int, limits: LimitSettings) -> tuple[Hold, ...]:
-    """Marks the deletes in ``step`` that are over a limit as held, and gives the numbers (the first ``MAX_HOLDS``)."""
+    """Marks deletes in ``step`` over a limit as held. Returns the first ``MAX_HOLDS`` holds."""
     gone = str(int(Aspect.GONE))
     percent = limits.delete_percent
     parameters: dict[str, object] = {
@@ -182,7 +182,4 @@ def hold_deletes(connection: Connection, ledger_id: int, limits: LimitSettings) 
     run(connection, _COUNT_LEDGER, parameters, which="reason <> '' AND ledger IS NULL")
     run(connection, _HOLD, parameters, gone=gone)
     follow_coverers(connection)
-    return tuple(
-        Hold(kind=kind, organization_id=organization_id, deletes=own, below=below, ledger=ledger, reason=reason)
-        for kind, organization_id, own, below, ledger, reason in run(connection, _HOLDS, parameters)
-    )
+    return tuple(Hold(**row._asdict()) for row in run(connection, _HOLDS, parameters))

@@ -1,7 +1,6 @@
-"""The items of a plan for pages and programs: with names beside ids, and the fields that change.
+"""Lists the items of a plan for pages and programs, with names and changed fields.
 
-Names come from the item itself, otherwise from the directory as it is now or was last. One statement reads a page of
-items with all names.
+A name is read from the item itself, or else from the directory as it is or was. One statement reads a page of items.
 """
 
 import json
@@ -20,10 +19,10 @@ from app.sync.plan.search import EVERY_ITEM, ItemFilter, find
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """One field that an update changes; None: the field is not there, or inherited, or the top of the tree."""
+    """One field that an update changes. None: the field is missing, inherited, or the top of the tree."""
 
     field: str
-    """Its name in the directory's records."""
+    """Its name in records."""
     old: object
     new: object
     old_is_known: bool = True
@@ -45,13 +44,13 @@ class PlannedChange:
     status: str
     message: str
     name: str | None
-    """What the item is called; of a membership, grant or group member the user."""
+    """The name of the item, or of its user."""
     container_name: str | None
-    """What the folder, document or group of the item is called."""
+    """The name of its folder, document or group."""
     fields: tuple[FieldChange, ...] = ()
-    """What an update changes; of other items nothing."""
+    """The changes of an update."""
     all_fields_known: bool = True
-    """Whether these are all: what the backend was told of names and further fields may not be known any more."""
+    """Whether ``fields`` is complete. Former fields may be unknown."""
 
 
 _TABLES = {
@@ -80,7 +79,7 @@ GROUP BY organization_id, kind, action, status
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """How many items of a plan are alike."""
+    """The number of items of an organization, kind, action and status."""
 
     organization_id: str
     kind: str
@@ -93,12 +92,12 @@ def list_changes(
     connection: Connection,
     plan_id: str,
     *,
-    wanted: ItemFilter = EVERY_ITEM,
+    criteria: ItemFilter = EVERY_ITEM,
     after: int | None = None,
     limit: int = 100,
 ) -> list[PlannedChange]:
-    """The plan's items in order, those after the ordinal ``after``."""
-    ordinals = find(connection, plan_id, wanted, after=after, limit=limit)
+    """The next items after the ordinal ``after``."""
+    ordinals = find(connection, plan_id, criteria, after=after, limit=limit)
     if not ordinals:
         return []
     rows = run(
@@ -112,12 +111,12 @@ def list_changes(
 
 
 def sum_up(connection: Connection, plan_id: str) -> list[Sum]:
-    """How many items of each organization, kind, action and status the plan has."""
+    """The number of items by organization, kind, action and status."""
     return [Sum(*row) for row in run(connection, _SUMMED, {"plan_id": plan_id})]
 
 
 def _payload_of(kind: Kind, identity: str) -> str:
-    """The fields of what ``identity`` names, as they are or last were."""
+    """An SQL expression for the current or last fields of an item. ``identity``: the column with its id."""
     table, column, _ = _TABLES[kind]
     within = "''" if kind is Kind.ORGANIZATION else "p.organization_id"
     return f"""COALESCE(
@@ -153,8 +152,8 @@ def _change(row: Row[Any]) -> PlannedChange:
     if row.action == Action.UPDATE:
         was = json.loads(row.was) if row.was else None
         fields = tuple(_changed(row, kind, was))
-        tells_fields = "digest" in SETTLES.get(row.operation, ())
-        known = not tells_fields or (was is not None and was.get("fields", {}) is not None)
+        sends_fields = "digest" in SETTLES.get(row.operation, ())
+        known = not sends_fields or (was is not None and was.get("fields", {}) is not None)
     return PlannedChange(
         ordinal=row.ordinal,
         phase=row.phase,
@@ -180,23 +179,23 @@ def _name(payload: str | None, field: str) -> str | None:
 
 
 def _changed(row: Row[Any], kind: Kind, was: Mapping[str, Any] | None) -> Iterator[FieldChange]:
-    told = SETTLES.get(row.operation, ())
-    # Of what is unconfirmed, nobody knows what it was.
-    if "disabled" in told:
+    columns = SETTLES.get(row.operation, ())
+    # The former state of an unconfirmed item is unknown.
+    if "disabled" in columns:
         yield FieldChange("disabled", was and was["disabled"], bool(row.disabled), was is not None)
     for column, key, field in (
         ("access_role", "accessRole", "accessRole"),
         ("access_type", "accessType", "accessType"),
         ("parent_id", "parentId", "parentFolderId" if kind is Kind.FOLDER else "folderId"),
     ):
-        if column not in told:
+        if column not in columns:
             continue
         old, new = was and was[key], getattr(row, column)
         if was is None or old != new:
-            # A role that the backend did not show, and a type of which a call was not answered.
+            # Unknown: a role that the backend did not return, and a type whose call has no answer.
             known = was is not None and old != "?" and (old != "" or column != "access_role")
             yield FieldChange(field, (old or None) if known else None, new or None, known)
-    if "digest" in told and was is not None and was.get("fields"):
+    if "digest" in columns and was is not None and was.get("fields"):
         yield from _changed_fields(was["fields"], json.loads(row.payload))
 
 
@@ -207,5 +206,5 @@ def _changed_fields(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[
 
 
 def _same(one: object, other: object) -> bool:
-    """As JSON: true is not 1."""
+    """Compares as JSON, where true is not 1."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)

@@ -15,16 +15,15 @@ from app.sync.ledger.counts import Counts
 from app.sync.plan.tables import PlanPartRow
 
 _PART = PlanPartRow.__table__
-_WRITE_DOWN = insert(_PART)
 
 ALIKE = """phase || '|' || kind || '|' || action || '|' || operation || '|' || status || '|' ||
   CASE kind WHEN 'organization' THEN '' ELSE organization_id END"""
-"""What ``Parts.take`` is given of each item, as SQL: one text, because there are many items and few such texts."""
+"""The input of ``Parts.add`` for each item, as an SQL expression. One text is cheap to count."""
 
 
 @dataclass(slots=True)
 class PlanPart:
-    """Items from one ordinal to another that share phase, kind, action and operation."""
+    """Neighbouring items with the same phase, kind, action and operation."""
 
     first_ordinal: int
     last_ordinal: int
@@ -39,19 +38,19 @@ class PlanPart:
 
 
 class Parts:
-    """Finds the parts of a plan whose items go by in their order, writes them down, and counts what goes by."""
+    """Collects and stores the parts of a plan, and counts its items. Items are added in order."""
 
     def __init__(self, connection: Connection, plan_id: str) -> None:
         self._connection = connection
         self._plan_id = plan_id
         self._last_ordinal = 0
         self._growing: dict[bool, tuple[str, PlanPart]] = {}
-        """The last part of everything, and the last one of one organization."""
+        """The current part of the whole plan (False), and that of the current organization (True)."""
         self._ended: list[tuple[str, PlanPart]] = []
         self.counts: Counts = {}
 
-    def take(self, items: Iterable[str]) -> None:
-        """The next items, each as ``ALIKE``."""
+    def add(self, items: Iterable[str]) -> None:
+        """Adds the next items, each as ``ALIKE``."""
         for alike, number in Counter(items).items():
             phase, kind, action, operation, status, organization_id = alike.split("|", 5)
             first, self._last_ordinal = self._last_ordinal + 1, self._last_ordinal + number
@@ -64,7 +63,7 @@ class Parts:
         self._write()
 
     def end(self) -> None:
-        """No items come any more."""
+        """Stores the last parts."""
         self._ended += self._growing.values()
         self._growing = {}
         self._write()
@@ -86,7 +85,7 @@ class Parts:
                 {"plan_id": self._plan_id, "organization_id": of, "items": part.items, **asdict(part)}
                 for of, part in self._ended
             ]
-            self._connection.execute(_WRITE_DOWN, rows)
+            self._connection.execute(insert(_PART), rows)
             self._ended = []
 
 
@@ -95,7 +94,7 @@ def _are_alike(one: PlanPart, other: PlanPart) -> bool:
 
 
 def parts_of(connection: Connection, plan_id: str, organization_id: str = "") -> list[PlanPart]:
-    """The parts of a plan in their order: of everything, or of one organization."""
+    """The parts of a plan in order, or those of one organization."""
     query = select(*[_PART.c[name] for name in PlanPart.__dataclass_fields__]).where(
         _PART.c.plan_id == plan_id, _PART.c.organization_id == organization_id
     )

@@ -1,11 +1,9 @@
-"""Makes a plan: what has to be done so that the backend holds what the directory says.
+"""Makes a plan: the operations that bring the backend to the state of the directory.
 
 The rules: ``app/sync/plan/README.md``, "Differences".
 
-``make_plan`` compares the desired state (``desired``) with the ledger and writes what differs to ``plan_item``
-(``differences``), in one transaction that sees one revision of the access model and one of the ledger. Memory
-does not grow with the number of items. A ``parent_id`` is empty at the top of the tree, where the backend uses
-``root``; an empty ``access_type`` of a folder means ``inheritFromParent``.
+``make_plan`` compares the desired state with the ledger and writes the differences to ``plan_item``, in one transaction
+that sees one revision of the access model and of the ledger. Memory does not grow with the number of items.
 """
 
 import json
@@ -29,24 +27,22 @@ from app.sync.ledger.ledger import read_ledger
 from app.sync.plan.dependencies import skip_dependents, skip_without_container
 from app.sync.plan.desired import compute
 from app.sync.plan.differences import fill_steps, write_items
-from app.sync.plan.impact import note_impact
+from app.sync.plan.impact import store_impact
 from app.sync.plan.parts import ALIKE, Parts
 from app.sync.plan.selection import EVERYTHING, Selection
 from app.sync.plan.settings import LimitSettings
 from app.sync.plan.stored import Plan, load_plan
 from app.sync.plan.tables import PlanRow
 
-_WRITE_DOWN = insert(PlanRow.__table__)
-
 ResultT = TypeVar("ResultT")
 
 _ROWS_AT_A_TIME = 5_000
 _ATTEMPTS = 5
-"""How often planning begins anew when another transaction came in between."""
+"""The attempts to plan before a conflict with another transaction is an error."""
 
 
 class PlanningError(Exception):
-    """A plan cannot be made; the text is for whoever asked for it."""
+    """A plan cannot be made. The message is for the caller."""
 
 
 _IN_ORDER = """
@@ -71,23 +67,23 @@ def make_plan(
     allow_deletes: bool = False,
     approving: str | None = None,
     random: Random | None = None,
-    only_to_look: bool = False,
+    preview: bool = False,
     retry: Sequence[str] | None = None,
     retried: Sequence[ItemKey] = (),
 ) -> Plan:
-    """Plans what brings the backend of this ledger in step with the directory at ``now``, and stores it.
+    """Plans the changes of this backend for the state of the directory at ``now``, and stores the plan.
 
-    ``allow_deletes`` lifts the limits for this plan; what was discarded goes, too. ``approving`` is the id of a plan:
-    this one then consists of the deletes that were held there and are still due, without limits, and of what they make
-    necessary. ``only_to_look``: the plan alone is written; nothing is remembered because of it, no grace period begins.
-    ``retry`` names the kinds of which it also holds what waits after a failure or is parked; empty: all.
-    ``retried``: of those, these items alone.
+    ``allow_deletes``: lifts the limits, for discarded deletes too. ``approving``: the id of a plan. The new plan has
+    the deletes that were held in it and are still due, without limits, and what they make necessary. ``preview``:
+    begins no grace period and forgets no discards. ``retry``: the kinds of which failed items are retried; empty: all
+    kinds.
+    ``retried``: only these failed items.
 
-    Raises ``PlanningError`` when the directory was never read (an empty access model would mean to delete everything),
-    and when there is no such ledger or plan to approve.
+    Raises ``PlanningError`` if the directory was never read, because an empty access model would delete everything, or
+    if the ledger or the plan to approve does not exist.
     """
     identity = _new_id(now, random)
-    return _undisturbed(
+    return _with_retries(
         engine,
         lambda connection: _plan(
             connection,
@@ -98,7 +94,7 @@ def make_plan(
             grace=grace,
             selection=selection,
             approving=approving,
-            notes_gone=not only_to_look,
+            store_gone=not preview,
             retry=retry,
             retried=retried,
         ),
@@ -108,11 +104,10 @@ def make_plan(
 def is_still_due(
     engine: Engine, plan: Plan, *, limits: LimitSettings, grace: timedelta = timedelta(0), allow_deletes: bool = False
 ) -> bool:
-    """Whether planning now, for the moment for which the plan was made, comes to the very same plan; stores nothing.
+    """Whether planning again, for the time of the plan, has the same result. Stores nothing.
 
-    A plan may have been made from a candidate, of which nothing is left: only this tells whether the directory has
-    become what the candidate was, and the ledger is what it was then.
-    """
+    The plan may have been made from a candidate, which no longer exists. The result is the same only if the directory
+    is now what the candidate was, and if the ledger has not changed. """
 
     def same_again(connection: Connection) -> bool:
         again = _plan(
@@ -124,17 +119,17 @@ def is_still_due(
             grace=grace,
             selection=Selection.of(plan.organization_ids, plan.user_ids),
             approving=None,
-            notes_gone=False,
+            store_gone=False,
             retry=None,
         )
         connection.rollback()
         return again.plan_hash == plan.plan_hash
 
-    return _undisturbed(engine, same_again)
+    return _with_retries(engine, same_again)
 
 
-def _undisturbed(engine: Engine, work: Callable[[Connection], ResultT]) -> ResultT:
-    """What the work gives in a snapshot; begun anew when another transaction came in between."""
+def _with_retries(engine: Engine, work: Callable[[Connection], ResultT]) -> ResultT:
+    """Runs ``work`` in a snapshot, again after a conflict with another transaction."""
     for attempt in range(_ATTEMPTS):
         try:
             with _snapshot(engine, lock_at_once=attempt > 0) as connection:
@@ -147,10 +142,10 @@ def _undisturbed(engine: Engine, work: Callable[[Connection], ResultT]) -> Resul
 
 @contextmanager
 def _snapshot(engine: Engine, *, lock_at_once: bool) -> Iterator[Connection]:
-    """A write transaction that sees one state of the whole database.
+    """A write transaction that sees one state of the database.
 
-    On SQLite the first attempt takes the write lock only when it comes to writing: most plans hold little or nothing,
-    and nobody has to wait while they are computed.
+    On SQLite the first attempt takes the write lock with its first write, so that computing a plan blocks no other
+    writer.
     """
     options: dict[str, object] = (
         {WRITE_LOCK: lock_at_once} if is_sqlite(engine) else {"isolation_level": "REPEATABLE READ"}
@@ -173,7 +168,7 @@ def _plan(
     grace: timedelta,
     selection: Selection,
     approving: str | None,
-    notes_gone: bool,
+    store_gone: bool,
     retry: Sequence[str] | None,
     retried: Sequence[ItemKey] = (),
 ) -> Plan:
@@ -189,15 +184,15 @@ def _plan(
         "retry_kinds": json.dumps(list(retry or Kind)) if retry is not None else "[]",
     }
     compute(connection, ledger_id=ledger_id, now=now, selection=selection)
-    holds = fill_steps(connection, parameters, selection, limits, notes_gone=notes_gone, retried=retried)
+    holds = fill_steps(connection, parameters, selection, limits, store_gone=store_gone, retried=retried)
     write_items(connection, parameters)
     skip_dependents(connection, ledger_id, plan_id)
     if selection.user_ids:
         skip_without_container(connection, ledger_id, plan_id)
-    note_impact(connection, plan_id)
+    store_impact(connection, plan_id)
     for table in _TEMPORARY:
         run(connection, f"DROP TABLE IF EXISTS {table}")
-    plan_hash, counts = _go_through(connection, plan_id, ledger_id)
+    plan_hash, counts = _hash_and_count(connection, plan_id, ledger_id)
     row = {
         "plan_id": plan_id,
         "ledger_id": ledger_id,
@@ -209,14 +204,14 @@ def _plan(
         "user_ids": selection.users_json,
         "limits": json.dumps([hold.to_wire() for hold in holds], ensure_ascii=False),
     }
-    connection.execute(_WRITE_DOWN, row)
+    connection.execute(insert(PlanRow.__table__), row)
     plan = load_plan(connection, plan_id, counts)
     assert plan is not None  # noqa: S101 - it was written by the statement above
     return plan
 
 
 def _starting_point(connection: Connection, ledger_id: int, approving: str | None) -> tuple[int, int]:
-    """The revisions of the access model and of the ledger that a plan is made from."""
+    """The revisions of the access model and of the ledger."""
     try:
         ledger = read_ledger(connection, ledger_id)
     except LookupError as error:
@@ -231,17 +226,16 @@ def _starting_point(connection: Connection, ledger_id: int, approving: str | Non
     return revision, ledger.ledger_revision
 
 
-def _go_through(connection: Connection, plan_id: str, ledger_id: int) -> tuple[str, Counts]:
-    """A hash over the items in their order, and how many there are of each sort; their parts are written down on the
-    way. Read as a stream: what they were made from may have other revisions by the time it is looked at again."""
+def _hash_and_count(connection: Connection, plan_id: str, ledger_id: int) -> tuple[str, Counts]:
+    """The hash of the items in order, and their counts. Stores the parts of the plan in the same pass."""
     hashed = sha256(f"{ledger_id}\n".encode())
     parts = Parts(connection, plan_id)
     streaming = {"stream_results": True, "max_row_buffer": _ROWS_AT_A_TIME}
     items = statement(connection, _IN_ORDER, alike=ALIKE)
     rows = connection.execute(items, {"plan_id": plan_id}, execution_options=streaming)
-    # Of a text, SQLAlchemy takes no yield_per.
+    # SQLAlchemy does not support yield_per for text.
     for partition in rows.partitions(_ROWS_AT_A_TIME):
         hashed.update("\n".join([row[0] for row in partition]).encode() + b"\n")
-        parts.take([row[1] for row in partition])
+        parts.add([row[1] for row in partition])
     parts.end()
     return hashed.hexdigest(), parts.counts

@@ -30,7 +30,7 @@ _EXPIRED_MEMBERSHIP = """(
     FROM model_membership m WHERE m.organization_id = l.organization_id AND m.user_id = l.item_id
       AND m.expires_at <= :now)"""
 
-# A grant by name comes first, as it does where it counts.
+# The user's own grant comes first, as in decisions.
 _EXPIRED_GRANT = """(
     SELECT 'the grant to the user expired on ' || @minute(g.expires_at)
     FROM model_grant g WHERE g.organization_id = l.organization_id AND g.folder_id = {folder}
@@ -47,7 +47,7 @@ _EXPIRED_GRANT = """(
 
 
 def why_gone(kind: Kind, containers: str) -> str:
-    """The expression for an item ``l`` of the ledger that the directory does not want; it needs ``:now``.
+    """The expression for an item ``l`` of the ledger that is not desired. It uses the parameter ``now``.
 
     ``containers``: the table with the effective folders and documents (``app.sync.plan.desired.containers``)."""
     if kind not in USER_KINDS:

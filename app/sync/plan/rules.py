@@ -1,10 +1,9 @@
-"""The table of kinds, aspects, operations and phases: which operation brings which change about, in which order.
+"""The rules of planning: which operation makes which change, and in which order.
 
 The rules: ``app/sync/plan/README.md``, "Phases".
 
-``RULES`` is the whole answer. A thing that planning found to differ has *aspects*; each aspect that has a rule becomes
-one plan item, one operation. Phases are applied in ascending order; calls of one phase may run side by side, except
-those of an operation that is ordered, where a later item of a scope may need an earlier one.
+An item that differs has *aspects*. Each aspect with a rule becomes one plan item, which is one operation. Phases are
+applied in ascending order. The calls of a phase run concurrently, except those of an ordered operation in one scope.
 """
 
 from dataclasses import dataclass
@@ -22,26 +21,26 @@ class Action(StrEnum):
 
 
 class Aspect(IntFlag):
-    """In what a thing differs between the ledger and what it should be."""
+    """How an item differs between the ledger and the desired state."""
 
     NEW = 1
-    """It is not in the ledger, or the outcome of its last call is unknown."""
+    """It is not in the ledger, or unconfirmed."""
     CONTENT = 2
-    """Its fields, its role, or (folders) the folder above it."""
+    """Its fields or role; of a folder also its parent."""
     PARENT = 4
-    """The folder that a document lies in."""
+    """The folder of a document."""
     ACCESS = 8
     """Its access type."""
     DISABLED = 16
     """Whether an organization is disabled."""
     GONE = 32
-    """It is in the ledger and should not be there."""
+    """It is in the ledger and not desired."""
     RESTORED = 64
-    """It is right, but deleting its user from the organization takes it away, so that it is added again afterwards."""
+    """It is up to date, but the delete of its user from the organization removes it: it is added again afterwards."""
 
 
 class Phase(IntEnum):
-    """The order of things. Adds and updates from containers to contents, then deletes the same way back."""
+    """The order of operations: adds and updates from containers to contents, then deletes in the opposite order."""
 
     ADD_ORGANIZATIONS = 10
     UPDATE_ORGANIZATIONS = 11
@@ -69,7 +68,7 @@ class Phase(IntEnum):
 
 
 class CallScope(StrEnum):
-    """What a call carries beside its items, as the JSON list in ``plan_item.scope``."""
+    """The parameters that the items of a call share, as the JSON list in ``plan_item.scope``."""
 
     NONE = "none"
     """``[]``"""
@@ -80,16 +79,16 @@ class CallScope(StrEnum):
     CONTAINER = "container"
     """``["acme","folder","specs"]``: the organization, the kind of container and its id"""
     PARENT = "parent"
-    """``["acme","specs"]``: the organization and the folder above, empty at the top"""
+    """``["acme","specs"]``: the organization and the parent folder, empty at the top"""
     ACCESS = "access"
     """``["acme","restricted"]``: the organization and the access type, empty for "inherit" """
     ITEM = "item"
-    """``["acme","specs"]``: the organization and the item itself; the operation takes one at a time"""
+    """``["acme","specs"]``: the organization and the item, for operations on one item"""
 
 
 @dataclass(frozen=True, slots=True)
 class AspectRule:
-    """One aspect of one kind, and the operation that settles it."""
+    """The operation for one aspect of one kind."""
 
     kind: Kind
     aspect: Aspect
@@ -98,10 +97,10 @@ class AspectRule:
     operation: str
     scope: CallScope
     reason: str
-    """In a few words, beside the item itself, whose ids they do not repeat. ``{state}``: enabled or disabled;
-    ``{holder}``: the user, or the group through which they have the entry."""
+    """Why, without the ids of the item. ``{state}``: enabled or disabled. ``{holder}``: the user, or the group through
+    which they have access."""
     sends_payload: bool = False
-    """Whether the operation carries the record's fields."""
+    """Whether the operation sends the record's fields."""
 
 
 _O, _F, _D, _G = Kind.ORGANIZATION, Kind.FOLDER, Kind.DOCUMENT, Kind.GROUP

@@ -22,7 +22,7 @@ ORDER BY ordinal LIMIT :limit
 _BY_STATUS = "@by(ix_plan_item_plan_id_status_ordinal)"
 _BY_ITEM = "@by(ix_plan_item_plan_id_item_id_ordinal)"
 
-_ORGANIZATION_ITSELF = """
+_OF_ORGANIZATION = """
 SELECT ordinal, action FROM plan_item @by(ix_plan_item_plan_id_kind_organization_id_container_id_item_id)
 WHERE plan_id = :plan_id AND kind = 'organization' AND organization_id = :organization_id
 """
@@ -32,7 +32,7 @@ _LAST = 2**62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemFilter:
-    """Which items: of this status, kind, action and organization, with this id; None: of any."""
+    """A filter for items. None means any."""
 
     status: str | None = None
     kind: str | None = None
@@ -41,17 +41,17 @@ class ItemFilter:
     item_id: str | None = None
 
     @property
-    def is_anything(self) -> bool:
+    def is_everything(self) -> bool:
         return all(getattr(self, field.name) is None for field in fields(self))
 
 
 EVERY_ITEM = ItemFilter()
 
 
-def find(connection: Connection, plan_id: str, wanted: ItemFilter, *, after: int | None, limit: int) -> list[int]:
-    """The ordinals of the first of these items behind the ordinal ``after``, in order."""
+def find(connection: Connection, plan_id: str, criteria: ItemFilter, *, after: int | None, limit: int) -> list[int]:
+    """The ordinals of the next items after the ordinal ``after``."""
     found: list[int] = []
-    for first, last in _ranges(connection, plan_id, wanted):
+    for first, last in _ranges(connection, plan_id, criteria):
         begin = max(first - 1, -1 if after is None else after)
         if begin >= last:
             continue
@@ -60,43 +60,42 @@ def find(connection: Connection, plan_id: str, wanted: ItemFilter, *, after: int
             _IN_RANGE,
             {
                 "plan_id": plan_id,
-                "status": wanted.status,
-                "item_id": wanted.item_id,
+                "status": criteria.status,
+                "item_id": criteria.item_id,
                 "after": begin,
                 "last": last,
                 "limit": limit - len(found),
             },
-            index=_BY_ITEM if wanted.item_id is not None else _BY_STATUS if wanted.status is not None else "",
-            of_status="TRUE" if wanted.status is None else "status = :status",
-            of_item="TRUE" if wanted.item_id is None else "item_id = :item_id",
+            index=_BY_ITEM if criteria.item_id is not None else _BY_STATUS if criteria.status is not None else "",
+            of_status="TRUE" if criteria.status is None else "status = :status",
+            of_item="TRUE" if criteria.item_id is None else "item_id = :item_id",
         ).scalars()
         if len(found) >= limit:
             break
     return found
 
 
-def count(connection: Connection, plan_id: str, wanted: ItemFilter, *, most: int) -> int:
-    """How many of these there are. Those of a status, or with an id, are counted no further than to ``most``; of
-    anything else the parts of the plan say it."""
-    if wanted.status is None and wanted.item_id is None and not wanted.is_anything:
-        return sum(last - first + 1 for first, last in _ranges(connection, plan_id, wanted))
-    return len(find(connection, plan_id, wanted, after=None, limit=most))
+def count(connection: Connection, plan_id: str, criteria: ItemFilter, *, limit: int) -> int:
+    """The number of items. Without a status and an id it follows from the parts; otherwise it is at most ``limit``."""
+    if criteria.status is None and criteria.item_id is None and not criteria.is_everything:
+        return sum(last - first + 1 for first, last in _ranges(connection, plan_id, criteria))
+    return len(find(connection, plan_id, criteria, after=None, limit=limit))
 
 
-def _ranges(connection: Connection, plan_id: str, wanted: ItemFilter) -> Iterator[tuple[int, int]]:
-    """First and last ordinals between which all items are of the kind, action and organization; in order."""
-    if wanted.kind is None and wanted.action is None and wanted.organization_id is None:
+def _ranges(connection: Connection, plan_id: str, criteria: ItemFilter) -> Iterator[tuple[int, int]]:
+    """Ranges of ordinals, in order, whose items all have the kind, action and organization."""
+    if criteria.kind is None and criteria.action is None and criteria.organization_id is None:
         yield 0, _LAST
         return
     parts = [
         (part.first_ordinal, part.last_ordinal)
-        for part in parts_of(connection, plan_id, wanted.organization_id or "")
-        if _fits(part, wanted)
+        for part in parts_of(connection, plan_id, criteria.organization_id or "")
+        if _fits(part, criteria)
     ]
-    if wanted.organization_id is not None and wanted.kind in {None, "organization"}:
-        values = {"plan_id": plan_id, "organization_id": wanted.organization_id}
-        itself = run(connection, _ORGANIZATION_ITSELF, values)
-        parts += [(row.ordinal, row.ordinal) for row in itself if wanted.action in {None, row.action}]
+    if criteria.organization_id is not None and criteria.kind in {None, "organization"}:
+        values = {"plan_id": plan_id, "organization_id": criteria.organization_id}
+        itself = run(connection, _OF_ORGANIZATION, values)
+        parts += [(row.ordinal, row.ordinal) for row in itself if criteria.action in {None, row.action}]
     together: tuple[int, int] | None = None
     for first, last in sorted(parts):
         if together is not None and first == together[1] + 1:
@@ -109,5 +108,5 @@ def _ranges(connection: Connection, plan_id: str, wanted: ItemFilter) -> Iterato
         yield together
 
 
-def _fits(part: PlanPart, wanted: ItemFilter) -> bool:
-    return wanted.kind in {None, part.kind} and wanted.action in {None, part.action}
+def _fits(part: PlanPart, criteria: ItemFilter) -> bool:
+    return criteria.kind in {None, part.kind} and criteria.action in {None, part.action}

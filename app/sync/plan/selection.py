@@ -11,14 +11,14 @@ from typing import Self
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The organizations and the users that a run is about, sorted; none of a sort means all of it."""
+    """The organizations and users of a run, sorted. Empty means all."""
 
     organization_ids: tuple[str, ...] = ()
     user_ids: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, organization_ids: Iterable[str] = (), user_ids: Iterable[str] = ()) -> Self:
-        """The selection of these ids; their order and repetitions make no difference."""
+        """Sorts the ids and removes duplicates."""
         return cls(tuple(sorted(set(organization_ids))), tuple(sorted(set(user_ids))))
 
     @property
@@ -27,7 +27,7 @@ class Selection:
 
     @property
     def organizations_json(self) -> str:
-        """The organizations as a JSON list, the form in which they travel and are stored."""
+        """The organizations as a JSON list, as they are stored."""
         return json.dumps(self.organization_ids, ensure_ascii=False)
 
     @property
@@ -37,4 +37,3 @@ class Selection:
 
 
 EVERYTHING = Selection()
-"""Everything is selected."""

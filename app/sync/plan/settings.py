@@ -4,15 +4,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class LimitSettings(BaseModel):
-    """The section ``sync.limits``: deletes above either limit are held back for approval; the rest of a run goes on.
+    """The section ``sync.limits``: deletes above either limit are held for approval. The rest of the run continues.
 
-    Both count per kind of item within each organization (organizations themselves are counted together). Deleting an
-    organization always waits for approval, whatever these say.
+    Both limits apply to each kind of item in each organization, and to all organizations. The delete of an organization
+    always needs approval.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     delete_count: int = Field(default=500, ge=0, le=1_000_000_000)
-    """So many deletes go through; the delete of a folder or an organization counts everything below it."""
+    """The maximum number of deletes. The delete of a folder or organization counts everything below it."""
     delete_percent: float = Field(default=20, ge=0, le=100)
-    """So many percent of what the ledger holds of that kind there go through; does not count below 10 items."""
+    """The maximum of deletes, in percent of the items in the ledger. Does not apply below 10 items."""

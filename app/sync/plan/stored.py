@@ -1,8 +1,6 @@
-"""Stored plans: loads a plan and its items.
+"""Loads stored plans and their items.
 
 The rules: ``app/sync/plan/README.md``, "A plan that is stored".
-
-A plan is frozen, ordered data: nothing but the status and message of its items changes after it was made.
 """
 
 import json
@@ -22,17 +20,17 @@ _ITEM = PlanItemRow.__table__
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """Why the deletes of one kind in one organization are held back, in numbers."""
+    """Held deletes of one kind in one organization, and the numbers that led to it."""
 
     kind: str
     organization_id: str
     """Empty for organizations themselves, which are counted together."""
     deletes: int
-    """How many items of that kind would be deleted there."""
+    """The number of items of the kind that would be deleted."""
     below: int = 0
-    """How many items of other kinds would go along; folders and organizations count with them."""
+    """The number of items of other kinds that would be deleted with them."""
     ledger: int
-    """How many items of that kind the ledger holds there."""
+    """The number of items of the kind in the ledger."""
     reason: str
 
     def to_wire(self) -> dict[str, object]:
@@ -61,25 +59,24 @@ class Plan:
     user_ids: tuple[str, ...]
     counts: Counts
     holds: tuple[Hold, ...]
-    """The first of what is held (``MAX_HOLDS``); every held item carries its numbers in its message, too."""
+    """At most ``MAX_HOLDS``. Held items have the same numbers in their messages."""
 
     def total(self, *statuses: str) -> int:
-        """How many items have one of these statuses; without any, how many items there are."""
+        """The number of items with one of these statuses, or of all items."""
         return total(self.counts, *statuses)
 
     @property
     def has_changes(self) -> bool:
-        """Whether applying it would send anything: what is held, waits or is parked is not sent."""
+        """Whether applying it sends anything."""
         return self.total("planned") > 0
 
 
 MAX_HOLDS = 1000
-"""How many holds a plan lists at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanItem:
-    """One operation on one item; the columns of ``PlanItemRow``."""
+    """One operation on one item, with the columns of ``PlanItemRow``."""
 
     plan_id: str
     ordinal: int
@@ -106,7 +103,7 @@ class PlanItem:
 
 _ITEM_COLUMNS = [_ITEM.c[name] for name in PlanItem.__dataclass_fields__]
 
-# Put together once: that takes longer than to execute them.
+# Built once: building takes longer than executing.
 _ONE_PLAN = select(_PLAN).where(_PLAN.c.plan_id == bindparam("of_plan"))
 _ALL_ITEMS = (
     select(*_ITEM_COLUMNS)
@@ -116,13 +113,13 @@ _ALL_ITEMS = (
         _ITEM.c.status.in_(bindparam("statuses", expanding=True)),
     )
     .order_by(_ITEM.c.ordinal)
-    .limit(bindparam("most"))
+    .limit(bindparam("limit"))
 )
 _SENT_ITEMS = _ALL_ITEMS.where(_ITEM.c.covered_by.is_(None))
 
 
 def load_plan(connection: Connection, plan_id: str, counts: Counts | None = None) -> Plan | None:
-    """The plan of that id; None where there is none. ``counts``: of its items, by whoever has just counted them."""
+    """Loads a plan; None if it does not exist. ``counts``: of its items, if they are known."""
     row = connection.execute(_ONE_PLAN, {"of_plan": plan_id}).one_or_none()
     if row is None:
         return None
@@ -159,14 +156,14 @@ def read_items(
     limit: int = 1000,
     covered: bool = False,
 ) -> list[PlanItem]:
-    """The next items in order after ``after_ordinal``: those that are sent, or with ``covered`` all of them."""
-    asked = {"of_plan": plan_id, "after": after_ordinal, "statuses": list(statuses), "most": limit}
-    rows = connection.execute(_ALL_ITEMS if covered else _SENT_ITEMS, asked)
+    """The next items after ``after_ordinal``: those that are sent, or with ``covered`` all."""
+    parameters = {"of_plan": plan_id, "after": after_ordinal, "statuses": list(statuses), "limit": limit}
+    rows = connection.execute(_ALL_ITEMS if covered else _SENT_ITEMS, parameters)
     return [PlanItem(**row._asdict()) for row in rows]
 
 
 def read_item(connection: Connection, plan_id: str, ordinal: int) -> PlanItem | None:
-    """One item of a plan; None where there is none of that ordinal."""
+    """One item of a plan; None if it does not exist."""
     query = select(*_ITEM_COLUMNS).where(_ITEM.c.plan_id == plan_id, _ITEM.c.ordinal == ordinal)
     row = connection.execute(query).one_or_none()
     return None if row is None else PlanItem(**row._asdict())

@@ -31,19 +31,19 @@ WHERE NOT EXISTS (SELECT 1 FROM model_user a WHERE a.user_id = wanted.value)
 
 @dataclass(frozen=True, slots=True)
 class UnknownIds:
-    """The ids that nobody knows, the first of them of each sort, and how many they are in all."""
+    """The first unknown organizations and users, and the number of all."""
 
     organization_ids: tuple[str, ...]
     user_ids: tuple[str, ...]
     count: int
 
     def to_wire(self) -> dict[str, object]:
-        """The form in which a run's report holds them."""
+        """The entry of a run's report."""
         return {"organizationIds": list(self.organization_ids), "userIds": list(self.user_ids), "count": self.count}
 
 
 def unknown_ids(connection: Connection, ledger_id: int, selection: Selection) -> UnknownIds | None:
-    """The ids of the selection that neither the access model nor the ledger has; None when there are none."""
+    """The unknown ids of a selection; None if there are none."""
     parameters: dict[str, object] = {
         "ledger_id": ledger_id,
         "organization_ids": selection.organizations_json,
@@ -58,7 +58,7 @@ def unknown_ids(connection: Connection, ledger_id: int, selection: Selection) ->
 
 
 def unknown_sentence(report: Mapping[str, object]) -> str | None:
-    """What a run's report says about such ids, for people; None when it says nothing."""
+    """The sentence about unknown ids in a run's report; None if it has none."""
     unknown = report.get("unknown")
     if not isinstance(unknown, Mapping):
         return None
@@ -67,4 +67,4 @@ def unknown_sentence(report: Mapping[str, object]) -> str | None:
     ]
     further = unknown["count"] - len(named)
     more = f" and {further} more" if further else ""
-    return f"neither the directory nor what was synced so far knows {', '.join(named)}{more}"
+    return f"not in the directory, and never synced: {', '.join(named)}{more}"

@@ -22,9 +22,9 @@ _PREFIXES = {
 }
 
 _BUT = {
-    "add_organizations": "it comes into being with its first user",
-    "add_documents": "it comes into being with its first user",
-    "add_groups": "it comes into being with its first member",
+    "add_organizations": "it is created with its first user",
+    "add_documents": "it is created with its first user",
+    "add_groups": "it is created with its first member",
     "delete_organizations": "it is emptied and left behind",
     "delete_folder": "it is emptied and left behind",
 }
@@ -34,7 +34,7 @@ UPDATE plan_item SET status = 'skipped', message = :message
 WHERE plan_id = :plan_id AND status = 'planned' AND operation = :operation
 """
 
-# What was to go along with something that is left behind is told one by one, where that can be told.
+# Items that a delete covers are deleted one by one if their container is left behind.
 _ONE_BY_ONE = """
 UPDATE plan_item SET message = :by_itself || c.kind || ' ' || c.item_id || ' is left behind'
 FROM plan_item AS c
@@ -51,7 +51,7 @@ WHERE plan_id = :plan_id AND (
 
 
 def mark_unsupported(connection: Connection, plan_id: str, capabilities: Capabilities) -> dict[str, int]:
-    """Marks the plan's items that the backend cannot be told; operation → how many."""
+    """Marks the items that the backend does not support. Returns operation → number of items."""
     why = "backend.operations is core" if capabilities.mode == "core" else "the backend lacks it"
     marked: dict[str, int] = {}
     for operation in dict.fromkeys(rule.operation for rule in RULES):
@@ -63,11 +63,11 @@ def mark_unsupported(connection: Connection, plan_id: str, capabilities: Capabil
         if number := run(connection, _MARK, parameters).rowcount:
             marked[operation] = number
     if marked:
-        # It looks at every item of the plan.
+        # It reads every item of the plan.
         run(connection, _ONE_BY_ONE, {"plan_id": plan_id, **_PREFIXES})
     return marked
 
 
 def plan_unsupported_again(connection: Connection, plan_id: str) -> None:
-    """Takes the marks away, so that the plan can be applied."""
+    """Removes the marks, so that the plan can be applied."""
     run(connection, _UNMARK, {"plan_id": plan_id, **_PREFIXES})

@@ -341,7 +341,7 @@ class SyncEngine:
             allow_deletes=run.allow_deletes,
             approving=run.plan_id if run.approved_at is not None else None,
             random=self.random,
-            only_to_look=run.dry_run,
+            preview=run.dry_run,
             retry=run.kinds if run.retry else None,
             retried=run.items,
         )

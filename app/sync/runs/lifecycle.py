@@ -265,7 +265,7 @@ class Runs:
             if plan_id is None:
                 return []
             wanted = ItemFilter(status=status, kind=kind)
-            return list_changes(connection, plan_id, wanted=wanted, after=after, limit=limit)
+            return list_changes(connection, plan_id, criteria=wanted, after=after, limit=limit)
 
     def summary(self, run_id: str) -> list[Sum]:
         """How many items of each sort the run's plan has. Raises ``RunNotFoundError``."""

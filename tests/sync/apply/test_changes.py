@@ -7,7 +7,7 @@ from app.access.records import AccessRole, User
 from app.access.refresh.revision import FORMER_PAYLOAD, delete_unused_payloads
 from app.foundation.database.engine import reading, writing
 from app.service.admin.wire import change_to_wire
-from app.sync.plan.detail import NOT_KNOWN, field_stories, was_of
+from app.sync.plan.detail import NOT_KNOWN, field_histories, was_of
 from app.sync.plan.listing import PlannedChange
 from app.sync.plan.stored import read_item
 from app.sync.runs.run import Run
@@ -136,7 +136,7 @@ def stories(company: SyncedWorld, run: Run, kind: str, item_id: str) -> dict[str
         (ordinal,) = [one.ordinal for one in changes(company, run) if (one.kind, one.item_id) == (kind, item_id)]
         item = read_item(connection, run.plan_id, ordinal)
         assert item is not None
-        found = field_stories(connection, item, was_of(connection, run.plan_id, ordinal))
+        found = field_histories(connection, item, was_of(connection, run.plan_id, ordinal))
     return {one.field: (one.before, one.after) for one in found}
 
 

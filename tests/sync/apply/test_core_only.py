@@ -97,7 +97,7 @@ def test_plan_shows_what_a_core_backend_cannot_be_told_as_unsupported(fresh: Any
     }
     why = "backend.operations is core"
     assert unsupported["organization", "acme", "add_organizations"] == (
-        f"unsupported: Add Organizations ({why}); it comes into being with its first user"
+        f"unsupported: Add Organizations ({why}); it is created with its first user"
     )
     assert unsupported["document", "salaries", "update_document_access"] == (
         f"unsupported: Update Document Access ({why})"

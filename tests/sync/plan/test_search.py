@@ -19,7 +19,7 @@ from app.service.refusals import Refusals
 from app.sync.ledger.failures import FailureGroup, failures_page, message_digest
 from app.sync.ledger.journal import call_of_item
 from app.sync.ledger.tables import CallRow, ItemFailureRow
-from app.sync.plan.detail import field_stories, item_history, was_of
+from app.sync.plan.detail import field_histories, item_history, was_of
 from app.sync.plan.impact import affected, largest_impact
 from app.sync.plan.listing import list_changes
 from app.sync.plan.parts import parts_of
@@ -66,15 +66,15 @@ def test_items_are_found_by_whatever_is_wanted(world: PlanningWorld) -> None:
             ]
             assert find(connection, made.plan_id, wanted, after=None, limit=1_000) == expected, wanted
             # Of parts the number is known without a count.
-            is_counted = status is not None or item_id is not None or wanted.is_anything
+            is_counted = status is not None or item_id is not None or wanted.is_everything
             most = 3 if is_counted else len(expected)
-            assert count(connection, made.plan_id, wanted, most=3) == min(most, len(expected))
+            assert count(connection, made.plan_id, wanted, limit=3) == min(most, len(expected))
             pages: list[int] = []
             while page := find(connection, made.plan_id, wanted, after=pages[-1] if pages else None, limit=7):
                 pages += page
             assert pages == expected
         of_one = ItemFilter(organization_id=ORGANIZATIONS[0], kind="document")
-        assert {one.item_id for one in list_changes(connection, made.plan_id, wanted=of_one)} == {"d0", "d1"}
+        assert {one.item_id for one in list_changes(connection, made.plan_id, criteria=of_one)} == {"d0", "d1"}
 
 
 def test_failures_are_found_by_whatever_is_wanted(world: PlanningWorld) -> None:
@@ -191,13 +191,13 @@ def test_no_statement_of_a_page_reads_through_a_plan(world: PlanningWorld) -> No
     with recorded(world.engine, TABLES) as statements, reading(world.engine) as connection:
         for wanted in filters:
             for after in (None, ITEMS // 2):
-                list_changes(connection, "large", wanted=wanted, after=after, limit=51)
-            count(connection, "large", wanted, most=1_001)
+                list_changes(connection, "large", criteria=wanted, after=after, limit=51)
+            count(connection, "large", wanted, limit=1_001)
         item = read_item(connection, "large", 7_000)
         assert item is not None
         (change,) = list_changes(connection, "large", after=6_999, limit=1)
         assert len(item_history(connection, change, limit=20)) == 1
-        field_stories(connection, item, was_of(connection, "large", 7_000))
+        field_histories(connection, item, was_of(connection, "large", 7_000))
         found = call_of_item(connection, "large", 7_000)
         assert found is not None
         parts_of(connection, "large")

@@ -315,7 +315,7 @@ def test_run_for_ids_that_nobody_knows_says_so(company: Any) -> None:
     assert (unknown["organizationIds"], unknown["count"]) == (["acmee"], 32)
     assert unknown["userIds"] == ["adda", *(f"u{n:02}" for n in range(19))]
     assert unknown_sentence(run.report) == (
-        f"neither the directory nor what was synced so far knows organization acmee, user adda,"
+        f"not in the directory, and never synced: organization acmee, user adda,"
         f" {', '.join(f'user u{n:02}' for n in range(19))} and 11 more"
     )
 

@@ -55,7 +55,7 @@ def make_plan(runs: Runs, plan_id: str, *statuses: str, created_at: int = 0) -> 
         )
         parts = Parts(connection, plan_id)
         for ordinal, status in enumerate(statuses, 1):
-            parts.take([f"150|{'document' if ordinal % 2 else 'folder'}|delete|delete_documents|{status}|acme"])
+            parts.add([f"150|{'document' if ordinal % 2 else 'folder'}|delete|delete_documents|{status}|acme"])
             connection.execute(
                 insert(PlanItemRow.__table__).values(
                     plan_id=plan_id,

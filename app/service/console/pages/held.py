@@ -108,7 +108,7 @@ def _page(
         newer = None if is_current else superseded_by(connection, run)
         items, losing = [], []
         if run.plan_id is not None:
-            items = list_changes(connection, run.plan_id, wanted=ItemFilter(status="held"), limit=_ITEMS_SHOWN)
+            items = list_changes(connection, run.plan_id, criteria=ItemFilter(status="held"), limit=_ITEMS_SHOWN)
             losing = [one for one in largest_impact(connection, run.plan_id, _ORGANIZATIONS_SHOWN) if one.lose]
     if _is_over(run, now):
         return _somebody_else(console, run)

@@ -38,7 +38,7 @@ from app.sync.ledger.failures import failures_of
 from app.sync.ledger.items import ITEM_KINDS, ItemKey, Kind
 from app.sync.ledger.journal import SentCall, call_of_item
 from app.sync.ledger.ledger import item_state, ledger_in_use
-from app.sync.plan.detail import NOT_KNOWN, FieldStory, field_stories, item_history, was_of
+from app.sync.plan.detail import NOT_KNOWN, FieldHistory, field_histories, item_history, was_of
 from app.sync.plan.listing import list_changes
 from app.sync.plan.stored import PlanItem, read_item
 
@@ -63,7 +63,7 @@ def item(console: Console) -> Response:
         if found is None:
             raise NotFound(_NO_ITEM)
         change = list_changes(connection, run.plan_id, after=ordinal - 1, limit=1)[0]
-        stories = field_stories(connection, found, was_of(connection, run.plan_id, ordinal))
+        stories = field_histories(connection, found, was_of(connection, run.plan_id, ordinal))
         history = item_history(connection, change, limit=_HISTORY)
         call = _call(connection, found)
         supporting, more_groups = supporting_records(connection, found, console.parts.clock())
@@ -93,7 +93,7 @@ def _call(connection: Connection, item: PlanItem) -> SentCall | None:
     return call_of_item(connection, item.plan_id, ordinal)
 
 
-def _shown(story: FieldStory) -> dict[str, Any]:
+def _shown(story: FieldHistory) -> dict[str, Any]:
     return {
         "field": story.field,
         "before": _text(story.before),

@@ -183,11 +183,11 @@ def _items(
         item_id=filters["item"] or None,
     )
     if run.plan_id is not None:
-        items = list_changes(connection, run.plan_id, wanted=wanted, after=after, limit=PAGE_ROWS + 1)
-        if wanted.is_anything:
+        items = list_changes(connection, run.plan_id, criteria=wanted, after=after, limit=PAGE_ROWS + 1)
+        if wanted.is_everything:
             fit = sum(part.items for part in parts)
         elif items:
-            fit = count(connection, run.plan_id, wanted, most=MOST_COUNTED + 1)
+            fit = count(connection, run.plan_id, wanted, limit=MOST_COUNTED + 1)
             is_counted = wanted.status is not None or wanted.item_id is not None
             fit = None if is_counted and fit > MOST_COUNTED else fit
     shown = {name: value for name, value in filters.items() if value}
@@ -195,7 +195,7 @@ def _items(
     return {
         "items": items[:PAGE_ROWS],
         "fit": fit,
-        "is_filtered": not wanted.is_anything,
+        "is_filtered": not wanted.is_everything,
         "next_page": "" if next_after is None else address("run", id=run.run_id, **shown, after=next_after),
     }
 
