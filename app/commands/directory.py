@@ -72,7 +72,7 @@ def check(context: click.Context, invocation: Invocation, limit: int, as_json: b
     from app.directory.source import Verdict
     from app.sync.runs.refresh import check as check_directory
     from app.sync.runs.refresh import guards_of, object_from_report, object_from_state
-    from app.sync.runs.source_checks import fewer, of_read, of_retained
+    from app.sync.runs.source_checks import check_read, check_retained, missing_records
 
     settings = invocation.settings()
     require_sources(settings)
@@ -87,18 +87,20 @@ def check(context: click.Context, invocation: Invocation, limit: int, as_json: b
     for source in report.sources:
         if source.verdict is Verdict.COMPLETE:
             guard = guards[source.name]
-            if suspicion := of_read(source.name, source.kinds, known, guard):
+            if suspicion := check_read(source.name, source.kinds, known, guard):
                 suspicions.append(suspicion)
-            source_reports.append(replace(source, losses=fewer(source.name, source.kinds, known), guard=guard))
+            source_reports.append(
+                replace(source, losses=missing_records(source.name, source.kinds, known), guard=guard)
+            )
         else:
             source_reports.append(source)
     report = replace(report, sources=tuple(source_reports))
-    suspicions += of_retained([source.name for source in report.sources], known)
+    suspicions += check_retained([source.name for source in report.sources], known)
     if as_json:
         show_json(
             object_from_report(report)
             | {
-                "suspicions": [{"source": odd.source, "says": odd.says, "advice": odd.advice} for odd in suspicions],
+                "suspicions": [{"source": odd.source, "says": odd.message, "advice": odd.advice} for odd in suspicions],
                 "inForce": [object_from_state(state) for state in known.values()],
             }
         )
@@ -178,7 +180,7 @@ def refresh(  # noqa: PLR0917 - click passes them by name
             guard=settings.directory.guard,
             accept_empty=accept_empty,
             accept_shrink=accept_shrink,
-            anew=_fully_read(full, sources),
+            full=_fully_read(full, sources),
             progress=shown,
             witness=audited_refresh(parts.audit, operator(), options, stored_reason(reason)),
         )

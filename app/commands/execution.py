@@ -86,7 +86,7 @@ def _execute(parts: Application, run_id: str, lock: SyncLock, replaced: Replaced
     if stop.number is not None and run.status in {RunStatus.FAILED, RunStatus.CANCELLED}:
         done = run.total("done")
         left = max(0, run.total("planned") - done - run.total("failed"))
-        continuation = parts.runs.go_on_from(run) if run.interrupted else None
+        continuation = parts.runs.continue_run(run) if run.interrupted else None
         if continuation is None:
             rest = f"{left:,} left to the next sync; run {run.run_id}"
         else:

@@ -209,7 +209,7 @@ def _aligned(rows: Sequence[Sequence[str | int]], headings: Sequence[str]) -> li
 def _difference(report: Preview) -> str:
     from app.access.refresh.guard import losses_in_words
     from app.directory.source import Verdict
-    from app.sync.runs.refresh import refused_would_be
+    from app.sync.runs.refresh import guard_sentence
 
     if report.refused:
         return f"compared with the records in force: {coloured('refused', 'failed')}: {printable(report.refused)}"
@@ -219,7 +219,7 @@ def _difference(report: Preview) -> str:
         return "compared with the records in force: a failed read changes nothing"
     changes = changes_in_words(report.changes) or "no changes"
     losses = losses_in_words(report.losses)
-    guard = f"would remove {losses}; {refused_would_be(report.guard)}" if losses else "would remove nothing"
+    guard = f"would remove {losses}; {guard_sentence(report.guard)}" if losses else "would remove nothing"
     return f"compared with the records in force: {changes}; guard: passes, {guard}"
 
 

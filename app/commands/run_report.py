@@ -51,7 +51,7 @@ def show_plan_summary(run: Run) -> None:
 
 def plan_in_words(run: Run, paint: Callable[[str, str], str] = lambda number, _: number) -> str:
     """What a plan would do now, and what it keeps back. ``paint`` colours a number by its action."""
-    to_send = run.still_to_send()
+    to_send = run.pending()
     now = ", ".join(
         f"{paint(str(to_send[action]), action)} to {action}"
         for action in ("add", "update", "delete")
@@ -81,7 +81,7 @@ def show_summary(run: Run) -> None:
     if run.dry_run and run.status is RunStatus.DONE:
         say(f"planned only: {plan_in_words(run, coloured)}")
         say(f"run {run.run_id}")
-        if run.plan_id and run.still_to_send():
+        if run.plan_id and run.pending():
             say(f"usher sync --plan {printable(run.plan_id)} applies it, until it becomes outdated")
         return
     outcomes = ("done", "failed", "held", "discarded", "parked", "waiting", "skipped", "cancelled")

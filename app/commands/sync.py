@@ -163,7 +163,7 @@ def plan(  # noqa: PLR0917 - click passes them by name
         sources = len(settings.directory.sources) if replaced is None else 1
         incomplete = show_incomplete(run, sources, to_stderr=as_json)
         _refuse_unknown(run)
-    context.exit(EXIT_INCOMPLETE if incomplete else EXIT_CHANGES if run.still_to_send() else 0)
+    context.exit(EXIT_INCOMPLETE if incomplete else EXIT_CHANGES if run.pending() else 0)
 
 
 @click.command(cls=UsherCommand)

@@ -1,1 +1,1 @@
-"""Synchronization: runs, plans, their execution, and the ledger of what the backend holds."""
+"""Synchronization: runs, plans, applying, and the ledger."""

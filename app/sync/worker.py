@@ -23,14 +23,14 @@ from app.sync.apply.progress import Progress
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.lock import SyncLock
 from app.sync.runs.run import Run, RunError, RunRequest
-from app.sync.runs.schedule import interval_seconds, latest_moment, trigger_of
+from app.sync.runs.schedule import interval_seconds, latest_due_time, trigger_of
 
 Execute = Callable[[str, SyncLock, Progress, Event], Run]
 
 _ORPHAN_PAUSE = timedelta(seconds=5)
-"""How often a worker that has nothing to do looks for runs whose process died."""
+"""The pause between two searches for runs whose process died."""
 _LONGEST_PAUSE = 30.0
-"""Seconds between two tries while the database is away."""
+"""The maximum pause while the database is unavailable, in seconds."""
 
 
 @dataclass(kw_only=True)
@@ -44,12 +44,12 @@ class Worker:
     stop: Event
     poll: float = 1.0
     push_delay: float = 2.0
-    """Seconds for which changes between two syncs gather before a run follows."""
+    """Seconds for which changes between two syncs are collected before a run follows."""
     check_schema: Callable[[], None] = lambda: None
     """Raises ``SchemaNewerError`` if this version cannot use the database any more."""
     _looked_for_orphans: datetime | None = field(default=None, init=False)
     _lost: dict[str, str] = field(default_factory=dict, init=False)
-    """Runs of this process whose end could not be written down, because the database was away, and how they ended."""
+    """Runs of this process whose end could not be stored, with the reasons."""
 
     def run(self) -> None:
         """Executes runs until ``stop`` is set, or until a newer version makes the database unusable for this one. Waits
@@ -70,7 +70,7 @@ class Worker:
                 pause = self.poll
 
     def tick(self) -> int:
-        """Executes what is queued now, if no other process is at it; how many runs."""
+        """Executes the queued runs if no other process holds the lock. Returns their number."""
         self._follow_changes()
         waiting = self.runs.next_queued() is not None
         if not waiting and not self._orphans_are_due():
@@ -91,7 +91,7 @@ class Worker:
             self.lock.release()
 
     def _follow_changes(self) -> None:
-        # What is not due now would be late at the next look.
+        # Changes that become due before the next tick are queued now.
         gather = timedelta(seconds=max(0.0, self.push_delay - self.poll))
         for run in self.runs.enqueue_changes(gather):
             log = structlog.stdlib.get_logger(__name__)
@@ -104,7 +104,7 @@ class Worker:
             if ended.interrupted and ended.continued_by is None:
                 self._continue(ended)
         except RunError as error:
-            # Somebody cancelled it between the look and the start.
+            # It was cancelled before it started.
             structlog.stdlib.get_logger(__name__).info("run_not_started", run_id=run.run_id, reason=str(error))
         except SQLAlchemyError as error:
             self._lost[run.run_id] = database_problem(error)
@@ -123,13 +123,13 @@ class Worker:
             self._continue(run)
 
     def _continue(self, run: Run) -> None:
-        """Puts another run like it into the queue."""
+        """Queues a run that continues it."""
         log = structlog.stdlib.get_logger(__name__)
-        follower = self.runs.go_on_from(run)
+        follower = self.runs.continue_run(run)
         if follower is not None:
             log.info("run_continued", run_id=follower.run_id, after=run.run_id)
         else:
-            log.warning("run_not_continued", run_id=run.run_id, advice="the next run on schedule goes on from there")
+            log.warning("run_not_continued", run_id=run.run_id, advice="the next scheduled run continues from there")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,14 +139,12 @@ class LoggedProgress:
     run_id: str
 
     def phase(self, name: str, total: int | None) -> None:
-        """A line."""
         structlog.stdlib.get_logger(__name__).info("run_phase", run_id=self.run_id, phase=name, items=total)
 
     def advance(self, n: int) -> None:
         """Logs nothing: the run contains the counts."""
 
     def note(self, text: str) -> None:
-        """A line."""
         structlog.stdlib.get_logger(__name__).info("run_note", run_id=self.run_id, note=text)
 
 
@@ -197,7 +195,7 @@ def scheduler_for(
                 "request": RunRequest(trigger=name, verify=verify),
                 "due": trigger,
                 "clock": clock,
-                # Many deployments start at the full quarter: the delay keeps them from calling all at once.
+                # A random delay, so that deployments do not all start at the same time.
                 "delay": lambda jitter=jitter: stop.wait(random.uniform(0, jitter)) if jitter else False,
             },
         )
@@ -212,7 +210,7 @@ def scheduled_run(
     """Queues the run of the latest due time, unless another worker did. Returns None if the worker is stopped
     meanwhile."""
     log = structlog.stdlib.get_logger(__name__)
-    moment = latest_moment(due, clock())
+    moment = latest_due_time(due, clock())
     if delay():
         return None
     key = f"{request.trigger} {moment:%Y-%m-%dT%H:%M:%SZ}"

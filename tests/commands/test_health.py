@@ -17,7 +17,7 @@ from app.foundation.clock import epoch_ms, utc_now
 from app.foundation.database.engine import open_engine, writing
 from app.settings import ServerSettings, Settings
 from app.sync.runs import workers
-from app.sync.runs.workers import WorkerState, process_name, say_goodbye
+from app.sync.runs.workers import WorkerState, process_name, remove_worker
 from tests.commands.conftest import Usher
 from tests.faults.live import until
 
@@ -102,7 +102,7 @@ def test_health_requires_every_process_to_be_healthy(usher_in: Usher, folder: Pa
     def beat(pid: int, ago: int) -> None:
         at = epoch_ms(utc_now()) - ago * 1000
         with writing(engine) as connection:
-            say_goodbye(connection, str(pid))
+            remove_worker(connection, str(pid))
             state = WorkerState(worker_id=str(pid), name=process_name(pid), started_at=at, seen_at=at, leads=False)
             workers.beat(connection, state)
 

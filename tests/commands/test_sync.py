@@ -293,10 +293,10 @@ def test_incomplete_source_is_reported_once(usher_with_backend: Usher, folder: P
     (folder / "directory.yaml").write_text(f"{DIRECTORY}folders:\n  - {{organizationId: acme}}\n")
     in_part = usher_with_backend(command)
     assert [line for line in in_part.stderr.splitlines() if line.startswith("source")] == [
-        "source directory.yaml was read in part: 1 malformed record"
+        "source directory.yaml was read partially: 1 malformed record"
     ]
     last = lines(usher_with_backend("runs"))[0].split("\t")[0]
-    assert "source directory.yaml was read in part: 1 malformed record" in lines(usher_with_backend("runs", last))
+    assert "source directory.yaml was read partially: 1 malformed record" in lines(usher_with_backend("runs", last))
 
 
 def test_retry_reports_the_number_of_items(usher_with_backend: Usher) -> None:
@@ -454,7 +454,7 @@ def test_last_line_names_incomplete_sources(
     assert (result.exit_code, lines(result)[-1]) == (
         3,
         (
-            "not complete: source cut.jsonl was read in part, source gone.yaml could not be read, and source old.yaml"
+            "not complete: source cut.jsonl was read partially, source gone.yaml could not be read, and source old.yaml"
             " is no longer configured; their last good data stays in force"
         ),
     ), result.output
@@ -510,7 +510,7 @@ def test_plan_ids_can_be_shortened(usher_with_backend: Usher) -> None:
 def test_plan_for_unknown_ids_prints_only_an_error(usher_with_backend: Usher) -> None:
     result = usher_with_backend("plan", "--user", "nobody")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.splitlines()[-1].endswith("knows user nobody")
+    assert result.stderr.splitlines()[-1].endswith("never synced: user nobody")
 
 
 def test_held_items_are_shown_with_their_reason(usher_with_backend: Usher, held_run: str) -> None:
@@ -534,13 +534,13 @@ def test_report_of_a_verify_is_readable() -> None:
     }
     output = list(report_lines({"verify": found}))
     assert output[:4] == [
-        "verify: 1,972 items seen in the backend",
-        "verify: 3 of ours not there any more",
-        "verify: 1,550 there already and wanted: ours now",
-        "verify: 123 of somebody else's, which are left alone (121 document, 2 folder)",
+        "verify: 1,972 items in the backend",
+        "verify: 3 of ours missing",
+        "verify: 1,550 existing and desired: ours now",
+        "verify: 123 foreign, left alone (121 document, 2 folder)",
     ]
     assert output[4] == "verify:   document acme / doc-0"
-    assert output[-2:] == ["verify:   … and 113 more", "verify: the backend does not tell about group"]
+    assert output[-2:] == ["verify:   … and 113 more", "verify: the backend does not return group"]
 
 
 def test_interrupted_sync_reports_its_progress(

@@ -25,8 +25,8 @@ from tests.commands.conftest import Usher
 WIDTHS = (60, 80, 120, 160)
 
 ERROR = (
-    "the process that ran it (usher-worker-7f9c6d5b8-x2k4q:1), or its connection to the database, ended in the middle;"
-    " the next run goes on from there"
+    "the process that ran it (usher-worker-7f9c6d5b8-x2k4q:1), or its connection to the database, ended unexpectedly;"
+    " the next run continues from there"
 )
 REASON = "3 objects of the set people have no value for mail, which the rule for users needs, and are left out: " * 3
 

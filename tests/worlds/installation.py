@@ -100,7 +100,7 @@ class Reader:
         self.now += timedelta(seconds=1)
         sources = self._others if elsewhere else self._sources
         anew = [one.name for one in sources] if full else []
-        return refresh(self.engine, sources, clock=lambda: self.now, anew=anew, asked=asked, guard=self._settings.guard)
+        return refresh(self.engine, sources, clock=lambda: self.now, full=anew, asked=asked, guard=self._settings.guard)
 
     def push(self, source: str, *said: Said) -> dict[str, Any]:
         """The answer to a push to a source."""

@@ -11,7 +11,7 @@ from app.directory.source import SERVER_AWAY, End, Found, Remark, Source, Verdic
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.text import counted, printable
 from app.sync.runs.refresh import guards_of
-from app.sync.runs.source_checks import of_read, of_retained
+from app.sync.runs.source_checks import check_read, check_retained
 from app.sync.runs.source_reads import policy_of
 
 _NO_END = End(Verdict.FAILED, "the source ended without a verdict")
@@ -45,16 +45,16 @@ def check_sources(
             yield _check_pushed(source.name, state)
         elif (finding := _check_end(source.name, kinds, end)) is not None:
             yield finding
-        elif (odd := of_read(source.name, kinds, known, guards[source.name])) is not None:
+        elif (odd := check_read(source.name, kinds, known, guards[source.name])) is not None:
             severity = problem if odd.is_refused else warning
-            yield severity("directory", f"{printable(source.name, limit=80)}: {odd.says}", odd.advice)
+            yield severity("directory", f"{printable(source.name, limit=80)}: {odd.message}", odd.advice)
         else:
             in_force = "" if state is None else f"; {state.in_words(epoch_ms(clock()))}"
             yield ok(
                 "directory", f"{printable(source.name, limit=80)}: {counted(sum(kinds.values()), 'record')}{in_force}"
             )
-    for odd in of_retained([source.name for source in sources], known):
-        yield warning("directory", f"{printable(odd.source, limit=80)}: {odd.says}", odd.advice)
+    for odd in check_retained([source.name for source in sources], known):
+        yield warning("directory", f"{printable(odd.source, limit=80)}: {odd.message}", odd.advice)
 
 
 def _check_pushed(source: str, state: SourceState | None) -> Finding:

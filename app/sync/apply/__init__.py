@@ -1,1 +1,1 @@
-"""The way of a plan into the backend, and of what the backend holds back into the ledger."""
+"""Applies plans to the backend, and reads the backend back."""

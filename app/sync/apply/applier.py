@@ -286,10 +286,7 @@ class Applier:
         """
         settled = settle_calls(connection, [one.call.call_id for one in answered], now_ms=now_ms)
         ours = [one for one in answered if one.call.call_id in settled]
-        note_answers(
-            connection,
-            [AnsweredCall(one.call.call_id, **asdict(one.outcome.exchange)) for one in ours],
-        )
+        note_answers(connection, [AnsweredCall(one.call.call_id, **asdict(one.outcome.exchange)) for one in ours])
         return ours
 
     def _record(

@@ -55,7 +55,7 @@ class BatchOutcome:
     contents: dict[str, ItemOutcome] = field(default_factory=dict)
     """Of deletes: the outcomes of covered items, by id."""
     absent: set[int] = field(default_factory=set)
-    """Of folder deletes: folders that did not exist. The answer says nothing about their contents."""
+    """Of folder deletes: folders that did not exist. The answer does not mention their contents."""
     calls: int = 0
     exchange: Exchange = Exchange(None, 0, "")
     error: BaseException | None = None

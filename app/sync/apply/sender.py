@@ -129,7 +129,7 @@ class Sender:
                     done.append(ordinal)
                     continue
                 if own.kind in {OutcomeKind.EXISTS, OutcomeKind.MISSING}:
-                    # Not the item itself but something that it needs is missing: the first refusal says what.
+                    # Not the item itself but something that it needs is missing: the first refusal names it.
                     own = ItemOutcome(OutcomeKind.FAILED, refusal.message)
                 outcome.others[ordinal] = _unconfirmed({ordinal: own})[ordinal] if refusal.unconfirmed else own
         outcome.done[operation].extend(done)

@@ -82,12 +82,7 @@ class VerifyReport:
 
     def to_wire(self) -> dict[str, object]:
         """The entry of a run's report."""
-        return {
-            **self.numbers(),
-            "foreign": self.foreign,
-            "foreignNamed": self.foreign_named,
-            "notRead": self.not_read,
-        }
+        return {**self.numbers(), "foreign": self.foreign, "foreignNamed": self.foreign_named, "notRead": self.not_read}
 
 
 class Verify:

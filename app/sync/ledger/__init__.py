@@ -1,1 +1,1 @@
-"""What a backend holds of ours: the ledger, the outcomes of calls, their journal, failures, and what a verify saw."""
+"""The ledger of a backend, the journal of calls, failures, and observed items."""

@@ -159,11 +159,7 @@ def failure_groups(
     """Groups of failures by kind, organization and message, the largest first, each with its number of items and the
     time of its first failure. Groups the first ``MAX_GROUPED`` failures."""
     return [
-        (
-            FailureGroup(kind=row.kind, organization_id=row.organization_id, message=row.message),
-            row.items,
-            row.since,
-        )
+        (FailureGroup(kind=row.kind, organization_id=row.organization_id, message=row.message), row.items, row.since)
         for row in run(
             connection, _GROUPS, {**_parameters(ledger_id, parked=parked, limit=MAX_GROUPED), "limit": limit}
         )
@@ -251,13 +247,7 @@ def forget_settled(connection: Connection, ledger_id: int, plan_id: str) -> int:
 
 
 def note_failures(
-    connection: Connection,
-    *,
-    ledger_id: int,
-    plan_id: str,
-    messages: Mapping[int, str],
-    now_ms: int,
-    random: Random,
+    connection: Connection, *, ledger_id: int, plan_id: str, messages: Mapping[int, str], now_ms: int, random: Random
 ) -> None:
     """Adds one failure to each item. ``messages``: by ordinal in the plan."""
     if not messages:

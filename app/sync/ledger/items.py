@@ -40,11 +40,7 @@ ITEM_KINDS = tuple(kind.value for kind in Kind)
 USER_KINDS = (Kind.ORGANIZATION_USER, Kind.FOLDER_USER, Kind.DOCUMENT_USER, Kind.GROUP_MEMBER)
 """The kinds whose ``item_id`` is a user."""
 
-CONTAINERS = {
-    Kind.FOLDER_USER: Kind.FOLDER,
-    Kind.DOCUMENT_USER: Kind.DOCUMENT,
-    Kind.GROUP_MEMBER: Kind.GROUP,
-}
+CONTAINERS = {Kind.FOLDER_USER: Kind.FOLDER, Kind.DOCUMENT_USER: Kind.DOCUMENT, Kind.GROUP_MEMBER: Kind.GROUP}
 """The kind of the item that ``container_id`` identifies."""
 
 

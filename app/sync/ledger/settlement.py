@@ -295,10 +295,7 @@ class _SettlementWriter:
         """Queries for the keys of the items and of what they cover. A union of both would use no index."""
         key = "CAST(:ledger_id AS INTEGER), p.kind, p.organization_id, p.container_id, p.item_id"
         covered = "p.plan_id = :plan_id AND p.covered_by IN (@numbers(ordinals))"
-        return (
-            f"SELECT {key} FROM plan_item p WHERE {self._among}",
-            f"SELECT {key} FROM plan_item p WHERE {covered}",
-        )
+        return (f"SELECT {key} FROM plan_item p WHERE {self._among}", f"SELECT {key} FROM plan_item p WHERE {covered}")
 
     def _run(self, sql: str, ordinals: Sequence[int], **parameters: object) -> None:
         if ordinals:

@@ -13,7 +13,7 @@ from app.foundation.database.tables import StoreTable
 
 
 class LedgerRow(StoreTable, table=True):
-    """One backend that Usher keeps in step: a base URL and an API key."""
+    """One backend: a base URL and an API key."""
 
     __tablename__ = "ledger"
     __table_args__ = (Index(None, "base_url", "api_key_digest", unique=True),)
@@ -21,20 +21,20 @@ class LedgerRow(StoreTable, table=True):
     ledger_id: int | None = Field(default=None, primary_key=True)
     base_url: str
     api_key_digest: str
-    """SHA-256 of the API key: tells keys apart without keeping one."""
+    """SHA-256 of the API key."""
     ledger_revision: int = Field(default=0, sa_type=BigInteger)
-    """Moves on by one with every change of the ledger's items."""
+    """Incremented with every change of the ledger's items."""
     created_at: int = Field(sa_type=BigInteger)
     verified_at: int | None = Field(default=None, sa_type=BigInteger)
-    """When a whole verify last ended; none yet: the next run begins with one."""
+    """When the last complete verify ended. If None, the next run begins with one."""
     looked_at: int | None = Field(default=None, sa_type=BigInteger)
-    """When the backend was last read back, as a whole or in part."""
+    """When the last verify ended, complete or not."""
     findings: str = Field(default="{}", sa_column_kwargs={"server_default": "{}"})
-    """What that found, as JSON: missing, changed, adopted, … → how many items."""
+    """Its findings as JSON: missing, changed, adopted, … → number of items."""
 
 
 class LedgerItemRow(StoreTable, table=True):
-    """What the backend holds of ours, as it last accepted it. Nothing that is not here is ever deleted there."""
+    """An item that the backend accepted from Usher. Other items are never deleted."""
 
     __tablename__ = "ledger_item"
     __table_args__ = (
@@ -60,22 +60,17 @@ class LedgerItemRow(StoreTable, table=True):
     access_role: str = ""
     disabled: bool = False
     certain: bool = True
-    """False while a call about it was sent and its outcome is not known: the next plan sends it again."""
+    """Whether it is confirmed. If not, the next plan sends it again."""
     gone_at: int | None = Field(default=None, sa_type=BigInteger)
-    """When a plan first found that the directory no longer wants it; where the grace period starts."""
+    """When a plan first found it gone from the directory, which began its grace period."""
 
 
 class DeletedItemRow(StoreTable, table=True):
-    """What was ours and the backend said is deleted, until a verify has looked: a backend may lose what it confirmed.
+    """An item that the backend reported as deleted, until a complete verify has checked it.
 
-    Without it such an item would be taken for somebody else's, and whoever was to be thrown out would stay for ever.
-    The price: what somebody else adds under the very same key before that verify is taken for ours, and deleted within
-    the limits. That is the safer side: the directory does not want it, the key is one that it gave out itself, and who
-    was let in on purpose can be let in again, while nobody would ever look for who was never thrown out. It can happen
-    once for each delete, because the verify forgets the key, whatever it found.
-
-    The table holds no more than what was deleted since the last whole verify.
-    """
+    Without this table, an item that exists in spite of the report would count as foreign and stay for ever. In return,
+    an item that another system adds under the same key before the verify counts as ours and is deleted, within the
+    limits."""
 
     __tablename__ = "deleted_item"
     __table_args__ = (Index(None, "ledger_id", "kind", "item_id"),)
@@ -88,11 +83,11 @@ class DeletedItemRow(StoreTable, table=True):
 
 
 class ItemFailureRow(StoreTable, table=True):
-    """How often writing (``add``, ``update``) or deleting an item failed in a row, and when to try again."""
+    """The failures in a row of writing or deleting an item, and when it is retried."""
 
     __tablename__ = "item_failure"
     __table_args__ = (
-        # What is listed, and what is listed of one message: each a range, in the order of the list.
+        # The list of failures, and the list for one message.
         Index(
             "ix_item_failure_listed",
             *("ledger_id", "parked", "kind", "organization_id", "container_id", "item_id", "deleting"),
@@ -111,26 +106,26 @@ class ItemFailureRow(StoreTable, table=True):
     item_id: str = Field(primary_key=True)
     deleting: bool = Field(primary_key=True)
     fingerprint: str
-    """What was tried (digest, parent, access type, role, disabled joined); another one is tried at once."""
+    """The state that was to be set. An item with another fingerprint is tried at once."""
     failures: int
     retry_at: int = Field(sa_type=BigInteger)
     parked: bool = False
     message: str
     message_digest: str = Field(default="", sa_column_kwargs={"server_default": ""})
-    """The first 32 digits of the message's SHA-256: messages may be too long for an index."""
+    """The first 32 digits of its SHA-256, because messages may be too long for an index."""
     failing_since: int | None = Field(default=None, sa_type=BigInteger)
-    """When the first of these failures happened; None: before that was written down."""
+    """When the first of these failures happened; None if unknown."""
 
 
 class UnsupportedItemRow(StoreTable, table=True):
-    """What the backend was not told for want of an operation; see ``app.sync.ledger.unsupported``."""
+    """An item to send once the backend supports the operation; see ``app.sync.ledger.unsupported``."""
 
     __tablename__ = "untold_item"
 
     ledger_id: int = Field(primary_key=True)
     operation: str = Field(primary_key=True)
     plain: bool = Field(primary_key=True)
-    """Whether it was told, but not its role or access type, for want of the path that takes them."""
+    """Whether it was sent without its role or access type."""
     kind: str = Field(primary_key=True)
     organization_id: str = Field(primary_key=True)
     container_id: str = Field(primary_key=True)
@@ -138,7 +133,7 @@ class UnsupportedItemRow(StoreTable, table=True):
 
 
 class DiscardedItemRow(StoreTable, table=True):
-    """A delete that was held and that somebody discarded; see ``app.sync.plan.discards``."""
+    """A held delete that an operator discarded; see ``app.sync.plan.discards``."""
 
     __tablename__ = "discarded_item"
 
@@ -148,14 +143,14 @@ class DiscardedItemRow(StoreTable, table=True):
     container_id: str = Field(primary_key=True)
     item_id: str = Field(primary_key=True)
     fingerprint: str
-    """What the delete would have done; another one is due."""
+    """The effect of the delete. A delete with another one is due."""
     run_id: str
     message: str
-    """When, by whom and why, in one sentence."""
+    """When, by whom and why."""
 
 
 class CallRow(StoreTable, table=True):
-    """The journal: a call is written down before it is sent and settled, with its items, after it is answered."""
+    """A call in the journal, recorded before it is sent and settled after its answer."""
 
     __tablename__ = "call"
     __table_args__ = (Index(None, "settled_at"), Index(None, "plan_id", "first_ordinal"))
@@ -166,21 +161,21 @@ class CallRow(StoreTable, table=True):
     ledger_id: int
     operation: str
     ordinals: str
-    """The plan's items that travel in it, as a JSON list."""
+    """Its items, as a JSON list."""
     first_ordinal: int = Field(default=0, sa_column_kwargs={"server_default": "0"}, sa_type=BigInteger)
-    """The lowest of them: by it the call of an item is found, without a word in each item."""
+    """The lowest of them, by which the call of an item is found."""
     code: int | None = None
-    """The HTTP status of the answer that says most; None: none came, or none was sent."""
+    """The HTTP status of the last refusal, or else of the last answer; None without an answer."""
     tries: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
-    """How often something was sent, with the halves and other operations that a refusal made necessary."""
+    """The number of requests, with the further calls that a refusal caused."""
     answer: str = Field(default="", sa_column_kwargs={"server_default": ""})
-    """The beginning of that answer, or why none came, where something was not done; secrets are masked."""
+    """If something was not done: the beginning of that answer without secrets, or why there is none."""
     sent_at: int = Field(sa_type=BigInteger)
     settled_at: int | None = Field(default=None, sa_type=BigInteger)
 
 
 class ObservedItemRow(StoreTable, table=True):
-    """What a verify saw in the backend: staged here, compared with the ledger in SQL, then thrown away."""
+    """An item that a verify has read from the backend, until it is compared with the ledger."""
 
     __tablename__ = "observed_item"
 
@@ -194,9 +189,9 @@ class ObservedItemRow(StoreTable, table=True):
     access_role: str = ""
     disabled: bool = False
     payload: str = "{}"
-    """The descriptive fields as the backend shows them, as JSON."""
+    """Its fields as JSON."""
     known: str = ""
-    """Which of parent, access type, role and disabled the backend showed: some reads leave them out."""
+    """The attributes that the backend returned; see ``app.sync.ledger.observed.Observed``."""
 
 
 LEDGER_TABLES = tuple(row.__table__ for row in (LedgerRow, LedgerItemRow, DeletedItemRow, ObservedItemRow))

@@ -38,12 +38,7 @@ def remember_unsupported(
             FROM plan_item p WHERE p.plan_id = :plan_id AND p.ordinal IN (@numbers(ordinals))
             ON CONFLICT DO NOTHING
             """,
-            {
-                "ledger_id": ledger_id,
-                "plan_id": plan_id,
-                "operation": operation,
-                "ordinals": json_list(ordinals),
-            },
+            {"ledger_id": ledger_id, "plan_id": plan_id, "operation": operation, "ordinals": json_list(ordinals)},
         )
 
 

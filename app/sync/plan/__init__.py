@@ -1,1 +1,1 @@
-"""The plan of a run: what should be there, what differs from the ledger, and what of it may not be done."""
+"""Plans: the desired state, its differences from the ledger, and the limits of deletes."""

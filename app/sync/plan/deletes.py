@@ -3,7 +3,7 @@
 The rules: ``app/sync/plan/README.md``, "Deletes, and what goes along".
 
 ``ledger_item.gone_at`` is the time at which a plan first found an item gone. Desired contents of a deleted container
-are moved in an earlier phase, which ``app.sync.plan.dependencies`` checks before the delete is sent. """
+are moved in an earlier phase, which ``app.sync.plan.dependencies`` checks before the delete is sent."""
 
 from sqlalchemy import Connection
 
@@ -168,7 +168,7 @@ def restore_after_deletes(connection: Connection) -> int:
     """Adds the entries again that the deletes of organization users remove. Returns their number.
 
     The backend removes such a user from all folders, documents and groups of the organization. Other adds and updates
-    of the user's entries move to the same later phase. """
+    of the user's entries move to the same later phase."""
     return run(connection, _RESTORE, gone=_GONE_BIT, restored=str(int(Aspect.RESTORED))).rowcount
 
 

@@ -33,12 +33,7 @@ _MARK = "UPDATE plan_item SET status = 'discarded', message = :message WHERE pla
 def discard_held(connection: Connection, *, ledger_id: int, run_id: str, plan_id: str, message: str) -> int:
     """Stores the held deletes of a plan as discarded, with a message about who decided and why. Returns their
     number."""
-    parameters: dict[str, object] = {
-        "ledger_id": ledger_id,
-        "run_id": run_id,
-        "plan_id": plan_id,
-        "message": message,
-    }
+    parameters: dict[str, object] = {"ledger_id": ledger_id, "run_id": run_id, "plan_id": plan_id, "message": message}
     run(connection, _STORE, parameters)
     return run(connection, _MARK, parameters).rowcount
 

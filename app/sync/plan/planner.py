@@ -107,7 +107,7 @@ def is_still_due(
     """Whether planning again, for the time of the plan, has the same result. Stores nothing.
 
     The plan may have been made from a candidate, which no longer exists. The result is the same only if the directory
-    is now what the candidate was, and if the ledger has not changed. """
+    is now what the candidate was, and if the ledger has not changed."""
 
     def same_again(connection: Connection) -> bool:
         again = _plan(

@@ -1,7 +1,7 @@
 """The reasons for deletes, as SQL over the access model.
 
 ``why_gone`` is part of the statement that finds deletes, so it is evaluated for those rows alone, by key. It is empty
-if the sentence of the rule (``app.sync.plan.rules``) says as much.
+if the reason of the rule (``app.sync.plan.rules``) is enough.
 """
 
 from app.sync.ledger.items import CONTAINERS, USER_KINDS, Kind

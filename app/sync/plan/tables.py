@@ -10,7 +10,7 @@ from app.foundation.database.tables import StoreTable
 
 
 class PlanRow(StoreTable, table=True):
-    """A frozen plan: made from one revision of the access model and one of the ledger, at one moment."""
+    """A plan, made from one revision of the access model and one of the ledger."""
 
     __tablename__ = "plan"
 
@@ -21,14 +21,14 @@ class PlanRow(StoreTable, table=True):
     plan_hash: str
     created_at: int = Field(sa_type=BigInteger)
     organization_ids: str = "[]"
-    """What it was narrowed to, as a JSON list; empty: everything."""
+    """Its selection as a JSON list; empty means all."""
     user_ids: str = "[]"
     limits: str = "[]"
-    """The numbers behind what was held: JSON list of {kind, organizationId, deletes, ledger, reason}."""
+    """Its holds: a JSON list of {kind, organizationId, deletes, below, ledger, reason}."""
 
 
 class PlanItemRow(StoreTable, table=True):
-    """One operation on one item; ``ordinal`` is the order in which a plan is applied."""
+    """One operation on one item. Items are applied in the order of ``ordinal``."""
 
     __tablename__ = "plan_item"
     __table_args__ = (
@@ -48,42 +48,38 @@ class PlanItemRow(StoreTable, table=True):
     container_id: str
     item_id: str
     operation: str
-    """The name of the contract's operation, as ``add_users``."""
+    """The operation of the contract, such as ``add_users``."""
     scope: str
-    """Items next to each other with the same phase, operation and scope share a call: a JSON list of what the call
-    itself carries beside its items (organization, container, folder, access type, disabled)."""
+    """The parameters that the items of a call share, as a JSON list (``app.sync.plan.rules.CallScope``)."""
     digest: str = ""
     parent_id: str = ""
     access_type: str = ""
     access_role: str = ""
     disabled: bool = False
     payload: str = ""
-    """The record's descriptive fields as JSON; empty where the operation needs none."""
+    """The fields to send as JSON; empty if the operation sends none."""
     reason: str
-    """Which record brought it about, in one short sentence."""
+    """Why it is necessary, in one sentence."""
     covered_by: int | None = Field(default=None, sa_type=BigInteger)
-    """The ordinal of the delete in whose call this delete is contained."""
+    """The ordinal of the delete that includes this delete."""
     in_force: str = Field(default="", sa_column_kwargs={"server_default": ""})
-    """Of an add of what the ledger does not know at all: the access type in force there (of an organization: for what
-    is in it). Should the thing be there already, it is told all that it is to be."""
+    """Of adds of items that the ledger does not contain: the access type in force, which is sent if the item exists."""
     was: str = Field(default="", sa_column_kwargs={"server_default": ""})
-    """Of an update of what is confirmed: what it knew when planned, as JSON with accessRole, accessType,
-    disabled, parentId and, where the fields differ, ``fields`` (null: not known). Otherwise empty."""
+    """Of updates of confirmed items: the former state as JSON with accessRole, accessType, disabled, parentId and, if
+    the fields differ, ``fields`` (null: unknown). Otherwise empty."""
     status: str = "planned"
-    """planned, done, failed, held (limits), discarded (was held, and somebody said no), waiting (grace, or a pause
-    after a failure), parked, skipped, cancelled."""
+    """planned, done, failed, held, discarded, waiting, parked, skipped or cancelled."""
     message: str = ""
 
 
 class PlanPartRow(StoreTable, table=True):
-    """Items of a plan that stand next to each other and are alike: one row for all of them, and one for each
-    organization among them."""
+    """Neighbouring items of a plan that are alike: a row for all of them, and one for each organization."""
 
     __tablename__ = "plan_part"
 
     plan_id: str = Field(primary_key=True)
     organization_id: str = Field(primary_key=True)
-    """Empty: the items of all organizations. Items that are organizations are not told apart."""
+    """Empty for the items of all organizations. Items that are organizations have no other row."""
     first_ordinal: int = Field(primary_key=True, sa_type=BigInteger)
     last_ordinal: int = Field(sa_type=BigInteger)
     phase: int
@@ -94,7 +90,7 @@ class PlanPartRow(StoreTable, table=True):
 
 
 class PlanImpactRow(StoreTable, table=True):
-    """How many people of one organization a plan affects, each counted once; see ``app.sync.plan.impact``."""
+    """The users of an organization that a plan affects; see ``app.sync.plan.impact``."""
 
     __tablename__ = "plan_impact"
     __table_args__ = (Index(None, "plan_id", "people"),)
@@ -105,4 +101,3 @@ class PlanImpactRow(StoreTable, table=True):
     lose: int = Field(sa_type=BigInteger)
     change: int = Field(sa_type=BigInteger)
     people: int = Field(sa_type=BigInteger)
-    """All of them together."""

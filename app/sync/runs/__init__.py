@@ -1,1 +1,1 @@
-"""The runs of the synchronization: their life cycle, the engine, the schedule, the lock and the workers."""
+"""Runs: their life cycle, the engine, the schedule, the lock and the workers."""

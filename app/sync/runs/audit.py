@@ -1,4 +1,4 @@
-"""What the audit log says of whoever moves a run, reads the directory or forgets a source."""
+"""Audit rows of actions on runs, reads of the directory, and forgotten sources."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -7,7 +7,7 @@ from sqlalchemy import Connection
 
 from app.foundation.audit import DONE, Actor, Audit
 
-# Whoever reads the directory alone loads nothing of runs.
+# Commands that only read the directory do not load runs.
 if TYPE_CHECKING:
     from app.access.refresh.refresh import Witness as RefreshWitness
     from app.access.refresh.revision import ModelChange
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def audited(audit: Audit, actor: Actor, action: str, reason: str | None = None) -> "Witness":
-    """Writes a row about the run in the transaction in which it is moved; of held deletes it tells how many."""
+    """A witness that writes a row about a run, with its number of held deletes."""
 
     def note(connection: Connection, run: "Run") -> None:
         held = run.total("held")
@@ -28,7 +28,7 @@ def audited(audit: Audit, actor: Actor, action: str, reason: str | None = None) 
 
 
 def audited_refresh(audit: Audit, actor: Actor, accepted: str, reason: str | None = None) -> "RefreshWitness":
-    """Writes a row about a read of the directory in its transaction. ``accepted``: what the operator accepted."""
+    """A witness that writes a row about a read of the directory. ``accepted``: what the operator accepted."""
 
     def note(connection: Connection, _reads: "Sequence[StagedRead]", replaced: "ModelChange") -> None:
         subject = f"revision {replaced.revision} {accepted}".strip()
@@ -40,7 +40,7 @@ def audited_refresh(audit: Audit, actor: Actor, accepted: str, reason: str | Non
 def audited_forgetting(
     audit: Audit, actor: Actor, name: str, reason: str | None = None
 ) -> "Callable[[Mapping[str, int]], RefreshWitness]":
-    """The same for a source that is forgotten, of which so many records (kind → number) were kept."""
+    """Makes a witness for a forgotten source from its number of records by kind."""
 
     def witness_of(records: Mapping[str, int]) -> "RefreshWitness":
         subject = f"{name}: {counts_in_words(records)}"
@@ -54,5 +54,5 @@ def audited_forgetting(
 
 
 def counts_in_words(records: Mapping[str, int]) -> str:
-    """Kinds with the number of their records, for people."""
+    """Numbers of records by kind, as text."""
     return ", ".join(f"{count:,} {kind}" for kind, count in records.items()) or "nothing"

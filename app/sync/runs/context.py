@@ -1,4 +1,4 @@
-"""The course of one run: what is known of it while it is under way, and what it comes to.
+"""The context of a run that is executed, and the status with which it ends.
 
 The rules: ``app/sync/runs/README.md``, "Ends".
 """
@@ -24,27 +24,27 @@ _PROBLEMS_SHOWN = 20
 
 
 @dataclass(slots=True)
-class Course:
-    """One run while it is under way."""
+class RunContext:
+    """A run that is executed."""
 
     run: Run
     gate: Gate
     progress: Progress
     capabilities: Capabilities
     engine: Engine
-    """What it reads into and plans from: the database, or for a dry run a candidate of it."""
+    """The database, or the candidate of a dry run."""
     report: dict[str, object] = field(default_factory=dict)
     plan_id: str | None = None
-    rests_on: DatabaseState | None = None
-    """Of a dry run: what the database must still be when its plan is made; None: whatever becomes of that."""
+    depends_on: DatabaseState | None = None
+    """Of a dry run: the state of the database that must not change until the plan is made; None if it may."""
     before: Counts = field(default_factory=dict)
-    """What the run had settled before its held deletes were approved."""
+    """The counts before the held deletes were approved."""
 
 
-def outcome_of(
-    connection: Connection, course: Course, ending: Ending | None, now: datetime
+def final_status(
+    connection: Connection, context: RunContext, ending: Ending | None, now: datetime
 ) -> tuple[RunStatus, Mapping[str, object]]:
-    """How the run ends, and the columns that say so; what was not sent is cancelled when it ends early."""
+    """The final status of the run and its other columns. Cancels unsent items if the run ends early."""
     counts: Counts = {}
     values: dict[str, object] = {
         "finished_at": now,
@@ -52,46 +52,46 @@ def outcome_of(
         "interrupted": ending is not None and ending.interrupted,
     }
     unsettled = False
-    if course.plan_id is not None:
+    if context.plan_id is not None:
         if ending is not None:
-            cancel_unsent(connection, course.plan_id, ending.message)
-        counts = add_counts(course.before, read_run_counts(connection, course.plan_id))
-        left_behind, unsettled = _what_remains(connection, course.plan_id)
+            cancel_unsent(connection, context.plan_id, ending.message)
+        counts = add_counts(context.before, read_run_counts(connection, context.plan_id))
+        left_behind, unsettled = _unsettled_items(connection, context.plan_id)
         if left_behind:
-            course.report["leftBehind"] = left_behind
+            context.report["leftBehind"] = left_behind
         values["counts"] = counts
-    values["report"] = course.report
+    values["report"] = context.report
     if ending is not None:
         return (RunStatus.CANCELLED if ending.cancelled else RunStatus.FAILED), values
-    if not course.run.dry_run and total(counts, "held"):
+    if not context.run.dry_run and total(counts, "held"):
         return RunStatus.HELD, values | {"held_at": now, "held_until": now + HELD_FOR}
-    if unsettled and not course.run.dry_run:
+    if unsettled and not context.run.dry_run:
         return RunStatus.PARTIAL, values
     return RunStatus.DONE, values
 
 
 def directory_report(report: RefreshReport) -> dict[str, object]:
-    """What about the directory an operator should know; empty when all is well."""
-    told: dict[str, object] = {}
+    """The findings of a refresh for the run's report."""
+    findings: dict[str, object] = {}
     sources = [
         {"name": source.name, "verdict": source.verdict.value, "reason": source.reason, "malformed": source.malformed}
         for source in report.sources
         if source.verdict is not Verdict.COMPLETE
     ]
     if sources:
-        told["sources"] = sources
+        findings["sources"] = sources
     if losses := losses_sentences(report.sources):
-        told["losses"] = losses
+        findings["losses"] = losses
     if report.retained_sources:
-        told["retainedSources"] = list(report.retained_sources)
+        findings["retainedSources"] = list(report.retained_sources)
     if report.problem_count:
-        told["problemCounts"] = {str(sort): number for sort, number in report.problem_counts.items()}
-        told["problems"] = [str(problem) for problem in report.problems[:_PROBLEMS_SHOWN]]
-    return told
+        findings["problemCounts"] = {str(sort): number for sort, number in report.problem_counts.items()}
+        findings["problems"] = [str(problem) for problem in report.problems[:_PROBLEMS_SHOWN]]
+    return findings
 
 
 def without_held(counts: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Counts:
-    """What was settled before the held deletes were approved; those are planned anew."""
+    """The counts without held deletes, which are planned again after their approval."""
     settled: Counts = {
         kind: {action: dict(numbers) for action, numbers in actions.items()} for kind, actions in counts.items()
     }
@@ -101,8 +101,8 @@ def without_held(counts: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Count
     return settled
 
 
-def _what_remains(connection: Connection, plan_id: str) -> tuple[dict[str, int], bool]:
-    """What was left behind in the backend, by kind; and whether anything is not as it should be."""
+def _unsettled_items(connection: Connection, plan_id: str) -> tuple[dict[str, int], bool]:
+    """The items that were left behind, by kind, and whether any item failed or was skipped."""
     rows = statements.run(
         connection,
         """

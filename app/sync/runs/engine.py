@@ -1,11 +1,11 @@
-"""The engine, which takes one run of the synchronization from its request to its end.
+"""The engine, which executes one run of the synchronization.
 
 The rules: ``app/sync/runs/README.md``, "Ends".
 
-1. *reading*: the directory is read into the access model. That counts even when the backend cannot be reached.
-2. *planning*: calls that were in flight when an earlier run died become unconfirmed in the ledger; the backend is read
-   back where that is asked for or was never done; the plan is made, or the stored one is taken if it is still true.
-3. *applying*: the plan is sent, unless the run is a dry one.
+1. *reading*: reads the directory into the access model, which takes effect even if the backend cannot be reached.
+2. *planning*: marks the items of interrupted calls as unconfirmed, reads the backend back if requested or never done,
+   and makes the plan, or loads the stored one if it is still due.
+3. *applying*: sends the plan, except in a dry run.
 4. the end: done, partial, held, failed or cancelled.
 """
 
@@ -50,7 +50,7 @@ from app.sync.plan.selection import Selection
 from app.sync.plan.stored import Plan, load_plan, stale_sentence
 from app.sync.plan.unknown import unknown_ids
 from app.sync.plan.unsupported import mark_unsupported, plan_unsupported_again
-from app.sync.runs.context import Course, directory_report, outcome_of, without_held
+from app.sync.runs.context import RunContext, directory_report, final_status, without_held
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.lock import SyncLock
 from app.sync.runs.queue import CHANGES
@@ -61,18 +61,18 @@ from app.sync.runs.settings import SyncSettings
 from app.sync.runs.source_checks import retained_sentence
 from app.sync.runs.workers import process_name
 
-_VOID = "the directory has changed while the plan was made; make it again"
+_CHANGED = "the directory has changed while the plan was made; make it again"
 _LEVELS = {
     RunStatus.FAILED: logging.ERROR,
     RunStatus.PARTIAL: logging.WARNING,
     RunStatus.HELD: logging.WARNING,
     RunStatus.CANCELLED: logging.WARNING,
 }
-"""How loudly the end of a run is told."""
+"""The log levels of the ends of runs."""
 
 
 class _EndedError(Exception):
-    """The run ends here; ``ending`` says how."""
+    """Ends the run."""
 
     def __init__(self, ending: Ending) -> None:
         super().__init__(ending.message)
@@ -81,7 +81,7 @@ class _EndedError(Exception):
 
 @dataclass(kw_only=True)
 class SyncEngine:
-    """Runs one run at a time; the parts it works with are given to it."""
+    """Executes runs, one at a time."""
 
     engine: Engine
     client: BackendClient
@@ -93,22 +93,19 @@ class SyncEngine:
     sleep: Sleep
     random: Random
     what_if: WhatIf | None = None
-    """For a dry run: the sources are not those that are configured."""
+    """Of a dry run: the files that replace configured sources."""
 
     def execute(self, run_id: str, *, lock: SyncLock, progress: Progress, stop: Event) -> Run:
-        """Takes a queued run to its end and gives it as it then stands.
+        """Executes a queued run and returns it with its end. The caller holds ``lock``.
 
-        The caller holds ``lock`` (``app.sync.runs.lock``). ``stop`` set from a signal handler ends the run before its
-        next call. Whatever goes wrong with the directory or the backend ends in the run's ``status`` and ``error``,
-        not in an exception. Raises ``RunConflictError`` when the run is not queued, and database errors when the
-        database stays away: the run then counts as orphaned.
-        """
+        ``stop`` ends the run before its next call. Failures of the directory and the backend become the run's status
+        and error. Raises ``RunConflictError`` if the run is not queued, and database errors if the database stays
+        unavailable: the run is then orphaned."""
         runs = Runs(self.engine, self.clock, self.random)
         worker = process_name(os.getpid())
-        # A run whose held deletes were approved began long ago.
         began = "started_at" if runs.get(run_id).approved_at is None else "resumed_at"
         run = runs.move(run_id, RunStatus.QUEUED, RunStatus.READING, worker=worker, error=None, **{began: self.clock()})
-        course = Course(
+        context = RunContext(
             run=run,
             gate=Gate(
                 held=lock.held, stop=stop, why_lost=lock.why_lost, is_cancelled=lambda: runs.is_cancelled(run_id)
@@ -122,23 +119,23 @@ class SyncEngine:
         log.info("run_started", trigger=run.trigger, dry_run=run.dry_run)
         try:
             # Between two tries of one call there may be minutes, in which the lock can be lost.
-            with self.client.guarded(course.gate.is_open):
+            with self.client.guarded(context.gate.is_open):
                 if run.dry_run:
-                    self._go_on_candidate(runs, course)
+                    self._execute_on_candidate(runs, context)
                 else:
-                    self._go(runs, course)
+                    self._execute(runs, context)
         except _EndedError as ended:
-            return self._end(runs, course, ended.ending)
+            return self._end(runs, context, ended.ending)
         except RunConflictError as error:
-            # Somebody else has ended it: that stands.
-            return self._end(runs, course, Ending(cancelled=False, message=str(error)))
+            # Another process has ended it.
+            return self._end(runs, context, Ending(cancelled=False, message=str(error)))
         except ClientError as error:
             failed = Ending(cancelled=False, message=f"the backend: {error}")
-            return self._end(runs, course, _reason(course.gate, failed))
+            return self._end(runs, context, _reason(context.gate, failed))
         except ReadingStoppedError as error:
-            return self._end(runs, course, _reason(course.gate, stopped(stop, str(error))))
+            return self._end(runs, context, _reason(context.gate, stopped(stop, str(error))))
         except PlanningError as error:
-            return self._end(runs, course, Ending(cancelled=False, message=str(error)))
+            return self._end(runs, context, Ending(cancelled=False, message=str(error)))
         except Exception as error:
             if is_outage(error):
                 problem = database_problem(error)
@@ -148,141 +145,138 @@ class SyncEngine:
                 log.exception("run_broke")
                 message = f"an error of the program, {type(error).__name__}; the log has the details"
                 failed = Ending(cancelled=False, message=message)
-            return self._end(runs, course, _reason(course.gate, failed))
-        return self._end(runs, course, course.gate.ending)
+            return self._end(runs, context, _reason(context.gate, failed))
+        return self._end(runs, context, context.gate.ending)
 
-    def _go_on_candidate(self, runs: Runs, course: Course) -> None:
-        """The same for a dry run: nobody is answered from what it reads, and nothing becomes ours because of it."""
+    def _execute_on_candidate(self, runs: Runs, context: RunContext) -> None:
+        """Executes a dry run on a candidate, which changes neither the access model nor the ledger."""
         with candidate_of(self.engine) as candidate:
-            course.engine = candidate
+            context.engine = candidate
             try:
-                self._go(runs, course)
+                self._execute(runs, context)
             except CandidateLostError as error:
-                raise PlanningError(_VOID) from error
+                raise PlanningError(_CHANGED) from error
             finally:
-                course.engine = self.engine
+                context.engine = self.engine
         with reading(self.engine) as connection:
-            if course.rests_on is not None and database_state(connection) != course.rests_on:
-                raise PlanningError(_VOID)
+            if context.depends_on is not None and database_state(connection) != context.depends_on:
+                raise PlanningError(_CHANGED)
 
-    def _go(self, runs: Runs, course: Course) -> None:
-        revision = self._read(course)
+    def _execute(self, runs: Runs, context: RunContext) -> None:
+        revision = self._read(context)
         ledger = open_ledger(
             self.engine, self.backend_settings.base_url, self.backend_settings.api_key.get_secret_value(), self.clock
         )
         run = runs.move(
-            course.run.run_id,
+            context.run.run_id,
             RunStatus.READING,
             RunStatus.PLANNING,
             ledger_id=ledger.ledger_id,
             revision=revision,
-            report=course.report,
+            report=context.report,
         )
-        _go_on(course, run)
+        _check_gate(context, run)
         interrupted = recover(self.engine, ledger.ledger_id, now_ms=epoch_ms(self.clock()))
         if interrupted:
-            course.report["interruptedCalls"] = interrupted
-        self._look_for_unsupported(course, ledger)
-        self._verify(runs, course, ledger)
-        self._look_for_unknown(course, ledger)
-        course.progress.phase("planning", None)
-        plan = self._plan(course, ledger)
-        course.plan_id = plan.plan_id
+            context.report["interruptedCalls"] = interrupted
+        self._probe_unsupported(context, ledger)
+        self._verify(runs, context, ledger)
+        self._report_unknown(context, ledger)
+        context.progress.phase("planning", None)
+        plan = self._plan(context, ledger)
+        context.plan_id = plan.plan_id
         if plan.holds:
-            course.report["held"] = [hold.to_wire() for hold in plan.holds]
-        if not run.dry_run and not run.plan_is_settled and not (run.organization_ids or run.user_ids):
+            context.report["held"] = [hold.to_wire() for hold in plan.holds]
+        if not run.dry_run and not run.plan_is_fixed and not (run.organization_ids or run.user_ids):
             with writing(self.engine) as connection:
                 forget_settled(connection, ledger.ledger_id, plan.plan_id)
         counts = run_counts(plan.counts)
         if run.dry_run:
             with writing(self.engine) as connection:
-                unsupported = mark_unsupported(connection, plan.plan_id, course.capabilities)
+                unsupported = mark_unsupported(connection, plan.plan_id, context.capabilities)
                 if unsupported:
                     counts = read_run_counts(connection, plan.plan_id)
-                    course.report["unsupported"] = unsupported
-        counts = add_counts(course.before, counts)
-        runs.note(run.run_id, RunStatus.PLANNING, plan_id=plan.plan_id, counts=counts, report=course.report)
+                    context.report["unsupported"] = unsupported
+        counts = add_counts(context.before, counts)
+        runs.update(run.run_id, RunStatus.PLANNING, plan_id=plan.plan_id, counts=counts, report=context.report)
         if run.dry_run or not plan.has_changes:
             return
-        _go_on(course, runs.move(run.run_id, RunStatus.PLANNING, RunStatus.APPLYING))
-        self._apply(course, ledger)
+        _check_gate(context, runs.move(run.run_id, RunStatus.PLANNING, RunStatus.APPLYING))
+        self._apply(context, ledger)
 
-    def _read(self, course: Course) -> int:
-        run = course.run
+    def _read(self, context: RunContext) -> int:
+        run = context.run
         if run.trigger == CHANGES and (run.organization_ids or run.user_ids):
-            # What changed is in force already: that is why this run was made.
+            # The changes are in the access model already.
             with reading(self.engine) as connection:
                 return current_revision(connection)
-        course.progress.phase("reading", None)
-        selection = Selection.of(course.run.organization_ids, course.run.user_ids)
+        context.progress.phase("reading", None)
+        selection = Selection.of(context.run.organization_ids, context.run.user_ids)
         report = refresh(
-            course.engine,
+            context.engine,
             self.sources,
             clock=self.clock,
             guard=self.directory_settings.guard,
             accept_empty=self.what_if.emptied if self.what_if is not None else (),
-            # Whoever asks what would come of another file wants to see it.
+            # A preview of another file shows all of its changes.
             accept_shrink=[source.name for source in self.sources] if self.what_if is not None else (),
-            # A run of some organizations or users needs to know of those alone.
+            # A narrowed run asks the sources for a part.
             asked=None if selection.is_everything else selection,
-            progress=course.progress,
-            on_candidate=course.run.dry_run,
-            is_planned_from=course.run.dry_run,
+            progress=context.progress,
+            on_candidate=context.run.dry_run,
+            is_planned_from=context.run.dry_run,
         )
-        course.rests_on = report.rests_on
-        course.report |= directory_report(report)
+        context.depends_on = report.depends_on
+        context.report |= directory_report(report)
         if self.what_if is not None:
-            course.report["whatIf"] = list(self.what_if.files)
+            context.report["whatIf"] = list(self.what_if.files)
         for source in report.sources:
             if source.verdict is not Verdict.COMPLETE:
-                course.progress.note(source_sentence(source.name, source.verdict.value, source.reason))
+                context.progress.note(source_sentence(source.name, source.verdict.value, source.reason))
         for sentence in losses_sentences(report.sources):
-            course.progress.note(sentence)
+            context.progress.note(sentence)
         for name in report.retained_sources:
-            course.progress.note(retained_sentence(name))
+            context.progress.note(retained_sentence(name))
         with reading(self.engine) as connection:
-            # A candidate's own revision means nothing to anybody.
-            return current_revision(connection) if course.run.dry_run else report.revision
+            # The revision of a candidate is not a revision of the database.
+            return current_revision(connection) if context.run.dry_run else report.revision
 
-    def _verify(self, runs: Runs, course: Course, ledger: Ledger) -> None:
-        """Reads the backend back where that is due. A stored plan and approved deletes are taken as they are, but a
-        stored plan may be the first that is applied at all: what it was made from had been read back, too."""
-        run = course.run
-        if run.approved_at is not None or (run.plan_is_settled and not ledger.needs_verify):
+    def _verify(self, runs: Runs, context: RunContext, ledger: Ledger) -> None:
+        """Reads the backend back if that is due. A stored plan needs it only if it was never done, and approved deletes
+        never do."""
+        run = context.run
+        if run.approved_at is not None or (run.plan_is_fixed and not ledger.needs_verify):
             return
         if not run.verify and not ledger.needs_verify:
             return
-        course.progress.phase("verifying", None)
+        context.progress.phase("verifying", None)
         runs.move(run.run_id, RunStatus.PLANNING, RunStatus.VERIFYING)
         if run.dry_run:
-            shadow_tables(course.engine, LEDGER_TABLES)
+            shadow_tables(context.engine, LEDGER_TABLES)
         verify = Verify(
-            course.engine,
+            context.engine,
             self.client,
             ledger_id=ledger.ledger_id,
-            capabilities=course.capabilities,
-            gate=course.gate,
+            capabilities=context.capabilities,
+            gate=context.gate,
             threads=self.backend_settings.max_in_flight,
-            progress=course.progress,
+            progress=context.progress,
             clock=self.clock,
         )
         try:
             report = verify.run(Selection.of(run.organization_ids, run.user_ids))
         except VerifyStoppedError:
-            _go_on(course, run)
+            _check_gate(context, run)
             raise
-        course.report["verify"] = report.to_wire()
-        # A dry run has mended its candidate's ledger, and not ours.
-        with writing(course.engine) as connection:
+        context.report["verify"] = report.to_wire()
+        # A dry run has corrected the ledger of its candidate.
+        with writing(context.engine) as connection:
             note_findings(connection, ledger.ledger_id, report.numbers(), self.clock())
-        _go_on(course, runs.move(run.run_id, RunStatus.VERIFYING, RunStatus.PLANNING))
+        _check_gate(context, runs.move(run.run_id, RunStatus.VERIFYING, RunStatus.PLANNING))
 
-    def _look_for_unsupported(self, course: Course, ledger: Ledger) -> None:
-        """Does the backend still lack what it lacked before?
-
-        One question in a run is enough while it does; a verifying run asks for all. What it has after all makes
-        unconfirmed what was not told for want of it.
-        """
+    def _probe_unsupported(self, context: RunContext, ledger: Ledger) -> None:
+        """Probes one operation that the backend lacked before, or all of them in a run with a verify. If the backend
+        has it now, the items that needed it become unconfirmed."""
         with reading(self.engine) as connection:
             unsupported = unsupported_operations(connection, ledger.ledger_id)
             organization_id = statements.run(
@@ -296,8 +290,8 @@ class SyncEngine:
         if (
             not unsupported
             or organization_id is None
-            or course.capabilities.mode == "core"
-            or course.run.plan_is_settled
+            or context.capabilities.mode == "core"
+            or context.run.plan_is_fixed
         ):
             return
         backend = ClientPort(self.client)
@@ -310,29 +304,29 @@ class SyncEngine:
             if there:
                 with writing(self.engine) as connection:
                     restore_unsupported(connection, ledger.ledger_id, operation, without_roles=without_roles)
-            elif not course.run.verify:
+            elif not context.run.verify:
                 return
 
-    def _look_for_unknown(self, course: Course, ledger: Ledger) -> None:
-        """Has the run been asked for ids that nobody knows? It goes on with the others, and its report says so."""
-        run = course.run
-        if run.plan_is_settled:
+    def _report_unknown(self, context: RunContext, ledger: Ledger) -> None:
+        """Reports ids of the selection that neither the access model nor the ledger contains."""
+        run = context.run
+        if run.plan_is_fixed:
             return
-        with reading(course.engine) as connection:
+        with reading(context.engine) as connection:
             unknown = unknown_ids(connection, ledger.ledger_id, Selection.of(run.organization_ids, run.user_ids))
         if unknown is not None:
-            course.report["unknown"] = unknown.to_wire()
+            context.report["unknown"] = unknown.to_wire()
             log = structlog.stdlib.get_logger(__name__)
-            log.info("run_names_unknown_ids", run_id=run.run_id, unknown=course.report["unknown"])
+            log.info("run_names_unknown_ids", run_id=run.run_id, unknown=context.report["unknown"])
 
-    def _plan(self, course: Course, ledger: Ledger) -> Plan:
-        run = course.run
+    def _plan(self, context: RunContext, ledger: Ledger) -> Plan:
+        run = context.run
         if run.approved_at is None and run.requested_plan_id is not None:
             return self._stored_plan(run.requested_plan_id, ledger)
         if run.approved_at is not None:
-            course.before = without_held(run.counts)
+            context.before = without_held(run.counts)
         plan = make_plan(
-            course.engine,
+            context.engine,
             ledger_id=ledger.ledger_id,
             now=self.clock(),
             limits=self.sync_settings.limits,
@@ -346,22 +340,22 @@ class SyncEngine:
             retried=run.items,
         )
         if run.retry:
-            self._tell_retried(course, plan)
+            self._report_retried(context, plan)
         return plan
 
-    def _tell_retried(self, course: Course, plan: Plan) -> None:
-        """Reports how many items that failed before are tried now."""
-        with writing(course.engine) as connection:
+    def _report_retried(self, context: RunContext, plan: Plan) -> None:
+        """Reports how many failed items are retried."""
+        with writing(context.engine) as connection:
             waiting, parked = count_retried(
                 connection,
                 ledger_id=plan.ledger_id,
                 plan_id=plan.plan_id,
                 now_ms=epoch_ms(self.clock()),
-                kinds=course.run.kinds,
-                items=course.run.items,
+                kinds=context.run.kinds,
+                items=context.run.items,
             )
-        course.report["retried"] = {"waiting": waiting, "parked": parked}
-        course.progress.note(
+        context.report["retried"] = {"waiting": waiting, "parked": parked}
+        context.progress.note(
             f"{waiting} {'item that waits' if waiting == 1 else 'items that wait'} for the next try and"
             f" {parked} parked {'item' if parked == 1 else 'items'} will be tried now"
         )
@@ -377,39 +371,41 @@ class SyncEngine:
         if not is_still_due(
             self.engine, plan, limits=self.sync_settings.limits, grace=grace, allow_deletes=allow_deletes
         ):
-            # Whoever asked is told. Nothing failed, and nobody else needs to know.
+            # Cancelled, not failed: only the caller needs to know.
             raise _EndedError(Ending(cancelled=True, message=stale_sentence(plan_id)))
         return plan
 
-    def _apply(self, course: Course, ledger: Ledger) -> None:
-        if course.plan_id is None:
+    def _apply(self, context: RunContext, ledger: Ledger) -> None:
+        if context.plan_id is None:
             return
         sender = Sender(
-            ClientPort(self.client), course.capabilities, course.gate, batch_size=self.backend_settings.batch_size
+            ClientPort(self.client), context.capabilities, context.gate, batch_size=self.backend_settings.batch_size
         )
         Applier(
             self.engine,
-            ApplyTarget(run_id=course.run.run_id, plan_id=course.plan_id, ledger_id=ledger.ledger_id),
+            ApplyTarget(run_id=context.run.run_id, plan_id=context.plan_id, ledger_id=ledger.ledger_id),
             sender=sender,
-            gate=course.gate,
+            gate=context.gate,
             max_in_flight=self.backend_settings.max_in_flight,
             batch_size=self.backend_settings.batch_size,
-            progress=course.progress,
+            progress=context.progress,
             clock=self.clock,
             sleep=self.sleep,
             random=self.random,
-            before=course.before,
-            calls=course.run.calls,
+            before=context.before,
+            calls=context.run.calls,
         ).apply()
 
-    def _end(self, runs: Runs, course: Course, ending: Ending | None) -> Run:
-        """Gives the run the status that its plan's items, or the reason why it ended early, call for."""
-        course.report |= course.capabilities.report()
+    def _end(self, runs: Runs, context: RunContext, ending: Ending | None) -> Run:
+        """Ends the run with the status that follows from its items or from ``ending``."""
+        context.report |= context.capabilities.report()
         log = structlog.stdlib.get_logger(__name__)
         try:
-            run = runs.end(course.run.run_id, lambda connection: outcome_of(connection, course, ending, self.clock()))
+            run = runs.end(
+                context.run.run_id, lambda connection: final_status(connection, context, ending, self.clock())
+            )
         except RunConflictError:
-            run = runs.get(course.run.run_id)
+            run = runs.get(context.run.run_id)
             if not run.is_final:
                 raise
             log.warning("run_taken_over", run_id=run.run_id, status=run.status.value, error=run.error)
@@ -428,14 +424,14 @@ class SyncEngine:
         return run
 
 
-def _go_on(course: Course, run: Run) -> None:
-    """Raises ``_EndedError`` when the run is to end."""
+def _check_gate(context: RunContext, run: Run) -> None:
+    """Raises ``_EndedError`` if the run is to end."""
     if run.cancel_requested:
-        course.gate.end(CANCELLED)
-    if not course.gate.is_open() and course.gate.ending is not None:
-        raise _EndedError(course.gate.ending)
+        context.gate.end(CANCELLED)
+    if not context.gate.is_open() and context.gate.ending is not None:
+        raise _EndedError(context.gate.ending)
 
 
 def _reason(gate: Gate, raised: Ending) -> Ending:
-    """Why the run ends: what the gate was closed for, unless that was what has been raised."""
+    """The ending of the gate, unless it was closed because of this exception."""
     return raised if gate.ending is None or gate.ending is BROKEN else gate.ending

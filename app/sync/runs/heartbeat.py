@@ -1,6 +1,6 @@
-"""The heartbeat of a worker: a thread that updates the worker's row.
+"""The heartbeat of a worker: a thread that updates its row.
 
-A database that is away, or on SQLite busy with a large plan, only makes a heartbeat late.
+If the database is unavailable, or on SQLite busy with a large plan, a heartbeat is late.
 """
 
 import time
@@ -16,21 +16,21 @@ from sqlalchemy.exc import SQLAlchemyError
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database.engine import writing
 from app.foundation.database.errors import database_problem, is_outage
-from app.sync.runs.workers import WorkerState, beat, forget_dead, say_goodbye
+from app.sync.runs.workers import WorkerState, beat, remove_dead, remove_worker
 
 EVERY = 15.0
-"""Seconds between two signs of life."""
+"""Seconds between two heartbeats."""
 _LOOK = 1.0
-"""Seconds between two looks whether the clock jumped."""
+"""Seconds between two checks of the clock."""
 _JUMP = 5.0
 """The clock jumped if it moved by so many seconds more or less than the monotonic one."""
 _DEAD_KEPT = timedelta(days=1)
-"""How long a worker that died is remembered while others live."""
+"""How long the rows of dead workers are kept."""
 
 
 @dataclass(kw_only=True)
 class Heartbeat:
-    """The signs of life of one worker, until ``stop`` is set."""
+    """The heartbeats of one worker, until ``stop`` is set."""
 
     engine: Engine
     worker_id: str
@@ -41,11 +41,11 @@ class Heartbeat:
     every: float = EVERY
     monotonic: Callable[[], float] = time.monotonic
     after_jump: Callable[[], None] = lambda: None
-    """Called after the clock jumped: whatever waits for a moment has to compute it again."""
+    """Called after the clock jumped, to compute due times again."""
     _started_at: int | None = field(default=None, init=False)
 
     def run(self) -> None:
-        """Gives signs of life until told to stop. Whatever happens ends in the log and not in an exception."""
+        """Beats until ``stop`` is set. Logs all errors."""
         log = structlog.stdlib.get_logger(__name__)
         late = False
         while not self.stop.is_set():
@@ -62,7 +62,7 @@ class Heartbeat:
             self._wait()
 
     def _wait(self) -> None:
-        """Returns after ``every`` seconds, or when the clock has jumped: the last sign of life then looks old."""
+        """Returns after ``every`` seconds, or when the clock has jumped, because the last heartbeat then looks old."""
         began, now = self.monotonic(), self.clock()
         while not self.stop.wait(min(_LOOK, self.every)):
             passed = self.monotonic() - began
@@ -74,7 +74,7 @@ class Heartbeat:
                 return
 
     def beat(self) -> None:
-        """One sign of life; the first one also forgets who has been dead for long."""
+        """Updates the row. The first heartbeat also removes old rows of dead workers."""
         now = self.clock()
         first = self._started_at is None
         if self._started_at is None:
@@ -89,14 +89,14 @@ class Heartbeat:
         with writing(self.engine) as connection:
             beat(connection, state)
             if first:
-                forget_dead(connection, epoch_ms(now - _DEAD_KEPT))
+                remove_dead(connection, epoch_ms(now - _DEAD_KEPT))
 
     def end(self) -> None:
-        """Removes this worker's row, because a stopped worker is not dead, and the rows of those that it replaced."""
+        """Removes the rows of this worker, which is stopped and not dead, and of those that it replaced."""
         try:
             with writing(self.engine) as connection:
-                say_goodbye(connection, self.worker_id)
+                remove_worker(connection, self.worker_id)
                 if self._started_at is not None:
-                    forget_dead(connection, self._started_at)
+                    remove_dead(connection, self._started_at)
         except SQLAlchemyError as error:
             structlog.stdlib.get_logger(__name__).warning("goodbye_unsaid", problem=database_problem(error))

@@ -1,11 +1,10 @@
-"""The lock under which one process alone synchronizes at a time, on however many nodes.
+"""The lock that lets one process synchronize at a time, across nodes.
 
 The rules: ``app/sync/runs/README.md``, "The lock".
 
-PostgreSQL: an advisory lock that lives in a session of its own, so the death of the process or of its node frees it.
-The session must not go through a transaction pooler. SQLite: a lock on a file beside the database, which the operating
-system frees with the process.
-"""
+PostgreSQL: an advisory lock in a session of its own, which ends with the process or its node. The session must not use
+a transaction pooler. SQLite: a lock on a file beside the database, which the operating system releases with the
+process."""
 
 import time
 from contextlib import suppress
@@ -26,47 +25,42 @@ from app.sync.apply.gate import LOCK_LOST
 CONNECTION_LOST = "the connection to the database was cut, and with it the lock under which one process synchronizes"
 
 _PAUSE = 0.5
-"""Seconds between two tries to get the lock."""
+"""Seconds between two attempts to acquire the lock."""
 
-_OUR_END = {
-    "keepalives_idle": 3,
-    "keepalives_interval": 2,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 9000,
-}
-"""A connection that died without a goodbye is noticed here within ten seconds: a question asked of it then fails."""
+_CLIENT_KEEPALIVES = {"keepalives_idle": 3, "keepalives_interval": 2, "keepalives_count": 3, "tcp_user_timeout": 9000}
+"""The client detects a dead connection within ten seconds: the next statement fails."""
 
-_SERVERS_END = text(
+_SERVER_KEEPALIVES = text(
     """
     SELECT set_config('tcp_keepalives_idle', '3', FALSE), set_config('tcp_keepalives_interval', '2', FALSE),
         set_config('tcp_keepalives_count', '3', FALSE), set_config('tcp_user_timeout', '9000', FALSE)
     """
 )
-"""And there: a node that lost its power or its network would otherwise keep the lock for hours."""
+"""So does the server. Otherwise a node without power or network would keep the lock for hours."""
 
 
 class SyncLock(Protocol):
-    """The right to synchronize."""
+    """The lock of the synchronization."""
 
     def acquire(self, timeout: float = 0) -> bool:
-        """Whether the lock was got within ``timeout`` seconds. Raises nothing when the database is away: False."""
+        """Whether the lock was acquired within ``timeout`` seconds. False if the database is unavailable."""
         ...
 
     def held(self) -> bool:
-        """Whether it is still held; on PostgreSQL the session itself is asked. Any thread may call this."""
+        """Whether it is still held. Thread-safe. On PostgreSQL it sends a statement."""
         ...
 
     def why_lost(self) -> str:
-        """Why it is not held any more, for people."""
+        """Why it is no longer held."""
         ...
 
     def release(self) -> None:
-        """Lets others. Does nothing when it is not held."""
+        """Releases the lock if it is held."""
         ...
 
 
 def sync_lock(engine: Engine, name: str = "sync", *, sleep: Sleep = time.sleep) -> SyncLock:
-    """The lock of that name for everyone who shares the engine's database; not yet acquired."""
+    """The lock with this name for the database of the engine, not acquired yet."""
     if is_sqlite(engine):
         return _FileSyncLock(Path(f"{engine.url.database}.{name}.lock"))
     return _SessionSyncLock(engine, name, sleep)
@@ -74,7 +68,7 @@ def sync_lock(engine: Engine, name: str = "sync", *, sleep: Sleep = time.sleep) 
 
 class _FileSyncLock:
     def __init__(self, path: Path) -> None:
-        # Not thread-local: the threads that send calls ask whether the lock is held.
+        # Not thread-local, because the threads that send calls check it.
         self._lock = FileLock(path, thread_local=False)
 
     def acquire(self, timeout: float = 0) -> bool:
@@ -98,14 +92,14 @@ class _FileSyncLock:
 
 class _SessionSyncLock:
     def __init__(self, engine: Engine, name: str, sleep: Sleep) -> None:
-        # A connection outside of the pool: nothing else may run in the session, and it must end with the lock.
+        # Not from the pool: nothing else may use the session, and it must end with the lock.
         self._engine = create_engine(
             engine.url,
             poolclass=NullPool,
             isolation_level="AUTOCOMMIT",
-            connect_args={"connect_timeout": 5, "application_name": "usher sync lock", **_OUR_END},
+            connect_args={"connect_timeout": 5, "application_name": "usher sync lock", **_CLIENT_KEEPALIVES},
         )
-        # Advisory locks are per database, so the name is all that has to be told apart.
+        # Advisory locks are per database, so a number made from the name is enough.
         self._number = int.from_bytes(sha256(f"usher:{name}".encode()).digest()[:8], "big", signed=True)
         self._sleep = sleep
         self._guard = Lock()
@@ -126,7 +120,7 @@ class _SessionSyncLock:
             if self._session is None:
                 return False
             try:
-                # The lock lives exactly as long as the session: one that answers still has it.
+                # The lock lives as long as the session.
                 self._session.execute(text("SELECT 1"))
             except SQLAlchemyError:
                 self._cut = True
@@ -151,7 +145,7 @@ class _SessionSyncLock:
             self._cut = False
             try:
                 self._session = self._engine.connect()
-                self._session.execute(_SERVERS_END)
+                self._session.execute(_SERVER_KEEPALIVES)
                 query = text("SELECT pg_try_advisory_lock(:number)")
                 got = bool(self._session.execute(query, {"number": self._number}).scalar_one())
             except SQLAlchemyError:

@@ -1,10 +1,10 @@
-"""The polling of sources: each that has a ``poll`` is asked for what changed between syncs, and runs about that follow.
+"""Polls sources for changes between syncs.
 
 The rules: ``app/sync/runs/README.md``, "Polls".
 
-Every worker polls, in a thread for each source, so that one that hangs holds up neither the others nor a run. Whoever
-claims a poll in the database makes it; the others see that it is not due. Decisions follow at once; what changed is
-noted in the same transaction, and a worker queues runs about it (``Runs.enqueue_changes``).
+Every worker has a thread for each source with a ``poll``, so that one that hangs delays neither others nor runs. One
+worker claims a poll in the database and makes it. Decisions use the result at once. The changes are stored in the same
+transaction, and a worker queues runs for them (``Runs.enqueue_changes``).
 """
 
 from collections.abc import Sequence
@@ -38,18 +38,18 @@ _JUDGED = (
 )
 
 _LONGEST_PAUSE = 30.0
-"""Seconds between two tries while the database is away."""
+"""The maximum pause while the database is unavailable, in seconds."""
 
 _LONGEST_BACK_OFF = 300.0
-"""Seconds between two polls of a source that fails, unless its ``poll`` is longer."""
+"""The maximum pause between polls of a failing source, in seconds, unless its ``poll`` is longer."""
 
-_MOST_REFUSED_LOGINS = 3
-"""Refused logins after which a source is not polled any more: directories lock accounts after a few."""
+_MAX_REFUSED_LOGINS = 3
+"""Refused logins after which polling stops, because directories lock accounts after a few."""
 
 
 @dataclass(kw_only=True)
 class Poll:
-    """Asks one source for what changed, again and again; ``sources`` are all that are configured, in their order."""
+    """Polls one source. ``sources``: all configured sources, in order."""
 
     engine: Engine
     sources: Sequence[Source]
@@ -59,15 +59,15 @@ class Poll:
     clock: Clock
     stop: Event
     look: float = 1.0
-    """Seconds between two looks whether it is due."""
+    """Seconds between two checks whether a poll is due."""
     _judged_at: int | None = field(default=None, init=False)
-    """When the last read ended that the next two include. All workers observe the same reads."""
+    """The end of the last read that the next two count. All workers count the same reads."""
     _failures: int = field(default=0, init=False)
     """The number of failed reads since the last good one."""
     _refused_logins: int = field(default=0, init=False)
 
     def run(self) -> None:
-        """Polls until told to stop. A database that is away is waited for."""
+        """Polls until ``stop`` is set. Waits while the database is unavailable."""
         log = structlog.stdlib.get_logger(__name__)
         pause = self.look
         while not self.stop.wait(pause):
@@ -82,24 +82,24 @@ class Poll:
                 pause = self.look
 
     def tick(self) -> RefreshReport | None:
-        """Asks the source, if that is due and nobody else does; what came of it."""
+        """Polls the source if it is due and no other worker does."""
         if not self._claimed():
             return None
         report = refresh(
             self.engine, self.sources, clock=self.clock, guard=self.guard, only={self.name}, note_touched=True
         )
-        [told] = report.sources
-        if report.changed or told.verdict is not Verdict.COMPLETE:
+        [source] = report.sources
+        if report.changed or source.verdict is not Verdict.COMPLETE:
             structlog.stdlib.get_logger(__name__).info(
                 "source_polled",
                 source=self.name,
-                verdict=told.verdict.value,
-                reason=told.reason,
-                answered=told.answered or "everything",
-                records=told.records,
-                gone=told.gone,
+                verdict=source.verdict.value,
+                reason=source.reason,
+                answered=source.answered or "everything",
+                records=source.records,
+                gone=source.gone,
                 revision=report.revision,
-                seconds=round(told.seconds, 3),
+                seconds=round(source.seconds, 3),
             )
         return report
 
@@ -110,13 +110,13 @@ class Poll:
         if row is None:
             return False
         self._judge(row)
-        if self._refused_logins >= _MOST_REFUSED_LOGINS:
+        if self._refused_logins >= _MAX_REFUSED_LOGINS:
             return False
         now = epoch_ms(self.clock())
-        # What is not due now would be late at the next look.
+        # A poll that becomes due before the next check is made now.
         before = now - round(max(self._pause() - self.look, self.seconds / 2) * 1000)
         if (row.last_read_at or 0) > before or (row.polled_at or 0) > before:
-            # Most looks end here, and keep nobody waiting.
+            # Most checks end here, without a write transaction.
             return False
         due = (
             (_SOURCE.c.name == self.name)
@@ -127,18 +127,18 @@ class Poll:
             return connection.execute(update(_SOURCE).where(due).values(polled_at=now)).rowcount == 1
 
     def _judge(self, source: Row[*tuple[Any, ...]]) -> None:
-        """Counts the last read if it failed, each read once. What the guard refused was read well."""
+        """Counts the last read if it failed, once. A read that the guard refused has not failed."""
         if source.last_read_at is None or source.last_read_at == self._judged_at:
             return
         self._judged_at = source.last_read_at
         failed = source.last_verdict == Verdict.FAILED and not source.refused
         self._failures = self._failures + 1 if failed else 0
         self._refused_logins = self._refused_logins + 1 if failed and source.login_refused else 0
-        if self._refused_logins == _MOST_REFUSED_LOGINS:
+        if self._refused_logins == _MAX_REFUSED_LOGINS:
             structlog.stdlib.get_logger(__name__).error("polls_stopped", source=self.name, reason=source.last_reason)
 
     def _pause(self) -> float:
-        """Seconds between two polls: twice as long after each failure but the first."""
+        """Seconds between two polls, doubled after each failure but the first."""
         longer = self.seconds * (1 << min(max(self._failures - 1, 0), 16))
         return max(self.seconds, min(longer, _LONGEST_BACK_OFF))
 
@@ -146,7 +146,7 @@ class Poll:
 def polls_of(
     engine: Engine, sources: Sequence[Source], *, guard: GuardSettings, clock: Clock, stop: Event
 ) -> list[Poll]:
-    """One for each source that is to be asked between syncs."""
+    """A poll for each source with a ``poll``."""
     return [
         Poll(
             engine=engine,

@@ -1,6 +1,6 @@
-"""Previews: one source, read as a whole for somebody who looks, and what its read would change.
+"""Previews the complete read of one source: what it would change.
 
-Nothing is changed: what is in force is compared with in a candidate (``app.access.candidate``).
+The comparison uses a candidate (``app.access.candidate``), so that nothing is changed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,30 +21,30 @@ from app.directory.source import End, Malformed, Remark, Source, Verdict
 from app.foundation.clock import Clock
 from app.foundation.database.engine import reading
 from app.sync.runs.refresh import refresh
-from app.sync.runs.source_checks import of_read
+from app.sync.runs.source_checks import check_read
 from app.sync.runs.source_reads import ReadingProgress
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a read would come to."""
+    """The result of a preview."""
 
     verdict: Verdict
-    """How the source judges its read."""
+    """The verdict of the source."""
     reason: str
     refused: str = ""
-    """Why the read would not be taken as it is, although the source does not call it failed; empty: it would be."""
+    """Why the guard would refuse the read; empty if it would not."""
     odd: str = ""
-    """What looks wrong although nothing is wrong with any record, where there is nothing to compare with."""
+    """Why an empty read is suspicious, if there is nothing to compare it with."""
     in_force: bool = False
-    """Whether there is something to compare with."""
+    """Whether the read was compared with the access model."""
     changes: Mapping[str, ChangeCounts] = field(default_factory=dict)
-    """kind → records of the access model that it would add, update and remove; of all sources together."""
+    """Kind → records of the access model that it would add, update and remove."""
     problems: Sequence[ProblemGroup] = ()
     losses: Losses = field(default_factory=dict)
-    """What it would take away of what is in force of the source."""
+    """The effective records of the source that it would remove."""
     guard: Guard = field(default_factory=Guard)
-    """How much it may take away at once."""
+    """The maximum of losses."""
 
 
 def preview(
@@ -56,9 +56,9 @@ def preview(
     clock: Clock,
     progress: ReadingProgress,
 ) -> Preview:
-    """Reads the previewed source. ``sources``: all of the configuration, the previewed one in its place.
+    """Reads the previewed source. ``sources``: all configured sources, with the previewed one in its place.
 
-    ``engine``: where to look what is in force; None: it is not compared.
+    ``engine``: the database to compare with; None for no comparison.
     """
     problems = ProblemList()
     if engine is not None and _is_empty(engine):
@@ -82,7 +82,7 @@ def preview(
                 problems=problems,
             )
     except CandidateLostError:
-        reason = "another source has become known meanwhile; look again"
+        reason = "another source was configured meanwhile; try again"
         return Preview(Verdict.FAILED, reason, problems=problems.groups)
     (read,) = (source for source in report.sources if source.name == previewed.name)
     end = previewed.end
@@ -105,10 +105,10 @@ def _is_empty(engine: Engine) -> bool:
 
 
 def _odd(previewed: PreviewedSource, end: End) -> str:
-    """What every look at a source says of one that is whole and empty: its base or scope may be wrong."""
+    """A warning about an empty complete read: the base or scope of the source may be wrong."""
     is_whole = end.verdict is Verdict.COMPLETE and end.answered is None
-    odd = of_read(previewed.name, previewed.kinds, {}, Guard()) if is_whole else None
-    return "" if odd is None else f"{odd.says}; {odd.advice}"
+    odd = check_read(previewed.name, previewed.kinds, {}, Guard()) if is_whole else None
+    return "" if odd is None else f"{odd.message}; {odd.advice}"
 
 
 def _read_alone(source: Source, problems: ProblemList, progress: ReadingProgress) -> None:

@@ -1,7 +1,4 @@
-"""The queue of runs: what is asked for is put into it once, and identical requests meet.
-
-Of what changed between two syncs, runs are queued that follow it.
-"""
+"""The queue of runs. Identical requests share a queued run, and changes between two syncs get runs of their own."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,29 +16,25 @@ from app.sync.runs.run import QueueFullError, Run, RunConflictError, RunRequest,
 from app.sync.runs.tables import RunKeyRow
 
 MAX_QUEUED = 100
-"""How many runs that were asked for over HTTP may be queued. What is due, goes on or was approved is never refused."""
+"""The maximum of queued runs from HTTP requests. Other runs are never refused."""
 
 CHANGES = "changes"
-"""What brings about a run that follows what changed between two syncs; a narrowed one plans from what is in force, and
-reads no source."""
+"""The trigger of a run of the changes between two syncs. If it is narrowed, it reads no source."""
 
 CONTINUATION = "continuation"
 """The trigger of a run that continues an interrupted one."""
 
-MOST_TOUCHED = 1_000
-"""Of more organizations, or users, a run of everything is made."""
+MAX_TOUCHED = 1_000
+"""With more organizations or users, a run of everything is queued."""
 
 _ENQUEUE_LOCK = 0x75736865725F71
-"""PostgreSQL advisory lock under which runs are put into the queue, so that identical requests meet."""
+"""The PostgreSQL advisory lock for enqueuing."""
 
 KEY = RunKeyRow.__table__
 
 
 def enqueue(connection: Connection, request: RunRequest, *, now: datetime, random: Random) -> tuple[Run, bool]:
-    """The run that answers the request, and whether it was created for it; under ``one_at_a_time``.
-
-    Raises ``RunConflictError`` when the key was used for a different request, and ``QueueFullError``.
-    """
+    """``Runs.enqueue`` within a transaction, after ``lock_queue``."""
     content = _content(request)
     row = _of_key(connection, request.idempotency_key)
     if row is not None:
@@ -76,10 +69,10 @@ def enqueue(connection: Connection, request: RunRequest, *, now: datetime, rando
 
 
 def requests_for_changes(connection: Connection) -> list[RunRequest]:
-    """Takes away what changed between two syncs, and gives the requests of runs about it: one that is narrowed to the
-    organizations and one to the users, or one of everything where there are too many."""
+    """Removes the changes between two syncs and returns requests for them: one for the organizations and one for the
+    users, or one for everything if they are too many."""
     touched = take_pending(connection)
-    if len(touched.organization_ids) > MOST_TOUCHED or len(touched.user_ids) > MOST_TOUCHED:
+    if len(touched.organization_ids) > MAX_TOUCHED or len(touched.user_ids) > MAX_TOUCHED:
         return [RunRequest(trigger=CHANGES)]
     requests = []
     if touched.organization_ids:
@@ -89,8 +82,8 @@ def requests_for_changes(connection: Connection) -> list[RunRequest]:
     return requests
 
 
-def one_at_a_time(connection: Connection) -> None:
-    """Nobody else puts runs into the queue before this transaction ends."""
+def lock_queue(connection: Connection) -> None:
+    """Locks the queue until the transaction ends."""
     if not is_sqlite(connection):
         statements.run(connection, "SELECT pg_advisory_xact_lock(:number)", {"number": _ENQUEUE_LOCK})
 
@@ -111,7 +104,7 @@ def _refuse_too_many(connection: Connection, request: RunRequest) -> None:
 
 
 def _content(request: RunRequest) -> dict[str, object]:
-    """What makes two requests the same, as columns; the order and number of ids do not matter."""
+    """The columns in which identical requests are equal."""
     return {
         "organization_ids": _id_list(request.organization_ids),
         "user_ids": _id_list(request.user_ids),
@@ -126,7 +119,7 @@ def _content(request: RunRequest) -> dict[str, object]:
 
 
 def _identical(connection: Connection, content: Mapping[str, object]) -> Row[tuple[object, ...]] | None:
-    """The run that is queued for the same."""
+    """The queued run of an identical request."""
     return connection.execute(
         select(RUN)
         .where(RUN.c.status == RunStatus.QUEUED, RUN.c.approved_at.is_(None))
@@ -149,5 +142,5 @@ def _of_key(connection: Connection, key: str | None) -> Row[tuple[object, ...]] 
 
 
 def _new_id(now: datetime, random: Random) -> str:
-    """Sorts by time; the rest cannot be guessed by counting."""
+    """An id that sorts by time and cannot be guessed."""
     return f"{now:%Y%m%dT%H%M%S}{now.microsecond // 1000:03d}-{random.getrandbits(48):012x}"

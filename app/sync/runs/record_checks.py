@@ -1,6 +1,6 @@
-"""Odd records: nothing is wrong with them in themselves, but hardly anybody means them.
+"""Checks records that are valid but suspicious, such as ids that differ only in case.
 
-Looked for where somebody asks what is wrong with the directory; a run takes such records as they are.
+The commands that check the directory report them. Runs accept such records.
 """
 
 import re
@@ -55,8 +55,8 @@ WHERE disabled AND user_alias LIKE '%@%' GROUP BY source_id ORDER BY source_id L
 """
 
 
-class Examined:
-    """Another source, with a remark about each record that is odd in itself."""
+class CheckedSource:
+    """A source that adds remarks about suspicious records."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -66,16 +66,16 @@ class Examined:
         return self._source.name
 
     def read(self, request: ReadRequest = EVERYTHING) -> Reading:
-        """The same, and the remarks."""
+        """Reads the source and adds remarks."""
         for step in self._source.read(request):
             yield step
             if isinstance(step, Found):
-                for reason in oddities_of(step.record):
+                for reason in check_record(step.record):
                     yield Remark(step.place, reason)
 
 
-def oddities_of(record: Record) -> Iterator[str]:
-    """What is odd about a record in itself; the reasons begin with the name of the field."""
+def check_record(record: Record) -> Iterator[str]:
+    """Reasons why a record is suspicious."""
     for value in record.key[1:]:
         if value != value.strip():
             yield f"the id {quoted(value)} begins or ends with a blank"
@@ -91,8 +91,8 @@ def oddities_of(record: Record) -> Iterator[str]:
             yield f"email: {quoted(record.email)} is not an e-mail address"
 
 
-def odd_pairs(connection: Connection, limit: int) -> Iterator[Problem]:
-    """Records that look as if they were one; ``connection`` is to the SQLite database into which they were read."""
+def similar_records(connection: Connection, limit: int) -> Iterator[Problem]:
+    """Remarks about records that may be duplicates. ``connection``: to the SQLite database of a check."""
     for noun, table, column, within in _IDS:
         template = _TWINS.format(noun=noun, table=table, id=column, within=within)
         for row in connection.execute(text(template), {"limit": limit}):

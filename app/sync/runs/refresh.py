@@ -1,7 +1,7 @@
-"""The reading of the directory into the access model, and its check, which touches nothing.
+"""Reads the directory into the access model, or checks it without a change.
 
-``refresh`` is the first step of every run and a command of its own: it reads every source, and decisions follow at
-once. ``check`` does the same to a database of its own that goes away with it.
+``refresh`` is the first step of every run, and a command: decisions use the result at once. ``check`` reads into a
+temporary database.
 """
 
 import tempfile
@@ -30,104 +30,100 @@ from app.foundation.database.engine import open_engine, reading
 from app.foundation.database.tables import METADATA
 from app.foundation.text import quoted
 from app.sync.plan.selection import Selection
-from app.sync.runs.record_checks import Examined, odd_pairs
-from app.sync.runs.source_reads import GatheredRead, Gathering, ReadingProgress, policy_of
+from app.sync.runs.record_checks import CheckedSource, similar_records
+from app.sync.runs.source_reads import ReadingProgress, SourceRead, SourceReads, policy_of
 
 
 class UnknownSourceError(ValueError):
-    """A source was named that is not there, or not as is needed; the text names those that are."""
+    """A source with this name does not exist, or cannot be used in this way."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceReport:
-    """How one source was read."""
+    """The read of one source."""
 
     name: str
     verdict: Verdict
-    """The verdict that counted: an empty source that nobody confirmed is failed."""
+    """The effective verdict: an unexpectedly empty source has failed."""
     reason: str
     """Why it is not complete; empty otherwise."""
     records: int
-    """How many records it gave."""
+    """The number of records."""
     malformed: int
-    """How many more could not be understood."""
+    """The number of further records that are malformed."""
     kinds: Mapping[str, int] = field(default_factory=dict)
-    """kind → how many records of it it gave, for kinds of which it gave any."""
+    """Kind → number of records, for kinds with records."""
     seconds: float = 0
-    """How long that took."""
     answered: str = ""
-    """``changes`` or ``part``, where it was not about everything."""
+    """``changes`` or ``part``; empty if everything was read."""
     gone: int = 0
-    """How many objects were told to be gone."""
+    """The number of objects that were reported as gone."""
     losses: Losses = field(default_factory=dict)
-    """What it takes away of what is in force of it, or would, were it not refused."""
+    """The effective records that it removes, or would remove if it was not refused."""
     guard: Guard = field(default_factory=Guard)
-    """How much it may take away at once."""
+    """The maximum of losses."""
     refused: str = ""
-    """Why what it would take away waits for somebody to confirm it; empty: it does not."""
+    """Why the guard refused it; empty if it did not."""
 
 
 def losses_sentences(sources: Sequence[SourceReport], verb: str = "takes away") -> list[str]:
-    """What sources take away, for people; of one that was refused that is the reason, and told as such."""
+    """Sentences about the losses of sources that were not refused."""
     return [
-        f"source {one.name} {verb} {losses_in_words(one.losses)}; {refused_would_be(one.guard)}"
+        f"source {one.name} {verb} {losses_in_words(one.losses)}; {guard_sentence(one.guard)}"
         for one in sources
         if one.losses and not one.refused and one.verdict is not Verdict.FAILED
     ]
 
 
-def refused_would_be(guard: Guard) -> str:
-    """The bounds of a guard, for people."""
+def guard_sentence(guard: Guard) -> str:
+    """A sentence about the limits of a guard."""
     return f"a read is refused above {guard.count:,} records and {guard.percent:g} percent"
 
 
 def source_sentence(name: str, verdict: str, reason: str) -> str:
-    """How a source was read that was not read well, for people."""
-    how = "could not be read" if verdict == Verdict.FAILED else "was read in part"
-    # A file's reasons begin with its path, which is its name unless it was given one.
+    """A sentence about a source that was not read completely."""
+    how = "could not be read" if verdict == Verdict.FAILED else "was read partially"
+    # The reasons of a file begin with its path, which is its default name.
     why = reason.removeprefix(f"{name}: ")
     return f"source {name} {how}{f': {why}' if why else ''}"
 
 
-@dataclass(frozen=True, slots=True)
-class CheckReport:
-    """What is wrong with the directory."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadReport:
+    """The reads of sources, and the problems of the directory."""
 
     sources: tuple[SourceReport, ...]
-    counts: Mapping[str, int]
-    """kind → how many records would count, from these sources alone."""
     problems: tuple[Problem, ...]
-    """The first hundred, and of those that say the same the first three."""
+    """The first hundred, with at most three of each group."""
     problem_groups: tuple[ProblemGroup, ...]
-    """The same, those that say the same together."""
     problem_count: int
     problem_counts: Mapping[str, int]
-    """Sort of problem → how many."""
+    """Sort of problem → number."""
 
 
-@dataclass(frozen=True, slots=True)
-class RefreshReport:
-    """What a refresh came to."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckReport(ReadReport):
+    """The result of a check."""
+
+    counts: Mapping[str, int]
+    """Kind → number of records of the access model, from these sources alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefreshReport(ReadReport):
+    """The result of a refresh."""
 
     revision: int
-    """The revision in force now; 0 when no source could ever be read."""
+    """The current revision; 0 if no source was ever read."""
     changed: bool
     """Whether the access model was changed."""
     changes: Mapping[str, ChangeCounts]
-    """kind → records added, updated, removed; every kind is there."""
-    sources: tuple[SourceReport, ...]
+    """Kind → records added, updated and removed, for all kinds."""
     retained_sources: tuple[str, ...]
-    """Sources that are no longer configured; their records count until ``forget``."""
-    problems: tuple[Problem, ...]
-    """The first hundred, and of those that say the same the first three."""
-    problem_groups: tuple[ProblemGroup, ...]
-    """The same, those that say the same together."""
-    problem_count: int
-    problem_counts: Mapping[str, int]
-    """Sort of problem → how many."""
+    """Sources that are no longer configured. Their records stay effective until ``forget``."""
     seconds: float
-    rests_on: DatabaseState | None = None
-    """Of a candidate: what the database must still be for it to be whole; None: whatever becomes of that."""
+    depends_on: DatabaseState | None = None
+    """Of a candidate: the state of the database that must not change; None if it may."""
 
 
 def refresh(
@@ -140,7 +136,7 @@ def refresh(
     accept_shrink: Collection[str] = (),
     asked: Selection | None = None,
     only: Collection[str] | None = None,
-    anew: Collection[str] = (),
+    full: Collection[str] = (),
     note_touched: bool = False,
     progress: ReadingProgress | None = None,
     on_candidate: bool = False,
@@ -148,21 +144,23 @@ def refresh(
     problems: ProblemList | None = None,
     witness: Witness | None = None,
 ) -> RefreshReport:
-    """Reads every source into the access model, or ``on_candidate`` into that of a candidate
-    (``app.access.candidate``), from which a plan is made afterwards where it ``is_planned_from``.
+    """Reads every source into the access model, or ``on_candidate`` into a candidate (``app.access.candidate``).
 
-    The sources are read side by side; one that hangs or fails does not stop the others, and its last good records stay
-    in force. Those that hold what is pushed to them stay as they are, and are not in the report. ``guard`` says how
-    much may go at once (None: the default), where a source has none of its own. ``accept_empty`` names sources that
-    are meant to be empty now, ``accept_shrink`` those that are meant to give less than the guard lets go. ``asked``:
-    somebody wants to know about these organizations and users at once, and each source is asked for no more, if it can
-    be. ``only``: the names of the sources that are read; the others stay as they are. ``anew`` names those
-    that are asked for everything although they could tell what changed. ``note_touched``: no run follows
-    by itself; what changes is noted for one, and so is what changes besides what is ``asked`` for. ``witness`` writes
-    down who did it, with what that changed. Raises ``UnknownSourceError`` for a name that is not among the sources.
+    Sources are read concurrently. The last good records of a failed source stay effective. Sources that only receive
+    pushes stay as they are, and are not in the report.
+
+    - ``guard``: the maximum of losses for sources without a guard of their own; None for the default.
+    - ``accept_empty``, ``accept_shrink``: sources that may be empty now, or may lose more than the guard allows.
+    - ``asked``: reads only these organizations and users, from sources that support it.
+    - ``only``: the sources to read. ``full``: sources that are read completely even if they support changes.
+    - ``note_touched``: stores what changes, because no run follows. So does ``asked``, for other changes.
+    - ``is_planned_from``: a plan is made from the candidate.
+    - ``witness``: writes the audit row, with the changes.
+
+    Raises ``UnknownSourceError``.
     """
     guard = guard or GuardSettings()
-    _require_sources(sources, (*accept_empty, *accept_shrink), anew)
+    _require_sources(sources, (*accept_empty, *accept_shrink), full)
     guards = guards_of(sources, guard)
     began = clock()
     problems = ProblemList() if problems is None else problems
@@ -185,7 +183,7 @@ def refresh(
             guards={source.name: guard_from_settings(own) for source in sources if (own := policy_of(source).guard)},
             only=read_now,
         )
-        reads = Gathering(refreshing, clock, progress, asked, anew).read(
+        reads = SourceReads(refreshing, clock, progress, asked, full).read(
             {position: source for position, source in enumerate(sources) if source.name in read_now}
         )
         for read in reads:
@@ -200,20 +198,20 @@ def refresh(
     return _report_of(outcome, reads, guards, problems, seconds=(clock() - began).total_seconds())
 
 
-def _require_sources(sources: Sequence[Source], accepted: Collection[str], anew: Collection[str]) -> None:
-    """Raises ``UnknownSourceError`` for a name that is not among the sources, or of one that cannot be read anew."""
+def _require_sources(sources: Sequence[Source], accepted: Collection[str], full: Collection[str]) -> None:
+    """Raises ``UnknownSourceError`` for unknown names, and for ``full`` if the source only receives pushes."""
     names = [source.name for source in sources]
-    unknown = [name for name in (*accepted, *anew) if name not in names]
+    unknown = [name for name in (*accepted, *full) if name not in names]
     if unknown:
         raise UnknownSourceError(f"no source is called {quoted(unknown[0])}; there are: {', '.join(names) or 'none'}")
     for source in sources:
-        if source.name in anew and policy_of(source).only_pushed:
+        if source.name in full and policy_of(source).only_pushed:
             raise UnknownSourceError(f"source {source.name} is not read: what was pushed to it stays in force")
 
 
 def _report_of(
     outcome: RefreshResult,
-    reads: Sequence[GatheredRead],
+    reads: Sequence[SourceRead],
     guards: Mapping[str, Guard],
     problems: ProblemList,
     seconds: float,
@@ -229,11 +227,11 @@ def _report_of(
         problem_count=problems.total,
         problem_counts=problems.counts,
         seconds=seconds,
-        rests_on=outcome.depends_on,
+        depends_on=outcome.depends_on,
     )
 
 
-def _reported(staged: StagedRead, read: GatheredRead, guards: Mapping[str, Guard]) -> SourceReport:
+def _reported(staged: StagedRead, read: SourceRead, guards: Mapping[str, Guard]) -> SourceReport:
     return SourceReport(
         name=staged.name,
         verdict=Verdict(staged.verdict),
@@ -251,23 +249,23 @@ def _reported(staged: StagedRead, read: GatheredRead, guards: Mapping[str, Guard
 
 
 def guard_from_settings(settings: GuardSettings) -> Guard:
-    """The guard that settings ask for."""
+    """The guard of settings."""
     return Guard(count=settings.count, percent=settings.percent)
 
 
 def guards_of(sources: Sequence[Source], guard: GuardSettings) -> dict[str, Guard]:
-    """Source → the guard that it goes by: its own, or the one of all."""
+    """Source → its own guard, or the common one."""
     return {source.name: guard_from_settings(policy_of(source).guard or guard) for source in sources}
 
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """What was taken away of a source that is read no more."""
+    """The result of forgetting a source."""
 
     records: Mapping[str, int]
-    """kind → how many records were kept of it, for kinds of which there were any."""
+    """Kind → number of its records, for kinds with records."""
     replaced: ModelChange
-    """What that changed: records that other sources give as well are still there."""
+    """The changes of the access model."""
 
 
 def forget(
@@ -278,10 +276,10 @@ def forget(
     clock: Clock,
     witness_of: Callable[[Mapping[str, int]], Witness] | None = None,
 ) -> Forgotten:
-    """Takes away what a source gave that is no longer configured, and says what that changed. ``witness_of``: who
-    writes down, with what that changes, that so many records (kind → number) of it were forgotten.
+    """Removes the records of a source that is no longer configured. ``witness_of``: makes the audit row from the number
+    of records of each kind.
 
-    Raises ``UnknownSourceError`` for one of ``sources``, and for a name of which nothing is in force.
+    Raises ``UnknownSourceError`` if the source is configured, or has no records.
     """
     if any(source.name == name for source in sources):
         raise UnknownSourceError(f"the source {name!r} is configured: take it out of directory.sources first")
@@ -297,18 +295,19 @@ def forget(
 
 
 def check(sources: Sequence[Source], *, clock: Clock, progress: ReadingProgress | None = None) -> CheckReport:
-    """Reads every source and says what is wrong, from these sources alone; changes nothing. What was pushed is not
-    looked at: it is in force, and no source can be asked for it."""
+    """Reads every source and reports its problems, without a change. Sources that receive pushes are not read."""
     sources = [source for source in sources if not policy_of(source).only_pushed]
     with tempfile.TemporaryDirectory(prefix="usher-check-") as folder:
         engine = open_engine(f"sqlite:///{Path(folder) / 'check.db'}")
         try:
             METADATA.create_all(engine)
             problems = ProblemList()
-            report = refresh(engine, list(map(Examined, sources)), clock=clock, progress=progress, problems=problems)
+            report = refresh(
+                engine, list(map(CheckedSource, sources)), clock=clock, progress=progress, problems=problems
+            )
             with reading(engine) as connection:
                 counts = model_counts(connection)
-                for problem in odd_pairs(connection, PROBLEMS_KEPT):
+                for problem in similar_records(connection, PROBLEMS_KEPT):
                     problems.add(problem)
         finally:
             engine.dispose()
@@ -323,7 +322,7 @@ def check(sources: Sequence[Source], *, clock: Clock, progress: ReadingProgress 
 
 
 def object_from_report(report: RefreshReport | CheckReport) -> dict[str, object]:
-    """A report as a JSON object, for ``--json`` and for what a run remembers."""
+    """A report as a JSON object."""
     fields: dict[str, object] = {
         "sources": [
             {
@@ -373,12 +372,12 @@ def object_from_report(report: RefreshReport | CheckReport) -> dict[str, object]
 
 
 def objects_from_losses(losses: Losses) -> list[dict[str, object]]:
-    """What is taken away, as JSON objects; ``kept`` is null where it was not counted."""
+    """Losses as JSON objects. ``kept`` is null if it was not counted."""
     return [{"kind": kind, "gone": gone, "kept": kept} for kind, (gone, kept) in losses.items()]
 
 
 def object_from_state(state: SourceState) -> dict[str, object]:
-    """What is in force of a source as a JSON object; times are ISO 8601."""
+    """The state of a source as a JSON object. Times are ISO 8601."""
 
     def moment(ms: int | None) -> str | None:
         return None if ms is None else utc_text(from_epoch_ms(ms))
@@ -402,6 +401,6 @@ def object_from_state(state: SourceState) -> dict[str, object]:
 
 
 def export(engine: Engine) -> Iterator[dict[str, object]]:
-    """The access model as JSON objects, one per record, as a ``file`` source reads them back."""
+    """The access model as JSON objects, one per record, in the format of a ``file`` source."""
     with reading(engine) as connection:
         yield from map(object_from_record, export_records(connection))

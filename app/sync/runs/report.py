@@ -1,4 +1,4 @@
-"""The report of a run as sentences, for whoever shows one."""
+"""The report of a run as sentences."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from app.sync.runs.refresh import source_sentence
 
 
 def report_lines(report: Any) -> Iterator[str]:
-    """A run's report as sentences; its shape is the engine's, so lists and mappings are taken as they come."""
+    """The sentences of a run's report. Unknown entries are shown as they are."""
     for topic, value in report.items():
         if topic == "sources":
             yield from (source_sentence(one["name"], one["verdict"], one["reason"]) for one in value)
@@ -32,10 +32,10 @@ def report_lines(report: Any) -> Iterator[str]:
 
 
 def incomplete_sentence(verdicts: Mapping[str, str], retained: Collection[str], sources: int) -> str | None:
-    """Which sources were not read completely, and what is in force of them; None: all of them were.
+    """The sentence about sources that were not read completely; None if all were.
 
-    ``verdicts``: name → verdict of those that were read. ``retained``: those that are no longer configured.
-    ``sources``: how many are configured.
+    ``verdicts``: name → verdict. ``retained``: sources that are no longer configured. ``sources``: the number of
+    configured sources.
     """
     failed = [name for name, verdict in verdicts.items() if verdict == Verdict.FAILED.value]
     if failed and len(failed) >= sources:
@@ -43,7 +43,7 @@ def incomplete_sentence(verdicts: Mapping[str, str], retained: Collection[str], 
         if not retained:
             return f"not complete: {parts[0]}; the last good data stays in force"
     else:
-        how = {Verdict.FAILED.value: "could not be read", Verdict.PARTIAL.value: "was read in part"}
+        how = {Verdict.FAILED.value: "could not be read", Verdict.PARTIAL.value: "was read partially"}
         parts = [f"source {name} {how[verdict]}" for name, verdict in verdicts.items() if verdict in how]
     parts += [f"source {name} is no longer configured" for name in retained]
     if not parts:
@@ -53,22 +53,22 @@ def incomplete_sentence(verdicts: Mapping[str, str], retained: Collection[str], 
 
 
 def incomplete_run(report: Any, sources: int) -> str | None:
-    """The same of a run's report."""
+    """The same for a run's report."""
     verdicts = {one["name"]: one["verdict"] for one in report.get("sources", ())}
     return incomplete_sentence(verdicts, report.get("retainedSources", ()), sources)
 
 
 _TITLES = {
-    "interruptedCalls": "calls that an earlier run left unanswered",
+    "interruptedCalls": "calls without an answer in an earlier run",
     "leftBehind": "left behind in the backend",
-    "problemCounts": "wrong in the directory",
-    "problems": "wrong in the directory",
-    "rolesAndAccessTypesUnsupported": "roles and access types are left out: this backend does not take them",
+    "problemCounts": "problems of the directory",
+    "problems": "problems of the directory",
+    "rolesAndAccessTypesUnsupported": "roles and access types are not sent, because the backend does not support them",
     "unsupported": "items that this backend does not support, by operation",
     "unsupportedOperations": "operations that this backend does not have",
 }
-_NAMED = 10
-"""So many of what a verify names are shown."""
+_MAX_NAMES = 10
+"""The maximum of foreign items that are named."""
 
 
 def _hold_sentence(hold: Any) -> str:
@@ -77,27 +77,27 @@ def _hold_sentence(hold: Any) -> str:
 
 
 def _verify_lines(found: Any) -> Iterator[str]:
-    """What a look at the backend found, a line for each sort of thing."""
-    yield f"verify: {found.get('seen', 0):,} items seen in the backend"
+    """The findings of a verify, one line each."""
+    yield f"verify: {found.get('seen', 0):,} items in the backend"
     for key, words in (
-        ("missing", "of ours not there any more"),
+        ("missing", "of ours missing"),
         ("changed", "of ours changed there"),
-        ("adopted", "there already and wanted: ours now"),
-        ("undeleted", "there although the backend had said that they are deleted"),
+        ("adopted", "existing and desired: ours now"),
+        ("undeleted", "existing although the backend had reported them as deleted"),
     ):
         if found.get(key):
             yield f"verify: {found[key]:,} {words}"
     foreign = found.get("foreign") or {}
     if foreign:
         kinds = ", ".join(f"{number:,} {kind}" for kind, number in foreign.items())
-        yield f"verify: {sum(foreign.values()):,} of somebody else's, which are left alone ({kinds})"
+        yield f"verify: {sum(foreign.values()):,} foreign, left alone ({kinds})"
         named = found.get("foreignNamed") or []
-        for name in named[:_NAMED]:
+        for name in named[:_MAX_NAMES]:
             yield f"verify:   {name}"
-        if sum(foreign.values()) > len(named[:_NAMED]):
-            yield f"verify:   … and {sum(foreign.values()) - len(named[:_NAMED]):,} more"
+        if sum(foreign.values()) > len(named[:_MAX_NAMES]):
+            yield f"verify:   … and {sum(foreign.values()) - len(named[:_MAX_NAMES]):,} more"
     if found.get("notRead"):
-        yield f"verify: the backend does not tell about {', '.join(found['notRead'])}"
+        yield f"verify: the backend does not return {', '.join(found['notRead'])}"
 
 
 def _flat(value: Any) -> str:

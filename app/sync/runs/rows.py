@@ -1,7 +1,7 @@
-"""The rows of runs: read, claimed, and moved from one status to another.
+"""Reads the rows of runs, locks them, and moves them from one status to another.
 
-A caller that moves a run names the status in which it found it. The row is claimed, compared and moved in one
-transaction. If several processes want to move one run, one succeeds, and the others get a ``RunConflictError``.
+A row is locked, compared with the status that the caller expects, and changed in one transaction. If several processes
+move one run, one succeeds, and the others get a ``RunConflictError``.
 """
 
 import json
@@ -32,7 +32,7 @@ _MOMENTS = (
 
 _ONE = select(RUN).where(RUN.c.run_id == bindparam("run_id"))
 _CANCEL_REQUESTED = select(RUN.c.cancel_requested).where(RUN.c.run_id == bindparam("run_id"))
-_ONE_CLAIMED = _ONE.with_for_update()
+_ONE_LOCKED = _ONE.with_for_update()
 
 _COUNT_END = """
 INSERT INTO run_tally (status, runs) VALUES (:status, 1)
@@ -40,19 +40,16 @@ ON CONFLICT (status) DO UPDATE SET runs = run_tally.runs + 1
 """
 
 
-def row_of(connection: Connection, run_id: str, *, claimed: bool = False) -> Row[tuple[object, ...]]:
-    """The row of a run; ``claimed``: nobody else moves it before this (writing) transaction ends.
-
-    Raises ``RunNotFoundError``.
-    """
-    row = connection.execute(_ONE_CLAIMED if claimed else _ONE, {"run_id": run_id}).first()
+def row_of(connection: Connection, run_id: str, *, locked: bool = False) -> Row[tuple[object, ...]]:
+    """The row of a run; ``locked`` until the transaction ends. Raises ``RunNotFoundError``."""
+    row = connection.execute(_ONE_LOCKED if locked else _ONE, {"run_id": run_id}).first()
     if row is None:
         raise RunNotFoundError(f"there is no run {run_id}")
     return row
 
 
 SCOPES = ("everything", "narrowed", "preview")
-"""What runs may be about: all there is, some organizations or users; and those that only plan."""
+"""Runs of everything, runs of some organizations or users, and dry runs."""
 
 
 def recent_runs(
@@ -65,8 +62,8 @@ def recent_runs(
     scope: str | None = None,
     previews: bool = True,
 ) -> list[Run]:
-    """The latest runs, newest first; ``before``: a run id, only those requested earlier than it. ``statuses``,
-    ``trigger``, ``scope``: of these alone. ``previews``: whether dry runs are included."""
+    """The latest runs, newest first. ``before``: the id of a run, for older ones. ``scope``: one of ``SCOPES``.
+    ``previews``: whether dry runs are included."""
     query = select(RUN).order_by(RUN.c.run_id.desc()).limit(limit)
     if before is not None:
         query = query.where(RUN.c.run_id < before)
@@ -85,7 +82,7 @@ def recent_runs(
 
 
 def cancel_is_requested(connection: Connection, run_id: str) -> bool:
-    """Whether an operator has asked the run to end."""
+    """Whether the run is to be cancelled."""
     return bool(connection.execute(_CANCEL_REQUESTED, {"run_id": run_id}).scalar())
 
 
@@ -95,13 +92,13 @@ def allowed_deletes(connection: Connection, plan_id: str) -> bool:
     return bool(connection.execute(made_by.order_by(RUN.c.requested_at).limit(1)).scalar())
 
 
-def claim(connection: Connection, run_id: str) -> Run:
-    """The run as it stands now, which nobody else moves before this (writing) transaction ends."""
-    return run_from(row_of(connection, run_id, claimed=True))
+def lock_run(connection: Connection, run_id: str) -> Run:
+    """Reads a run and locks it until the transaction ends."""
+    return run_from(row_of(connection, run_id, locked=True))
 
 
 def move(connection: Connection, run: Run, to: RunStatus, at: datetime, **values: object) -> Run:
-    """Moves a claimed run on from the status in which it was found. Raises ``RunConflictError`` for no such move."""
+    """Moves a locked run to another status. Raises ``RunConflictError`` if that move is not allowed."""
     if to not in MOVES[run.status]:
         raise RunConflictError(f"the run is {run.status} and cannot become {to}")
     stages = json.dumps([[stage.status, epoch_ms(stage.at)] for stage in (*run.stages, Stage(to, at))])
@@ -112,8 +109,7 @@ def move(connection: Connection, run: Run, to: RunStatus, at: datetime, **values
 
 
 def change(connection: Connection, run: Run, **values: object) -> Run:
-    """Writes down columns of a claimed run; times as ``datetime``, mappings as such. Raises ``RunConflictError`` when
-    it is not in the status any more in which it was found."""
+    """Sets columns of a locked run. Raises ``RunConflictError`` if its status has changed."""
     new = {f"new_{name}": _stored(value) for name, value in values.items()}
     found = {"found_run_id": run.run_id, "found_status": run.status}
     row = connection.execute(_change_of(tuple(values)), new | found).first()
@@ -124,13 +120,13 @@ def change(connection: Connection, run: Run, **values: object) -> Run:
 
 @cache
 def _change_of(names: tuple[str, ...]) -> UpdateBase:
-    """Put together once: that takes longer than to execute it."""
+    """Cached, because building a statement takes longer than executing it."""
     found = RUN.c.run_id == bindparam("found_run_id"), RUN.c.status == bindparam("found_status")
     return update(RUN).where(*found).values({name: bindparam(f"new_{name}") for name in names}).returning(RUN)
 
 
 def run_from(row: Row[tuple[object, ...]]) -> Run:
-    """The run that a row holds."""
+    """Converts a row."""
     values = row._asdict()
     values["status"] = RunStatus(values["status"])
     for name in ("organization_ids", "user_ids", "kinds"):

@@ -1,8 +1,6 @@
-"""A run, what may be asked of it, and the statuses that it goes through.
+"""Runs, their requests, and their statuses with the allowed moves.
 
 The rules: ``app/sync/runs/README.md``, "Statuses".
-
-The statuses and the moves between them stand in ``MOVES`` and nowhere else.
 """
 
 from collections.abc import Mapping
@@ -16,11 +14,11 @@ from app.sync.ledger.counts import total
 from app.sync.ledger.items import ItemKey
 
 HELD_FOR = timedelta(days=7)
-"""How long held deletes wait for someone's word."""
+"""How long held deletes can be approved."""
 
 
 class RunStatus(StrEnum):
-    """Where a run stands."""
+    """The status of a run."""
 
     QUEUED = "queued"
     READING = "reading"
@@ -30,7 +28,7 @@ class RunStatus(StrEnum):
     APPLYING = "applying"
     DONE = "done"
     PARTIAL = "partial"
-    """Some items failed or were skipped; the others stand."""
+    """Some items failed or were skipped."""
     HELD = "held"
     """Deletes wait for approval; everything else was applied."""
     FAILED = "failed"
@@ -40,7 +38,7 @@ class RunStatus(StrEnum):
 RUNNING = frozenset({RunStatus.READING, RunStatus.VERIFYING, RunStatus.PLANNING, RunStatus.APPLYING})
 FINAL = frozenset({RunStatus.DONE, RunStatus.PARTIAL, RunStatus.FAILED, RunStatus.CANCELLED})
 ENDS = FINAL | {RunStatus.HELD}
-"""What a run comes to by itself; a held one may go on."""
+"""Statuses with which executing a run ends. A held one may continue."""
 
 MOVES: Mapping[RunStatus, frozenset[RunStatus]] = MappingProxyType(
     {
@@ -59,7 +57,7 @@ MOVES: Mapping[RunStatus, frozenset[RunStatus]] = MappingProxyType(
 
 
 class RunError(Exception):
-    """Something that was asked of a run cannot be; the text is for whoever asked."""
+    """A request about a run cannot be met. The message is for the caller."""
 
 
 class RunNotFoundError(RunError):
@@ -67,19 +65,18 @@ class RunNotFoundError(RunError):
 
 
 class RunConflictError(RunError):
-    """The run is not in a status in which this can be, or an idempotency key was used for something else."""
+    """The status of the run does not allow it, or an idempotency key was used for another request."""
 
 
 class QueueFullError(RunError):
-    """``MAX_QUEUED`` runs that were asked for over HTTP are queued already."""
+    """``MAX_QUEUED`` runs from HTTP requests are queued already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
-    """What someone wants: a run of everything, or narrowed to organizations or users."""
+    """A request for a run of everything, or of some organizations or users."""
 
     trigger: str
-    """``schedule``, ``verify_schedule``, ``resync``, ``command``, ``continuation`` or ``changes``."""
     organization_ids: tuple[str, ...] = ()
     user_ids: tuple[str, ...] = ()
     dry_run: bool = False
@@ -89,15 +86,14 @@ class RunRequest:
     plan_id: str | None = None
     """A stored plan to apply instead of making one."""
     alone: bool = False
-    """Whether an identical run that waits is no answer to it: whoever asks carries it out in a way of their own."""
+    """Create a new run even if an identical one is queued."""
     retry: bool = False
-    """Tries now what waits for its next try or is parked."""
+    """Retry failed items now."""
     kinds: tuple[str, ...] = ()
-    """Of which kinds; empty: all. Only with ``retry``."""
+    """With ``retry``: of these kinds; empty means all."""
     items: tuple[ItemKey, ...] = ()
-    """Which items alone; empty: all. Only with ``retry``."""
+    """With ``retry``: these items; empty means all."""
     asked_by: str | None = None
-    """Who asks for it, as far as it is known; None: it comes by itself."""
     asked_reason: str | None = None
 
 
@@ -112,7 +108,7 @@ class WhatIf:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """That a run came into a status, and when."""
+    """A status of a run, and when it began."""
 
     status: RunStatus
     at: datetime
@@ -120,12 +116,11 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run as it stands in the database."""
+    """One run; see ``app.sync.runs.tables.RunRow``."""
 
     run_id: str
     trigger: str
     asked_by: str | None
-    """Who asked for it; None: it came by itself, or nobody knows any more."""
     asked_reason: str | None
     status: RunStatus
     dry_run: bool
@@ -147,23 +142,19 @@ class Run:
     approved_at: datetime | None
     held_at: datetime | None
     resumed_at: datetime | None
-    """When what was approved was begun."""
     decision: str | None
-    """``approved``, ``discarded`` or ``cancelled``, where somebody said so."""
     decided_at: datetime | None
     decided_by: str | None
     decision_reason: str | None
     cancel_requested: bool
     worker: str | None
     interrupted: bool
-    """Whether it ended for want of its process, its database or its lock, so that another try goes on from there"""
     continued_by: str | None
     error: str | None
     counts: Mapping[str, Mapping[str, Mapping[str, int]]]
-    """kind → action → {planned, done, failed, held, ...}; ``planned`` counts all of them, whatever became of them"""
+    """kind → action → {planned, done, failed, held, ...}. ``planned`` is the number of all items."""
     calls: int
     stages: tuple[Stage, ...]
-    """Into which statuses it came, in order; those before that was written down are missing."""
     report: Mapping[str, Any]  # JSON
 
     @property
@@ -171,13 +162,13 @@ class Run:
         return self.status in RUNNING
 
     @property
-    def plan_is_settled(self) -> bool:
-        """Whether it applies what somebody has seen: a stored plan, or held deletes that were approved."""
+    def plan_is_fixed(self) -> bool:
+        """Whether it applies a plan that an operator has seen: a stored plan, or approved deletes."""
         return self.approved_at is not None or self.requested_plan_id is not None
 
     @property
     def decided(self) -> str | None:
-        """What somebody said about it, when, who and why, in words; None: nobody has said anything."""
+        """The decision about it, with when, by whom and why; None if there is none."""
         if self.decision is None or self.decided_at is None:
             return None
         by = f" by {self.decided_by}" if self.decided_by else ""
@@ -188,15 +179,14 @@ class Run:
 
     @property
     def is_final(self) -> bool:
-        """Nothing can happen to it any more."""
         return self.status in FINAL
 
-    def total(self, outcome: str) -> int:
-        """How many items, over all kinds and actions, have this outcome (``done``, ``failed``, ``held``, ...)."""
-        return total(self.counts, outcome)
+    def total(self, status: str) -> int:
+        """The number of items with this status."""
+        return total(self.counts, status)
 
-    def still_to_send(self) -> Mapping[str, int]:
-        """action → how many items nothing kept back and nothing became of: what applying the plan would send now."""
+    def pending(self) -> Mapping[str, int]:
+        """Action → the number of items that applying the plan would send now."""
         numbers: dict[str, int] = {}
         for actions in self.counts.values():
             for action, outcomes in actions.items():

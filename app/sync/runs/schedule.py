@@ -1,7 +1,7 @@
-"""Schedules as people write them, a cron line or "every 15m", and the moments at which they are due.
+"""Parses schedules, such as a cron line or "every 15m", and computes their due times.
 
-Several workers share one schedule. Each computes the same moments, so that a moment can name the run that it brings
-about and one of them alone makes it: intervals count from the epoch, not from the start of a process.
+All workers compute the same due times, so that a due time identifies its run. So intervals count from the epoch, not
+from the start of a process.
 """
 
 import re
@@ -25,7 +25,7 @@ _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class ScheduleError(ValueError):
-    """The text is no schedule; says why and what to write."""
+    """The text is not a schedule. The message is for the operator."""
 
 
 def interval_seconds(schedule: str) -> int | None:
@@ -52,12 +52,12 @@ def trigger_of(schedule: str, timezone: str) -> BaseTrigger:
         raise ScheduleError(f"{str(error).rstrip('.').lower()}; {_FIX}") from error
 
 
-def latest_moment(trigger: BaseTrigger, now: datetime) -> datetime:
-    """The latest moment, not after ``now``, at which the trigger is due: the same for all who share the schedule."""
+def latest_due_time(trigger: BaseTrigger, now: datetime) -> datetime:
+    """The latest due time that is not after ``now``."""
     if isinstance(trigger, IntervalTrigger):
         interval: timedelta = trigger.interval
         return now - (now - EPOCH) % interval
-    # Going back step by step keeps this cheap for the frequent schedules and right for the rare ones.
+    # Increasing steps are cheap for frequent schedules and correct for rare ones.
     for back in _LOOK_BACK:
         latest: datetime | None = None
         moment: datetime | None = trigger.get_next_fire_time(None, now - back)
@@ -70,7 +70,7 @@ def latest_moment(trigger: BaseTrigger, now: datetime) -> datetime:
 
 
 def first_due_after(moment: datetime, schedules: Sequence[str], timezone: str) -> datetime | None:
-    """When the first of the schedules is due after a moment; None: none ever is. Raises ``ScheduleError``."""
+    """The first due time of the schedules after ``moment``; None if none is ever due. Raises ``ScheduleError``."""
     after = moment + timedelta(seconds=1)
     dates = [trigger_of(schedule, timezone).get_next_fire_time(None, after) for schedule in schedules]
     return min((date for date in dates if date is not None), default=None)
@@ -84,7 +84,7 @@ def _zone(name: str) -> tzinfo:
 
 
 def _weekdays(field: str) -> str:
-    """Cron counts weekdays from Sunday (0 or 7), APScheduler from Monday: names mean the same to both."""
+    """Converts weekdays to names: cron counts from Sunday (0 or 7), APScheduler from Monday."""
     if field == "*" or re.search(r"[#L]|last|th|nd|rd", field):
         return field
     days: set[str] = set()

@@ -1,4 +1,4 @@
-"""The settings of synchronization: when it runs by itself, and how much it may delete without being asked."""
+"""The settings of synchronization: schedules and limits."""
 
 from datetime import UTC, datetime
 from typing import Annotated
@@ -9,15 +9,14 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from app.sync.plan.settings import LimitSettings
 from app.sync.runs.schedule import ScheduleError, first_due_after
 
-_ANY_MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
-"""Whether a schedule is ever due does not depend on when one asks."""
+_ANY_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def _usable_schedule(schedule: str) -> str:
     schedule = schedule.strip()
     if schedule:
         try:
-            never = first_due_after(_ANY_MOMENT, [schedule], "UTC") is None
+            never = first_due_after(_ANY_TIME, [schedule], "UTC") is None
         except ScheduleError as error:
             raise ValueError(f"{schedule!r} {error}") from error
         if never:
@@ -34,7 +33,7 @@ def _known_timezone(name: str) -> str:
 
 
 Schedule = Annotated[str, AfterValidator(_usable_schedule)]
-"""Cron (five fields), ``every`` and a number with s, m, h or d, or nothing for never."""
+"""Five cron fields, ``every`` with a number and s, m, h or d, or empty for never."""
 
 
 class SyncSettings(BaseModel):
@@ -43,14 +42,14 @@ class SyncSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     schedule: Schedule = "*/15 * * * *"
-    """When a sync starts by itself: cron, or an interval like ``every 15m``; empty: never."""
+    """When a sync starts: cron, or an interval like ``every 15m``; empty means never."""
     timezone: Annotated[str, AfterValidator(_known_timezone)] = "UTC"
-    """The time zone that cron schedules are read in."""
+    """The time zone of cron schedules."""
     jitter: int = Field(default=30, ge=0, le=3600)
-    """Seconds by which a start is put off at random at most, so that installations do not all call at once."""
+    """The maximum random delay of a start, in seconds, so that installations do not all start at once."""
     verify_schedule: Schedule = "17 3 * * *"
-    """When a sync begins with reading the backend back: cron, or an interval; empty: never."""
+    """When a sync reads the backend back first: cron, or an interval; empty means never."""
     push_delay: float = Field(default=2.0, ge=0, le=3600)
-    """Seconds after which a sync of what was pushed follows at the latest, so that several pushes make one."""
+    """The maximum delay of a sync after a push, in seconds. Several pushes share a sync."""
     limits: LimitSettings = Field(default_factory=LimitSettings)
-    """How much may be deleted without approval."""
+    """The deletes that need no approval."""

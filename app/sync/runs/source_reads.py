@@ -36,31 +36,31 @@ _PROGRESS_STEP = 1_000
 
 
 class ReadingProgress(Protocol):
-    """Who wants to know how many records have been read."""
+    """Receives the number of records read."""
 
     def advance(self, n: int) -> None:
-        """``n`` more records have been read."""
+        """``n`` more records were read."""
         ...
 
 
 def policy_of(source: Source) -> Policy:
-    """What to go by when the source is read."""
+    """The policy of a source."""
     return source.policy if isinstance(source, GuardedSource) else Policy()
 
 
 class _Stage(Enum):
-    """What a source is being asked for."""
+    """What a source is asked for."""
 
     EVERYTHING = 1
     CHANGES = 2
     PART = 3
     CHANGES_MEANWHILE = 4
-    """What changed while everything was read."""
+    """The changes since the beginning of a complete read."""
 
 
 @dataclass
-class GatheredRead:
-    """One source while it is read."""
+class SourceRead:
+    """The read of one source."""
 
     source: Source
     position: int
@@ -70,11 +70,11 @@ class GatheredRead:
     kinds: Counter[str] = field(default_factory=Counter)
     gone: int = 0
     without_origin: bool = False
-    """Whether any record did not say what it was made from."""
+    """Whether any record lacks its origin."""
     began: datetime = EPOCH
     cursor_refused: str = ""
     whole: End | None = None
-    """How everything was read, while changes since are asked for."""
+    """The end of the complete read, while later changes are read."""
     kinds_of_whole: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -82,8 +82,8 @@ class GatheredRead:
         return self.kinds.total()
 
 
-class Gathering:
-    """The sources while they are read side by side into a refresh."""
+class SourceReads:
+    """Reads sources concurrently into a refresh."""
 
     def __init__(
         self,
@@ -91,28 +91,28 @@ class Gathering:
         clock: Clock,
         progress: ReadingProgress | None,
         asked: Selection | None,
-        anew: Collection[str] = (),
+        full: Collection[str] = (),
     ) -> None:
-        """``anew``: the names of sources of which what changed is not enough."""
+        """``full``: the names of sources that are read completely."""
         self._refreshing = refreshing
         self._clock = clock
         self._progress = progress
         self._asked = asked
-        self._anew = anew
+        self._full = full
         self._unreported = 0
 
-    def read(self, sources: Mapping[int, Source]) -> list[GatheredRead]:
-        """Stages what they give (position → source); how each of them was read, in their order."""
-        reads: dict[int, GatheredRead] = {}
+    def read(self, sources: Mapping[int, Source]) -> list[SourceRead]:
+        """Stages the records of the sources (position → source). Returns the reads in order."""
+        reads: dict[int, SourceRead] = {}
         with ParallelReads() as side_by_side:
             for position, source in sources.items():
                 stage, request = self._request(position, source)
-                reads[position] = GatheredRead(source, position, stage, began=self._clock())
+                reads[position] = SourceRead(source, position, stage, began=self._clock())
                 side_by_side.begin(position, source, request)
             for position, steps in side_by_side.steps():
                 read = reads[position]
                 for step in steps:
-                    # Nearly all of them are records.
+                    # The most frequent step comes first.
                     if isinstance(step, Found):
                         self._add(read, step)
                     elif isinstance(step, End):
@@ -121,12 +121,12 @@ class Gathering:
                             side_by_side.begin(position, read.source, request_after)
                     else:
                         self._take(read, step)
-                self._tell_progress(_PROGRESS_STEP)
-        self._tell_progress(1)
+                self._report_progress(_PROGRESS_STEP)
+        self._report_progress(1)
         return list(reads.values())
 
     def _request(self, position: int, source: Source) -> tuple[_Stage, ReadRequest]:
-        """What the source is asked for: the part that somebody wants, or what changed, if that says enough."""
+        """The request to a source: a part, the changes since its cursor, or everything."""
         begun, policy = self._refreshing.started(position), policy_of(source)
         if self._asked is not None:
             organization_ids, user_ids = self._asked.organization_ids, self._asked.user_ids
@@ -137,7 +137,7 @@ class Gathering:
                 return _Stage.PART, ReadRequest(part=Part(organization_ids, user_ids, known, aliases))
         now = epoch_ms(self._clock())
         if (
-            source.name not in self._anew
+            source.name not in self._full
             and begun.cursor
             and begun.settings_digest == policy.digest
             and begun.last_full_at is not None
@@ -146,7 +146,7 @@ class Gathering:
             return _Stage.CHANGES, ReadRequest(since=begun.cursor)
         return _Stage.EVERYTHING, EVERYTHING
 
-    def _add(self, read: GatheredRead, found: Found) -> None:
+    def _add(self, read: SourceRead, found: Found) -> None:
         record, place, made_from = found
         if made_from is None:
             read.without_origin = True
@@ -157,13 +157,12 @@ class Gathering:
         read.kinds[record.kind] += 1
         self._unreported += 1
 
-    def _take(self, read: GatheredRead, step: Gone | Malformed | Remark) -> None:
+    def _take(self, read: SourceRead, step: Gone | Malformed | Remark) -> None:
         if isinstance(step, Gone):
             self._refreshing.gone(origin_text(*step.object), position=read.position)
             read.gone += 1
         elif read.whole is not None:
-            # What is wrong with changes that are of no use is told with the next ones.
-            pass
+            pass  # If these changes cannot be used, the next read reports their problems.
         elif isinstance(step, Malformed):
             read.malformed += 1
             origin = "" if step.object is None else origin_text(*step.object)
@@ -173,32 +172,32 @@ class Gathering:
         elif isinstance(step, Remark):
             read.problems.add(Problem(ProblemSort.REMARK, read.source.name, step.place, step.reason))
 
-    def _end(self, read: GatheredRead, end: End) -> ReadRequest | None:
-        """Closes a read; or what to ask the source for next."""
+    def _end(self, read: SourceRead, end: End) -> ReadRequest | None:
+        """Ends a read, or returns the next request to the source."""
         if read.stage is _Stage.CHANGES_MEANWHILE:
             self._end_of_changes_meanwhile(read, end)
             return None
         if end.answered is Answered.CURSOR_REFUSED and read.stage is _Stage.CHANGES:
-            # Whatever it gave with that says nothing.
+            # The records that came with it are void.
             self._refreshing.again(read.position)
             read.cursor_refused = end.reason or "without a reason"
             read.stage, read.problems, read.malformed = _Stage.EVERYTHING, ProblemList(), 0
             read.kinds, read.gone, read.without_origin = Counter(), 0, False
             return EVERYTHING
-        wrong = _wrong(read, end)
-        if wrong is not None:
-            end = End(Verdict.FAILED, wrong)
+        error = _protocol_error(read, end)
+        if error is not None:
+            end = End(Verdict.FAILED, error)
         is_whole = end.verdict is Verdict.COMPLETE or end.except_malformed
         if is_whole and end.cursor and end.answered is None:
             self._refreshing.follow(read.position)
             read.stage, read.whole, read.kinds_of_whole = _Stage.CHANGES_MEANWHILE, end, read.kinds.copy()
-            # What is told now counts for itself: where it is of no use, what came before stands.
+            # If the changes cannot be used, the complete read stays valid.
             read.without_origin = False
             return ReadRequest(since=end.cursor)
         self._close(read, end)
         return None
 
-    def _end_of_changes_meanwhile(self, read: GatheredRead, end: End) -> None:
+    def _end_of_changes_meanwhile(self, read: SourceRead, end: End) -> None:
         whole = read.whole
         assert whole is not None  # noqa: S101 - set together with the stage
         usable = end.verdict is Verdict.COMPLETE and end.answered is Answered.CHANGES and not read.without_origin
@@ -207,7 +206,7 @@ class Gathering:
             read.kinds, read.gone = read.kinds_of_whole, 0
         self._close(read, whole._replace(cursor=end.cursor) if usable else whole, caught_up=usable)
 
-    def _close(self, read: GatheredRead, end: End, *, caught_up: bool = False) -> None:
+    def _close(self, read: SourceRead, end: End, *, caught_up: bool = False) -> None:
         self._refreshing.end(
             records=read.records,
             malformed=read.malformed,
@@ -226,7 +225,7 @@ class Gathering:
             ),
         )
 
-    def _tell_progress(self, at_least: int) -> None:
+    def _report_progress(self, at_least: int) -> None:
         if self._progress is not None and self._unreported >= at_least:
             self._progress.advance(self._unreported)
             self._unreported = 0
@@ -237,15 +236,15 @@ _ANSWERS: Mapping[_Stage, frozenset[Answered | None]] = {
     _Stage.CHANGES: frozenset({None, Answered.CHANGES}),
     _Stage.PART: frozenset({None, Answered.PART}),
 }
-"""What may be answered to what: everything, to whatever it is."""
+"""The allowed answers to each request. None is a complete answer."""
 
 
-def _wrong(read: GatheredRead, end: End) -> str | None:
-    """Why an answer is none to what was asked; None: it is one."""
+def _protocol_error(read: SourceRead, end: End) -> str | None:
+    """Why an answer does not match the request; None if it does."""
     if end.verdict is Verdict.FAILED:
         return None
     if end.answered not in _ANSWERS[read.stage]:
         return f"an error of the program: it answered with {end.answered} when it was not asked for that"
     if end.answered is not None and read.without_origin:
-        return "an error of the program: it told of a change without the object that changed"
+        return "an error of the program: it reported a change without the object that changed"
     return None

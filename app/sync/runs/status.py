@@ -1,7 +1,7 @@
-"""The status of synchronization: what is held, whether the last run failed, when one last began.
+"""The current status of synchronization: held deletes, the last failure, the last start.
 
-Every run that finds the same deletes over the limits holds them again, and the earlier runs can still be approved. What
-is held *now* is what the last run of everything held, and what narrower runs have held since.
+Each run holds the deletes over the limits again, and earlier runs can still be approved. The deletes held *now* are
+those of the last run of everything, and of narrower runs since.
 """
 
 import json
@@ -17,9 +17,9 @@ from app.sync.runs.rows import row_of, run_from
 from app.sync.runs.run import Run
 
 EVERYTHING = "NOT dry_run AND organization_ids = '[]' AND user_ids = '[]'"
-"""The condition on ``run`` that it was to bring all of the backend in step."""
+"""The condition on ``run`` that it is not narrowed and no dry run."""
 
-# A run whose held deletes were discarded has settled them as well as one that applied them.
+# A run whose held deletes were discarded has settled them too.
 _SETTLED = "(status IN ('done', 'partial', 'held') OR (status = 'cancelled' AND held_until IS NOT NULL))"
 
 _HELD = """
@@ -61,8 +61,8 @@ ORDER BY finished_at DESC, run_id DESC LIMIT {remembered}
 _CONTINUED_WITHIN = 60_000
 """Milliseconds within which a worker queues the continuation of an interrupted run."""
 
-_REMEMBERED = 1_000
-"""Of a longer row of failures the beginning is not looked for."""
+_MAX_FAILURES = 1_000
+"""The maximum of failed runs in a row that are read."""
 
 _LAST_BEGAN = "SELECT MAX(started_at) AS began, MIN(requested_at) AS asked FROM run WHERE {everything}"
 
@@ -77,7 +77,7 @@ FROM run WHERE status IN ('queued', 'reading', 'verifying', 'planning', 'applyin
 
 @dataclass(frozen=True, slots=True)
 class HeldRun:
-    """A run whose held deletes still wait for someone's word. Times are epoch milliseconds."""
+    """A run whose held deletes can be approved. Times are epoch milliseconds."""
 
     run_id: str
     requested_at: int
@@ -85,11 +85,11 @@ class HeldRun:
     held_until: int | None
     counts: Mapping[str, Mapping[str, Mapping[str, int]]]
     holds: tuple[Mapping[str, object], ...]
-    """The numbers behind each hold: kind, organizationId, deletes, ledger, reason."""
+    """kind, organizationId, deletes, ledger and reason of each hold."""
 
     @property
     def deletes(self) -> int:
-        """How many are held."""
+        """The number of held deletes."""
         return total(self.counts, "held")
 
 
@@ -100,13 +100,13 @@ class FailedRun:
     run_id: str
     error: str
     since: int
-    """When the first of the runs ended that have failed one after the other."""
+    """When the first of the failed runs in a row ended."""
     items: int = 0
-    """How many items failed, in a run that did nothing else; 0: the run itself failed."""
+    """The number of failed items if all items of the run failed; 0 if the run itself failed."""
 
 
 def held_runs(connection: Connection, now_ms: int) -> list[HeldRun]:
-    """What is held now, one run of everything at most, and narrower ones since."""
+    """The runs with deletes held now: at most one run of everything, and narrower ones since."""
     return [
         HeldRun(
             run_id=row.run_id,
@@ -129,18 +129,18 @@ def superseded_by(connection: Connection, held: Run) -> str | None:
 
 
 def last_ended(connection: Connection) -> Run | None:
-    """The last run of everything that began and ended, whatever its outcome; previews are ignored."""
+    """The last run of everything that has started and ended."""
     row = run(connection, _LAST_ENDED, {}, everything=EVERYTHING).first()
     return None if row is None else run_from(row_of(connection, row.run_id))
 
 
 def is_applying(connection: Connection) -> bool:
-    """Whether a run changes the backend now, or is approved and will."""
+    """Whether a run changes the backend now, or will because it is approved."""
     return run(connection, _APPLYING, {}).first() is not None
 
 
 def applied_by(connection: Connection, plan_id: str) -> Run | None:
-    """The run that applied this stored plan, or is about to; None if no run did."""
+    """The run that applied or will apply this stored plan; None if there is none."""
     row = run(connection, _APPLIED_BY, {"plan_id": plan_id}).first()
     return None if row is None else run_from(row_of(connection, row.run_id))
 
@@ -148,12 +148,12 @@ def applied_by(connection: Connection, plan_id: str) -> Run | None:
 def failed_run(connection: Connection, now_ms: int) -> FailedRun | None:
     """The last run of everything, if it failed or all of its items did. A cancelled run is no failure.
 
-    Two kinds of runs are passed over: those that tried nothing, because all that had failed before still waits, and
-    interrupted ones that another run continues.
+    Two kinds of runs are ignored: those that tried nothing, because all failed items still wait, and interrupted ones
+    that another run continues.
     """
     found: FailedRun | None = None
     parameters = {"continued_until": now_ms - _CONTINUED_WITHIN}
-    for row in run(connection, _LAST, parameters, everything=EVERYTHING, remembered=str(_REMEMBERED)):
+    for row in run(connection, _LAST, parameters, everything=EVERYTHING, remembered=str(_MAX_FAILURES)):
         failures = _failures_alone(row.counts) if row.status == "partial" else 0
         if row.status == "partial" and failures is None:
             continue
@@ -166,21 +166,20 @@ def failed_run(connection: Connection, now_ms: int) -> FailedRun | None:
 
 
 def last_began(connection: Connection) -> int | None:
-    """When a run of everything last began, in epoch milliseconds; where none ever did, when the first was asked for."""
+    """When a run of everything last started, or else when the first was requested, in epoch milliseconds."""
     row = run(connection, _LAST_BEGAN, {}, everything=EVERYTHING).one()
     found: int | None = row.asked if row.began is None else row.began
     return found
 
 
 def waiting_runs(connection: Connection) -> tuple[int, int | None]:
-    """How many runs are queued, and since when the first one, in epoch milliseconds; none while one is executed."""
+    """The number of queued runs and the time of the oldest request, in epoch milliseconds; none while one runs."""
     row = run(connection, _WAITING, {}).one()
     return (0, None) if row.running else (row.waiting, row.since)
 
 
 def _failures_alone(counts: str) -> int | None:
-    """How many items failed in a run that got nothing done, by its counts; 0: it got something done; None: it tried
-    nothing."""
+    """The number of failed items of a run without done ones; 0 if some were done; None if none was tried."""
     numbers = [outcomes for actions in json.loads(counts).values() for outcomes in actions.values()]
     if any(outcomes.get("done") for outcomes in numbers):
         return 0

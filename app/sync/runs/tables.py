@@ -7,32 +7,31 @@ from app.foundation.database.tables import StoreTable
 
 
 class RunRow(StoreTable, table=True):
-    """One run of the synchronization, from its request to its end."""
+    """One run of the synchronization."""
 
     __tablename__ = "run"
     __table_args__ = (Index(None, "status", "requested_at"), Index(None, "requested_at"))
 
     run_id: str = Field(primary_key=True)
     trigger: str
-    """schedule, verify_schedule, resync (HTTP), console, command."""
+    """schedule, verify_schedule, resync (HTTP), console, command, changes or continuation."""
     asked_by: str | None = None
-    """Who asked for it, as far as it is known; None: it came by itself, or before that was written down."""
+    """Who requested it; None if it was scheduled, or unknown."""
     asked_reason: str | None = None
-    """Why, in their words."""
     status: str
-    """queued, reading, planning, applying, done, partial, held, failed, cancelled."""
+    """A value of ``app.sync.runs.run.RunStatus``."""
     dry_run: bool = False
     verify: bool = False
     allow_deletes: bool = False
     retry: bool = Field(default=False, sa_column_kwargs={"server_default": false()})
-    """Whether what waits after a failure, or is parked, is tried now."""
+    """Whether failed items are retried now."""
     kinds: str = Field(default="[]", sa_column_kwargs={"server_default": "[]"})
-    """Of which kinds, as a JSON list; empty: all."""
+    """With ``retry``: the kinds, as a JSON list; empty means all."""
     organization_ids: str = "[]"
     user_ids: str = "[]"
     ledger_id: int | None = None
     requested_plan_id: str | None = None
-    """The stored plan that was asked for; ``plan_id`` is the one that was made or taken."""
+    """The stored plan to apply. ``plan_id`` is the plan that was made or applied."""
     plan_id: str | None = None
     revision: int | None = Field(default=None, sa_type=BigInteger)
     requested_at: int = Field(sa_type=BigInteger)
@@ -41,38 +40,37 @@ class RunRow(StoreTable, table=True):
     held_until: int | None = Field(default=None, sa_type=BigInteger)
     """Until when held deletes can be approved."""
     approved_at: int | None = Field(default=None, sa_type=BigInteger)
-    """When someone let the held deletes go; the run is then queued again for exactly those."""
+    """When the held deletes were approved, which queues the run again."""
     held_at: int | None = Field(default=None, sa_type=BigInteger)
-    """When it ended for the first time, with deletes that wait for somebody's word."""
+    """When it ended with held deletes."""
     resumed_at: int | None = Field(default=None, sa_type=BigInteger)
-    """When what was approved was begun; ``started_at`` stays as it was."""
+    """When it started again after the approval."""
     decision: str | None = None
-    """What somebody said about it: approved, discarded (both of held deletes), cancelled."""
+    """approved, discarded (both of held deletes) or cancelled."""
     decided_at: int | None = Field(default=None, sa_type=BigInteger)
     decided_by: str | None = None
-    """Who said so, as far as it is known: the user of the command line, or which admin token."""
+    """The user of the command line, or the name of an admin token; None if unknown."""
     decision_reason: str | None = None
     cancel_requested: bool = False
     worker: str | None = None
     interrupted: bool = Field(default=False, sa_column_kwargs={"server_default": false()})
-    """Whether what ended it had nothing to do with it: another try goes on from there."""
+    """Whether its environment ended it, so that another run continues it."""
     continued_by: str | None = None
-    """The run that went on from there."""
+    """The run that continues it."""
     error: str | None = None
     counts: str = "{}"
-    """JSON: kind → action → {planned, done, failed, held, …}, kept up to date with every settled call."""
+    """JSON: kind → action → {planned, done, failed, held, …}, updated with every settled call."""
     calls: int = 0
-    """Write calls that were sent."""
     stages: str = Field(default="[]", sa_column_kwargs={"server_default": "[]"})
-    """When it came into which status, as a JSON list of [status, moment]; empty: before that was written down."""
+    """Its statuses, as a JSON list of [status, time]."""
     items: str = Field(default="[]", sa_column_kwargs={"server_default": "[]"})
-    """With ``retry``: which items alone, as a JSON list of [kind, organization, container, id]; empty: all."""
+    """With ``retry``: the items, as a JSON list of [kind, organization, container, id]; empty means all."""
     report: str = "{}"
-    """JSON: what an operator should know: sources, problems, what could not be told to the backend, what is foreign."""
+    """Findings for the operator, as JSON."""
 
 
 class RunTallyRow(StoreTable, table=True):
-    """How many runs ever ended in a status; runs themselves are forgotten after a while."""
+    """The number of runs that ever ended in a status. Runs themselves are pruned."""
 
     __tablename__ = "run_tally"
 
@@ -81,7 +79,7 @@ class RunTallyRow(StoreTable, table=True):
 
 
 class RunKeyRow(StoreTable, table=True):
-    """Which run an idempotency key stands for: several keys may have been answered with the same queued run."""
+    """An idempotency key and its run. Several keys may have the same run."""
 
     __tablename__ = "run_key"
 
@@ -90,16 +88,16 @@ class RunKeyRow(StoreTable, table=True):
 
 
 class WorkerRow(StoreTable, table=True):
-    """A worker that has not said goodbye. Times are epoch milliseconds."""
+    """A worker that has not been stopped properly, or still runs."""
 
     __tablename__ = "worker"
 
     worker_id: str = Field(primary_key=True)
-    """Random: in a container every worker may have the same name."""
+    """Random, because workers in containers may have the same name."""
     name: str
-    """Machine and process id, for people."""
+    """Host and process id."""
     started_at: int = Field(sa_type=BigInteger)
     seen_at: int = Field(sa_type=BigInteger)
-    """Its last sign of life."""
+    """Its last heartbeat."""
     leads: bool = False
-    """Whether it held the right to synchronize then."""
+    """Whether it held the lock then."""

@@ -1,11 +1,10 @@
-"""The workers that are alive, and those that died.
+"""The rows of workers, alive and dead.
 
-Each worker updates its row regularly and deletes it when it stops. So an old row belongs to a worker that was killed or
-is cut off from the database.
-"""
+Each worker updates its row regularly and deletes it when it stops. An old row belongs to a worker that was killed or
+has lost the database."""
 
 import socket
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from sqlalchemy import Connection, delete, select
 
@@ -24,7 +23,7 @@ ON CONFLICT (worker_id) DO UPDATE SET seen_at = excluded.seen_at, leads = exclud
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerState:
-    """A worker's last sign of life. Times are epoch milliseconds."""
+    """The last heartbeat of a worker. Times are epoch milliseconds."""
 
     worker_id: str
     name: str
@@ -34,36 +33,26 @@ class WorkerState:
 
 
 def process_name(pid: int) -> str:
-    """A process of this machine, by which operators and ``usher health`` find it."""
+    """The name of a process of this host, for operators and ``usher health``."""
     return f"{socket.gethostname()}:{pid}"
 
 
 def beat(connection: Connection, state: WorkerState) -> None:
-    """Writes down a sign of life."""
-    run(
-        connection,
-        _BEAT,
-        {
-            "worker_id": state.worker_id,
-            "name": state.name,
-            "started_at": state.started_at,
-            "seen_at": state.seen_at,
-            "leads": state.leads,
-        },
-    )
+    """Stores a heartbeat."""
+    run(connection, _BEAT, asdict(state))
 
 
-def say_goodbye(connection: Connection, worker_id: str) -> None:
-    """The worker ends because it was told to."""
+def remove_worker(connection: Connection, worker_id: str) -> None:
+    """Removes the row of a worker that stops."""
     connection.execute(delete(_WORKER).where(_WORKER.c.worker_id == worker_id))
 
 
-def forget_dead(connection: Connection, seen_before: int) -> int:
-    """Forgets those whose last sign of life is older; how many."""
+def remove_dead(connection: Connection, seen_before: int) -> int:
+    """Removes workers with an older heartbeat, and returns their number."""
     return connection.execute(delete(_WORKER).where(_WORKER.c.seen_at < seen_before)).rowcount
 
 
 def workers(connection: Connection) -> list[WorkerState]:
-    """All that have not said goodbye, who was seen last first."""
+    """All rows, the latest heartbeat first."""
     rows = connection.execute(select(_WORKER).order_by(_WORKER.c.seen_at.desc(), _WORKER.c.worker_id))
     return [WorkerState(**row._asdict()) for row in rows]

@@ -220,7 +220,7 @@ def _queued_run(one: Installation) -> None:
             State.WARNING,
             "people: is no longer among directory.sources, and 151 records of it are still in force",
         ),
-        (_empty_from_the_start, "directory", State.WARNING, "is empty: it lets nobody in"),
+        (_empty_from_the_start, "directory", State.WARNING, "is empty: nobody gets access"),
         (
             lambda one: one.people.write_text('{"kind": "user"}\n'),
             "directory",

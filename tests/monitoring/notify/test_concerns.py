@@ -90,7 +90,7 @@ def test_run_that_is_continued_is_no_failure(engine: Engine, past: Past, time: S
     time.move_on(minutes=1)
     cut = past.ended(RunStatus.FAILED, error="the connection was cut", interrupted=True)
     assert failed() is None, "a worker is about to queue the continuation"
-    follower = past.runs.go_on_from(cut)
+    follower = past.runs.continue_run(cut)
     assert follower is not None
     time.move_on(hours=1)
     assert failed() is None
@@ -105,7 +105,7 @@ def test_run_that_is_continued_is_no_failure(engine: Engine, past: Past, time: S
     past.ended(RunStatus.DONE)
     time.move_on(minutes=1)
     cut = past.ended(RunStatus.FAILED, error="the connection was cut", interrupted=True)
-    follower = past.runs.go_on_from(cut)
+    follower = past.runs.continue_run(cut)
     assert follower is not None
     past.runs.move(follower.run_id, RunStatus.QUEUED, RunStatus.READING, started_at=time())
     past.runs.move(follower.run_id, RunStatus.READING, RunStatus.FAILED, finished_at=time(), error="refused")

@@ -83,7 +83,7 @@ def planned(office: Office, **changed: object) -> Run:
             ],
         )
         note_parts(connection, run.run_id)
-    office.runs.note(run.run_id, RunStatus.PLANNING, plan_id=run.run_id, counts=counted(), report={"held": [HOLD]})
+    office.runs.update(run.run_id, RunStatus.PLANNING, plan_id=run.run_id, counts=counted(), report={"held": [HOLD]})
     return office.runs.get(run.run_id)
 
 
@@ -91,7 +91,7 @@ def applying(office: Office, **changed: object) -> Run:
     """A run that has sent half of its plan: the first phase whole, the second in part."""
     run = planned(office, **changed)
     run = office.runs.move(run.run_id, RunStatus.PLANNING, RunStatus.APPLYING)
-    office.runs.note(run.run_id, RunStatus.APPLYING, counts=counted(folders=2, documents=1), calls=3)
+    office.runs.update(run.run_id, RunStatus.APPLYING, counts=counted(folders=2, documents=1), calls=3)
     return office.runs.get(run.run_id)
 
 
@@ -163,7 +163,7 @@ def interrupted(office: Office) -> Run:
 def continued(office: Office) -> Run:
     """An interrupted run that another run continues."""
     run = interrupted(office)
-    assert office.runs.go_on_from(run) is not None
+    assert office.runs.continue_run(run) is not None
     return office.runs.get(run.run_id)
 
 

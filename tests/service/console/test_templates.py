@@ -168,5 +168,5 @@ def _troubled(office: Office) -> Run:
         "document": {"delete": {"planned": 1, "done": 1}},
         "folder": {"add": {"planned": 3}, "update": {"planned": 2, "failed": 1}, "delete": {"planned": 2, "held": 1}},
     }
-    office.runs.note(run.run_id, RunStatus.PLANNING, report=report, counts=counts)
+    office.runs.update(run.run_id, RunStatus.PLANNING, report=report, counts=counts)
     return office.runs.get(run.run_id)

@@ -80,7 +80,7 @@ def _planned(office: Office, rows: list[dict[str, Any]]) -> Run:
             # One by one: their columns differ.
             connection.execute(insert(PlanItemRow.__table__).values(**ITEM | row, plan_id=run.run_id, ordinal=number))
         note_parts(connection, run.run_id)
-    office.runs.note(run.run_id, RunStatus.PLANNING, plan_id=run.run_id)
+    office.runs.update(run.run_id, RunStatus.PLANNING, plan_id=run.run_id)
     return office.runs.get(run.run_id)
 
 

@@ -9,7 +9,7 @@ import pytest
 from app.sync.apply.progress import Progress
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.lock import SyncLock, sync_lock
-from app.sync.runs.queue import CHANGES, MOST_TOUCHED
+from app.sync.runs.queue import CHANGES, MAX_TOUCHED
 from app.sync.runs.run import Run, RunRequest, RunStatus
 from app.sync.worker import Worker
 from tests.service.push.conftest import Service, document, grant, membership, organization, user
@@ -95,7 +95,7 @@ def test_a_run_that_is_queued_for_the_same_is_enough(service: Service, runs: Run
 
 
 def test_very_many_are_followed_by_a_run_of_everything(service: Service, runs: Runs) -> None:
-    service.pushed(1, upsert=[organization(f"o{number}") for number in range(MOST_TOUCHED)])
+    service.pushed(1, upsert=[organization(f"o{number}") for number in range(MAX_TOUCHED)])
     service.pushed(2, upsert=[organization("one more")])
     runs.enqueue_changes(timedelta())
     assert queued(runs) == [((), ())]

@@ -124,7 +124,7 @@ def test_plan_shows_that_a_folder_is_left_behind(core: Any) -> None:
             "unsupported: Delete Folder (backend.operations is core); it is emptied and left behind",
         )
     ]
-    assert not plan.still_to_send()
+    assert not plan.pending()
 
 
 @KNOWN
@@ -138,7 +138,7 @@ def test_plan_shows_what_goes_by_itself_from_a_folder_that_is_left_behind(core: 
     people = {key: one for key, one in shown.items() if key[0] == "folderUser"}
     assert people
     assert set(people.values()) == {by_itself}
-    assert plan.still_to_send()
+    assert plan.pending()
     run = core.sync(plan_id=plan.plan_id)
     assert (run.status, run.error) == ("done", None), core.items(run)
     assert "drafts" not in core.held()["folderUsers"]

@@ -475,7 +475,7 @@ def test_cut_connection_is_named_and_the_run_can_go_on(company: Any) -> None:
     other.dispose()
     assert (run.status, run.interrupted) == ("failed", True)
     assert "connection to the database was cut" in run.error
-    follower = company.runs.go_on_from(run)
+    follower = company.runs.continue_run(run)
     assert company.execute(follower.run_id).status == "done"
     assert company.runs.get(run.run_id).continued_by == follower.run_id
     assert {f"new{number}" for number in range(12)} < company.held()["documents"].keys()

@@ -304,8 +304,8 @@ def test_orphaned_runs_are_ended(runs: Runs) -> None:
     (orphan,) = runs.orphaned()
     assert (orphan.run_id, orphan.status) == (running.run_id, RunStatus.FAILED)
     assert orphan.error == (
-        "the process that ran it (node1:17), or its connection to the database, ended in the middle; "
-        "the next run goes on from there"
+        "the process that ran it (node1:17), or its connection to the database, ended unexpectedly; "
+        "the next run continues from there"
     )
     assert runs.get(queued.run_id).status == RunStatus.QUEUED
     assert runs.orphaned() == []

@@ -59,8 +59,8 @@ class Company:
         value = {name: one for name, one in given.items() if one is not None}
         self.objects.put(thing("users", id_, value))
 
-    def read(self, *, anew: bool) -> RefreshReport:
-        return refresh(self.engine, [self.source], clock=lambda: NOW, anew=["ad"] if anew else [])
+    def read(self, *, full: bool) -> RefreshReport:
+        return refresh(self.engine, [self.source], clock=lambda: NOW, full=["ad"] if full else [])
 
     def records(self) -> list[Record]:
         with reading(self.engine) as connection:
@@ -77,18 +77,18 @@ class Company:
 @pytest.fixture
 def company(engine: Engine, tmp_path: Path) -> Company:
     company = Company(engine, tmp_path)
-    assert company.read(anew=True).sources[0].verdict is Verdict.COMPLETE
+    assert company.read(full=True).sources[0].verdict is Verdict.COMPLETE
     return company
 
 
-both_ways = pytest.mark.parametrize("anew", [True, False], ids=["everything", "changes"])
+both_ways = pytest.mark.parametrize("full", [True, False], ids=["everything", "changes"])
 
 
 @both_ways
-def test_an_alias_that_cannot_be_used_is_left_out_with_a_remark(company: Company, anew: bool) -> None:
+def test_an_alias_that_cannot_be_used_is_left_out_with_a_remark(company: Company, full: bool) -> None:
     company.put("ada", mail="x" * 600)
     company.objects.remove("users", "bob")
-    report = company.read(anew=anew)
+    report = company.read(full=full)
     assert report.sources[0].verdict is Verdict.COMPLETE
     [remark] = [one for one in report.problems if one.sort is ProblemSort.REMARK and "aliases" in one.reason]
     assert remark.reason == "rule 1: aliases[0]: is longer than 512 bytes; it is left out"
@@ -105,48 +105,48 @@ SPOILT = [{"name": None}, {"name": "a\0b"}, {"mail": "a\0b"}, {"name": 7}]
 @both_ways
 @pytest.mark.parametrize("spoilt", SPOILT, ids=["missing", "nul", "alias", "number"])
 def test_a_malformed_object_keeps_what_it_provided_and_holds_up_nothing_else(
-    company: Company, anew: bool, spoilt: dict[str, object]
+    company: Company, full: bool, spoilt: dict[str, object]
 ) -> None:
     company.put("ada", **spoilt)
     company.objects.remove("users", "bob")
     company.put("cy", off=True)
-    report = company.read(anew=anew)
+    report = company.read(full=full)
     assert (report.sources[0].verdict, report.sources[0].malformed) == (Verdict.PARTIAL, 1)
     assert company.users() == {"ada": False, "cy": True}
     assert company.members() == {"ada", "cy"}
     # It is read with the next change, without everything being read again.
     company.objects.remove("users", "cy")
-    assert company.read(anew=False).sources[0].answered == "changes"
+    assert company.read(full=False).sources[0].answered == "changes"
     assert company.users() == {"ada": False}
     company.put("ada", name="M")
-    report = company.read(anew=False)
+    report = company.read(full=False)
     assert report.sources[0].verdict is Verdict.COMPLETE
     assert [one.name for one in company.records() if isinstance(one, User)] == ["M"]
 
 
 @both_ways
 @pytest.mark.parametrize("spoilt", SPOILT, ids=["missing", "nul", "alias", "number"])
-def test_a_malformed_object_that_is_disabled_stays_out(company: Company, anew: bool, spoilt: dict[str, object]) -> None:
+def test_a_malformed_object_that_is_disabled_stays_out(company: Company, full: bool, spoilt: dict[str, object]) -> None:
     company.put("ada", off=True, **spoilt)
-    company.read(anew=anew)
+    company.read(full=full)
     assert company.users() == {"ada": True, "bob": False, "cy": False}
     company.put("ada", off=False)
-    company.read(anew=anew)
+    company.read(full=full)
     assert company.users()["ada"] is False
 
 
 @both_ways
-def test_a_malformed_object_that_goes_is_gone(company: Company, anew: bool) -> None:
+def test_a_malformed_object_that_goes_is_gone(company: Company, full: bool) -> None:
     company.put("ada", name=None)
-    company.read(anew=anew)
+    company.read(full=full)
     company.objects.remove("users", "ada")
-    company.read(anew=anew)
+    company.read(full=full)
     assert company.users() == {"bob": False, "cy": False}
 
 
 def test_somebody_new_who_is_malformed_is_not_in(company: Company) -> None:
     company.put("new", name=None)
-    company.read(anew=True)
+    company.read(full=True)
     assert set(company.users()) == {"ada", "bob", "cy"}
 
 
@@ -159,7 +159,7 @@ def test_a_fill_that_is_malformed_disables_all_the_same(engine: Engine, tmp_path
     company.objects.put(thing("rows", "1", {"mail": "ada@acme.example", "status": "left", "initial": 7}))
     company.objects.put(thing("rows", "2", {"mail": "bob@acme.example", "status": "left", "initial": "a\0b"}))
     company.objects.put(thing("rows", "3", {"mail": "cy@acme.example", "status": "in", "initial": 7}))
-    assert company.read(anew=True).sources[0].verdict is Verdict.PARTIAL
+    assert company.read(full=True).sources[0].verdict is Verdict.PARTIAL
     assert company.users() == {"ada": True, "bob": True, "cy": False}
 
 

@@ -61,7 +61,7 @@ def _settles(runs: Runs, run_id: str) -> object:
 MOVES: dict[str, Move] = {
     "start": lambda runs, run_id: runs.move(run_id, RunStatus.QUEUED, RunStatus.READING).status,
     "plan": lambda runs, run_id: runs.move(run_id, RunStatus.READING, RunStatus.PLANNING).status,
-    "note": lambda runs, run_id: runs.note(run_id, RunStatus.PLANNING, calls=7),
+    "note": lambda runs, run_id: runs.update(run_id, RunStatus.PLANNING, calls=7),
     "apply": lambda runs, run_id: runs.move(run_id, RunStatus.PLANNING, RunStatus.APPLYING).status,
     "settle": _settles,
     "end": _ends(RunStatus.DONE),

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.sync.runs.schedule import ScheduleError, latest_moment, trigger_of
+from app.sync.runs.schedule import ScheduleError, latest_due_time, trigger_of
 
 FRIDAY = datetime(2026, 11, 20, 23, 7, 30, tzinfo=UTC)
 
@@ -58,4 +58,4 @@ def test_trigger_refuses_unknown_time_zones() -> None:
     ],
 )
 def test_latest_moment_is_the_last_one_that_was_due(schedule: str, latest: str) -> None:
-    assert f"{latest_moment(trigger_of(schedule, 'UTC'), FRIDAY):%Y-%m-%d %H:%M:%S}" == latest
+    assert f"{latest_due_time(trigger_of(schedule, 'UTC'), FRIDAY):%Y-%m-%d %H:%M:%S}" == latest

@@ -103,7 +103,7 @@ def test_tick_tells_that_a_run_of_its_own_lost_its_database(
     error = runs.get(run.run_id).error or ""
     assert error.startswith("the database: ")
     assert "nowhere" in error
-    assert error.endswith("; the next run goes on from there")
+    assert error.endswith("; the next run continues from there")
     assert "process" not in error
 
 
