@@ -9,7 +9,7 @@ end. Notes (``x-…``) are allowed. A misspelled field makes the record malforme
 (``app.directory.spelling``).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -39,9 +39,6 @@ from app.foundation.text import quoted
 
 NOTE_PREFIX = "x-"
 """The prefix of fields that are notes for people."""
-
-ONLY_BY_USERS = "is set by the user's own record only, and never sent"
-"""The error of a fill with such a field."""
 
 
 def plural(kind: str) -> str:
@@ -174,22 +171,24 @@ _HARMLESS = {
 _NEVER_SENT = tuple(field.name for field in KINDS[User.kind].fields if field.sort is Sort.ALIASES)
 
 
-def check_field_names(kind: str, names: Sequence[str]) -> None:
+def check_field_names(kind: str, names: Collection[str]) -> None:
     """Raises ``MalformedRecordError`` for a name that would make every record of the kind malformed."""
     known = KINDS[kind].field_names
     _check_unknown(kind, [name for name in names if name not in known], dict.fromkeys(names, True))
 
 
-def is_only_for_users(kind: str, name: str) -> bool:
-    """Whether the field of a fill is (nearly) one that only a user's own record may have."""
-    return kind == Fill.kind and meant(name, _NEVER_SENT) is not None
+def missing_fields(kind: str, given: Collection[str]) -> list[str]:
+    """The missing fields that every record of the kind needs."""
+    missing = [field.name for field in KINDS[kind].fields if field.is_needed and field.name not in given]
+    groups = ([field.name for field in group] for group in KINDS[kind].alternatives)
+    return missing + [f"one of {' or '.join(names)}" for names in groups if not set(names) & set(given)]
 
 
 def _check_unknown(kind: str, unknown: list[str], fields: Fields) -> None:
     """Raises ``MalformedRecordError`` for unknown fields that may be misspelled, or would be ignored."""
     for name in unknown:
-        if isinstance(name, str) and is_only_for_users(kind, name):
-            raise MalformedRecordError(f"{quoted(name)}: {ONLY_BY_USERS}")
+        if kind == Fill.kind and isinstance(name, str) and meant(name, _NEVER_SENT) is not None:
+            raise MalformedRecordError(f"{quoted(name)}: is set by the user's own record only, and never sent")
         near = _misspelled(kind, name) if isinstance(name, str) else None
         # ``emails`` beside ``email`` is no misspelling.
         if near is not None and not (

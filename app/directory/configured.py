@@ -101,5 +101,5 @@ def _sql_source(settings: SqlSourceSettings) -> Source:
     # Every row has all columns of its query, so that a missing value is NULL.
     rules = Rules(settings.map, {name: frozenset({ALL_ATTRIBUTES}) for name in settings.queries})
     if not database.has_records:
-        return MappedSource(name, SqlConnector(database), rules)
+        return MappedSource(name, SqlConnector(database.open), rules)
     return SqlSource(name, database, wanted=rules.wanted, mapped=lambda connector: MappedSource(name, connector, rules))

@@ -7,8 +7,7 @@ YAML tags cannot create objects, times stay text as in JSON, and the expansion o
 """
 
 import json
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import IO
 
 import yaml
@@ -29,8 +28,6 @@ MAX_NODES = 4_000_000
 MAX_DEPTH = 100
 """The maximum nesting of a YAML document."""
 
-_NO_LINES: Mapping[str, Sequence[int]] = MappingProxyType({})
-
 _KIND_BY_LIST = {plural(kind): kind for kind in KINDS}
 
 
@@ -40,51 +37,20 @@ class _UnusableError(ValueError):
 
 def read_json(stream: IO[bytes], file_name: str) -> Reading:
     """The records of a JSON document. Raises the errors of the stream."""
-    try:
-        document = _parse_json(_text_of(stream))
-    except _UnusableError as error:
-        yield End(Verdict.FAILED, f"{file_name}: {error}")
-        return
-    yield from _records_of(document, file_name)
+    return _records(stream, file_name, _parse_json)
 
 
 def read_yaml(stream: IO[bytes], file_name: str) -> Reading:
     """The records of a YAML document. Raises the errors of the stream."""
+    return _records(stream, file_name, _parse_yaml)
+
+
+def _records(
+    stream: IO[bytes], file_name: str, parse: Callable[[str], tuple[object, Mapping[str, Sequence[int]]]]
+) -> Reading:
+    """``parse`` returns the document, and list → the first line of each of its records."""
     try:
-        document, lines = _parse_yaml(_text_of(stream))
-    except _UnusableError as error:
-        yield End(Verdict.FAILED, f"{file_name}: {error}")
-        return
-    yield from _records_of(document, file_name, lines)
-
-
-def _text_of(stream: IO[bytes]) -> str:
-    content = stream.read(MAX_DOCUMENT_BYTES + 1)
-    if len(content) > MAX_DOCUMENT_BYTES:
-        raise _UnusableError(f"is larger than {MAX_DOCUMENT_BYTES:,} bytes; write it as JSON Lines (.jsonl)")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise _UnusableError(f"the bytes at {error.start} are not UTF-8") from error
-
-
-def _parse_json(text: str) -> object:
-    if not text.strip():
-        return {}
-    try:
-        return json.loads(text, object_pairs_hook=object_from_pairs)
-    except json.JSONDecodeError as error:
-        raise _UnusableError(f"line {error.lineno}: not JSON: {error.msg}") from error
-    except RecursionError as error:
-        raise _UnusableError("nested too deep") from error
-    except ValueError as error:
-        # Python does not convert numbers with thousands of digits.
-        raise _UnusableError(f"not JSON that can be used: {error}") from error
-
-
-def _records_of(document: object, file_name: str, lines: Mapping[str, Sequence[int]] = _NO_LINES) -> Reading:
-    """``lines``: list → the first line of each of its records."""
-    try:
+        document, lines = parse(_text_of(stream))
         lists = _lists_of(document)
     except _UnusableError as error:
         yield End(Verdict.FAILED, f"{file_name}: {error}")
@@ -104,6 +70,28 @@ def _records_of(document: object, file_name: str, lines: Mapping[str, Sequence[i
             for remark in remarks:
                 yield Remark(place, remark)
     yield End(Verdict.PARTIAL, counted(malformed, "malformed record")) if malformed else End(Verdict.COMPLETE)
+
+
+def _text_of(stream: IO[bytes]) -> str:
+    content = stream.read(MAX_DOCUMENT_BYTES + 1)
+    if len(content) > MAX_DOCUMENT_BYTES:
+        raise _UnusableError(f"is larger than {MAX_DOCUMENT_BYTES:,} bytes; write it as JSON Lines (.jsonl)")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise _UnusableError(f"the bytes at {error.start} are not UTF-8") from error
+
+
+def _parse_json(text: str) -> tuple[object, Mapping[str, Sequence[int]]]:
+    try:
+        return json.loads(text, object_pairs_hook=object_from_pairs) if text.strip() else {}, {}
+    except json.JSONDecodeError as error:
+        raise _UnusableError(f"line {error.lineno}: not JSON: {error.msg}") from error
+    except RecursionError as error:
+        raise _UnusableError("nested too deep") from error
+    except ValueError as error:
+        # Python does not convert numbers with thousands of digits.
+        raise _UnusableError(f"not JSON that can be used: {error}") from error
 
 
 def _lists_of(document: object) -> dict[str, list[object]]:
@@ -178,7 +166,7 @@ def _parse_yaml(text: str) -> tuple[object, Mapping[str, Sequence[int]]]:
         try:
             node = loader.get_single_node()
             if node is None:
-                return None, _NO_LINES
+                return None, {}
             _check_expansion(node)
             # Before the resolution of merge keys, which changes the nodes.
             lines = _lines_in(node)

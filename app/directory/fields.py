@@ -8,6 +8,7 @@ import math
 import unicodedata
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from app.access.records import AccessRole, AccessType
 from app.foundation.clock import EPOCH, from_epoch_ms
@@ -27,6 +28,8 @@ MAX_INTEGER = 2**63 - 1
 
 LATEST_MS = 253_402_300_799_999
 """The last millisecond of the year 9999."""
+
+_Member = TypeVar("_Member")
 
 Fields = dict[str, object]
 
@@ -159,15 +162,17 @@ _ACCESS_ROLES = {str(role): role for role in AccessRole}
 
 
 def checked_access_type(value: object, name: str) -> AccessType:
-    if not isinstance(value, str) or value not in _ACCESS_TYPES:
-        raise MalformedRecordError(f"{name}: {quoted(value)} is not one of {', '.join(_ACCESS_TYPES)}")
-    return _ACCESS_TYPES[value]
+    return _checked_member(value, name, _ACCESS_TYPES)
 
 
 def checked_access_role(value: object, name: str) -> AccessRole:
-    if not isinstance(value, str) or value not in _ACCESS_ROLES:
-        raise MalformedRecordError(f"{name}: {quoted(value)} is not one of {', '.join(_ACCESS_ROLES)}")
-    return _ACCESS_ROLES[value]
+    return _checked_member(value, name, _ACCESS_ROLES)
+
+
+def _checked_member(value: object, name: str, members: Mapping[str, _Member]) -> _Member:
+    if not isinstance(value, str) or value not in members:
+        raise MalformedRecordError(f"{name}: {quoted(value)} is not one of {', '.join(members)}")
+    return members[value]
 
 
 def checked_context_value(value: object, name: str) -> str:

@@ -13,10 +13,10 @@ from sqlalchemy.exc import OperationalError
 
 from app.access.kinds import KINDS
 from app.access.records import AccessRole, Document, Grant
-from app.directory.casting import plural, record_from_object
+from app.directory.casting import missing_fields, plural, record_from_object
 from app.directory.connector import DirectoryObject, Wanted
 from app.directory.connectors.sql import snapshot
-from app.directory.connectors.sql.rows import id_of, missing_fields, parts_of
+from app.directory.connectors.sql.rows import id_of, parts_of
 from app.directory.connectors.sql.settings import Query
 from app.directory.connectors.sql.snapshot import read_error
 from app.directory.connectors.sql.source import SqlConnector, SqlDatabase, SqlSource
@@ -462,11 +462,8 @@ def test_ids_lead_back_to_keys(parts: tuple[str, ...]) -> None:
 
 
 def test_named_queries_give_objects(docs: Database) -> None:
-    connector = SqlConnector(
-        SqlDatabase(
-            docs.read_url, [Query("rows", "SELECT id, title, gone, NULL AS missing FROM doc ORDER BY id", key=("id",))]
-        )
-    )
+    query = Query("rows", "SELECT id, title, gone, NULL AS missing FROM doc ORDER BY id", key=("id",))
+    connector = SqlConnector(SqlDatabase(docs.read_url, [query]).open)
     wanted = Wanted(attributes={"rows": frozenset({"title", "missing"})})
     steps = told(connector.read(wanted))
     assert steps[0] == DirectoryObject(ObjectId("rows", "1"), {"title": "D1"}, "rows, row 1")
@@ -580,7 +577,7 @@ def test_kinds_are_named_in_the_plural() -> None:
 
 
 def test_rows_without_a_key_are_known_by_all_that_they_hold(docs: Database) -> None:
-    connector = SqlConnector(SqlDatabase(docs.read_url, [Query("rows", "SELECT title FROM doc")]))
+    connector = SqlConnector(SqlDatabase(docs.read_url, [Query("rows", "SELECT title FROM doc")]).open)
     wanted = Wanted(attributes={"rows": frozenset({"title"})})
     first, again = ([step.id for step in connector.read(wanted) if isinstance(step, DirectoryObject)] for _ in range(2))
     assert first == again

@@ -70,7 +70,11 @@ def size_bound(tree: Node) -> SizeOf | None:
 
 def _grows(node: Node) -> bool:
     name, arguments = operands(node)
-    return name in _GROWING or inner(node, LOOP) is not None or any(map(_grows, (*arguments, *children(node))))
+    return (
+        (name != "" and name in _GROWING)
+        or inner(node, LOOP) is not None
+        or any(map(_grows, (*arguments, *children(node))))
+    )
 
 
 def size_of(value: object) -> Size:
@@ -102,11 +106,12 @@ def _size(node: Node) -> SizeOf:
     if not nodes:
         return lambda _: _SMALL
     parts, constants = [_size(one) for one in nodes], [text_constant(one) for one in nodes]
-    combine = _combination(function)
+    grows = function in _GROWING
+    combine = _GROWING[function] if grows else _OTHERS.get(function, _other)
 
     def size(values: Sizes) -> Size:
         found = combine([part(values) for part in parts], constants)
-        return _checked(found) if function in _GROWING or not function else found
+        return _checked(found) if grows else found
 
     return size
 
@@ -219,6 +224,7 @@ def _other(sizes: Sequence[Size], _: Sequence[str | None]) -> Size:
 
 
 _GROWING: Mapping[str, _Combine] = {
+    "": _collected,
     "_+_": _added,
     "replace": _replaced,
     "split": _split,
@@ -226,21 +232,11 @@ _GROWING: Mapping[str, _Combine] = {
     "format": _formatted,
     "strings.quote": _quoted,
 }
-"""Functions whose result can be larger than their arguments."""
+"""Functions whose result can be larger than their arguments. A list or a map has no function."""
 
-_CONSTANT_SIZE = frozenset(
-    {
-        *("_&&_", "_||_", "!_", "_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_", "@in", "@not_strictly_false"),
-        *("size", "startsWith", "endsWith", "contains", "matches", "indexOf", "lastIndexOf"),
-    }
-)
-"""Operators and functions with a boolean or a number as result."""
-
-
-def _combination(function: str) -> _Combine:
-    """``function``: empty for a list or a map."""
-    if function in _CONSTANT_SIZE:
-        return _small
-    if function == "_?_:_":
-        return _chosen
-    return _GROWING.get(function, _other) if function else _collected
+_OTHERS: Mapping[str, _Combine] = {
+    "_?_:_": _chosen,
+    **dict.fromkeys(("_&&_", "_||_", "!_", "_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_", "@in"), _small),
+    **dict.fromkeys(("size", "startsWith", "endsWith", "contains", "matches", "indexOf", "lastIndexOf"), _small),
+    "@not_strictly_false": _small,
+}

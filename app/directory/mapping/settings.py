@@ -12,9 +12,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from app.access.kinds import KINDS
 from app.access.records import Fill, User
-from app.directory.casting import NOTE_PREFIX, ONLY_BY_USERS, is_only_for_users
+from app.directory.casting import check_field_names, missing_fields
+from app.directory.fields import MalformedRecordError
 from app.directory.mapping.cel import IT, MEMBER, ExpressionError, LibraryMissingError, language
-from app.directory.spelling import meant
 
 Constant = bool | int | float
 """A constant value. Text is an expression."""
@@ -107,26 +107,14 @@ class RuleSettings(BaseModel):
 
     def _check_fields(self) -> None:
         """Raises ``ValueError`` for unknown fields, and for missing ones that every record needs."""
-        kind, fields = KINDS[self.kind], self.fields
-        if "kind" in fields:
-            raise ValueError(f"{kind.name}.kind: is not a field; the rule makes records of the kind {kind.name} alone")
-        for name in fields.keys() - set(kind.field_names):
-            if is_only_for_users(kind.name, name):
-                raise ValueError(f"{kind.name}.{name}: {ONLY_BY_USERS}")
-            near = None if name.startswith(NOTE_PREFIX) else meant(name, kind.field_names)
-            if near is not None and near not in fields:
-                raise ValueError(f"{kind.name}.{name}: is not a field of this kind; did you mean {near}?")
-            if not kind.carries and not name.startswith(NOTE_PREFIX):
-                raise ValueError(f"{kind.name}.{name}: is not a field of this kind ({', '.join(kind.field_names)})")
-        missing = [field.name for field in kind.fields if field.is_needed and field.name not in fields]
-        missing += [
-            " or ".join(names)
-            for one in kind.alternatives
-            if not fields.keys() & set(names := [field.name for field in one])
-        ]
-        if missing:
-            are = "is" if len(missing) == 1 else "are"
-            raise ValueError(f"{kind.name}: {' and '.join(missing)} {are} missing, which every record of it needs")
+        if "kind" in self.fields:
+            raise ValueError(f"{self.kind}.kind: is not a field; the rule makes records of the kind {self.kind} only")
+        try:
+            check_field_names(self.kind, self.fields)
+        except MalformedRecordError as error:
+            raise ValueError(f"{self.kind}: {error}") from None
+        if missing := missing_fields(self.kind, self.fields):
+            raise ValueError(f"{self.kind}: lacks {', '.join(missing)}, which every record of it needs")
 
     @property
     def kind(self) -> str:

@@ -203,12 +203,14 @@ class Spool:
 
     def ambiguous_members(self) -> tuple[int, str]:
         """The number of members whose name belongs to several objects, and an example."""
-        count, example = self._connection.execute(_AMBIGUOUS_MEMBERS).fetchone()
-        return count, example or ""
+        return self._count(_AMBIGUOUS_MEMBERS)
 
     def unknown_members(self) -> tuple[int, str]:
         """The number of members whose name belongs to no object, and an example."""
-        count, example = self._connection.execute("SELECT count(lost), min(lost) FROM edge").fetchone()
+        return self._count("SELECT count(lost), min(lost) FROM edge")
+
+    def _count(self, statement: str) -> tuple[int, str]:
+        count, example = self._connection.execute(statement).fetchone()
         return count, example or ""
 
     def path(self, group: int, member: int) -> list[str]:

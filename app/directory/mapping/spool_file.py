@@ -46,7 +46,8 @@ class SpoolFile:
         folder = None if self.path is None else self.path.parent
         try:
             if folder is not None:
-                _make_folder(folder)
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                _check_folder(folder)
             # ``mkstemp`` makes it readable for its owner only: it contains names and addresses.
             handle, created = tempfile.mkstemp(prefix=_UNFINISHED[0], suffix=_UNFINISHED[1], dir=folder)
             os.close(handle)
@@ -97,12 +98,6 @@ class SpoolFile:
         except OSError as error:
             raise SpoolError(f"{self.path}.lock: {error.strerror or error}") from error
         return lock
-
-
-def _make_folder(folder: Path) -> None:
-    """Creates a folder that only its owner can use. Raises ``OSError``."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _check_folder(folder)
 
 
 def _check_folder(folder: Path) -> None:

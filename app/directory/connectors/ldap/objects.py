@@ -285,10 +285,6 @@ class SetReader:
 
     # Filters.
 
-    def id_filter(self, ids: Sequence[str]) -> str:
-        """The filter for objects with one of these ids."""
-        return self.value_filter(self.id, ids)
-
     def value_filter(self, attribute: str, texts: Sequence[str]) -> str:
         """The filter for objects with one of these values of an attribute."""
         return f"(&{self.filter}(|{''.join(f'({attribute}={self._filter_value(attribute, text)})' for text in texts)}))"
@@ -355,7 +351,7 @@ class Reader:
     def by_ids(self, set_reader: SetReader, ids: Sequence[str]) -> Iterator[DirectoryObject | Malformed]:
         """The objects of a set with these ids."""
         for batch in batches(ids):
-            yield from self.objects(set_reader, set_reader.id_filter(batch))
+            yield from self.objects(set_reader, set_reader.value_filter(set_reader.id, batch))
 
     def objects_of(self, set_reader: SetReader, entries: Sequence[LdapEntry]) -> Iterator[DirectoryObject | Malformed]:
         """The objects of entries, with all members."""

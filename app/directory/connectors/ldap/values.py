@@ -153,7 +153,7 @@ def guid_or_name(value: bytes) -> str:
 def member_names(values: Sequence[bytes]) -> Iterator[str]:
     """The normalized names of members: DNs, or text such as a ``memberUid``."""
     for start in range(0, len(values), 1_000):
-        texts = as_texts(values[start : start + 1_000])
+        texts = [as_text(value) for value in values[start : start + 1_000]]
         if "#" not in "".join(texts) and all("=" in text for text in texts):
             yield from all_normalized(texts)
         else:
@@ -175,13 +175,6 @@ def as_text(value: bytes) -> str:
         return value.decode()
     except UnicodeDecodeError:
         raise UnreadableValueError("is not text; set its type with convert (guid, sid, base64, …)") from None
-
-
-def as_texts(values: Sequence[bytes]) -> Sequence[str]:
-    try:
-        return [value.decode() for value in values]
-    except UnicodeDecodeError:
-        return [as_text(value) for value in values]
 
 
 def as_text_or_base64(value: bytes) -> str:

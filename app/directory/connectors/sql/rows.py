@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from app.access.kinds import KINDS
-from app.directory.casting import check_field_names, disabling_record, record_from_object
+from app.directory.casting import check_field_names, disabling_record, missing_fields, record_from_object
 from app.directory.connector import DirectoryObject, ReadError, UnreadableValueError
 from app.directory.connectors.sql.settings import Query
 from app.directory.connectors.sql.snapshot import SqlSnapshot
@@ -247,23 +247,14 @@ def check_columns(query: Query, columns: Sequence[str], database: str) -> None:
     missing = missing_fields(query.kind, fields)
     if missing:
         hint = _quoting_hint(database, columns)
-        raise ReadError(f"{where}: lacks {missing}, which {query.kind} records need; give a column that name{hint}")
+        raise ReadError(
+            f"{where}: lacks {', '.join(missing)}, which {query.kind} records need; give a column that name{hint}"
+        )
 
 
 def _is_field(column: str, query: Query) -> bool:
     """Whether a column is part of the record or object. Key and cursor columns are not, unless they are fields."""
     return query.kind is None or column in KINDS[query.kind].field_names or column not in query.own_columns
-
-
-def missing_fields(kind: str, given: Sequence[str]) -> str:
-    """The missing fields that every record of the kind needs, in words; empty if there are none."""
-    described = KINDS[kind]
-    missing = [field.name for field in described.fields if field.is_needed and field.name not in given]
-    for group in described.alternatives:
-        names = [field.name for field in group]
-        if not set(names) & set(given):
-            missing.append(f"one of {' or '.join(names)}")
-    return ", ".join(missing)
 
 
 def _quoted(names: Iterable[str]) -> str:

@@ -6,7 +6,7 @@ records. The columns of all queries are checked before the first row is read.
 
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from decimal import Decimal
 from uuid import UUID
@@ -165,39 +165,28 @@ class SqlRead:
 
 
 class SqlConnector:
-    """The objects of a database."""
+    """The objects of a database. ``open_``: opens a read, such as ``SqlDatabase.open``."""
 
-    def __init__(self, database: SqlDatabase) -> None:
-        self._database = database
+    def __init__(
+        self, open_: Callable[[ReadRequest, Mapping[str, frozenset[str]]], AbstractContextManager[SqlRead]]
+    ) -> None:
+        self._open = open_
 
     def read(self, wanted: Wanted, request: ReadRequest = EVERYTHING) -> Objects:
         try:
-            with self._database.open(request, wanted.attributes) as read:
-                yield from _OpenConnector(read).read(wanted, request)
+            with self._open(request, wanted.attributes) as read:
+                queries = [
+                    rows for rows in read.queries if rows.query.kind is None and rows.query.name in wanted.attributes
+                ]
+                malformed, without_key = yield from read.steps(queries)  # type: ignore[misc] # only objects are yielded
+                cursor = "" if without_key else read.cursor()
+                if malformed:
+                    reason = counted(malformed, "malformed row")
+                    yield End(Verdict.PARTIAL, reason, cursor, read.answered, except_malformed=not without_key)
+                else:
+                    yield End(Verdict.COMPLETE, cursor=cursor, answered=read.answered)
         except ReadError as error:
             yield error.end
-
-
-class _OpenConnector:
-    """The objects of a read that is open."""
-
-    def __init__(self, read: SqlRead) -> None:
-        self._read = read
-
-    def read(self, wanted: Wanted, request: ReadRequest = EVERYTHING) -> Objects:  # noqa: ARG002 - part of the read
-        read = self._read
-        queries = [rows for rows in read.queries if rows.query.kind is None and rows.query.name in wanted.attributes]
-        try:
-            malformed, without_key = yield from read.steps(queries)  # type: ignore[misc] # only objects are yielded
-            cursor = "" if without_key else read.cursor()
-        except ReadError as error:
-            yield error.end
-            return
-        if malformed:
-            reason = counted(malformed, "malformed row")
-            yield End(Verdict.PARTIAL, reason, cursor, read.answered, except_malformed=not without_key)
-        else:
-            yield End(Verdict.COMPLETE, cursor=cursor, answered=read.answered)
 
 
 class SqlSource:
@@ -233,7 +222,7 @@ class SqlSource:
         malformed, without_key = yield from read.steps(queries)  # type: ignore[misc] # only records are yielded
         mapped = End(Verdict.COMPLETE)
         if self._mapped is not None:
-            for step in self._mapped(_OpenConnector(read)).read(request):
+            for step in self._mapped(SqlConnector(lambda *_: nullcontext(read))).read(request):
                 if isinstance(step, End):
                     mapped = step
                 else:
