@@ -175,8 +175,8 @@ class Retrying:
 
     def is_worth_waiting(self, throttled: Throttled) -> bool:
         """Whether the backend asks to retry soon."""
-        asked = retry_after_seconds(throttled.retry_after, self._clock())
-        return asked is not None and asked <= self._policy.retry_after_cap
+        requested = retry_after_seconds(throttled.retry_after, self._clock())
+        return requested is not None and requested <= self._policy.retry_after_cap
 
     def _try_once(self, state: _CallState, send: Callable[[], ResultT]) -> ResultT:
         with self._limiter.slot() as started_at:
@@ -213,7 +213,7 @@ class Retrying:
         return self._policy.backoff(state.failures - 1, self._random)
 
     def _throttle_wait(self, state: _CallState, throttled: Throttled) -> float:
-        asked = retry_after_seconds(throttled.retry_after, self._clock())
-        if asked is None:
+        requested = retry_after_seconds(throttled.retry_after, self._clock())
+        if requested is None:
             return self._policy.backoff(state.throttles, self._random)
-        return min(asked, self._policy.retry_after_cap)
+        return min(requested, self._policy.retry_after_cap)

@@ -47,11 +47,11 @@ def test_a_gigabyte_is_refused(service: Target) -> None:
 
 def test_many_large_bodies_at_once_stay_within_the_memory(service: Target) -> None:
     service.ask()
-    before, most, done = service.memory(), [0], threading.Event()
+    before, maximum, done = service.memory(), [0], threading.Event()
 
     def watch() -> None:
         while not done.wait(0.05):
-            most[0] = max(most[0], service.memory() - before)
+            maximum[0] = max(maximum[0], service.memory() - before)
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -64,7 +64,7 @@ def test_many_large_bodies_at_once_stay_within_the_memory(service: Target) -> No
         assert service.ask() < 2
     done.set()
     watcher.join()
-    assert most[0] < 256 * MB, f"{most[0] / MB:.0f} MB"
+    assert maximum[0] < 256 * MB, f"{maximum[0] / MB:.0f} MB"
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/nowhere", "/resync", "/permissions/check", "/directory/x"])

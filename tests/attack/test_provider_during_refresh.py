@@ -130,9 +130,9 @@ class Busy:
         lot = Random(seed)
         while self.goes_on():
             company = Company(lot.randrange(1 << 30))
-            asked = [drawn_question(company) for _ in range(20)]
-            answer = answer_entries(asked, self.loader, NOW, POLICY)
-            self.calls.append((self.loader.last, asked, answer))
+            requests = [drawn_question(company) for _ in range(20)]
+            answer = answer_entries(requests, self.loader, NOW, POLICY)
+            self.calls.append((self.loader.last, requests, answer))
             self.seen.add(self.loader.last)
 
 
@@ -150,7 +150,9 @@ def test_every_response_is_consistent_with_its_revision(database_url: str) -> No
     engine.dispose()
     calls = busy.calls if len(busy.calls) < 1500 else Random(3).sample(busy.calls, 1500)
     wrong = [
-        revision for revision, asked, answer in calls if told(answer) != expected(busy.records_of[revision], asked)
+        revision
+        for revision, requests, answer in calls
+        if told(answer) != expected(busy.records_of[revision], requests)
     ]
     assert wrong == []
     assert len(calls) > 100

@@ -42,8 +42,8 @@ def post(target: Target, body: object, token: str = PUSH) -> requests.Response:
 
 
 def put(target: Target, data: Any, token: str = PUSH, **headers: str) -> requests.Response:
-    given = {"Authorization": f"Bearer {token}", "Content-Type": LINES} | headers
-    return requests.put(f"{target.url}/directory/the%20app", data=data, headers=given, timeout=120)
+    values = {"Authorization": f"Bearer {token}", "Content-Type": LINES} | headers
+    return requests.put(f"{target.url}/directory/the%20app", data=data, headers=values, timeout=120)
 
 
 def state(target: Target) -> dict[str, Any]:

@@ -54,8 +54,8 @@ class Stage:
     def _forked(
         self, arguments: Sequence[str], config: str, environment: Mapping[str, str], out: Path, err: Path
     ) -> Forked:
-        given = self._environment(environment)
-        return Forked(command, *arguments, "--config", config, folder=self.folder, out=out, err=err, environment=given)
+        values = self._environment(environment)
+        return Forked(command, *arguments, "--config", config, folder=self.folder, out=out, err=err, environment=values)
 
     def note(self, what: str, answer: requests.Response) -> requests.Response:
         self.seen[f"{what}: answer"] = f"{answer.headers} {answer.text}"
@@ -165,7 +165,7 @@ def test_no_secret_shows_anywhere(stage: Stage) -> None:
     write(stage.folder, "usher.yaml", settings)
     stage.start("backend", "serve", "--port", str(backend_port), "-vv")
     wait_for("the backend", answers(backend_url))
-    made = json.loads(stage.command("backend", "bootstrap", "--email", "owner@acme.example", "--json"))
+    created = json.loads(stage.command("backend", "bootstrap", "--email", "owner@acme.example", "--json"))
     # Credentials are shown this once, to who asked for them.
     del stage.seen[next(place for place in stage.seen if "bootstrap" in place and place.endswith("stdout"))]
     stage.secrets = {
@@ -175,21 +175,21 @@ def test_no_secret_shows_anywhere(stage: Stage) -> None:
         "password": PASSWORD,
         "guess": GUESS,
         "misplaced": MISPLACED,
-        "auth token": made["authToken"],
-        "workspace token": made["workspaceAuthToken"],
+        "auth token": created["authToken"],
+        "workspace token": created["workspaceAuthToken"],
     }
-    settings["backend"] |= {"api_key": made["apiKey"], "auth_token": made["authToken"]}
+    settings["backend"] |= {"api_key": created["apiKey"], "auth_token": created["authToken"]}
     write(stage.folder, "usher.yaml", settings)
-    credentials = {"x-service-api-key": made["apiKey"], "x-service-auth-token": made["authToken"]}
+    credentials = {"x-service-api-key": created["apiKey"], "x-service-auth-token": created["authToken"]}
     provider = {"permissionProviderUrl": f"{url}/permissions/check", "authToken": PROVIDER}
     configure = backend_url + by_name("update_permission_provider_config").path
-    told = {"usePermissionProvider": True, "permissionProviderConfig": provider}
-    assert post(configure, told, **credentials).ok
+    reported = {"usePermissionProvider": True, "permissionProviderConfig": provider}
+    assert post(configure, reported, **credentials).ok
     stage.start("serve", "-vv")
     stage.start("worker", "-vv")
     wait_for("the service", answers(url))
     _use_it_well(stage, url, backend_url, credentials)
-    _use_it_badly(stage, url, backend_url, made)
+    _use_it_badly(stage, url, backend_url, created)
     bad_settings(stage, settings)
     stage.note_processes()
     stage.end()
@@ -234,10 +234,10 @@ def _use_it_well(stage: Stage, url: str, backend_url: str, credentials: Mapping[
 def _use_it_badly(stage: Stage, url: str, backend_url: str, made: Mapping[str, str]) -> None:
     """Uses wrong and misplaced credentials, and a backend that is down."""
     paths = {"/permissions/check", "/permissions/explain", "/resync"}
-    shown = [f"Bearer {GUESS}", GUESS, f"Basic {GUESS}", f"Bearer  {GUESS} x", f"bearer {GUESS}\u00e9"]
+    displayed = [f"Bearer {GUESS}", GUESS, f"Basic {GUESS}", f"Bearer  {GUESS} x", f"bearer {GUESS}\u00e9"]
     for number in range(5):
         for path in paths:
-            for authorization in shown:
+            for authorization in displayed:
                 headers: dict[str, str | bytes] = {
                     "Authorization": authorization.encode("latin-1"),
                     "Content-Type": "application/json",

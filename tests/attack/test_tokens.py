@@ -71,8 +71,8 @@ def test_tokens_are_exchanged_while_calls_go_on(tmp_path: Path, arguments: list[
         serving(usher, url)
         for caller in callers:
             caller.start()
-        for given, accepted, refused in ((f"{OLD}\n{NEW}\n", NEW, "never"), (f"{NEW}\n", NEW, OLD)):
-            tokens.write_text(given)
+        for values, accepted, refused in ((f"{OLD}\n{NEW}\n", NEW, "never"), (f"{NEW}\n", NEW, OLD)):
+            tokens.write_text(values)
             usher.process.send_signal(signal.SIGHUP)
 
             def exchanged(accepted: str = accepted, refused: str = refused) -> bool:
@@ -94,8 +94,8 @@ def test_tokens_are_exchanged_while_calls_go_on(tmp_path: Path, arguments: list[
     assert failed == []
     assert answered[0] > 50
     assert code == 0
-    said = usher.stderr()
-    assert "Traceback" not in said
+    output = usher.stderr()
+    assert "Traceback" not in output
 
 
 def test_guessing_at_the_backend_is_throttled_without_lockouts(tmp_path: Path) -> None:

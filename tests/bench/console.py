@@ -270,8 +270,8 @@ def _people(port: int, folder: Path) -> Iterator[None]:
         )
     try:
         yield
-        if told := (folder / "people.log").read_text():
-            raise RuntimeError(f"somebody could not follow the run: {told[-1000:]}")
+        if reported := (folder / "people.log").read_text():
+            raise RuntimeError(f"somebody could not follow the run: {reported[-1000:]}")
     finally:
         process.kill()
         process.wait()

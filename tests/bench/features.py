@@ -230,8 +230,8 @@ def _side(database: str, scale: float) -> Side:
         settings, engine, lambda: datetime.now(UTC), random.SystemRandom(), open_session(allow_private=False)
     )
     client = app.test_client()
-    made = client.post("/v2/workspace/create", json={"data": {"ownerEmail": "ada@acme.example"}}).get_json()
-    workspace = made["result"]["data"]
+    created = client.post("/v2/workspace/create", json={"data": {"ownerEmail": "ada@acme.example"}}).get_json()
+    workspace = created["result"]["data"]
     key = next(iter(workspace["apiKeyList"]))
     owner = {
         "x-service-workspace-id": workspace["id"],

@@ -54,14 +54,14 @@ def bench_pushes(folder: Path, *, scale: float, postgres: str | None = None) -> 
             report = refresh(engine, sources_from_settings(settings.directory), clock=utc_now)
             assert report.revision, report.sources
             client = service_app(settings, engine, clock=utc_now, new_id=lambda: "bench").test_client()
-            told = f"Pushes beside {report.sources[0].records:,} records, {engine.dialect.name}"
+            reported = f"Pushes beside {report.sources[0].records:,} records, {engine.dialect.name}"
             for what, holder in (("a document", "userId"), ("a document granted by e-mail", "userAlias")):
                 seconds = [_until_answered(client, company, number, holder) for number in range(_TRIES)]
                 p95 = statistics.quantiles(seconds, n=20)[-1]
-                figures[f"{told}: {what} until answers follow, ms, median; p95 (at most 500)"] = (
+                figures[f"{reported}: {what} until answers follow, ms, median; p95 (at most 500)"] = (
                     f"{statistics.median(seconds) * 1000:.0f}; {p95 * 1000:.0f}"
                 )
-            figures[f"{told}: records a second in pushes of 1,000 (at least 5,000)"] = (
+            figures[f"{reported}: records a second in pushes of 1,000 (at least 5,000)"] = (
                 f"{_batches(client, company):,.0f}"
             )
         finally:

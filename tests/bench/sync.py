@@ -154,8 +154,8 @@ def _credentials(folder: Path, port: int, number: int, purpose: str) -> tuple[st
     path = write_settings(folder, {"backend": {"base_url": f"http://127.0.0.1:{port}"}})
     email = f"{purpose}-{number}@bench.example"
     output, _, _ = command(["backend", "bootstrap", "--email", email, "--json", "--config", str(path)], folder)
-    made = json.loads(output)
-    return str(made["apiKey"]), str(made["authToken"])
+    created = json.loads(output)
+    return str(created["apiKey"]), str(created["authToken"])
 
 
 def _first_sync(settings: Settings) -> tuple[float, list[tuple[str, bytes]], Run]:

@@ -138,12 +138,12 @@ class Watching:
 
 @pytest.fixture
 def server() -> Iterator[ScriptedServer]:
-    with ScriptedServer() as made:
-        thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01})
+    with ScriptedServer() as created:
+        thread = threading.Thread(target=created.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        yield made
-        made.released.set()
-        made.shutdown()
+        yield created
+        created.released.set()
+        created.shutdown()
         thread.join()
 
 
@@ -160,20 +160,20 @@ def watching() -> Watching:
 @pytest.fixture
 def connect(fake_time: SimulatedTime, watching: Watching) -> Iterator[Callable[..., BackendClient]]:
     """Creates clients in simulated time; settings are keywords, other arguments are in `parts`."""
-    made: list[BackendClient] = []
+    created: list[BackendClient] = []
 
     def build(base_url: str, *, parts: Mapping[str, Any] | None = None, **settings: Any) -> BackendClient:
-        given = {"api_key": API_KEY, "auth_token": AUTH_TOKEN, "timeout": 10, "max_in_flight": 4, **settings}
+        values = {"api_key": API_KEY, "auth_token": AUTH_TOKEN, "timeout": 10, "max_in_flight": 4, **settings}
         times: dict[str, Any] = {"clock": fake_time, "sleep": fake_time.sleep, "monotonic": fake_time.monotonic}
         client = BackendClient(
-            BackendSettings(base_url=base_url, **given),
+            BackendSettings(base_url=base_url, **values),
             **{**times, "random": random.Random(7), "observer": watching, **(parts or {})},
         )
-        made.append(client)
+        created.append(client)
         return client
 
     yield build
-    for client in made:
+    for client in created:
         client.close()
 
 

@@ -23,8 +23,8 @@ def backend() -> Flask:
     @app.post(operations.ADD_USERS.path)
     def _add() -> dict[str, object]:
         app.config["SEEN"].append((request.remote_addr, dict(request.headers), request.get_json()))
-        given = operations.ADD_USERS.parse(request.get_json())
-        return operations.ADD_USERS.respond("ok", {user.user_id: {"success": True} for user in given.users})
+        values = operations.ADD_USERS.parse(request.get_json())
+        return operations.ADD_USERS.respond("ok", {user.user_id: {"success": True} for user in values.users})
 
     @app.post(operations.GET_USERS.path)
     def _get() -> Response:

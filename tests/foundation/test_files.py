@@ -88,8 +88,8 @@ def test_such_a_settings_file_is_refused(sort: str, tmp_path: Path) -> None:
     from app.cli import usher
 
     path = odd_file(sort, tmp_path)
-    for environment, given in (({}, ["--config", str(path)]), ({"USHER_CONFIG": str(path)}, [])):
-        result = CliRunner(env=environment).invoke(usher, ["config", "show", *given])
+    for environment, values in (({}, ["--config", str(path)]), ({"USHER_CONFIG": str(path)}, [])):
+        result = CliRunner(env=environment).invoke(usher, ["config", "show", *values])
         assert result.exit_code != 0
         assert REASONS[sort] in result.stderr or "is a directory" in result.stderr, result.stderr
 

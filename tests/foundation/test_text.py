@@ -31,9 +31,9 @@ def test_printable_cuts_at_the_limit() -> None:
 
 @given(st.text())
 def test_printable_is_one_line_that_any_terminal_can_encode(text: str) -> None:
-    shown = printable(text)
-    assert len((shown + "x").splitlines()) == 1
-    assert shown.encode("utf-8").decode("utf-8") == shown
+    displayed = printable(text)
+    assert len((displayed + "x").splitlines()) == 1
+    assert displayed.encode("utf-8").decode("utf-8") == displayed
 
 
 @pytest.mark.parametrize(

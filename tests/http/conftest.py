@@ -15,18 +15,18 @@ from app.http.json import json_response
 def app() -> Flask:
     """Echoes JSON at /echo; `fails_with` adds views that fail."""
     numbers = count(1)
-    made = new_app("http", lambda: f"id-{next(numbers)}")
-    made.config["MAX_BYTES"] = 200
+    created = new_app("http", lambda: f"id-{next(numbers)}")
+    created.config["MAX_BYTES"] = 200
 
-    @made.post("/echo")
+    @created.post("/echo")
     def _echo() -> Response:
-        return json_response(read_json(request, max_bytes=made.config["MAX_BYTES"]))
+        return json_response(read_json(request, max_bytes=created.config["MAX_BYTES"]))
 
-    @made.get("/healthz")
+    @created.get("/healthz")
     def _health() -> Response:
         return json_response({"status": "ok"})
 
-    return made
+    return created
 
 
 @pytest.fixture

@@ -125,8 +125,8 @@ def _try_one(
     try:
         request()
     except Exception as error:  # noqa: BLE001 - whatever is found is told, and the round goes on
-        told = "\n".join(str(one) for one in getattr(error, "exceptions", [error]))
-        findings.problems.append(f"seed {number}, {operation.label}, {mode.value}: {told}")
+        reported = "\n".join(str(one) for one in getattr(error, "exceptions", [error]))
+        findings.problems.append(f"seed {number}, {operation.label}, {mode.value}: {reported}")
 
 
 def rounds(first: int) -> Iterator[int]:

@@ -33,8 +33,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.inside:
         return _run(arguments.records, arguments.megabytes)
     # A process of its own: the most memory that it ever used is told for the whole of it.
-    given = ["--records", str(arguments.records), "--megabytes", str(arguments.megabytes), "--inside"]
-    return subprocess.run([sys.executable, "-m", "tests.soak.sources", *given], check=False).returncode
+    values = ["--records", str(arguments.records), "--megabytes", str(arguments.megabytes), "--inside"]
+    return subprocess.run([sys.executable, "-m", "tests.soak.sources", *values], check=False).returncode
 
 
 def lines(count: int) -> Iterator[bytes]:
@@ -72,8 +72,8 @@ def _read_all(folder: Path, count: int, megabytes: int) -> int:
         packed.writelines(lines(count))
     engine = open_engine(f"sqlite:///{folder}/usher.db")
     upgrade(engine, STORE_MIGRATIONS)
-    given = {"sources": [{"type": "file", "path": str(file), "name": "people"}]}
-    sources = sources_from_settings(DirectorySettings.model_validate(given))
+    values = {"sources": [{"type": "file", "path": str(file), "name": "people"}]}
+    sources = sources_from_settings(DirectorySettings.model_validate(values))
     wrong: list[str] = []
 
     def read(what: str, *, verdict: str, changed: bool) -> RefreshReport:
@@ -115,8 +115,8 @@ def _read_all(folder: Path, count: int, megabytes: int) -> int:
 
 def _most_memory() -> float:
     """The peak memory of this process, in MB."""
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most / 1024 if os.uname().sysname == "Linux" else most / 1024**2
+    maximum = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return maximum / 1024 if os.uname().sysname == "Linux" else maximum / 1024**2
 
 
 if __name__ == "__main__":

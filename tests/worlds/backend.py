@@ -118,8 +118,8 @@ class Backend:
             answer = self.answer(request.path, json.loads(request.get_data())["data"])
         if answer is None:
             raise requests.ConnectionError(ProtocolError("Connection aborted."))
-        code, told, headers = answer
-        return Response(json.dumps(told), code, headers, content_type="application/json")(environ, start_response)
+        code, reported, headers = answer
+        return Response(json.dumps(reported), code, headers, content_type="application/json")(environ, start_response)
 
     def answer(self, path: str, data: Data) -> tuple[int, Data, dict[str, str]] | None:
         """Status, body and headers; None: the connection breaks."""
@@ -142,7 +142,7 @@ class Backend:
             case "call is lost":
                 return None
         try:
-            told = getattr(self, route.strip("/").replace("/", "_"))(data)
+            reported = getattr(self, route.strip("/").replace("/", "_"))(data)
         except RefusedError as refusal:
             return refusal.code, _error(refusal.status, str(refusal)), {}
         if trouble == "answer is lost":
@@ -150,8 +150,8 @@ class Backend:
         if trouble == "broken after":
             return 500, _error("INTERNAL", "something broke"), {}
         if is_read:
-            return 200, {"result": {"status": "success", "message": "Read.", **told}}, {}
-        return self._told(route, told)
+            return 200, {"result": {"status": "success", "message": "Read.", **reported}}, {}
+        return self._told(route, reported)
 
     def _told(self, route: str, told: tuple[dict[str, Data], bool]) -> tuple[int, Data, dict[str, str]]:
         items, promised = told
@@ -204,26 +204,26 @@ class Backend:
         return {"data": found}
 
     def organizations_add(self, data: Data) -> Any:
-        given = {one["organizationId"]: one for one in data["organizations"]}
+        values = {one["organizationId"]: one for one in data["organizations"]}
 
         def add(name: str) -> str | None:
             if name in self.contents.organizations:
                 return ":Organization already exists."
-            self.contents.organizations[name] = dict(given[name])
+            self.contents.organizations[name] = dict(values[name])
             return None
 
-        return self._each(given, add), True
+        return self._each(values, add), True
 
     def organizations_update(self, data: Data) -> Any:
-        given = {one["organizationId"]: one for one in data["organizations"]}
+        values = {one["organizationId"]: one for one in data["organizations"]}
 
         def update(name: str) -> str | None:
             if name not in self.contents.organizations:
                 return "not-found:Organization does not exist."
-            self.contents.organizations[name] |= given[name]
+            self.contents.organizations[name] |= values[name]
             return None
 
-        return self._each(given, update), True
+        return self._each(values, update), True
 
     def organizations_delete(self, data: Data) -> Any:
         def drop(name: str) -> str | None:
@@ -270,42 +270,42 @@ class Backend:
         if data.get("createOrganization"):
             self.contents.organizations.setdefault(data["organizationId"], {})
         organization = self._organization(data)
-        given = {one["folderId"]: one for one in data["folders"]}
+        values = {one["folderId"]: one for one in data["folders"]}
 
         def add(name: str) -> str | None:
-            above = given[name].get("parentFolderId", "root")
+            above = values[name].get("parentFolderId", "root")
             if (organization, name) in self.contents.folders:
                 return "already-exists:The folder is there."
             if above != "root" and (organization, above) not in self.contents.folders:
                 return ":The parent folder was not found."
             self.contents.folders[organization, name] = {
-                "name": given[name].get("folderName"),
+                "name": values[name].get("folderName"),
                 "in": "" if above == "root" else above,
-                "type": given[name].get("accessType"),
+                "type": values[name].get("accessType"),
             }
             return None
 
-        return self._each(given, add), True
+        return self._each(values, add), True
 
     def organizations_folders_update(self, data: Data) -> Any:
         organization = self._organization(data)
-        given = {one["folderId"]: one for one in data["folders"]}
+        values = {one["folderId"]: one for one in data["folders"]}
 
         def update(name: str) -> str | None:
             it = self.contents.folders.get((organization, name))
             if it is None:
                 return ":Folder does not exist."
-            above = given[name].get("parentFolderId", it["in"] or "root")
+            above = values[name].get("parentFolderId", it["in"] or "root")
             if above != "root":
                 if (organization, above) not in self.contents.folders:
                     return ":The parent folder was not found."
                 if above in self.contents.below(organization, name):
                     return ":A folder cannot be put into itself."
             it["in"] = "" if above == "root" else above
-            it["name"] = given[name].get("folderName", it["name"])
+            it["name"] = values[name].get("folderName", it["name"])
             return None
 
-        return self._each(given, update), True
+        return self._each(values, update), True
 
     def organizations_folders_access_update(self, data: Data) -> Any:
         organization = self._organization(data)
@@ -346,40 +346,40 @@ class Backend:
         start = int(data.get("pageToken") or 0)
         page = found[start : start + size]
         more = {"pageToken": str(start + size)} if start + size < len(found) else {}
-        shown = [
+        displayed = [
             {"id": name, "documentName": it["name"], "accessType": it["type"], "disabled": False}
             for name in page
             for it in (self.contents.documents[organization, name],)
         ]
-        return {"data": shown, **more}
+        return {"data": displayed, **more}
 
     def organizations_documents_add(self, data: Data) -> Any:
         organization, folder = self._organization(data), data.get("folderId", "")
         if folder and (organization, folder) not in self.contents.folders:
             raise RefusedError(404, "NOT_FOUND", "Folder does not exist.")
-        given = {one["documentId"]: one for one in data["documents"]}
+        values = {one["documentId"]: one for one in data["documents"]}
 
         def add(name: str) -> str | None:
             if (organization, name) in self.contents.documents:
                 return "already-exists:It is there."
             self.contents.documents[organization, name] = {
-                "name": given[name].get("documentName"), "in": folder, "type": None,
+                "name": values[name].get("documentName"), "in": folder, "type": None,
             }  # fmt: skip
             return None
 
-        return self._each(given, add), True
+        return self._each(values, add), True
 
     def organizations_documents_update(self, data: Data) -> Any:
         organization = self._organization(data)
-        given = {one["documentId"]: one for one in data["documents"]}
+        values = {one["documentId"]: one for one in data["documents"]}
 
         def update(name: str) -> str | None:
             if (organization, name) not in self.contents.documents:
                 return "not-found:No such document."
-            self.contents.documents[organization, name]["name"] = given[name].get("documentName")
+            self.contents.documents[organization, name]["name"] = values[name].get("documentName")
             return None
 
-        return self._each(given, update), True
+        return self._each(values, update), True
 
     def organizations_documents_move(self, data: Data) -> Any:
         organization, folder = self._organization(data), data["folderId"]
@@ -490,28 +490,28 @@ class Backend:
         there = {"folder": self.contents.folders, "document": self.contents.documents}.get(level)
         if there is not None and (organization, container) not in there:
             raise RefusedError(404, "NOT_FOUND", f"The {level} does not exist.")
-        given = {one["userId"]: one for one in data["users"]}
+        values = {one["userId"]: one for one in data["users"]}
         people = self.contents.people.setdefault(place, {})
 
         def add(name: str) -> str | None:
             if name in people:
                 return ":User already exists."
-            people[name] = {"accessRole": "editor", **given[name]}
+            people[name] = {"accessRole": "editor", **values[name]}
             return None
 
-        return self._each(given, add), True
+        return self._each(values, add), True
 
     def users_update(self, data: Data) -> Any:
         people = self.contents.people.get(self._level(data), {})
-        given = {one["userId"]: one for one in data["users"]}
+        values = {one["userId"]: one for one in data["users"]}
 
         def update(name: str) -> str | None:
             if name not in people:
                 return ":User does not exist."
-            people[name] |= given[name]
+            people[name] |= values[name]
             return None
 
-        return self._each(given, update), True
+        return self._each(values, update), True
 
     def users_delete(self, data: Data) -> Any:
         organization, level, _container = place = self._level(data)
@@ -549,8 +549,8 @@ class _Handler(BaseHTTPRequestHandler):
         if answer is None:
             self.close_connection = True
             return
-        code, told, headers = answer
-        raw = json.dumps(told).encode()
+        code, reported, headers = answer
+        raw = json.dumps(reported).encode()
         self.send_response(code)
         for name, value in (headers | {"Content-Type": "application/json", "Content-Length": str(len(raw))}).items():
             self.send_header(name, value)

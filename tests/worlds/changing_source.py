@@ -83,8 +83,8 @@ class ChangingSource:
             changed = sorted(set(self._log[int(request.since) :]))
             yield from self._yielded(changed, fault, End(Verdict.COMPLETE, "", cursor, Answered.CHANGES))
         elif request.part is not None and self._tells_parts:
-            asked = {*request.part.objects, *self._about(request.part.organization_ids, request.part.user_ids)}
-            yield from self._yielded(sorted(asked), fault, End(Verdict.COMPLETE, answered=Answered.PART))
+            requests = {*request.part.objects, *self._about(request.part.organization_ids, request.part.user_ids)}
+            yield from self._yielded(sorted(requests), fault, End(Verdict.COMPLETE, answered=Answered.PART))
         else:
             yield from self._yielded(sorted(self.objects), fault, End(Verdict.COMPLETE, "", cursor))
 

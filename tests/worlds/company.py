@@ -175,19 +175,19 @@ class Company(Directory):
         place = self._pick(self.random.choice((Folder, Document)))
         if place is None:
             return
-        given: dict[str, Any] = {"organization_id": place.organization_id}
+        values: dict[str, Any] = {"organization_id": place.organization_id}
         if isinstance(place, Folder):
-            given["folder_id"] = place.folder_id
+            values["folder_id"] = place.folder_id
         else:
-            given["document_id"] = place.document_id
+            values["document_id"] = place.document_id
         group, user = self._pick(Group, place.organization_id), self._pick(User)
         if group is not None and self.random.random() < 0.4:
-            given["organization_user_group_id"] = group.organization_user_group_id
+            values["organization_user_group_id"] = group.organization_user_group_id
         elif user is not None:
-            given["user_id"] = user.user_id
+            values["user_id"] = user.user_id
         else:
             return
-        self.add(Grant(**given, access_role=self._role(), expires_at=self._expiry()))
+        self.add(Grant(**values, access_role=self._role(), expires_at=self._expiry()))
 
     def _remove(self) -> None:
         kind = self.random.choices(

@@ -118,13 +118,13 @@ class Reader:
 
     def decided(self, users: Sequence[str], documents: Sequence[str]) -> dict[tuple[str, str], str]:
         """(user, document) → the role, as Usher decides."""
-        asked = [
+        requests = [
             Check(user_id=user, type="document", resource_id=document, organization_id="acme")
             for user in users
             for document in documents
         ]
-        view = self._view(asked)
-        decisions = [(one, decide(view, one, self.now, DecisionPolicy())) for one in asked]
+        view = self._view(requests)
+        decisions = [(one, decide(view, one, self.now, DecisionPolicy())) for one in requests]
         return {
             (one.user_id, one.resource_id): decision.access_role.value
             for one, decision in decisions

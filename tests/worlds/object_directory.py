@@ -65,8 +65,8 @@ class ObjectDirectory:
             last = {step.object if isinstance(step, Gone) else step.id: step for step in self.log[int(since) :]}
             steps, answered = list(last.values()), Answered.CHANGES
         elif request.part is not None:
-            asked = request.part.objects
-            steps = [self.held.get(one, Gone(one)) for one in asked]
+            requests = request.part.objects
+            steps = [self.held.get(one, Gone(one)) for one in requests]
             answered = Answered.PART
         cursor = f"state {len(self.log)}" if self.tells_changes else ""
         for number, step in enumerate(steps):

@@ -227,9 +227,9 @@ def _people(users: list[dict[str, Any]]) -> dict[str, tuple[str, str]]:
 @pytest.fixture
 def world(database_url: str, tmp_path: Path) -> Iterator[SyncedWorld]:
     """An empty backend and an empty directory."""
-    made = SyncedWorld(database_url, tmp_path)
-    yield made
-    made.close()
+    created = SyncedWorld(database_url, tmp_path)
+    yield created
+    created.close()
 
 
 @pytest.fixture

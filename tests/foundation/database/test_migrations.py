@@ -322,13 +322,13 @@ def test_upgrade_fills_the_search_for_failures(database_url: str, tmp_path: Path
     with writing(engine) as connection:
         table = Table("item_failure", MetaData(), autoload_with=connection)
         one = {"ledger_id": 1, "kind": "document", "parked": True}
-        rows = [filled(table, number) | one | {"message": said} for number, said in enumerate(messages)]
+        rows = [filled(table, number) | one | {"message": output} for number, output in enumerate(messages)]
         connection.execute(insert(table), rows)
     upgrade(engine, STORE_MIGRATIONS)
     with reading(engine) as connection:
-        for said in messages:
-            found = failures_page(connection, 1, parked=True, like=FailureGroup(message=said))
-            expected = [f"value {number}" for number, message in enumerate(messages) if message == said]
+        for output in messages:
+            found = failures_page(connection, 1, parked=True, like=FailureGroup(message=output))
+            expected = [f"value {number}" for number, message in enumerate(messages) if message == output]
             assert [one.item_id for one in found] == expected
     engine.dispose()
 
@@ -378,14 +378,14 @@ def test_upgrade_moves_the_access_model_and_the_next_refresh_merges_all_keys(dat
         "user_id": "ada",
         "access_role": "viewer",
     }
-    made: dict[str, object] = {"source_id": 1, "place": "1"}
+    created: dict[str, object] = {"source_id": 1, "place": "1"}
     rows: dict[str, dict[str, object]] = {
         "directory_source": {"source_id": 1, "name": "people", "position": 0, "records": 2, "read_in_force": 1},
         "directory_state": {"state_id": 1},
         "access_revision": {"revision": 1, "created_at": 0, "changes": "{}"},
         "access_user": user,
-        "source_user": {**user, **made, "aliases": "[]"},
-        "source_grant": {**grant, **made, "folder_id": "", "organization_user_group_id": "", "user_alias": ""},
+        "source_user": {**user, **created, "aliases": "[]"},
+        "source_grant": {**grant, **created, "folder_id": "", "organization_user_group_id": "", "user_alias": ""},
     }
     with writing(engine) as connection:
         for name, row in rows.items():

@@ -40,11 +40,11 @@ def test_texts_with_any_characters_are_one_parameter(engine: Engine) -> None:
 @pytest.mark.parametrize("width", [1, 4, 7, 300])
 @pytest.mark.parametrize("rows", [0, 1, 59, 60, 61, 241, 1000])
 def test_many_rows_are_inserted_in_their_order(tmp_path: Path, rows: int, width: int) -> None:
-    given = [(number, *(f"{number}, '{column}'" for column in range(1, width))) for number in range(rows)]
+    values = [(number, *(f"{number}, '{column}'" for column in range(1, width))) for number in range(rows)]
     columns = [f"c{column}" for column in range(width)]
     engine = open_engine(f"sqlite:///{tmp_path}/usher.db")
     with writing(engine) as connection:
         connection.exec_driver_sql(f"CREATE TABLE t ({', '.join(columns)})")
-        insert_on_sqlite(connection, f"INSERT INTO t ({', '.join(columns)})", given)
-        assert [tuple(row) for row in connection.exec_driver_sql("SELECT * FROM t ORDER BY rowid")] == given
+        insert_on_sqlite(connection, f"INSERT INTO t ({', '.join(columns)})", values)
+        assert [tuple(row) for row in connection.exec_driver_sql("SELECT * FROM t ORDER BY rowid")] == values
     engine.dispose()

@@ -27,9 +27,9 @@ def tls_server(authority: Authority) -> Iterator[Answering]:
 
 @pytest.fixture
 def proxy() -> Iterator[ForwardProxy]:
-    made = ForwardProxy("usher:TOP%SECRET")
-    yield made
-    made.close()
+    created = ForwardProxy("usher:TOP%SECRET")
+    yield created
+    created.close()
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ class Authority:
         except ValueError:
             alternative = x509.DNSName(name)
         authority_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
-        made = (
+        created = (
             _begun(_named(name), self._name, key, days=days)
             .add_extension(x509.SubjectAlternativeName([alternative]), critical=False)
             .add_extension(authority_key, critical=False)
@@ -61,8 +61,8 @@ class Authority:
         private = key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
-        file = self.folder / f"{made.serial_number}.pem"
-        file.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
+        file = self.folder / f"{created.serial_number}.pem"
+        file.write_bytes(private + created.public_bytes(serialization.Encoding.PEM))
         return file
 
 

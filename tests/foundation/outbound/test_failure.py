@@ -127,8 +127,8 @@ def test_error_page_for_plain_http_on_a_tls_port_is_not_taken_for_http(
         if peer.recv(1, socket.MSG_PEEK) != b"\x16":
             peer.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
             return
-        with context.wrap_socket(peer, server_side=True) as made:
-            made.recv(1000)
+        with context.wrap_socket(peer, server_side=True) as created:
+            created.recv(1000)
 
     with raw_server(talk) as port:
         found = failure(f"https://127.0.0.1:{port}", route=Route(str(authority.ca_file)))
@@ -154,10 +154,10 @@ def test_no_sentence_names_a_class(error: Exception, kind: FailureKind) -> None:
 
 @pytest.mark.parametrize("kind", FailureKind)
 def test_every_kind_has_advice(kind: FailureKind) -> None:
-    told = CallFailure(kind, "x").advice(address="backend.base_url", section="backend")
-    assert told
-    assert told[0].islower()
-    assert not told.endswith(".")
+    reported = CallFailure(kind, "x").advice(address="backend.base_url", section="backend")
+    assert reported
+    assert reported[0].islower()
+    assert not reported.endswith(".")
 
 
 def test_servers_with_and_without_tls_are_distinguished(authority: Authority, plain_server: Answering) -> None:

@@ -30,15 +30,15 @@ CREDENTIALS = "usher:TOP%25SECRET@"
 
 def call(url: str, **settings: object) -> None:
     """One call to the backend at ``url``, without retries."""
-    given = BackendSettings.model_validate({"base_url": url, "api_key": "K", "auth_token": "T", **settings})
-    with BackendClient(given, policy=RetryPolicy(repeats=0)) as client:
+    values = BackendSettings.model_validate({"base_url": url, "api_key": "K", "auth_token": "T", **settings})
+    with BackendClient(values, policy=RetryPolicy(repeats=0)) as client:
         client.call(operations.DELETE_USERS, DeleteUsersRequest(organization_id="acme", user_ids=["ada"]))
 
 
 def send(url: str, **settings: object) -> None:
     """One message to a webhook at ``url``."""
-    given = WebhookSettings.model_validate({"url": url, "secret": SECRET, **settings})
-    Webhook(given, timeout=5, clock=lambda: datetime(2026, 11, 20, tzinfo=UTC)).send(Message("msg_1", "{}"))
+    values = WebhookSettings.model_validate({"url": url, "secret": SECRET, **settings})
+    Webhook(values, timeout=5, clock=lambda: datetime(2026, 11, 20, tzinfo=UTC)).send(Message("msg_1", "{}"))
 
 
 @pytest.fixture(params=[call, send], ids=["backend", "webhook"])
@@ -181,8 +181,8 @@ def test_no_cookie_is_kept(plain_server: Answering, way: Way) -> None:
 def test_missing_ca_file_is_reported(tls_server: Answering, authority: Authority, tmp_path: Path) -> None:
     file = tmp_path / "ca.pem"
     file.write_bytes(authority.ca_file.read_bytes())
-    given = BackendSettings(base_url=tls_server.url, api_key="K", auth_token="T", ca_file=str(file))
-    with BackendClient(given, policy=RetryPolicy(repeats=0)) as client:
+    values = BackendSettings(base_url=tls_server.url, api_key="K", auth_token="T", ca_file=str(file))
+    with BackendClient(values, policy=RetryPolicy(repeats=0)) as client:
         file.unlink()
         with pytest.raises(NotReached, match=r"certificates to trust is gone: let backend\.ca_file name a PEM file"):
             client.call(operations.DELETE_USERS, DeleteUsersRequest(organization_id="acme", user_ids=["ada"]))
@@ -235,10 +235,10 @@ def test_credentials_of_a_proxy_are_masked(tmp_path: Path) -> None:
         "USHER_NOTIFICATIONS__WEBHOOK__PROXY": "http://TOPSECRET@proxy.acme.example:3128",
     }
     found = load_settings(Path("/dev/null"), environment=variables)
-    shown = {key: value for key, value, _ in listed(found.settings, found.origins)}
-    assert shown["backend.proxy"] == "http://********@proxy.acme.example:3128"
-    assert shown["notifications.webhook.proxy"] == "http://********@proxy.acme.example:3128"
-    assert "TOPSECRET" not in repr(found.settings) + str(shown)
+    displayed = {key: value for key, value, _ in listed(found.settings, found.origins)}
+    assert displayed["backend.proxy"] == "http://********@proxy.acme.example:3128"
+    assert displayed["notifications.webhook.proxy"] == "http://********@proxy.acme.example:3128"
+    assert "TOPSECRET" not in repr(found.settings) + str(displayed)
 
 
 @pytest.mark.parametrize("section", ["backend", "notifications"])
