@@ -131,31 +131,30 @@ class UsherGroup(UsherCommand, click.Group):
 class UsherCommands(UsherGroup):
     """The command ``usher``: imports the module of a subcommand on demand, and prints errors as lines."""
 
-    def __init__(self, *arguments: Any, modules: Mapping[str, str], helps: Mapping[str, str], **keywords: Any) -> None:
+    def __init__(self, *arguments: Any, targets: Mapping[str, tuple[str, str]], **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
-        self._modules = modules
-        self._helps = helps
+        self._targets = targets
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """In the order of ``modules``, not sorted."""
-        return list(self._modules)
+        """In the order of ``targets``, not sorted."""
+        return list(self._targets)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
         """Writes the list of commands without importing their modules."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, self._helps[name]) for name in self._modules])
+            formatter.write_dl([(name, text) for name, (_, text) in self._targets.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Completes names of commands without importing their modules, and options."""
-        names = [name for name in self._modules if name.startswith(incomplete)]
-        found = [CompletionItem(name, help=self._helps[name]) for name in names]
+        names = [name for name in self._targets if name.startswith(incomplete)]
+        found = [CompletionItem(name, help=self._targets[name][1]) for name in names]
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
         """Imports a command, such as ``app.commands.sync:plan``."""
-        if cmd_name not in self._modules:
+        if cmd_name not in self._targets:
             return None
-        module, _, name = self._modules[cmd_name].partition(":")
+        module, _, name = self._targets[cmd_name][0].partition(":")
         found: click.Command = getattr(importlib.import_module(module), name)
         return found
 

@@ -41,7 +41,7 @@ class Newer:
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "newer"
         shutil.copytree(Path(app.__file__).parent, self.folder / "app", ignore=shutil.ignore_patterns("__pycache__"))
-        self.versions = self.folder / "app" / "store" / "migrations" / "versions"
+        self.versions = self.folder / "app" / "commands" / "migrations" / "versions"
 
     def add(self, revision: str, oldest: str | None = None) -> None:
         """Adds a revision; ``oldest``: the oldest compatible one, by default the previous one."""

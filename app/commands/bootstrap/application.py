@@ -133,13 +133,13 @@ class Application:
 
 
 def concern_finder(
-    settings: Settings, *, most: int | None = None
+    settings: Settings, *, limit: int | None = None
 ) -> Callable[[Connection, datetime], Sequence[Concern]]:
-    """Returns a function that reads from the database what needs attention. It counts up to ``most`` items."""
+    """Returns a function that reads from the database what needs attention. It counts up to ``limit`` items."""
     from app.monitoring.notify.concerns import concerns
 
     expected = expectations(settings)
-    return lambda connection, now: concerns(connection, now, expected, most=most)
+    return lambda connection, now: concerns(connection, now, expected, most=limit)
 
 
 def expectations(settings: Settings) -> Expectations:

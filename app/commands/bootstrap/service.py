@@ -143,7 +143,7 @@ def _console(
         plan_problem=parts.plan_problem,
         policy=settings.provider.policy,
         provider_path=settings.provider.path,
-        concerns=concern_finder(settings, most=MOST_COUNTED),
+        concerns=concern_finder(settings, limit=MOST_COUNTED),
         due_after=expectations(settings).due_after,
         settings_rows=lambda: list(listed(settings, origins)),
         examine=examine,

@@ -192,7 +192,7 @@ def test_read_only_role(database_url: str, request: pytest.FixtureRequest, tmp_p
     with writing(engine) as connection:
         connection.execute(text(f"REVOKE USAGE ON SCHEMA public FROM {name}, PUBLIC"))
     _, found = open_database(url)
-    assert found.message == f"the role {name} may use no schema that its search_path names"
+    assert found.message == f"the role {name} may use no schema of its search_path"
     with writing(engine) as connection:
         connection.execute(text(f"GRANT USAGE ON SCHEMA public TO {name}"))
     opened, found = open_database(url)
@@ -213,7 +213,7 @@ def test_read_only_role(database_url: str, request: pytest.FixtureRequest, tmp_p
         connection.execute(text(f"GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {name}"))
         connection.execute(text(f"ALTER ROLE {name} SET default_transaction_read_only = on"))
     opened, found = open_database(url)
-    assert found.message == f"can only be read as the role {name}: default_transaction_read_only is on"
+    assert found.message == f"is read-only for the role {name}: default_transaction_read_only is on"
     code, output = usher(tmp_path, "plan")
     assert code == 1
     assert "; the role or the database is set to read only" in output
