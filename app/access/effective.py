@@ -21,7 +21,7 @@ from app.foundation.database.statements import json_list, run
 
 
 class BrokenReference(StrEnum):
-    """Why a record has no effect: what it refers to and does not exist."""
+    """Why a record has no effect: the kind of the missing record, or a cycle."""
 
     ORGANIZATION = "organization"
     USER = "user"
@@ -147,7 +147,7 @@ _FOLDERS_OF: Mapping[str, str] = {
 }
 _NO_FOLDERS = "SELECT '', '' FROM asked WHERE FALSE"
 
-# A cross join keeps SQLite from reading the table to look its rows up in the list.
+# A cross join stops SQLite from reading the table to look its rows up in the list.
 _FIND = """
 WITH RECURSIVE asked AS MATERIALIZED (
   SELECT {columns} FROM (@list(keys)) AS k CROSS JOIN {table} t WHERE {same}
@@ -163,7 +163,7 @@ _TABLES: Mapping[str, KindTable] = {table.kind: table for table in KIND_TABLES}
 def find_causes(
     connection: Connection, kind: str, keys: Iterable[Sequence[str]]
 ) -> dict[tuple[str, ...], BrokenReference]:
-    """Key → why the record has no effect, of those of these records of the access model that have none.
+    """Key → why the record has no effect; only records of the access model without effect.
 
     ``keys``: the values of the primary key, absent ids as empty text.
     """

@@ -1,6 +1,6 @@
-"""The kinds of record and their fields, as the classes of ``app.access.records`` declare them.
+"""The kinds of record and their fields, derived from the classes of ``app.access.records``.
 
-Whatever treats all kinds alike follows from here: casting, row codecs, exports, references, explanations.
+Code that treats all kinds alike uses them: casting, row codecs, exports, references, explanations.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,20 +40,15 @@ class RecordField:
     """A field of a kind."""
 
     name: str
-    """As the directory and the backend call it."""
+    """The name in the directory and the backend."""
     attribute: str
-    """As records call it, and the columns of tables."""
+    """The name in records and of the columns of tables."""
     sort: Sort
     is_needed: bool
     default: object
-    """What an absent one counts as; None: as absent."""
+    """The value of an absent field; None: it has none."""
     refers_to: str
-    """The kind of record without which a record that gives this field means nothing; empty: it is no reference."""
-
-    @property
-    def is_given(self) -> bool:
-        """Whether every record has a value in it."""
-        return self.is_needed or self.default is not None
+    """The kind of record to which the field refers; empty: it is no reference."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +59,7 @@ class RecordKind:
     record: type[Record]
     fields: Sequence[RecordField]
     carries: bool
-    """Whether it may have further fields, which travel to the backend."""
+    """Whether it may have further fields, which are sent to the backend."""
     own_id: RecordField | None
     """The id that is the record's own, of kinds that others refer to."""
 
@@ -74,12 +69,12 @@ class RecordKind:
 
     @cached_property
     def field_names(self) -> tuple[str, ...]:
-        """What the directory calls its fields."""
+        """The names of its fields in the directory."""
         return tuple(field.name for field in self.fields)
 
     @cached_property
     def keys(self) -> Sequence[RecordField]:
-        """What identifies a record of a source: its ids, then the alias by which it may name a user."""
+        """The fields that identify a record of a source: its ids, then the alias by which it may name a user."""
         ids = [self.by_attribute[attribute] for attribute in self.record.key_fields]
         return (*ids, *(field for field in self.fields if field.sort is Sort.ALIAS))
 
@@ -90,17 +85,17 @@ class RecordKind:
 
     @cached_property
     def alternatives(self) -> Sequence[Sequence[RecordField]]:
-        """Sets of fields of which exactly one is given."""
+        """Sets of fields of which a record has exactly one."""
         return tuple(tuple(self.by_attribute[attribute] for attribute in group) for group in self.record.exactly_one_of)
 
     @cached_property
     def references(self) -> Sequence[RecordField]:
-        """The fields that name other records."""
+        """The fields that refer to other records."""
         return tuple(field for field in self.fields if field.refers_to)
 
 
 def name_of_attribute(attribute: str) -> str:
-    """``expires_at`` as the directory calls it: ``expiresAt``."""
+    """The name of a field in the directory: ``expiresAt`` for ``expires_at``."""
     first, *others = attribute.split("_")
     return first + "".join(word.capitalize() for word in others)
 
@@ -133,15 +128,15 @@ def _form(hint: Any) -> Form:
         form = get_args(hint)[1]
         assert isinstance(form, Form)  # noqa: S101 - nothing else annotates them
         return form
-    given = [part for part in get_args(hint) if part is not type(None)]
-    return _form(given[0]) if given else Form(_SORT_OF_TYPE[hint])
+    alternatives = [part for part in get_args(hint) if part is not type(None)]
+    return _form(alternatives[0]) if alternatives else Form(_SORT_OF_TYPE[hint])
 
 
 KINDS: Mapping[str, RecordKind] = {
     record.kind: _kind_of(record)
     for record in (Organization, User, Membership, Group, GroupMember, Folder, Document, Grant, ContextGrant, Fill)
 }
-"""Every kind, by its name, in the order in which people are told of them."""
+"""Every kind, by its name, in the order of documents and messages."""
 
 KINDS_BY_REFERENCE: Sequence[RecordKind] = tuple(sorted(KINDS.values(), key=lambda kind: not kind.carries))
 """Every kind, referred-to kinds first."""

@@ -1,7 +1,7 @@
-"""Problems of the directory: data, and the one place that renders them as English.
+"""Problems of the directory as data, and their rendering as English sentences.
 
-The rules: ``app/access/README.md``, "Problems". ``refresh/problems.py`` finds and stores them, ``stored_problems.py``
-reads what is stored.
+The rules: ``app/access/README.md``, "Problems". ``refresh/problems.py`` finds problems, ``stored_problems.py`` stores
+and reads them.
 """
 
 import re
@@ -16,19 +16,19 @@ from app.foundation.text import quoted
 PROBLEMS_KEPT = 100
 """The most problems of a source and sort that are stored, and the most that a report lists."""
 
-_ALIKE_KEPT = 3
-_SHAPES_KEPT = 1_000
-_PARTICULARS = re.compile(r"'(?:[^'\\]|\\.)*'…?|\"(?:[^\"\\]|\\.)*\"…?|\d+")
-"""What differs between two lines about the same mistake: quoted values and numbers."""
+_MAX_SIMILAR = 3
+_MAX_SHAPES = 1_000
+_VALUES = re.compile(r"'(?:[^'\\]|\\.)*'…?|\"(?:[^\"\\]|\\.)*\"…?|\d+")
+"""The parts that differ between two lines about the same mistake: quoted values and numbers."""
 
-_GROUPS_SHOWN = 8
+_MAX_GROUPS = 8
 
 
 class ProblemSort(StrEnum):
     """The sorts of problems."""
 
     MALFORMED = "malformed"
-    """It cannot be understood, and is left out."""
+    """It cannot be understood, and is not used."""
     REMARK = "remark"
     """Odd, but used."""
     DUPLICATE = "duplicate"
@@ -49,7 +49,7 @@ class UnclearDisabling(StrEnum):
     """Sorts of disabling fills that are stored beside the problems, for a concern."""
 
     NOBODY = "disablesNobody"
-    """It matches nobody."""
+    """It matches no user."""
     SEVERAL = "disablesSeveral"
     """Its alias is one of several users, and all of them are disabled."""
 
@@ -91,9 +91,9 @@ class Problem:
     place: str
     """``file:line`` or ``file:users[3]``; may be empty."""
     cause: str
-    """A ``ProblemCause`` if it is about a record, otherwise a sentence from whatever read the source."""
+    """A ``ProblemCause`` if it is about a record, otherwise a sentence from the connector."""
     kind: str = ""
-    """The kind of the record; empty: there is none, it could not be understood."""
+    """The kind of the record; empty: it could not be understood."""
     key: tuple[str, ...] = ()
     """The values of the record's key, in the order of ``RecordKind.keys``; empty if absent."""
     detail: tuple[str, ...] = ()
@@ -110,13 +110,13 @@ class Problem:
 
 
 def described(kind: str, key: Sequence[str]) -> str:
-    """A record in a sentence: its kind and the ids that it has."""
+    """A record in a sentence: its kind and its ids."""
     ids = zip((one.name for one in KINDS[kind].keys), key, strict=True)
     return f"{kind} {', '.join(f'{name}={quoted(value)}' for name, value in ids if value)}"
 
 
 def _of_record(sentence: str, *, plain: Sequence[int] = ()) -> Callable[[Problem], str]:
-    """A sentence about a record, with the values of the detail; ``plain``: which of them are not quoted."""
+    """A sentence about a record, with the values of the detail; those at ``plain`` are not quoted."""
 
     def render(problem: Problem) -> str:
         values = [value if at in plain else quoted(value) for at, value in enumerate(problem.detail)]
@@ -132,8 +132,8 @@ def _shared_alias(problem: Problem) -> str:
 
 
 def _group_cycle(problem: Problem) -> str:
-    groups = [quoted(group) for group in problem.detail[:_GROUPS_SHOWN]]
-    if len(problem.detail) > _GROUPS_SHOWN:
+    groups = [quoted(group) for group in problem.detail[:_MAX_GROUPS]]
+    if len(problem.detail) > _MAX_GROUPS:
         groups.append("…")
     of_organization = f"{', '.join(groups)} of {quoted(problem.key[0])}"
     if len(groups) == 1:
@@ -147,10 +147,10 @@ def _too_many(problem: Problem) -> str:
 
 _REFERS = "refers to the {0} {1} ({2})"
 _SENTENCES = {
-    ProblemCause.REPLACED: _of_record("stands again at {0}, which replaces this record", plain=[0]),
-    ProblemCause.REPEATED: _of_record("stands at {0} as well, which counts", plain=[0]),
-    ProblemCause.OWNED: _of_record("belongs to the source {0}, which gives it at {1}", plain=[1]),
-    ProblemCause.UNKNOWN_ALIAS: _of_record("refers to the user {0} (userAlias), an alias that nobody has"),
+    ProblemCause.REPLACED: _of_record("is repeated at {0}, which replaces this record", plain=[0]),
+    ProblemCause.REPEATED: _of_record("is also provided at {0}, which is used instead", plain=[0]),
+    ProblemCause.OWNED: _of_record("belongs to the source {0}, which provides it at {1}", plain=[1]),
+    ProblemCause.UNKNOWN_ALIAS: _of_record("refers to the user {0} (userAlias), an alias that no user has"),
     ProblemCause.SHARED_ALIAS: _shared_alias,
     ProblemCause.UNKNOWN: _of_record(f"{_REFERS}, which is nowhere in the directory", plain=[0, 2]),
     ProblemCause.WITHOUT_EFFECT: _of_record(f"{_REFERS}, which is left out itself", plain=[0, 2]),
@@ -162,14 +162,14 @@ _SENTENCES = {
 
 @dataclass(frozen=True, slots=True)
 class ProblemGroup:
-    """Problems of a source whose lines differ in values alone."""
+    """Problems of a source whose lines differ only in values."""
 
     sort: AnySort
     source: str
     reason: str
-    """The first one's."""
+    """Of the first problem."""
     places: tuple[str, ...]
-    """The first ones'."""
+    """Of the first problems."""
     count: int
 
     def __str__(self) -> str:
@@ -183,7 +183,7 @@ _Shape = tuple[AnySort, str, str]
 
 
 def _shape(problem: Problem) -> _Shape:
-    return problem.sort, problem.source, _PARTICULARS.sub("…", problem.reason)
+    return problem.sort, problem.source, _VALUES.sub("…", problem.reason)
 
 
 @dataclass(slots=True)
@@ -193,94 +193,84 @@ class ProblemSample:
     count: int = 0
     first: list[Problem] = field(default_factory=list)
 
-    def add(self, count: int, problems: Sequence[Problem], most: int = PROBLEMS_KEPT) -> None:
-        """Counts them, and keeps the first."""
+    def add(self, count: int, problems: Sequence[Problem], limit: int = PROBLEMS_KEPT) -> None:
+        """Counts problems, and stores the first."""
         self.count += count
-        self.first.extend(problems[: most - len(self.first)])
+        self.first.extend(problems[: limit - len(self.first)])
 
 
 class ProblemList:
-    """Counts all problems of a report and keeps the first: a hundred in total, and of those added one by one the first
-    three of each shape, so that one frequent mistake does not hide the others."""
+    """The problems of a report: counts all of them and lists at most a hundred.
+
+    Of problems that are added one by one it lists three of each shape, so that a frequent mistake does not hide others.
+    """
 
     def __init__(self) -> None:
-        self._by_source: dict[tuple[str, AnySort], ProblemSample] = {}
-        self._problems: list[Problem] = []
+        self.by_source: dict[tuple[str, AnySort], ProblemSample] = {}
+        """(source, sort) → its problems."""
+        self._listed: list[Problem] = []
         self._counts: Counter[AnySort] = Counter()
-        self._alike: Counter[_Shape] = Counter()
+        self.similar: Counter[_Shape] = Counter()
+        """How many of the problems that were added one by one have the same shape."""
 
     def add(self, problem: Problem) -> None:
-        """Counts a problem, and keeps it if there is room and its shape is rare so far."""
+        """Counts a problem, and lists it if there is room and its shape is rare so far."""
         self._counts[problem.sort] += 1
-        self._found(problem.source, problem.sort).add(1, [problem])
+        self._add_to_source(problem.source, problem.sort, 1, [problem])
         shape = _shape(problem)
-        if shape not in self._alike and len(self._alike) >= _SHAPES_KEPT:
+        if shape not in self.similar and len(self.similar) >= _MAX_SHAPES:
             return
-        self._alike[shape] += 1
-        if self._room and self._alike[shape] <= _ALIKE_KEPT:
-            self._problems.append(problem)
+        self.similar[shape] += 1
+        if self.similar[shape] <= _MAX_SIMILAR:
+            self._list([problem])
 
     def add_counted(self, sort: AnySort, counts: Mapping[str, int], sample: Sequence[Problem]) -> None:
-        """Counts problems (source → number) of which only the first of each source are in ``sample``."""
+        """Counts problems (source → number); ``sample`` contains the first of each source."""
         self._counts[sort] += sum(counts.values())
-        self._problems.extend(sample[: self._room])
+        self._list(sample)
         for source, count in counts.items():
-            self._found(source, sort).add(count, [one for one in sample if one.source == source])
+            self._add_to_source(source, sort, count, [problem for problem in sample if problem.source == source])
 
     def add_all(self, others: "ProblemList") -> None:
         """Adds the problems of another list."""
         self._counts.update({sort: others.counts[sort] for sort in ProblemSort if sort in others.counts})
-        self._alike.update(others.alike)
-        self._problems.extend(others.kept[: self._room])
-        for (source, sort), one in others.by_source.items():
-            self._found(source, sort).add(one.count, one.first)
+        self.similar.update(others.similar)
+        self._list(others.kept)
+        for (source, sort), sample in others.by_source.items():
+            self._add_to_source(source, sort, sample.count, sample.first)
 
     def add_found(self, found: Mapping[tuple[int, str], ProblemSample]) -> None:
-        """Adds what was found in the database: (source, sort) → problems."""
-        for (_, sort), one in found.items():
-            self.add_counted(ProblemSort(sort), {one.first[0].source: one.count}, one.first)
+        """Adds problems that were found in the database: (source, sort) → problems."""
+        for (_, sort), sample in found.items():
+            self.add_counted(ProblemSort(sort), {sample.first[0].source: sample.count}, sample.first)
 
-    def _found(self, source: str, sort: AnySort) -> ProblemSample:
-        return self._by_source.setdefault((source, sort), ProblemSample())
+    def _add_to_source(self, source: str, sort: AnySort, count: int, problems: Sequence[Problem]) -> None:
+        self.by_source.setdefault((source, sort), ProblemSample()).add(count, problems)
 
-    @property
-    def by_source(self) -> Mapping[tuple[str, AnySort], ProblemSample]:
-        """(source, sort) → what was found."""
-        return self._by_source
-
-    @property
-    def alike(self) -> Mapping[_Shape, int]:
-        """How many of the problems that were added one by one have the same shape."""
-        return self._alike
-
-    @property
-    def _room(self) -> int:
-        return PROBLEMS_KEPT - len(self._problems)
+    def _list(self, problems: Sequence[Problem]) -> None:
+        self._listed.extend(problems[: PROBLEMS_KEPT - len(self._listed)])
 
     @property
     def kept(self) -> tuple[Problem, ...]:
-        return tuple(self._problems)
+        """The listed problems."""
+        return tuple(self._listed)
 
     @property
     def groups(self) -> tuple[ProblemGroup, ...]:
-        """The problems that are kept, grouped by shape, in the order of the first of each group."""
+        """The listed problems grouped by shape, in the order of the first of each group."""
         found: dict[_Shape, list[Problem]] = {}
-        for problem in self._problems:
+        for problem in self._listed:
             found.setdefault(_shape(problem), []).append(problem)
-        alone = Counter(sort for sort, _, _ in found)
-        return tuple(
-            ProblemGroup(
-                sort=first.sort,
-                source=first.source,
-                reason=first.reason,
-                places=tuple(problem.place for problem in (first, *others) if problem.place)[:_ALIKE_KEPT],
-                # Of counted problems there is a sample: its count is known if no other group shares the sort.
-                count=max(
-                    self._alike[shape], 1 + len(others), self._counts[first.sort] if alone[first.sort] == 1 else 0
-                ),
-            )
-            for shape, (first, *others) in found.items()
-        )
+        shapes = Counter(sort for sort, _, _ in found)
+        groups = []
+        for shape, problems in found.items():
+            first = problems[0]
+            places = tuple(problem.place for problem in problems if problem.place)[:_MAX_SIMILAR]
+            # Of counted problems there is a sample: its count is known if no other group has the same sort.
+            counted = self._counts[first.sort] if shapes[first.sort] == 1 else 0
+            count = max(self.similar[shape], len(problems), counted)
+            groups.append(ProblemGroup(first.sort, first.source, first.reason, places, count))
+        return tuple(groups)
 
     @property
     def total(self) -> int:
@@ -288,5 +278,5 @@ class ProblemList:
 
     @property
     def counts(self) -> dict[str, int]:
-        """sort → number, for sorts of which there are any."""
+        """sort → number, for sorts that occur."""
         return {str(sort): count for sort, count in self._counts.items() if count}

@@ -250,7 +250,7 @@ def test_problems_are_counted_if_the_directory_changed_and_not_too_often(engine:
         [problem] = first_problems(connection, "first", "dangling")
     assert last is not None
     assert last.revision == 2
-    assert problem.reason.endswith("refers to the user 'nobody' (userAlias), an alias that nobody has")
+    assert problem.reason.endswith("refers to the user 'nobody' (userAlias), an alias that no user has")
 
 
 def test_a_problem_that_is_gone_is_not_shown_although_it_is_still_counted(engine: Engine) -> None:

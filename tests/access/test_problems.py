@@ -172,17 +172,17 @@ GROUPS = (
             Problem(
                 ProblemSort.DUPLICATE, "a", "a:1", ProblemCause.REPLACED, kind="user", key=("u{0}",), detail=("a:'2",)
             ),
-            "user userId='u{0}' stands again at a:'2, which replaces this record",
+            "user userId='u{0}' is repeated at a:'2, which replaces this record",
         ),
         (
             Problem(ProblemSort.DUPLICATE, "a", "a:1", ProblemCause.REPEATED, kind="user", key=("u",), detail=("a:2",)),
-            "user userId='u' stands at a:2 as well, which counts",
+            "user userId='u' is also provided at a:2, which is used instead",
         ),
         (
             Problem(
                 ProblemSort.OWNED_ELSEWHERE, "b", "", ProblemCause.OWNED, kind="user", key=("u",), detail=("a", "a:2")
             ),
-            "user userId='u' belongs to the source 'a', which gives it at a:2",
+            "user userId='u' belongs to the source 'a', which provides it at a:2",
         ),
         (
             Problem(

@@ -1,1 +1,1 @@
-"""The refresh of the access model from what the directory's sources say."""
+"""Refreshes: reads and pushes become the next revision of the access model."""

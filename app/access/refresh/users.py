@@ -1,4 +1,4 @@
-"""What the access model contains of users besides their own records: aliases, fills, and bindings of disabling fills.
+"""Aliases of users, fills that add fields to users, and bindings of disabling fills.
 
 The rules: ``app/access/README.md``, "The merge" and "Disabling fills".
 
@@ -100,7 +100,7 @@ def update_aliases(session: RefreshSession, connection: Connection) -> None:
     run(connection, _HOLDERS)
 
 
-# Which users fills affect.
+# The users whom fills affect.
 
 _CHANGED_FILLS = """
 INSERT INTO refresh_changed_fill (user_id, user_alias) SELECT DISTINCT user_id, user_alias FROM {source_delta}
@@ -269,7 +269,7 @@ def add_fill(fields: dict[str, object], payload: str) -> list[str]:
     added = []
     for name, value in orjson.loads(payload).items():
         there = fields.get(name)
-        # Old versions stored fills with aliases, which no backend gets.
+        # Old versions stored fills with aliases, which are not sent to backends.
         if value is not None and name != _ALIASES and (there is None or there == ""):
             fields[name] = value
             added.append(name)

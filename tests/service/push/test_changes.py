@@ -246,21 +246,24 @@ LEFT_OUT: list[tuple[dict[str, object], str]] = [
     (group_member("h", memberGroupId="g"), f"refers to the group 'g' (memberGroupId), {NOWHERE}"),
     (membership("ann", "else"), f"refers to the organization 'else' (organizationId), {NOWHERE}"),
     (grant("d1", "ann", "else"), f"refers to the document 'd1' (documentId), {NOWHERE}"),
-    (user("bob") | {"name": "B"}, "belongs to the source 'hr', which gives it at push 1, upsert[3]"),
+    (user("bob") | {"name": "B"}, "belongs to the source 'hr', which provides it at push 1, upsert[3]"),
 ]
 LEFT_OUT_WITH_ALIASES: list[tuple[dict[str, object], str]] = [
     (of_alias(grant("d2", ""), "ANN@acme.example"), "is replaced by upsert[20], which has the same key"),
     (of_alias(grant("d2", ""), "ann@acme.example"), ""),
-    (of_alias(grant("d1", ""), "Who"), "refers to the user 'who' (userAlias), an alias that nobody has"),
+    (of_alias(grant("d1", ""), "Who"), "refers to the user 'who' (userAlias), an alias that no user has"),
     (of_alias(grant("d1", ""), "both"), "refers to the user 'both' (userAlias), an alias of several: 'bob', 'cyd'"),
     (of_alias(grant("d9", ""), "ann@acme.example"), f"refers to the document 'd9' (documentId), {NOWHERE}"),
     (of_alias(grant("d3", ""), "ann@acme.example"), f"refers to the document 'd3' (documentId), {OUT}"),
-    (of_alias(membership(""), "ann@acme.example"), "belongs to the source 'hr', which gives it at push 1, upsert[4]"),
+    (
+        of_alias(membership(""), "ann@acme.example"),
+        "belongs to the source 'hr', which provides it at push 1, upsert[4]",
+    ),
     (
         of_alias(membership("", "else"), "ann@acme.example"),
         f"refers to the organization 'else' (organizationId), {NOWHERE}",
     ),
-    (group_member("h", userAlias="Who"), "refers to the user 'who' (userAlias), an alias that nobody has"),
+    (group_member("h", userAlias="Who"), "refers to the user 'who' (userAlias), an alias that no user has"),
     ({"kind": "fill", "userAlias": "ann@acme.example", "initial": "A"}, ""),
     (
         {"kind": "fill", "userAlias": "both", "initial": "A"},
@@ -268,7 +271,7 @@ LEFT_OUT_WITH_ALIASES: list[tuple[dict[str, object], str]] = [
     ),
     (
         {"kind": "fill", "userAlias": "who", "initial": "A"},
-        "refers to the user 'who' (userAlias), an alias that nobody has",
+        "refers to the user 'who' (userAlias), an alias that no user has",
     ),
     ({"kind": "fill", "userId": "who", "initial": "A"}, f"refers to the user 'who' (userId), {NOWHERE}"),
 ]

@@ -56,8 +56,8 @@ def test_what_does_not_count_is_told_by_line_and_nothing_of_other_sources(servic
     records = [document("d1"), user("ann"), grant("nowhere", "ann"), document("d1"), grant("d1", "who")]
     answer = put(service, lines(records)).get_json()
     assert {one["index"]: one["reason"].partition("' ")[2] for one in answer["leftOut"]} == {
-        1: "stands again at line 4, which replaces this record",
-        2: "belongs to the source 'hr', which gives it at push 1, upsert[1]",
+        1: "is repeated at line 4, which replaces this record",
+        2: "belongs to the source 'hr', which provides it at push 1, upsert[1]",
         3: "refers to the document 'nowhere' (documentId), which is nowhere in the directory",
         5: "refers to the user 'who' (userId), which is nowhere in the directory",
     }

@@ -94,8 +94,8 @@ def test_the_example_says_what_counts_and_why_something_does_not(engine: Engine,
         "the document 'never' (documentId), which is nowhere in the directory",
         "the folder 'gone' (folderId), which is nowhere in the directory",
         "the user 'e-both' (userAlias), an alias of several: 'cyd', 'dan'",
-        "the user 'e-who' (userAlias), an alias that nobody has",
-        "the user 'e-who' (userAlias), an alias that nobody has",
+        "the user 'e-who' (userAlias), an alias that no user has",
+        "the user 'e-who' (userAlias), an alias that no user has",
     ]
     with reading(engine) as connection:
         records = [one for one in export_records(connection) if isinstance(one, User | Membership | Grant | Document)]

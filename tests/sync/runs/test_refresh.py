@@ -255,7 +255,7 @@ def test_refresh_gives_a_key_to_the_first_source(engine: Engine, run: Refresh) -
     first, second = GivenSource("a", user("ada", "of a")), GivenSource("b", user("bob"), user("ada", "of b"))
     report = run(first, second)
     assert report.problem_counts == {"ownedElsewhere": 1}
-    assert str(report.problems[0]) == "b:2: user userId='ada' belongs to the source 'a', which gives it at a:1"
+    assert str(report.problems[0]) == "b:2: user userId='ada' belongs to the source 'a', which provides it at a:1"
     assert model(engine)["user", "ada"] == user("ada", "of a")
     turned = run(second, first)
     assert turned.changes["user"].updated == 1
@@ -269,8 +269,8 @@ def test_refresh_takes_the_last_of_duplicates_and_reports_the_others(engine: Eng
     assert report.sources[0].verdict is Verdict.COMPLETE
     assert report.problem_counts == {"duplicate": 2}
     assert [str(problem) for problem in report.problems] == [
-        "a:1: user userId='ada' stands again at a:4, which replaces this record",
-        "a:2: user userId='ada' stands again at a:4, which replaces this record",
+        "a:1: user userId='ada' is repeated at a:4, which replaces this record",
+        "a:2: user userId='ada' is repeated at a:4, which replaces this record",
     ]
 
 
