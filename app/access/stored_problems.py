@@ -1,7 +1,7 @@
-"""The stored problems of the directory: counted now and then, and read by pages, concerns and metrics.
+"""Stores the problems of the directory, and reads them for pages, concerns and metrics.
 
 A read stores the problems that it finds itself (``store_read_problems``), in the transaction that changes the records.
-All others are counted by ``count_problems``, with the revision at which they were counted.
+``count_problems`` counts all others from time to time, and stores them with the revision.
 """
 
 import json
@@ -26,8 +26,8 @@ from app.foundation.database.statements import run
 COUNT_EVERY_MS = 5 * 60 * 1000
 """Milliseconds between two counts by workers. A count reads all records: 8 s for 1.5 million."""
 
-BETWEEN = ""
-"""The name of the source of problems that no source has alone."""
+NO_SOURCE_NAME = ""
+"""The source of problems that no source has alone."""
 
 _SOURCE = core_table(DirectorySourceRow)
 _STATE = core_table(DirectoryStateRow)
@@ -35,7 +35,7 @@ _COUNT = core_table(ProblemCountRow)
 _PROBLEM = core_table(ProblemRow)
 
 _SORTS = [sort.value for sort in ProblemSort]
-_NAME = func.coalesce(_SOURCE.c.name, BETWEEN).label("name")
+_NAME = func.coalesce(_SOURCE.c.name, NO_SOURCE_NAME).label("name")
 _IS_REPORTED = or_(_SOURCE.c.position < UNCONFIGURED_POSITION, _COUNT.c.source_id == NO_SOURCE)
 
 
@@ -43,8 +43,7 @@ _IS_REPORTED = or_(_SOURCE.c.position < UNCONFIGURED_POSITION, _COUNT.c.source_i
 
 
 def count_problems(engine: Engine, clock: Clock, *, every_ms: int = 0) -> None:
-    """Counts all problems and stores them, if the directory has changed since the last count, and that was at least
-    ``every_ms`` ago."""
+    """Counts and stores all problems, if the directory has changed since the last count, at least ``every_ms`` ago."""
     now_ms = epoch_ms(clock())
     with reading(engine) as connection:
         state = connection.execute(select(_STATE)).first()
@@ -96,8 +95,8 @@ def store_read_problems(
 ) -> None:
     """Stores the problems that reads found in records themselves, in the transaction that changes the records.
 
-    A read of everything replaces those of its source. A read of changes, or of a part, replaces those of the objects
-    that it read. Nothing is written for a failed read that found none, or if nothing differs.
+    A read of everything replaces the problems of its source. A read of changes, or of a part, replaces those of the
+    objects that it read. A failed read without problems changes nothing.
     """
     for read in reads:
         before = _of_reads(connection, read.source_id)
@@ -123,16 +122,20 @@ SELECT p.origin FROM problem p WHERE p.source_id = :source_id AND p.by_read AND 
 def _with_earlier(
     connection: Connection, source_id: int, found: Mapping[str, ProblemSample], before: Mapping[str, ProblemSample]
 ) -> dict[str, ProblemSample]:
-    """What a read of changes found, and the earlier problems of objects that it did not read."""
+    """The problems that a read of changes found, and the earlier problems of objects that it did not read."""
     read_again = set(run(connection, _READ_AGAIN, {"source_id": source_id}).scalars())
     merged = {}
     for sort in before.keys() | found.keys():
         new, earlier = found.get(sort, ProblemSample()), before.get(sort, ProblemSample())
-        same = {(one.place, one.cause) for one in new.first}
-        kept = [one for one in earlier.first if one.origin not in read_again and (one.place, one.cause) not in same]
-        merged[sort] = ProblemSample(earlier.count - len(earlier.first) + len(kept), kept)
+        same = {(problem.place, problem.cause) for problem in new.first}
+        remaining = [
+            problem
+            for problem in earlier.first
+            if problem.origin not in read_again and (problem.place, problem.cause) not in same
+        ]
+        merged[sort] = ProblemSample(earlier.count - len(earlier.first) + len(remaining), remaining)
         merged[sort].add(new.count, new.first)
-    return {sort: one for sort, one in merged.items() if one.count}
+    return {sort: sample for sort, sample in merged.items() if sample.count}
 
 
 def _of_reads(connection: Connection, source_id: int) -> dict[str, ProblemSample]:
@@ -216,13 +219,13 @@ class LastCount(NamedTuple):
 
 
 def last_count(connection: Connection) -> LastCount | None:
-    """When problems were last counted; None: never."""
+    """The last count; None: problems were never counted."""
     row = connection.execute(select(_STATE.c.counted_revision, _STATE.c.counted_at)).first()
     return None if row is None or row.counted_at is None else LastCount(row.counted_revision, row.counted_at)
 
 
 def problem_counts(connection: Connection) -> Mapping[str, Sequence[ProblemCount]]:
-    """Configured source → how many problems of each sort it has; ``BETWEEN``: those that no source has alone."""
+    """Configured source, or ``NO_SOURCE_NAME`` → how many problems of each sort it has."""
     found: dict[str, list[ProblemCount]] = {}
     rows = connection.execute(
         select(
@@ -238,22 +241,22 @@ def problem_counts(connection: Connection) -> Mapping[str, Sequence[ProblemCount
     return found
 
 
-def first_problems(connection: Connection, source: str, sort: str, *, still: bool = False) -> list[Problem]:
-    """The first problems of this source and sort. ``still``: those that exist now, looked up by key; what reads found
-    and cycles of groups are as stored."""
+def first_problems(connection: Connection, source: str, sort: str, *, only_remaining: bool = False) -> list[Problem]:
+    """The first stored problems of this source and sort. ``only_remaining``: only those that still exist, looked up by
+    key; those that reads found, and cycles of groups, are not checked."""
     query = (
         select(_PROBLEM, _NAME)
         .outerjoin(_SOURCE, _SOURCE.c.source_id == _PROBLEM.c.source_id)
         .where(
             _PROBLEM.c.sort == sort,
-            _PROBLEM.c.source_id == NO_SOURCE if source == BETWEEN else _SOURCE.c.name == source,
+            _PROBLEM.c.source_id == NO_SOURCE if source == NO_SOURCE_NAME else _SOURCE.c.name == source,
         )
         .order_by(_PROBLEM.c.by_read.desc(), _PROBLEM.c.ordinal)
     )
     rows = connection.execute(query).all()
     found = [_problem_from_row(row) for row in rows if row.by_read]
     counted = [_problem_from_row(row) for row in rows if not row.by_read]
-    if still and counted and sort != ProblemSort.GROUP_CYCLE and source != BETWEEN:
+    if only_remaining and counted and sort != ProblemSort.GROUP_CYCLE and source != NO_SOURCE_NAME:
         counted = remaining_problems(connection, rows[0].source_id, counted)
     return [*found, *counted][:PROBLEMS_KEPT]
 
@@ -264,7 +267,7 @@ class DisablingFills:
 
     source: str
     nobody: int = 0
-    """How many match nobody."""
+    """How many match no user."""
     example_of_nobody: str = ""
     """The alias or user id of one of them."""
     several: int = 0
@@ -272,11 +275,11 @@ class DisablingFills:
     example_of_several: str = ""
     """The alias of one of them."""
     users: tuple[str, ...] = field(default=())
-    """The first users that this one disables."""
+    """The first users whom it disables."""
 
 
 def unclear_disabling(connection: Connection) -> list[DisablingFills]:
-    """One for each configured source that has such fills, in the order of the configuration."""
+    """The configured sources with such fills, in the order of the configuration."""
     found: dict[str, DisablingFills] = {}
     rows = connection.execute(
         select(_SOURCE.c.name, _COUNT.c.sort, _COUNT.c.problems, _PROBLEM.c.key, _PROBLEM.c.detail)

@@ -1,4 +1,4 @@
-"""How the view is read: few statements, index look-ups alone, nothing read through, one revision."""
+"""The view is loaded in few statements, by index lookups alone, from one revision."""
 
 import json
 import re
@@ -160,7 +160,7 @@ def batch(size: int) -> list[Check]:
 
 
 class Recorder:
-    """Notes which statements are run, with which parameter and how many rows they give."""
+    """Records the executed statements, their parameters and the numbers of rows they return."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, names: Statements[Any]) -> None:
         self.runs: list[tuple[str, object, int]] = []
@@ -198,9 +198,7 @@ def recorder(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Recorder:
     return Recorder(monkeypatch, statements(engine.dialect.name, names=False))
 
 
-def test_load_view_runs_as_many_statements_for_a_thousand_questions_as_for_a_few(
-    engine: Engine, recorder: Recorder
-) -> None:
+def test_number_of_statements_does_not_depend_on_the_number_of_questions(engine: Engine, recorder: Recorder) -> None:
     counts = []
     for size in (5, 1000):
         recorder.runs.clear()
@@ -210,7 +208,7 @@ def test_load_view_runs_as_many_statements_for_a_thousand_questions_as_for_a_few
     assert counts[0] == counts[1] == list(Statements._fields)
 
 
-def test_every_statement_looks_up_an_index(engine: Engine, recorder: Recorder) -> None:
+def test_every_statement_uses_an_index(engine: Engine, recorder: Recorder) -> None:
     with reading(engine) as connection:
         load_view(connection, batch(20), policy=POLICY)
     assert [name for name, _, _ in recorder.runs] == list(Statements._fields)
@@ -232,7 +230,7 @@ def _plan(connection: Connection, statement: str, parameters: dict[str, str]) ->
     return "\n".join(row[0] for row in driver.execute(f"EXPLAIN {statement}", parameters))
 
 
-def test_many_grants_on_a_folder_are_not_read_through(engine: Engine, recorder: Recorder) -> None:
+def test_many_grants_on_a_folder_are_not_all_read(engine: Engine, recorder: Recorder) -> None:
     asked = [question(0, "folder", 0)]
     with reading(engine) as connection:
         view = load_view(connection, asked, policy=POLICY)
@@ -242,7 +240,7 @@ def test_many_grants_on_a_folder_are_not_read_through(engine: Engine, recorder: 
     assert recorder.rows("exact_grants") == 1
 
 
-def test_many_grants_of_a_user_are_not_read_through(engine: Engine, recorder: Recorder) -> None:
+def test_many_grants_of_a_user_are_not_all_read(engine: Engine, recorder: Recorder) -> None:
     asked = [question(9, "document", 0), question(9, "document", 1)]
     with reading(engine) as connection:
         view = load_view(connection, asked, policy=POLICY)
@@ -252,7 +250,7 @@ def test_many_grants_of_a_user_are_not_read_through(engine: Engine, recorder: Re
     assert recorder.rows("exact_grants") <= 2
 
 
-def test_many_grants_of_a_group_are_not_read_through(engine: Engine, recorder: Recorder) -> None:
+def test_many_grants_of_a_group_are_not_all_read(engine: Engine, recorder: Recorder) -> None:
     asked = [question(0, "document", 5)]
     with reading(engine) as connection:
         view = load_view(connection, asked, policy=POLICY)
@@ -308,7 +306,7 @@ def test_group_path_is_the_shortest_chain(engine: Engine) -> None:
     assert view.group_path("acme", "user-60", "group-99") == ()
 
 
-def test_text_that_no_database_holds_is_unknown(engine: Engine) -> None:
+def test_text_that_databases_cannot_store_is_unknown(engine: Engine) -> None:
     asked = [
         Check(user_id="user-1\0", type="document", resource_id="\ud800", organization_id="acme"),
         Check(user_id='"user\\u0000', type="folder", resource_id="'; --", organization_id="acme"),
@@ -327,7 +325,7 @@ def test_loader_reads_organizations_and_folders_of_a_revision_once(engine: Engin
     assert not {"organizations", "folders"} & {name for name, _, _ in recorder.runs}
 
 
-def test_loader_forgets_everything_with_the_revision(engine: Engine) -> None:
+def test_loader_clears_its_cache_with_the_revision(engine: Engine) -> None:
     load = AccessViewLoader(engine, POLICY)
     asked = [question(3, "folder", 3)]
     assert decide(load(asked), asked[0], NOW, POLICY).has_access
@@ -339,7 +337,7 @@ def test_loader_forgets_everything_with_the_revision(engine: Engine) -> None:
     assert not decide(view, asked[0], NOW, POLICY).has_access
 
 
-def test_loader_forgets_everything_with_a_restored_backup(engine: Engine) -> None:
+def test_loader_clears_its_cache_after_a_restored_backup(engine: Engine) -> None:
     load = AccessViewLoader(engine, POLICY)
     asked = [question(3, "folder", 3)]
     assert decide(load(asked), asked[0], NOW, POLICY).has_access
@@ -349,7 +347,7 @@ def test_loader_forgets_everything_with_a_restored_backup(engine: Engine) -> Non
     assert not decide(load(asked), asked[0], NOW, POLICY).has_access
 
 
-def test_loader_remembers_no_organization_that_is_not_there(engine: Engine) -> None:
+def test_loader_does_not_cache_unknown_organizations(engine: Engine) -> None:
     def asked(name: str) -> Check:
         return Check(user_id="user-1", type="organization", resource_id=name, organization_id=name)
 
@@ -363,7 +361,7 @@ def test_loader_remembers_no_organization_that_is_not_there(engine: Engine) -> N
     assert len(load._structure.organizations) == known == 1
 
 
-def test_loader_keeps_within_bounds(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_size_of_the_cache_is_limited(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "MAX_CACHED", 10)
     load = AccessViewLoader(engine, POLICY)
     for number in range(200):
@@ -374,11 +372,11 @@ def test_loader_keeps_within_bounds(engine: Engine, monkeypatch: pytest.MonkeyPa
 @pytest.fixture
 def postgres(engine: Engine) -> Engine:
     if is_sqlite(engine):
-        pytest.skip("SQLite has no round trips to spare: it reads in a snapshot as ever")
+        pytest.skip("SQLite always reads in a snapshot")
     return engine
 
 
-def test_known_structure_costs_one_statement_whose_plan_was_made_once(postgres: Engine, recorder: Recorder) -> None:
+def test_cached_structure_needs_one_prepared_statement(postgres: Engine, recorder: Recorder) -> None:
     with writing(postgres) as connection:
         connection.execute(text("DELETE FROM model_grant WHERE organization_user_group_id LIKE 'crowd-%'"))
     load = AccessViewLoader(postgres, POLICY)
@@ -396,7 +394,7 @@ def test_known_structure_costs_one_statement_whose_plan_was_made_once(postgres: 
         assert cursor.fetchall() == [(21, 0)]
 
 
-def test_plans_made_for_empty_tables_are_look_ups_too(postgres: Engine) -> None:
+def test_plans_for_empty_tables_use_lookups(postgres: Engine) -> None:
     with writing(postgres) as connection:
         connection.execute(text("TRUNCATE model_grant, model_document, model_folder, model_user, model_membership"))
     direct = DirectConnections(postgres, DIRECT_SETTINGS)
@@ -410,7 +408,7 @@ def test_plans_made_for_empty_tables_are_look_ups_too(postgres: Engine) -> None:
 
 
 def test_statements_of_two_revisions_are_never_mixed(postgres: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The directory is read anew between the first statement of a batch and the next."""
+    """The directory is read again between the first statement of a batch and the next."""
     asked = [question(3, "folder", 3)]
     original = loader._load_ancestries
     moved: list[int] = []
@@ -431,7 +429,7 @@ def test_statements_of_two_revisions_are_never_mixed(postgres: Engine, monkeypat
     assert not decide(view, asked[0], NOW, POLICY).has_access
 
 
-def test_connections_that_broke_while_nobody_used_them_are_not_noticed(postgres: Engine) -> None:
+def test_broken_idle_connections_are_replaced(postgres: Engine) -> None:
     load = AccessViewLoader(postgres, POLICY)
     asked = [question(3, "folder", 3)]
     ended = 0
@@ -473,7 +471,7 @@ def test_revision_is_zero_before_the_directory_was_read(engine: Engine) -> None:
     assert AccessViewLoader(engine, POLICY)([question(1, "document", 1)]).revision == 0
 
 
-def test_loader_is_not_misled_by_a_hint_at_a_folder_that_nobody_read_yet(engine: Engine) -> None:
+def test_hint_at_an_uncached_folder_is_loaded(engine: Engine) -> None:
     load = AccessViewLoader(engine, POLICY)
     # user-3 is in group-3; the folder lets the group in.
     with writing(engine) as connection:

@@ -52,7 +52,7 @@ Finding = tuple[str, str, str, Key]
 
 
 class NaiveProblems:
-    """What ``app/access/README.md``, "Problems", says, one record at a time."""
+    """``app/access/README.md``, "Problems", one record at a time."""
 
     def __init__(self, told: Told) -> None:
         self._told = told
@@ -179,7 +179,7 @@ def directory_of(rows: list[tuple[str, Record, str]]) -> dict[str, dict[tuple[Ke
 
 
 def key_of(problem: Problem) -> Key:
-    """As ``Record.key`` has it: without its kind, and with an alias only if there is one."""
+    """The key as in ``Record.key``, without the kind."""
     names_user = KINDS[problem.kind].names_user
     return problem.key[:-1] if names_user and not problem.key[-1] else problem.key
 
@@ -217,7 +217,7 @@ def test_counts_and_rows_equal_a_naive_evaluation(engine: Engine, rows: list[tup
         assert {key: count for key, count in counts.items() if key[1] != ProblemSort.GROUP_CYCLE} == totals
         for source, sort in totals:
             # Looked up by key, the same problems are found again.
-            assert set(first_problems(connection, source, sort, still=True)) == set(
+            assert set(first_problems(connection, source, sort, only_remaining=True)) == set(
                 first_problems(connection, source, sort)
             )
 
@@ -253,7 +253,7 @@ def test_problems_are_counted_if_the_directory_changed_and_not_too_often(engine:
     assert problem.reason.endswith("refers to the user 'nobody' (userAlias), an alias that no user has")
 
 
-def test_a_problem_that_is_gone_is_not_shown_although_it_is_still_counted(engine: Engine) -> None:
+def test_solved_problem_is_not_shown_but_counted_until_the_next_count(engine: Engine) -> None:
     grants = [Grant(organization_id="o1", document_id=name, user_id="u1") for name in ("d1", "d2")]
     document = Document(organization_id="o1", document_id="d1", document_name="")
     run_refresh(engine, {"first": Read("complete", [(one, "") for one in [*BASE, *grants]])})
@@ -261,6 +261,6 @@ def test_a_problem_that_is_gone_is_not_shown_although_it_is_still_counted(engine
     run_refresh(engine, {"first": Read("complete", [(one, "") for one in [*BASE, *grants, document]])})
     with reading(engine) as connection:
         [kept] = problem_counts(connection)["first"]
-        shown = first_problems(connection, "first", "dangling", still=True)
+        shown = first_problems(connection, "first", "dangling", only_remaining=True)
     assert kept.problems == 2
     assert [problem.key[2] for problem in shown] == ["d2"]

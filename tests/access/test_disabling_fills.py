@@ -1,4 +1,4 @@
-"""A user whom a fill disabled by an alias stays disabled until the fill goes, whatever becomes of the alias."""
+"""A user whom a fill disabled by an alias stays disabled until the fill is removed, even if the alias changes hands."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ from app.access.refresh.refresh import Refresh
 from app.commands.schema import METADATA
 from app.foundation.database.engine import open_engine, reading
 from tests.access.test_merging import SOURCES, Read, emptied, model_of, run_refresh
-from tests.access.test_merging_keys import Told, merge_everything, push, tell
+from tests.access.test_merging_keys import ObjectChanges, merge_everything, push, read_changes
 from tests.tables import make_tables
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
@@ -36,7 +36,7 @@ def disabled_in(engine: Engine) -> set[str]:
 
 
 class FillsWorld:
-    """Two sources as lists of records, and the way in which a change of one of them reaches the access model."""
+    """Two sources as lists of records, whose changes are read, read as changes, or pushed."""
 
     def __init__(self, engine: Engine, way: str) -> None:
         self._engine, self._way = engine, way
@@ -75,7 +75,7 @@ def world(engine: Engine, request: pytest.FixtureRequest) -> FillsWorld:
     return FillsWorld(engine, request.param)
 
 
-def test_leavers_stay_disabled_whatever_becomes_of_their_address(world: FillsWorld) -> None:
+def test_leavers_stay_disabled_if_their_address_changes_hands(world: FillsWorld) -> None:
     others: list[Record] = [person("u5", "ann@x"), person("u6", "bob@x"), person("u7")]
     world.begin(first=others, second=[left("ann@x", disabled=False), left("bob@x", disabled=False)])
     assert world.change(HR, [left("ann@x")]) == {"u5"}
@@ -93,7 +93,7 @@ def test_leavers_stay_disabled_whatever_becomes_of_their_address(world: FillsWor
     assert world.change(HR, [left("ann@x")]) == {"u5"}
 
 
-def test_disabling_fill_of_a_shared_alias_disables_everybody_who_has_it(world: FillsWorld) -> None:
+def test_disabling_fill_of_a_shared_alias_disables_all_holders(world: FillsWorld) -> None:
     world.begin(first=[person("u5", "ann@x"), person("u6", "ann@x"), person("u7")], second=[])
     assert world.change(HR, [left("ann@x")]) == {"u5", "u6"}
     assert world.change(PEOPLE, [person("u7", "ann@x")]) == {"u5", "u6", "u7"}
@@ -170,7 +170,7 @@ Step = tuple[str, bool, str, list[Record], list[Record]]
 
 
 class NaiveDirectory:
-    """Who is to be disabled, by one look at all that the sources say after each change."""
+    """Computes the disabled users from all records of the sources after each change."""
 
     def __init__(self) -> None:
         self.said: dict[str, dict[tuple[object, str], Record]] = {name: {} for name in SOURCES}
@@ -225,7 +225,7 @@ class NaiveDirectory:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(steps)
-def test_whoever_was_disabled_stays_so_until_the_fill_goes(engine: Engine, then: list[Step]) -> None:
+def test_disabled_users_stay_disabled_until_the_fill_is_removed(engine: Engine, then: list[Step]) -> None:
     emptied(engine)
     naive = NaiveDirectory()
     first: dict[str, list[Record]] = {
@@ -241,8 +241,8 @@ def test_whoever_was_disabled_stays_so_until_the_fill_goes(engine: Engine, then:
         "push": lambda source, upserted, removed: push(
             engine, source, upserted, [one for one in removed if one.key not in {other.key for other in upserted}]
         ),
-        "told": lambda source, upserted, _: tell(
-            engine, Told(SOURCES.index(source), [(one, LEFT) for one in upserted], [] if upserted else [LEFT])
+        "told": lambda source, upserted, _: read_changes(
+            engine, ObjectChanges(SOURCES.index(source), [(one, LEFT) for one in upserted], [] if upserted else [LEFT])
         ),
         "read": lambda *_: run_refresh(
             engine,

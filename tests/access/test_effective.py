@@ -42,7 +42,7 @@ fixtures_may_stay = [HealthCheck.function_scoped_fixture]
 
 
 class Resolver:
-    """What records refer to, one look-up at a time."""
+    """Resolves references, one lookup at a time."""
 
     def __init__(self, records: Iterable[Record]) -> None:
         self.records = {record.key: record for record in records}

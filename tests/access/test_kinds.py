@@ -1,4 +1,4 @@
-"""The kinds: what follows from the classes of records, beside what was meant by them."""
+"""The kinds that are derived from the classes of records."""
 
 from app.access.kinds import KINDS, KINDS_BY_REFERENCE, name_of_attribute
 from app.access.record_tables import KIND_TABLES
@@ -6,20 +6,20 @@ from app.access.records import AccessRole, AccessType, Grant, Membership, Sort
 from app.access.source_tables import SOURCE_TABLES, access_keys, object_of_origin, origin_text, source_keys
 
 
-def test_the_kinds_stand_in_their_order() -> None:
+def test_order_of_the_kinds() -> None:
     assert " ".join(KINDS) == "organization user membership group groupMember folder document grant contextGrant fill"
     told = " ".join(kind.name for kind in KINDS_BY_REFERENCE)
     assert told == "organization user group folder document fill membership groupMember grant contextGrant"
 
 
-def test_whatever_a_kind_refers_to_stands_before_it() -> None:
+def test_referred_to_kinds_come_first() -> None:
     seen = set()
     for kind in KINDS_BY_REFERENCE:
         seen.add(kind.name)
         assert {field.refers_to for field in kind.references} <= seen
 
 
-def test_fields_say_what_stands_in_them() -> None:
+def test_sorts_of_fields() -> None:
     grant = KINDS["grant"]
     assert {field.name: field.sort for field in grant.fields} == {
         "organizationId": Sort.ID,
@@ -40,7 +40,7 @@ def test_fields_say_what_stands_in_them() -> None:
     ]
 
 
-def test_an_own_id_is_no_reference() -> None:
+def test_own_id_is_no_reference() -> None:
     told = {kind.name: [(field.name, field.refers_to) for field in kind.references] for kind in KINDS.values()}
     assert told["user"] == []
     assert told["folder"] == [("organizationId", "organization"), ("parentFolderId", "folder")]
@@ -59,7 +59,7 @@ def test_an_own_id_is_no_reference() -> None:
     }
 
 
-def test_the_columns_of_a_table_are_the_fields_of_its_kind() -> None:
+def test_columns_of_a_table_are_the_fields_of_its_kind() -> None:
     for table in KIND_TABLES:
         kind = KINDS[table.kind]
         stored = [field.attribute for field in kind.fields if field.sort not in {Sort.TEXT, Sort.ALIAS, Sort.ALIASES}]
@@ -72,7 +72,7 @@ def test_the_columns_of_a_table_are_the_fields_of_its_kind() -> None:
         assert {*of_sources} - {*columns} - {"user_alias", "aliases"} == {"source_id", "origin", "rule", "place"}
 
 
-def test_the_key_of_what_sources_say_begins_with_that_of_the_model() -> None:
+def test_key_of_source_tables_begins_with_that_of_the_model() -> None:
     for name, table in SOURCE_TABLES.items():
         key = [column.name for column in table.primary_key.columns]
         assert key == list(source_keys(KINDS[name]))
@@ -80,18 +80,18 @@ def test_the_key_of_what_sources_say_begins_with_that_of_the_model() -> None:
         assert key[-3:] == ["source_id", "origin", "rule"]
 
 
-def test_a_key_is_the_kind_and_its_ids() -> None:
+def test_key_is_the_kind_and_its_ids() -> None:
     assert Membership(organization_id="o", user_id="u").key == ("membership", "o", "u")
     assert Membership(organization_id="o", user_alias="a").key == ("membership", "o", "", "a")
     assert Grant(organization_id="o", document_id="d", user_id="u").key == ("grant", "o", "", "d", "u", "")
 
 
-def test_names_are_those_of_the_wire() -> None:
+def test_names_are_in_camel_case() -> None:
     assert name_of_attribute("organization_user_group_id") == "organizationUserGroupId"
     assert name_of_attribute("field") == "field"
 
 
-def test_an_origin_is_told_apart_however_long_it_is() -> None:
+def test_long_origins_differ() -> None:
     assert object_of_origin(origin_text("users", "u1")) == ("users", "u1")
     long = [origin_text("users", f"CN={'x' * 500},{number}") for number in range(3)]
     assert len(set(long)) == 3

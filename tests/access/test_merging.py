@@ -1,4 +1,4 @@
-"""The merging rules against a second, deliberately naive statement of them in Python dictionaries."""
+"""The merge against a naive implementation of its rules in Python dictionaries."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -158,7 +158,7 @@ class Read:
     """Each with its origin."""
 
 
-# A base that others can refer to makes it likely that something counts at all.
+# A base that others can refer to makes it likely that some records are effective.
 reads = st.builds(
     lambda verdict, with_base, found: Read(verdict, [(one, "") for one in BASE if with_base] + found),
     st.sampled_from(["complete", "complete", "partial", "failed"]),
@@ -178,48 +178,48 @@ refreshes = st.lists(
 
 @dataclass
 class NaiveModel:
-    """What ``app/access/README.md``, "From a read to a revision", says, one record at a time."""
+    """``app/access/README.md``, "From a read to a revision", one record at a time."""
 
-    kept: dict[str, dict[tuple[Key, str], Record]] = field(default_factory=dict)
+    stored: dict[str, dict[tuple[Key, str], Record]] = field(default_factory=dict)
     ever_read: set[str] = field(default_factory=set)
     bound: dict[tuple[str, str], set[str]] = field(default_factory=dict)
-    """(source, alias that it disables) → the users who ever had the alias meanwhile."""
+    """(source, alias that it disables) → the users who have had the alias since."""
     duplicates: int = 0
-    """Of the last refresh: records that a later one of the same object and key replaces."""
+    """In the last refresh: records that a later record of the same object and key replaces."""
     order: list[str] = field(default_factory=list)
     owner: dict[Key, str] = field(default_factory=dict)
     """Key → the source that owns it, of the records of the model."""
 
     def refresh(self, configured: dict[str, Read]) -> dict[Key, Record]:
         self.duplicates = 0
-        in_force = sum(len(records) for records in self.kept.values())
+        in_force = sum(len(records) for records in self.stored.values())
         for name, read in configured.items():
-            known = self.kept.setdefault(name, {})
+            known = self.stored.setdefault(name, {})
             said: dict[tuple[Key, str], Record] = {}
             if read.verdict == "failed":
                 continue
             for record, origin in read.records:
                 self.duplicates += (record.key, origin) in said
                 said[record.key, origin] = record
-            # It is believed to be empty where it was before, or where nobody gives anything.
+            # An empty read is used if the source was empty before, or if no source has records.
             if read.verdict == "complete" and not said and (known or (in_force and name not in self.ever_read)):
                 continue
             self.ever_read.add(name)
             if read.verdict == "complete":
                 known.clear()
             known.update(said)
-        others = sorted(name for name in self.kept if name not in configured)
+        others = sorted(name for name in self.stored if name not in configured)
         for name in others:
-            if not self.kept[name]:
-                self.kept.pop(name)
+            if not self.stored[name]:
+                self.stored.pop(name)
                 self.ever_read.discard(name)
-        others = [name for name in others if name in self.kept]
+        others = [name for name in others if name in self.stored]
         return self.merged([*configured, *others])
 
     def merged(self, order: list[str]) -> dict[Key, Record]:
         people: dict[Key, Record] = {}
         for name in order:
-            for record in self.said_once(name, {}).values():
+            for record in self.combined(name, {}).values():
                 if isinstance(record, User):
                     people.setdefault(record.key, record)
         whose: dict[str, set[str]] = {}
@@ -233,10 +233,10 @@ class NaiveModel:
         model: dict[Key, Record] = {}
         owner: dict[Key, str] = {}
         for name in order:
-            for key, record in self.said_once(name, user_of).items():
+            for key, record in self.combined(name, user_of).items():
                 model.setdefault(key, record)
                 owner.setdefault(key, name)
-        # Whether a record is effective is for readers to check; what names nobody by an alias is not in the model.
+        # Readers check whether records are effective. Records whose alias has no only holder are not in the model.
         model = {key: one for key, one in model.items() if getattr(one, "user_alias", None) is None}
         self.fill(model, owner, order, user_of)
         self.owner = {key: owner[key] for key in model}
@@ -246,22 +246,22 @@ class NaiveModel:
         disabling = {
             (name, fill.user_alias)
             for name in order
-            for (key, origin), fill in self.kept[name].items()
-            if isinstance(fill, Fill) and fill.user_alias and fill.disabled and self.is_shown(name, key, origin)
+            for (key, origin), fill in self.stored[name].items()
+            if isinstance(fill, Fill) and fill.user_alias and fill.disabled and self.is_visible(name, key, origin)
         }
         self.bound = {
             (name, alias): self.bound.get((name, alias), set()) | whose.get(alias, set()) for name, alias in disabling
         }
 
-    def is_shown(self, name: str, key: Key, origin: str) -> bool:
-        """Whether no record without an object, which was pushed, hides it."""
-        return not origin or (key, "") not in self.kept[name]
+    def is_visible(self, name: str, key: Key, origin: str) -> bool:
+        """Whether no pushed record, which has no object, hides it."""
+        return not origin or (key, "") not in self.stored[name]
 
-    def said_once(self, name: str, user_of: Mapping[str, str]) -> dict[Key, Record]:
-        """What a source says, each thing once."""
+    def combined(self, name: str, user_of: Mapping[str, str]) -> dict[Key, Record]:
+        """The records of a source, combined by key."""
         said: dict[Key, Record] = {}
-        for (key, origin), one in sorted(self.kept[name].items(), key=lambda item: item[0][1].encode()):
-            if isinstance(one, Fill) or not self.is_shown(name, key, origin):
+        for (key, origin), one in sorted(self.stored[name].items(), key=lambda item: item[0][1].encode()):
+            if isinstance(one, Fill) or not self.is_visible(name, key, origin):
                 continue
             record: Record = one
             if isinstance(one, Membership | GroupMember | Grant | ContextGrant) and (one.user_alias or "") in user_of:
@@ -288,8 +288,8 @@ class NaiveModel:
             for name in sorted(order, key=lambda name: name != owner[key]):
                 fills = [
                     (record, origin)
-                    for (fill_key, origin), record in self.kept[name].items()
-                    if isinstance(record, Fill) and self.is_shown(name, fill_key, origin)
+                    for (fill_key, origin), record in self.stored[name].items()
+                    if isinstance(record, Fill) and self.is_visible(name, fill_key, origin)
                 ]
                 for fill, _ in sorted(fills, key=lambda one: (one[0].user_alias or "", one[1].encode())):
                     if user.user_id not in {fill.user_id, user_of.get(fill.user_alias or "")}:
@@ -349,14 +349,14 @@ NamesAndCounts = tuple[set[tuple[str, ...]], dict[tuple[str, str], int]]
 
 
 def names_and_counts(connection: Connection) -> NamesAndCounts:
-    """What is kept beside the access model; numbers of which there are none left out."""
+    """The stored names, and the stored numbers except zeros."""
     names = connection.execute(text("SELECT kind, name, organization_id, item_id FROM access_name"))
     counts = connection.execute(text("SELECT organization_id, kind, records FROM access_count WHERE records <> 0"))
     return {tuple(row) for row in names}, {(row[0], row[1]): row[2] for row in counts}
 
 
 def expected_names_and_counts(model: Collection[Record]) -> NamesAndCounts:
-    """The same, counted and made anew."""
+    """The names and numbers, computed from all records."""
     names: set[tuple[str, ...]] = set()
     counts: Counter[tuple[str, str]] = Counter(("", one.kind) for one in model)
     for one in model:
@@ -371,7 +371,7 @@ def expected_names_and_counts(model: Collection[Record]) -> NamesAndCounts:
 
 
 def without_aliases(model: dict[Key, Record]) -> dict[Key, Record]:
-    """What a revision tells apart: whose an alias is changes nothing by itself."""
+    """The records without aliases, which do not change the revision."""
     return {key: replace(one, aliases=()) if isinstance(one, User) else one for key, one in model.items()}
 
 
@@ -407,7 +407,7 @@ def test_refresh_follows_the_merging_rules(database_url: str, steps: list[dict[s
             with reading(engine) as connection:
                 assert current_revision(connection) == new_revision
                 kept = {state.name: state.records for state in source_states(connection)}
-            assert kept == {name: len(kept) for name, kept in naive.kept.items()}
+            assert kept == {name: len(stored) for name, stored in naive.stored.items()}
             before, revision = expected, new_revision
     finally:
         engine.dispose()

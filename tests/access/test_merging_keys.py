@@ -51,7 +51,7 @@ KEPT = {tables.kind: tables for tables in REFRESH_TABLES}
 def push(
     engine: Engine, source: str, upserted: Sequence[Record], removed: Sequence[Record] = ()
 ) -> AppliedChange[None]:
-    """Adds and replaces records of a source, and takes others away, as one change."""
+    """Adds, replaces and removes records of a source, as one change."""
     with reading(engine) as connection:
         source_id = connection.execute(select(SOURCE.c.source_id).where(SOURCE.c.name == source)).scalar_one()
 
@@ -86,7 +86,7 @@ def push(
 
 @dataclass(frozen=True)
 class Change:
-    """One push: of a source that is there, chosen by number."""
+    """One push to an existing source, chosen by number."""
 
     source: int
     upserted: dict[Key, Record]
@@ -99,8 +99,8 @@ def _change(source: int, upserted: list[Record], removed: list[Record]) -> Chang
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a source says has changed: of each object all of its records, or that it is gone."""
+class ObjectChanges:
+    """Changed objects of a source: all their records, or none if they are gone."""
 
     source: int
     records: list[tuple[Record, str]]
@@ -114,11 +114,11 @@ changes = st.builds(
     st.lists(records | st.sampled_from(BASE), max_size=4),
 )
 objects = st.sampled_from(["users\x1f1", "users\x1f2", "groups\x1fß"])
-told_changes = st.builds(
-    Told, st.integers(0, 2), st.lists(st.tuples(records, objects), max_size=6), st.lists(objects, max_size=2)
+object_changes = st.builds(
+    ObjectChanges, st.integers(0, 2), st.lists(st.tuples(records, objects), max_size=6), st.lists(objects, max_size=2)
 )
 first_reads = st.fixed_dictionaries(dict.fromkeys(SOURCES, reads))
-steps = st.lists(changes | told_changes | first_reads, min_size=1, max_size=6)
+steps = st.lists(changes | object_changes | first_reads, min_size=1, max_size=6)
 
 
 def merge_everything(engine: Engine) -> None:
@@ -128,7 +128,7 @@ def merge_everything(engine: Engine) -> None:
 
 
 def state_of(engine: Engine) -> dict[str, list[tuple[object, ...]]]:
-    """All that a merge leaves, without when."""
+    """The tables after a merge, without times."""
     queries = {
         **{tables.model.name: f"SELECT * FROM {tables.model.name}" for tables in MODEL_TABLES},
         **{tables.source.name: f"SELECT * FROM {tables.source.name}" for tables in REFRESH_TABLES},
@@ -160,23 +160,23 @@ def state_of(engine: Engine) -> dict[str, list[tuple[object, ...]]]:
     }
 
 
-def tell(engine: Engine, told: Told) -> RefreshResult:
+def read_changes(engine: Engine, changes: ObjectChanges) -> RefreshResult:
     """A read of changes."""
     with Refresh(engine, clock=lambda: NOW, problems=ProblemList()) as refresh:
-        refresh.begin(SOURCES, only=[SOURCES[told.source]])
-        for line, (record, origin) in enumerate(told.records):
-            if origin not in told.gone:
-                refresh.add(record, f"told[{line}]", origin=origin, rule=f"{line % 2}")
-        for origin in told.gone:
+        refresh.begin(SOURCES, only=[SOURCES[changes.source]])
+        for line, (record, origin) in enumerate(changes.records):
+            if origin not in changes.gone:
+                refresh.add(record, f"changes[{line}]", origin=origin, rule=f"{line % 2}")
+        for origin in changes.gone:
             refresh.gone(origin)
         how = ReadDetails(answered=CHANGES, cursor="next")
-        refresh.end(records=len(told.records), verdict="complete", reason="", details=how)
+        refresh.end(records=len(changes.records), verdict="complete", reason="", details=how)
         return refresh.finish()
 
 
 @pytest.fixture
 def engines(database_url: str, tmp_path: Path) -> Iterator[tuple[Engine, Engine]]:
-    """One that merges by key, and one that merges everything."""
+    """An engine that merges by key, and one that merges everything."""
     made = open_engine(database_url), open_engine(f"sqlite:///{tmp_path / 'everything.db'}")
     for engine in made:
         make_tables(engine, METADATA)
@@ -194,8 +194,8 @@ def engines(database_url: str, tmp_path: Path) -> Iterator[tuple[Engine, Engine]
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(first_reads, steps)
-def test_merging_by_key_leaves_what_merging_everything_leaves(
-    engines: tuple[Engine, Engine], first: dict[str, Read], then: list[Change | Told | dict[str, Read]]
+def test_merging_by_key_has_the_result_of_merging_everything(
+    engines: tuple[Engine, Engine], first: dict[str, Read], then: list[Change | ObjectChanges | dict[str, Read]]
 ) -> None:
     keyed, everything = engines
     for engine in engines:
@@ -204,8 +204,8 @@ def test_merging_by_key_leaves_what_merging_everything_leaves(
         merge_everything(everything)
         if isinstance(step, dict):
             assert run_refresh(keyed, step)[1:] == run_refresh(everything, step)[1:]
-        elif isinstance(step, Told):
-            assert tell(keyed, step).change == tell(everything, step).change
+        elif isinstance(step, ObjectChanges):
+            assert read_changes(keyed, step).change == read_changes(everything, step).change
         else:
             pushed = SOURCES[step.source], [*step.upserted.values()], [*step.removed.values()]
             assert push(keyed, *pushed).change == push(everything, *pushed).change
@@ -222,16 +222,16 @@ HELD: list[Record] = [
     Fill(user_id="u3", disabled=True),
 ]
 IN_TURN: list[tuple[str, list[Record], list[Record]]] = [
-    ("first", [User(user_id="u2", name="", email="", aliases=("a",))], []),  # nobody's, being of two
-    ("first", [User(user_id="u1", name="", email="")], []),  # the other one's
-    ("second", [Grant(organization_id="o", document_id="d", user_id="u2")], []),  # belongs to the first source
-    ("first", [], [User(user_id="u2", name="", email="")]),  # nobody's at all
-    ("second", [User(user_id="u3", name="", email="", aliases=("a",))], []),  # a new user's, whom two fills await
+    ("first", [User(user_id="u2", name="", email="", aliases=("a",))], []),  # two holders
+    ("first", [User(user_id="u1", name="", email="")], []),  # one holder
+    ("second", [Grant(organization_id="o", document_id="d", user_id="u2")], []),  # the first source owns it
+    ("first", [], [User(user_id="u2", name="", email="")]),  # no holder
+    ("second", [User(user_id="u3", name="", email="", aliases=("a",))], []),  # a new user, whom two fills name
     ("first", [], [Fill(user_alias="a")]),
 ]
 
 
-def test_what_is_named_by_an_alias_goes_where_the_alias_goes(engines: tuple[Engine, Engine]) -> None:
+def test_records_that_name_an_alias_follow_its_holder(engines: tuple[Engine, Engine]) -> None:
     keyed, everything = engines
     for engine in engines:
         run_refresh(engine, {"first": Read("complete", [(one, "") for one in HELD]), "second": Read("partial", [])})
@@ -248,8 +248,8 @@ MERGES = re.compile("refresh_(?:changed|merged|delta|alias|user_alias|binding|fi
 READS_ALL = re.compile(r"SCAN (?:source|model)_|Seq Scan on (?:source|model)_")
 
 
-def test_a_change_reads_no_table_from_end_to_end(database_url: str) -> None:
-    """A folder with a document that others were granted comes, among others that nobody is to look at."""
+def test_change_reads_no_whole_table(database_url: str) -> None:
+    """A folder, a document and grants are added in a large organization."""
     engine = open_engine(database_url)
     make_tables(engine, METADATA)
     company: list[Record] = [Organization(organization_id="o", organization_name="o")]

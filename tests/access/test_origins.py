@@ -1,4 +1,4 @@
-"""Where what is decided by comes from: records in force, back to the rows of files, mapped sources and pushes."""
+"""The origins of records in files, mapped sources and pushes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ LONG = "x" * 400
 
 @dataclass
 class OriginsWorld:
-    """Sources, and what is in force of them."""
+    """Sources, and the records that were merged from them."""
 
     engine: Engine
     sources: Sequence[Source]
@@ -142,7 +142,7 @@ TOLD: Mapping[tuple[str, ...], Sequence[str]] = {
 }
 
 
-def test_records_in_force_go_back_to_their_rows(world: OriginsWorld) -> None:
+def test_origins_of_records(world: OriginsWorld) -> None:
     world.read()
     world.push(
         4,
@@ -152,7 +152,7 @@ def test_records_in_force_go_back_to_their_rows(world: OriginsWorld) -> None:
     assert world.told() == TOLD
 
 
-def test_what_is_named_by_an_alias_that_several_have_comes_from_nowhere(world: OriginsWorld) -> None:
+def test_alias_of_several_users_has_no_origin(world: OriginsWorld) -> None:
     world.push(
         1,
         {"kind": "user", "userId": "zoe", "name": "Zoe", "email": "", "aliases": ["ada@acme.example"]},
@@ -180,7 +180,7 @@ def test_what_is_named_by_an_alias_that_several_have_comes_from_nowhere(world: O
     )
 
 
-def test_a_source_that_is_configured_no_more_is_told_to_be_retained(world: OriginsWorld) -> None:
+def test_unconfigured_source_is_marked_as_retained(world: OriginsWorld) -> None:
     world.read()
     world.sources = world.sources[:2]
     world.read()

@@ -34,13 +34,13 @@ def engine(database_url: str) -> Iterator[Engine]:
 
 
 Said = tuple[Sequence[Record], int]
-"""Records, and how many more could not be understood."""
+"""Records, and the number of malformed ones."""
 
 
 def refresh(
     engine: Engine, said: dict[str, Said | None], verdict: str = "complete", how: ReadDetails = NO_DETAILS
 ) -> ProblemList:
-    """Reads these sources; None: one that is configured and is not read now."""
+    """Reads these sources; None: the source is configured, but not read."""
     problems = ProblemList()
     with Refresh(engine, clock=lambda: NOW, problems=problems) as refreshing:
         refreshing.begin(list(said), only=[name for name, one in said.items() if one is not None])
@@ -91,7 +91,7 @@ def test_each_source_and_sort_has_its_first_hundred(engine: Engine) -> None:
     assert problems.counts == {"malformed": 120}
 
 
-def test_a_refresh_replaces_what_it_read_and_nothing_else(engine: Engine) -> None:
+def test_refresh_replaces_the_problems_of_the_sources_that_it_read(engine: Engine) -> None:
     refresh(engine, {"people": (GOOD, 2), "more": (grants(2), 1)})
     refresh(engine, {"people": (GOOD, 0), "more": None})
     assert counts(engine) == {"more": {"malformed": 1, "dangling": 2}}
@@ -105,7 +105,7 @@ def test_a_refresh_replaces_what_it_read_and_nothing_else(engine: Engine) -> Non
     assert counts(engine) == {}
 
 
-def test_a_read_of_changes_replaces_the_problems_of_the_objects_that_it_read(engine: Engine) -> None:
+def test_read_of_changes_replaces_the_problems_of_its_objects(engine: Engine) -> None:
     def malformed(*objects: str) -> list[Problem]:
         return [Problem(ProblemSort.MALFORMED, "people", one, "no record", origin=one) for one in objects]
 
@@ -137,7 +137,7 @@ def test_a_read_of_changes_replaces_the_problems_of_the_objects_that_it_read(eng
     assert counts(engine) == {}
 
 
-def test_a_read_of_changes_adds_what_names_no_object_once(engine: Engine) -> None:
+def test_read_of_changes_adds_a_problem_without_object_once(engine: Engine) -> None:
     refresh(engine, {"people": (GOOD, 2), "more": (grants(2), 0)})
     for _ in range(2):
         refresh(engine, {"people": ([], 3), "more": None}, how=ReadDetails(answered=CHANGES, cursor="next"))

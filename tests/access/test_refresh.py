@@ -1,4 +1,4 @@
-"""What a refresh does when others work on the same database, and what it leaves behind."""
+"""Concurrent refreshes, and their temporary tables."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -32,7 +32,7 @@ def engine(database_url: str) -> Iterator[Engine]:
 
 
 def refresh(engine: Engine, *user_ids: str) -> int:
-    """Reads one source that knows these users; the revision afterwards."""
+    """Reads one source with these users; returns the revision."""
     with Refresh(engine, clock=lambda: NOW, problems=ProblemList()) as refreshing:
         refreshing.begin(["people"])
         for line, user_id in enumerate(user_ids, 1):
@@ -70,7 +70,7 @@ def test_readers_keep_their_revision_while_the_model_is_replaced(engine: Engine)
     assert users(engine) == {"bob"}
 
 
-def test_what_is_gone_is_looked_for_where_anything_is(engine: Engine) -> None:
+def test_missing_rows_are_searched_only_if_there_are_any(engine: Engine) -> None:
     refresh(engine, "ada", "bob", "cid")
     looked: list[str] = []
 
@@ -103,9 +103,7 @@ def test_small_refresh_leaves_its_tables_empty_for_the_next_one(engine: Engine) 
 
 
 @pytest.mark.parametrize("few", [0, 1, 2, 3, 4, 5, 100])
-def test_refreshes_of_any_size_take_turns_on_a_connection(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, few: int
-) -> None:
+def test_refreshes_of_any_size_share_a_connection(engine: Engine, monkeypatch: pytest.MonkeyPatch, few: int) -> None:
     monkeypatch.setattr(app.access.refresh.session, "_FEW_ROWS", few)
     for user_ids in (["ada"], ["ada", "bob", "bob"], ["bob"], ["cid", "dan", "eve", "dan"], ["cid"], ["cid", "ada"]):
         refresh(engine, *user_ids)
@@ -127,7 +125,7 @@ def test_large_refresh_leaves_no_temporary_tables_in_the_pool(engine: Engine, mo
             assert second.execute(text(statement)).scalar_one() == 0
 
 
-def test_a_read_of_some_sources_leaves_the_others_as_they_are(engine: Engine) -> None:
+def test_read_of_some_sources_does_not_change_the_others(engine: Engine) -> None:
     def read(only: set[str] | None, **found: list[str]) -> tuple[str, ...]:
         with Refresh(engine, clock=lambda: NOW, problems=ProblemList()) as refreshing:
             refreshing.begin(["first", "second", "third"], only=only)
@@ -140,7 +138,7 @@ def test_a_read_of_some_sources_leaves_the_others_as_they_are(engine: Engine) ->
     assert read(None, first=["ann"], second=["ann", "bob"], third=["cid"]) == ()
     with reading(engine) as connection:
         before = {state.name: state for state in source_states(connection)}
-    # One that was never known takes its place as well, and those that are not read are not retained.
+    # New sources get their positions, and sources that are not read are not retained.
     assert read({"second"}, second=["dan"]) == ()
     assert users(engine) == {"ann", "cid", "dan"}
     with reading(engine) as connection:
@@ -149,8 +147,8 @@ def test_a_read_of_some_sources_leaves_the_others_as_they_are(engine: Engine) ->
     assert all(state.is_configured for state in after.values())
 
 
-def test_aliases_that_a_fill_has_are_nobody_s_fields(engine: Engine) -> None:
-    """None is taken any more, but it may be kept from before."""
+def test_aliases_of_a_fill_are_not_added_to_the_user(engine: Engine) -> None:
+    """Old versions stored them."""
     with Refresh(engine, clock=lambda: NOW, problems=ProblemList()) as refreshing:
         refreshing.begin(["people"])
         refreshing.add(User(user_id="ann", name="Ann", email="", aliases=("a@b.example",)), "people:1")
@@ -163,7 +161,7 @@ def test_aliases_that_a_fill_has_are_nobody_s_fields(engine: Engine) -> None:
     assert (ann.aliases, ann.further) == (("a@b.example",), {"site": 4})
 
 
-def test_the_objects_of_a_user_are_those_that_name_them_by_an_alias_too(engine: Engine) -> None:
+def test_objects_of_a_user_include_those_that_name_an_alias(engine: Engine) -> None:
     with Refresh(engine, clock=lambda: NOW, problems=ProblemList()) as refreshing:
         refreshing.begin(["people"])
         refreshing.add(

@@ -1,4 +1,4 @@
-"""Names by which people search, and numbers of records: kept in line by every refresh, and made by the migration."""
+"""Search names and numbers of records: updated by refreshes, and created by the migration."""
 
 import importlib.util
 from collections import Counter
@@ -70,12 +70,12 @@ def found(engine: Engine, kind: str, typed: str, limit: int = 20) -> list[str]:
         ("x" * 300, ["x" * 64]),
     ],
 )
-def test_a_name_begins_with_each_of_its_first_words(name: str, expected: list[str]) -> None:
+def test_names_begin_with_each_of_the_first_words(name: str, expected: list[str]) -> None:
     assert beginnings(name) == expected
     assert beginning(name) == next(iter(expected), "")
 
 
-def test_what_is_typed_finds_what_is_called_like_it(engine: Engine) -> None:
+def test_search_finds_similar_names(engine: Engine) -> None:
     refresh(engine, COMPANY)
     for kind, typed, expected in [
         ("user", "ada", ["/u-18", "/U-17"]),  # each once, however many of its names begin so
@@ -107,7 +107,7 @@ def test_what_is_typed_finds_what_is_called_like_it(engine: Engine) -> None:
     assert nameless.label == "o2"
 
 
-def test_names_and_numbers_follow_what_changes(engine: Engine) -> None:
+def test_names_and_numbers_follow_changes(engine: Engine) -> None:
     refresh(engine, COMPANY)
     with reading(engine) as connection:
         assert counts_of(connection, [ALL_ORGANIZATIONS])[ALL_ORGANIZATIONS]["document"] == 2
@@ -132,7 +132,7 @@ def test_names_and_numbers_follow_what_changes(engine: Engine) -> None:
         assert names_and_counts(connection) == ({("organization", "o2", "", "o2")}, {("", "organization"): 1})
 
 
-def test_what_changes_nothing_writes_nothing(engine: Engine) -> None:
+def test_refresh_without_changes_writes_nothing(engine: Engine) -> None:
     refresh(engine, COMPANY)
     written: Counter[str] = Counter()
 
@@ -147,7 +147,7 @@ def test_what_changes_nothing_writes_nothing(engine: Engine) -> None:
     assert "directory_source" in written
 
 
-def test_a_search_reads_one_range_of_an_index(engine: Engine) -> None:
+def test_search_reads_one_range_of_an_index(engine: Engine) -> None:
     refresh(engine, COMPANY)
     plans: list[str] = []
 
@@ -181,7 +181,7 @@ def migration() -> Any:
     return module
 
 
-def test_the_migration_makes_what_a_refresh_makes(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_migration_creates_the_same_as_a_refresh(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     revision = migration()
     monkeypatch.setattr(revision, "_AT_A_TIME", 2)
     refresh(engine, COMPANY)

@@ -1,4 +1,4 @@
-"""The table of cases, asked of a view in memory and of each database."""
+"""The cases of ``cases.yaml``, on a view in memory and on each database."""
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime

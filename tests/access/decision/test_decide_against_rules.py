@@ -42,7 +42,7 @@ FOREVER = datetime.max.replace(tzinfo=UTC)
 
 
 class Rulebook:
-    """The rules, read aloud. Slow and simple on purpose."""
+    """A naive implementation of the rules. Slow and simple on purpose."""
 
     def __init__(self, records: list[Record], policy: DecisionPolicy) -> None:
         self.records = list({record.key: record for record in records}.values())
@@ -235,7 +235,7 @@ def test_the_drawn_questions_meet_every_rule(memory_view: Any) -> None:
 
 @settings(max_examples=150, deadline=None, suppress_health_check=fixtures_may_stay)
 @given(number=numbers)
-def test_a_judgement_holds_until_it_says(number: int, memory_view: Any) -> None:
+def test_judgement_holds_until_its_end(number: int, memory_view: Any) -> None:
     records, questions, policy = drawn(number)
     view = memory_view(records)
     for question in questions:

@@ -1,4 +1,4 @@
-"""Every case of the table in words: one sentence that names the verdict and what decided."""
+"""Explanations of all cases: one sentence with the verdict and the reason."""
 
 from collections.abc import Callable
 from typing import Any
@@ -32,7 +32,7 @@ SAYS = {
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
-def test_every_decision_is_told_in_one_sentence(case: Case, from_wire: Callable[..., Any], memory_view: type) -> None:
+def test_decisions_are_explained_in_one_sentence(case: Case, from_wire: Callable[..., Any], memory_view: type) -> None:
     question = question_of(case)
     view = memory_view(from_wire(directory_of(case)))
 

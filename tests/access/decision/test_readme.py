@@ -1,4 +1,4 @@
-"""The page of the rules: its worked examples are asked, and its rules are those in the code."""
+"""The worked examples and the rules of the decision's README file."""
 
 import re
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def examples() -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize(("who", "what", "answer", "because", "rule"), list(examples()))
-def test_a_worked_example_comes_out_as_the_page_says(who: str, what: str, answer: str, because: str, rule: str) -> None:
+def test_worked_example_has_the_documented_answer(who: str, what: str, answer: str, because: str, rule: str) -> None:
     assert because
     asked, _, later = what.partition(", at ")
     resource_type, resource_id = asked.split()

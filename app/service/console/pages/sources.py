@@ -9,7 +9,14 @@ from werkzeug.exceptions import NotFound
 
 from app.access.contents import SourceState, source_states
 from app.access.problems import PROBLEMS_KEPT, ProblemSort
-from app.access.stored_problems import BETWEEN, LastCount, ProblemCount, first_problems, last_count, problem_counts
+from app.access.stored_problems import (
+    NO_SOURCE_NAME,
+    LastCount,
+    ProblemCount,
+    first_problems,
+    last_count,
+    problem_counts,
+)
 from app.foundation.clock import from_epoch_ms
 from app.service.console.console import Console, one_of, query
 from app.service.console.views import Views
@@ -38,7 +45,7 @@ def sources(console: Console) -> Response:
         counts = problem_counts(connection)
         counted = _counted(last_count(connection))
     rows = [(state, _moments(state), _problems(counts.get(state.name, ())), _to_type(state)) for state in states]
-    between = _problems(counts.get(BETWEEN, ()))
+    between = _problems(counts.get(NO_SOURCE_NAME, ()))
     return console.show("sources.html", current="sources", sources=rows, between=between, last_count=counted)
 
 
@@ -47,11 +54,11 @@ def problems(console: Console) -> Response:
     given = query("source", "sort")
     sort = one_of(given["sort"], SORTS, "sort")
     with console.reading() as connection:
-        names = {BETWEEN, *(state.name for state in source_states(connection))}
+        names = {NO_SOURCE_NAME, *(state.name for state in source_states(connection))}
         if "\0" in given["source"] or given["source"] not in names or not sort:
             raise NotFound("No source has that name, or no sort of problem was chosen; Sources lists both")
         kept = {one.sort: one for one in problem_counts(connection).get(given["source"], ())}
-        first = first_problems(connection, given["source"], sort, still=True)
+        first = first_problems(connection, given["source"], sort, only_remaining=True)
         counted = _counted(last_count(connection))
     return console.show(
         "problems.html",
