@@ -55,10 +55,7 @@ class ItemKey(NamedTuple):
 
 _TABLE = """
 CREATE TEMPORARY TABLE selected_item (
-  kind TEXT NOT NULL,
-  organization_id TEXT NOT NULL,
-  container_id TEXT NOT NULL,
-  item_id TEXT NOT NULL,
+  kind TEXT NOT NULL, organization_id TEXT NOT NULL, container_id TEXT NOT NULL, item_id TEXT NOT NULL,
   PRIMARY KEY (kind, organization_id, container_id, item_id)
 ) @keyed
 """

@@ -23,18 +23,9 @@ from app.sync.plan.selection import Selection
 
 _TABLE = """
 CREATE TEMPORARY TABLE desired (
-  kind TEXT NOT NULL,
-  organization_id TEXT NOT NULL,
-  container_id TEXT NOT NULL,
-  item_id TEXT NOT NULL,
-  digest TEXT NOT NULL,
-  parent_id TEXT NOT NULL,
-  access_type TEXT NOT NULL,
-  access_role TEXT NOT NULL,
-  disabled BOOLEAN NOT NULL,
-  depth INTEGER NOT NULL,
-  in_force TEXT NOT NULL,
-  via TEXT NOT NULL,
+  kind TEXT NOT NULL, organization_id TEXT NOT NULL, container_id TEXT NOT NULL, item_id TEXT NOT NULL,
+  digest TEXT NOT NULL, parent_id TEXT NOT NULL, access_type TEXT NOT NULL, access_role TEXT NOT NULL,
+  disabled BOOLEAN NOT NULL, depth INTEGER NOT NULL, in_force TEXT NOT NULL, via TEXT NOT NULL,
   PRIMARY KEY (kind, organization_id, container_id, item_id)
 ) @keyed
 """
@@ -139,10 +130,7 @@ ON CONFLICT DO NOTHING
 # have grants, their own or through groups, and those in which the ledger has them.
 _CONTAINER_TABLE = """
 CREATE TEMPORARY TABLE container (
-  kind TEXT NOT NULL,
-  organization_id TEXT NOT NULL,
-  container_id TEXT NOT NULL,
-  item_id TEXT NOT NULL,
+  kind TEXT NOT NULL, organization_id TEXT NOT NULL, container_id TEXT NOT NULL, item_id TEXT NOT NULL,
   PRIMARY KEY (kind, organization_id, container_id, item_id)
 ) @keyed
 """

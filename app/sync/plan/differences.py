@@ -23,37 +23,19 @@ from app.sync.plan.stored import Hold
 
 _STEP_TABLE = """
 CREATE TEMPORARY TABLE step (
-  kind TEXT NOT NULL,
-  organization_id TEXT NOT NULL,
-  container_id TEXT NOT NULL,
-  item_id TEXT NOT NULL,
-  aspects INTEGER NOT NULL,
-  depth INTEGER NOT NULL,
-  digest TEXT NOT NULL,
-  parent_id TEXT NOT NULL,
-  access_type TEXT NOT NULL,
-  access_role TEXT NOT NULL,
-  disabled BOOLEAN NOT NULL,
-  via TEXT NOT NULL,
-  cover_kind TEXT NOT NULL,
-  cover_id TEXT NOT NULL,
-  status TEXT NOT NULL,
-  message TEXT NOT NULL,
-  why TEXT NOT NULL,
+  kind TEXT NOT NULL, organization_id TEXT NOT NULL, container_id TEXT NOT NULL, item_id TEXT NOT NULL,
+  aspects INTEGER NOT NULL, depth INTEGER NOT NULL,
+  digest TEXT NOT NULL, parent_id TEXT NOT NULL, access_type TEXT NOT NULL, access_role TEXT NOT NULL,
+  disabled BOOLEAN NOT NULL, via TEXT NOT NULL, cover_kind TEXT NOT NULL, cover_id TEXT NOT NULL,
+  status TEXT NOT NULL, message TEXT NOT NULL, why TEXT NOT NULL,
   PRIMARY KEY (kind, organization_id, container_id, item_id)
 ) @keyed
 """
 
 _RULE_TABLE = """
 CREATE TEMPORARY TABLE rule (
-  kind TEXT NOT NULL,
-  aspect INTEGER NOT NULL,
-  action TEXT NOT NULL,
-  phase INTEGER NOT NULL,
-  operation TEXT NOT NULL,
-  scope_form TEXT NOT NULL,
-  sentence TEXT NOT NULL,
-  sends_payload BOOLEAN NOT NULL,
+  kind TEXT NOT NULL, aspect INTEGER NOT NULL, action TEXT NOT NULL, phase INTEGER NOT NULL,
+  operation TEXT NOT NULL, scope_form TEXT NOT NULL, sentence TEXT NOT NULL, sends_payload BOOLEAN NOT NULL,
   PRIMARY KEY (kind, aspect)
 ) @keyed
 """
@@ -100,12 +82,8 @@ WHERE f.ledger_id = :ledger_id AND (f.parked OR f.retry_at > :now) AND step.kind
 _ORDER_TABLE = """
 CREATE TEMPORARY TABLE ordered_step (
   ordinal @ordinal,
-  kind TEXT NOT NULL,
-  organization_id TEXT NOT NULL,
-  container_id TEXT NOT NULL,
-  item_id TEXT NOT NULL,
-  aspect INTEGER NOT NULL,
-  scope TEXT NOT NULL
+  kind TEXT NOT NULL, organization_id TEXT NOT NULL, container_id TEXT NOT NULL, item_id TEXT NOT NULL,
+  aspect INTEGER NOT NULL, scope TEXT NOT NULL
 ) @brief
 """
 

@@ -13,22 +13,15 @@ from app.sync.plan.stored import MAX_HOLDS, Hold
 
 _TALLY_TABLE = """
 CREATE TEMPORARY TABLE tally (
-  kind TEXT NOT NULL,
-  organization_id TEXT NOT NULL,
-  own INTEGER NOT NULL,
-  below INTEGER NOT NULL,
-  ledger BIGINT,
-  reason TEXT NOT NULL,
+  kind TEXT NOT NULL, organization_id TEXT NOT NULL,
+  own INTEGER NOT NULL, below INTEGER NOT NULL, ledger BIGINT, reason TEXT NOT NULL,
   PRIMARY KEY (kind, organization_id)
 ) @keyed
 """
 
 _PAIR_TABLE = """
 CREATE TEMPORARY TABLE covered_pair (
-  kind TEXT NOT NULL,
-  organization_id TEXT NOT NULL,
-  cover_kind TEXT NOT NULL,
-  cover_organization_id TEXT NOT NULL,
+  kind TEXT NOT NULL, organization_id TEXT NOT NULL, cover_kind TEXT NOT NULL, cover_organization_id TEXT NOT NULL,
   items INTEGER NOT NULL,
   PRIMARY KEY (kind, organization_id, cover_kind)
 ) @keyed

@@ -145,6 +145,13 @@ _CONTAINER_PAYLOAD = (
 )
 
 
+_COPIED = (
+    *("ordinal", "phase", "action", "kind", "organization_id", "container_id", "item_id"),
+    *("operation", "reason", "status", "message"),
+)
+"""The columns that ``PlannedChange`` copies."""
+
+
 def _change(row: Row[Any]) -> PlannedChange:
     kind = Kind(row.kind)
     fields: tuple[FieldChange, ...] = ()
@@ -155,17 +162,7 @@ def _change(row: Row[Any]) -> PlannedChange:
         sends_fields = "digest" in SETTLES.get(row.operation, ())
         known = not sends_fields or (was is not None and was.get("fields", {}) is not None)
     return PlannedChange(
-        ordinal=row.ordinal,
-        phase=row.phase,
-        action=row.action,
-        kind=row.kind,
-        organization_id=row.organization_id,
-        container_id=row.container_id,
-        item_id=row.item_id,
-        operation=row.operation,
-        reason=row.reason,
-        status=row.status,
-        message=row.message,
+        **{name: getattr(row, name) for name in _COPIED},
         name=_name(row.item_payload, _USER_NAME if kind in USER_KINDS else _TABLES[kind][2]),
         container_name=_name(row.container_payload, _TABLES[CONTAINERS[kind]][2]) if kind in CONTAINERS else None,
         fields=fields,

@@ -92,7 +92,6 @@ class AspectRule:
 
     kind: Kind
     aspect: Aspect
-    action: Action
     phase: Phase
     operation: str
     scope: CallScope
@@ -102,79 +101,74 @@ class AspectRule:
     sends_payload: bool = False
     """Whether the operation sends the record's fields."""
 
+    @property
+    def action(self) -> Action:
+        return _ACTIONS.get(self.aspect, Action.UPDATE)
+
+
+_ACTIONS = {Aspect.NEW: Action.ADD, Aspect.RESTORED: Action.ADD, Aspect.GONE: Action.DELETE}
 
 _O, _F, _D, _G = Kind.ORGANIZATION, Kind.FOLDER, Kind.DOCUMENT, Kind.GROUP
-_OU, _FU, _DU, _GM = Kind.ORGANIZATION_USER, Kind.FOLDER_USER, Kind.DOCUMENT_USER, Kind.GROUP_MEMBER
-_ADD, _UPDATE, _DELETE = Action.ADD, Action.UPDATE, Action.DELETE
+_OU, _GM = Kind.ORGANIZATION_USER, Kind.GROUP_MEMBER
+_MISSING, _GONE = "not in the backend yet", "no longer in the directory"
+_MEMBER, _GRANT = "membership of the organization", "granted to {holder}"
+_AGAIN = "; again, as the user leaves the organization"
 
 # fmt: off
 RULES: tuple[AspectRule, ...] = (
-    AspectRule(_O, Aspect.NEW, _ADD, Phase.ADD_ORGANIZATIONS, "add_organizations", CallScope.NONE,
-         "not in the backend yet", sends_payload=True),
-    AspectRule(_O, Aspect.CONTENT, _UPDATE, Phase.UPDATE_ORGANIZATIONS, "update_organizations", CallScope.NONE,
-         "its fields changed", sends_payload=True),
-    AspectRule(_O, Aspect.DISABLED, _UPDATE, Phase.DISABLE_ORGANIZATIONS, "disable_organizations", CallScope.DISABLED,
-         "{state} in the directory"),
-    AspectRule(_O, Aspect.GONE, _DELETE, Phase.DELETE_ORGANIZATIONS, "delete_organizations", CallScope.NONE,
-         "no longer in the directory"),
+    AspectRule(_O, Aspect.NEW, Phase.ADD_ORGANIZATIONS, "add_organizations", CallScope.NONE, _MISSING,
+               sends_payload=True),
+    AspectRule(_O, Aspect.CONTENT, Phase.UPDATE_ORGANIZATIONS, "update_organizations", CallScope.NONE,
+               "its fields changed", sends_payload=True),
+    AspectRule(_O, Aspect.DISABLED, Phase.DISABLE_ORGANIZATIONS, "disable_organizations", CallScope.DISABLED,
+               "{state} in the directory"),
+    AspectRule(_O, Aspect.GONE, Phase.DELETE_ORGANIZATIONS, "delete_organizations", CallScope.NONE, _GONE),
 
-    AspectRule(_F, Aspect.NEW, _ADD, Phase.ADD_FOLDERS, "add_folder", CallScope.ORGANIZATION,
-         "not in the backend yet", sends_payload=True),
-    AspectRule(_F, Aspect.CONTENT, _UPDATE, Phase.UPDATE_FOLDERS, "update_folder", CallScope.ORGANIZATION,
-         "its fields or the folder above it changed", sends_payload=True),
-    AspectRule(_F, Aspect.ACCESS, _UPDATE, Phase.FOLDER_ACCESS, "update_folder_access", CallScope.ACCESS,
-         "its access type changed"),
-    AspectRule(_F, Aspect.GONE, _DELETE, Phase.DELETE_FOLDERS, "delete_folder", CallScope.ITEM,
-         "no longer in the directory"),
+    AspectRule(_F, Aspect.NEW, Phase.ADD_FOLDERS, "add_folder", CallScope.ORGANIZATION, _MISSING, sends_payload=True),
+    AspectRule(_F, Aspect.CONTENT, Phase.UPDATE_FOLDERS, "update_folder", CallScope.ORGANIZATION,
+               "its fields or the folder above it changed", sends_payload=True),
+    AspectRule(_F, Aspect.ACCESS, Phase.FOLDER_ACCESS, "update_folder_access", CallScope.ACCESS,
+               "its access type changed"),
+    AspectRule(_F, Aspect.GONE, Phase.DELETE_FOLDERS, "delete_folder", CallScope.ITEM, _GONE),
 
-    AspectRule(_D, Aspect.NEW, _ADD, Phase.ADD_DOCUMENTS, "add_documents", CallScope.PARENT,
-         "not in the backend yet", sends_payload=True),
-    AspectRule(_D, Aspect.CONTENT, _UPDATE, Phase.UPDATE_DOCUMENTS, "update_documents", CallScope.ORGANIZATION,
-         "its fields changed", sends_payload=True),
-    AspectRule(_D, Aspect.PARENT, _UPDATE, Phase.MOVE_DOCUMENTS, "move_documents", CallScope.PARENT,
-         "it lies in another folder"),
-    AspectRule(_D, Aspect.ACCESS, _UPDATE, Phase.DOCUMENT_ACCESS, "update_document_access", CallScope.ACCESS,
-         "its access type changed"),
-    AspectRule(_D, Aspect.GONE, _DELETE, Phase.DELETE_DOCUMENTS, "delete_documents", CallScope.ORGANIZATION,
-         "no longer in the directory"),
+    AspectRule(_D, Aspect.NEW, Phase.ADD_DOCUMENTS, "add_documents", CallScope.PARENT, _MISSING, sends_payload=True),
+    AspectRule(_D, Aspect.CONTENT, Phase.UPDATE_DOCUMENTS, "update_documents", CallScope.ORGANIZATION,
+               "its fields changed", sends_payload=True),
+    AspectRule(_D, Aspect.PARENT, Phase.MOVE_DOCUMENTS, "move_documents", CallScope.PARENT,
+               "it is in another folder"),
+    AspectRule(_D, Aspect.ACCESS, Phase.DOCUMENT_ACCESS, "update_document_access", CallScope.ACCESS,
+               "its access type changed"),
+    AspectRule(_D, Aspect.GONE, Phase.DELETE_DOCUMENTS, "delete_documents", CallScope.ORGANIZATION, _GONE),
 
-    AspectRule(_G, Aspect.NEW, _ADD, Phase.ADD_GROUPS, "add_groups", CallScope.ORGANIZATION,
-         "not in the backend yet", sends_payload=True),
-    AspectRule(_G, Aspect.GONE, _DELETE, Phase.EMPTY_GROUPS, "delete_users_from_groups", CallScope.ITEM,
-         "no longer in the directory"),
+    AspectRule(_G, Aspect.NEW, Phase.ADD_GROUPS, "add_groups", CallScope.ORGANIZATION, _MISSING, sends_payload=True),
+    AspectRule(_G, Aspect.GONE, Phase.EMPTY_GROUPS, "delete_users_from_groups", CallScope.ITEM, _GONE),
 
-    AspectRule(_OU, Aspect.NEW, _ADD, Phase.ORGANIZATION_USERS, "add_users", CallScope.ORGANIZATION,
-         "membership of the organization", sends_payload=True),
-    AspectRule(_OU, Aspect.CONTENT, _UPDATE, Phase.ORGANIZATION_USERS, "update_users", CallScope.ORGANIZATION,
-         "membership of the organization", sends_payload=True),
-    AspectRule(_OU, Aspect.GONE, _DELETE, Phase.DELETE_ORGANIZATION_USERS, "delete_users", CallScope.ORGANIZATION,
-         "no membership of the organization any more"),
+    AspectRule(_OU, Aspect.NEW, Phase.ORGANIZATION_USERS, "add_users", CallScope.ORGANIZATION, _MEMBER,
+               sends_payload=True),
+    AspectRule(_OU, Aspect.CONTENT, Phase.ORGANIZATION_USERS, "update_users", CallScope.ORGANIZATION, _MEMBER,
+               sends_payload=True),
+    AspectRule(_OU, Aspect.GONE, Phase.DELETE_ORGANIZATION_USERS, "delete_users", CallScope.ORGANIZATION,
+               "no membership of the organization any more"),
 
-    AspectRule(_FU, Aspect.NEW, _ADD, Phase.FOLDER_AND_DOCUMENT_USERS, "add_users", CallScope.CONTAINER,
-         "granted to {holder}", sends_payload=True),
-    AspectRule(_FU, Aspect.CONTENT, _UPDATE, Phase.FOLDER_AND_DOCUMENT_USERS, "update_users", CallScope.CONTAINER,
-         "granted to {holder}", sends_payload=True),
-    AspectRule(_FU, Aspect.GONE, _DELETE, Phase.DELETE_FOLDER_AND_DOCUMENT_USERS, "delete_users", CallScope.CONTAINER,
-         "no grant on the folder any more"),
-    AspectRule(_FU, Aspect.RESTORED, _ADD, Phase.RESTORE_FOLDER_AND_DOCUMENT_USERS, "add_users", CallScope.CONTAINER,
-         "granted to {holder}; again, as the user leaves the organization",
-         sends_payload=True),
+    *(
+        rule
+        for kind, container in ((Kind.FOLDER_USER, "folder"), (Kind.DOCUMENT_USER, "document"))
+        for rule in (
+            AspectRule(kind, Aspect.NEW, Phase.FOLDER_AND_DOCUMENT_USERS, "add_users", CallScope.CONTAINER, _GRANT,
+                       sends_payload=True),
+            AspectRule(kind, Aspect.CONTENT, Phase.FOLDER_AND_DOCUMENT_USERS, "update_users", CallScope.CONTAINER,
+                       _GRANT, sends_payload=True),
+            AspectRule(kind, Aspect.GONE, Phase.DELETE_FOLDER_AND_DOCUMENT_USERS, "delete_users", CallScope.CONTAINER,
+                       f"no grant on the {container} any more"),
+            AspectRule(kind, Aspect.RESTORED, Phase.RESTORE_FOLDER_AND_DOCUMENT_USERS, "add_users", CallScope.CONTAINER,
+                       _GRANT + _AGAIN, sends_payload=True),
+        )
+    ),
 
-    AspectRule(_DU, Aspect.NEW, _ADD, Phase.FOLDER_AND_DOCUMENT_USERS, "add_users", CallScope.CONTAINER,
-         "granted to {holder}", sends_payload=True),
-    AspectRule(_DU, Aspect.CONTENT, _UPDATE, Phase.FOLDER_AND_DOCUMENT_USERS, "update_users", CallScope.CONTAINER,
-         "granted to {holder}", sends_payload=True),
-    AspectRule(_DU, Aspect.GONE, _DELETE, Phase.DELETE_FOLDER_AND_DOCUMENT_USERS, "delete_users", CallScope.CONTAINER,
-         "no grant on the document any more"),
-    AspectRule(_DU, Aspect.RESTORED, _ADD, Phase.RESTORE_FOLDER_AND_DOCUMENT_USERS, "add_users", CallScope.CONTAINER,
-         "granted to {holder}; again, as the user leaves the organization",
-         sends_payload=True),
-
-    AspectRule(_GM, Aspect.NEW, _ADD, Phase.GROUP_MEMBERS, "add_users_to_groups", CallScope.CONTAINER,
-         "{holder}"),
-    AspectRule(_GM, Aspect.GONE, _DELETE, Phase.DELETE_GROUP_MEMBERS, "delete_users_from_groups", CallScope.CONTAINER,
-         "not in the group any more"),
-    AspectRule(_GM, Aspect.RESTORED, _ADD, Phase.RESTORE_GROUP_MEMBERS, "add_users_to_groups", CallScope.CONTAINER,
-         "{holder}; again, as the user leaves the organization"),
+    AspectRule(_GM, Aspect.NEW, Phase.GROUP_MEMBERS, "add_users_to_groups", CallScope.CONTAINER, "{holder}"),
+    AspectRule(_GM, Aspect.GONE, Phase.DELETE_GROUP_MEMBERS, "delete_users_from_groups", CallScope.CONTAINER,
+               "not in the group any more"),
+    AspectRule(_GM, Aspect.RESTORED, Phase.RESTORE_GROUP_MEMBERS, "add_users_to_groups", CallScope.CONTAINER,
+               "{holder}" + _AGAIN),
 )
 # fmt: on
