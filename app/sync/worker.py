@@ -123,7 +123,6 @@ class Worker:
             self._continue(run)
 
     def _continue(self, run: Run) -> None:
-        """Queues a run that continues it."""
         log = structlog.stdlib.get_logger(__name__)
         follower = self.runs.continue_run(run)
         if follower is not None:

@@ -80,8 +80,6 @@ class _Answered:
 
 @dataclass(slots=True)
 class _PhaseQueue:
-    """The batches of one phase."""
-
     batches: Iterator[Batch]
     ready: deque[Batch] = field(default_factory=deque)
     """Batches that come before ``batches``, because the call that they waited for is settled."""

@@ -57,7 +57,6 @@ class BackendReads:
                 yield from map(observations.organization, answer.data)
 
     def folders(self, organization_id: str) -> Iterator[Observed]:
-        """The folders of an organization."""
         if not self._can_read("get_folders", Kind.FOLDER):
             return
         self._before_call()
@@ -70,7 +69,6 @@ class BackendReads:
         yield from observations.folders(organization_id, answer.data)
 
     def documents(self, organization_id: str) -> Iterator[Observed]:
-        """The documents of an organization."""
         if not self._can_read("get_documents", Kind.DOCUMENT):
             return
         request = GetDocumentsRequest(organization_id=organization_id, page_size=_PAGE_SIZE)

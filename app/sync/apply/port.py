@@ -26,9 +26,7 @@ class BackendPort(Protocol):
         """Whether the operation has a second path without roles and access types."""
         ...
 
-    def organization_exists(self, organization_id: str) -> bool:
-        """Whether the organization exists."""
-        ...
+    def organization_exists(self, organization_id: str) -> bool: ...
 
     def has_operation(self, operation: str, organization_id: str) -> bool:
         """Whether the backend has the operation. Sends a call that changes nothing."""

@@ -70,7 +70,6 @@ class VerifyReport:
     """Kinds that the backend does not return."""
 
     def numbers(self) -> dict[str, int]:
-        """The findings as numbers."""
         return {
             "seen": self.seen,
             "missing": self.missing,

@@ -63,7 +63,6 @@ def field_histories(connection: Connection, item: PlanItem, was: str) -> list[Fi
 def _attributes(
     item: PlanItem, parent_id: str, access_type: str, access_role: str, *, disabled: bool
 ) -> dict[str, object]:
-    """The attributes that the kind of the item has."""
     kind = Kind(item.kind)
     if kind is Kind.FOLDER:
         return {"parentFolderId": parent_id or None, "accessType": access_type or None}

@@ -32,7 +32,6 @@ class Selection:
 
     @property
     def users_json(self) -> str:
-        """The users as a JSON list."""
         return json.dumps(self.user_ids, ensure_ascii=False)
 
 

@@ -113,29 +113,25 @@ class SyncEngine:
             progress=progress,
             capabilities=Capabilities(self.backend_settings.operations),
             engine=self.engine,
-            report={},
         )
         log = structlog.stdlib.get_logger(__name__).bind(run_id=run_id)
         log.info("run_started", trigger=run.trigger, dry_run=run.dry_run)
         try:
-            # Between two tries of one call there may be minutes, in which the lock can be lost.
+            # The lock can be lost in the minutes between two tries of a call.
             with self.client.guarded(context.gate.is_open):
                 if run.dry_run:
                     self._execute_on_candidate(runs, context)
                 else:
                     self._execute(runs, context)
-        except _EndedError as ended:
-            return self._end(runs, context, ended.ending)
-        except RunConflictError as error:
-            # Another process has ended it.
-            return self._end(runs, context, Ending(cancelled=False, message=str(error)))
-        except ClientError as error:
-            failed = Ending(cancelled=False, message=f"the backend: {error}")
-            return self._end(runs, context, _reason(context.gate, failed))
+            ending = context.gate.ending
+        except _EndedError as error:
+            ending = error.ending
+        except (RunConflictError, PlanningError) as error:
+            ending = Ending(cancelled=False, message=str(error))
         except ReadingStoppedError as error:
-            return self._end(runs, context, _reason(context.gate, stopped(stop, str(error))))
-        except PlanningError as error:
-            return self._end(runs, context, Ending(cancelled=False, message=str(error)))
+            ending = _reason(context.gate, stopped(stop, str(error)))
+        except ClientError as error:
+            ending = _reason(context.gate, Ending(cancelled=False, message=f"the backend: {error}"))
         except Exception as error:
             if is_outage(error):
                 problem = database_problem(error)
@@ -145,8 +141,8 @@ class SyncEngine:
                 log.exception("run_broke")
                 message = f"an error of the program, {type(error).__name__}; the log has the details"
                 failed = Ending(cancelled=False, message=message)
-            return self._end(runs, context, _reason(context.gate, failed))
-        return self._end(runs, context, context.gate.ending)
+            ending = _reason(context.gate, failed)
+        return self._end(runs, context, ending)
 
     def _execute_on_candidate(self, runs: Runs, context: RunContext) -> None:
         """Executes a dry run on a candidate, which changes neither the access model nor the ledger."""

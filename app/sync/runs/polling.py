@@ -146,7 +146,6 @@ class Poll:
 def polls_of(
     engine: Engine, sources: Sequence[Source], *, guard: GuardSettings, clock: Clock, stop: Event
 ) -> list[Poll]:
-    """A poll for each source with a ``poll``."""
     return [
         Poll(
             engine=engine,

@@ -249,7 +249,6 @@ def _reported(staged: StagedRead, read: SourceRead, guards: Mapping[str, Guard])
 
 
 def guard_from_settings(settings: GuardSettings) -> Guard:
-    """The guard of settings."""
     return Guard(count=settings.count, percent=settings.percent)
 
 
@@ -322,7 +321,6 @@ def check(sources: Sequence[Source], *, clock: Clock, progress: ReadingProgress 
 
 
 def object_from_report(report: RefreshReport | CheckReport) -> dict[str, object]:
-    """A report as a JSON object."""
     fields: dict[str, object] = {
         "sources": [
             {

@@ -82,7 +82,6 @@ def recent_runs(
 
 
 def cancel_is_requested(connection: Connection, run_id: str) -> bool:
-    """Whether the run is to be cancelled."""
     return bool(connection.execute(_CANCEL_REQUESTED, {"run_id": run_id}).scalar())
 
 
@@ -126,7 +125,6 @@ def _change_of(names: tuple[str, ...]) -> UpdateBase:
 
 
 def run_from(row: Row[tuple[object, ...]]) -> Run:
-    """Converts a row."""
     values = row._asdict()
     values["status"] = RunStatus(values["status"])
     for name in ("organization_ids", "user_ids", "kinds"):

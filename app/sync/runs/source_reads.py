@@ -44,7 +44,6 @@ class ReadingProgress(Protocol):
 
 
 def policy_of(source: Source) -> Policy:
-    """The policy of a source."""
     return source.policy if isinstance(source, GuardedSource) else Policy()
 
 
