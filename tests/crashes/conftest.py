@@ -1,4 +1,4 @@
-"""A backend on loopback and workers that are real processes."""
+"""A backend on loopback, and workers as real processes."""
 
 import logging
 import shutil

@@ -1,4 +1,4 @@
-"""Sessions of a PostgreSQL database, ended as an administrator or a failing network would end them."""
+"""Ends sessions of a PostgreSQL database."""
 
 from sqlalchemy import create_engine, text
 

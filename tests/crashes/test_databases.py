@@ -1,4 +1,4 @@
-"""A database that cannot be written to, that is full, that goes away and comes back."""
+"""A database that is read-only, full or unavailable."""
 
 import os
 import pwd

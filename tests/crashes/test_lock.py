@@ -1,4 +1,4 @@
-"""How soon is the lock of a node free that went away without a goodbye?"""
+"""How soon the lock of a dead node is released."""
 
 import pytest
 from sqlalchemy import text
@@ -13,7 +13,7 @@ pytestmark = [
 ]
 
 
-def test_server_gives_a_silent_session_up_within_ten_seconds(postgres: str) -> None:
+def test_server_ends_a_silent_session_within_ten_seconds(postgres: str) -> None:
     engine = open_engine(postgres)
     lock = sync_lock(engine)
     assert lock.acquire()

@@ -1,4 +1,4 @@
-"""A run that dies at any of its steps is made good by the next one."""
+"""The run after a crash at any step completes the work."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What does the permission provider answer while its database sessions are ended under it?"""
+"""Permission calls while the database sessions are ended."""
 
 import threading
 from datetime import UTC, datetime

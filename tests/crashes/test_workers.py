@@ -1,4 +1,4 @@
-"""Real workers that are killed, paused, told to stop, and that compete."""
+"""Real workers that are killed, paused or stopped, and that compete."""
 
 import re
 import signal
@@ -51,7 +51,7 @@ def test_worker_killed_at_random_instants_loses_nothing(world: LiveWorld) -> Non
     assert converged(world)
 
 
-def test_worker_told_to_stop_ends_its_run_in_peace(world: LiveWorld) -> None:
+def test_stopped_worker_ends_its_run(world: LiveWorld) -> None:
     world.serve(Company(Random(12), size=1))
     world.front.delay = 0.2
     worker = world.start_worker()
@@ -109,7 +109,7 @@ def test_sync_that_a_service_manager_stops_is_continued_and_one_that_an_operator
     assert [*differences(world), *ledger_differences(world)] == []
 
 
-def test_worker_told_to_stop_while_it_is_throttled_does_not_wait(world: LiveWorld) -> None:
+def test_stopped_worker_does_not_wait_for_a_throttled_call(world: LiveWorld) -> None:
     world.serve(Company(Random(12), size=1))
     world.front.always = Fault.THROTTLED_SECONDS
     worker = world.start_worker()

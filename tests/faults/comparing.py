@@ -1,4 +1,4 @@
-"""Does the backend hold what it should, and does the ledger say so?"""
+"""Compares the backend and the ledger with the expected state."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A world whose files lie in memory, one for all tests of a process."""
+"""A world with files in memory, one for all tests of a process."""
 
 import shutil
 import tempfile

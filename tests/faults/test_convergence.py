@@ -1,4 +1,4 @@
-"""Whatever the backend does: when it stops, at most two more runs, and all is as the directory says."""
+"""After faults end, at most two runs reach the state of the directory."""
 
 import pytest
 

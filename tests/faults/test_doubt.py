@@ -1,4 +1,4 @@
-"""What becomes of items when the answer is about a repetition, and the first try may have done it."""
+"""Outcomes of repeated calls whose first try may have succeeded."""
 
 from random import Random
 
@@ -40,7 +40,7 @@ def test_add_that_may_have_come_through_is_ours_to_delete(world: FaultyWorld, fi
 
 
 @pytest.mark.parametrize("then", [Fault.UNAUTHORIZED, Fault.ITEMS_FAILED])
-def test_update_that_may_have_come_through_is_told_again(world: FaultyWorld, then: Fault) -> None:
+def test_update_with_an_unknown_outcome_is_sent_again(world: FaultyWorld, then: Fault) -> None:
     folder = Folder(organization_id=HOME, folder_id="f", folder_name="F", access_type=AccessType.PUBLIC)
     world.company.add(folder)
     world.sync()

@@ -1,4 +1,4 @@
-"""Single items that fail in calls that name none, or whose answers promise none."""
+"""Items that fail in calls without results of items."""
 
 from random import Random
 

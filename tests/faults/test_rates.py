@@ -1,4 +1,4 @@
-"""How many calls does a backend get that wants none?"""
+"""The call rate while the backend throttles."""
 
 from collections import Counter
 from random import Random

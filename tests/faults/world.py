@@ -1,4 +1,4 @@
-"""Usher and the self-hosted backend in one process, with the fault layer between them and time that is simulated."""
+"""Usher and the self-hosted backend in one process, with injected faults and simulated time."""
 
 import json
 import sqlite3

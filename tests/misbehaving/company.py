@@ -1,4 +1,4 @@
-"""A directory as plain records, edited at random, and what a backend should then hold."""
+"""A directory of plain records with random edits, and the expected state of the backend."""
 
 import json
 from pathlib import Path

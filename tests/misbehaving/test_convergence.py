@@ -130,7 +130,7 @@ def play(seed: int, folder: Path) -> list[str]:
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("first", sampled(range(1, SCHEDULES + 1, TOGETHER), sample=1))
-def test_world_is_as_the_directory_says_once_the_backend_behaves(tmp_path: Path, first: int) -> None:
+def test_backend_reaches_the_state_of_the_directory(tmp_path: Path, first: int) -> None:
     found = [line for seed in range(first, first + TOGETHER) for line in play(seed, tmp_path)]
     assert not found, "\n".join(found)
 

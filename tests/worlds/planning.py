@@ -202,8 +202,8 @@ class PlanningWorld:
     time: SimulatedTime = field(default_factory=SimulatedTime)
     runs: int = 0
 
-    def says(self, directory: Directory) -> None:
-        """The directory now says this and nothing else."""
+    def set_directory(self, directory: Directory) -> None:
+        """Replaces the records of the access model."""
         self.revision += 1
         with writing(self.engine) as connection:
             for name, table in ACCESS.items():

@@ -1,4 +1,4 @@
-"""The world of synchronization, for all tests of what is sent and what is made of answers."""
+"""Fixtures of the tests of applying."""
 
 from tests.worlds.syncing import company, fill, world
 

@@ -1,4 +1,4 @@
-"""What is kept of the answer to a call, for people."""
+"""Stored answers to calls."""
 
 import json
 
@@ -41,7 +41,7 @@ def call(body: bytes, code: int | None = 200, tries: int = 1, problem: str = "",
         ([call(b"<h1>\0bad\xff</h1>", 502, 2, "HTTP 502")], Exchange(502, 2, "<h1>\ufffdbad\ufffd</h1>")),
     ],
 )
-def test_the_answer_that_says_no_is_kept(calls: list[CallRecord], exchange: Exchange) -> None:
+def test_the_last_refusal_is_stored(calls: list[CallRecord], exchange: Exchange) -> None:
     assert Exchange.of(calls) == exchange
 
 
@@ -55,7 +55,7 @@ def test_secrets_are_masked_however_they_are_written() -> None:
     assert len(says) == MAX_EXCERPT
 
 
-def test_nobody_listens_to_other_calls() -> None:
+def test_calls_are_recorded_within_the_innermost_block() -> None:
     record_call(call(YES))
     with recorded_calls() as one:
         record_call(call(NO))
@@ -69,7 +69,7 @@ def test_calls_are_found_by_their_items(world: PlanningWorld) -> None:
     directory = Directory().organization("acme")
     for number in range(3):
         directory.user(f"u{number}").member("acme", f"u{number}")
-    world.says(directory)
+    world.set_directory(directory)
     plan = world.plan()
     world.apply(plan)
     with reading(world.engine) as connection:
@@ -85,8 +85,8 @@ def test_calls_are_found_by_their_items(world: PlanningWorld) -> None:
         assert call_of_item(connection, "another", 1) is None
 
 
-def test_what_was_not_done_has_the_answer_with_it(world: PlanningWorld) -> None:
-    world.says(Directory().organization("acme").organization("other"))
+def test_failed_item_has_the_answer(world: PlanningWorld) -> None:
+    world.set_directory(Directory().organization("acme").organization("other"))
     world.backend.troubles, world.backend.percent = ("items fail",), 100
     plan = world.plan()
     world.apply(plan)

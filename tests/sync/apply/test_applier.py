@@ -1,4 +1,4 @@
-"""Every row of ``app/sync/apply/README.md``, "Outcomes", and what a crash leaves behind."""
+"""Every row of ``app/sync/apply/README.md``, "Outcomes", and crashes."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -87,7 +87,7 @@ def test_item_failure_leaves_its_neighbours(company: Any) -> None:
     assert ("document", "", "new1") not in company.ledger()
 
 
-def test_failure_of_what_is_not_wanted_any_more_is_forgotten_by_a_run_of_everything(company: Any) -> None:
+def test_run_of_everything_removes_failures_of_items_that_are_not_desired(company: Any) -> None:
     company.directory.document("new")
     on(company, "add_documents", lambda *_: success({"new": {"success": False, "message": "no room"}}))
     company.sync()
@@ -394,7 +394,7 @@ def test_unknown_outcome_is_repeated_until_it_is_known(company: Any, trouble: An
 
 
 @pytest.mark.parametrize("trouble", [unreadable, lost, timed_out, broken])
-def test_unknown_outcome_makes_the_batch_fail_and_its_items_uncertain(company: Any, trouble: Answer) -> None:
+def test_unknown_outcome_makes_items_unconfirmed(company: Any, trouble: Answer) -> None:
     add_documents(company, 2)
     company.directory.grant(document="new0", user="cleo")
     on(company, "add_documents", trouble, times=6)
@@ -425,7 +425,7 @@ def test_backend_that_never_answers_ends_the_run(company: Any) -> None:
     assert run.counts["document"]["add"]["cancelled"] > 10
 
 
-def test_batch_at_fault_is_halved_until_the_culprit_stands_alone(company: Any) -> None:
+def test_refused_batch_is_halved_until_the_item_at_fault_is_alone(company: Any) -> None:
     add_documents(company, 16)
 
     def refuses_one(data: dict[str, Any], backend: Callable[[], Response]) -> Response:
@@ -505,7 +505,7 @@ def test_not_found_in_the_api_s_own_words_is_no_missing_operation(company: Any) 
     assert "no folder archive" in failed.message
 
 
-def test_wrong_base_url_is_told_as_such(company: Any) -> None:
+def test_wrong_base_url_is_reported(company: Any) -> None:
     company.directory.user("eve")
     company.directory.member("eve")
     page = Response(b"no such page", 404, content_type="text/html")
@@ -640,7 +640,7 @@ def test_crash_in_renames_makes_no_more_work_than_they_were(company: Any, monkey
     assert company.held()["members"]["ada"][0] == "Ada Lovelace"
 
 
-def test_delete_in_flight_at_a_crash_is_not_repeated_when_it_is_wanted_again(company: Any) -> None:
+def test_delete_in_flight_at_a_crash_is_not_repeated_if_the_item_is_desired(company: Any) -> None:
     company.directory.remove("document", "acme", "handbook")
     dry = company.sync(dry_run=True)
     with writing(company.engine) as connection:
@@ -685,7 +685,7 @@ def test_every_answered_batch_moves_the_ledger_on(company: Any) -> None:
     assert company.ledger_revision() == before + 1
 
 
-def test_ledger_holds_what_each_operation_told(company: Any) -> None:
+def test_ledger_has_what_each_operation_set(company: Any) -> None:
     company.directory.document("roadmap", folder="archive", document_name="Renamed")
     on(company, "move_documents", lambda data, backend: failure(400, "INVALID_ARGUMENT", "no"))
     before = company.ledger()["document", "", "roadmap"]

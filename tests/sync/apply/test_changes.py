@@ -1,4 +1,4 @@
-"""What a plan says that an update changes: which fields, from what to what, with names."""
+"""The changed fields of planned updates, with names."""
 
 import pytest
 from sqlalchemy import func, select
@@ -44,7 +44,7 @@ def kept(company: SyncedWorld) -> int:
 
 
 @pytest.mark.parametrize("dry", [True, False])
-def test_updates_tell_each_changed_field_and_no_other(company: SyncedWorld, dry: bool) -> None:
+def test_updates_have_exactly_the_changed_fields(company: SyncedWorld, dry: bool) -> None:
     company.directory.user("ada", name="Ada King", email="ada@acme.example", further={"title": "Countess"})
     company.directory.member("ada", role="viewer")
     company.directory.folder("specs", folder_name="Specifications", access="restricted")
@@ -61,7 +61,7 @@ def test_updates_tell_each_changed_field_and_no_other(company: SyncedWorld, dry:
     assert all(change.all_fields_known for change in changes(company, run))
 
 
-def test_places_roles_and_access_types_are_told_as_they_were(company: SyncedWorld) -> None:
+def test_changes_have_the_former_parents_roles_and_access_types(company: SyncedWorld) -> None:
     company.directory.member("ada", role="viewer")
     company.directory.document("roadmap", folder="archive")
     company.directory.document("handbook", access="public")
@@ -80,7 +80,7 @@ def test_places_roles_and_access_types_are_told_as_they_were(company: SyncedWorl
     assert told(company, run) == found
 
 
-def test_names_stand_beside_ids_also_of_what_is_gone(company: SyncedWorld) -> None:
+def test_items_have_names_even_if_they_are_gone(company: SyncedWorld) -> None:
     company.directory.remove("document", "acme", "handbook")
     company.directory.remove("grant", "acme", "drafts")
     company.directory.grant(folder="archive", user="cleo")
@@ -93,7 +93,7 @@ def test_names_stand_beside_ids_also_of_what_is_gone(company: SyncedWorld) -> No
     assert names["add", "folderUser", "cleo"] == ("Cleo", "Archive")
 
 
-def test_what_was_told_before_it_was_kept_is_not_known_until_it_is_told_again(company: SyncedWorld) -> None:
+def test_fields_sent_before_they_were_stored_are_unknown_until_they_are_sent_again(company: SyncedWorld) -> None:
     company.directory.document("handbook", document_name="Manual")
     # As after an upgrade, of what the directory had changed before.
     with writing(company.engine) as connection:
@@ -140,7 +140,7 @@ def stories(company: SyncedWorld, run: Run, kind: str, item_id: str) -> dict[str
     return {one.field: (one.before, one.after) for one in found}
 
 
-def test_an_item_says_what_it_was_and_is_also_when_it_is_deleted(company: SyncedWorld) -> None:
+def test_item_has_its_fields_before_and_after_even_if_it_is_deleted(company: SyncedWorld) -> None:
     company.directory.user("bob", name="Robert")
     changed = company.sync()
     shown = stories(company, changed, "organizationUser", "bob")
@@ -158,7 +158,7 @@ def test_an_item_says_what_it_was_and_is_also_when_it_is_deleted(company: Synced
     assert shown["accessRole"][1] is None
 
 
-def test_wire_leaves_out_what_is_not_known_and_gives_values_whole(company: SyncedWorld) -> None:
+def test_wire_omits_unknown_values(company: SyncedWorld) -> None:
     long = "x" * 500 + "\x1b[31m"
     company.directory.add(User(user_id="ada", name=long, email="ada@acme.example"))
     company.directory.member("ada", role=AccessRole.VIEWER)

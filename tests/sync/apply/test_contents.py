@@ -1,4 +1,4 @@
-"""A call that the envelope calls a success may have left single things undone: an item that an answer names counts."""
+"""Results of single items in successful answers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -91,7 +91,7 @@ def test_members_whom_the_answer_does_not_mention_are_removed_by_name_in_the_sam
     assert not [key for key in company.ledger() if key[1] == "eng" or key[2] == "eng"]
 
 
-def test_member_who_is_wanted_again_after_half_an_emptying_is_added_again(company: Any) -> None:
+def test_member_who_is_desired_after_a_partial_emptying_is_added_again(company: Any) -> None:
     """The run ends before those could be asked for of whom the answer said nothing."""
     without_group(company)
 
@@ -108,7 +108,7 @@ def test_member_who_is_wanted_again_after_half_an_emptying_is_added_again(compan
     assert members(company, "eng") == ["bob"]
 
 
-def test_group_is_emptied_again_when_somebody_else_s_member_stayed(company: Any) -> None:
+def test_group_is_emptied_again_if_a_foreign_member_stayed(company: Any) -> None:
     without_group(company)
     everyone = said("bob", "dan", failed=("stranger",))
 
@@ -154,7 +154,7 @@ def test_document_that_did_not_go_with_its_folder_is_deleted_by_name(company: An
 
 
 @pytest.mark.parametrize("in_details", [False, True], ids=["200", "500 with details"])
-def test_folder_that_the_answer_says_is_still_there_is_still_ours(company: Any, in_details: bool) -> None:
+def test_folder_that_the_answer_reports_as_existing_is_still_ours(company: Any, in_details: bool) -> None:
     company.directory.remove("folder", "acme", "archive")
     items = said(failed=("archive",))
     once(company, "delete_folder", lambda data: failure(items) if in_details else success(items))
@@ -187,7 +187,7 @@ def test_document_that_was_not_moved_with_the_others_is_moved_later(company: Any
     }
 
 
-def test_document_of_which_a_move_s_answer_says_nothing_is_moved_again(company: Any) -> None:
+def test_document_that_the_answer_to_a_move_does_not_mention_is_moved_again(company: Any) -> None:
     for name in ("handbook", "pressrelease"):
         company.directory.document(name, folder="archive", access="public" if name == "pressrelease" else None)
     once(company, "move_documents", lambda data: success(said("handbook")))
@@ -232,7 +232,7 @@ def test_member_who_did_not_go_with_the_organization_is_removed_by_name(company:
 
 
 @pytest.mark.parametrize("body", [{"result": {"status": "error", "message": "no"}}, {"result": {"message": "moved"}}])
-def test_answer_that_does_not_say_success_is_none(company: Any, body: dict[str, Any]) -> None:
+def test_answer_without_success_is_no_success(company: Any, body: dict[str, Any]) -> None:
     company.directory.document("handbook", folder="archive")
     once(company, "move_documents", lambda data: Response(orjson.dumps(body), 200, content_type="application/json"))
     assert company.sync().status == "done"

@@ -1,4 +1,4 @@
-"""A backend with the reference's operations alone: what can be told is told, the rest is reported once."""
+"""A backend with core operations only."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def core(fresh: Any) -> Any:
     return fresh
 
 
-def test_everything_that_can_be_told_is_told(fresh: Any) -> None:
+def test_everything_supported_is_sent(fresh: Any) -> None:
     run = fresh.sync()
     assert (run.status, run.error) == ("done", None), fresh.items(run)
     held = fresh.held()
@@ -68,7 +68,7 @@ def test_second_run_sends_nothing(core: Any) -> None:
 
 
 @FOUND_OUT
-def test_backend_that_lacked_something_for_a_moment_is_told_all_of_it(core: Any) -> None:
+def test_items_are_sent_after_an_operation_was_missing_for_a_while(core: Any) -> None:
     for key in (("folder", "acme", "archive"), ("document", "acme", "handbook")):
         core.directory.remove(*key)
     core.sync()
@@ -87,7 +87,7 @@ def test_backend_that_lacked_something_for_a_moment_is_told_all_of_it(core: Any)
 
 
 @KNOWN
-def test_plan_shows_what_a_core_backend_cannot_be_told_as_unsupported(fresh: Any) -> None:
+def test_plan_marks_unsupported_items(fresh: Any) -> None:
     plan = fresh.sync(dry_run=True)
     assert fresh.wire.writes == []
     unsupported = {
@@ -146,7 +146,7 @@ def test_plan_shows_what_goes_by_itself_from_a_folder_that_is_left_behind(core: 
 
 
 @KNOWN
-def test_known_core_backend_is_asked_nothing_that_it_lacks(fresh: Any) -> None:
+def test_missing_operations_are_not_tried_again(fresh: Any) -> None:
     fresh.sync(verify=True)
     fresh.directory.remove("document", "acme", "handbook")
     fresh.directory.remove("folder", "acme", "archive")
@@ -191,7 +191,7 @@ def test_deleted_organization_is_emptied_and_left_behind(core: Any) -> None:
     assert groups == []
 
 
-def test_verify_reads_what_it_can_and_says_what_it_cannot(core: Any) -> None:
+def test_verify_reports_kinds_that_it_cannot_read(core: Any) -> None:
     core.ask("delete_users", organizationId="acme", userIds=["ada"])
     core.ask("delete_users", organizationId="acme", folderId="drafts", userIds=["bob"])
     run = core.sync(verify=True)
@@ -234,7 +234,7 @@ def test_verify_that_cannot_read_a_kind_forgets_none_of_its_deletions(fresh: Any
     assert fresh.rows(DeletedItemRow) == []
 
 
-def test_backend_that_learns_the_rest_is_told_after_a_verify(core: Any) -> None:
+def test_unsupported_items_are_sent_after_a_verify_finds_the_operations(core: Any) -> None:
     core.wire.core_only = False
     core.operations = "auto"
     assert core.sync(verify=True).status == "done"
@@ -249,7 +249,7 @@ def test_backend_that_learns_the_rest_is_told_after_a_verify(core: Any) -> None:
     assert core.sync().calls == 0
 
 
-def test_what_is_met_by_an_add_is_told_the_rest_when_the_backend_can_be_told(world: Any, fill: Any) -> None:
+def test_existing_item_gets_the_rest_if_the_backend_supports_it(world: Any, fill: Any) -> None:
     """Nothing is known of things that are there: an add becomes an update, and what that does not tell follows it."""
     world.operations = "auto"
     world.directory.organization("acme")

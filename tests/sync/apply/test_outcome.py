@@ -1,4 +1,4 @@
-"""What became of one item, from what came back for it."""
+"""The outcome of an item from its answer."""
 
 import pytest
 

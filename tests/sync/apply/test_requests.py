@@ -119,7 +119,7 @@ CASES: list[tuple[PlanItem, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("planned", "data"), CASES, ids=[f"{one.kind}-{one.operation}" for one, _ in CASES])
-def test_item_becomes_the_contract_s_request(planned: PlanItem, data: dict[str, Any]) -> None:
+def test_items_become_requests_of_the_contract(planned: PlanItem, data: dict[str, Any]) -> None:
     assert request_of(planned.operation, [planned]).to_wire() == data
 
 
@@ -138,7 +138,7 @@ def test_every_operation_of_a_plan_has_a_request() -> None:
         assert isinstance(request, contract.by_name(rule.operation).request)
 
 
-def test_plain_form_leaves_out_what_the_first_version_does_not_know() -> None:
+def test_form_without_roles_omits_roles_and_access_types() -> None:
     without_roles = RequestForm(without_roles=True)
     user = request_of(
         "add_users", [item("organizationUser", "add_users", "ada", payload=ADA, access_role="viewer")], without_roles
@@ -150,7 +150,7 @@ def test_plain_form_leaves_out_what_the_first_version_does_not_know() -> None:
     assert folder.to_wire()["folders"] == [json.loads(FOLDER)]
 
 
-def test_containers_are_asked_for_where_nothing_else_makes_them() -> None:
+def test_requests_create_containers_that_no_operation_adds() -> None:
     form = RequestForm(without_roles=True, make_documents=True, make_organizations=True)
     on_document = item("documentUser", "add_users", "ada", container_id="roadmap", payload=ADA)
     assert request_of("add_users", [on_document], form).to_wire()["createDocument"] is True

@@ -1,4 +1,4 @@
-"""Reading the backend back: drift is mended, what is wanted is adopted, what is foreign is left alone."""
+"""A verify corrects drift, adopts desired items and ignores foreign ones."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +24,7 @@ def test_first_run_begins_with_verify_and_later_ones_do_not(world: Any, fill: An
     assert "verify" not in world.sync().report
 
 
-def test_first_run_against_a_full_backend_adopts_what_is_wanted(company: Any) -> None:
+def test_first_run_adopts_desired_items(company: Any) -> None:
     before = company.held()
     company.ask("add_documents", organizationId="acme", documents=[{"documentId": "theirs", "documentName": "T"}])
     company.ask("add_users", organizationId="acme", users=[{"userId": "zoe", "name": "Zoe", "email": "z@acme.example"}])
@@ -182,7 +182,7 @@ def test_verify_reads_by_page(company: Any, monkeypatch: Any) -> None:
 
 
 @pytest.mark.parametrize("operation", ["get_organizations", "get_folders", "get_documents", "get_users"])
-def test_nothing_is_mended_when_reading_breaks_off(company: Any, operation: str) -> None:
+def test_failed_verify_changes_nothing(company: Any, operation: str) -> None:
     before = company.ledger()
 
     def gone(name: str, data: dict[str, Any], backend: Callable[[], Response]) -> Response:
@@ -197,7 +197,7 @@ def test_nothing_is_mended_when_reading_breaks_off(company: Any, operation: str)
     assert company.rows(ObservedItemRow) == []
 
 
-def test_backend_that_shows_less_is_not_told_again_and_again(company: Any) -> None:
+def test_fields_that_the_backend_does_not_return_are_not_sent_repeatedly(company: Any) -> None:
     """Neither folder nor inheritance of documents, nor roles of users: the contract does not promise them."""
 
     def shows_less(name: str, data: dict[str, Any], backend: Callable[[], Response]) -> Response:

@@ -1,4 +1,4 @@
-"""The ledger: one per backend, with a revision that moves on."""
+"""Ledgers and their revisions."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Answers taken in: by index, in a number of statements that does not depend on how many items there are."""
+"""The effects of answers, by index and in a fixed number of statements."""
 
 import random
 import sqlite3
@@ -74,7 +74,7 @@ def take_in(engine: Engine, **groups: Any) -> None:
         settle(connection, outcomes, now_ms=1, random=random.Random(1))
 
 
-def test_added_again_makes_what_was_in_it_uncertain(engine: Engine) -> None:
+def test_contents_of_an_item_that_was_added_again_are_unconfirmed(engine: Engine) -> None:
     ledger(
         engine,
         {"item_id": "d1"},
@@ -106,7 +106,7 @@ def test_added_again_makes_what_was_in_it_uncertain(engine: Engine) -> None:
     }
 
 
-def test_thing_with_several_operations_is_certain_with_the_last(engine: Engine) -> None:
+def test_item_with_several_operations_is_confirmed_by_the_last(engine: Engine) -> None:
     ledger(engine, {"item_id": "d1", "certain": False, "parent_id": "old"})
     plan(
         engine,
@@ -133,7 +133,7 @@ def test_last_operation_does_not_confirm_an_item_of_which_an_earlier_one_was_not
     assert (row.digest, row.parent_id, row.certain) == ("new", "old", False)
 
 
-def test_unknown_add_becomes_ours_and_uncertain(engine: Engine) -> None:
+def test_unknown_add_has_an_unconfirmed_row(engine: Engine) -> None:
     ledger(engine, {"item_id": "known", "digest": "d", "parent_id": "f"})
     plan(engine, {"item_id": "new", "digest": "x"}, {"item_id": "known", "digest": "y", "parent_id": "g"})
     take_in(engine, unknown={1: "lost", 2: "lost"})

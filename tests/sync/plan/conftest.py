@@ -1,4 +1,4 @@
-"""The world of planning, for all tests of plans."""
+"""Fixtures of the tests of plans."""
 
 from tests.worlds.planning import new_directory, now, now_ms, world
 

@@ -1,4 +1,4 @@
-"""Seen through the plan from an empty ledger: what the backend should hold."""
+"""The desired state, checked through plans from an empty ledger."""
 
 import pytest
 
@@ -10,7 +10,7 @@ def roles(world, plan, kind):
 
 
 def test_desired_leaves_out_expired_records_and_disabled_users(world, new_directory, now_ms):
-    world.says(
+    world.set_directory(
         new_directory()
         .organization("acme")
         .user("ada")
@@ -33,7 +33,7 @@ def test_desired_leaves_out_expired_records_and_disabled_users(world, new_direct
 
 
 def test_desired_role_is_the_own_grant_then_the_most_permissive_of_the_groups(world, new_directory):
-    world.says(
+    world.set_directory(
         new_directory()
         .organization("acme")
         .user("own")
@@ -64,7 +64,7 @@ def test_desired_role_is_the_own_grant_then_the_most_permissive_of_the_groups(wo
 
 
 def test_desired_members_are_transitive_through_a_cycle_of_groups(world, new_directory):
-    world.says(
+    world.set_directory(
         new_directory()
         .organization("acme")
         .user("ada")
@@ -91,7 +91,7 @@ def types(world):
 
 
 def test_desired_access_type_at_the_top_is_the_organizations(world, new_directory, types):
-    world.says(
+    world.set_directory(
         new_directory()
         .organization("acme", access_type="public")
         .folder("acme", "top")
@@ -113,7 +113,7 @@ def test_desired_access_type_at_the_top_is_the_organizations(world, new_director
 
 def test_desired_follows_the_organizations_type_at_the_top_alone(world, new_directory, types):
     def says(access_type):
-        world.says(
+        world.set_directory(
             new_directory()
             .organization("acme", access_type=access_type)
             .folder("acme", "top")
@@ -134,7 +134,7 @@ def test_desired_follows_the_organizations_type_at_the_top_alone(world, new_dire
 
 def test_desired_document_that_once_had_a_type_gets_the_one_in_force(world, new_directory, types):
     def says(own, of_folder):
-        world.says(
+        world.set_directory(
             new_directory()
             .organization("acme", access_type="public")
             .folder("acme", "f", access_type=of_folder)
@@ -159,9 +159,9 @@ def test_desired_document_that_once_had_a_type_gets_the_one_in_force(world, new_
 
 
 def test_desired_folder_that_moves_below_another_inherits_again(world, new_directory, types):
-    world.says(new_directory().organization("acme").folder("acme", "a").folder("acme", "b"))
+    world.set_directory(new_directory().organization("acme").folder("acme", "a").folder("acme", "b"))
     world.apply(world.plan())
-    world.says(new_directory().organization("acme").folder("acme", "a").folder("acme", "b", parent="a"))
+    world.set_directory(new_directory().organization("acme").folder("acme", "a").folder("acme", "b", parent="a"))
 
     plan = world.plan()
 
@@ -173,7 +173,7 @@ def test_desired_folder_that_moves_below_another_inherits_again(world, new_direc
 
 def test_desired_of_a_disabled_organization_is_its_own_row(world, new_directory):
     def says(disabled, name="n", member="ada"):
-        world.says(
+        world.set_directory(
             new_directory()
             .organization("acme", disabled=disabled, name=name)
             .user("ada")
@@ -203,7 +203,7 @@ def test_desired_of_a_disabled_organization_is_its_own_row(world, new_directory)
 
 
 def test_desired_of_one_user_is_the_same_as_within_everything(world, new_directory):
-    world.says(
+    world.set_directory(
         new_directory()
         .organization("acme")
         .organization("other")

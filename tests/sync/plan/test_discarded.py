@@ -1,4 +1,4 @@
-"""Deletes that somebody discarded are left alone until what they would delete changes."""
+"""Discarded deletes are skipped until their effect changes."""
 
 import pytest
 from sqlalchemy import text
@@ -23,7 +23,7 @@ def company(world, new_directory):
             directory.document("acme", document)
         for document, folder in further.items():
             directory.document("acme", document, folder=folder)
-        world.says(directory)
+        world.set_directory(directory)
 
     says("a", "b", "c", "d", x="reports", y="reports")
     world.apply(world.plan())
@@ -59,7 +59,7 @@ def test_discarded_deletes_are_neither_done_nor_held_again_and_do_not_count(worl
     assert (names(world, one_more, "discarded"), names(world, one_more, "planned")) == (["a", "b"], ["c"])
 
 
-def test_what_is_wanted_again_in_between_is_asked_about_again(world, company, discard):
+def test_discard_ends_when_the_item_is_desired_again(world, company, discard):
     company("c", "d", x="reports", y="reports")
     discard(world.plan(limits=ONE))
     company("a", "b", "c", "d", x="reports", y="reports")

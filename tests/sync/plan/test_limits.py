@@ -1,4 +1,4 @@
-"""From which number on deletes are held back, which ones, and how they are let go."""
+"""When deletes are held, which ones, and how they are approved."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def documents(world, new_directory):
             directory.organization(organization)
             for index in range(number):
                 directory.document(organization, f"d{index:03}")
-        world.says(directory)
+        world.set_directory(directory)
 
     return says
 
@@ -58,7 +58,7 @@ def test_limits_hold_what_is_over_either(*, world, documents, before, after, cou
         assert {item.message for item in world.items(plan, "held")} == {hold.reason}
 
 
-def test_limits_say_their_numbers(world, documents):
+def test_limits_report_their_numbers(world, documents):
     documents(acme=20)
     world.apply(world.plan())
     documents(acme=0)
@@ -72,9 +72,9 @@ def test_limits_say_their_numbers(world, documents):
 
 
 def test_limits_speak_of_one_item_as_one(world, new_directory):
-    world.says(new_directory().organization("acme").folder("acme", "f").document("acme", "d", folder="f"))
+    world.set_directory(new_directory().organization("acme").folder("acme", "f").document("acme", "d", folder="f"))
     world.apply(world.plan())
-    world.says(new_directory().organization("acme"))
+    world.set_directory(new_directory().organization("acme"))
 
     assert [hold.reason for hold in world.plan(limits=LimitSettings(delete_count=0)).holds] == [
         f"1 document would be deleted, over sync.limits.delete_count (0){DECIDE}",
@@ -98,7 +98,7 @@ def test_limits_count_each_organization_and_kind_alone(world, documents, new_dir
 def test_limits_leave_adds_and_updates_alone(world, documents, new_directory):
     documents(acme=10)
     world.apply(world.plan())
-    world.says(new_directory().organization("acme").document("acme", "new").document("acme", "d000", name="m"))
+    world.set_directory(new_directory().organization("acme").document("acme", "new").document("acme", "d000", name="m"))
 
     plan = world.plan(limits=LimitSettings())
 
@@ -125,7 +125,7 @@ def tree(world, new_directory):
             for index in range(documents):
                 directory.document("acme", f"d{index}", folder="f")
                 directory.grant("acme", document=f"d{index}", user="ada")
-        world.says(directory)
+        world.set_directory(directory)
 
     return says
 
@@ -163,7 +163,7 @@ def test_limits_count_everything_below_an_organization(world, tree):
 def test_deleting_an_organization_always_asks(world, documents, new_directory):
     documents(acme=1, other=0, third=1)
     world.apply(world.plan())
-    world.says(new_directory().organization("acme").document("acme", "d000"))
+    world.set_directory(new_directory().organization("acme").document("acme", "d000"))
 
     limits = LimitSettings(delete_count=1_000_000, delete_percent=NO_PERCENT)
     plan = world.plan(limits=limits)
@@ -179,7 +179,7 @@ def test_deleting_an_organization_always_asks(world, documents, new_directory):
     assert world.plan().total("planned") == 3
 
 
-def test_limits_hold_what_would_take_along_something_held(world, tree):
+def test_limits_hold_deletes_that_cover_held_items(world, tree):
     tree(documents=12)
     world.apply(world.plan())
     tree(folder=False, loose=False)
@@ -198,7 +198,7 @@ def test_limits_hold_what_would_take_along_something_held(world, tree):
 def test_limits_hold_an_organization_for_what_is_in_it(world, documents, new_directory):
     documents(acme=12, other=1, third=1)
     world.apply(world.plan())
-    world.says(new_directory().organization("other").document("other", "d000"))
+    world.set_directory(new_directory().organization("other").document("other", "d000"))
 
     plan = world.plan(limits=LimitSettings())
 
@@ -236,7 +236,7 @@ def test_limits_count_a_narrowed_plan_against_the_whole_organization(world, new_
             directory.user(f"u{index:02}")
         for index in range(users):
             directory.member("acme", f"u{index:02}")
-        world.says(directory)
+        world.set_directory(directory)
 
     says(20)
     world.apply(world.plan())
@@ -265,7 +265,7 @@ def test_approval_lets_go_exactly_what_was_held_and_is_still_due(world, document
     held = world.plan(limits=LimitSettings())
     assert held.total("held") == 8
     documents(acme=4, other=0)
-    world.says(
+    world.set_directory(
         new_directory()
         .organization("acme")
         .organization("other")
@@ -308,7 +308,7 @@ def test_approval_adds_again_what_leaving_an_organization_takes_away(world, new_
             directory.user(user).grant("acme", document="d", user=user)
             if is_member:
                 directory.member("acme", user)
-        world.says(directory)
+        world.set_directory(directory)
 
     says(is_member=True)
     world.apply(world.plan())

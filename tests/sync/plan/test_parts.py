@@ -1,4 +1,4 @@
-"""What is known of a plan without a look at its items: its parts, and whom it affects."""
+"""The parts and the impact of a plan."""
 
 from itertools import groupby
 
@@ -54,10 +54,10 @@ def parts_by_hand(world: PlanningWorld, plan: Plan, organization_id: str = "") -
 def test_parts_are_those_of_the_items(world: PlanningWorld, monkeypatch: pytest.MonkeyPatch, page: int) -> None:
     """However the pages fall in which the items go by."""
     monkeypatch.setattr(planner, "_ROWS_AT_A_TIME", page)
-    world.says(company())
+    world.set_directory(company())
     first = world.plan()
     world.apply(first)
-    world.says(company(users=3).organization("new").member("new", "u0"))
+    world.set_directory(company(users=3).organization("new").member("new", "u0"))
     second = world.plan(limits=LimitSettings(delete_count=2))
     for plan in (first, second):
         with reading(world.engine) as connection:
@@ -68,7 +68,7 @@ def test_parts_are_those_of_the_items(world: PlanningWorld, monkeypatch: pytest.
 
 
 def test_what_a_plan_counts_is_what_it_holds(world: PlanningWorld) -> None:
-    world.says(company())
+    world.set_directory(company())
     top = next(item for item in world.items(world.plan()) if (item.kind, item.item_id) == ("folder", "top"))
     failure = {"ledger_id": world.ledger_id, "kind": top.kind, "organization_id": top.organization_id}
     tried = f"{top.digest}|{top.access_type}|{top.access_role}|0|{top.parent_id}"
@@ -90,7 +90,7 @@ def test_people_are_counted_once_in_each_organization(world: PlanningWorld) -> N
     for user in ("leaves", "moves", "renamed", "stays"):
         before.member("acme", user)
     before.grant("acme", document="d", user="leaves").grant("acme", document="d", user="moves")
-    world.says(before)
+    world.set_directory(before)
     plan = world.plan()
     with reading(world.engine) as connection:
         assert largest_impact(connection, plan.plan_id, 10) == [Impact("other", 5, 0, 0), Impact("acme", 4, 0, 0)]
@@ -104,7 +104,7 @@ def test_people_are_counted_once_in_each_organization(world: PlanningWorld) -> N
         after.member("acme", user)
         after.member("other", user)
     after.member("other", "leaves").grant("acme", folder="f", user="moves").grant("acme", folder="f", user="comes")
-    world.says(after)
+    world.set_directory(after)
     plan = world.plan()
     with reading(world.engine) as connection:
         assert largest_impact(connection, plan.plan_id, 10) == [Impact("acme", 1, 1, 2), Impact("other", 0, 0, 1)]
@@ -112,7 +112,7 @@ def test_people_are_counted_once_in_each_organization(world: PlanningWorld) -> N
 
 
 def test_a_plan_that_is_made_to_compare_leaves_nothing(world: PlanningWorld) -> None:
-    world.says(company())
+    world.set_directory(company())
     plan = world.plan()
     assert planner.is_still_due(world.engine, plan, limits=LimitSettings(), allow_deletes=True)
     with reading(world.engine) as connection:

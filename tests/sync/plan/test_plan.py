@@ -1,4 +1,4 @@
-"""Which operations, with which scopes, in which order; what is left out, and why."""
+"""Operations of plans, their scopes and order, and skipped items."""
 
 import json
 import re
@@ -47,7 +47,7 @@ def company(new_directory):
 
 
 def test_plan_adds_everything_in_order_with_what_each_call_carries(world, company):
-    world.says(company())
+    world.set_directory(company())
 
     assert world.sent(world.plan()) == [
         ("add_organizations", "[]", "", "acme"),
@@ -64,7 +64,7 @@ def test_plan_adds_everything_in_order_with_what_each_call_carries(world, compan
 
 
 def test_plan_items_carry_the_records_fields_and_state(world, company):
-    world.says(company())
+    world.set_directory(company())
 
     items = {(item.kind, item.operation, item.item_id): item for item in world.items(world.plan())}
 
@@ -111,9 +111,9 @@ def test_plan_items_carry_the_records_fields_and_state(world, company):
     ],
 )
 def test_plan_updates_only_what_changed(world, company, change, sent):
-    world.says(company())
+    world.set_directory(company())
     world.apply(world.plan())
-    world.says(company(**change))
+    world.set_directory(company(**change))
 
     plan = world.plan()
 
@@ -123,7 +123,7 @@ def test_plan_updates_only_what_changed(world, company, change, sent):
 
 
 def test_plan_of_nothing_is_empty(world, company):
-    world.says(company())
+    world.set_directory(company())
     world.apply(world.plan())
 
     plan = world.plan()
@@ -132,9 +132,9 @@ def test_plan_of_nothing_is_empty(world, company):
 
 
 def test_plan_moves_folders_that_change_places_from_the_top_down(world, new_directory):
-    world.says(new_directory().organization("o").folder("o", "a").folder("o", "b", "a").folder("o", "c", "b"))
+    world.set_directory(new_directory().organization("o").folder("o", "a").folder("o", "b", "a").folder("o", "c", "b"))
     world.apply(world.plan())
-    world.says(new_directory().organization("o").folder("o", "c").folder("o", "b", "c").folder("o", "a", "b"))
+    world.set_directory(new_directory().organization("o").folder("o", "c").folder("o", "b", "c").folder("o", "a", "b"))
 
     plan = world.plan()
     world.apply(plan)
@@ -148,8 +148,8 @@ def test_plan_moves_folders_that_change_places_from_the_top_down(world, new_dire
     assert world.items(plan, "failed", "skipped") == []
 
 
-def test_plan_sends_an_uncertain_item_again_with_all_it_has(world, company):
-    world.says(company())
+def test_plan_sends_all_of_an_unconfirmed_item(world, company):
+    world.set_directory(company())
     world.apply(world.plan())
     with writing(world.engine) as connection:
         connection.execute(update(LEDGER_ITEM).values(certain=False))
@@ -173,9 +173,9 @@ def test_plan_sends_an_uncertain_item_again_with_all_it_has(world, company):
 
 
 def test_plan_deletes_contents_before_containers(world, company, new_directory):
-    world.says(company())
+    world.set_directory(company())
     world.apply(world.plan())
-    world.says(new_directory().organization("acme").user("bob").folder("acme", "home"))
+    world.set_directory(new_directory().organization("acme").user("bob").folder("acme", "home"))
 
     assert world.sent(world.plan()) == [
         ("delete_users", '["acme"]', "", "ada"),
@@ -185,9 +185,9 @@ def test_plan_deletes_contents_before_containers(world, company, new_directory):
 
 
 def test_plan_marks_what_goes_along_with_another_delete(world, company, new_directory):
-    world.says(company(parent="home"))
+    world.set_directory(company(parent="home"))
     world.apply(world.plan())
-    world.says(new_directory().organization("acme"))
+    world.set_directory(new_directory().organization("acme"))
 
     plan = world.plan()
 
@@ -213,15 +213,15 @@ def test_what_may_have_been_moved_out_of_a_folder_does_not_go_along_with_it(worl
             directory.folder("acme", folder, parent=parent)
         return directory
 
-    world.says(says(("old", ""), ("below", "old")).document("acme", "d", folder="old"))
+    world.set_directory(says(("old", ""), ("below", "old")).document("acme", "d", folder="old"))
     world.apply(world.plan())
-    world.says(says(("old", ""), ("below", "")).document("acme", "d"))
+    world.set_directory(says(("old", ""), ("below", "")).document("acme", "d"))
     # Both moves are made, and the answers are lost.
     world.backend.troubles, world.backend.percent = ("answer is lost",), 100
     world.apply(world.plan())
     world.backend.percent = 0
     assert {folder["in"] for folder in world.backend.contents.folders.values()} == {""}
-    world.says(says())
+    world.set_directory(says())
 
     plan = world.plan()
     assert [(item.kind, item.item_id) for item in world.items(plan) if item.covered_by] == []
@@ -232,9 +232,9 @@ def test_what_may_have_been_moved_out_of_a_folder_does_not_go_along_with_it(worl
 
 
 def test_plan_deletes_an_organization_in_one_call(world, company, new_directory):
-    world.says(company().organization("other"))
+    world.set_directory(company().organization("other"))
     world.apply(world.plan())
-    world.says(new_directory().organization("other"))
+    world.set_directory(new_directory().organization("other"))
 
     plan = world.plan()
 
@@ -245,7 +245,7 @@ def test_plan_deletes_an_organization_in_one_call(world, company, new_directory)
 
 
 def test_plan_moves_out_of_a_folder_before_it_is_deleted(world, new_directory):
-    world.says(
+    world.set_directory(
         new_directory()
         .organization("acme")
         .folder("acme", "old")
@@ -255,7 +255,9 @@ def test_plan_moves_out_of_a_folder_before_it_is_deleted(world, new_directory):
         .document("acme", "e", folder="deep")
     )
     world.apply(world.plan())
-    world.says(new_directory().organization("acme").folder("acme", "kept").document("acme", "d", folder="kept"))
+    world.set_directory(
+        new_directory().organization("acme").folder("acme", "kept").document("acme", "d", folder="kept")
+    )
 
     plan = world.plan()
 
@@ -272,9 +274,9 @@ def test_plan_moves_out_of_a_folder_before_it_is_deleted(world, new_directory):
 
 
 def test_plan_keeps_a_folder_when_something_could_not_be_moved_out_of_it(world, new_directory):
-    world.says(new_directory().organization("acme").folder("acme", "old").document("acme", "d", folder="old"))
+    world.set_directory(new_directory().organization("acme").folder("acme", "old").document("acme", "d", folder="old"))
     world.apply(world.plan())
-    world.says(new_directory().organization("acme").document("acme", "d"))
+    world.set_directory(new_directory().organization("acme").document("acme", "d"))
 
     plan = world.plan()
     world.apply(plan, refuses="move_documents")
@@ -288,7 +290,7 @@ def test_plan_keeps_a_folder_when_something_could_not_be_moved_out_of_it(world, 
 
 
 def test_folder_whose_move_was_not_answered_is_deleted(world, new_directory):
-    world.says(new_directory().organization("acme").folder("acme", "a").folder("acme", "b", "a", "public"))
+    world.set_directory(new_directory().organization("acme").folder("acme", "a").folder("acme", "b", "a", "public"))
     world.apply(world.plan())
     answer = world.backend.answer
 
@@ -299,7 +301,7 @@ def test_folder_whose_move_was_not_answered_is_deleted(world, new_directory):
         return code, body, headers
 
     world.backend.answer = without_b
-    world.says(new_directory().organization("acme").folder("acme", "b").folder("acme", "a", "b"))
+    world.set_directory(new_directory().organization("acme").folder("acme", "b").folder("acme", "a", "b"))
     plan = world.plan()
     world.apply(plan)
     assert [(item.operation, item.item_id) for item in world.items(plan, "failed")] == [("update_folder", "b")]
@@ -308,7 +310,7 @@ def test_folder_whose_move_was_not_answered_is_deleted(world, new_directory):
     assert ledger == {"a": ("b", True), "b": ("a", False)}
 
     world.backend.answer = answer
-    world.says(new_directory().organization("acme"))
+    world.set_directory(new_directory().organization("acme"))
     plan = world.plan(retry=())
     world.apply(plan)
 
@@ -328,7 +330,7 @@ def test_plan_adds_again_what_leaving_an_organization_takes_away(world, new_dire
             .document("acme", "d")
             .grant("acme", document="d", user="ada")
         )
-        world.says(directory.member("acme", "ada") if is_member else directory.document("acme", "new"))
+        world.set_directory(directory.member("acme", "ada") if is_member else directory.document("acme", "new"))
 
     says(is_member=True)
     world.apply(world.plan())
@@ -349,9 +351,9 @@ def test_plan_adds_again_what_leaving_an_organization_takes_away(world, new_dire
 
 
 def test_plan_does_not_resend_a_group_whose_name_changed(world, new_directory):
-    world.says(new_directory().organization("acme").group("acme", "eng", name="Engineers"))
+    world.set_directory(new_directory().organization("acme").group("acme", "eng", name="Engineers"))
     world.apply(world.plan())
-    world.says(new_directory().organization("acme").group("acme", "eng", name="Engineering"))
+    world.set_directory(new_directory().organization("acme").group("acme", "eng", name="Engineering"))
 
     assert world.plan().counts == {}
 
@@ -386,7 +388,7 @@ def fail(world, item, *, parked, deleting=False, retry_in=1000, now_ms, failures
 def test_plan_puts_off_what_failed_until_its_pause_is_over(
     *, world, new_directory, now_ms, parked, retry_in, status, message
 ):
-    world.says(new_directory().organization("acme").user("ada").member("acme", "ada"))
+    world.set_directory(new_directory().organization("acme").user("ada").member("acme", "ada"))
     (user,) = [item for item in world.items(world.plan()) if item.kind == "organizationUser"]
     fail(world, user, parked=parked, retry_in=retry_in, now_ms=now_ms)
 
@@ -397,7 +399,7 @@ def test_plan_puts_off_what_failed_until_its_pause_is_over(
 
 
 def test_plan_counts_one_failure_in_the_singular(*, world, new_directory, now_ms):
-    world.says(new_directory().organization("acme").user("ada").member("acme", "ada"))
+    world.set_directory(new_directory().organization("acme").user("ada").member("acme", "ada"))
     (user,) = [item for item in world.items(world.plan()) if item.kind == "organizationUser"]
     fail(world, user, parked=False, now_ms=now_ms, failures=1)
 
@@ -408,18 +410,18 @@ def test_plan_counts_one_failure_in_the_singular(*, world, new_directory, now_ms
 
 
 def test_plan_tries_a_parked_item_at_once_when_it_changes(world, new_directory, now_ms):
-    world.says(new_directory().organization("acme").user("ada").member("acme", "ada"))
+    world.set_directory(new_directory().organization("acme").user("ada").member("acme", "ada"))
     (user,) = [item for item in world.items(world.plan()) if item.kind == "organizationUser"]
     fail(world, user, parked=True, now_ms=now_ms)
-    world.says(new_directory().organization("acme").user("ada", name="Ada").member("acme", "ada"))
+    world.set_directory(new_directory().organization("acme").user("ada", name="Ada").member("acme", "ada"))
 
     assert world.items(world.plan(), "parked") == []
 
 
 def test_plan_parks_a_delete_by_itself(world, new_directory, now_ms):
-    world.says(new_directory().organization("acme").group("acme", "g").document("acme", "d"))
+    world.set_directory(new_directory().organization("acme").group("acme", "g").document("acme", "d"))
     world.apply(world.plan())
-    world.says(new_directory().organization("acme").group("acme", "g"))
+    world.set_directory(new_directory().organization("acme").group("acme", "g"))
     (item,) = world.items(world.plan())
     fail(world, item, parked=True, deleting=True, now_ms=now_ms)
 
@@ -427,7 +429,7 @@ def test_plan_parks_a_delete_by_itself(world, new_directory, now_ms):
 
 
 def test_plan_skips_what_hangs_on_a_parked_container(world, company, now_ms):
-    world.says(company(parent="home"))
+    world.set_directory(company(parent="home"))
     (home,) = [item for item in world.items(world.plan()) if (item.kind, item.item_id) == ("folder", "home")]
     fail(world, home, parked=True, now_ms=now_ms)
 
@@ -447,23 +449,23 @@ def test_plan_waits_for_the_grace_period(world, new_directory, now):
         new_directory().organization("acme").user("ada").document("acme", "d").grant("acme", document="d", user="ada")
     )
     gone = new_directory().organization("acme").document("acme", "d")
-    world.says(full)
+    world.set_directory(full)
     world.apply(world.plan())
-    world.says(gone)
+    world.set_directory(gone)
 
     assert world.plan(grace=60).counts == {"documentUser": {"delete": {"waiting": 1}}}
     assert world.plan(grace=60, now=now + timedelta(seconds=59)).counts == {"documentUser": {"delete": {"waiting": 1}}}
     assert world.plan(grace=60, now=now + timedelta(seconds=60)).counts == {"documentUser": {"delete": {"planned": 1}}}
-    world.says(full)
+    world.set_directory(full)
     assert world.plan(grace=60).counts == {}
-    world.says(gone)
+    world.set_directory(gone)
     assert world.plan(grace=60, now=now + timedelta(days=1)).counts == {"documentUser": {"delete": {"waiting": 1}}}
 
 
 def test_plan_keeps_a_folder_while_something_in_it_is_kept(world, new_directory, now):
-    world.says(new_directory().organization("acme").folder("acme", "f").document("acme", "d", folder="f"))
+    world.set_directory(new_directory().organization("acme").folder("acme", "f").document("acme", "d", folder="f"))
     world.apply(world.plan())
-    world.says(new_directory().organization("acme"))
+    world.set_directory(new_directory().organization("acme"))
     world.plan(grace=60)
     with writing(world.engine) as connection:
         connection.execute(
@@ -477,9 +479,9 @@ def test_plan_keeps_a_folder_while_something_in_it_is_kept(world, new_directory,
 
 
 def test_plan_narrowed_to_organizations_leaves_others_alone(world, company, new_directory):
-    world.says(company().organization("other").folder("other", "f"))
+    world.set_directory(company().organization("other").folder("other", "f"))
     world.apply(world.plan())
-    world.says(new_directory().organization("new"))
+    world.set_directory(new_directory().organization("new"))
 
     plan = world.plan(selection=Selection.of(["other"]))
 
@@ -488,17 +490,17 @@ def test_plan_narrowed_to_organizations_leaves_others_alone(world, company, new_
 
 
 def test_plan_narrowed_to_users_touches_what_is_theirs_alone(world, company):
-    world.says(company())
+    world.set_directory(company())
     world.apply(world.plan())
-    world.says(company(name="m", role="viewer"))
+    world.set_directory(company(name="m", role="viewer"))
 
     plan = world.plan(selection=Selection.of([], ["bob"]))
 
     assert world.sent(plan) == [("update_users", '["acme","folder","specs"]', "specs", "bob")]
 
 
-def test_plan_narrowed_to_users_skips_what_has_nothing_to_stand_on(world, company):
-    world.says(company())
+def test_plan_narrowed_to_users_skips_items_without_container(world, company):
+    world.set_directory(company())
 
     plan = world.plan(selection=Selection.of([], ["ada"]))
 
@@ -510,9 +512,9 @@ def test_plan_narrowed_to_users_skips_what_has_nothing_to_stand_on(world, compan
 
 
 def test_plan_narrowed_to_a_user_who_is_gone_deletes_what_was_his(world, company, new_directory):
-    world.says(company())
+    world.set_directory(company())
     world.apply(world.plan())
-    world.says(new_directory().organization("acme"))
+    world.set_directory(new_directory().organization("acme"))
 
     plan = world.plan(selection=Selection.of([], ["ada"]))
 
@@ -523,12 +525,12 @@ def test_plan_narrowed_to_a_user_who_is_gone_deletes_what_was_his(world, company
 
 
 @pytest.mark.parametrize("organizations", [[], ["acme"]])
-def test_plan_narrowed_to_a_user_reads_nothing_but_by_index(world, company, new_directory, organizations):
+def test_plan_narrowed_to_a_user_reads_by_index(world, company, new_directory, organizations):
     if not is_sqlite(world.engine):
         pytest.skip("the other database chooses by its statistics, which small tables do not have")
-    world.says(company())
+    world.set_directory(company())
     world.apply(world.plan())
-    world.says(company(role="viewer"))
+    world.set_directory(company(role="viewer"))
     with explained(world.engine) as steps:
         plan = world.plan(selection=Selection.of(organizations, ["ada"]))
 
@@ -541,7 +543,7 @@ def test_plan_narrowed_to_a_user_reads_nothing_but_by_index(world, company, new_
 def test_plan_reads_through_no_organization_for_each_of_its_rows(world, company):
     if not is_sqlite(world.engine):
         pytest.skip("the other database chooses by its statistics, which small tables do not have")
-    world.says(company())
+    world.set_directory(company())
     with explained(world.engine) as steps:
         world.apply(world.plan())
         plan = world.plan()
@@ -574,7 +576,7 @@ def test_plan_is_refused_before_the_directory_was_read(world):
 
 
 def test_plan_is_refused_for_a_ledger_or_an_approval_that_is_not_there(world, new_directory):
-    world.says(new_directory())
+    world.set_directory(new_directory())
     with pytest.raises(PlanningError, match="there is no plan gone of this backend"):
         world.plan(approving="gone")
     world.ledger_id += 1
@@ -583,7 +585,7 @@ def test_plan_is_refused_for_a_ledger_or_an_approval_that_is_not_there(world, ne
 
 
 def test_plan_leaves_nothing_behind_when_it_fails(world, new_directory):
-    world.says(new_directory().organization("acme"))
+    world.set_directory(new_directory().organization("acme"))
     with world.engine.begin() as connection:
         connection.execute(text("ALTER TABLE model_user RENAME TO hidden"))
     with pytest.raises(Exception, match="model_user"):
@@ -595,11 +597,11 @@ def test_plan_leaves_nothing_behind_when_it_fails(world, new_directory):
 
 
 def test_plan_hash_is_the_same_for_the_same_and_another_for_another(world, company):
-    world.says(company())
+    world.set_directory(company())
     first, again = world.plan(), world.plan()
-    world.says(company(role="viewer"))
+    world.set_directory(company(role="viewer"))
     other = world.plan()
-    world.says(company())
+    world.set_directory(company())
     back = world.plan()
 
     assert first.plan_hash == again.plan_hash == back.plan_hash != other.plan_hash
@@ -613,7 +615,7 @@ def test_plan_needs_no_more_memory_for_more_items(world, new_directory):
         directory = new_directory().organization("acme")
         for number in range(users):
             directory.user(f"user-{number}").member("acme", f"user-{number}")
-        world.says(directory)
+        world.set_directory(directory)
         tracemalloc.start()
         try:
             world.plan()
@@ -628,14 +630,14 @@ def test_plan_needs_no_more_memory_for_more_items(world, new_directory):
 
 def test_plan_orders_and_hashes_alike_on_every_database(world, new_directory):
     directory = new_directory().organization('a"b').organization("Z").organization("ä").organization("b c")
-    world.says(directory)
+    world.set_directory(directory)
 
     assert [item for *_, item in world.sent(world.plan())] == ["Z", 'a"b', "b c", "ä"]
 
 
 def test_plan_quotes_ids_in_scopes(world, new_directory):
     odd = 'it\'s "q" \\ 😀\n'
-    world.says(new_directory().organization(odd).folder(odd, odd))
+    world.set_directory(new_directory().organization(odd).folder(odd, odd))
 
     (scope,) = [item.scope for item in world.items(world.plan()) if item.kind == "folder"]
 
@@ -648,26 +650,26 @@ def test_rules_name_operations_of_the_contract():
 
 
 def test_plan_of_another_backend_does_not_delete_on_the_word_of_the_first(world, company, new_directory, now):
-    world.says(company())
+    world.set_directory(company())
     world.apply(world.plan())
     world.ledger_id = open_ledger(world.engine, "http://elsewhere.example", "key", lambda: now).ledger_id
-    world.says(new_directory().organization("acme"))
+    world.set_directory(new_directory().organization("acme"))
 
     assert world.sent(world.plan()) == [("add_organizations", "[]", "", "acme")]
 
 
 def test_plan_deletes_only_what_the_ledger_holds(world, company, new_directory):
-    world.says(company())
+    world.set_directory(company())
     world.apply(world.plan())
     with writing(world.engine) as connection:
         connection.execute(delete(LEDGER_ITEM).where(LEDGER_ITEM.c.kind == "document"))
-    world.says(new_directory().organization("acme"))
+    world.set_directory(new_directory().organization("acme"))
 
     assert not [item for item in world.items(world.plan()) if item.kind == "document"]
 
 
-def test_plan_begins_anew_when_another_writes_meanwhile_and_keeps_nobody_waiting(world, company):
-    world.says(company())
+def test_planning_restarts_after_a_concurrent_write_and_blocks_no_writer(world, company):
+    world.set_directory(company())
     other = open_engine(world.engine.url.render_as_string(hide_password=False))
     written: list[bool] = []
 

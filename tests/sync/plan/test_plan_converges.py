@@ -223,7 +223,7 @@ def test_plan_leads_from_any_directory_to_any_other(world: PlanningWorld) -> Non
         start_over(world)
         for directory in sequence:
             wanted = expected(directory, world.backend.contents)
-            world.says(directory)
+            world.set_directory(directory)
             plan = world.plan()
             world.apply(plan)
             assert world.items(plan, "failed", "skipped", "cancelled") == []
@@ -236,21 +236,21 @@ def test_plan_leads_from_any_directory_to_any_other(world: PlanningWorld) -> Non
 
 @pytest.mark.extended
 @pytest.mark.timeout(300)
-def test_plan_recovers_from_whatever_becomes_of_calls(world: PlanningWorld) -> None:
+def test_plan_recovers_from_any_outcome_of_calls(world: PlanningWorld) -> None:
     @MANY
     @given(st.lists(directories(), min_size=2, max_size=3), st.integers(0, 2**32))
     def check(sequence: list[Directory], seed: int) -> None:
         start_over(world)
         world.backend.random, world.backend.troubles, world.backend.percent = Random(seed), TROUBLES, 50
         for directory in sequence[:-1]:
-            world.says(directory)
+            world.set_directory(directory)
             world.apply(world.plan())
         world.backend.percent = 0
         directory = sequence[-1]
         # What is left unfinished in an organization that is disabled stays so: nothing there is touched.
         for row in directory.tables["organizations"]:
             row["disabled"] = False
-        world.says(directory)
+        world.set_directory(directory)
         plans = 0
         while (plan := world.plan(retry=())).counts:
             world.apply(plan)

@@ -1,4 +1,4 @@
-"""Why something is to be gone: what a plan says about it is true."""
+"""The reasons of deletes."""
 
 from datetime import timedelta
 
@@ -32,10 +32,10 @@ def _company(directory, now_ms, *, disabled=False, ends=None):
     )
 
 
-def test_everything_of_a_disabled_user_goes_because_they_are_disabled(world, new_directory, now_ms):
-    world.says(_company(new_directory(), now_ms))
+def test_reason_of_a_disabled_user(world, new_directory, now_ms):
+    world.set_directory(_company(new_directory(), now_ms))
     world.apply(world.plan())
-    world.says(_company(new_directory(), now_ms, disabled=True))
+    world.set_directory(_company(new_directory(), now_ms, disabled=True))
 
     reasons = _reasons(world, world.plan())
 
@@ -49,8 +49,8 @@ def test_everything_of_a_disabled_user_goes_because_they_are_disabled(world, new
     assert set(reasons.values()) == {"the user is disabled in the directory"}
 
 
-def test_what_expired_goes_because_it_expired_and_says_when(world, new_directory, now, now_ms):
-    world.says(_company(new_directory(), now_ms, ends=now_ms + 60_000))
+def test_reason_of_an_expired_record_has_the_time(world, new_directory, now, now_ms):
+    world.set_directory(_company(new_directory(), now_ms, ends=now_ms + 60_000))
     world.apply(world.plan())
 
     reasons = _reasons(world, world.plan(now=now + timedelta(minutes=5)))
@@ -64,7 +64,7 @@ def test_what_expired_goes_because_it_expired_and_says_when(world, new_directory
     }
 
 
-def test_of_several_grants_to_groups_that_expired_the_last_one_is_told(world, new_directory, now, now_ms):
+def test_reason_names_the_last_expired_grant_of_groups(world, new_directory, now, now_ms):
     def says(*ends):
         directory = new_directory().organization("acme").user("ada").document("acme", "roadmap")
         directory.group("acme", "inner", users=["ada"]).group("acme", "outer", groups=["inner"])
@@ -72,7 +72,7 @@ def test_of_several_grants_to_groups_that_expired_the_last_one_is_told(world, ne
             directory.grant("acme", document="roadmap", group=group, expires_at=now_ms + end)
         return directory
 
-    world.says(says(60_000, 120_000))
+    world.set_directory(says(60_000, 120_000))
     world.apply(world.plan())
 
     reasons = _reasons(world, world.plan(now=now + timedelta(minutes=5)))
@@ -81,10 +81,10 @@ def test_of_several_grants_to_groups_that_expired_the_last_one_is_told(world, ne
     assert list(reasons.values()) == [f"the grant to group outer expired on {ended}"]
 
 
-def test_what_nobody_gives_any_more_says_so(world, new_directory, now_ms):
-    world.says(_company(new_directory(), now_ms))
+def test_reason_of_a_missing_record(world, new_directory, now_ms):
+    world.set_directory(_company(new_directory(), now_ms))
     world.apply(world.plan())
-    world.says(
+    world.set_directory(
         new_directory()
         .organization("acme")
         .user("ada")
@@ -105,9 +105,11 @@ def test_what_nobody_gives_any_more_says_so(world, new_directory, now_ms):
 
 
 def test_who_and_what_is_gone_is_named(world, new_directory, now_ms):
-    world.says(_company(new_directory(), now_ms).grant("acme", folder="specs", user="bob"))
+    world.set_directory(_company(new_directory(), now_ms).grant("acme", folder="specs", user="bob"))
     world.apply(world.plan())
-    world.says(new_directory().organization("acme").user("bob").document("acme", "roadmap").group("acme", "eng"))
+    world.set_directory(
+        new_directory().organization("acme").user("bob").document("acme", "roadmap").group("acme", "eng")
+    )
 
     whole, of_bob = world.plan(), world.plan(selection=Selection.of((), ("bob",)))
 
@@ -126,10 +128,10 @@ def test_who_and_what_is_gone_is_named(world, new_directory, now_ms):
     assert _reasons(world, of_bob) == {("folderUser", "specs", "bob"): f"the folder is {gone}"}
 
 
-def test_of_an_organization_that_is_gone_a_plan_for_a_user_says_so(world, new_directory, now_ms):
-    world.says(_company(new_directory(), now_ms))
+def test_reason_of_a_missing_organization_in_a_plan_of_a_user(world, new_directory, now_ms):
+    world.set_directory(_company(new_directory(), now_ms))
     world.apply(world.plan())
-    world.says(new_directory().user("ada"))
+    world.set_directory(new_directory().user("ada"))
 
     reasons = _reasons(world, world.plan(selection=Selection.of((), ("ada",))))
 
@@ -152,9 +154,9 @@ def test_what_is_below_a_broken_folder_is_gone_from_the_directory(world, new_dir
             .grant("acme", document="roadmap", user="ada")
         )
 
-    world.says(company(""))
+    world.set_directory(company(""))
     world.apply(world.plan())
-    world.says(company(parent))
+    world.set_directory(company(parent))
 
     reasons = _reasons(world, world.plan(selection=Selection.of([], users)))
 
@@ -167,7 +169,7 @@ def test_what_is_below_a_broken_folder_is_gone_from_the_directory(world, new_dir
 
 
 @pytest.mark.parametrize("users", [[], ["ada"]])
-def test_a_group_that_is_gone_lets_nobody_in_though_its_members_and_grants_are_there(world, new_directory, users):
+def test_grants_of_a_missing_group_have_no_effect(world, new_directory, users):
     def company(groups):
         directory = new_directory().organization("acme").user("ada").folder("acme", "specs")
         directory.grant("acme", folder="specs", group="outer")
@@ -177,10 +179,10 @@ def test_a_group_that_is_gone_lets_nobody_in_though_its_members_and_grants_are_t
         ]
         return directory
 
-    world.says(company(["inner", "outer"]))
+    world.set_directory(company(["inner", "outer"]))
     world.apply(world.plan())
     for groups in (["outer"], ["inner"]):
-        world.says(company(groups))
+        world.set_directory(company(groups))
         reasons = _reasons(world, world.plan(selection=Selection.of([], users)))
         assert ("folderUser", "specs", "ada") in reasons
         assert ("groupMember", "outer", "ada") in reasons

@@ -1,4 +1,4 @@
-"""The items of a plan that somebody looks for: the right ones, and none of the others is looked at."""
+"""Searches for items of a plan by index."""
 
 import re
 from itertools import product
@@ -38,8 +38,8 @@ TABLES = ("plan_item", "plan_part", "plan_impact", "call", "run", "item_failure"
 ITEMS = 12_000
 
 
-def test_items_are_found_by_whatever_is_wanted(world: PlanningWorld) -> None:
-    world.says(company())
+def test_items_are_found_by_each_filter(world: PlanningWorld) -> None:
+    world.set_directory(company())
     world.apply(world.plan(), refuses="add_documents")
     made = world.plan()
     items = world.items(made)
@@ -77,7 +77,7 @@ def test_items_are_found_by_whatever_is_wanted(world: PlanningWorld) -> None:
         assert {one.item_id for one in list_changes(connection, made.plan_id, criteria=of_one)} == {"d0", "d1"}
 
 
-def test_failures_are_found_by_whatever_is_wanted(world: PlanningWorld) -> None:
+def test_failures_are_found_by_each_filter(world: PlanningWorld) -> None:
     draw = Random(7)
     keys = product(("document", "folderUser", "organization"), ("acme", "beta"), ("", "c"), "abcdefgh", (False, True))
     with writing(world.engine) as connection:
@@ -119,7 +119,7 @@ def test_failures_are_found_by_whatever_is_wanted(world: PlanningWorld) -> None:
 
 
 def test_what_failed_now_is_found_by_what_the_backend_said(world: PlanningWorld) -> None:
-    world.says(company())
+    world.set_directory(company())
     world.apply(world.plan(), refuses="add_documents")
     with reading(world.engine) as connection:
         every = failures_page(connection, world.ledger_id, parked=False)

@@ -1,4 +1,4 @@
-"""Stored plans: reading them back, whether they still hold, and what must not be done of them."""
+"""Stored plans: loading them, and whether they are still due."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The world of synchronization, for all tests of runs."""
+"""Fixtures of the tests of runs."""
 
 from tests.worlds.syncing import company, fill, world
 

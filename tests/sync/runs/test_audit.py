@@ -1,4 +1,4 @@
-"""What the audit log says of reads of the directory: whoever dies, nothing is changed without a row."""
+"""Audit rows of reads of the directory, and crashes."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Sources that are asked for what changed: whatever becomes of single reads, what is kept is what the source says."""
+"""Sources that support changes: any sequence of reads ends in the state of the source."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -69,9 +69,7 @@ def said(source: ChangingSource) -> dict[Key, Record]:
     return {record.key: record for records in source.objects.values() for record in records}
 
 
-def test_a_source_that_tells_changes_is_asked_for_them_right_after_everything(
-    engine: Engine, source: ChangingSource
-) -> None:
+def test_changes_are_read_right_after_a_complete_read(engine: Engine, source: ChangingSource) -> None:
     read(engine, source)
     assert source.asked == [EVERYTHING, ReadRequest(since="4")]
     assert model(engine) == said(source)
@@ -89,14 +87,14 @@ def test_a_source_that_tells_changes_is_asked_for_them_right_after_everything(
     assert (state(engine).records, state(engine).tells_changes) == (5, True)
 
 
-def test_where_nothing_changed_nothing_does(engine: Engine, source: ChangingSource) -> None:
+def test_read_without_changes_changes_nothing(engine: Engine, source: ChangingSource) -> None:
     read(engine, source)
     report = read(engine, source)
     assert (report.changed, report.sources[0].verdict, report.sources[0].records) == (False, Verdict.COMPLETE, 0)
     assert state(engine).records == 7
 
 
-def test_an_object_gives_up_the_records_that_it_gives_no_more(engine: Engine, source: ChangingSource) -> None:
+def test_records_that_an_object_no_longer_provides_are_removed(engine: Engine, source: ChangingSource) -> None:
     read(engine, source)
     source.put("bob", User(user_id="bob", name="Bob", email=""))
     read(engine, source)
@@ -119,9 +117,7 @@ def test_what_changed_while_everything_was_read_is_in_force_at_once(engine: Engi
 
 
 @pytest.mark.parametrize("fault", [Fault.CUT, Fault.PARTIAL, Fault.MALFORMED, Fault.BROKEN, Fault.REFUSED])
-def test_changes_that_could_not_be_told_meanwhile_are_told_later(
-    engine: Engine, source: ChangingSource, fault: Fault
-) -> None:
+def test_changes_that_could_not_be_read_are_read_later(engine: Engine, source: ChangingSource, fault: Fault) -> None:
     def meanwhile() -> None:
         source.put("ada", User(user_id="ada", name="Ada", email=""))
         source.remove("bob")
@@ -139,9 +135,7 @@ def test_changes_that_could_not_be_told_meanwhile_are_told_later(
 
 
 @pytest.mark.parametrize("fault", [Fault.CUT, Fault.BROKEN])
-def test_changes_that_fail_change_nothing_and_are_told_again(
-    engine: Engine, source: ChangingSource, fault: Fault
-) -> None:
+def test_failed_changes_change_nothing_and_are_read_again(engine: Engine, source: ChangingSource, fault: Fault) -> None:
     read(engine, source)
     before = model(engine)
     source.put("bob", *person("bob", "Robert"))
@@ -154,7 +148,7 @@ def test_changes_that_fail_change_nothing_and_are_told_again(
     assert model(engine) == said(source)
 
 
-def test_changes_in_part_take_nothing_away_and_are_told_again(engine: Engine, source: ChangingSource) -> None:
+def test_partial_changes_remove_nothing_and_are_read_again(engine: Engine, source: ChangingSource) -> None:
     read(engine, source)
     source.remove("ada")
     source.put("bob", User(user_id="bob", name="Robert", email=""))
@@ -293,7 +287,7 @@ def test_a_part_of_an_organization_is_what_names_it(engine: Engine, source: Chan
     assert model(engine) == said(source)
 
 
-def test_a_source_that_can_give_everything_only_is_read_as_a_whole(engine: Engine) -> None:
+def test_source_without_changes_is_read_completely(engine: Engine) -> None:
     source = ChangingSource("people", tells_changes=False, tells_parts=False)
     source.put("acme", ACME)
     source.put("ada", *person("ada"))
@@ -352,7 +346,7 @@ def standing(records: dict[Key, Record]) -> dict[Key, Record]:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.lists(steps, max_size=14), st.lists(steps.filter(lambda step: step[0] in {"put", "remove"}), max_size=3))
-def test_any_sequence_of_reads_leaves_what_the_source_says(
+def test_any_sequence_of_reads_ends_in_the_state_of_the_source(
     database_url: str, script: list[tuple[object, ...]], moved: list[tuple[object, ...]]
 ) -> None:
     engine = open_engine(database_url)

@@ -1,4 +1,4 @@
-"""The example of a whole company, with its own rules and queries: what comes of it, and why something does not."""
+"""The example of a company with rules and queries."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -86,7 +86,7 @@ def engine(database_url: str) -> Iterator[Engine]:
     engine.dispose()
 
 
-def test_the_example_says_what_counts_and_why_something_does_not(engine: Engine, sources: list[Source]) -> None:
+def test_example_explains_effective_and_other_records(engine: Engine, sources: list[Source]) -> None:
     report = refresh(engine, sources, clock=repeat(NOW).__next__)
     assert [(one.verdict.value, one.reason) for one in report.sources] == [("complete", "")] * 3
     assert sorted(problem.reason.partition(" refers to ")[2] for problem in report.problems) == [

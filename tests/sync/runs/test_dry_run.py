@@ -1,4 +1,4 @@
-"""A dry run looks at a candidate: nobody is answered from it, and the sync then does what it said."""
+"""Dry runs on candidates, and the syncs that follow."""
 
 import sqlite3
 from collections.abc import Callable
@@ -93,7 +93,7 @@ def test_the_sync_then_does_what_the_plan_said(company: SyncedWorld) -> None:
     assert (lets_in(company, "ada"), lets_in(company, "new")) == (False, True)
 
 
-def test_a_plan_of_a_candidate_is_applied_when_the_directory_says_the_same(company: SyncedWorld) -> None:
+def test_plan_of_a_candidate_is_applied_if_the_directory_is_the_same(company: SyncedWorld) -> None:
     change(company)
     dry = company.sync(dry_run=True)
     run = company.sync(plan_id=dry.plan_id)
@@ -102,7 +102,7 @@ def test_a_plan_of_a_candidate_is_applied_when_the_directory_says_the_same(compa
     assert company.sync().counts == {}
 
 
-def test_a_plan_of_a_candidate_is_refused_when_the_directory_became_something_else(company: SyncedWorld) -> None:
+def test_plan_of_a_candidate_is_refused_if_the_directory_differs(company: SyncedWorld) -> None:
     kept = dict(company.directory.records)
     change(company)
     dry = company.sync(dry_run=True)
@@ -135,7 +135,7 @@ def test_the_first_plan_of_all_adopts_nothing_and_shows_what_the_sync_will(
     assert world.sync().counts == {}
 
 
-def test_no_grace_begins_because_somebody_looked(company: SyncedWorld) -> None:
+def test_dry_run_begins_no_grace_period(company: SyncedWorld) -> None:
     company.grace = 3600
     change(company)
     dry = company.sync(dry_run=True)

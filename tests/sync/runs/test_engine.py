@@ -1,4 +1,4 @@
-"""Runs from request to end against the self-hosted backend."""
+"""Runs from request to end, with the self-hosted backend."""
 
 from typing import Any
 
@@ -55,7 +55,7 @@ def test_first_sync_brings_everything(world: Any, fill: Any) -> None:
     assert world.unsettled_calls() == 0
 
 
-def test_log_says_how_a_run_ended_with_its_counts_and_how_long_it_took(world: Any, fill: Any) -> None:
+def test_log_has_status_counts_and_duration_of_a_run(world: Any, fill: Any) -> None:
     fill(world.directory)
 
     def slowly(operation: str, _data: Any, backend: Any) -> Any:
@@ -308,7 +308,7 @@ def test_run_that_follows_changes_reads_no_source(company: Any) -> None:
     assert "new" in company.held()["documents"]
 
 
-def test_run_for_ids_that_nobody_knows_says_so(company: Any) -> None:
+def test_run_reports_unknown_ids(company: Any) -> None:
     run = company.sync(organization_ids=("acme", "acmee"), user_ids=("ada", "adda", *(f"u{n:02}" for n in range(30))))
     assert run.status == "done"
     unknown = run.report["unknown"]
@@ -320,7 +320,7 @@ def test_run_for_ids_that_nobody_knows_says_so(company: Any) -> None:
     )
 
 
-def test_run_for_what_the_backend_alone_still_has_knows_its_ids(company: Any) -> None:
+def test_ids_of_the_ledger_are_known(company: Any) -> None:
     company.directory.records.clear()
     company.directory.organization("other")
     run = company.sync(organization_ids=("acme", "other"), dry_run=True)
@@ -512,7 +512,7 @@ def test_folders_of_an_organization_go_one_after_the_other(world: Any) -> None:
     assert len(world.held()["folders"]) == 25
 
 
-def test_a_run_of_somebody_asks_the_sources_for_them_alone(company: Any) -> None:
+def test_run_of_a_user_asks_the_sources_for_a_part(company: Any) -> None:
     asked = []
     read = company.directory.read
 

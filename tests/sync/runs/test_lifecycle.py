@@ -1,4 +1,4 @@
-"""The queue of runs and what may become of each."""
+"""The queue and the life cycle of runs."""
 
 import random
 import re
@@ -100,7 +100,7 @@ def held(runs: Runs) -> str:
     return run.run_id
 
 
-def test_enqueue_gives_a_run_with_all_that_was_asked_for(runs: Runs) -> None:
+def test_enqueue_stores_the_request(runs: Runs) -> None:
     run, created = enqueue(
         runs,
         organization_ids=("b", "a", "b"),
@@ -117,7 +117,7 @@ def test_enqueue_gives_a_run_with_all_that_was_asked_for(runs: Runs) -> None:
     assert runs.get(run.run_id) == run
 
 
-def test_identical_queued_run_is_given_instead_of_a_second(runs: Runs) -> None:
+def test_identical_queued_run_is_returned(runs: Runs) -> None:
     first, _ = enqueue(runs, organization_ids=("a", "b"))
     again, created = enqueue(runs, organization_ids=("b", "a"))
     assert (again, created) == (first, False)
@@ -126,7 +126,7 @@ def test_identical_queued_run_is_given_instead_of_a_second(runs: Runs) -> None:
     assert enqueue(runs, organization_ids=("a", "b"))[1], "one that has begun may have read the directory already"
 
 
-def test_idempotency_key_gives_the_same_run_whatever_became_of_it(runs: Runs) -> None:
+def test_idempotency_key_returns_the_same_run_in_any_status(runs: Runs) -> None:
     first, _ = enqueue(runs, idempotency_key="k1")
     runs.cancel(first.run_id)
     again, created = enqueue(runs, idempotency_key="k1")
@@ -134,7 +134,7 @@ def test_idempotency_key_gives_the_same_run_whatever_became_of_it(runs: Runs) ->
     assert enqueue(runs, idempotency_key="k2")[0].run_id != first.run_id
 
 
-def test_two_keys_may_stand_for_one_queued_run(runs: Runs) -> None:
+def test_two_keys_may_share_a_queued_run(runs: Runs) -> None:
     first, _ = enqueue(runs, idempotency_key="k1")
     assert enqueue(runs, idempotency_key="k2")[0] == first
     runs.move(first.run_id, RunStatus.QUEUED, RunStatus.READING)
@@ -216,7 +216,7 @@ def test_nothing_follows_a_final_status() -> None:
     assert all(not MOVES[status] for status in FINAL)
 
 
-def test_unknown_run_is_told_as_such(runs: Runs) -> None:
+def test_unknown_run_is_an_error(runs: Runs) -> None:
     for act in (runs.get, runs.approve, runs.discard, runs.cancel, runs.changes):
         with pytest.raises(RunNotFoundError, match="nope"):
             act("nope")
@@ -278,7 +278,7 @@ def test_a_held_run_keeps_its_history(runs: Runs, clock: SimulatedTime) -> None:
     assert run.decided == "approved on 2026-11-20 15:00 UTC by ada (command line) (they left)"
 
 
-def test_who_comes_too_late_is_told_what_was_decided(runs: Runs) -> None:
+def test_late_decision_is_refused_with_the_earlier_one(runs: Runs) -> None:
     run_id = held(runs)
     run = runs.discard(run_id, by="admin token 0a1b2c3d", reason="they are on leave")
     assert (run.error, run.decision, run.counts) == (None, "discarded", {"document": {"delete": {"discarded": 2}}})

@@ -1,4 +1,4 @@
-"""One process at a time."""
+"""The lock."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Malformed objects: what they provided before is kept, and everything else counts as read completely."""
+"""A malformed object keeps its former records, and the read counts as complete."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -144,7 +144,7 @@ def test_a_malformed_object_that_goes_is_gone(company: Company, full: bool) -> N
     assert company.users() == {"bob": False, "cy": False}
 
 
-def test_somebody_new_who_is_malformed_is_not_in(company: Company) -> None:
+def test_new_malformed_user_is_not_added(company: Company) -> None:
     company.put("new", name=None)
     company.read(full=True)
     assert set(company.users()) == {"ada", "bob", "cy"}

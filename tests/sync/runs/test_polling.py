@@ -1,4 +1,4 @@
-"""Sources that are asked for changes between syncs, by however many workers, and the runs that follow."""
+"""Polls of several workers, and the runs that follow."""
 
 import threading
 from collections.abc import Iterator

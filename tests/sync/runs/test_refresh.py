@@ -94,7 +94,7 @@ def states(engine: Engine) -> dict[str, SourceState]:
         return {state.name: state for state in source_states(connection)}
 
 
-def test_refresh_moves_the_revision_on_by_one_only_when_something_differs(engine: Engine, run: Refresh) -> None:
+def test_refresh_increments_the_revision_only_for_changes(engine: Engine, run: Refresh) -> None:
     with reading(engine) as connection:
         assert current_revision(connection) == 0
         assert revision_created_at(connection) is None
@@ -141,7 +141,7 @@ def test_refresh_stores_canonical_payloads(engine: Engine, run: Refresh) -> None
         assert connection.execute(text("SELECT digest FROM model_user")).scalar_one() != digest
 
 
-def test_refresh_takes_nothing_as_gone_unless_the_source_was_complete(engine: Engine, run: Refresh) -> None:
+def test_incomplete_read_removes_nothing(engine: Engine, run: Refresh) -> None:
     run(GivenSource("a", user("ada"), user("bob")), GivenSource("b", user("cleo")))
     report = run(
         GivenSource("a", user("bob", "Bob"), Malformed("a:2", "userId: is empty"), End(Verdict.PARTIAL, "1 malformed")),
@@ -207,7 +207,7 @@ def test_what_a_source_gave_stays_in_force_until_it_is_forgotten(engine: Engine,
     assert run(GivenSource("a", user("ada", "Ada L."))).retained_sources == ()
 
 
-def test_forgetting_leaves_what_another_source_gives_as_well(engine: Engine, run: Refresh) -> None:
+def test_forgetting_keeps_records_of_other_sources(engine: Engine, run: Refresh) -> None:
     run(GivenSource("old name", user("ada", "old"), user("bob", "old")))
     report = run(GivenSource("new name", user("ada", "new")))
     assert names(engine) == {"ada": "new", "bob": "old"}
@@ -251,7 +251,7 @@ def test_a_first_read_that_is_empty_counts_once_it_is_accepted(engine: Engine, r
     assert model(engine) == {}
 
 
-def test_refresh_gives_a_key_to_the_first_source(engine: Engine, run: Refresh) -> None:
+def test_first_source_with_a_key_wins(engine: Engine, run: Refresh) -> None:
     first, second = GivenSource("a", user("ada", "of a")), GivenSource("b", user("bob"), user("ada", "of b"))
     report = run(first, second)
     assert report.problem_counts == {"ownedElsewhere": 1}
@@ -367,7 +367,7 @@ def test_refresh_carries_any_text_unharmed(engine: Engine, run: Refresh) -> None
     assert model(engine) == {record.key: record for record in records}
 
 
-def test_refresh_that_breaks_off_changes_nothing(engine: Engine, run: Refresh) -> None:
+def test_interrupted_refresh_changes_nothing(engine: Engine, run: Refresh) -> None:
     class Broken(GivenSource):
         def read(self, request: ReadRequest = EVERYTHING) -> Reading:
             yield Found(user("bob"), "a:1")
@@ -465,7 +465,7 @@ class Count:
         self.total += n
 
 
-def test_refresh_tells_how_many_records_were_read(engine: Engine) -> None:
+def test_refresh_reports_the_number_of_records(engine: Engine) -> None:
     count = Count()
     refresh(engine, [ManyUsers(2_500), GivenSource("a", user("ada"))], clock=lambda: NOW, progress=count)
     assert count.total == 2_501

@@ -1,4 +1,4 @@
-"""Schedules: cron's weekdays, intervals that all workers share, and the moment that names a run."""
+"""Schedules: weekdays of cron, common intervals, and due times."""
 
 from datetime import UTC, datetime
 
@@ -25,7 +25,7 @@ FRIDAY = datetime(2026, 11, 20, 23, 7, 30, tzinfo=UTC)
         ("every 2h", "2026-11-21 00:00"),
     ],
 )
-def test_trigger_is_due_when_cron_says(schedule: str, due: str) -> None:
+def test_trigger_is_due_by_cron(schedule: str, due: str) -> None:
     found = trigger_of(schedule, "UTC").get_next_fire_time(None, FRIDAY)
     assert f"{found:%Y-%m-%d %H:%M}" == due
 

@@ -1,4 +1,4 @@
-"""What the section ``sync`` accepts, and how it refuses."""
+"""The section ``sync``."""
 
 import pytest
 from pydantic import ValidationError
@@ -8,7 +8,7 @@ from app.sync.runs.schedule import interval_seconds
 from app.sync.runs.settings import SyncSettings
 
 
-def test_settings_default_to_what_the_documentation_says():
+def test_defaults_match_the_documentation():
     settings = SyncSettings()
 
     assert (settings.schedule, settings.timezone, settings.jitter) == ("*/15 * * * *", "UTC", 30)

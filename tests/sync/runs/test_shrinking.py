@@ -1,4 +1,4 @@
-"""Reads that would take away too much, and what it takes to have them."""
+"""Reads with too many losses, and how they are accepted."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -84,7 +84,7 @@ def counts(engine: Engine) -> dict[str, int]:
         return {kind: count for kind, count in model_counts(connection).items() if count}
 
 
-def test_a_read_that_would_take_away_too_much_is_partial_until_somebody_accepts_it(engine: Engine, run: Run) -> None:
+def test_read_with_too_many_losses_is_partial_until_it_is_accepted(engine: Engine, run: Run) -> None:
     run(Given("a", users(100)))
     report = run(Given("a", users(79)))
     assert (report.sources[0].verdict, report.changed) == (Verdict.PARTIAL, False)
@@ -118,7 +118,7 @@ def test_what_does_not_exceed_both_numbers_goes(engine: Engine, run: Run, before
     ]
 
 
-def test_what_goes_is_told_of_each_source_and_kind_refused_or_not(run: Run) -> None:
+def test_losses_are_reported_by_source_and_kind(run: Run) -> None:
     own = {"count": 0, "percent": 100}
     run(Given("a", [*users(60), *memberships(50)]), Given("b", users(30, "b")).guarded_by(**own))
     report = run(Given("a", [*users(55), *memberships(10)]), Given("b", users(2, "b")).guarded_by(**own))
@@ -142,7 +142,7 @@ def test_what_goes_is_told_of_each_source_and_kind_refused_or_not(run: Run) -> N
     assert accepted.sources[0].losses == {"user": (5, 60), "membership": (40, 50)}
 
 
-def test_after_few_changes_nobody_waits_for_a_count_of_all(engine: Engine) -> None:
+def test_few_changes_need_no_complete_count(engine: Engine) -> None:
     people = ObjectDirectory()
     people.put(*(thing("users", str(number), {"id": str(number)}) for number in range(60)))
     rules = rules_of("[{from: users, user: {userId: it.id, name: it.id, email: it.id}}]")
@@ -175,7 +175,7 @@ def test_each_kind_is_judged_by_itself(engine: Engine, run: Run) -> None:
     assert counts(engine) == {"organization": 1, "user": 1000, "membership": 30}
 
 
-def test_a_partial_read_takes_nothing_away_and_is_not_refused(run: Run) -> None:
+def test_partial_read_removes_nothing_and_is_not_refused(run: Run) -> None:
     run(Given("a", users(100)))
     report = run(Given("a", users(1), End(Verdict.PARTIAL, "cut off")))
     assert (report.sources[0].verdict, report.sources[0].reason) == (Verdict.PARTIAL, "cut off")
@@ -235,7 +235,7 @@ def test_only_a_source_that_is_read_can_be_accepted(run: Run) -> None:
         run(Given("a", []), accept_shrink=("b",))
 
 
-def test_a_source_that_is_not_configured_any_more_takes_nothing_until_it_is_forgotten(engine: Engine, run: Run) -> None:
+def test_retained_source_keeps_its_records_until_it_is_forgotten(engine: Engine, run: Run) -> None:
     run(Given("a", users(100)), Given("b", [*users(100), *memberships(50)]))
     assert run(Given("a", users(100))).retained_sources == ("b",)
     assert counts(engine) == {"organization": 1, "user": 100, "membership": 50}
@@ -269,7 +269,7 @@ def people(count: int, *, off: Iterable[int] = (), of: str = "u") -> list[Record
     return [User(user_id=f"{of}{number}", name="N", email="", disabled=number in off) for number in range(count)]
 
 
-def test_a_refused_read_adds_changes_and_revokes_but_takes_nothing_away(engine: Engine, run: Run) -> None:
+def test_refused_read_adds_and_changes_but_removes_nothing(engine: Engine, run: Run) -> None:
     acme = Organization(organization_id="acme", organization_name="acme")
 
     def members(role: AccessRole, ends: datetime | None) -> Record:
@@ -285,7 +285,7 @@ def test_a_refused_read_adds_changes_and_revokes_but_takes_nothing_away(engine: 
     assert counts(engine)["user"] == 50
 
 
-def test_many_that_are_enabled_again_stay_disabled_until_somebody_accepts_it(engine: Engine, run: Run) -> None:
+def test_many_enabled_users_stay_disabled_until_it_is_accepted(engine: Engine, run: Run) -> None:
     run(Given("a", people(200, off=range(40))))
     renamed = [replace(one, name="M") for one in people(200, off=range(34, 41)) if isinstance(one, User)]
     report = run(Given("a", renamed))

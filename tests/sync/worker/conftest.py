@@ -1,4 +1,4 @@
-"""Runs in a real database, with a clock that is set by hand."""
+"""Runs in a real database, with a simulated clock."""
 
 from collections.abc import Iterator
 from pathlib import Path

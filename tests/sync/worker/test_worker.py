@@ -1,4 +1,4 @@
-"""What a worker takes, when, and what its schedule puts there."""
+"""The worker: its queue, and its schedule."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -59,7 +59,7 @@ def test_tick_executes_what_is_queued_in_order(worker: Worker, runs: Runs, time:
     assert not worker.lock.held()
 
 
-def test_tick_leaves_the_queue_to_whoever_holds_the_lock(worker: Worker, runs: Runs, engine: Engine) -> None:
+def test_tick_executes_nothing_without_the_lock(worker: Worker, runs: Runs, engine: Engine) -> None:
     run, _ = runs.enqueue(RunRequest(trigger="resync"))
     other = sync_lock(engine)
     assert other.acquire()
@@ -82,7 +82,7 @@ def test_tick_ends_runs_whose_process_died(worker: Worker, runs: Runs, time: Sim
     assert "gone:1" in (ended.error or "")
 
 
-def test_tick_tells_that_a_run_of_its_own_lost_its_database(
+def test_tick_reports_its_run_that_lost_the_database(
     worker: Worker, runs: Runs, engine: Engine, time: SimulatedTime
 ) -> None:
     run, _ = runs.enqueue(RunRequest(trigger="resync"))
@@ -182,7 +182,7 @@ def test_tick_continues_what_stopped_with_its_worker_however_often(
     assert runs.get(run.run_id).status is RunStatus.DONE
 
 
-def test_tick_takes_no_further_run_once_it_is_told_to_stop(worker: Worker, runs: Runs, time: SimulatedTime) -> None:
+def test_tick_executes_no_further_run_after_stop(worker: Worker, runs: Runs, time: SimulatedTime) -> None:
     for verify in (False, True):
         runs.enqueue(RunRequest(trigger="resync", verify=verify))
         time.move_on(seconds=1)
@@ -197,7 +197,7 @@ def test_tick_takes_no_further_run_once_it_is_told_to_stop(worker: Worker, runs:
     assert runs.next_queued() is not None
 
 
-def test_tick_survives_a_run_that_somebody_cancelled_meanwhile(worker: Worker, runs: Runs) -> None:
+def test_tick_survives_a_cancelled_run(worker: Worker, runs: Runs) -> None:
     run, _ = runs.enqueue(RunRequest(trigger="resync"))
     execute = worker.execute
 
@@ -210,7 +210,7 @@ def test_tick_survives_a_run_that_somebody_cancelled_meanwhile(worker: Worker, r
     assert runs.get(run.run_id).status is RunStatus.CANCELLED
 
 
-def test_run_outlives_a_database_that_is_away_and_stops_when_told(worker: Worker, runs: Runs) -> None:
+def test_worker_waits_for_the_database_and_stops_on_request(worker: Worker, runs: Runs) -> None:
     looks = []
     real_tick = worker.tick
 
@@ -255,7 +255,7 @@ def test_scheduled_run_is_one_for_all_workers_even_after_it_ended(runs: Runs, ti
     assert len(runs.recent()) == 2
 
 
-def test_scheduled_run_is_dropped_when_told_to_stop_during_its_delay(runs: Runs, time: SimulatedTime) -> None:
+def test_scheduled_run_is_dropped_if_the_worker_stops_during_its_delay(runs: Runs, time: SimulatedTime) -> None:
     trigger = trigger_of("every 1m", "UTC")
     request = RunRequest(trigger="schedule")
     assert scheduled_run(runs=runs, request=request, due=trigger, clock=time, delay=lambda: True) is None
