@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 import orjson
@@ -129,7 +130,7 @@ Origins = Mapping[Key, Sequence[RecordOrigin]]
 def path_with_origins(explanation: Explanation, origins: Origins) -> list[dict[str, object]]:
     """The records that led to a decision, each with its ``origins``; empty if they are not known any more."""
     return [
-        {**wire, "origins": [one.to_wire() for one in origins.get(record.key, ())]}
+        {**wire, "origins": [origin.to_wire() for origin in origins.get(record.key, ())]}
         for wire, record in zip(explanation.path, explanation.records, strict=True)
     ]
 
@@ -145,7 +146,7 @@ def origins_of(connection: Connection, records: Iterable[Record]) -> Origins:
     asked = {record.key: record for record in records}
     found: dict[Key, Sequence[RecordOrigin]] = {}
     aliases = _aliases(connection, asked.values())
-    for kind, group in groupby(sorted(asked.values(), key=lambda one: one.kind), key=lambda one: one.kind):
+    for kind, group in groupby(sorted(asked.values(), key=attrgetter("kind")), key=attrgetter("kind")):
         of_kind = list(group)
         owned = _owned(_rows_of(connection, kind, of_kind, aliases))
         fills = _fills(connection, of_kind, aliases) if kind == User.kind and owned else {}
@@ -182,7 +183,7 @@ def _rows_of(
         ids = {name: getattr(record, name) or "" for name in keys} | {"user_alias": ""}
         aliased = aliases.get(ids.get("user_id", ""), ()) if names_user else ()
         named = [ids, *(ids | {"user_id": "", "user_alias": alias} for alias in aliased)]
-        asked.extend((*(one[name] for name in columns), str(number)) for one in named)
+        asked.extend((*(key[name] for name in columns), str(number)) for key in named)
     for row in run(
         connection,
         _ROWS,
@@ -219,7 +220,7 @@ def _bound(connection: Connection, users: Sequence[Record]) -> dict[str, list[Re
 
 
 def _keys(asked: Iterable[Sequence[str]]) -> str:
-    return json_list(json.dumps(one, ensure_ascii=False) for one in asked)
+    return json_list(json.dumps(key, ensure_ascii=False) for key in asked)
 
 
 def _owned(rows_of_records: Iterable[tuple[Key, Row[Any]]]) -> dict[Key, list[Row[Any]]]:

@@ -111,7 +111,7 @@ class Problem:
 
 def described(kind: str, key: Sequence[str]) -> str:
     """A record in a sentence: its kind and its ids."""
-    ids = zip((one.name for one in KINDS[kind].keys), key, strict=True)
+    ids = zip((field.name for field in KINDS[kind].keys), key, strict=True)
     return f"{kind} {', '.join(f'{name}={quoted(value)}' for name, value in ids if value)}"
 
 

@@ -284,7 +284,7 @@ def _source_table(kind: RecordKind, name: str) -> Table:
         indexes.append((("user_alias",), "user_alias <> ''"))
     for names, rows in indexes:
         where = text(rows) if rows else None
-        Index(None, *(table.c[one] for one in names), sqlite_where=where, postgresql_where=where)
+        Index(None, *(table.c[column] for column in names), sqlite_where=where, postgresql_where=where)
     return table
 
 

@@ -100,14 +100,17 @@ def store_read_problems(
     """
     for read in reads:
         before = _of_reads(connection, read.source_id)
-        by_sort = {sort.value: one for (name, sort), one in problems.by_source.items() if name == read.name}
-        found = {sort: ProblemSample(one.count, list(map(_storable, one.first))) for sort, one in by_sort.items()}
+        found = {
+            sort.value: ProblemSample(sample.count, list(map(_storable, sample.first)))
+            for (name, sort), sample in problems.by_source.items()
+            if name == read.name
+        }
         if read.verdict == FAILED and not found:
             continue
         if read.answered and read.verdict != FAILED:
             found = _with_earlier(connection, read.source_id, found, before)
         if found != before:
-            stored = {(read.source_id, sort): one for sort, one in found.items()}
+            stored = {(read.source_id, sort): sample for sort, sample in found.items()}
             of_read = (and_(table.c.source_id == read.source_id, table.c.by_read) for table in (_COUNT, _PROBLEM))
             _store(connection, stored, now_ms, *of_read, by_read=True)
 
@@ -158,10 +161,10 @@ def _store(
     connection.execute(delete(_COUNT).where(of_count))
     connection.execute(delete(_PROBLEM).where(of_problem))
     counts, problems = [], []
-    for (source_id, sort), one in found.items():
+    for (source_id, sort), sample in found.items():
         values = {"source_id": source_id, "sort": sort, "by_read": by_read}
-        counts.append(values | {"problems": one.count, "since": since.get((source_id, sort), now_ms)})
-        problems += [values | {"ordinal": at} | _values_of(problem) for at, problem in enumerate(one.first, 1)]
+        counts.append(values | {"problems": sample.count, "since": since.get((source_id, sort), now_ms)})
+        problems += [values | {"ordinal": at} | _values_of(problem) for at, problem in enumerate(sample.first, 1)]
     if counts:
         connection.execute(insert(_COUNT), counts)
     if problems:
@@ -289,10 +292,10 @@ def unclear_disabling(connection: Connection) -> list[DisablingFills]:
         .order_by(_SOURCE.c.position)
     )
     for row in rows:
-        one = found.setdefault(row.name, DisablingFills(row.name))
+        fills = found.setdefault(row.name, DisablingFills(row.name))
         (example,) = json.loads(row.key)
         if row.sort == UnclearDisabling.NOBODY:
-            one.nobody, one.example_of_nobody = row.problems, example
+            fills.nobody, fills.example_of_nobody = row.problems, example
         else:
-            one.several, one.example_of_several, one.users = row.problems, example, tuple(json.loads(row.detail))
+            fills.several, fills.example_of_several, fills.users = row.problems, example, tuple(json.loads(row.detail))
     return list(found.values())

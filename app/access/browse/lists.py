@@ -221,7 +221,7 @@ def _entries(
 ) -> list[ListEntry]:
     """The entries of a page, with names and effect, which are looked up by primary key."""
     within = "" if of is User else listed.organization_id
-    found = find_all(connection, of, [(within, one) for one in ids])
+    found = find_all(connection, of, [(within, item_id) for item_id in ids])
     broken = find_causes(connection, listed.kind, map(listed.key, ids))
     entries = []
     for item_id in ids:

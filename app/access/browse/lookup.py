@@ -48,7 +48,7 @@ SELECT folder_id FROM above
 
 def may_be_stored(*ids: str) -> bool:
     """Whether the database can store the texts: no zero bytes, no half surrogates."""
-    return not any("\0" in text or any(0xD800 <= ord(one) < 0xE000 for one in text) for text in ids)
+    return not any("\0" in text or any(0xD800 <= ord(character) < 0xE000 for character in text) for text in ids)
 
 
 def find(connection: Connection, of: type[Found], *key: str) -> Found | None:
@@ -125,7 +125,7 @@ def folders_from(connection: Connection, organization_id: str, folder_id: str | 
         return Ancestry()
     asked = {"organization_id": organization_id, "folder_id": folder_id}
     ids = [row.folder_id for row in run(connection, _ABOVE, asked)]
-    found = find_all(connection, Folder, [(organization_id, one) for one in ids])
+    found = find_all(connection, Folder, [(organization_id, item_id) for item_id in ids])
     return ancestry_of(lambda above: found.get((organization_id, above)), folder_id)
 
 

@@ -57,7 +57,7 @@ class Guard:
     percent: float = 20
 
     def refuses(self, removed: int, stored: int) -> bool:
-        """Whether so many of the stored records are too many to remove."""
+        """Whether a read must not remove this number of the stored records."""
         return removed > self.count and removed * 100 > self.percent * stored
 
     def __str__(self) -> str:
@@ -115,7 +115,7 @@ def refuse_shrunk(
         sums = sum((removed[source_id] for source_id in together if source_id in removed), Counter[str]())
         too_many = _too_many(overall, _with_stored(connection, sums, together, overall.count + 1))
         in_words = f"together with the other sources, would take away {losses_in_words(too_many)}, {overall}"
-        reasons |= {one: in_words for one in together if too_many.keys() & removed.get(one, {}).keys()}
+        reasons |= {key: in_words for key in together if too_many.keys() & removed.get(key, {}).keys()}
     if reasons:
         for tables in REFRESH_TABLES:
             _drop_from_delta(connection, tables, list(reasons), all_changes=all_or_nothing)

@@ -253,7 +253,7 @@ class _Finder:
         self, tables: RefreshTables, table: str, parameters: Mapping[str, object] | None = None, *, few: bool
     ) -> None:
         """Finds the problems of the records in a table, or in a query in parentheses. ``few``: there are few of them,
-        so that folders are looked up instead of all being read."""
+        so folders are looked up by key."""
         query = _statement(tables.kind, table, few=few)
         counted: set[tuple[int, str]] = set()
         for row in run(self._connection, query, {**(parameters or {}), "limit": self._limit}).all():

@@ -182,7 +182,7 @@ class _Application:
             applied = refresh.apply_changes(self._compare, self._store)
         if applied is None:
             return self._answer
-        reasons = self._replaced | {places[one.place]: one.reason for one in applied.left_out if one.place in places}
+        reasons = self._replaced | {places[left.place]: left.reason for left in applied.left_out}
         answer = {
             "revision": applied.change.revision,
             "sequence": push.sequence,
@@ -366,7 +366,7 @@ def _store_push(
     """Stores a push as the last one; returns how many there were with it."""
     last = _last_push(connection, source_id)
     digests = [] if last is None or not push.digest else json.loads(last.digests)
-    digests = [one for one in digests if one[0] != push.sequence] + [[push.sequence, push.digest]]
+    digests = [pair for pair in digests if pair[0] != push.sequence] + [[push.sequence, push.digest]]
     pushes = 1 if last is None else last.pushes + 1
     connection.execute(delete(PUSH).where(PUSH.c.source_id == source_id))
     connection.execute(

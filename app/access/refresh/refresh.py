@@ -49,10 +49,10 @@ from app.access.stored_problems import store_read_problems
 from app.foundation.clock import Clock, epoch_ms
 
 _SHARE = 20
-"""If more than one of so many records changes, PostgreSQL's planner chooses freely."""
+"""A refresh looks up rows by index if it changes at most this share of the records: one of 20."""
 
 _FEW = 1_024
-"""So many changes are few in any case."""
+"""A refresh with at most this number of changes always looks up rows by index."""
 
 Work = TypeVar("Work")
 Outcome = TypeVar("Outcome")
@@ -217,7 +217,7 @@ class Refresh(Intake):
         return change
 
     def _merge(self, connection: Connection, counts: SourceCounts, *, merge_all: bool) -> ModelChange:
-        """Brings the access model in line with the records of the sources, of which so many have changed."""
+        """Brings the access model in line with the records of the sources; ``counts``: how many have changed."""
         merge_all = merge_all or bool(connection.execute(select(STATE.c.merge_all)).scalar_one())
         if not merge_all:
             records = int(connection.execute(select(func.coalesce(func.sum(SOURCE.c.records), 0))).scalar_one())

@@ -32,10 +32,10 @@ _TOTAL_ROWS = "usher_refresh_rows"
 """The key in ``Connection.info`` of the number of rows that ever went through the connection's temporary tables."""
 
 _FEW_ROWS = 5_000
-"""The tables are reused only if at most so many rows went through them in the session."""
+"""The most rows of a session whose temporary tables are reused."""
 
 _MAX_TOTAL_ROWS = 50_000
-"""The tables are not reused after so many rows in all: deleted rows stay in PostgreSQL's files."""
+"""The most rows in total: deleted rows stay in PostgreSQL's files, so the tables are created again after that."""
 
 _MAX_PREPARED = 500
 """How many statements PostgreSQL prepares on a connection: more than one change executes."""

@@ -320,7 +320,7 @@ WHERE d.change <> {remove} ORDER BY {source_keys:d}
 """
 
 SourceCounts = Mapping[str, Mapping[int, ChangeCounts]]
-"""kind → source → how many of its records change; only those of which any do."""
+"""kind → source → how many of its records change; only kinds and sources with changes."""
 
 _ALL_COUNTS = " UNION ALL ".join(tables.text(_COUNTS) for tables in REFRESH_TABLES)
 
@@ -352,7 +352,7 @@ def total(counts: SourceCounts) -> ChangeCounts:
 
 
 def carry_out_rows(session: RefreshSession, connection: Connection, counts: SourceCounts) -> None:
-    """Brings the sources' records in line with ``source_delta``, which contains so many rows."""
+    """Carries out ``source_delta``; ``counts`` are the numbers of its rows."""
     for kind in counts:
         tables = REFRESH_TABLES_OF_KIND[kind]
         of_kind = total({kind: counts[kind]})

@@ -34,7 +34,7 @@ from app.foundation.database.statements import json_list, run
 
 _BATCH_ROWS = 5_000
 _BATCH_CHARACTERS = 4 * 1024 * 1024
-"""Records are written to the database when there are so many, or their payloads are so long."""
+"""The buffered records are written when they exceed one of these sizes."""
 
 _BATCH_OBJECTS = 500
 """The same for objects that are gone or malformed."""

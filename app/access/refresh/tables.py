@@ -287,7 +287,7 @@ REFRESH_TABLES: Sequence[RefreshTables] = tuple(map(_tables_of, KINDS_BY_REFEREN
 REFRESH_TABLES_OF_KIND = {tables.kind: tables for tables in REFRESH_TABLES}
 
 MODEL_TABLES: Sequence[ModelTables] = tuple(tables for tables in REFRESH_TABLES if isinstance(tables, ModelTables))
-"""Those of the kinds that the access model contains."""
+"""The tables of the kinds that the access model contains."""
 
 MODEL_TABLES_OF_KIND = {tables.kind: tables for tables in MODEL_TABLES}
 

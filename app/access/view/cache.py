@@ -17,7 +17,7 @@ Stamp = tuple[int, int]
 NEVER_READ: Stamp = (0, 0)
 
 MAX_CACHED = 50_000
-"""The most entries of a cache; with their grants, so many folders take some 50 MB."""
+"""The most entries of a cache; 50,000 folders with their grants take some 50 MB."""
 
 
 class CachedAncestry:
