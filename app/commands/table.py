@@ -29,11 +29,11 @@ def print_table(
     """
     console = Console()
     columns = [[heading, *cells] for heading, *cells in zip(headings, *rows, strict=True)]
-    natural = [max(map(cell_len, column)) for column in columns]
-    least = natural if one_line else [natural[0], *(min(width, _MIN_WIDTH) for width in natural[1:])]
+    widths = [max(map(cell_len, column)) for column in columns]
+    minimum = widths if one_line else [widths[0], *(min(width, _MIN_WIDTH) for width in widths[1:])]
     texts = [[Text(cell, style=styles.get(cell, "")) for cell in row] for row in rows]
-    if _EDGES + sum(least) + _GAP * (len(least) - 1) <= console.width:
-        widths = _shrunk(natural, least, console.width - _EDGES - _GAP * (len(least) - 1))
+    if _EDGES + sum(minimum) + _GAP * (len(minimum) - 1) <= console.width:
+        widths = _shrunk(widths, minimum, console.width - _EDGES - _GAP * (len(minimum) - 1))
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         for heading, width in zip(headings, widths, strict=True):
             table.add_column(heading, overflow="fold", width=width)
@@ -41,13 +41,13 @@ def print_table(
             table.add_row(*row)
         console.print(table)
         return
-    ends = accumulate(width + _GAP for width in natural)
+    ends = accumulate(width + _GAP for width in widths)
     fitting = max(1, sum(_EDGES + end - _GAP <= console.width for end in ends))
     console.print()
-    _print_line(console, [Text(heading, style="bold") for heading in headings[:fitting]], natural)
-    console.print(Text(" " + "─" * min(sum(natural[:fitting]) + _GAP * (fitting - 1), console.width - _EDGES)))
+    _print_line(console, [Text(heading, style="bold") for heading in headings[:fitting]], widths)
+    console.print(Text(" " + "─" * min(sum(widths[:fitting]) + _GAP * (fitting - 1), console.width - _EDGES)))
     for row in texts:
-        _print_line(console, row[:fitting], natural)
+        _print_line(console, row[:fitting], widths)
         for line in _lines_below(headings[fitting:], row[fitting:], console.width - _BELOW - 1):
             console.print(
                 Padding(line, (0, 1, 0, _BELOW)), no_wrap=one_line, overflow="ellipsis" if one_line else "fold"
@@ -69,11 +69,11 @@ def _lines_below(headings: Sequence[str], cells: Sequence[Text], width: int) -> 
     return lines
 
 
-def _shrunk(natural: Sequence[int], least: Sequence[int], available: int) -> list[int]:
-    """Column widths that add up to ``available`` at most. The widest columns shrink, down to ``least``."""
-    widths = [max(low, min(width, available)) for width, low in zip(natural, least, strict=True)]
+def _shrunk(wanted: Sequence[int], minimum: Sequence[int], available: int) -> list[int]:
+    """Column widths that add up to ``available`` at most. The widest columns shrink, down to ``minimum``."""
+    widths = [max(low, min(width, available)) for width, low in zip(wanted, minimum, strict=True)]
     while sum(widths) > available:
-        widest = max((at for at in range(len(widths)) if widths[at] > least[at]), key=widths.__getitem__)
+        widest = max((at for at in range(len(widths)) if widths[at] > minimum[at]), key=widths.__getitem__)
         widths[widest] -= 1
     return widths
 

@@ -58,7 +58,7 @@ def backend_client(
     return BackendClient(settings.backend, clock=clock, random=random, stop=stop, observer=observer)
 
 
-def impatient_client(
+def client_without_retries(
     settings: Settings, *, timeout: float, clock: Clock | None = None, transport: "BaseAdapter | None" = None
 ) -> "BackendClient":
     """A client that tries each call once, for ``timeout`` seconds. ``transport`` replaces the network."""

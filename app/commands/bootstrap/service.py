@@ -15,7 +15,7 @@ from sqlalchemy import Engine
 
 from app.commands.bootstrap.application import Application, build_watch, concern_finder, expectations
 from app.commands.bootstrap.databases import STORE_MIGRATIONS, open_store_for_service, store_guard
-from app.commands.bootstrap.peers import impatient_client
+from app.commands.bootstrap.peers import client_without_retries
 from app.contract import operations
 from app.foundation.clock import Clock, utc_now
 from app.foundation.configuration.showing import listed
@@ -171,7 +171,7 @@ def _signer(settings: Settings) -> Sign | None:
     provider = settings.provider
     if not (provider.browser_origins and provider.signature_timeout and settings.backend.api_key.get_secret_value()):
         return None
-    client = impatient_client(settings, timeout=provider.signature_timeout)
+    client = client_without_retries(settings, timeout=provider.signature_timeout)
     return BackendSigner(partial(client.call, operations.GENERATE_SIGNATURE), patience=provider.signature_timeout)
 
 
@@ -179,7 +179,7 @@ def _permission_getter(settings: Settings) -> AskBackend | None:
     """Asks the backend for permissions, for a page that compares them. None without credentials."""
     if not settings.backend.api_key.get_secret_value():
         return None
-    client = impatient_client(settings, timeout=_BACKEND_TIMEOUT)
+    client = client_without_retries(settings, timeout=_BACKEND_TIMEOUT)
     return partial(client.call, operations.GET_PERMISSIONS)
 
 

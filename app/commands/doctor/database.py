@@ -201,4 +201,4 @@ def _check_schema(engine: Engine) -> Finding:
         return problem("schema", "is older than this version", "stop the workers and run usher db upgrade")
     if state is SchemaState.NEWER:
         return warning("schema", "is newer than this version, which can still use it", "install the newer version")
-    return ok("schema", "is that of this version")
+    return ok("schema", "matches this version")
