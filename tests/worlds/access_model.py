@@ -1,6 +1,6 @@
-"""Access models as data: records from their wire form, a view over them in memory, and the same records in a database.
+"""Access models from records in wire form: a view in memory, or the same records in a database.
 
-Records are written into the tables of the access model as they are, without a merge.
+Records are written directly into the tables of the access model, without a merge.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -49,7 +49,7 @@ CASTS: Mapping[str, Callable[[Any], object]] = {
 
 
 def record_from_wire(kind: str, wire: Mapping[str, object]) -> Record:
-    """A record of a small directory file; names and emails may be left out."""
+    """A record of a small directory file; names and emails are optional."""
     record_type = OF_KIND[kind]
     values: dict[str, Any] = {}
     for field in fields(record_type):
@@ -66,7 +66,7 @@ def record_from_wire(kind: str, wire: Mapping[str, object]) -> Record:
 
 
 def records_from_wire(directory: Mapping[str, Sequence[Mapping[str, object]]]) -> list[Record]:
-    """The records of a directory in the form of its file: a list per kind, in the plural."""
+    """The records of a directory file: a list per kind."""
     return [record_from_wire(plural.removesuffix("s"), wire) for plural, listed in directory.items() for wire in listed]
 
 
@@ -199,7 +199,7 @@ class SqlDirectory:
         make_tables(engine, METADATA)
 
     def write(self, records: Iterable[Record]) -> None:
-        """Replaces what the database holds."""
+        """Replaces the content of the database."""
         rows: dict[type[SQLModel], list[dict[str, object]]] = {}
         for record in {record.key: record for record in records}.values():
             row_type, row = _row(record)

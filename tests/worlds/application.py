@@ -1,4 +1,4 @@
-"""An application with a database: people, documents, shares. It evaluates its own tables, with nothing of Usher's."""
+"""A sample application with a database of people, documents and shares. It evaluates access without Usher's code."""
 
 from typing import Any
 
@@ -98,7 +98,7 @@ Backup = tuple[int, dict[str, list[dict[str, Any]]]]
 
 
 class Application:
-    """The database. Each change raises the counter ``changed``; a row that is deleted stays, with ``gone``."""
+    """The database. Each change increments the counter ``changed``; deleted rows stay, with ``gone``."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -108,7 +108,7 @@ class Application:
                 connection.execute(text(f"CREATE TABLE IF NOT EXISTS {name} ({_EVERY}, {columns})"))
 
     def begin(self) -> None:
-        """Everybody is a member, and documents are restricted; nothing is shared."""
+        """The initial content: all people are members, documents are restricted, and nothing is shared."""
         with self._engine.begin() as connection:
             for name in _TABLES:
                 connection.execute(text(f"DELETE FROM {name}"))
@@ -119,7 +119,7 @@ class Application:
             self.put("doc", document, title=document, access="restricted", owner=None)
 
     def put(self, table: str, row_id: str, **columns: object) -> None:
-        """Inserts a row, or updates it; it is not ``gone`` afterwards."""
+        """Inserts or updates a row, and clears ``gone``."""
         self._changed += 1
         values = {"id": row_id, "changed": self._changed, "gone": 0, **columns}
         names = ", ".join(values)
@@ -131,7 +131,7 @@ class Application:
             )
 
     def change(self, table: str, row_id: str, columns: dict[str, Any] | None) -> list[tuple[str, ...]]:
-        """Puts a row, or drops it; returns what the application pushes for that: kinds with ids."""
+        """Puts or drops a row; returns the kinds and ids that the application pushes."""
         before = self._about(table, row_id)
         if columns is None:
             self.drop(table, row_id)
@@ -171,7 +171,7 @@ class Application:
         return self._changed, rows
 
     def restore(self, backup: Backup) -> None:
-        """Makes the database what it was, its counter included."""
+        """Restores all tables and the counter."""
         self._changed, tables = backup
         with self._engine.begin() as connection:
             for name, rows in tables.items():
@@ -187,7 +187,7 @@ class Application:
             return [dict(row) for row in found.mappings()]
 
     def allowed(self) -> dict[tuple[str, str], str]:
-        """(user, document) → ``viewer`` or ``editor``, for those who may open it: straight from the tables."""
+        """(user, document) → ``viewer`` or ``editor``, computed from the tables."""
         people = {row["id"]: row for row in self.rows("person")}
         left = {row["person"] for row in self.rows("leaver") if row["has_left"]}
         members: dict[str, list[str]] = {}
@@ -216,7 +216,7 @@ class Application:
         return found
 
     def record(self, kind: str, *ids: str) -> tuple[dict[str, Any], bool]:
-        """What the application pushes of one thing now: the record, or its key; whether it is there."""
+        """The pushed form of an item: the record, or its key, and whether it exists."""
         key, values = getattr(self, f"_{kind}")(*ids)
         return ({"kind": kind, **key, **(values or {})}, values is not None)
 
@@ -235,7 +235,7 @@ class Application:
         return {"organizationId": "acme", "documentId": document}, values
 
     def _grant(self, document: str, user: str) -> tuple[dict[str, Any], dict[str, Any] | None]:
-        """To a user by id, or by login where that has an @."""
+        """A grant to a user, by id or by login (with an @)."""
         if "@" in user:
             roles = [row["role"] for row in self.rows("invite") if (row["doc"], row["login"]) == (document, user)]
             return {"organizationId": "acme", "documentId": document, "userAlias": user}, _role(roles)
@@ -249,8 +249,8 @@ def _role(roles: list[str]) -> dict[str, Any] | None:
 
 
 def source_settings(url: str, *, by_rules: bool, token: str) -> list[dict[str, Any]]:
-    """The settings of two sources that read the database: ``app`` as records, or as objects of which rules make
-    records, and ``hr``, whose fills disable people."""
+    """The settings of two sources on the database: ``app`` (records, or objects with rules), and ``hr``, whose fills
+    disable people."""
     further = {"cursor": "changed", "deleted": "gone", "overlap": 0}
     records = {name: query.replace('"', "`") if url.startswith("mysql") else query for name, query in _RECORDS.items()}
     hr = _table("leaver", further)

@@ -1,7 +1,7 @@
-"""A collaboration backend in memory, within the process or on loopback, that misbehaves when it is told to.
+"""A simulated collaboration backend with configurable misbehaviour, in memory or on loopback.
 
-Written from the API reference alone. It shares nothing with Usher or with the other simulated backend: no types, no
-tables, no parser, so that what both of those took for granted is not taken for granted here.
+It is written from the API reference alone, and shares no types, tables or parser with Usher or the self-hosted backend.
+So it does not share their assumptions.
 """
 
 import json
@@ -30,7 +30,7 @@ TROUBLES = (
     "unavailable",
     "success without a word about items",
 )
-"""What may happen to a call. Nothing here is a lie: whoever reads all of each answer can get everything right."""
+"""Possible misbehaviours of a call. All responses are truthful, so a careful client can handle each of them."""
 
 EXTENDED = {
     "/organizations/add", "/organizations/update", "/organizations/delete",
@@ -39,7 +39,7 @@ EXTENDED = {
     "/organizations/documents/get", "/organizations/documents/move", "/organizations/documents/access/update",
     "/organizations/usergroups/add",
 }  # fmt: skip
-"""What a backend may lack, by path without version."""
+"""Optional operations, by path without version."""
 
 Data = dict[str, Any]
 
@@ -51,7 +51,7 @@ class RefusedError(Exception):
 
 
 class Contents:
-    """What the backend holds."""
+    """The content of the backend."""
 
     def __init__(self) -> None:
         self.organizations: dict[str, Data] = {}
@@ -62,14 +62,14 @@ class Contents:
         """(organization, level, container) → user → fields"""
 
     def below(self, organization: str, folder: str) -> list[str]:
-        """The folder and every folder in it."""
+        """The folder and all folders below it."""
         found = [folder]
         for one in found:
             found += [name for (where, name), it in self.folders.items() if where == organization and it["in"] == one]
         return found
 
     def drop_folder(self, organization: str, folder: str, spared: Callable[[str], bool]) -> dict[str, bool]:
-        """What was in it → whether it is gone. What is spared moves nowhere and keeps its place."""
+        """Deletes a folder. Returns each item in it → whether it was deleted; the others keep their place."""
         gone: dict[str, bool] = {}
         folders = self.below(organization, folder)
         for key in [key for key, it in self.documents.items() if key[0] == organization and it["in"] in folders]:
@@ -94,7 +94,7 @@ class Contents:
 
 
 class Backend:
-    """Answers calls; ``percent`` of a hundred meet one of ``troubles``."""
+    """Answers calls; ``percent`` of them are subject to one of ``troubles``."""
 
     def __init__(self, random: Random) -> None:
         self.contents = Contents()
@@ -112,7 +112,7 @@ class Backend:
     # One call.
 
     def __call__(self, environ: Any, start_response: Any) -> Any:
-        """As an application of WSGI, for ``tests.wsgi``: without a socket."""
+        """The WSGI interface, for ``tests.wsgi``."""
         request = Request(environ)
         with self.lock:
             answer = self.answer(request.path, json.loads(request.get_data())["data"])
@@ -173,7 +173,7 @@ class Backend:
         return (self._trouble or "").startswith("items fail") and self.random.random() < 0.5
 
     def _each(self, names: Iterable[str], do: Callable[[str], str | None]) -> dict[str, Data]:
-        """Does it to each; ``do`` gives what is wrong, as ``code`` and message."""
+        """Applies ``do`` to each item; it returns an error as ``code`` and message."""
         results: dict[str, Data] = {}
         for name in names:
             problem = "internal:Temporarily unavailable." if self._fails(name) else do(name)
@@ -563,7 +563,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving(backend: Backend) -> Iterator[str]:
-    """Serves it on a free port of loopback, and gives the base URL."""
+    """Serves the backend on a free port of loopback; yields the base URL."""
     handler = type("Handler", (_Handler,), {"backend": backend})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         server.daemon_threads = True

@@ -1,4 +1,4 @@
-"""A company drawn and edited at random, and what the backend should then hold by a plain reading of the rules.
+"""A random company with random edits, and the expected content of the backend, computed directly from the rules.
 
 The rules are ``app/sync/plan/README.md``, "Desired".
 """
@@ -29,7 +29,7 @@ from tests.worlds.directory import Directory
 from tests.worlds.record_references import references
 
 HOME = "acme"
-"""The organization that is never taken away."""
+"""The organization that is never removed."""
 _ORGANIZATIONS = (HOME, "Bravo & Söhne", "100% {item}")
 _USERS = ("ada", "bob", "Bob", "o'brien", 'quo"te', "zoë", "user 7", "😀", "$(x)", "a/b")
 _FOLDERS = ("specs", "drafts", "archive", "Ärger", "f'x", "f|y", "F", "%s")
@@ -38,11 +38,11 @@ _GROUPS = ("eng", "core", "all", 'g"1')
 _NAMES = ("Plain", "Ünïcode", "line\nbreak", "[bold]x[/]", "tab\there")
 
 Held = dict[str, Any]
-"""What a backend holds, in plain terms; see ``desired``."""
+"""The content of a backend in simple types; see ``desired``."""
 
 
 class Company(Directory):
-    """A directory drawn at random; ``size``: from 0 to 1, how much of what there could be there is at first."""
+    """A random directory; ``size``, from 0 to 1, is the initial share of the possible records."""
 
     name = "company"
 
@@ -56,7 +56,7 @@ class Company(Directory):
             self.edit()
 
     def edit(self) -> None:
-        """One change: something comes, changes, moves or goes."""
+        """One random change: adds, changes, moves or removes a record."""
         kind = self.random.choices(
             (self._organization, self._user, self._membership, self._folder, self._document, self._group,
              self._group_member, self._grant, self._remove),
@@ -126,7 +126,7 @@ class Company(Directory):
         )
 
     def _is_in(self, folder: Folder, name: str) -> bool:
-        """Whether the folder of that name is the folder itself or above it."""
+        """Whether the named folder is the folder itself or above it."""
         here: Any = folder
         while here is not None:
             if here.folder_id == name:
@@ -198,7 +198,7 @@ class Company(Directory):
             del self.records[record.key]
 
     def _tidy(self) -> None:
-        """Takes away what refers to something that is not there: what becomes of such records is tried elsewhere."""
+        """Removes records with missing references, which other tests cover."""
         while dangling := [
             key for key, record in self.records.items() if any(one not in self.records for one in references(record))
         ]:
@@ -215,7 +215,7 @@ class Company(Directory):
         return self.random.choice(types)
 
     def _expiry(self) -> datetime | None:
-        """Long gone, some time during the schedule, or never."""
+        """Long ago, during the schedule, or never."""
         hours = self.random.choice((None, None, None, None, -1, 3, 12, 1000))
         return None if hours is None else NOON + timedelta(hours=hours)
 
@@ -231,7 +231,7 @@ def edit_many(company: Company, number: int) -> None:
 
 
 def rename_all(company: Company) -> None:
-    """Every user gets another name: an update of every entry."""
+    """Renames every user, which updates every entry."""
     for key, record in list(company.records.items()):
         if isinstance(record, User):
             company.records[key] = replace(record, name=f"{record.name}!")
@@ -246,7 +246,7 @@ EDITS: tuple[Callable[[Company], None], ...] = (
 
 
 def desired(records: dict[Key, Record], now: datetime) -> Held:
-    """What the backend should hold, read straight from the rules.
+    """The expected content of the backend, computed directly from the rules.
 
     ``organizations``: id → fields; ``folders``: (organization, folder) → fields, parent and own type (at the top: the
     organization's); ``documents``: (organization, document) → fields, folder and type in force; ``groups`` and

@@ -28,10 +28,10 @@ class FaultyReads:
     """A subclass has a fixture ``world``, whose content is replaced."""
 
     breaks: Iterable[float] = (0.0, 0.02, 0.3, 0.9)
-    """After which share of all that a full read takes the connection breaks."""
+    """The shares of a complete read after which the connection breaks."""
 
     def test_a_read_that_breaks_leaves_nothing_between(self, world: SourceWorld, tmp_path: Path) -> None:
-        """Whether it was asked for everything or for what changed, again and again, while the directory goes on."""
+        """Repeats complete and incremental reads while the directory changes."""
         engine = open_engine(f"sqlite:///{tmp_path}/usher.db")
         METADATA.create_all(engine)
         organizations = FileSource(tmp_path / "organizations.jsonl", name="organizations")

@@ -1,4 +1,4 @@
-"""An Usher that reads sources, with reads that break; and one that reads an application and is pushed to."""
+"""Usher installations with reads that fail in the middle, and with an application that pushes changes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,11 +30,11 @@ LEVELS = {None: 0, "viewer": 1, "editor": 2}
 _Key = TypeVar("_Key")
 
 Said = tuple[dict[str, Any], bool]
-"""A record or a key, and whether it is there."""
+"""A record or a key, and whether it exists."""
 
 
 class Fault(Enum):
-    """What happens to a read in its middle."""
+    """The fault in the middle of a read."""
 
     NONE = "none"
     CUT = "it ends as failed"
@@ -45,7 +45,7 @@ class Fault(Enum):
 
 @dataclass
 class Breaking:
-    """A source whose reads break; its snapshot is read to its end before."""
+    """A source whose reads fail after a complete snapshot."""
 
     source: Source
     fault: Fault = Fault.NONE
@@ -79,7 +79,7 @@ class Breaking:
 
 
 class Reader:
-    """An Usher that reads sources, whose reads break, and that is pushed to."""
+    """An Usher with failing reads, which also receives pushes."""
 
     def __init__(self, engine: Engine, sources: Sequence[Mapping[str, Any]], spool: Path | None = None) -> None:
         self.engine = engine
@@ -96,14 +96,14 @@ class Reader:
         self._sequence = 0
 
     def read(self, *, full: bool = False, asked: Selection | None = None, elsewhere: bool = False) -> RefreshReport:
-        """A read; ``elsewhere``: by another node, beside one that is under way."""
+        """A read; ``elsewhere``: by another node, concurrently."""
         self.now += timedelta(seconds=1)
         sources = self._others if elsewhere else self._sources
         anew = [one.name for one in sources] if full else []
         return refresh(self.engine, sources, clock=lambda: self.now, full=anew, asked=asked, guard=self._settings.guard)
 
     def push(self, source: str, *said: Said) -> dict[str, Any]:
-        """The answer to a push to a source."""
+        """The response to a push to a source."""
         self._sequence += 1
         pushed = NumberedPush(
             source=source,
@@ -117,7 +117,7 @@ class Reader:
         return apply_push(self.engine, pushed, configured=names, only_pushed=False, clock=lambda: self.now)
 
     def decided(self, users: Sequence[str], documents: Sequence[str]) -> dict[tuple[str, str], str]:
-        """(user, document) → the role, as Usher decides."""
+        """(user, document) → the role that Usher decides."""
         requests = [
             Check(user_id=user, type="document", resource_id=document, organization_id="acme")
             for user in users
@@ -133,12 +133,12 @@ class Reader:
 
 
 def beyond(allowed: Mapping[_Key, str], real: Mapping[_Key, str]) -> list[tuple[_Key, str]]:
-    """Who is let in, or with a higher role, than is right."""
+    """The users with more access than expected."""
     return [(who, role) for who, role in allowed.items() if LEVELS[role] > LEVELS[real.get(who)]]
 
 
 class Installation(Reader):
-    """The application, and an Usher that reads its database and is pushed to."""
+    """The application, and an Usher that reads its database and receives its pushes."""
 
     def __init__(
         self, engine: Engine, application: Application, url: str, *, by_rules: bool, between: TcpProxy | None
@@ -149,14 +149,14 @@ class Installation(Reader):
         self.application = application
 
     def meanwhile(self, happens: Callable[[], object]) -> None:
-        """Lets something happen in the middle of the next read, after its snapshot."""
+        """Runs an action in the middle of the next read, after its snapshot."""
         breaking = self.breaking[0]
         breaking.fault, breaking.meanwhile = Fault.MEANWHILE, happens
 
     def allowed(self) -> dict[tuple[str, str], str]:
-        """(user, document) → the role, as Usher decides."""
+        """(user, document) → the role that Usher decides."""
         return self.decided(USERS, DOCUMENTS)
 
     def too_much(self) -> list[tuple[tuple[str, str], str]]:
-        """Who is let in, or with a higher role, than the application's tables allow."""
+        """The users with more access than the application's tables allow."""
         return beyond(self.allowed(), self.application.allowed())

@@ -1,7 +1,7 @@
-"""An access model, a ledger and plans on a real database, and a backend in memory, for the tests of planning.
+"""The world of planning tests: access model, ledger and plans on a real database, and a backend in memory.
 
-What the directory says is written into the access model at once, without a source and a refresh; what a plan says goes
-through the real applier and the real client into the backend.
+Records are written directly into the access model, without a source and a refresh. Plans are applied by the real
+applier and the real client.
 """
 
 import json
@@ -74,12 +74,12 @@ SETTINGS = BackendSettings(
     base_url="http://backend.example", api_key=SecretStr("key"), auth_token=SecretStr("token"), max_in_flight=1
 )
 ONE_TRY = RetryPolicy(repeats=0, max_waiting=0)
-"""What becomes of a call that is repeated is tried elsewhere; here what fails is planned again."""
+"""Other tests cover retries; here failed items are planned again."""
 
 
 @dataclass
 class Directory:
-    """What the directory says; each method adds a record and gives the directory, so that they chain."""
+    """The records of a directory; each method adds a record and returns the directory."""
 
     tables: dict[str, Rows] = field(default_factory=lambda: {name: [] for name in ACCESS})
 
@@ -198,7 +198,7 @@ class PlanningWorld:
     ledger_id: int
     revision: int = 0
     backend: Backend = field(default_factory=lambda: Backend(Random(1)))
-    """What plans are applied to."""
+    """The backend that plans are applied to."""
     time: SimulatedTime = field(default_factory=SimulatedTime)
     runs: int = 0
 
@@ -224,7 +224,7 @@ class PlanningWorld:
         approving: str | None = None,
         retry: Sequence[str] | None = None,
     ) -> Plan:
-        """A plan; without ``limits`` they are lifted. ``retry``: of which kinds what failed is tried now, or of all."""
+        """A plan; without ``limits`` there are none. ``retry``: the kinds whose failed items are retried, or all."""
         return make_plan(
             self.engine,
             ledger_id=self.ledger_id,
@@ -244,7 +244,7 @@ class PlanningWorld:
             return read_items(connection, plan.plan_id, statuses=statuses or every, limit=100_000, covered=covered)
 
     def sent(self, plan: Plan) -> list[tuple[str, str, str, str]]:
-        """Operation, scope, container and item of everything that is sent, in order."""
+        """Operation, scope, container and item of all sent items, in order."""
         return [
             (item.operation, item.scope, item.container_id, item.item_id)
             for item in self.items(plan, "planned", covered=False)
@@ -259,7 +259,7 @@ class PlanningWorld:
     def apply(self, plan: Plan, *, refuses: str = "") -> None:
         """Sends the plan to the backend, by the applier itself.
 
-        ``refuses``: an operation that the backend refuses meanwhile.
+        ``refuses``: an operation that the backend refuses.
         """
         self.runs += 1
         target = ApplyTarget(run_id=f"run-{self.runs}", plan_id=plan.plan_id, ledger_id=self.ledger_id)
@@ -290,7 +290,7 @@ class PlanningWorld:
 
 
 class RefusingPort(ClientPort):
-    """Of one operation the backend wants to know nothing."""
+    """A backend that refuses one operation."""
 
     def __init__(self, client: BackendClient, refuses: str) -> None:
         super().__init__(client)
@@ -319,7 +319,7 @@ def new_directory() -> type[Directory]:
 
 @pytest.fixture
 def now() -> datetime:
-    """The moment at which plans are made where a test says no other."""
+    """The default time of plans."""
     return NOON
 
 

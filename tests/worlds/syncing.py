@@ -1,7 +1,6 @@
-"""A directory, Usher's own database and the self-hosted backend, joined by the real client.
+"""The world of sync tests: a directory, Usher's database and the self-hosted backend, connected by the real client.
 
-Everything that the client sends passes ``Wire``, which counts it and, where a test says so, makes the network or the
-backend misbehave.
+All calls pass ``Wire``, which counts them and simulates faults of the network or the backend.
 """
 
 import random
@@ -37,7 +36,7 @@ from tests.worlds.world import UsherWorld, new_workspace
 from tests.wsgi import WsgiAdapter
 
 Hook = Callable[[str, dict[str, Any], Callable[[], Response]], Response]
-"""Gets the operation's name, the request's data, and a function that lets the backend answer."""
+"""Receives the operation's name, the request's data, and a function that calls the backend."""
 
 
 def failure(code: int, status: str, message: str, **further: Any) -> Response:
@@ -67,7 +66,7 @@ class Sent:
 
 
 class Wire:
-    """Between the client and the backend."""
+    """The transport between the client and the backend."""
 
     def __init__(self, app: Any) -> None:
         self.app = app
@@ -109,7 +108,7 @@ class Wire:
 
 
 class SyncedWorld(UsherWorld):
-    """A directory, Usher and the self-hosted backend, whose time stands still between runs."""
+    """A directory, Usher and the self-hosted backend with simulated time."""
 
     def __init__(self, database_url: str, tmp_path: Path) -> None:
         super().__init__(open_engine(database_url))
@@ -139,7 +138,7 @@ class SyncedWorld(UsherWorld):
         return super().sync(**request)
 
     def ask(self, operation: str, **data: Any) -> Any:
-        """What the backend itself says, past the wire's hook."""
+        """The backend's response, without the hook of the wire."""
         response = self.wire.app.test_client().post(
             by_name(operation).path,
             json={"data": data},
@@ -149,7 +148,7 @@ class SyncedWorld(UsherWorld):
         return response.json["result"].get("data")
 
     def held(self) -> dict[str, Any]:
-        """All that the backend holds of ``acme``, in plain terms."""
+        """The content of ``acme`` in the backend, in simple types."""
         organizations = {one["id"]: one for one in self.ask("get_organizations")}
         if "acme" not in organizations:
             return {}
@@ -234,7 +233,7 @@ def world(database_url: str, tmp_path: Path) -> Iterator[SyncedWorld]:
 
 @pytest.fixture
 def company(world: SyncedWorld) -> SyncedWorld:
-    """The same with a small company in the directory, in step with the backend."""
+    """A world with a small company, in sync with the backend."""
     small_company(world.directory)
     kept = _COMPANIES.get(world.engine.dialect.name)
     if kept is not None:

@@ -71,7 +71,7 @@ class UsherWorld:
         return Runs(self.engine, self.time, self.random)
 
     def client(self) -> BackendClient:
-        """A client that does not really wait."""
+        """A client with simulated time."""
         return BackendClient(
             self.settings,
             transport=self.transport,
@@ -96,7 +96,7 @@ class UsherWorld:
         )
 
     def sync(self, **request: Any) -> Run:
-        """One run, from request to end."""
+        """One complete run."""
         run, _ = self.runs.enqueue(RunRequest(**{"trigger": "command", "allow_deletes": self.allow_deletes, **request}))
         return self.execute(run.run_id)
 
