@@ -1,4 +1,4 @@
-"""What the tests of directory sources share."""
+"""Fixtures of the tests of directory sources."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

@@ -1,4 +1,4 @@
-"""Databases outside of Usher, which hold an application's people and teams."""
+"""Databases of an application, with people and teams."""
 
 import os
 import shutil

@@ -35,7 +35,7 @@ class SourceContract:
     rounds = 6
     """How many changes follow one another."""
 
-    def test_what_the_directory_says_is_read_and_ends_with_one_verdict(self, world: SourceWorld) -> None:
+    def test_a_read_yields_the_records_and_one_verdict(self, world: SourceWorld) -> None:
         """All of it, as it is."""
         content = some_content(self.people)
         world.bring(content)
@@ -45,7 +45,7 @@ class SourceContract:
         claim(end.answered is None, "whoever asks for everything gets everything")
         _same(kept.content(), content)
 
-    def test_each_read_begins_anew(self, world: SourceWorld) -> None:
+    def test_each_read_starts_from_the_beginning(self, world: SourceWorld) -> None:
         """One source is read again and again, and an iterator that was given up disturbs nobody."""
         content = some_content(self.people)
         world.bring(content)
@@ -58,7 +58,7 @@ class SourceContract:
             kept.take(read(source))
             _same(kept.content(), content)
 
-    def test_an_empty_directory_is_no_failure(self, world: SourceWorld) -> None:
+    def test_a_read_of_an_empty_directory_does_not_fail(self, world: SourceWorld) -> None:
         """It is for the readers to find it odd."""
         world.bring(Content())
         kept = Kept()
@@ -66,7 +66,7 @@ class SourceContract:
         claim(end.verdict is Verdict.COMPLETE, f"an empty directory is read completely, but: {end}")
         _same(kept.content(), Content())
 
-    def test_wherever_it_is_cut_it_is_not_complete(self, world: SourceWorld) -> None:
+    def test_a_truncated_read_is_not_complete(self, world: SourceWorld) -> None:
         """And what was told before is true; afterwards it is read as if nothing had been."""
         content = some_content(self.people)
         world.bring(content)
@@ -86,7 +86,7 @@ class SourceContract:
         claim(end.verdict is Verdict.COMPLETE, f"nothing is cut any more, but: {end}")
         _same(kept.content(), content)
 
-    def test_a_full_read_is_an_earlier_one_and_what_changed_since(self, world: SourceWorld) -> None:
+    def test_a_full_read_equals_an_earlier_one_and_the_changes(self, world: SourceWorld) -> None:
         """For people who come, change and go, and for teams that gain and lose them."""
         content = some_content(self.people)
         world.bring(content)
@@ -102,7 +102,7 @@ class SourceContract:
         whole.take(read(world.source()))
         _same(whole.content(), content)
 
-    def test_whoever_is_gone_is_gone(self, world: SourceWorld) -> None:
+    def test_removed_people_are_gone(self, world: SourceWorld) -> None:
         """From the people, and from all teams."""
         content = some_content(self.people)
         world.bring(content)
@@ -117,7 +117,7 @@ class SourceContract:
         _follow(world.source(), kept)
         _same(kept.content(), content)
 
-    def test_nothing_changed_is_told_as_that(self, world: SourceWorld) -> None:
+    def test_an_incremental_read_without_changes_is_empty(self, world: SourceWorld) -> None:
         """Again and again, with each cursor."""
         content = some_content(self.people)
         world.bring(content)
@@ -127,7 +127,7 @@ class SourceContract:
             _follow(world.source(), kept)
             _same(kept.content(), content)
 
-    def test_a_cursor_that_is_none_is_refused_or_leads_to_everything(self, world: SourceWorld) -> None:
+    def test_an_invalid_cursor_is_refused_or_leads_to_a_full_read(self, world: SourceWorld) -> None:
         """Never to a handful of changes that leave the rest as it was."""
         content = some_content(self.people)
         world.bring(content)
@@ -147,7 +147,7 @@ class SourceContract:
                 kept.take(steps)
                 _same(kept.content(), content)
 
-    def test_a_part_is_true_and_says_so(self, world: SourceWorld) -> None:
+    def test_a_partial_request_is_answered(self, world: SourceWorld) -> None:
         """Whoever asks for one person gets them, and perhaps more, but nothing as gone that is there."""
         content = some_content(self.people)
         world.bring(content)
@@ -171,7 +171,7 @@ class SourceContract:
         claim(end.answered in (None, Answered.PART), f"a part was asked for, but: {end}")
         _same(kept.content(), content)
 
-    def test_it_stops_within_a_second(self, world: SourceWorld) -> None:
+    def test_a_closed_read_stops_within_a_second(self, world: SourceWorld) -> None:
         """Whoever closes a read does not wait for the rest of it."""
         world.bring(some_content(self.many))
         reading = world.source().read()
@@ -190,15 +190,15 @@ class SourceContract:
         many = _peak(world.source())
         claim(many < few * 2 + 1_000_000, f"{few:,} bytes for a tenth of the directory, {many:,} for all of it")
 
-    def test_a_nul_character_reaches_no_record(self, world: SourceWorld) -> None:
+    def test_no_record_contains_a_nul_character(self, world: SourceWorld) -> None:
         """No database could hold it; the others are read all the same."""
         self._spoilt(world, "nul", "Nu\0ll")
 
-    def test_half_a_surrogate_pair_reaches_no_record(self, world: SourceWorld) -> None:
+    def test_no_record_contains_half_a_surrogate_pair(self, world: SourceWorld) -> None:
         """Nothing could be written of it."""
         self._spoilt(world, "half", "Ha\ud800lf")
 
-    def test_what_is_nested_too_deep_reaches_no_record(self, world: SourceWorld) -> None:
+    def test_no_record_contains_deeply_nested_values(self, world: SourceWorld) -> None:
         """Neither does it end the process."""
         for depth in (40, 5_000):
             content = some_content(20)
@@ -206,7 +206,7 @@ class SourceContract:
             world.deepen("deep", depth)
             self._others_are_read(world, content, "deep")
 
-    def test_no_reason_tells_a_secret(self, world: SourceWorld) -> None:
+    def test_no_reason_contains_a_secret(self, world: SourceWorld) -> None:
         """Whatever goes wrong is said in one line."""
         world.bring(some_content(20))
         for way, failing in world.failures().items():
@@ -217,7 +217,7 @@ class SourceContract:
             claim(bool(end.reason), f"{way}: a read that failed says why")
             _reason_is_fit(end, world.secret)
 
-    def test_readers_in_several_threads_do_not_disturb_each_other(self, world: SourceWorld) -> None:
+    def test_reads_in_several_threads_are_independent(self, world: SourceWorld) -> None:
         """A sync and a look at the sources may meet."""
         content = some_content(self.people)
         world.bring(content)

@@ -202,7 +202,7 @@ def test_record_from_object_takes_context_values_as_text(value: object, text: st
     assert record.value == text
 
 
-def test_record_from_object_keeps_further_fields_where_they_can_travel() -> None:
+def test_record_from_object_keeps_further_fields_of_kinds_that_carry_them() -> None:
     record, remarks = record_from_object(
         {"kind": "user", "userId": "a", "name": "A", "email": "", "photoUrl": "x", "tags": [1, {"b": None}]}
     )
@@ -263,7 +263,7 @@ def test_a_field_whose_name_is_near_a_known_one_is_malformed(kind: str, name: st
 
 
 @given(st.sampled_from(OWN_FIELDS), st.data())
-def test_no_change_of_one_letter_lets_a_field_pass(own: tuple[str, str], data: st.DataObject) -> None:
+def test_every_misspelling_by_one_letter_is_malformed(own: tuple[str, str], data: st.DataObject) -> None:
     kind, name = own
     place = data.draw(st.integers(0, len(name)))
     letter = data.draw(st.sampled_from("abcdefghijklmnopqrstuvwxyzABCXYZ019_- "))
@@ -284,13 +284,13 @@ KNOWN_NAMES = {name for fields in LEAST.values() for name in fields} | {name for
 
 
 @pytest.mark.parametrize("kind", ["membership", "groupMember", "grant", "contextGrant"])
-def test_what_only_decides_about_access_has_no_unknown_field(kind: str) -> None:
+def test_kinds_that_decide_about_access_reject_unknown_fields(kind: str) -> None:
     with pytest.raises(MalformedRecordError, match=r"'validUntil': is not a field of a .* and would be ignored"):
         record_from_object({"kind": kind, **LEAST[kind], "validUntil": "2020-01-01"})
     assert record_from_object({"kind": kind, **LEAST[kind], "x-note": "until she is back"})[1] == ()
 
 
-def test_record_from_object_remarks_on_what_may_be_misspelt_or_misplaced() -> None:
+def test_record_from_object_remarks_on_possible_misspellings() -> None:
     folder = {"kind": "folder", **LEAST["folder"], "acesType": "restricted", "disabled": True, "colour": "red"}
     record, remarks = record_from_object(folder)
     assert isinstance(record, Folder)
@@ -301,7 +301,7 @@ def test_record_from_object_remarks_on_what_may_be_misspelt_or_misplaced() -> No
     )
 
 
-def test_record_from_object_says_nothing_about_a_field_beside_the_one_it_resembles() -> None:
+def test_a_field_beside_the_one_it_resembles_gets_no_remark() -> None:
     user = {"kind": "user", "userId": "a", "name": "A", "names": ["A"], "email": "", "initial": "A", "initials": "AB"}
     assert record_from_object(user)[1] == ()
     with pytest.raises(MalformedRecordError, match="'UserId': is not a field of a user; did you mean userId"):
@@ -317,13 +317,13 @@ def test_record_from_object_says_nothing_about_a_field_beside_the_one_it_resembl
         ({"Kind": "user"}, "kind: is missing; 'Kind' is not it"),
     ],
 )
-def test_a_kind_that_is_none_is_named_with_the_nearest(value: dict[str, object], reason: str) -> None:
+def test_an_unknown_kind_gets_the_nearest_as_hint(value: dict[str, object], reason: str) -> None:
     with pytest.raises(MalformedRecordError) as caught:
         record_from_object(value)
     assert str(caught.value).endswith(reason)
 
 
-def test_plural_gives_the_lists_of_a_document() -> None:
+def test_plural_returns_the_names_of_lists() -> None:
     assert [plural(kind) for kind in KINDS] == [
         "organizations",
         "users",
@@ -403,7 +403,7 @@ respelt: Sequence[Callable[[str], str]] = (
 
 
 @given(st.text(odd_letters | st.characters(exclude_categories=["Cs"]), max_size=8), st.data())
-def test_respelt_aliases_are_the_same_only_by_case_and_encoded_accents(alias: str, data: st.DataObject) -> None:
+def test_respelled_aliases_are_equal_only_by_case_and_encoded_accents(alias: str, data: st.DataObject) -> None:
     other = data.draw(st.sampled_from(respelt))(data.draw(st.sampled_from(respelt))(alias))
     assert folded_alias(folded_alias(alias)) == folded_alias(alias)
     if folded_alias(alias) == folded_alias(other):
@@ -441,7 +441,7 @@ def test_aliases_and_fills_are_read_as_strictly(kind: str, fields: dict[str, obj
     assert str(caught.value).startswith(reason)
 
 
-def test_as_many_aliases_as_there_may_be_are_read() -> None:
+def test_the_maximum_of_aliases_is_read() -> None:
     user, _ = record_from_object({**LEAST["user"], "aliases": list(map(str, range(MAX_ALIASES)))}, "user")
     assert isinstance(user, User)
     assert len(user.aliases) == MAX_ALIASES

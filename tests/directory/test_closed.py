@@ -1,4 +1,4 @@
-"""Missing attributes and NULL: what a reader cannot see lets nobody in."""
+"""Missing attributes and NULL give nobody access."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -51,7 +51,7 @@ def read_objects(rules: str, *values: dict[str, object], always: frozenset[str] 
         "{from: users, when: 'it.status == \"left\"', fill: {userId: it.id, disabled: true}}",
     ],
 )
-def test_a_read_fails_if_no_object_has_the_attribute_that_disables(rule: str) -> None:
+def test_a_read_fails_if_no_object_has_the_disabling_attribute(rule: str) -> None:
     end = the_end(read_objects(f"[{rule.replace('PERSON', PERSON)}]", {}, {}, {}))
     assert end.verdict is Verdict.FAILED
     assert "rule 1 disables by status, which none of the 3 objects of users has" in end.reason
@@ -72,7 +72,7 @@ def test_a_rule_may_allow_that_no_object_has_it(disabled: str) -> None:
     assert [record.disabled for record in records(steps) if isinstance(record, User)] == [False, False]
 
 
-def test_some_objects_may_lack_it_where_that_is_normal() -> None:
+def test_some_objects_may_lack_the_disabling_attribute() -> None:
     rule = f"[{{from: users, user: {{{PERSON}, disabled: 'it.status == \"left\"'}}}}]"
     steps = read_objects(rule, {}, {"status": "left"})
     assert the_end(steps).verdict is Verdict.COMPLETE
@@ -88,7 +88,7 @@ def test_an_object_without_an_attribute_that_every_object_has_is_malformed() -> 
     assert reason.startswith("rule 1: disabled: it.useraccountcontrol is missing, and decides about access")
 
 
-def test_changes_may_be_about_objects_without_it() -> None:
+def test_changed_objects_may_lack_the_disabling_attribute() -> None:
     directory = ObjectDirectory()
     rule = f"[{{from: users, user: {{{PERSON}, disabled: 'it.status == \"left\"'}}}}]"
     source = MappedSource("ad", directory, rules_of(rule))
@@ -99,7 +99,7 @@ def test_changes_may_be_about_objects_without_it() -> None:
     assert the_end(steps).verdict is Verdict.COMPLETE
 
 
-def test_a_role_that_is_missing_is_not_editor() -> None:
+def test_a_missing_role_is_not_editor() -> None:
     rule = "[{from: users, membership: {organizationId: '\"acme\"', userId: it.id, accessRole: it.role}}]"
     steps = read_objects(rule, {"role": "viewer"}, {})
     assert [record.access_role for record in records(steps) if isinstance(record, Membership)] == [AccessRole.VIEWER]
@@ -153,7 +153,7 @@ def test_null_in_a_column_that_decides_makes_the_row_malformed(database: str) ->
     assert len(malformed(steps)) == 1
 
 
-def test_null_may_mean_no_end_if_the_source_says_so(database: str) -> None:
+def test_null_means_no_end_if_the_settings_allow_it(database: str) -> None:
     grants = (
         'SELECT \'acme\' AS "organizationId", id AS "documentId", id AS "userId", \'viewer\' AS "accessRole",'
         ' until AS "expiresAt" FROM person'
@@ -177,9 +177,7 @@ def test_null_may_mean_no_end_if_the_source_says_so(database: str) -> None:
         ({"fill": "it.mail", "user": {"disabled": "it.off == 1"}}, 2),
     ],
 )
-def test_null_that_a_rule_disables_by_makes_the_row_malformed(
-    database: str, rule: dict[str, object], made: int
-) -> None:
+def test_null_in_a_disabling_column_makes_the_row_malformed(database: str, rule: dict[str, object], made: int) -> None:
     steps = read_sql(database, queries={"rows": "SELECT * FROM person"}, map=[{"from": "rows", **rule}])
     assert len([record for record in records(steps) if isinstance(record, Fill)]) == made
     assert ["is missing, and decides about access" in reason for reason in malformed(steps)] == [True]
@@ -192,9 +190,7 @@ def test_null_that_a_rule_disables_by_makes_the_row_malformed(
         {"accessRole": "it.role"},
     ],
 )
-def test_null_that_a_rule_reads_for_a_field_that_decides_makes_the_row_malformed(
-    database: str, fields: dict[str, str]
-) -> None:
+def test_null_in_the_column_of_a_deciding_field_makes_the_row_malformed(database: str, fields: dict[str, str]) -> None:
     membership = {"organizationId": '"acme"', "userId": "it.id", "accessRole": '"viewer"'} | fields
     queries = {"rows": "SELECT * FROM person"}
     steps = read_sql(database, queries=queries, map=[{"from": "rows", "membership": membership}])

@@ -1,4 +1,4 @@
-"""The contract suite of sources, passed by those that need nothing but files; and by none that breaks it."""
+"""The contract suite for file sources, and for sources that violate it."""
 
 import gzip
 import json
@@ -143,19 +143,19 @@ class FaultySource:
 @pytest.mark.parametrize(
     ("fault", "test"),
     [
-        ("skips", "test_what_the_directory_says_is_read_and_ends_with_one_verdict"),
-        ("two verdicts", "test_an_empty_directory_is_no_failure"),
-        ("no verdict", "test_an_empty_directory_is_no_failure"),
-        ("raises", "test_each_read_begins_anew"),
-        ("", "test_wherever_it_is_cut_it_is_not_complete"),
-        ("", "test_whoever_is_gone_is_gone"),
+        ("skips", "test_a_read_yields_the_records_and_one_verdict"),
+        ("two verdicts", "test_a_read_of_an_empty_directory_does_not_fail"),
+        ("no verdict", "test_a_read_of_an_empty_directory_does_not_fail"),
+        ("raises", "test_each_read_starts_from_the_beginning"),
+        ("", "test_a_truncated_read_is_not_complete"),
+        ("", "test_removed_people_are_gone"),
         ("", "test_memory_does_not_grow_with_the_directory"),
-        ("", "test_a_nul_character_reaches_no_record"),
-        ("", "test_half_a_surrogate_pair_reaches_no_record"),
-        ("", "test_what_is_nested_too_deep_reaches_no_record"),
-        ("", "test_no_reason_tells_a_secret"),
+        ("", "test_no_record_contains_a_nul_character"),
+        ("", "test_no_record_contains_half_a_surrogate_pair"),
+        ("", "test_no_record_contains_deeply_nested_values"),
+        ("", "test_no_reason_contains_a_secret"),
     ],
 )
-def test_a_source_that_breaks_it_fails(fault: str, test: str) -> None:
+def test_a_source_that_violates_the_contract_fails_the_suite(fault: str, test: str) -> None:
     with pytest.raises((AssertionError, RuntimeError)):
         getattr(SourceContract(), test)(Faulty(fault))

@@ -115,7 +115,7 @@ def test_a_broken_document_is_failed_as_a_whole(read_file, name: str, content: s
     assert "\n" not in end.reason
 
 
-def test_aliases_that_expand_without_measure_are_failed(read_file) -> None:
+def test_a_document_with_huge_alias_expansion_fails(read_file) -> None:
     bomb = "x-0: &a0 [lol]\n" + "".join(f"x-{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12))
     (end,) = read_file("d.yaml", bomb)
     assert end.verdict is Verdict.FAILED
@@ -182,7 +182,7 @@ def test_yaml_values_that_json_lacks_are_malformed(read_file) -> None:
     ]
 
 
-def test_the_demonstration_is_complete_and_says_nothing_odd() -> None:
+def test_the_demo_directory_is_complete_without_remarks() -> None:
     steps = list(FileSource(DEMO).read())
     assert steps[-1] == End(Verdict.COMPLETE)
     assert [step for step in steps if isinstance(step, Malformed | Remark)] == []
@@ -192,7 +192,7 @@ def test_the_demonstration_is_complete_and_says_nothing_odd() -> None:
 
 @pytest.mark.extended
 @pytest.mark.slow
-def test_a_mapping_of_many_keys_takes_time_by_their_number(read_file) -> None:
+def test_a_mapping_with_many_keys_takes_linear_time(read_file) -> None:
     """40,000 keys took half a minute when each was looked up among those before it."""
     fields = "\n".join(f"    x{number}: {number}" for number in range(40_000))
     began = process_time()

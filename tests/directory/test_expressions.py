@@ -1,4 +1,4 @@
-"""Expressions: what they name, give and refuse, and that nothing ends the process."""
+"""Expressions: their names, values and errors, and hostile input."""
 
 import string
 import subprocess
@@ -35,7 +35,7 @@ ODD_VALUES = ["Ärne@Corp.Example", "", None, True, 7, ["A"], {"a": "b"}, "missi
 
 @pytest.mark.parametrize("text", SIMPLE)
 @pytest.mark.parametrize("value", ODD_VALUES, ids=repr)
-def test_simple_expressions_give_what_the_library_gives_of_them(text: str, value: object) -> None:
+def test_shortcuts_return_the_values_of_the_library(text: str, value: object) -> None:
     thing = {} if value == "missing" else {"mail": value}
 
     def given(text: str) -> tuple[object, str]:
@@ -96,7 +96,7 @@ def test_values(text: str, value: object) -> None:
         ("it.mail.further", "Applying SELECT"),
     ],
 )
-def test_what_has_no_value_is_an_error_in_one_line(text: str, reason: str) -> None:
+def test_evaluation_errors_are_one_line(text: str, reason: str) -> None:
     with pytest.raises(EvaluationError, match=r"^[^\n]+$") as caught:
         value_of(text)
     assert reason in str(caught.value)
@@ -122,13 +122,13 @@ def test_what_has_no_value_is_an_error_in_one_line(text: str, reason: str) -> No
         ('"\\ud800"', "is not an expression"),
     ],
 )
-def test_what_cannot_be_used_is_refused_when_it_is_compiled(text: str, reason: str) -> None:
+def test_invalid_expressions_are_rejected_by_the_compiler(text: str, reason: str) -> None:
     with pytest.raises(ExpressionError, match=r"^[^\n]+$") as caught:
         language(IT).compile(text)
     assert reason in str(caught.value)
 
 
-def test_members_are_there_in_their_language_only() -> None:
+def test_member_exists_only_in_its_language() -> None:
     with pytest.raises(ExpressionError, match="member exists only in rules with each: members"):
         language(IT).compile("member.userId")
     assert value_of('member.userId + "@" + it.cn', member={"userId": "u1"}) == "u1@org-acme"
@@ -156,7 +156,7 @@ def test_members_are_there_in_their_language_only() -> None:
         ('"viewer"', set(), set()),
     ],
 )
-def test_what_an_expression_names_is_known(text: str, it: set[str], member: set[str]) -> None:
+def test_the_names_of_an_expression_are_found(text: str, it: set[str], member: set[str]) -> None:
     names = language(IT, MEMBER).compile(text).names
     assert (names.get(IT, frozenset()), names.get(MEMBER, frozenset())) == (it, member)
 
@@ -178,7 +178,7 @@ _texts = st.recursive(
 
 @settings(max_examples=200, deadline=None)
 @given(text=_texts, values=st.dictionaries(_names, st.text(string.ascii_letters, max_size=3)))
-def test_attributes_that_an_expression_does_not_name_make_no_difference(text: str, values: dict[str, object]) -> None:
+def test_other_attributes_do_not_affect_an_expression(text: str, values: dict[str, object]) -> None:
     try:
         names = language(IT).compile(text).names.get(IT, frozenset())
     except ExpressionError as error:
@@ -195,7 +195,7 @@ _plain = st.recursive(
 
 @settings(max_examples=200, deadline=None)
 @given(value=_plain)
-def test_an_attribute_by_itself_is_what_the_library_says_it_is(value: object) -> None:
+def test_plain_attributes_equal_the_values_of_the_library(value: object) -> None:
     it = {"a": value}
     try:
         check_values(it)
@@ -218,12 +218,12 @@ def test_an_attribute_by_itself_is_what_the_library_says_it_is(value: object) ->
         (b"x", "mail: bytes cannot be sent as JSON"),
     ],
 )
-def test_what_expressions_must_not_see_is_unfit(value: object, reason: str) -> None:
+def test_unusable_values_are_rejected(value: object, reason: str) -> None:
     with pytest.raises(MalformedRecordError, match=f"^{reason}$"):
         check_values({"cn": "x", "mail": value})
 
 
-def test_what_is_nested_too_deep_is_unfit_before_it_ends_the_process() -> None:
+def test_deeply_nested_values_are_rejected_before_they_crash_the_library() -> None:
     deep: object = "x"
     for depth in range(1, 100_000):
         deep = [deep]

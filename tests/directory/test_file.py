@@ -90,7 +90,7 @@ def test_a_file_that_is_written_to_while_it_is_read_is_failed(tmp_path: Path) ->
     assert "was written to" in end.reason
 
 
-def test_an_absurdly_long_line_is_malformed_and_its_neighbours_count(read_file) -> None:
+def test_an_overlong_line_is_malformed_and_the_others_are_read(read_file) -> None:
     long = b'{"kind": "user", "userId": "' + b"x" * (3 * MAX_LINE_BYTES) + b'"}\n'
     steps = read_file("d.jsonl", ADA + long + ADA)
     assert [type(step) for step in steps] == [Found, Malformed, Found, End]
@@ -134,7 +134,7 @@ def test_lines_are_read_in_bounded_memory(tmp_path: Path) -> None:
     assert peak < 8 * 1024 * 1024
 
 
-def test_a_source_is_called_like_its_path_unless_it_has_a_name(tmp_path: Path) -> None:
+def test_the_default_name_of_a_file_source_is_its_path(tmp_path: Path) -> None:
     assert FileSource(tmp_path / "d.jsonl").name == str(tmp_path / "d.jsonl")
     assert FileSource(tmp_path / "d.jsonl", name="people").name == "people"
 
@@ -160,7 +160,7 @@ END = b'{"end": true, "records": %d}\n'
         (b"nonsense\n" + ADA + END % 1, "1 malformed record; file:3: should have 1 records before it, but has 2"),
     ],
 )
-def test_an_end_record_says_how_many_records_there_are(content: bytes, reason: str) -> None:
+def test_an_end_record_contains_the_number_of_records(content: bytes, reason: str) -> None:
     end = end_of(list(read_lines(BytesIO(content), "file")))
     assert end.verdict is (Verdict.PARTIAL if reason else Verdict.COMPLETE)
     assert end.reason.startswith(reason)

@@ -1,4 +1,4 @@
-"""Sources that hang, trickle, or break, behind the guard that every configured source has."""
+"""Guarded sources that hang, are slow, or raise exceptions."""
 
 import threading
 import time
@@ -44,7 +44,7 @@ def let_go() -> Iterator[threading.Event]:
     event.set()
 
 
-def test_guarded_source_gives_every_step_in_order() -> None:
+def test_guarded_source_yields_every_step_in_order() -> None:
     steps: list[Any] = [
         *map(found, range(200)),
         Remark("people:7", "odd"),
@@ -57,7 +57,7 @@ def test_guarded_source_gives_every_step_in_order() -> None:
     assert list(guarded.read()) == steps
 
 
-def test_hanging_source_is_given_up_and_failed(let_go: threading.Event) -> None:
+def test_hanging_source_fails_after_its_timeout(let_go: threading.Event) -> None:
     def hangs() -> Reading:
         yield from map(found, range(100))
         let_go.wait(60)
@@ -91,7 +91,7 @@ def test_source_that_still_hangs_is_failed_without_another_thread(let_go: thread
     assert list(guarded.read()) == [found(1), COMPLETE]
 
 
-def test_source_that_trickles_is_given_up_by_the_time_it_took_in_all(let_go: threading.Event) -> None:
+def test_slow_source_fails_after_its_timeout_in_total(let_go: threading.Event) -> None:
     def trickles() -> Reading:
         for number in range(10_000):
             if let_go.wait(0.001):
@@ -103,7 +103,7 @@ def test_source_that_trickles_is_given_up_by_the_time_it_took_in_all(let_go: thr
     assert end.verdict is Verdict.FAILED
 
 
-def test_time_that_its_reader_takes_is_not_the_sources() -> None:
+def test_time_of_the_reader_does_not_count() -> None:
     steps: list[Any] = [*map(found, range(200)), COMPLETE]
     given = []
     for number, step in enumerate(GuardedSource(GivenSource(lambda: iter(steps)), timeout=0.5).read()):
@@ -113,7 +113,7 @@ def test_time_that_its_reader_takes_is_not_the_sources() -> None:
     assert given == steps
 
 
-def test_a_source_without_end_is_given_up_although_its_reader_is_slower() -> None:
+def test_an_endless_source_fails_although_its_reader_is_slower() -> None:
     now = 0.0
 
     def endless() -> Iterator[Step]:
@@ -137,7 +137,7 @@ def test_a_source_without_end_is_given_up_although_its_reader_is_slower() -> Non
 
 
 @pytest.mark.parametrize("timeout", [0, 60])
-def test_reading_ends_at_once_when_the_process_is_to_end(let_go: threading.Event, timeout: float) -> None:
+def test_a_read_stops_at_once_with_the_process(let_go: threading.Event, timeout: float) -> None:
     def hangs() -> Reading:
         yield from map(found, range(100))
         let_go.wait(60)
@@ -163,7 +163,7 @@ def test_source_that_raises_is_failed() -> None:
     assert "TOPSECRET" not in end.reason
 
 
-def test_nothing_counts_after_the_first_verdict() -> None:
+def test_steps_after_the_first_verdict_are_ignored() -> None:
     failed = End(Verdict.FAILED, "half of it")
     guarded = GuardedSource(GivenSource(lambda: iter([found(1), failed, found(2), COMPLETE])), timeout=10)
     assert list(guarded.read()) == [found(1), failed]
@@ -174,7 +174,7 @@ def test_source_without_a_verdict_is_failed() -> None:
     assert end == End(Verdict.FAILED, "the source ended without a verdict")
 
 
-def test_reader_that_stops_leaves_no_thread_behind() -> None:
+def test_a_closed_read_leaves_no_thread_behind() -> None:
     reading = GuardedSource(GivenSource(lambda: map(found, range(100_000))), timeout=10).read()
     next(reading)
     reading.close()  # type: ignore[attr-defined] # a generator, as every reading
@@ -195,12 +195,12 @@ def read_all(*sources: GuardedSource) -> list[list[Step]]:
     return given
 
 
-def test_sources_side_by_side_give_each_their_steps_in_order() -> None:
+def test_parallel_reads_keep_the_order_of_each_source() -> None:
     steps = [[*map(found, range(size)), COMPLETE] for size in (0, 1, 64, 1000)]
     assert read_all(*(GuardedSource(GivenSource(partial(iter, one)), timeout=10) for one in steps)) == steps
 
 
-def test_a_source_that_hangs_stops_no_other_one(let_go: threading.Event) -> None:
+def test_a_hanging_source_does_not_stop_others(let_go: threading.Event) -> None:
     others_are_done = threading.Event()
 
     def hangs() -> Reading:
@@ -220,7 +220,7 @@ def test_a_source_that_hangs_stops_no_other_one(let_go: threading.Event) -> None
     assert second == [*map(found, range(5_000)), COMPLETE]
 
 
-def test_each_source_has_its_own_time(let_go: threading.Event) -> None:
+def test_each_source_has_its_own_timeout(let_go: threading.Event) -> None:
     def waits(seconds: float) -> Callable[[], Reading]:
         def steps() -> Reading:
             let_go.wait(seconds)
@@ -235,7 +235,7 @@ def test_each_source_has_its_own_time(let_go: threading.Event) -> None:
     assert (first[-1].verdict, second) == (Verdict.FAILED, [COMPLETE])
 
 
-def test_sources_side_by_side_hold_only_a_few_steps(let_go: threading.Event) -> None:
+def test_parallel_reads_buffer_only_a_few_steps(let_go: threading.Event) -> None:
     given = [0, 0]
 
     def counts(number: int) -> Callable[[], Reading]:
@@ -255,7 +255,7 @@ def test_sources_side_by_side_hold_only_a_few_steps(let_go: threading.Event) -> 
     assert max(given) <= 4 * guarded._BATCH
 
 
-def test_sources_side_by_side_end_when_the_process_is_to_end(let_go: threading.Event) -> None:
+def test_parallel_reads_stop_with_the_process(let_go: threading.Event) -> None:
     def hangs() -> Reading:
         let_go.wait(60)
         yield COMPLETE

@@ -1,4 +1,4 @@
-"""The settings of directories in LDAP: what is refused before anybody is asked, and what presets say."""
+"""The settings and presets of LDAP sources."""
 
 import re
 from pathlib import Path
@@ -70,7 +70,7 @@ def made(**settings: object) -> LdapConnectionSettings:
         ({"tls_check": False}, "tls_check"),
     ],
 )
-def test_what_cannot_be_is_refused(settings: dict[str, object], says: str) -> None:
+def test_invalid_settings_are_rejected(settings: dict[str, object], says: str) -> None:
     with pytest.raises(ValidationError, match=re.escape(says)):
         made(**settings)
 
@@ -90,11 +90,11 @@ def test_what_cannot_be_is_refused(settings: dict[str, object], says: str) -> No
         {"sets": {"devices": {"id": "cn", "filter": "(objectClass=device)"}}},
     ],
 )
-def test_what_is_safe_is_taken(settings: dict[str, object]) -> None:
+def test_safe_settings_are_accepted(settings: dict[str, object]) -> None:
     assert made(**settings).server.startswith("ldap")
 
 
-def test_a_name_that_looks_like_this_machine_is_none() -> None:
+def test_a_name_that_resembles_localhost_is_no_loopback() -> None:
     assert not is_loopback("ldap://localhost.corp.example")
     assert not is_loopback("ldap://127.0.0.1.nip.io")
     assert is_loopback("ldap://LOCALHOST:389")
@@ -113,7 +113,7 @@ def test_every_preset_has_people_and_groups(name: PresetName) -> None:
     }
 
 
-def test_sets_are_the_presets_with_what_is_otherwise() -> None:
+def test_sets_are_those_of_the_preset_with_changes() -> None:
     settings = made(sets={"users": {"below": "OU=People"}, "devices": {"filter": "(objectClass=device)", "id": "cn"}})
     sets = settings.sets_in_force()
     assert list(sets) == ["users", "groups", "devices"]
@@ -136,14 +136,14 @@ def test_a_source_is_made_of_the_settings() -> None:
     ]
 
 
-def test_a_rule_reads_from_a_set_that_is_there() -> None:
+def test_a_rule_must_read_an_existing_set() -> None:
     with pytest.raises(ValidationError, match="map: rule 1 reads from people, but the sets are users, groups"):
         DirectorySettings.model_validate({"sources": [source(map=[RULE | {"from": "people"}])]})
     with pytest.raises(ValidationError, match="at least 1 item"):
         DirectorySettings.model_validate({"sources": [source(map=[])]})
 
 
-def test_what_the_records_depend_on_is_told_apart_and_the_password_is_not() -> None:
+def test_the_digest_depends_on_the_settings_but_not_on_the_password() -> None:
     one = LdapSourceSettings.model_validate(source(bind_dn="a", bind_password="first-password"))
     other = LdapSourceSettings.model_validate(source(bind_dn="a", bind_password="second-password"))
     assert one.digest == other.digest
@@ -153,7 +153,7 @@ def test_what_the_records_depend_on_is_told_apart_and_the_password_is_not() -> N
     assert "first-password" not in str(one.model_dump(mode="json"))
 
 
-def test_the_example_is_one(tmp_path: Path) -> None:
+def test_the_example_is_valid(tmp_path: Path) -> None:
     """With its secrets where it says that they are."""
     text = Path("config/examples/active-directory.yaml").read_text("utf-8")
     secret = tmp_path / "secret"
@@ -188,7 +188,7 @@ UAC = "math.bitAnd(it.userAccountControl, 2) != 0"
         ({"fill": {"userId": "it.cn", "disabled": UAC}}, {"userAccountControl": 512}, (False, True)),
     ],
 )
-def test_an_account_that_has_expired_is_disabled_besides_what_the_rule_says(
+def test_expired_accounts_are_disabled_in_addition_to_the_rule(
     rule: dict[str, object], value: dict[str, object], disabled: tuple[bool | None, bool | None]
 ) -> None:
     """None: malformed."""
@@ -217,13 +217,13 @@ def test_an_account_that_has_expired_is_disabled_besides_what_the_rule_says(
         },
     ],
 )
-def test_rules_that_disable_nobody_or_know_of_no_end_stay_as_they_are(rule: dict[str, object]) -> None:
+def test_rules_without_expiry_are_unchanged(rule: dict[str, object]) -> None:
     people = {"people": {"filter": "(objectClass=contact)", "id": "objectGUID"}}
     settings = LdapSourceSettings.model_validate(PLAIN | {"type": "ldap", "sets": people, "map": [rule]})
     assert settings.rules_in_force() == settings.map
 
 
-def test_users_that_are_made_of_members_are_disabled_when_they_have_expired() -> None:
+def test_users_made_of_expired_members_are_disabled() -> None:
     rule = {"from": "groups", "each": "members", "user": {"userId": "member.cn", "name": "member.cn", "email": "it.cn"}}
     settings = LdapSourceSettings.model_validate(PLAIN | {"type": "ldap", "map": [rule]})
     rules = Rules(settings.rules_in_force())
@@ -238,7 +238,7 @@ def test_users_that_are_made_of_members_are_disabled_when_they_have_expired() ->
     assert [one.disabled for one in records if isinstance(one, User)] == [False, True]
 
 
-def test_an_expression_that_leaves_no_room_for_the_expiry_of_accounts_is_refused() -> None:
+def test_an_expression_too_long_with_expiry_is_rejected() -> None:
     text = '"' + "x" * 3_980 + '" == it.a'
     rules = {"type": "ldap", "map": [{"from": "users", "user": IDS | {"disabled": text}}]}
     assert LdapSourceSettings.model_validate(PLAIN | rules | {"account_expiry": False})

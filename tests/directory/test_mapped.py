@@ -1,4 +1,4 @@
-"""Connectors and rules as sources: what rules make, who is a member of what, and what changes touch."""
+"""Sources of connectors and rules: records, members, and incremental reads."""
 
 import os
 import random
@@ -92,7 +92,7 @@ def test_rules_make_records_of_objects_with_their_origins(directory: ObjectDirec
     assert steps[-1] == End(Verdict.COMPLETE, "", "state 3")
 
 
-def test_a_connector_is_asked_for_what_rules_name_and_no_more(directory: ObjectDirectory) -> None:
+def test_only_named_attributes_are_requested(directory: ObjectDirectory) -> None:
     read(source_of(directory))
     wanted = directory.asked[0][0]
     assert wanted.attributes == {"users": {"id", "name", "mail"}, "groups": {"cn", "description"}}
@@ -106,7 +106,7 @@ def test_a_connector_is_asked_for_what_rules_name_and_no_more(directory: ObjectD
     assert elsewhere.attributes == {"groups": {"cn"}, "users": {"employeeNumber"}}
 
 
-def test_constants_are_themselves_and_missing_attributes_make_fields_absent(directory: ObjectDirectory) -> None:
+def test_constants_are_kept_and_missing_attributes_make_fields_absent(directory: ObjectDirectory) -> None:
     directory.put(thing("rows", "1", {"id": "1", "name": "N"}))
     rules = "[{from: rows, user: {userId: it.id, name: it.name, email: '\"\"', initial: it.no, disabled: true, n: 3}}]"
     (step, _) = read(source_of(directory, rules))
@@ -125,9 +125,7 @@ def test_constants_are_themselves_and_missing_attributes_make_fields_absent(dire
         ("[{from: rows, user: {userId: it.nul, name: it.name, email: it.name}}]", "nul: contains a NUL character"),
     ],
 )
-def test_what_a_rule_cannot_make_is_malformed_with_place_and_rule(
-    directory: ObjectDirectory, rules: str, reason: str
-) -> None:
+def test_malformed_objects_have_place_and_rule(directory: ObjectDirectory, rules: str, reason: str) -> None:
     directory.put(thing("rows", "1", {"name": "N", "n": 1, "nul": "\0"}))
     malformed, end = read(source_of(directory, rules))
     assert isinstance(malformed, Malformed)
@@ -137,7 +135,7 @@ def test_what_a_rule_cannot_make_is_malformed_with_place_and_rule(
     assert malformed.object == ObjectId("rows", "1")
 
 
-def test_when_is_false_where_an_attribute_is_missing(directory: ObjectDirectory) -> None:
+def test_when_is_false_if_an_attribute_is_missing(directory: ObjectDirectory) -> None:
     directory.put(thing("rows", "1", {"name": "N"}), thing("rows", "2", {"name": "N", "status": "in"}))
     steps = read(
         source_of(
@@ -149,7 +147,7 @@ def test_when_is_false_where_an_attribute_is_missing(directory: ObjectDirectory)
     assert steps[-1].verdict is Verdict.COMPLETE
 
 
-def test_a_rule_is_odd_once(directory: ObjectDirectory) -> None:
+def test_a_remark_of_a_rule_is_reported_once(directory: ObjectDirectory) -> None:
     directory.put(*(thing("rows", str(number), {"id": str(number)}) for number in range(50)))
     steps = read(
         source_of(directory, "[{from: rows, user: {userId: it.id, name: it.id, email: it.id, exipresAt: it.id}}]")
@@ -184,7 +182,7 @@ def test_members_are_found_through_nested_groups_and_around_cycles(directory: Ob
     assert end.verdict is Verdict.COMPLETE
 
 
-def test_a_name_of_two_objects_is_nobodys(directory: ObjectDirectory) -> None:
+def test_an_ambiguous_name_names_no_member(directory: ObjectDirectory) -> None:
     """A group names ``jdoe``, which one entry is in ``ou=people``, and another in ``ou=left``."""
     rules = COMPANY + "- {from: admins, user: {userId: it.id, name: it.name, email: it.mail}}\n"
     left = thing("users", "2", dict(user("2").value), names=("jdoe",))
@@ -221,12 +219,12 @@ def test_a_name_becomes_ambiguous_and_unique_again(directory: ObjectDirectory, s
         assert memberships(steps) == (set() if step == "another" else {("acme", "2")})
 
 
-def test_groups_may_be_told_before_those_who_are_in_them(directory: ObjectDirectory) -> None:
+def test_groups_may_come_before_their_members(directory: ObjectDirectory) -> None:
     directory.put(group("org-acme", "groups/eng"), group("eng", "users/ada"), user("ada"))
     assert memberships(read(source_of(directory))) == {("acme", "ada")}
 
 
-def test_an_object_that_is_told_twice_counts_as_it_was_told_last(directory: ObjectDirectory) -> None:
+def test_the_last_of_two_equal_objects_is_used(directory: ObjectDirectory) -> None:
     class Twice(ObjectDirectory):
         def read(self, wanted: Wanted, request: ReadRequest = EVERYTHING) -> Iterator[Any]:
             yield group("org-acme", "users/ada", "users/bob")
@@ -239,13 +237,13 @@ def test_an_object_that_is_told_twice_counts_as_it_was_told_last(directory: Obje
     assert memberships(read(source_of(directory))) == {("acme", "ada")}
 
 
-def test_who_is_no_user_here_is_named_by_their_attributes(directory: ObjectDirectory) -> None:
+def test_members_without_a_user_have_attributes(directory: ObjectDirectory) -> None:
     directory.put(thing("users", "1", {"number": "e1"}), thing("users", "2", {}), group("acme", "users/1", "users/2"))
     rules = "[{from: groups, each: members, membership: {organizationId: it.cn, userId: member.number}}]"
     assert memberships(read(source_of(directory, rules))) == {("acme", "e1")}
 
 
-def test_when_may_ask_about_the_member(directory: ObjectDirectory) -> None:
+def test_when_may_use_the_member(directory: ObjectDirectory) -> None:
     directory.put(user("ada", title="boss"), user("bob", title="clerk"), user("cyd"))
     directory.put(group("org-acme", "users/ada", "users/bob", "users/cyd"))
     rules = COMPANY.replace("each: members", "each: members, when: member.title == 'boss'").replace(
@@ -271,7 +269,7 @@ class Looker:
         "userId: member.userId, 'x-note': member.odd",
     ],
 )
-def test_members_looked_at_together_give_what_each_gives(directory: ObjectDirectory, of_members: str) -> None:
+def test_an_observer_does_not_change_the_steps(directory: ObjectDirectory, of_members: str) -> None:
     odd = [None, "", "x" * 600, "a\u00e4", 7, ["a"], "2027-01-31T18:00:00Z", "no time"]
     directory.put(*(user(f"u{number}", until=value, odd=value) for number, value in enumerate(odd)), user("U", mail=3))
     directory.put(group("org-acme", *(f"users/u{number}" for number in range(8)), "users/U", "users/none"))
@@ -284,7 +282,7 @@ def test_members_looked_at_together_give_what_each_gives(directory: ObjectDirect
     assert len([step for step in together if isinstance(step, Found)]) > 8
 
 
-def test_a_name_with_a_nul_is_nobody_elses(directory: ObjectDirectory) -> None:
+def test_a_name_with_a_nul_is_not_shortened(directory: ObjectDirectory) -> None:
     directory.put(user("ada"), group("org-acme", "users/ada\0b"))
     assert memberships(read(source_of(directory))) == set()
 
@@ -301,7 +299,7 @@ def test_twenty_thousand_members_take_seconds(directory: ObjectDirectory) -> Non
     assert time.process_time() - began < 10
 
 
-def test_a_broken_read_tells_no_memberships_that_are_not_there(directory: ObjectDirectory) -> None:
+def test_a_failed_read_yields_no_memberships(directory: ObjectDirectory) -> None:
     directory.put(group("org-acme", "users/ada", "users/bob"), user("ada"), user("bob"))
     for breaks in range(4):
         directory.breaks_after = breaks
@@ -363,7 +361,7 @@ def test_a_cursor_without_its_spool_is_refused(directory: ObjectDirectory, spool
     assert end_of(read(source)).verdict is Verdict.COMPLETE
 
 
-def test_changes_that_were_lost_on_their_way_are_told_once_more(directory: ObjectDirectory, spool: SpoolFile) -> None:
+def test_lost_changes_can_be_read_again(directory: ObjectDirectory, spool: SpoolFile) -> None:
     directory.put(user("ada"), group("org-acme", "users/ada"))
     source = source_of(directory, spool=spool)
     kept = Kept()
@@ -375,9 +373,7 @@ def test_changes_that_were_lost_on_their_way_are_told_once_more(directory: Objec
     assert kept.content() == Content()
 
 
-def test_changes_that_were_not_told_to_their_end_are_told_once_more(
-    directory: ObjectDirectory, spool: SpoolFile
-) -> None:
+def test_incomplete_changes_are_read_again(directory: ObjectDirectory, spool: SpoolFile) -> None:
     directory.put(user("ada"), group("org-acme", "users/ada"))
     source = source_of(directory, spool=spool)
     kept = Kept()
@@ -392,9 +388,7 @@ def test_changes_that_were_not_told_to_their_end_are_told_once_more(
     assert not kept.content().teams
 
 
-def test_changes_with_a_malformed_object_that_is_not_named_are_asked_for_again(
-    directory: ObjectDirectory, spool: SpoolFile
-) -> None:
+def test_changes_with_an_unnamed_malformed_object_are_read_again(directory: ObjectDirectory, spool: SpoolFile) -> None:
     directory.put(user("ada"), group("org-acme", "users/ada"))
     source = source_of(directory, spool=spool)
     cursor = end_of(read(source)).cursor
@@ -410,7 +404,7 @@ def test_changes_with_a_malformed_object_that_is_not_named_are_asked_for_again(
     assert (end.verdict, end.cursor, end.answered) == (Verdict.PARTIAL, cursor, Answered.CHANGES)
 
 
-def test_a_connector_that_gives_everything_is_understood(directory: ObjectDirectory, spool: SpoolFile) -> None:
+def test_a_connector_may_answer_with_everything(directory: ObjectDirectory, spool: SpoolFile) -> None:
     directory.put(user("ada"), user("bob"), group("org-acme", "users/ada", "users/bob"), group("org-x", "users/bob"))
     source = source_of(directory, spool=spool)
     kept = Kept()
@@ -440,7 +434,7 @@ def test_a_part_leaves_the_spool_as_it_was(directory: ObjectDirectory, spool: Sp
     assert end_of(read(without, ReadRequest(part=Part(user_ids=("ada",))))).answered is None
 
 
-def test_the_spool_is_for_its_owner_alone(directory: ObjectDirectory, spool: SpoolFile) -> None:
+def test_only_its_owner_can_read_the_spool(directory: ObjectDirectory, spool: SpoolFile) -> None:
     directory.put(user("ada"), group("org-acme", "users/ada"))
     read(source_of(directory, spool=spool))
     assert spool.path is not None
@@ -453,7 +447,7 @@ def test_the_spool_is_for_its_owner_alone(directory: ObjectDirectory, spool: Spo
     assert end.answered is Answered.CURSOR_REFUSED
 
 
-def test_a_read_that_was_given_up_leaves_nothing_behind(directory: ObjectDirectory, spool: SpoolFile) -> None:
+def test_a_closed_read_leaves_no_file_behind(directory: ObjectDirectory, spool: SpoolFile) -> None:
     directory.put(user("ada"), user("bob"), group("org-acme", "users/ada"))
     reading = source_of(directory, spool=spool).read()
     next(reading)
@@ -463,7 +457,7 @@ def test_a_read_that_was_given_up_leaves_nothing_behind(directory: ObjectDirecto
     assert not list(spool.path.parent.glob("*.part"))
 
 
-def test_what_a_killed_process_left_behind_is_removed(directory: ObjectDirectory, spool: SpoolFile) -> None:
+def test_abandoned_spools_are_removed(directory: ObjectDirectory, spool: SpoolFile) -> None:
     assert spool.path is not None
     spool.path.parent.mkdir()
     old, new = (spool.path.with_name(f"usher-{age}.spool.part") for age in ("old", "new"))
@@ -474,7 +468,7 @@ def test_what_a_killed_process_left_behind_is_removed(directory: ObjectDirectory
     assert (old.exists(), new.exists()) == (False, True)
 
 
-def test_a_folder_that_cannot_be_used_is_said(directory: ObjectDirectory, tmp_path: Path) -> None:
+def test_an_unusable_folder_fails_the_read(directory: ObjectDirectory, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     directory.put(user("ada"))
     end = end_of(read(source_of(directory, spool=SpoolFile.of(tmp_path / "file", "ad"))))
@@ -504,7 +498,7 @@ _SEEDS = range(12)
 
 @pytest.mark.parametrize("seed", _SEEDS)
 @pytest.mark.slow
-def test_changes_lead_where_a_full_read_leads(seed: int, tmp_path: Path) -> None:
+def test_changes_lead_to_the_result_of_a_full_read(seed: int, tmp_path: Path) -> None:
     """For any people, groups in groups, renames, and reads whose changes were lost on their way."""
     chance = random.Random(seed)
     directory = ObjectDirectory()
@@ -630,7 +624,7 @@ class TestMapped(SourceContract):
         super().test_memory_does_not_grow_with_the_directory(world)
 
 
-def test_without_a_spool_it_is_read_as_a_whole_each_time(directory: ObjectDirectory) -> None:
+def test_without_a_spool_each_read_is_a_full_one(directory: ObjectDirectory) -> None:
     directory.put(user("ada"), group("org-acme", "users/ada"))
     source = source_of(directory)
     kept = Kept()
@@ -639,6 +633,6 @@ def test_without_a_spool_it_is_read_as_a_whole_each_time(directory: ObjectDirect
     assert kept.take(read(source)).verdict is Verdict.COMPLETE
 
 
-def test_sqlite_is_new_enough_for_what_the_spool_asks() -> None:
+def test_sqlite_supports_the_statements_of_the_spool() -> None:
     assert sqlite3.sqlite_version_info >= (3, 8, 3), "recursive statements"
     assert sqlite3.connect(":memory:").execute("SELECT value FROM json_each('[7]')").fetchone() == (7,)

@@ -1,4 +1,4 @@
-"""Peers that are no directory: what answers with HTML, or a byte now and then, is given up in time and in one line."""
+"""Peers that are no directory, such as web servers, fail the read in time."""
 
 import importlib.util
 import socket
@@ -55,7 +55,9 @@ def peer() -> Iterator[tuple[int, list[bytes]]]:
         pytest.param("mysql+pymysql", [b"\xff", b"\xff", b"\xff\0", *[b"x"] * 50], id="MySQL, by the byte"),
     ],
 )
-def test_what_is_no_directory_is_given_up(peer: tuple[int, list[bytes]], source: str, sent: list[bytes]) -> None:
+def test_a_peer_that_is_no_directory_fails_the_read(
+    peer: tuple[int, list[bytes]], source: str, sent: list[bytes]
+) -> None:
     port, pieces = peer
     pieces += sent
     given: dict[str, Any] = {"name": "people", "connect_timeout": 1, "answer_timeout": 1}

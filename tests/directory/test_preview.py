@@ -1,4 +1,4 @@
-"""Previews of sources: what is seen of objects, what rules came to, and what stays hidden."""
+"""Previews of sources: objects, counts of rules, and masked secrets."""
 
 import pytest
 
@@ -64,7 +64,7 @@ def test_one_user_is_explained(directory: ObjectDirectory, id_: str) -> None:
     assert shown.results[1].record == {"organizationId": "acme", "userId": "ada", "accessRole": "viewer"}
 
 
-def test_why_there_is_no_record_is_said(directory: ObjectDirectory) -> None:
+def test_the_preview_explains_missing_records(directory: ObjectDirectory) -> None:
     bob = only(previewed(directory, PreviewFilter(5, id="bob")))
     assert [(line.rule, line.record, line.reason, line.malformed) for line in bob.results] == [
         ("1", None, "when is false", False),
@@ -89,7 +89,7 @@ def test_objects_of_a_set_are_shown_up_to_the_limit(directory: ObjectDirectory) 
     assert not previewed(directory, PreviewFilter(5, id="nobody")).objects
 
 
-def test_what_each_rule_came_to_is_counted(directory: ObjectDirectory) -> None:
+def test_the_results_of_each_rule_are_counted(directory: ObjectDirectory) -> None:
     source = previewed(directory, PreviewFilter(0))
     counted = [
         (one.objects, one.matched, one.skipped, one.malformed, one.records, one.members_skipped)
@@ -101,7 +101,7 @@ def test_what_each_rule_came_to_is_counted(directory: ObjectDirectory) -> None:
     assert source.end == End(Verdict.PARTIAL, "2 malformed records", "state 6", except_malformed=True)
 
 
-def test_of_a_group_with_many_members_some_are_shown(directory: ObjectDirectory) -> None:
+def test_large_groups_are_shown_in_part(directory: ObjectDirectory) -> None:
     directory.put(*(user(f"u{number}") for number in range(100)))
     directory.put(thing("groups", "all", {"cn": "org-all"}, tuple(f"users/u{number}" for number in range(100))))
     shown = only(previewed(directory, PreviewFilter(5, set="groups", id="all")))
@@ -113,7 +113,7 @@ def test_of_a_group_with_many_members_some_are_shown(directory: ObjectDirectory)
     "name",
     ["userPassword", "unicodePwd", "clientSecret", "api_key", "apiKey", "accessToken", "private-key", "PIN", "ssn"],
 )
-def test_what_looks_like_a_secret_is_masked_at_any_depth(name: str) -> None:
+def test_secrets_are_masked_at_any_depth(name: str) -> None:
     assert masked({name: "x", "in": [{name: ["y"]}], "of": {name: 3}}) == {
         name: MASK,
         "in": [{name: MASK}],
@@ -122,11 +122,11 @@ def test_what_looks_like_a_secret_is_masked_at_any_depth(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["mail", "department", "keynote", "opinion", "compass", "shipping"])
-def test_what_does_not_is_shown(name: str) -> None:
+def test_other_values_are_shown(name: str) -> None:
     assert masked({name: "x"}) == {name: "x"}
 
 
-def test_of_a_source_without_rules_records_are_shown_as_they_stand() -> None:
+def test_records_of_a_source_without_rules_are_shown() -> None:
     class Queries:
         name = "db"
 

@@ -1,4 +1,4 @@
-"""The reference of fields in the README names those that are read, and no others."""
+"""The README lists the fields of every kind."""
 
 import re
 from pathlib import Path

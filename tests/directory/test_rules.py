@@ -1,4 +1,4 @@
-"""Rules in the settings: what is refused before anything is read, and what they make."""
+"""The settings of rules, and the records that rules make."""
 
 import pytest
 import yaml
@@ -66,7 +66,7 @@ USER = "userId: it.id, name: it.name, email: it.mail"
         ("{from: g, fill: 3}", "fill", "an expression for an alias"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_with_its_place(rule: str, key: str, reason: str) -> None:
+def test_invalid_rules_are_rejected_with_their_place(rule: str, key: str, reason: str) -> None:
     given = yaml.safe_load(rule)
     if not reason:
         # What resembles a field that is given as well is a field of its own.
@@ -109,7 +109,7 @@ def records(rules: str, *things: object) -> list[object]:
     return [step.record for step in read(MappedSource("x", directory, rules_of(rules))) if isinstance(step, Found)]
 
 
-def test_aliases_are_those_that_there_are() -> None:
+def test_empty_and_missing_aliases_are_left_out() -> None:
     rules = f"[{{from: users, aliases: [it.mail, it.upn, it.others, it.empty], user: {{{USER}}}}}]"
     one = {"id": "1", "name": "N", "mail": "A@x", "others": ["b@x", "A@x"], "empty": ""}
     assert records(rules, thing("users", "1", one)) == [
@@ -117,7 +117,7 @@ def test_aliases_are_those_that_there_are() -> None:
     ]
 
 
-def test_somebody_elses_user_is_filled_by_alias_or_id() -> None:
+def test_a_user_of_another_source_is_filled_by_alias_or_id() -> None:
     row = thing("rows", "1", {"mail": "A@x", "status": "left", "centre": 7, "id": "u1"})
     by_alias = "[{from: rows, fill: it.mail, user: {disabled: 'it.status == \"left\"', costCenter: it.centre}}]"
     assert records(by_alias, row) == [Fill(user_alias="a@x", disabled=True, further={"costCenter": 7})]
@@ -147,14 +147,14 @@ def test_groups_may_be_kept_as_groups() -> None:
     assert found[1:] == [GroupMember(organization_id="acme", organization_user_group_id="eng", user_id="u1")]
 
 
-def test_the_attribute_that_is_the_users_id_is_known_where_it_is_plain() -> None:
+def test_the_attribute_of_the_user_id_is_found_if_it_is_plain() -> None:
     assert rules_of(f"[{{from: users, user: {{{USER}}}}}]").wanted.user_ids == {"users": "id"}
     assert rules_of("[{from: users, user: {userId: lower(it.id), name: it.a, email: it.b}}]").wanted.user_ids == {}
     two = f"[{{from: users, user: {{{USER}}}}}, {{from: users, user: {{userId: it.other, name: it.a, email: it.b}}}}]"
     assert rules_of(two).wanted.user_ids == {}
 
 
-def test_by_what_users_are_named_is_told_where_rules_say_it_plainly() -> None:
+def test_the_attribute_of_the_user_alias_is_found_if_it_is_plain() -> None:
     named = "{from: rows, grant: {organizationId: it.o, documentId: it.d, userAlias: it.mail}}"
     assert rules_of(f"[{named}, {{from: rows, fill: it.mail, user: {{n: it.n}}}}]").wanted.user_aliases == {
         "rows": "mail"

@@ -18,7 +18,7 @@ def test_settings_name_sources_after_their_path() -> None:
     assert [source.name for source in sources_from_settings(settings)] == ["a.yaml", "people"]
 
 
-def test_settings_name_no_source_by_themselves() -> None:
+def test_there_is_no_default_source() -> None:
     assert DirectorySettings().sources == ()
     assert DirectorySettings().grace == 0
 
@@ -46,7 +46,7 @@ def test_settings_refuse(section: dict[str, object], reason: str) -> None:
         DirectorySettings.model_validate(section)
 
 
-def test_what_a_source_is_read_by_does_not_change_what_its_changes_mean() -> None:
+def test_settings_without_effect_on_records_do_not_change_the_digest() -> None:
     def digest(**settings: object) -> str:
         [source] = DirectorySettings.model_validate({"sources": [{"type": "file", "path": "a", **settings}]}).sources
         return source.digest
@@ -55,7 +55,7 @@ def test_what_a_source_is_read_by_does_not_change_what_its_changes_mean() -> Non
     assert digest() != digest(path="b")
 
 
-def test_each_source_goes_by_its_own_time_or_the_one_of_all() -> None:
+def test_each_source_has_its_own_timeout_or_the_default() -> None:
     settings = DirectorySettings.model_validate(
         {"read_timeout": 7, "sources": [{"type": "file", "path": "a"}, {"type": "file", "path": "b", "timeout": 0}]}
     )
@@ -63,7 +63,7 @@ def test_each_source_goes_by_its_own_time_or_the_one_of_all() -> None:
     assert [source.timeout for source in sources if isinstance(source, GuardedSource)] == [7, 0]
 
 
-def test_what_sources_keep_between_reads_lies_beside_the_database_or_where_it_is_said() -> None:
+def test_the_spool_is_beside_the_database_or_as_configured() -> None:
     of = {"directory": {"sources": [{"type": "file", "path": "a"}]}}
     beside = Settings.model_validate(of | {"database_url": "sqlite:////srv/usher.db"})
     assert spool_folder(beside) == Path("/srv/usher.db-spool")

@@ -1,4 +1,4 @@
-"""Directories in databases: queries, values, changes, parts, and what goes wrong."""
+"""SQL sources: queries, values, incremental reads, parts, and errors."""
 
 import threading
 import time
@@ -99,7 +99,7 @@ def test_rows_are_records_with_origin_and_place(docs: Database) -> None:
     assert the_end(steps) == End(Verdict.COMPLETE)
 
 
-def test_values_of_databases_become_those_of_records(docs: Database) -> None:
+def test_column_values_become_field_values(docs: Database) -> None:
     moment = {"sqlite": "'2027-01-31 18:00:00'", "postgresql": "TIMESTAMP '2027-01-31 18:00:00'"}.get(
         docs.sort, "CAST('2027-01-31 18:00:00' AS DATETIME)"
     )
@@ -127,7 +127,7 @@ def test_values_of_databases_become_those_of_records(docs: Database) -> None:
 
 
 @pytest.mark.parametrize("more", ["", ", 'red' AS \"colour\"", ', gone AS "disabled"'], ids=["plain", "further", "odd"])
-def test_rows_read_together_are_what_each_is_by_itself(docs: Database, more: str) -> None:
+def test_batches_equal_single_rows(docs: Database, more: str) -> None:
     odd = ["tenant", "'a/b%'", "''", "NULL", "'" + "x" * 300 + "'", "'Ä' || id", "'x' || id", "'  '"]
     if docs.sort == "mysql":
         odd = [text.replace("'Ä' || id", "CONCAT('Ä', id)").replace("'x' || id", "CONCAT('x', id)") for text in odd]
@@ -157,15 +157,13 @@ def test_rows_read_together_are_what_each_is_by_itself(docs: Database, more: str
         ({"documents": DOCUMENTS, "folders": "SELECT nothing FROM doc"}, "queries.folders: "),
     ],
 )
-def test_columns_that_cannot_be_used_are_told_before_a_row_is_read(
-    docs: Database, queries: Mapping[str, str], reason: str
-) -> None:
+def test_unusable_columns_fail_before_a_row_is_read(docs: Database, queries: Mapping[str, str], reason: str) -> None:
     said = failure(docs.source(queries))
     assert said.startswith("queries.")
     assert reason in said
 
 
-def test_postgresql_makes_names_small_and_is_told_so(docs: Database) -> None:
+def test_folded_names_of_postgresql_get_a_hint(docs: Database) -> None:
     if docs.sort != "postgresql":
         pytest.skip("names stay as they are written")
     said = failure(docs.source({"documents": DOCUMENTS.replace('"', "")}))
@@ -190,7 +188,7 @@ def test_postgresql_makes_names_small_and_is_told_so(docs: Database) -> None:
         ("server does not support SSL, but SSL was required", "check sslmode and the certificates in url"),
     ],
 )
-def test_what_is_wrong_with_certificates_leads_to_the_part_of_the_url(says: str, advice: str) -> None:
+def test_certificate_errors_name_the_part_of_the_url(says: str, advice: str) -> None:
     """As libpq says it, which has no codes for it."""
     text = f'connection failed: connection to server at "127.0.0.1", port 5432 failed: {says}'
     error = OperationalError(None, None, RuntimeError(text))
@@ -204,7 +202,7 @@ def test_what_is_wrong_with_certificates_leads_to_the_part_of_the_url(says: str,
         RuntimeError(1045, "Access denied for user 'u'@'localhost' (using password: YES)"),
     ],
 )
-def test_a_refused_login_is_one_for_polls(original: Exception) -> None:
+def test_refused_logins_are_recognized(original: Exception) -> None:
     """They stop after three of them: MySQL locks accounts, too."""
     url = make_url("postgresql+psycopg://u:hunter2@a/x")
     trouble = read_error(OperationalError(None, None, original), url)
@@ -214,7 +212,7 @@ def test_a_refused_login_is_one_for_polls(original: Exception) -> None:
     assert str(read_error(OperationalError(None, None, other), url)).startswith("url: ")
 
 
-def test_a_certificate_file_that_is_not_there_is_named(docs: Database) -> None:
+def test_a_missing_certificate_file_is_named(docs: Database) -> None:
     if docs.sort != "mysql":
         pytest.skip("SQLite has no certificates, and the tests' PostgreSQL no TLS")
     database = SqlDatabase(docs.url.update_query_dict({"ssl_ca": "/nowhere.pem"}), [Query("documents", DOCUMENTS)])
@@ -249,7 +247,7 @@ def test_no_query_changes_anything(docs: Database, statement: str) -> None:
     assert len(records(read(docs.source({"documents": DOCUMENTS})))) == 3
 
 
-def test_a_statement_that_gets_past_everything_is_refused_by_the_transaction(docs: Database) -> None:
+def test_the_transaction_is_read_only(docs: Database) -> None:
     """What the look at the columns does not stop, the database does."""
     from app.directory.connector import ReadError
     from app.directory.connectors.sql.snapshot import open_snapshot
@@ -261,7 +259,7 @@ def test_a_statement_that_gets_past_everything_is_refused_by_the_transaction(doc
     assert len(records(read(docs.source({"documents": DOCUMENTS})))) == 3
 
 
-def test_all_queries_see_one_state(docs: Database) -> None:
+def test_all_queries_see_one_snapshot(docs: Database) -> None:
     """What is written while the first query is read is not seen by the second."""
     source = docs.source(
         {
@@ -308,7 +306,7 @@ def test_changes_are_the_rows_that_grew(docs: Database) -> None:
     assert not any(isinstance(step, Gone) for step in steps)
 
 
-def test_deletions_that_are_written_down_are_looked_up(docs: Database) -> None:
+def test_deleted_keys_are_looked_up(docs: Database) -> None:
     """A key that is in use again is no deletion."""
     source = followed(docs, deleted='SELECT tenant AS "organizationId", id AS "documentId", changed FROM doc_deleted')
     cursor = the_end(read(source)).cursor
@@ -322,7 +320,7 @@ def test_deletions_that_are_written_down_are_looked_up(docs: Database) -> None:
     assert "3" in {record.document_id for record in records(steps)}
 
 
-def test_a_database_of_yesterday_is_read_as_a_whole(docs: Database) -> None:
+def test_a_database_behind_the_cursor_leads_to_a_full_read(docs: Database) -> None:
     source = followed(docs, deleted="gone")
     cursor = the_end(read(source)).cursor
     docs.run("DELETE FROM doc WHERE id = 3")
@@ -334,9 +332,7 @@ def test_a_database_of_yesterday_is_read_as_a_whole(docs: Database) -> None:
 
 @pytest.mark.parametrize("deleted", ["gone", "written down"])
 @pytest.mark.parametrize("undone", ["a row added", "a row changed"])
-def test_a_restored_database_that_was_written_to_again_is_read_as_a_whole(
-    docs: Database, deleted: str, undone: str
-) -> None:
+def test_a_restored_database_with_new_rows_leads_to_a_full_read(docs: Database, deleted: str, undone: str) -> None:
     """Its newest row is newer than the cursor by then."""
     written_down = 'SELECT tenant AS "organizationId", id AS "documentId", changed FROM doc_deleted'
     source = followed(docs, deleted="gone" if deleted == "gone" else written_down)
@@ -359,7 +355,7 @@ def test_a_restored_database_that_was_written_to_again_is_read_as_a_whole(
     assert "lost" not in {record.document_name for record in records(read(source))}
 
 
-def test_a_remembered_row_that_was_deleted_properly_is_no_restore(docs: Database) -> None:
+def test_a_deleted_remembered_row_is_no_restore(docs: Database) -> None:
     source = followed(docs, deleted='SELECT tenant AS "organizationId", id AS "documentId", changed FROM doc_deleted')
     cursor = the_end(read(source)).cursor
     docs.run("DELETE FROM doc WHERE id = 3", "INSERT INTO doc_deleted VALUES ('acme', 3, 4)")
@@ -369,14 +365,14 @@ def test_a_remembered_row_that_was_deleted_properly_is_no_restore(docs: Database
     assert the_end(read(source, ReadRequest(since=the_end(steps).cursor))).verdict is Verdict.COMPLETE
 
 
-def test_rows_without_a_cursor_are_read_again_and_again(docs: Database) -> None:
+def test_rows_without_a_cursor_are_read_each_time(docs: Database) -> None:
     source = followed(docs, deleted="gone")
     docs.run("INSERT INTO doc VALUES ('acme', 9, 'null', NULL, 0)")
     cursor = the_end(read(source)).cursor
     assert {record.document_name for record in records(read(source, ReadRequest(since=cursor)))} == {"D3", "null"}
 
 
-def test_overlap_reads_again_what_was_committed_late(docs: Database) -> None:
+def test_overlap_includes_late_commits(docs: Database) -> None:
     source = followed(docs, deleted="gone", overlap=1)
     cursor = the_end(read(source)).cursor
     docs.run("INSERT INTO doc VALUES ('acme', 9, 'late', 2, 0)")
@@ -413,7 +409,7 @@ def test_a_row_from_the_future_hides_nothing(docs: Database) -> None:
     assert {record.name for record in records(read(source, ReadRequest(since=cursor)))} == {"now", "ahead", "new"}
 
 
-def test_a_cursor_column_that_does_not_grow_is_refused(docs: Database) -> None:
+def test_a_text_cursor_column_fails_the_read(docs: Database) -> None:
     [*_, end] = read(docs.source([Query("documents", DOCUMENTS, cursor="documentName")]))
     assert isinstance(end, End)
     assert end.verdict is Verdict.FAILED
@@ -423,7 +419,7 @@ def test_a_cursor_column_that_does_not_grow_is_refused(docs: Database) -> None:
 # Parts.
 
 
-def test_a_part_is_looked_up_and_what_is_not_there_is_gone(docs: Database) -> None:
+def test_missing_rows_of_a_part_are_gone(docs: Database) -> None:
     docs.run("INSERT INTO doc VALUES ('other', 7, 'D7', 7, 0)")
     source = docs.source({"documents": DOCUMENTS})
     ids = ("other/7", "acme/3", "acme/99", "acme/x", "acme/", "o%2Fther/7")
@@ -444,7 +440,7 @@ def test_a_part_has_the_rows_that_name_its_users_by_an_alias(docs: Database) -> 
     assert [record.user_alias for record in records(steps)] == ["d2@acme.example"]
 
 
-def test_keys_that_cannot_be_looked_up_lead_to_everything(docs: Database) -> None:
+def test_keys_that_cannot_be_looked_up_lead_to_a_full_read(docs: Database) -> None:
     """A row that is not found counts as gone: where it might be missed, all is read."""
     source = docs.source({"documents": DOCUMENTS})
     steps = read(source, ReadRequest(part=Part(objects=(ObjectId("documents", "sha256:" + "0" * 64),))))
@@ -453,7 +449,7 @@ def test_keys_that_cannot_be_looked_up_lead_to_everything(docs: Database) -> Non
 
 
 @pytest.mark.parametrize("parts", [("a",), ("a", "b"), ("a/b", "%2F", ""), ("", "x%", "ü"), ("100%",)])
-def test_ids_lead_back_to_keys(parts: tuple[str, ...]) -> None:
+def test_ids_can_be_parsed_to_keys(parts: tuple[str, ...]) -> None:
     assert parts_of(id_of(parts), len(parts)) == parts
     assert len(id_of([part * 300 for part in ("x", *parts)])) < 256
 
@@ -461,7 +457,7 @@ def test_ids_lead_back_to_keys(parts: tuple[str, ...]) -> None:
 # Objects.
 
 
-def test_named_queries_give_objects(docs: Database) -> None:
+def test_other_queries_yield_objects(docs: Database) -> None:
     query = Query("rows", "SELECT id, title, gone, NULL AS missing FROM doc ORDER BY id", key=("id",))
     connector = SqlConnector(SqlDatabase(docs.read_url, [query]).open)
     wanted = Wanted(attributes={"rows": frozenset({"title", "missing"})})
@@ -480,7 +476,7 @@ def test_named_queries_give_objects(docs: Database) -> None:
 # What goes wrong.
 
 
-def test_a_row_that_is_no_record_is_malformed_and_the_others_are_read(docs: Database) -> None:
+def test_an_invalid_row_is_malformed_and_the_others_are_read(docs: Database) -> None:
     docs.run("INSERT INTO doc VALUES ('', 9, 'nobody''s', 9, 0)", "INSERT INTO doc VALUES ('acme', 10, 'D10', 9, 0)")
     steps = read(docs.source({"documents": DOCUMENTS}))
     assert the_end(steps) == End(Verdict.PARTIAL, "1 malformed row", except_malformed=True)
@@ -488,7 +484,7 @@ def test_a_row_that_is_no_record_is_malformed_and_the_others_are_read(docs: Data
     assert len(records(steps)) == 4
 
 
-def test_a_server_that_ends_the_connection_in_mid_read_is_a_failed_read(docs: Database) -> None:
+def test_a_lost_connection_fails_the_read(docs: Database) -> None:
     if docs.sort == "sqlite":
         pytest.skip("there is no server")
     # Far more than all buffers on the way hold.
@@ -517,9 +513,7 @@ def test_a_server_that_ends_the_connection_in_mid_read_is_a_failed_read(docs: Da
 
 
 @pytest.mark.parametrize("after", [0, 400])
-def test_a_peer_that_says_nothing_any_more_is_given_up(
-    docs: Database, after: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_peer_fails_the_read(docs: Database, after: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshot, "_GRACE", 0.2)
     if docs.between is None:
         pytest.skip("nothing comes between a file and its reader")
@@ -533,7 +527,7 @@ def test_a_peer_that_says_nothing_any_more_is_given_up(
     assert "\n" not in reason
 
 
-def test_what_comes_late_is_waited_for_until_the_time_of_the_source_is_over(docs: Database) -> None:
+def test_a_slow_server_is_read_within_the_timeout_of_the_source(docs: Database) -> None:
     if docs.between is None:
         pytest.skip("nothing comes between a file and its reader")
     docs.between.delay = lambda: time.sleep(0.05)
@@ -545,7 +539,7 @@ def test_what_comes_late_is_waited_for_until_the_time_of_the_source_is_over(docs
         docs.between.reset()
 
 
-def test_a_query_that_takes_too_long_is_given_up(docs: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_query_fails_the_read(docs: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     if docs.sort == "sqlite":
         monkeypatch.setattr(snapshot, "_GRACE", 0.2)
     slow = {
@@ -562,7 +556,7 @@ def test_a_query_that_takes_too_long_is_given_up(docs: Database, monkeypatch: py
     assert threading.active_count() < 50
 
 
-def test_a_driver_or_database_that_is_missing_is_named(tmp_path: Path) -> None:
+def test_missing_drivers_and_dialects_are_named(tmp_path: Path) -> None:
     from app.directory.connectors.sql.settings import parse_source_url
 
     def said(url: str) -> str:
@@ -576,7 +570,7 @@ def test_kinds_are_named_in_the_plural() -> None:
     assert [Query(plural(kind), "SELECT 1").kind for kind in KINDS] == list(KINDS)
 
 
-def test_rows_without_a_key_are_known_by_all_that_they_hold(docs: Database) -> None:
+def test_rows_without_a_key_are_identified_by_all_values(docs: Database) -> None:
     connector = SqlConnector(SqlDatabase(docs.read_url, [Query("rows", "SELECT title FROM doc")]).open)
     wanted = Wanted(attributes={"rows": frozenset({"title"})})
     first, again = ([step.id for step in connector.read(wanted) if isinstance(step, DirectoryObject)] for _ in range(2))

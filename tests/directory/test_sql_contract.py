@@ -1,4 +1,4 @@
-"""The contract suite of sources, passed by databases."""
+"""The contract suite for databases."""
 
 from collections.abc import Callable
 

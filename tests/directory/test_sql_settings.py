@@ -1,4 +1,4 @@
-"""The settings of directories in databases."""
+"""The settings of SQL sources."""
 
 from pathlib import Path
 
@@ -54,19 +54,19 @@ def settings(**given: object) -> SqlSourceSettings:
         ({"name": ""}, "name"),
     ],
 )
-def test_settings_that_cannot_be_used_are_refused_without_the_password(given: dict[str, object], reason: str) -> None:
+def test_invalid_settings_are_rejected_without_the_password(given: dict[str, object], reason: str) -> None:
     with pytest.raises(ValidationError, match=reason) as refused:
         settings(**given)
     assert all("hunter2" not in error["msg"] for error in refused.value.errors())
 
 
 @pytest.mark.parametrize("name", ["r", "r" * 100, "people_2", "Städte"])
-def test_a_query_is_called_by_a_word_of_any_alphabet(name: str) -> None:
+def test_query_names_may_have_letters_of_any_alphabet(name: str) -> None:
     rule = {"from": name, "user": {"userId": "it.id", "name": "it.n", "email": "it.m"}}
     assert list(settings(queries={name: "SELECT 1"}, map=[rule]).queries) == [name]
 
 
-def test_settings_tell_apart_what_is_read_without_the_password() -> None:
+def test_the_identity_excludes_the_password() -> None:
     one = settings()
     assert "hunter2" not in repr(one) + str(one.identity())
     assert one.digest == settings(url="postgresql://u:other@h/app", answer_timeout=9).digest
@@ -74,7 +74,7 @@ def test_settings_tell_apart_what_is_read_without_the_password() -> None:
     assert one.digest != settings(queries={"grants": GRANTS + " WHERE 1 = 1"}).digest
 
 
-def test_strings_and_comments_are_no_syntax() -> None:
+def test_literals_and_comments_may_contain_any_character() -> None:
     text = "SELECT ';)' AS \"a;)\" -- ;)\n, $$;)$$, /* ;) */ (1)"
     assert settings(queries={"grants": f" {text} ; "}).queries["grants"].query == text
 

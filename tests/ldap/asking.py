@@ -1,4 +1,4 @@
-"""What tests ask of a connector, and how they look at its answers."""
+"""Connectors of tests, and their results."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -1,6 +1,7 @@
-"""Servers of directories: each is started once for all tests, which one process runs for that reason: modules that use
-them are of the group ``ldap``."""
+"""LDAP servers for tests. Each is started once, in one process, so that modules that use them are in the group
+``ldap``."""
 
+import importlib.util
 import os
 import shutil
 from collections.abc import Iterator
@@ -13,6 +14,10 @@ from tests.worlds.tcp_proxy import TcpProxy, tcp_proxy
 
 WANTED = bool(os.environ.get("USHER_TEST_LDAP"))
 """Whether a server that is not there is a failure, and not a reason to skip (CI)."""
+
+
+collect_ignore_glob = [] if WANTED or importlib.util.find_spec("ldap") is not None else ["test_*.py"]
+"""Without the library, these modules cannot be imported."""
 
 
 def need(reason: str) -> None:

@@ -1,4 +1,4 @@
-"""What a directory in LDAP does to who may do what: all that it says, or nothing."""
+"""The access model follows an LDAP directory, and faulty reads do not change it."""
 
 import json
 import signal
@@ -101,7 +101,7 @@ def company(own_slapd: Slapd, tmp_path: Path) -> Iterator[Company]:
     engine.dispose()
 
 
-def test_what_changes_there_changes_here(company: Company) -> None:
+def test_changes_reach_the_access_model(company: Company) -> None:
     first = company.refresh()
     assert first.sources[0].verdict is Verdict.COMPLETE
     before = company.model()
@@ -119,7 +119,7 @@ def test_what_changes_there_changes_here(company: Company) -> None:
 
 
 @pytest.mark.parametrize("full_every", [0, 3600], ids=["read as a whole", "asked for changes"])
-def test_after_a_faulty_read_nobody_gained_or_lost_anything(company: Company, full_every: int) -> None:
+def test_a_faulty_read_changes_no_access(company: Company, full_every: int) -> None:
     # So that few entries have changed last, now as well as below.
     company.change(person_dn(5), "displayName", "Somebody")
     company.refresh()
@@ -148,7 +148,7 @@ def test_after_a_faulty_read_nobody_gained_or_lost_anything(company: Company, fu
     assert any("Somebody Else" in record for record in after)
 
 
-def test_who_is_slow_is_waited_for_until_the_time_of_the_source_is_over(company: Company) -> None:
+def test_a_slow_server_is_read_within_the_timeout(company: Company) -> None:
     company.refresh()
     company.delete(person_dn(9))
     before = company.model()
@@ -159,7 +159,7 @@ def test_who_is_slow_is_waited_for_until_the_time_of_the_source_is_over(company:
     assert not any('"u9"' in record for record in company.model())
 
 
-def test_who_is_killed_takes_nobody_along(company: Company) -> None:
+def test_a_killed_server_changes_no_access(company: Company) -> None:
     company.refresh()
     before = company.model()
     company.server.stop(signal.SIGKILL)
@@ -171,7 +171,7 @@ def test_who_is_killed_takes_nobody_along(company: Company) -> None:
     assert company.model() == before
 
 
-def test_a_reader_who_lost_his_rights_takes_nobody_along(company: Company) -> None:
+def test_a_reader_without_rights_changes_no_access(company: Company) -> None:
     company.refresh()
     before = company.model()
     report = company.refresh(bind_dn=f"cn=blind,ou=services,{SUFFIX}")
@@ -184,7 +184,7 @@ def test_a_reader_who_lost_his_rights_takes_nobody_along(company: Company) -> No
 
 
 @pytest.mark.parametrize("command", [["directory", "check"], ["doctor"], ["directory", "preview", "people"]])
-def test_what_is_wrong_is_said_by_every_command_and_the_password_by_none(
+def test_every_command_reports_the_error_without_the_password(
     company: Company, command: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = {

@@ -1,4 +1,4 @@
-"""Active Directory, as Samba is one: large groups, primary groups, tombstones, and what the reader may see of them."""
+"""Active Directory (Samba): large groups, primary groups, tombstones, and rights of the reader."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -84,7 +84,7 @@ def by_cn(answer: Answer, name: str) -> Any:
     return next(one for one in answer.objects["groups"].values() if one.value["cn"] == name)
 
 
-def test_everything_is_read_and_what_it_is_for_itself_is_not(domain: Samba) -> None:
+def test_everything_but_the_servers_own_objects_is_read(domain: Samba) -> None:
     answer = ask(of_samba(domain), wanted=WANTED)
     # Its own partitions are elsewhere, which is no loss.
     assert (answer.verdict, answer.reason) == ("complete", "")
@@ -116,14 +116,14 @@ def test_the_size_of_pages_makes_no_difference_to_groups(domain: Samba) -> None:
     assert (paged.verdict, paged.ids()) == ("complete", whole.ids())
 
 
-def test_who_is_in_a_group_by_their_primary_group_is_in_it(domain: Samba) -> None:
+def test_members_by_primary_group_are_members(domain: Samba) -> None:
     answer = ask(of_samba(domain), wanted=WANTED)
     everybody = by_cn(answer, "Domain Users")
     assert str(everybody.value["objectSid"]).endswith("-513")
     assert {one.names[0] for one in answer.objects["users"].values()} <= set(everybody.members)
 
 
-def test_changes_are_told_and_deletions(domain: Samba) -> None:
+def test_changes_and_deletions_are_reported(domain: Samba) -> None:
     connector, writer = of_samba(domain), Writer(domain)
     leaver, mover = writer.add_user("leaver"), writer.add_user("mover")
     group = writer.add_group("changing", leaver)
@@ -158,7 +158,7 @@ def test_changes_are_told_and_deletions(domain: Samba) -> None:
     writer.delete(f"CN=mover,OU=Elsewhere,{BASE}", comer, group)
 
 
-def test_a_rename_changes_nobodys_membership(domain: Samba) -> None:
+def test_a_rename_changes_no_membership(domain: Samba) -> None:
     """Groups name their members by what no rename changes: the server tells of no change of theirs then."""
     connector, writer = few_of(domain), Writer(domain)
     dn = writer.add_user("before", "Elsewhere")
@@ -281,9 +281,7 @@ def test_a_cursor_is_of_one_domain_controller_and_its_past(domain: Samba, field:
 
 
 @pytest.mark.parametrize("written", ["little", "the same again", "much"])
-def test_a_restored_domain_controller_is_noticed_after_it_was_written_to(
-    domain: Samba, tmp_path: Path, written: str
-) -> None:
+def test_a_restored_domain_controller_with_new_changes_is_detected(domain: Samba, tmp_path: Path, written: str) -> None:
     """Its USNs have passed the remembered one by then, and its ``invocationId`` is the same."""
     connector, writer = few_of(domain), Writer(domain)
     person, other = writer.add_user("restored", "Elsewhere"), writer.add_user("other", "Elsewhere")
@@ -375,9 +373,7 @@ def test_its_certificate_is_checked(domain: Samba) -> None:
         ({"bind_dn": "", "bind_password": ""}, "it may require bind_dn"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line_with_the_setting(
-    domain: Samba, settings: dict[str, object], says: str
-) -> None:
+def test_errors_are_one_line_with_the_setting(domain: Samba, settings: dict[str, object], says: str) -> None:
     answer = ask(of_samba(domain, **settings), wanted=WANTED)
     assert answer.verdict == "failed"
     assert says in answer.reason

@@ -1,4 +1,4 @@
-"""Directories in LDAP keep what the port promises: the suite of all sources, against OpenLDAP and Samba."""
+"""The contract suite for OpenLDAP and Samba."""
 
 import tracemalloc
 from collections.abc import Iterator, Mapping

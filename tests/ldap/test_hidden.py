@@ -1,4 +1,4 @@
-"""Access control hides from the reader the attribute by which a rule disables: nobody who is disabled gets in."""
+"""Hidden attributes by which rules disable do not enable users."""
 
 import uuid
 from collections.abc import Iterator, Sequence
@@ -110,7 +110,7 @@ def let_in(model: Model) -> set[str]:
 
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["first read", "second read"])
-def test_a_read_fails_if_nobody_has_the_attribute(staff: Slapd, model: Model, is_first: bool) -> None:
+def test_a_read_fails_if_no_object_has_the_attribute(staff: Slapd, model: Model, is_first: bool) -> None:
     if not is_first:
         assert model.read(openldap(staff)).verdict is Verdict.COMPLETE
         assert let_in(model) == PRESENT
@@ -124,7 +124,7 @@ def test_a_read_fails_if_nobody_has_the_attribute(staff: Slapd, model: Model, is
     )
 
 
-def test_a_read_of_changes_enables_nobody_either(staff: Slapd, model: Model) -> None:
+def test_an_incremental_read_enables_no_user(staff: Slapd, model: Model) -> None:
     import ldap
 
     def rename(number: int) -> None:
@@ -146,13 +146,13 @@ def test_a_read_of_changes_enables_nobody_either(staff: Slapd, model: Model) -> 
     assert "rule 1 disables by employeeType, which none of the 60 objects of users has" in report.reason
 
 
-def test_a_rule_may_allow_that_nobody_has_the_attribute(staff: Slapd, model: Model) -> None:
+def test_a_rule_may_allow_that_no_object_has_the_attribute(staff: Slapd, model: Model) -> None:
     staff.hide("employeeType")
     assert model.read(openldap(staff, MAY_BE_MISSING)).verdict is Verdict.COMPLETE
     assert len(let_in(model)) == 60
 
 
-def test_the_guard_holds_whom_a_read_would_enable(staff: Slapd, model: Model) -> None:
+def test_the_guard_holds_enabled_users(staff: Slapd, model: Model) -> None:
     model.read(openldap(staff))
     # u2, u10 to u18 and u20 to u28: 11 of the 30 who left.
     staff.hide("employeeType", "(|(uid=u1*)(uid=u2*))")
@@ -168,9 +168,7 @@ def test_the_guard_holds_whom_a_read_would_enable(staff: Slapd, model: Model) ->
 
 
 @pytest.mark.parametrize("guard", [{"count": 11, "percent": 0}, {"count": 0, "percent": 40}], ids=["count", "percent"])
-def test_few_are_enabled_because_a_missing_attribute_means_nothing_by_itself(
-    staff: Slapd, model: Model, guard: dict[str, float]
-) -> None:
+def test_few_users_without_the_attribute_are_enabled(staff: Slapd, model: Model, guard: dict[str, float]) -> None:
     """Most people have no ``employeeType``: one whose value is hidden looks like one who came back."""
     model.read(openldap(staff))
     staff.hide("employeeType", "(|(uid=u1*)(uid=u2*))")

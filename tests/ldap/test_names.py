@@ -1,4 +1,4 @@
-"""Distinguished names that name the same entry are equal, and others are not."""
+"""Normalized DNs are equal if and only if they name the same entry."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def _library(library: None) -> None:
         ("x-own=a,dc=c", "X-OWN=A,dc=C"),
     ],
 )
-def test_spellings_of_one_name(one: str, other: str) -> None:
+def test_spellings_of_one_dn_are_equal(one: str, other: str) -> None:
     from app.directory.connectors.ldap.values import normalized
 
     assert normalized(one) == normalized(other)
@@ -46,7 +46,7 @@ def test_spellings_of_one_name(one: str, other: str) -> None:
         ("cn=a,", "cn=a"),
     ],
 )
-def test_other_names(one: str, other: str) -> None:
+def test_other_dns_are_not_equal(one: str, other: str) -> None:
     from app.directory.connectors.ldap.values import normalized
 
     assert normalized(one) != normalized(other)
@@ -67,13 +67,13 @@ ODD = [
 
 
 @pytest.mark.parametrize("names", [[], PLAIN, ["uid=a,dc=c", "uid=b,dc=c"], *([*PLAIN, one] for one in ODD)])
-def test_many_names_are_spelt_as_each_of_them(names: list[str]) -> None:
+def test_all_normalized_equals_normalized(names: list[str]) -> None:
     from app.directory.connectors.ldap.values import all_normalized, normalized
 
     assert list(all_normalized(names)) == [normalized(one) for one in names]
 
 
-def test_what_is_below() -> None:
+def test_is_below() -> None:
     from app.directory.connectors.ldap.values import is_below
 
     assert is_below("cn=a,dc=c", "dc=c")

@@ -1,4 +1,4 @@
-"""OpenLDAP: what it holds is read whole, or not called whole; and what changed is told."""
+"""OpenLDAP: full and incremental reads, and errors."""
 
 import signal
 import threading
@@ -94,7 +94,7 @@ def test_the_size_of_pages_makes_no_difference(standing_slapd: Slapd) -> None:
     assert ask(of_slapd(standing_slapd.port, page_size=83)).ids() == large
 
 
-def test_only_what_rules_name_is_asked_for(standing_slapd: Slapd) -> None:
+def test_only_attributes_of_rules_are_requested(standing_slapd: Slapd) -> None:
     wanted = Wanted({"groups": frozenset({"CN", "description"})})
     answer = ask(of_slapd(standing_slapd.port), wanted=wanted)
     assert set(answer.objects) == {"groups"}
@@ -103,7 +103,7 @@ def test_only_what_rules_name_is_asked_for(standing_slapd: Slapd) -> None:
     assert group.members == ()
 
 
-def test_all_attributes_are_given_to_who_does_not_say_which(standing_slapd: Slapd) -> None:
+def test_all_attributes_are_read_on_request(standing_slapd: Slapd) -> None:
     wanted = Wanted({"users": frozenset({ALL_ATTRIBUTES})})
     user = ask(of_slapd(standing_slapd.port, base=f"ou=people,{SUFFIX}"), wanted=wanted).objects["users"][person_dn(9)]
     assert user.value["departmentNumber"] == "d2"
@@ -130,7 +130,7 @@ def test_a_cut_connection_is_never_a_complete_read(meddled: TcpProxy) -> None:
     assert ask(connector).verdict == "complete"
 
 
-def test_a_server_that_says_nothing_more_is_left_in_time(meddled: TcpProxy) -> None:
+def test_a_silent_server_fails_the_read(meddled: TcpProxy) -> None:
     connector = of_slapd(meddled.port, connect_timeout=1, answer_timeout=0.5)
     for after in (0, 3_000, 200_000):
         meddled.reset()
@@ -267,14 +267,14 @@ def test_a_read_that_is_closed_ends_its_search_and_connection(standing_slapd: Sl
         assert between.passed < 20_000
 
 
-def test_what_the_size_limit_cuts_off_is_no_complete_read(standing_slapd: Slapd) -> None:
+def test_a_size_limit_fails_the_read(standing_slapd: Slapd) -> None:
     answer = ask(of_slapd(standing_slapd.port, bind_dn=slapd.LIMITED))
     assert answer.verdict == "failed"
     assert "size limit" in answer.reason
     assert slapd.LIMITED in answer.reason
 
 
-def test_who_may_see_nothing_does_not_read_nothing(standing_slapd: Slapd) -> None:
+def test_a_reader_without_rights_fails_the_read(standing_slapd: Slapd) -> None:
     """A reader who lost his rights is told of no base, rather than of no people."""
     answer = ask(of_slapd(standing_slapd.port, bind_dn=f"cn=blind,ou=services,{SUFFIX}"))
     assert answer.verdict == "failed"
@@ -304,21 +304,19 @@ def test_who_may_see_nothing_does_not_read_nothing(standing_slapd: Slapd) -> Non
         ({"starttls": True}, "starttls: the server refuses"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line_with_the_setting(
-    standing_slapd: Slapd, settings: dict[str, object], says: str
-) -> None:
+def test_errors_are_one_line_with_the_setting(standing_slapd: Slapd, settings: dict[str, object], says: str) -> None:
     answer = ask(of_slapd(standing_slapd.port, **settings))
     assert answer.verdict == "failed"
     assert says in answer.reason
 
 
-def test_a_set_that_is_not_there_is_said(standing_slapd: Slapd) -> None:
+def test_a_missing_set_fails_the_read(standing_slapd: Slapd) -> None:
     answer = ask(of_slapd(standing_slapd.port), wanted=Wanted({"people": frozenset({"cn"})}))
     assert answer.verdict == "failed"
     assert "sets.people: does not exist, but rules read it; there are users, groups" in answer.reason
 
 
-def test_what_another_server_holds_is_missing(own_slapd: Slapd) -> None:
+def test_referrals_make_the_read_partial(own_slapd: Slapd) -> None:
     Writer(own_slapd).add(
         f"ou=abroad,ou=elsewhere,{SUFFIX}",
         objectClass=["referral", "extensibleObject"],
@@ -333,7 +331,7 @@ def test_what_another_server_holds_is_missing(own_slapd: Slapd) -> None:
     assert ask(of_slapd(own_slapd.port, elsewhere=[f"OU=abroad, {SUFFIX}"])).verdict == "complete"
 
 
-def test_changes_are_exactly_what_changed(own_slapd: Slapd) -> None:
+def test_an_incremental_read_yields_exactly_the_changes(own_slapd: Slapd) -> None:
     connector, writer = of_slapd(own_slapd.port), Writer(own_slapd)
     first = ask(connector)
     quiet = since(connector, first.cursor)
@@ -369,7 +367,7 @@ def test_changes_are_exactly_what_changed(own_slapd: Slapd) -> None:
     assert ("users", ids[person_dn(5)].id) in since(people, fourth.cursor).gone
 
 
-def test_a_full_read_is_an_earlier_one_and_its_changes(own_slapd: Slapd) -> None:
+def test_a_full_read_equals_an_earlier_one_and_its_changes(own_slapd: Slapd) -> None:
     connector, writer = of_slapd(own_slapd.port), Writer(own_slapd)
     first = ask(connector)
     known, cursor = first.ids(), first.cursor
@@ -423,7 +421,7 @@ def test_a_cursor_of_another_time_or_place_is_refused(standing_slapd: Slapd, cur
 
 
 @pytest.mark.parametrize("lost", ["a member added", "an entry added"])
-def test_a_restored_server_is_noticed_after_it_was_written_to(own_slapd: Slapd, lost: str) -> None:
+def test_a_restored_server_with_new_changes_is_detected(own_slapd: Slapd, lost: str) -> None:
     """Its ``contextCSN`` has passed the remembered one by then."""
     connector, writer = of_slapd(own_slapd.port), Writer(own_slapd)
     writer.set(person_dn(9), mail="kept@acme.example")
@@ -450,7 +448,7 @@ def test_a_restored_server_is_noticed_after_it_was_written_to(own_slapd: Slapd, 
     assert person_dn(50) not in members(whole, "group1")
 
 
-def test_a_server_that_was_only_restarted_is_not_read_as_a_whole(own_slapd: Slapd) -> None:
+def test_a_restarted_server_needs_no_full_read(own_slapd: Slapd) -> None:
     """Entries that changed last and are deleted now are no sign of a restored server."""
     connector, writer = of_slapd(own_slapd.port), Writer(own_slapd)
     writer.add_person(100)
@@ -466,7 +464,7 @@ def test_a_server_that_was_only_restarted_is_not_read_as_a_whole(own_slapd: Slap
     assert (third.verdict, set(third.objects["users"])) == ("complete", {person_dn(1)})
 
 
-def test_when_a_container_is_renamed_everything_is_read(own_slapd: Slapd) -> None:
+def test_a_renamed_container_leads_to_a_full_read(own_slapd: Slapd) -> None:
     """The entries in it have other DNs, of which the server tells nothing."""
     connector = of_slapd(own_slapd.port)
     cursor = ask(connector).cursor
@@ -509,7 +507,7 @@ def test_without_a_log_there_are_no_changes(library: None, tmp_path: Path) -> No
         assert answer.end.answered is Answered.CURSOR_REFUSED
 
 
-def test_who_asks_for_what_changes_silently_gets_no_cursor(standing_slapd: Slapd) -> None:
+def test_unreported_attributes_prevent_incremental_reads(standing_slapd: Slapd) -> None:
     by_rule = ask(of_slapd(standing_slapd.port), wanted=Wanted({"users": frozenset({"memberOf"})}))
     assert (by_rule.verdict, by_rule.cursor) == ("complete", "")
     assert "rules of users use memberOf" in by_rule.remarks[0].reason
@@ -545,7 +543,7 @@ def test_a_part_is_read_by_ids_and_by_an_attribute(own_slapd: Slapd) -> None:
 WANTED_ATTRIBUTES = {"users": frozenset({"mail"}), "groups": frozenset({"cn"})}
 
 
-def test_the_first_of_several_values_counts_and_that_is_said(own_slapd: Slapd) -> None:
+def test_the_first_of_several_values_is_used_with_a_remark(own_slapd: Slapd) -> None:
     many: dict[str, str | list[str]] = {
         "objectClass": "inetOrgPerson",
         "uid": "many",
@@ -568,7 +566,7 @@ def test_the_first_of_several_values_counts_and_that_is_said(own_slapd: Slapd) -
     assert listed.remarks == []
 
 
-def test_values_that_are_no_text_are_converted_or_malformed(own_slapd: Slapd) -> None:
+def test_binary_values_are_converted_or_malformed(own_slapd: Slapd) -> None:
     import ldap
 
     connection = ldap.initialize(own_slapd.url)
@@ -613,7 +611,7 @@ def test_posix_groups_name_their_members_by_uid(own_slapd: Slapd) -> None:
     assert (staff.members, staff.value) == (("p1", "p2"), {"gidNumber": 7})
 
 
-def test_who_has_no_id_is_malformed(own_slapd: Slapd) -> None:
+def test_an_object_without_an_id_is_malformed(own_slapd: Slapd) -> None:
     answer = ask(of_slapd(own_slapd.port, sets={"users": {"id": "employeeNumber"}}))
     assert answer.verdict == "partial"
     assert len(answer.malformed) == 60

@@ -1,4 +1,4 @@
-"""TLS to a directory, taken up with whom the reader trusts and with nobody else; and binds without a password."""
+"""TLS connections, and logins without a password."""
 
 import socket
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.ldap.conftest import need
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("ldap")]
 
 
-def test_starttls_is_taken_up_with_whom_the_reader_trusts(library: None, tmp_path: Path) -> None:
+def test_starttls_requires_a_trusted_certificate(library: None, tmp_path: Path) -> None:
     need(slapd.programs())
     (tmp_path / "ours").mkdir()
     (tmp_path / "other").mkdir()
@@ -44,7 +44,7 @@ def test_a_certificate_for_localhost_is_explained(library: None, tmp_path: Path)
         assert "let url name" in answer.reason
 
 
-def test_who_one_is_on_this_machine_needs_no_password(library: None, standing_slapd: slapd.Slapd) -> None:
+def test_sasl_external_needs_no_password(library: None, standing_slapd: slapd.Slapd) -> None:
     external = {"url": standing_slapd.socket_url, "sasl": "external", "bind_dn": "", "bind_password": ""}
     answer = ask(of_slapd(standing_slapd.port, base=f"ou=groups,{slapd.SUFFIX}", **external))
     assert (answer.verdict, len(answer.objects["groups"])) == ("complete", 41)

@@ -51,7 +51,7 @@ def run_trial(
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_nobody_has_access_whom_openldap_denies(
+def test_no_user_has_access_that_openldap_denies(
     own_slapd: Slapd, seed: int, tmp_path: Path, record_property: Record
 ) -> None:
     """Full reads, reads of changes and of parts, pushes, failures, changes in the middle, restored backups, and an
@@ -61,7 +61,9 @@ def test_nobody_has_access_whom_openldap_denies(
         run_trial(seed, 70, OpenLdap(own_slapd), between, tmp_path, record=record_property, **login)
 
 
-def test_nobody_has_access_whom_active_directory_denies(domain: Samba, tmp_path: Path, record_property: Record) -> None:
+def test_no_user_has_access_that_active_directory_denies(
+    domain: Samba, tmp_path: Path, record_property: Record
+) -> None:
     """The same in a corner of a domain, in which nothing is hidden."""
     root = f"OU=Trial,OU=Elsewhere,{samba.BASE}"
     with tcp_proxy(domain.host, 389) as between:

@@ -1,4 +1,4 @@
-"""A directory in a file that is read into the access model, told to a real backend, and asked about over HTTP."""
+"""A directory file, its access model, a real backend, and permission calls over HTTP."""
 
 import json
 import shutil

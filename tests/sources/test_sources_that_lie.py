@@ -1,4 +1,4 @@
-"""Whatever a source does, nothing is deleted that a complete read did not justify."""
+"""A faulty read never deletes items that a complete read would keep."""
 
 import gzip
 import threading
@@ -77,7 +77,7 @@ def has_one_malformed_line_and_a_tenth(people: People) -> None:
     ],
     ids=lambda lie: str(lie.__name__),
 )
-def test_lie_takes_nobody_away(world: FileWorld, people: People, lie: Lie) -> None:
+def test_faulty_source_removes_no_user(world: FileWorld, people: People, lie: Lie) -> None:
     before = world.members()
     lie(people)
     run = run_of(world, allow_deletes=True)
@@ -118,7 +118,7 @@ def test_source_that_is_cut_between_two_lines_is_held_by_the_limits(world: FileW
     assert len(world.members()) == 41
 
 
-def test_cut_archive_takes_nobody_away(world: FileWorld, people: People, tmp_path: Path) -> None:
+def test_truncated_archive_removes_no_user(world: FileWorld, people: People, tmp_path: Path) -> None:
     archive = tmp_path / "people.jsonl.gz"
     world.configure(archive)
     packed = gzip.compress(people.text().encode())

@@ -1,4 +1,4 @@
-"""Whatever order reads and pushes come in, nobody has access whom the application's own tables deny."""
+"""In any order of reads and pushes, no user has access that the application's own tables deny."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
