@@ -47,7 +47,7 @@ class Worker:
     """Seconds for which changes between two syncs are collected before a run follows."""
     check_schema: Callable[[], None] = lambda: None
     """Raises ``SchemaNewerError`` if this version cannot use the database any more."""
-    _looked_for_orphans: datetime | None = field(default=None, init=False)
+    _orphans_checked_at: datetime | None = field(default=None, init=False)
     _lost: dict[str, str] = field(default_factory=dict, init=False)
     """Runs of this process whose end could not be stored, with the reasons."""
 
@@ -73,7 +73,7 @@ class Worker:
         """Executes the queued runs if no other process holds the lock. Returns their number."""
         self._follow_changes()
         waiting = self.runs.next_queued() is not None
-        if not waiting and not self._orphans_are_due():
+        if not waiting and not self._is_orphan_check_due():
             return 0
         if not self.lock.acquire():
             return 0
@@ -110,12 +110,12 @@ class Worker:
             self._lost[run.run_id] = database_problem(error)
             raise
 
-    def _orphans_are_due(self) -> bool:
+    def _is_orphan_check_due(self) -> bool:
         now = self.clock()
-        return self._looked_for_orphans is None or now - self._looked_for_orphans >= _ORPHAN_PAUSE
+        return self._orphans_checked_at is None or now - self._orphans_checked_at >= _ORPHAN_PAUSE
 
     def _end_orphans(self) -> None:
-        self._looked_for_orphans = self.clock()
+        self._orphans_checked_at = self.clock()
         orphans = self.runs.orphaned(self._lost)
         self._lost.clear()
         for run in orphans:
@@ -170,7 +170,7 @@ def scheduler_for(
     """A scheduler, not yet started, that puts runs into the queue, calls ``prune`` once a day and ``count_problems``
     once a minute.
 
-    An empty schedule is never due. If the machine slept through several due times, they cause one run.
+    An empty schedule is never due. Several due times in which the machine slept cause one run.
     Raises ``ScheduleError``.
     """
     scheduler = BackgroundScheduler(

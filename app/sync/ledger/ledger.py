@@ -123,7 +123,7 @@ class LastVerify:
     at: int
     """Epoch milliseconds."""
     findings: Mapping[str, int]
-    """missing, changed, adopted, … → how many items."""
+    """missing, changed, adopted, … → number of items."""
 
 
 def note_findings(connection: Connection, ledger_id: int, findings: Mapping[str, int], now: datetime) -> None:

@@ -34,7 +34,7 @@ class Hold:
     reason: str
 
     def to_wire(self) -> dict[str, object]:
-        """The form in which ``plan.limits`` and reports hold it."""
+        """The entry of ``plan.limits`` and of reports."""
         return {
             "kind": self.kind,
             "organizationId": self.organization_id,

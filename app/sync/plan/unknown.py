@@ -1,6 +1,6 @@
 """Finds ids in a run's selection that exist in neither the directory nor the ledger.
 
-Without it, a run for a mistyped id would look like a run for an id that is in step: both have nothing to do.
+Without it, a run for a mistyped id would look like a run for an id that is up to date.
 """
 
 from collections.abc import Mapping

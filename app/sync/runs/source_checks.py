@@ -60,7 +60,7 @@ def check_read(
 
 
 def missing_records(name: str, kinds: Mapping[str, int], kept: Mapping[str, SourceState]) -> dict[str, tuple[int, int]]:
-    """Kind → how many records fewer than the effective ones there are, and the number of these.
+    """Kind → the number of missing records, and the number of effective ones.
 
     At least so many would be removed: new records hide removed ones."""
     state = kept.get(name)

@@ -1,4 +1,4 @@
-"""The gathering of what sources give: what each is asked for, side by side, and how it gets into a refresh.
+"""Reads sources concurrently into a refresh, each with the request that it needs.
 
 The rules: ``app/sync/runs/README.md``, "What sources are asked for".
 """
