@@ -40,7 +40,7 @@ def runs(invocation: Invocation, run_id: str | None, limit: int, as_json: bool) 
         if run_id is None:
             found = parts.runs.recent(limit)
             for concern in parts.concerns():
-                note(f"{concern.says} ({concern.advice})")
+                note(f"{concern.summary} ({concern.advice})")
             if as_json:
                 show_json([run_to_wire(run) for run in found])
             else:

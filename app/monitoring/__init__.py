@@ -1,1 +1,1 @@
-"""What operators watch: notifications, metrics and the activity of nodes."""
+"""Notifications, metrics, and the activity of nodes."""

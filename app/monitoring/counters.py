@@ -1,7 +1,7 @@
-"""The folder in which the processes of one machine share their counters.
+"""The folder in which the processes of one machine share their metric counters.
 
-``PROMETHEUS_MULTIPROC_DIR`` names it. prometheus-client reads that variable when it is imported, so this module must
-not import it, and a process that serves calls ``share_counters`` first.
+prometheus-client reads the environment variable ``PROMETHEUS_MULTIPROC_DIR`` on import. So a process that serves
+requests calls ``share_counters`` before it imports ``app.monitoring.metrics``, and this module does not import it.
 """
 
 import os
@@ -18,33 +18,15 @@ VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 
 
 def counters_are_shared() -> bool:
-    """Whether this process puts its counters where others see them."""
+    """Whether this process shares its counters with others."""
     return bool(os.environ.get(VARIABLE))
-
-
-def _remove_what_the_dead_left(path: Path) -> None:
-    """Removes the counters of processes that are no more; a worker may be counting there already."""
-    for file in path.glob("*_*.db"):
-        pid = file.stem.rpartition("_")[2]
-        if pid.isdigit() and not _lives(int(pid)):
-            file.unlink(missing_ok=True)
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True
-    return True
 
 
 @contextmanager
 def share_counters(directory: str) -> Iterator[Path]:
-    """A fresh folder for this process and its children; without a name a temporary one, which is removed at the end.
+    """Shares the counters of this process and its children in a folder, which is temporary if ``directory`` is empty.
 
-    A process whose parent has made such a folder uses that one.
+    A child process uses the folder of its parent.
     """
     inherited = os.environ.get(VARIABLE)
     if inherited:
@@ -54,14 +36,32 @@ def share_counters(directory: str) -> Iterator[Path]:
         raise RuntimeError("prometheus_client was imported before its counters could be shared")
     path = Path(directory) if directory else Path(tempfile.mkdtemp(prefix="usher-metrics-"))
     make_folder(path)
-    _remove_what_the_dead_left(path)
+    _remove_stale_files(path)
     os.environ[VARIABLE] = str(path)
     owner = os.getpid()
     try:
         yield path
     finally:
-        # A forked child leaves through here as well.
+        # Forked children run this as well.
         if os.getpid() == owner:
             os.environ.pop(VARIABLE, None)
             if not directory:
                 shutil.rmtree(path, ignore_errors=True)
+
+
+def _remove_stale_files(path: Path) -> None:
+    """Removes the counters of dead processes. A worker may share the folder already, so live ones are kept."""
+    for file in path.glob("*_*.db"):
+        pid = file.stem.rpartition("_")[2]
+        if pid.isdigit() and not _is_alive(int(pid)):
+            file.unlink(missing_ok=True)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True

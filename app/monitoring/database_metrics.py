@@ -1,12 +1,11 @@
-"""The metrics that the database knows, for Prometheus.
+"""The Prometheus metrics that are read from the database: runs, items, workers and the access model.
 
-It is read when someone asks, so that every node of a deployment tells the same, whether or not a worker lives. What
-would take long to count is counted again only when it can have changed, and once a minute at most.
+They are read at every scrape, so every node reports the same values, whether or not a worker is running. The number of
+ledger items takes long to count. It is counted only after the ledger has changed, and at most once a minute.
 """
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
 
@@ -23,7 +22,7 @@ from app.foundation.database.engine import reading
 from app.foundation.database.statements import run
 from app.monitoring.notify.concerns import Cause, Concern, DueAfter
 from app.monitoring.notify.outbox import message_counts
-from app.monitoring.notify.watch import Look
+from app.monitoring.notify.watch import FindConcerns
 from app.sync.ledger.failures import count_failures
 from app.sync.ledger.items import ITEM_KINDS
 from app.sync.ledger.ledger import LastVerify, items_by_kind, last_verify, ledger_in_use, read_ledger
@@ -32,54 +31,47 @@ from app.sync.runs.run import ENDS, RunStatus
 from app.sync.runs.status import held_runs
 from app.sync.runs.workers import WorkerState, workers
 
-_COUNTED_AGAIN_AFTER = 60.0
-"""Seconds between two counts of a ledger that changes."""
+_RECOUNT_AFTER = 60.0
+"""Seconds after which the items of a changed ledger are counted again."""
 
 
-@dataclass(slots=True)
-class _LedgerSize:
-    """How many items a ledger held when they were last counted."""
+class DatabaseMetrics(Collector):
+    """Reads the metrics at every scrape.
 
-    ledger_id: int = 0
-    revision: int = -1
-    counted_at: float = 0.0
-    items: Mapping[str, int] = field(default_factory=dict)
-
-
-class DatabaseNumbers(Collector):
-    """What the database knows about runs, items, workers and the access model, read at every scrape.
-
-    ``worker_after``: seconds without a sign of life after which a worker is dead.
+    ``worker_after``: seconds without a heartbeat after which a worker is dead.
     """
 
     WORKER_AFTER = 180.0
-    """What holds where nobody asks whether workers live."""
+    """The value if notifications do not check workers."""
 
     def __init__(
         self,
         engine: Engine,
         clock: Clock,
-        look: Look,
+        find_concerns: FindConcerns,
         *,
         due_after: DueAfter = lambda _: None,
         worker_after: float = WORKER_AFTER,
     ) -> None:
         self._engine = engine
         self._clock = clock
-        self._look = look
+        self._find_concerns = find_concerns
         self._due_after = due_after
         self._worker_after = worker_after
-        self._size = _LedgerSize()
+        self._counted_ledger = (0, -1)
+        """The id and the revision of the ledger whose items were counted last."""
+        self._counted_at = 0.0
+        self._items: Mapping[str, int] = {}
 
     def describe(self) -> list[Metric]:
-        """Nothing: a registry would otherwise read the database on registration."""
+        """Nothing: otherwise the registry reads the database on registration."""
         return []
 
     def collect(self) -> Iterator[Metric]:
         up = GaugeMetricFamily("usher_database_up", "Whether the database answered this scrape.")
         try:
             families = list(self._read())
-        except Exception:  # noqa: BLE001 - a scrape must show the other numbers when the database is away
+        except Exception:  # noqa: BLE001 - the process's own metrics must be reported while the database is unavailable
             up.add_metric([], 0)
             yield up
             return
@@ -90,34 +82,35 @@ class DatabaseNumbers(Collector):
     def _read(self) -> Iterator[Metric]:
         now = self._clock()
         with reading(self._engine) as connection:
-            yield from self._of_runs(connection, now)
-            yield from self._of_items(connection, now)
-            yield from self._of_the_directory(connection, now)
-            yield from _attention_families(self._look(connection, now), message_counts(connection))
-            yield from self._of_workers(workers(connection), now)
+            yield from self._runs(connection, now)
+            yield from self._ledger(connection, now)
+            yield from _directory(connection, now)
+            yield from _attention(self._find_concerns(connection, now), message_counts(connection))
+            yield from self._workers(workers(connection), now)
 
-    def _of_runs(self, connection: Connection, now: datetime) -> Iterator[Metric]:
+    def _runs(self, connection: Connection, now: datetime) -> Iterator[Metric]:
         numbers: dict[str, int] = {}
-        asked: int | None = None
+        queued_at: int | None = None
         for status, number, first in run(
             connection, "SELECT status, count(*), min(requested_at) FROM run GROUP BY status"
         ):
             numbers[status] = number
             if status == RunStatus.QUEUED:
-                asked = first
+                queued_at = first
         yield _labelled(
             "usher_runs",
-            "Runs that are remembered, by status.",
+            "Stored runs, by status.",
             "status",
             {status.value: numbers.get(status.value, 0) for status in RunStatus},
         )
-        ended = CounterMetricFamily("usher_runs_ended", "Runs that came to an end, by how they did.", labels=["status"])
+        ended = CounterMetricFamily("usher_runs_ended", "Runs that ended, by final status.", labels=["status"])
         counted = ended_runs(connection)
         for status in sorted(ENDS):
             ended.add_metric([status.value], counted.get(status.value, 0))
         yield ended
-        waited = 0.0 if asked is None else max(0.0, now.timestamp() - asked / 1000)
-        yield _gauge("usher_queue_age_seconds", "How long the oldest queued run has waited; 0: none waits.", waited)
+        yield _gauge(
+            "usher_queue_age_seconds", "Age of the oldest queued run; 0: none is queued.", _age(queued_at, now) or 0
+        )
         success = run(connection, "SELECT max(finished_at) FROM run WHERE status = 'done' AND NOT dry_run").scalar()
         yield _gauge(
             "usher_last_success_timestamp_seconds",
@@ -133,205 +126,198 @@ class DatabaseNumbers(Collector):
             )
         ).first()
         if last is not None:
-            yield from _last_run_families(last.counts, last.calls, (last.started_at, last.finished_at))
+            yield from _last_run(last.counts, last.calls, (last.started_at, last.finished_at))
         due = self._due_after(now)
         yield _gauge(
             "usher_next_run_timestamp_seconds",
-            "When the schedule wants the next run; 0: never.",
+            "When the next scheduled run is due; 0: never.",
             0 if due is None else due.timestamp(),
         )
 
-    def _of_items(self, connection: Connection, now: datetime) -> Iterator[Metric]:
+    def _ledger(self, connection: Connection, now: datetime) -> Iterator[Metric]:
         ledger_id = ledger_in_use(connection)
         failing = [] if ledger_id is None else count_failures(connection, ledger_id)
         for name, parked, help_text in (
-            ("usher_items_failing", False, "Items that the backend refused and that are tried again, now."),
-            ("usher_items_parked", True, "Items that were given up until they change or somebody says retry, now."),
+            ("usher_items_failing", False, "Items that the backend refused and that are retried, now."),
+            ("usher_items_parked", True, "Items that are not retried until they change or an operator asks, now."),
         ):
-            of_kind = {one.kind: one.items for one in failing if one.parked == parked}
-            yield _labelled(name, help_text, "kind", {kind: of_kind.get(kind, 0) for kind in ITEM_KINDS})
+            numbers = {row.kind: row.items for row in failing if row.parked == parked}
+            yield _labelled(name, help_text, "kind", {kind: numbers.get(kind, 0) for kind in ITEM_KINDS})
         if ledger_id is None:
             return
         yield _labelled(
             "usher_ledger_items",
-            "Items that the backend holds of ours.",
+            "Items of Usher in the backend.",
             "kind",
-            self._ledger_size(connection, ledger_id, now),
+            self._count_items(connection, ledger_id, now.timestamp()),
         )
-        yield from _verify_families(last_verify(connection, ledger_id))
+        yield from _last_verify(last_verify(connection, ledger_id))
 
-    def _ledger_size(self, connection: Connection, ledger_id: int, now: datetime) -> Mapping[str, int]:
-        revision, moment = read_ledger(connection, ledger_id).ledger_revision, now.timestamp()
-        size = self._size
-        is_same = size.ledger_id == ledger_id
-        if not is_same or (revision != size.revision and moment - size.counted_at >= _COUNTED_AGAIN_AFTER):
+    def _count_items(self, connection: Connection, ledger_id: int, moment: float) -> Mapping[str, int]:
+        ledger = ledger_id, read_ledger(connection, ledger_id).ledger_revision
+        is_other = ledger_id != self._counted_ledger[0]
+        if is_other or (ledger != self._counted_ledger and moment - self._counted_at >= _RECOUNT_AFTER):
             found = items_by_kind(connection, ledger_id)
-            size = _LedgerSize(ledger_id, revision, moment, {kind: found.get(kind, 0) for kind in ITEM_KINDS})
-            self._size = size
-        return size.items
+            self._items = {kind: found.get(kind, 0) for kind in ITEM_KINDS}
+            self._counted_ledger, self._counted_at = ledger, moment
+        return self._items
 
-    def _of_the_directory(self, connection: Connection, now: datetime) -> Iterator[Metric]:
-        yield _gauge("usher_access_revision", "The access model's revision in force.", current_revision(connection))
-        created_at = revision_created_at(connection)
-        if created_at is not None:
-            age = max(0.0, now.timestamp() - created_at / 1000)
-            yield _gauge("usher_access_revision_age_seconds", "Seconds since the access model last changed.", age)
-        sources = source_states(connection)
-        yield from _source_families(sources)
-        yield from _push_families(push_states(connection))
-        touched = pending_since(connection)
-        waited = 0.0 if touched is None else max(0.0, now.timestamp() - touched / 1000)
-        yield _gauge(
-            "usher_changes_waiting_seconds", "How long what was pushed has waited for a run; 0: nothing waits.", waited
-        )
-        read_at = oldest_good_read(sources)
-        if read_at is not None:
-            age = max(0.0, now.timestamp() - read_at / 1000)
-            yield _gauge("usher_directory_age_seconds", "Seconds since the directory was last read well.", age)
-
-    def _of_workers(self, known: Sequence[WorkerState], now: datetime) -> Iterator[Metric]:
-        alive = [one for one in known if now.timestamp() - one.seen_at / 1000 < self._worker_after]
-        yield _gauge("usher_workers", "Workers that give signs of life.", len(alive))
+    def _workers(self, known: Sequence[WorkerState], now: datetime) -> Iterator[Metric]:
+        alive = [worker for worker in known if now.timestamp() - worker.seen_at / 1000 < self._worker_after]
+        yield _gauge("usher_workers", "Workers with a recent heartbeat.", len(alive))
         yield _gauge(
             "usher_workers_leading",
-            "Workers that hold the right to synchronize: 1 during a run, and 0 or 1 between runs.",
-            sum(one.leads for one in alive),
+            "Workers that hold the lock of synchronization: 1 during a run, and 0 or 1 between runs.",
+            sum(worker.leads for worker in alive),
         )
         yield _gauge(
             "usher_worker_seen_timestamp_seconds",
-            "When a worker that did not say goodbye last gave a sign of life; 0: none is known.",
-            max((one.seen_at for one in known), default=0) / 1000,
+            "The last heartbeat of a worker that was not stopped properly; 0: none is known.",
+            max((worker.seen_at for worker in known), default=0) / 1000,
         )
-
-
-def _last_run_families(counts: str, calls: int, times: tuple[int | None, int]) -> Iterator[Metric]:
-    items = GaugeMetricFamily(
-        "usher_last_run_items",
-        "Items of the run that ended last, each counted once: as planned where nothing became of it.",
-        labels=["kind", "action", "outcome"],
-    )
-    for kind, action, outcome, count in _counted(counts):
-        items.add_metric([kind, action, outcome], count)
-    yield items
-    yield _gauge("usher_last_run_calls", "Write calls that the run that ended last has sent.", calls)
-    began, ended = times
-    seconds = (ended - began) / 1000 if began is not None else 0
-    yield _gauge("usher_last_run_seconds", "How long the run that ended last took.", seconds)
-
-
-def _verify_families(found: LastVerify | None) -> Iterator[Metric]:
-    yield _gauge(
-        "usher_last_verify_timestamp_seconds",
-        "When the backend was last read back; 0: never.",
-        0 if found is None else found.at / 1000,
-    )
-    if found is not None:
-        yield _labelled(
-            "usher_last_verify_items",
-            "What the last look at the backend found: items seen, missing, changed, adopted, undeleted, and foreign.",
-            "finding",
-            found.findings,
-        )
-
-
-def _source_families(sources: Sequence[SourceState]) -> Iterator[Metric]:
-    labels = source_labels([source.name for source in sources])
-    for name, help_text, value in _OF_SOURCE:
-        values = [value(source) for source in sources]
-        yield _labelled(name, help_text, "source", dict(zip(labels, values, strict=True)))
-
-
-def _push_families(states: Mapping[str, PushState]) -> Iterator[Metric]:
-    labels = source_labels(list(states))
-    pushed = CounterMetricFamily("usher_directory_pushes", "Pushes to a source that were applied.", labels=["source"])
-    at = GaugeMetricFamily(
-        "usher_directory_push_timestamp_seconds", "When something was last pushed to a source.", labels=["source"]
-    )
-    for label, state in zip(labels, states.values(), strict=True):
-        pushed.add_metric([label], state.pushes)
-        at.add_metric([label], (state.pushed_at or 0) / 1000)
-    yield pushed
-    yield at
 
 
 def source_labels(names: Sequence[str]) -> list[str]:
-    """The sources' names without the folders in them: whoever reads metrics need not know where things lie."""
+    """The names of sources without folders, which readers of metrics need not see.
+
+    A hash of the whole name distinguishes sources with the same last part.
+    """
     last = [name.rstrip("/").rpartition("/")[2] or name for name in names]
-    # Two of one name are told apart by what stays the same from one reading to the next.
     return [
         short if last.count(short) == 1 else f"{short}#{sha256(name.encode()).hexdigest()[:8]}"
         for short, name in zip(last, names, strict=True)
     ]
 
 
-_OF_SOURCE: tuple[tuple[str, str, Callable[[SourceState], float]], ...] = (
-    ("usher_directory_records", "Records of a source in force.", lambda one: one.records),
+def _directory(connection: Connection, now: datetime) -> Iterator[Metric]:
+    yield _gauge("usher_access_revision", "The current revision of the access model.", current_revision(connection))
+    age = _age(revision_created_at(connection), now)
+    if age is not None:
+        yield _gauge("usher_access_revision_age_seconds", "Seconds since the access model last changed.", age)
+    sources = source_states(connection)
+    labels = source_labels([source.name for source in sources])
+    for name, help_text, value in _SOURCE_GAUGES:
+        values = [value(source) for source in sources]
+        yield _labelled(name, help_text, "source", dict(zip(labels, values, strict=True)))
+    yield from _pushes(push_states(connection))
+    waiting = _age(pending_since(connection), now)
+    yield _gauge(
+        "usher_changes_waiting_seconds", "How long pushed changes have waited for a run; 0: none wait.", waiting or 0
+    )
+    age = _age(oldest_good_read(sources), now)
+    if age is not None:
+        yield _gauge("usher_directory_age_seconds", "Seconds since the directory was last read successfully.", age)
+
+
+def _pushes(states: Mapping[str, PushState]) -> Iterator[Metric]:
+    pushes = CounterMetricFamily("usher_directory_pushes", "Applied pushes to a source.", labels=["source"])
+    pushed_at = GaugeMetricFamily(
+        "usher_directory_push_timestamp_seconds", "The last push to a source.", labels=["source"]
+    )
+    for label, state in zip(source_labels(list(states)), states.values(), strict=True):
+        pushes.add_metric([label], state.pushes)
+        pushed_at.add_metric([label], (state.pushed_at or 0) / 1000)
+    yield pushes
+    yield pushed_at
+
+
+def _last_run(counts: str, calls: int, times: tuple[int | None, int]) -> Iterator[Metric]:
+    items = GaugeMetricFamily(
+        "usher_last_run_items",
+        "Items of the last run, each counted once: by its outcome, or as planned without one.",
+        labels=["kind", "action", "outcome"],
+    )
+    for kind, actions in json.loads(counts).items():
+        for action, outcomes in actions.items():
+            settled = sum(count for outcome, count in outcomes.items() if outcome != "planned")
+            for outcome, count in outcomes.items():
+                # A run counts all its items as planned.
+                items.add_metric([kind, action, outcome], max(0, count - settled) if outcome == "planned" else count)
+    yield items
+    yield _gauge("usher_last_run_calls", "Write calls that the last run has sent.", calls)
+    began, ended = times
+    seconds = (ended - began) / 1000 if began is not None else 0
+    yield _gauge("usher_last_run_seconds", "Duration of the last run.", seconds)
+
+
+def _last_verify(found: LastVerify | None) -> Iterator[Metric]:
+    yield _gauge(
+        "usher_last_verify_timestamp_seconds",
+        "When the backend was last verified; 0: never.",
+        0 if found is None else found.at / 1000,
+    )
+    if found is not None:
+        yield _labelled(
+            "usher_last_verify_items",
+            "Items that the last verify found: seen, missing, changed, adopted, undeleted, and foreign.",
+            "finding",
+            found.findings,
+        )
+
+
+_SOURCE_GAUGES: tuple[tuple[str, str, Callable[[SourceState], float]], ...] = (
+    ("usher_directory_records", "Records of a source in force.", lambda source: source.records),
     (
         "usher_directory_malformed_records",
-        "Records of a source's last read that could not be understood.",
-        lambda one: one.malformed,
+        "Malformed records in a source's last read.",
+        lambda source: source.malformed,
     ),
     (
         "usher_directory_dangling_records",
-        "Records of a source that refer to something that is nowhere in the directory.",
-        lambda one: one.dangling,
+        "Records of a source that refer to a record that does not exist.",
+        lambda source: source.dangling,
     ),
     (
         "usher_directory_read_timestamp_seconds",
-        "When a source was last read well; 0: never.",
-        lambda one: (one.last_good_at or 0) / 1000,
+        "When a source was last read successfully; 0: never.",
+        lambda source: (source.last_good_at or 0) / 1000,
     ),
     (
         "usher_directory_source_up",
         "Whether the last read of a source was complete.",
-        lambda one: float(one.last_verdict == "complete"),
+        lambda source: float(source.last_verdict == "complete"),
     ),
     (
         "usher_directory_read_seconds",
-        "How long the last read of a source took.",
-        lambda one: one.last_read_seconds,
+        "Duration of the last read of a source.",
+        lambda source: source.last_read_seconds,
     ),
     (
         "usher_directory_full_read_timestamp_seconds",
-        "When a source was last read completely as a whole; 0: never.",
-        lambda one: (one.last_full_at or 0) / 1000,
+        "When everything in a source was last read completely; 0: never.",
+        lambda source: (source.last_full_at or 0) / 1000,
     ),
     (
         "usher_directory_source_tells_changes",
-        "Whether a source can be asked for what changed.",
-        lambda one: float(one.tells_changes),
+        "Whether a source supports reads of changes.",
+        lambda source: float(source.tells_changes),
     ),
     (
         "usher_directory_source_refused",
-        "Whether the last read of a source was refused because it would take away too much.",
-        lambda one: float(bool(one.refused)),
+        "Whether the last read of a source was refused because it would remove too much.",
+        lambda source: float(bool(source.refused)),
     ),
     (
         "usher_directory_refused_timestamp_seconds",
-        "When what a source gave, or the cursor it was asked with, was last refused; 0: never.",
-        lambda one: (one.last_refused_at or 0) / 1000,
+        "When a read of a source, or the cursor for it, was last refused; 0: never.",
+        lambda source: (source.last_refused_at or 0) / 1000,
     ),
 )
 
 
-def _attention_families(found: Sequence[Concern], messages: Mapping[str, int]) -> Iterator[Metric]:
+def _attention(found: Sequence[Concern], messages: Mapping[str, int]) -> Iterator[Metric]:
     yield _labelled(
         "usher_attention",
-        "How many matters need attention, by their cause.",
+        "Concerns that need attention, by cause.",
         "cause",
         {cause.value: sum(concern.cause is cause for concern in found) for cause in Cause},
     )
-    yield _labelled("usher_notifications", "Messages about such matters, by what became of them.", "state", messages)
+    yield _labelled("usher_notifications", "Messages about concerns, by state.", "state", messages)
 
 
-def _counted(counts: str) -> Iterator[tuple[str, str, str, int]]:
-    """The numbers in a run's counts: kind, action, outcome, items; each item once."""
-    for kind, actions in json.loads(counts).items():
-        for action, outcomes in actions.items():
-            became = sum(count for outcome, count in outcomes.items() if outcome != "planned")
-            for outcome, count in outcomes.items():
-                # A run counts as planned all that was, whatever became of it.
-                yield kind, action, outcome, max(0, count - became) if outcome == "planned" else count
+def _age(at: int | None, now: datetime) -> float | None:
+    """Seconds since a time in epoch milliseconds."""
+    return None if at is None else max(0.0, now.timestamp() - at / 1000)
 
 
 def _gauge(name: str, help_text: str, value: float) -> Metric:

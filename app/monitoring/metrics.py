@@ -1,10 +1,8 @@
-"""The metrics of this machine's processes, for Prometheus.
+"""The Prometheus metrics that processes count: requests, decisions, and calls to the backend.
 
-Requests, decisions and calls to the backend are counted in files that the processes share, when
-``PROMETHEUS_MULTIPROC_DIR`` names a directory. What the database knows is in ``app.monitoring.database_metrics``.
-
-prometheus-client decides on import whether processes share their counters: import this module only after
-``share_counters`` in a process that serves.
+Metrics that are read from the database are in ``app.monitoring.database_metrics``. A process that serves requests
+calls ``share_counters`` before it imports this module, because prometheus-client decides on import whether processes
+share their counters.
 """
 
 import platform
@@ -27,7 +25,7 @@ _SLOW = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 class Metrics:
-    """The counters of this process; its instances share nothing unless ``PROMETHEUS_MULTIPROC_DIR`` is set."""
+    """The counters of this process."""
 
     def __init__(self) -> None:
         registry = CollectorRegistry()
@@ -36,25 +34,25 @@ class Metrics:
             "usher_http_requests", "Requests answered.", ["method", "route", "code"], registry=registry
         )
         self.request_seconds = Histogram(
-            "usher_http_request_seconds", "Seconds until the answer.", ["route"], buckets=_FAST, registry=registry
+            "usher_http_request_seconds", "Seconds until the response.", ["route"], buckets=_FAST, registry=registry
         )
         self.decisions = Counter(
             "usher_decisions",
-            "Permission questions by outcome: allowed, denied, error.",
+            "Permission requests by outcome: allowed, denied, error.",
             ["outcome"],
             registry=registry,
         )
         self._decided = {outcome: self.decisions.labels(outcome) for outcome in ("allowed", "denied", "error")}
         self.denials = Counter(
             "usher_denials",
-            "Permission questions that were denied, by the rule that denied them.",
+            "Denied permission requests, by the rule that denied them.",
             ["reason"],
             registry=registry,
         )
         self._denied = {rule: self.denials.labels(rule.value) for rule in Rule if rule.denies}
         self.decision_call_seconds = Histogram(
             "usher_decision_call_seconds",
-            "Seconds for one permission-provider call with all its questions.",
+            "Seconds for one permission-provider call with all its requests.",
             buckets=_FAST,
             registry=registry,
         )
@@ -69,17 +67,20 @@ class Metrics:
         )
 
     def render(self, *collectors: Collector, shared: bool, accept: str = "") -> tuple[bytes, str]:
-        """All numbers in the form that ``accept`` asks for (Prometheus' text, or OpenMetrics), and its content type;
-        ``shared``: of all processes together."""
+        """The body and content type for an ``Accept`` header: Prometheus' text format or OpenMetrics.
+
+        ``shared``: includes the counters of all processes that share them.
+        """
         registry = CollectorRegistry()
-        counted = _Shared() if shared else _OfRegistry(self._registry)
-        for collector in (_Build(), counted, *collectors):
+        registry.register(_Build())
+        registry.register(_SharedCounters() if shared else _OwnCounters(self._registry))
+        for collector in collectors:
             registry.register(collector)
         encode, content_type = choose_encoder(accept)
         return encode(registry), content_type
 
     def answered(self, allowed: int, denied: Mapping[Rule, int], errors: int, seconds: float) -> None:
-        """Counts a permission call that was answered."""
+        """Counts one permission call. ``denied``: by rule; ``errors``: requests that could not be parsed."""
         for outcome, number in (("allowed", allowed), ("denied", sum(denied.values())), ("error", errors)):
             if number:
                 self._decided[outcome].inc(number)
@@ -95,41 +96,40 @@ class Metrics:
 
 
 class _Build(Collector):
-    """Which version this is."""
+    """The version of this process."""
 
     def collect(self) -> Iterator[Metric]:
         yield InfoMetricFamily(
-            "usher_build", "The version that runs here.", {"version": __version__, "python": platform.python_version()}
+            "usher_build", "The running version.", {"version": __version__, "python": platform.python_version()}
         )
 
 
-class _OfRegistry(Collector):
-    """What another registry holds."""
+class _OwnCounters(Collector):
+    """The counters of this process."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
 
     def describe(self) -> list[Metric]:
-        """Does nothing: names were checked when the metrics were created."""
         return []
 
     def collect(self) -> Iterator[Metric]:
         yield from self._registry.collect()
 
 
-class _Shared(Collector):
-    """What all processes on this machine have counted."""
+class _SharedCounters(Collector):
+    """The counters of all processes that share them."""
 
     def __init__(self) -> None:
         self._files = MultiProcessCollector(CollectorRegistry())  # type: ignore[no-untyped-call] # it has no types
 
     def describe(self) -> list[Metric]:
-        """Nothing: a registry would otherwise read all files on registration."""
+        """Nothing: otherwise the registry reads all files on registration."""
         return []
 
     def collect(self) -> Iterator[Metric]:
         try:
             yield from list(self._files.collect())  # type: ignore[no-untyped-call] # as above
         except (struct.error, ValueError, OSError) as error:
-            # One process died while it made its file: that must not hide all other numbers.
+            # A process that died while it created its file must not hide all other metrics.
             structlog.stdlib.get_logger(__name__).warning("counters_unreadable", problem=type(error).__name__)

@@ -1,4 +1,4 @@
-"""The service as one Flask app: permission answers, runs, health, metrics. It is handed its parts."""
+"""Creates the Flask app of the service from its parts, and that of a worker's metrics."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 from time import perf_counter
 
 from flask import Blueprint, Flask, Response, g, request
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, select
 from werkzeug.middleware.proxy_fix import ProxyFix
 
 from app import __version__
@@ -28,9 +28,9 @@ from app.http.throttle import FailedCredentials
 from app.http.tokens import TokenSet, require_bearer
 from app.monitoring.activity import NodeActivity
 from app.monitoring.counters import counters_are_shared
-from app.monitoring.database_metrics import DatabaseNumbers
+from app.monitoring.database_metrics import DatabaseMetrics
 from app.monitoring.metrics import Metrics
-from app.service.admin.auth import Door
+from app.service.admin.auth import AdminAuth
 from app.service.admin.health import Check, NotReadyError, health_blueprint, metrics_blueprint
 from app.service.admin.openapi import openapi_blueprint
 from app.service.admin.resync import resync_blueprint
@@ -40,37 +40,37 @@ from app.service.provider.answer import ProviderObserver, ViewLoader
 from app.service.provider.blueprint import provider_blueprint
 from app.service.provider.settings import EXPLAIN_PATH, ProviderSettings
 from app.service.provider.signing import Sign
-from app.service.push.blueprint import Ingest, install_ingest
+from app.service.push.blueprint import PushParts, install_push
 from app.service.refusals import Refusals
 from app.sync.runs.lifecycle import Runs
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceParts:
-    """What the service works with."""
+    """The dependencies of the service."""
 
     engine: Engine
     clock: Clock
     new_id: Callable[[], str]
-    """Makes the ids of requests that bring none."""
+    """Creates an id for a request without one."""
     runs: Runs
     load_view: ViewLoader
     load_view_with_names: ViewLoader
     sign: Sign | None
-    ingest: Ingest
+    push: PushParts
     schema_state: Callable[[], SchemaState]
-    """The state of the database's schema; raises what ``state_of`` does."""
+    """Returns the state of the database's schema. Raises what ``state_of`` does."""
     check_schema: Callable[[], None]
-    """Raises ``SchemaNewerError`` if this version cannot use the database any more. Every request calls it."""
+    """Raises ``SchemaNewerError`` if this version can no longer use the database. Every request calls it."""
     failures: FailedCredentials
     refusals: Refusals
-    """One for all entry points, so that they share its limits."""
+    """One instance for all endpoints, so that they share its limits."""
     admin_tokens: TokenSet
     metrics: Metrics
     activity: NodeActivity
-    numbers: DatabaseNumbers
+    database_metrics: DatabaseMetrics
     console: ConsoleParts | None
-    """None: it is switched off."""
+    """None: it is disabled."""
 
 
 def create_app(
@@ -81,13 +81,12 @@ def create_app(
     metrics_need_token: bool = True,
     trusted_proxies: int = 0,
 ) -> Flask:
-    """The service. ``max_age``: of the directory's last good read, in seconds, for readiness; 0: any age."""
-    # How many permission calls there are, and how fast, is in the metrics.
+    """The service. ``max_age``: the maximum age of the directory's last successful read, in seconds; 0: any age."""
+    # Permission calls are too frequent for a log line each. Metrics count them.
     app = new_app("usher", parts.new_id, frequent={provider.path})
     app.json.sort_keys = False  # type: ignore[attr-defined] # of Flask's default provider, which this is
     metrics = parts.metrics
-    door = Door(parts.admin_tokens, Audit(parts.clock), parts.refusals)
-
+    auth = AdminAuth(parts.admin_tokens, Audit(parts.clock), parts.refusals)
     count_requests(app, metrics)
     refuse_if_incompatible(app, parts.check_schema)
     app.register_blueprint(
@@ -96,21 +95,21 @@ def create_app(
             load_view=parts.load_view,
             load_view_with_names=parts.load_view_with_names,
             load_origins=partial(load_origins, parts.engine),
-            require_admin=door.require,
+            require_admin=auth.require,
             clock=parts.clock,
-            instance=lambda: _instance_of(parts.engine),
+            instance=lambda: _instance(parts.engine),
             observer=_Observers((metrics, parts.activity)),
             failures=parts.failures,
             sign=parts.sign,
         )
     )
-    app.register_blueprint(resync_blueprint(parts.runs, door))
-    install_ingest(app, parts.ingest)
+    app.register_blueprint(resync_blueprint(parts.runs, auth))
+    install_push(app, parts.push)
     app.register_blueprint(health_blueprint(readiness_checks(parts, max_age=max_age)))
     app.register_blueprint(
         metrics_blueprint(
-            lambda accept: metrics.render(parts.numbers, shared=counters_are_shared(), accept=accept),
-            door.require if metrics_need_token else None,
+            lambda accept: metrics.render(parts.database_metrics, shared=counters_are_shared(), accept=accept),
+            auth.require if metrics_need_token else None,
         )
     )
     app.register_blueprint(
@@ -129,7 +128,7 @@ def create_app(
     return app
 
 
-def _instance_of(engine: Engine) -> str:
+def _instance(engine: Engine) -> str:
     with reading(engine) as connection:
         return instance_stamp(connection)
 
@@ -138,12 +137,11 @@ def _instance_of(engine: Engine) -> str:
 class _Observers:
     """Forwards each call to several observers."""
 
-    told: Sequence[ProviderObserver]
+    observers: Sequence[ProviderObserver]
 
     def answered(self, allowed: int, denied: Mapping[Rule, int], errors: int, seconds: float) -> None:
-        """Forwards the call."""
-        for one in self.told:
-            one.answered(allowed, denied, errors, seconds)
+        for observer in self.observers:
+            observer.answered(allowed, denied, errors, seconds)
 
 
 def create_metrics_app(metrics: Metrics, *, new_id: Callable[[], str], tokens: TokenSet | None) -> Flask:
@@ -160,9 +158,9 @@ def create_metrics_app(metrics: Metrics, *, new_id: Callable[[], str], tokens: T
 
 
 def count_requests(app: Flask, metrics: Metrics) -> None:
-    """Counts and times every request by its route: a path would make a series of every id that anyone invents."""
+    """Counts and times every request by its route. A path as label would create a time series for each id."""
 
-    # To find a series by its labels takes longer than to count.
+    # Looking up a time series by its labels takes longer than counting.
     requests_of = lru_cache(maxsize=1024)(metrics.requests.labels)
     seconds_of = lru_cache(maxsize=1024)(metrics.request_seconds.labels)
 
@@ -182,8 +180,8 @@ def count_requests(app: Flask, metrics: Metrics) -> None:
 
 
 def refuse_if_incompatible(app: Flask, check_schema: Callable[[], None]) -> None:
-    """Answers 503 if a newer version made the database unusable for this one. Health, metrics and the assets of error
-    pages do not need it."""
+    """Answers 503 if a newer version has made the database unusable for this one, except for health, metrics and the
+    assets of error pages."""
 
     @app.before_request
     def _check() -> None:
@@ -201,14 +199,13 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "OPTIONS", "PUT", "DELETE", "PATCH"
 
 
 def readiness_checks(parts: ServiceParts, *, max_age: float = 0) -> Mapping[str, Check]:
-    """What has to be well for the service to answer; ``max_age``: seconds that the directory's last good read may be
-    old, 0: any age will do."""
+    """The checks of ``/readyz``. ``max_age``: the maximum age of the directory, in seconds; 0: any age."""
     engine, clock = parts.engine, parts.clock
 
     def database() -> str:
         began = time.perf_counter()
         with reading(engine) as connection:
-            connection.execute(text("SELECT 1"))
+            connection.execute(select(1))
         return f"{engine.dialect.name} answered in {(time.perf_counter() - began) * 1000:.1f} ms"
 
     def migrations() -> str:
@@ -224,7 +221,7 @@ def readiness_checks(parts: ServiceParts, *, max_age: float = 0) -> Mapping[str,
         with reading(engine) as connection:
             revision, created_at = current_revision(connection), revision_created_at(connection)
         if created_at is None:
-            raise NotReadyError("the directory was never read: run usher directory refresh, or a sync")
+            raise NotReadyError("the directory has never been read: run usher directory refresh")
         age = max(0, round(clock().timestamp() - created_at / 1000))
         return f"revision {revision}, {age} s old"
 
@@ -234,27 +231,29 @@ def readiness_checks(parts: ServiceParts, *, max_age: float = 0) -> Mapping[str,
             pushes = push_states(connection)
         read_at = oldest_good_read(states)
         if read_at is None:
-            raise NotReadyError("no source was ever read well")
+            raise NotReadyError("no source has ever been read successfully")
         age = max(0, round(clock().timestamp() - read_at / 1000))
-        # Whoever asks here shows no token: names and reasons stand in the metrics and in the runs.
+        # This endpoint requires no token, so it contains no names and reasons. Metrics and runs contain them.
         failed = sum(state.last_verdict == "failed" for state in states)
-        told = f"read well {age} s ago" + (f"; {failed} of {len(states)} sources failed since" if failed else "")
+        text = f"read successfully {age} s ago" + (
+            f"; {failed} of {len(states)} sources failed since" if failed else ""
+        )
         refused = sum(bool(state.refused) for state in states)
-        told += f"; {refused} of {len(states)} refused for what they would take away" if refused else ""
-        telling = sum(state.tells_changes for state in states)
-        told += f"; {telling} of {len(states)} asked for changes" if telling else ""
+        text += f"; {refused} of {len(states)} refused because of what they would remove" if refused else ""
+        incremental = sum(state.tells_changes for state in states)
+        text += f"; {incremental} of {len(states)} read incrementally" if incremental else ""
         if pushes:
             last = max(push.pushed_at or 0 for push in pushes.values())
-            told += f"; last pushed to {max(0, round(clock().timestamp() - last / 1000))} s ago"
+            text += f"; last push {max(0, round(clock().timestamp() - last / 1000))} s ago"
         if max_age and age > max_age:
-            raise NotReadyError(f"{told}; directory.max_age allows {max_age:g} s")
-        return told
+            raise NotReadyError(f"{text}; directory.max_age allows {max_age:g} s")
+        return text
 
     return {"database": database, "migrations": migrations, "accessModel": access_model, "directory": directory}
 
 
 def landing_blueprint(provider_path: str, *, has_console: bool) -> Blueprint:
-    """``/`` names the product, its version and its endpoints."""
+    """``/`` returns the product, its version and its endpoints."""
     blueprint = Blueprint("landing", __name__)
     links = {
         "permissions": provider_path,

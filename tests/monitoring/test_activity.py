@@ -1,4 +1,4 @@
-"""What nodes do minute by minute: counted beside requests, written now and then, read in stretches."""
+"""Counting, writing and reading the activity of nodes."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -11,7 +11,7 @@ from app.access.decision.decide import Rule
 from app.commands.schema import METADATA
 from app.foundation.clock import epoch_ms
 from app.foundation.database.engine import open_engine, reading, writing
-from app.monitoring.activity import EVERY, KEPT, NodeActivity, forget_activity, nodes, stretches
+from app.monitoring.activity import HEARTBEAT, RETENTION, NodeActivity, activity_since, delete_old_activity, nodes
 from app.monitoring.tables import BUCKETS
 from tests.tables import make_tables
 from tests.worlds.clock import SimulatedTime
@@ -27,14 +27,16 @@ def engine(database_url: str) -> Iterator[Engine]:
     engine.dispose()
 
 
-def read(engine: Engine, time: SimulatedTime, most: int = 120) -> list[tuple[float, float, float | None]]:
-    """Questions, denied ones and p99 of each stretch of the last day."""
+def read(engine: Engine, time: SimulatedTime, limit: int = 120) -> list[tuple[float, float, float | None]]:
+    """Requests and denials per minute, and p99, of each interval of the last day."""
     with reading(engine) as connection:
-        found = stretches(connection, since=epoch_ms(time() - timedelta(days=1)), now=epoch_ms(time()), most=most)
-    return [(one.questions, one.denied_questions, one.p99) for one in found]
+        found = activity_since(
+            connection, since=epoch_ms(time() - timedelta(days=1)), now=epoch_ms(time()), limit=limit
+        )
+    return [(one.requests_per_minute, one.denied_per_minute, one.p99) for one in found]
 
 
-def test_processes_of_a_node_add_up_and_gaps_are_nothing(engine: Engine) -> None:
+def test_processes_of_a_node_are_summed_and_gaps_are_zero(engine: Engine) -> None:
     time = SimulatedTime()
     one, two = (NodeActivity(node="n:1", role="service", clock=time) for _ in range(2))
     other = NodeActivity(node="n:2", role="service", clock=time)
@@ -54,11 +56,11 @@ def test_processes_of_a_node_add_up_and_gaps_are_nothing(engine: Engine) -> None
     assert p99[1] is None
     assert p99[2] is not None
     assert p99[2] > BUCKETS[-1]
-    # In one stretch: four minutes.
-    assert [found[:2] for found in read(engine, time, most=1)] == [(3, 1.25)]
+    # One interval of four minutes.
+    assert [found[:2] for found in read(engine, time, limit=1)] == [(3, 1.25)]
 
 
-def test_what_could_not_be_written_is_written_the_next_time(engine: Engine) -> None:
+def test_counts_that_could_not_be_written_are_written_later(engine: Engine) -> None:
     time = SimulatedTime()
     process = NodeActivity(node="n", role="service", clock=time)
     process.answered(5, {}, 0, 0.1)
@@ -74,7 +76,7 @@ def test_what_could_not_be_written_is_written_the_next_time(engine: Engine) -> N
     assert [found[0] for found in read(engine, time)] == [6, 0]
 
 
-def test_who_lives_has_written_lately(engine: Engine) -> None:
+def test_a_node_is_alive_for_a_minute_after_a_heartbeat(engine: Engine) -> None:
     time = SimulatedTime()
     NodeActivity(node="n:1", role="service", clock=time).write(engine)
     time.move_on(seconds=60)
@@ -85,19 +87,19 @@ def test_who_lives_has_written_lately(engine: Engine) -> None:
 
 
 def alive(engine: Engine, time: SimulatedTime) -> list[tuple[str, str]]:
-    """Who gave a sign of life lately."""
+    """The nodes with a recent heartbeat."""
     with reading(engine) as connection:
         return [(one.node, one.role) for one in nodes(connection, now=epoch_ms(time()))]
 
 
-def test_a_process_is_seen_all_the_time_and_missed_within_a_minute(engine: Engine) -> None:
+def test_a_running_process_is_always_alive_and_a_dead_one_missed_within_a_minute(engine: Engine) -> None:
     time = SimulatedTime()
     time.move_on(seconds=7)
     process = NodeActivity(node="n:1", role="service", clock=time)
     seen, counted = [], 0
 
     class Stop(Event):
-        """Lets time pass where somebody waits, and looks right before it is over: for three minutes."""
+        """Advances the time by the timeout, and checks right before the next write, for three minutes."""
 
         def wait(self, timeout: float | None = None) -> bool:
             nonlocal counted
@@ -110,25 +112,25 @@ def test_a_process_is_seen_all_the_time_and_missed_within_a_minute(engine: Engin
 
     process.keep_writing(engine, Stop())
     assert seen == [[("n:1", "service")]] * counted
-    # It died without a word.
+    # It was killed.
     time.move_on(seconds=61)
     assert alive(engine, time) == []
-    # What was counted in a minute stands there: before the first one it only said that it lives.
+    # The first write happens before anything is counted.
     assert [found[0] for found in read(engine, time)][:3] == [0, 3, 3]
 
 
-def test_two_signs_of_life_may_be_lost(engine: Engine) -> None:
+def test_two_heartbeats_may_be_lost(engine: Engine) -> None:
     time = SimulatedTime()
     process = NodeActivity(node="n:1", role="service", clock=time)
     assert process.write(engine)
     with writing(engine) as connection:
         connection.execute(text("ALTER TABLE node_minute RENAME TO away"))
     for _ in range(2):
-        time.move_on(seconds=EVERY.total_seconds())
+        time.move_on(seconds=HEARTBEAT.total_seconds())
         assert not process.write(engine)
     with writing(engine) as connection:
         connection.execute(text("ALTER TABLE away RENAME TO node_minute"))
-    time.move_on(seconds=EVERY.total_seconds() - 0.5)
+    time.move_on(seconds=HEARTBEAT.total_seconds() - 0.5)
     assert alive(engine, time) == [("n:1", "service")]
 
 
@@ -136,14 +138,14 @@ def test_rows_are_kept_for_thirty_days(engine: Engine) -> None:
     time = SimulatedTime()
     process = NodeActivity(node="n", role="service", clock=time)
     process.write(engine)
-    time.move_on(days=KEPT.days, minutes=2)
+    time.move_on(days=RETENTION.days, minutes=2)
     process.write(engine)
     with writing(engine) as connection:
-        assert forget_activity(connection, epoch_ms(time())) == 1
-        assert forget_activity(connection, epoch_ms(time())) == 0
+        assert delete_old_activity(connection, epoch_ms(time())) == 1
+        assert delete_old_activity(connection, epoch_ms(time())) == 0
 
 
-def test_nothing_yet_is_no_stretch(engine: Engine) -> None:
+def test_without_rows_there_is_no_interval(engine: Engine) -> None:
     time = SimulatedTime()
     assert read(engine, time) == []
     NodeActivity(node="n", role="service", clock=time).write(engine)

@@ -3,20 +3,25 @@
 from app.commands.schema import METADATA
 from app.foundation.audit import Actor, Audit, audit_page
 from app.foundation.database.engine import open_engine, reading
-from app.service.refusals import AN_HOUR, MORE, OF_ALL_ADDRESSES, Rations, Refusals
+from app.service.refusals import ANONYMOUS_ROWS_PER_HOUR, LAST_ROW_SUFFIX, ROWS_PER_HOUR, Refusals, RowLimit
 from tests.tables import make_tables
 from tests.worlds.clock import SimulatedTime
 
 
-def test_of_one_sort_some_are_written_down_each_hour() -> None:
+def test_rows_with_one_key_are_limited_per_hour() -> None:
     time = SimulatedTime()
-    rations = Rations(time.monotonic)
-    assert [rations.end_of("one") for _ in range(AN_HOUR + 2)] == [*[""] * (AN_HOUR - 1), MORE, None, None]
-    assert rations.end_of("another") == ""
+    limit = RowLimit(time.monotonic)
+    assert [limit.suffix("one") for _ in range(ROWS_PER_HOUR + 2)] == [
+        *[""] * (ROWS_PER_HOUR - 1),
+        LAST_ROW_SUFFIX,
+        None,
+        None,
+    ]
+    assert limit.suffix("another") == ""
     time.move_on(minutes=59)
-    assert rations.end_of("one") is None
+    assert limit.suffix("one") is None
     time.move_on(minutes=2)
-    assert rations.end_of("one") == ""
+    assert limit.suffix("one") == ""
 
 
 def test_wrong_tokens_of_all_addresses_share_one_limit(database_url: str) -> None:
@@ -32,13 +37,13 @@ def test_wrong_tokens_of_all_addresses_share_one_limit(database_url: str) -> Non
     # More addresses than a limiter remembers: forgotten ones do not reset the limit of all.
     for number in range(10_100):
         refusals.wrong_token(Actor(name="", way="api", address=f"2001:db8:{number:x}::1"), "/resync")
-    assert len(rows()) == OF_ALL_ADDRESSES
-    assert rows()[0].endswith(MORE)
-    refusals.note(Actor(name="ann", way="console", address="192.0.2.1"), "/console/doctor", "no", sort="ann")
-    assert len(rows()) == OF_ALL_ADDRESSES + 1
+    assert len(rows()) == ANONYMOUS_ROWS_PER_HOUR
+    assert rows()[0].endswith(LAST_ROW_SUFFIX)
+    refusals.record(Actor(name="ann", way="console", address="192.0.2.1"), "/console/doctor", "no", key="ann")
+    assert len(rows()) == ANONYMOUS_ROWS_PER_HOUR + 1
     time.move_on(minutes=61)
     refusals.wrong_token(Actor(name="", way="api", address="192.0.2.1"), "/resync")
-    assert len(rows()) == OF_ALL_ADDRESSES + 2
+    assert len(rows()) == ANONYMOUS_ROWS_PER_HOUR + 2
     engine.dispose()
 
 

@@ -168,7 +168,7 @@ def test_readyz_names_what_is_not_ready(settings: Settings, empty: Engine) -> No
     upgrade(empty, STORE_MIGRATIONS)
     checks = fresh.get("/readyz").get_json()["checks"]
     assert checks["migrations"]["state"] == "ok"
-    assert checks["accessModel"]["detail"] == "the directory was never read: run usher directory refresh, or a sync"
+    assert checks["accessModel"]["detail"] == "the directory has never been read: run usher directory refresh"
     refresh(empty, sources_from_settings(settings.directory), clock=now)
     assert fresh.get("/readyz").get_json()["status"] == "ready"
 

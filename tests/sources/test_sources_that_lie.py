@@ -406,14 +406,14 @@ def test_provider_tells_how_old_what_it_answers_from_is(world: FileWorld, people
     world.configure(people.file, max_age=7200)
     assert ended(world) == "done"
     world.time.move_on(minutes=5)
-    assert world.readiness() == (200, {"state": "ok", "detail": "read well 300 s ago"})
+    assert world.readiness() == (200, {"state": "ok", "detail": "read successfully 300 s ago"})
     assert world.metric("usher_directory_age_seconds") == 300
     people.file.unlink()
     for _ in range(4):
         assert ended(world) == "done"
     code, told = world.readiness()
     assert (code, told["state"]) == (200, "ok")
-    assert told["detail"] == "read well 3900 s ago; 1 of 1 sources failed since"
+    assert told["detail"] == "read successfully 3900 s ago; 1 of 1 sources failed since"
     world.time.move_on(hours=1)
     code, told = world.readiness()
     assert (code, told["state"]) == (503, "failed")

@@ -139,7 +139,7 @@ def concern_finder(
     from app.monitoring.notify.concerns import concerns
 
     expected = expectations(settings)
-    return lambda connection, now: concerns(connection, now, expected, most=limit)
+    return lambda connection, now: concerns(connection, now, expected, limit=limit)
 
 
 def expectations(settings: Settings) -> Expectations:
@@ -162,7 +162,7 @@ def build_watch(settings: Settings, engine: Engine, *, clock: Clock, stop: Event
 
     return Watch(
         engine=engine,
-        look=concern_finder(settings),
+        find_concerns=concern_finder(settings),
         channels=notification_channels(settings, clock=clock),
         clock=clock,
         random=SystemRandom(),

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from threading import Event, Timer
 
 from app.monitoring.counters import VARIABLE
-from app.service.console.examinations import GIVEN_UP, LONGEST, ExaminationError, ExaminationFinding, Examine
+from app.service.console.examinations import TIMED_OUT, TIMEOUT, ExaminationError, ExaminationFinding, Examine
 
 _NICE = 10
 
@@ -40,7 +40,7 @@ def _findings(command: Sequence[str]) -> Iterator[ExaminationFinding]:
         late.set()
         process.kill()
 
-    timer = Timer(LONGEST.total_seconds(), give_up)
+    timer = Timer(TIMEOUT.total_seconds(), give_up)
     timer.daemon = True
     timer.start()
     try:
@@ -57,6 +57,6 @@ def _findings(command: Sequence[str]) -> Iterator[ExaminationFinding]:
         process.kill()
         process.wait()
     if late.is_set():
-        raise ExaminationError(GIVEN_UP)
+        raise ExaminationError(TIMED_OUT)
     if code not in {0, 1}:
         raise ExaminationError(f"the doctor ended with exit code {code}; run usher doctor in a terminal to see why")

@@ -23,20 +23,20 @@ from app.foundation.database.migrations import state_of
 from app.http.throttle import FailedCredentials
 from app.http.tokens import TokenSet
 from app.monitoring.activity import NodeActivity, node_name
-from app.monitoring.database_metrics import DatabaseNumbers
+from app.monitoring.database_metrics import DatabaseMetrics
 from app.monitoring.metrics import Metrics
 from app.service.console.backend_answer import AskBackend
-from app.service.console.console import MOST_COUNTED, ConsoleParts
+from app.service.console.console import COUNT_LIMIT, ConsoleParts
 from app.service.console.examinations import Examine
 from app.service.provider.signing import BackendSigner, Sign
 from app.service.push.auditing import PushAudit
-from app.service.push.blueprint import Ingest
+from app.service.push.blueprint import PushParts
 from app.service.push.targets import targets_from_settings
 from app.service.refusals import Refusals
 from app.service.web import ServiceParts, create_app, create_metrics_app
 from app.settings import Settings
 
-_WATCH_EVERY = 30.0
+_WATCH_INTERVAL = 30.0
 """Seconds between two checks of a service. Workers check more often."""
 _BACKEND_TIMEOUT = 5.0
 """Timeout of calls to the backend that a page waits for, in seconds."""
@@ -53,7 +53,7 @@ def open_service(
     engine = open_store_for_service(settings)
     stop = Event()
     watch = build_watch(settings, engine, clock=utc_now, stop=stop)
-    watch.every = _WATCH_EVERY
+    watch.interval = _WATCH_INTERVAL
     Thread(target=watch.run, name="watch", daemon=True).start()
     activity = NodeActivity(node=node_name(settings.server.port), role="service", clock=utc_now)
     Thread(target=activity.keep_writing, args=(engine, stop), name="activity", daemon=True).start()
@@ -92,7 +92,7 @@ def service_app(
             load_view=parts.view_loader(),
             load_view_with_names=parts.view_loader(names=True),
             sign=_signer(settings),
-            ingest=Ingest(
+            push=PushParts(
                 engine,
                 targets_from_settings(settings.directory, failures),
                 clock,
@@ -106,12 +106,12 @@ def service_app(
             admin_tokens=_admin_tokens(settings, failures),
             metrics=Metrics(),
             activity=activity or NodeActivity(node=node_name(settings.server.port), role="service", clock=clock),
-            numbers=DatabaseNumbers(
+            database_metrics=DatabaseMetrics(
                 engine,
                 clock,
                 concern_finder(settings),
                 due_after=expected.due_after,
-                worker_after=expected.worker_after.total_seconds() or DatabaseNumbers.WORKER_AFTER,
+                worker_after=expected.worker_after.total_seconds() or DatabaseMetrics.WORKER_AFTER,
             ),
             console=_console(parts, failures, refusals, origins, examine) if settings.console.enabled else None,
         ),
@@ -143,7 +143,7 @@ def _console(
         plan_problem=parts.plan_problem,
         policy=settings.provider.policy,
         provider_path=settings.provider.path,
-        concerns=concern_finder(settings, limit=MOST_COUNTED),
+        find_concerns=concern_finder(settings, limit=COUNT_LIMIT),
         due_after=expectations(settings).due_after,
         settings_rows=lambda: list(listed(settings, origins)),
         examine=examine,
@@ -172,7 +172,7 @@ def _signer(settings: Settings) -> Sign | None:
     if not (provider.browser_origins and provider.signature_timeout and settings.backend.api_key.get_secret_value()):
         return None
     client = client_without_retries(settings, timeout=provider.signature_timeout)
-    return BackendSigner(partial(client.call, operations.GENERATE_SIGNATURE), patience=provider.signature_timeout)
+    return BackendSigner(partial(client.call, operations.GENERATE_SIGNATURE), timeout=provider.signature_timeout)
 
 
 def _permission_getter(settings: Settings) -> AskBackend | None:

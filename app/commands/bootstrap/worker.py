@@ -18,7 +18,7 @@ from app.foundation.audit import Audit
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database.engine import writing
 from app.foundation.database.errors import log_fields
-from app.monitoring.activity import forget_activity
+from app.monitoring.activity import delete_old_activity
 from app.monitoring.metrics import Metrics
 from app.monitoring.notify.watch import Watch
 from app.sync.runs.heartbeat import Heartbeat
@@ -112,7 +112,7 @@ def delete_old_rows(runs: Runs, *, keep_runs: timedelta, keep_audit: timedelta) 
         run_count = runs.prune(keep_runs)
         with writing(runs.engine) as connection:
             audit_count = Audit(runs.clock).prune(connection, keep_audit)
-            forget_activity(connection, epoch_ms(runs.clock()))
+            delete_old_activity(connection, epoch_ms(runs.clock()))
     except Exception as error:  # noqa: BLE001 - log_fields contains all of it
         log.warning("prune_failed", **log_fields(error))
         return

@@ -75,7 +75,7 @@ def _check_runs(connection: Connection, concerns: Sequence[Concern], now: dateti
             advice = concern.advice
             if concern.cause is Cause.FAILED:
                 advice = f"fix its cause, then run usher sync; usher runs {concern.run_id} shows details"
-            yield severity(name, concern.says, advice)
+            yield severity(name, concern.summary, advice)
     waiting, since = waiting_runs(connection)
     if since is not None and epoch_ms(now) - since > _QUEUED_MS:
         queued = f"{counted(waiting, 'run')} {are(waiting)} queued, the first since {_minute(since)}"

@@ -20,7 +20,7 @@ def check_issuer(settings: Settings, *, clock: Clock) -> Findings:
     from app.service.console.oidc.issuer import Issuer
 
     try:
-        keys = Issuer(oidc, redirect_uri=settings.console.public_url, clock=clock).look()
+        keys = Issuer(oidc, redirect_uri=settings.console.public_url, clock=clock).count_keys()
     except IssuerError as error:
         advice = "check console.oidc, and that this machine may connect to it; until then, operators can use tokens"
         yield problem("sign-in", f"{oidc.issuer}: {error}", advice)

@@ -1,1 +1,1 @@
-"""Telling people: what needs their attention, who has been told of it, and how it gets to them."""
+"""Notifications: what needs attention, which messages were sent about it, and the channels that deliver them."""

@@ -1,4 +1,4 @@
-"""The channels that a configuration asks for."""
+"""Creates the configured notification channels."""
 
 from app.foundation.clock import Clock
 from app.monitoring.notify.mail import Mail
@@ -8,7 +8,7 @@ from app.monitoring.notify.webhook import Webhook
 
 
 def channels_from_settings(settings: NotificationSettings, *, clock: Clock) -> list[Channel]:
-    """Those that are set up; nothing is connected yet."""
+    """The configured channels. Connections are opened when messages are sent."""
     channels: list[Channel] = []
     if settings.webhook.url:
         channels.append(Webhook(settings.webhook, timeout=settings.timeout, clock=clock))

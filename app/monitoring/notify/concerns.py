@@ -1,6 +1,6 @@
-"""Concerns: what needs an operator's attention now.
+"""Finds concerns: conditions that need an operator's attention, such as held deletes or a dead worker.
 
-They are computed from the database each time, so that every node reports the same, whether or not a worker is running.
+They are computed from the database each time, so every node reports the same ones, whether or not a worker is running.
 """
 
 import re
@@ -26,89 +26,90 @@ from app.sync.runs.status import failed_run, held_runs, last_began
 from app.sync.runs.workers import workers
 
 DueAfter = Callable[[datetime], datetime | None]
-"""When the next run is due after a moment; None: never."""
+"""Returns when the next run is due after a moment. None: never."""
 
 _HOLDS_SHOWN = 5
-_LATELY = timedelta(hours=1)
+_RECENTLY = timedelta(hours=1)
 _MANY_DEATHS = 3
-"""So many workers that died lately are not an accident, even while another one lives."""
+"""So many recently dead workers are a concern, even while another one is running."""
 _TEXT_LIMIT = 500
 
 
 class Cause(StrEnum):
-    """What sort of thing needs attention."""
+    """The kind of a concern."""
 
     HELD = "held"
     """Deletes wait for approval."""
     FAILED = "failed"
-    """The last run of everything failed, or every item of it did."""
+    """The last full run failed, or every item of it failed."""
     FAILING = "failing"
     """The backend refuses items, which are retried."""
     PARKED = "parked"
-    """Items are no longer retried, until they change or an operator retries them."""
+    """Items are not retried until they change or an operator retries them."""
     WORKER = "worker"
-    """No worker gives signs of life, or one after the other dies."""
+    """No worker is running, or workers die repeatedly."""
     MISSED = "missed"
     """A run is long overdue."""
     SOURCE = "source"
-    """A source could not be read completely, or is no longer configured while its records are in force."""
+    """A source was not read completely, or is no longer configured while its records are in force."""
     SHRUNK = "shrunk"
-    """A read would take away too many records, and waits for an operator's confirmation."""
+    """A read would remove too many records, and waits for an operator's confirmation."""
     AMBIGUOUS = "ambiguous"
-    """Records of a source name users by an alias that several users have."""
+    """Records of a source refer to users by an alias that several users have."""
     DISABLING = "disabling"
-    """Records of a source that disable a user match nobody, or several users."""
+    """Records of a source that disable a user match no user, or several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Concern:
-    """One thing that needs attention."""
+    """One condition that needs attention."""
 
     cause: Cause
     about: str = ""
-    """Which of several, where there can be several: the name of a source."""
+    """The source's name, if the concern is about a source."""
     fingerprint: str
-    """Another one means that the matter has changed, and not only gone on."""
+    """A different fingerprint means that the concern has changed and is reported again."""
     size: int = 0
-    """How much it is about; twice as much is a change, too."""
-    says: str
-    """One sentence, without secrets and on one line."""
+    """The number of affected items or records. A concern that doubles is reported again."""
+    summary: str
+    """One sentence on one line, without secrets."""
     advice: str
-    """What to do about it."""
+    """The recommended action."""
     since: datetime
     run_id: str | None = None
 
     @property
     def key(self) -> str:
-        """The same for the same matter, however it changes."""
+        """Identifies the concern while it changes."""
         return f"{self.cause} {self.about}" if self.about else self.cause.value
 
 
 @dataclass(frozen=True, slots=True)
 class Expectations:
-    """What ought to happen by itself."""
+    """The schedule and the limits whose violation is a concern."""
 
     due_after: DueAfter
     missed_after: timedelta
-    """Zero: nobody asks whether runs begin."""
+    """The delay after which a due run is missed; zero: never."""
     worker_after: timedelta = timedelta(0)
-    """After so long without a sign of life a worker is dead; zero: nobody asks."""
+    """The time without a heartbeat after which a worker is dead; zero: workers are not checked."""
 
 
 def concerns(
-    connection: Connection, now: datetime, expectations: Expectations, *, most: int | None = None
+    connection: Connection, now: datetime, expectations: Expectations, *, limit: int | None = None
 ) -> list[Concern]:
-    """Everything that needs attention, in a fixed order. ``connection`` reads from one snapshot.
+    """All concerns, in a fixed order. ``connection`` reads from one snapshot.
 
-    ``most``: of items that fail, or are parked, so many are looked at; None: all of them."""
+    ``limit``: the number up to which failing and parked items are counted; None: all of them.
+    """
     states = source_states(connection)
     return [
         *_held(connection, now),
         *_failed(connection, now),
-        *_refused(connection, now, most),
+        *_failing(connection, now, limit),
         *_worker(connection, now, expectations),
         *_missed(connection, now, expectations),
-        *(concern for state in states for concern in _of_source(state)),
+        *(concern for state in states for concern in _source(state)),
         *_ambiguous(connection, states),
         *_disabling(connection, states),
     ]
@@ -120,22 +121,24 @@ def _held(connection: Connection, now: datetime) -> Iterator[Concern]:
         return
     last = runs[-1]
     holds = [hold for run in runs for hold in run.holds]
-    shown = [_hold_in_words(hold) for hold in holds]
+    shown = [_describe_hold(hold) for hold in holds]
     further = f" and {len(shown) - _HOLDS_SHOWN} more" if len(shown) > _HOLDS_SHOWN else ""
     deletes = sum(run.deletes for run in runs)
-    until = f" until {_shown(from_epoch_ms(last.held_until))}" if last.held_until is not None else ""
+    until = f" until {_time_text(from_epoch_ms(last.held_until))}" if last.held_until is not None else ""
     yield Concern(
         cause=Cause.HELD,
         fingerprint=orjson.dumps(sorted({(str(h.get("kind")), str(h.get("organizationId"))) for h in holds})).decode(),
         size=deletes,
-        says=_plain(f"{_number(deletes, 'delete')} held back{until}: {'; '.join(shown[:_HOLDS_SHOWN])}{further}"),
-        advice=f"look at them with usher runs {last.run_id}, then usher approve {last.run_id}, or mend the directory",
+        summary=_one_line(
+            f"{counted(deletes, 'delete')} {are(deletes)} held back{until}: {'; '.join(shown[:_HOLDS_SHOWN])}{further}"
+        ),
+        advice=f"review them with usher runs {last.run_id}, then run usher approve {last.run_id}, or fix the directory",
         since=from_epoch_ms(last.finished_at),
         run_id=last.run_id,
     )
 
 
-def _hold_in_words(hold: Mapping[str, object]) -> str:
+def _describe_hold(hold: Mapping[str, object]) -> str:
     where = f"in {hold['organizationId']}, " if hold.get("organizationId") else ""
     return f"{where}{hold.get('reason')}"
 
@@ -144,81 +147,77 @@ def _failed(connection: Connection, now: datetime) -> Iterator[Concern]:
     run = failed_run(connection, epoch_ms(now))
     if run is None:
         return
-    error = _plain(run.error or "for no known reason")
-    says = f"the last run failed: {error}"
+    error = _one_line(run.error or "for no known reason")
+    summary = f"the last run failed: {error}"
     if run.items:
         error = "nothing but failures"
-        says = f"every item of the last run failed: {counted(run.items, 'item')}"
+        summary = f"every item of the last run failed: {counted(run.items, 'item')}"
     yield Concern(
         cause=Cause.FAILED,
-        # Times, ids and counts in the text differ each time without meaning anything else.
-        fingerprint=re.sub(r"[0-9]+", "0", error),
-        says=says,
-        advice="usher doctor looks for the cause",
+        fingerprint=_without_numbers(error),
+        summary=summary,
+        advice="run usher doctor to find the cause",
         since=from_epoch_ms(run.since),
         run_id=run.run_id,
     )
 
 
-def _refused(connection: Connection, now: datetime, most: int | None) -> Iterator[Concern]:
+def _failing(connection: Connection, now: datetime, limit: int | None) -> Iterator[Concern]:
     ledger_id = ledger_in_use(connection)
     if ledger_id is None:
         return
-    found = count_failures(connection, ledger_id, limit=None if most is None else most + 1)
+    failing = count_failures(connection, ledger_id, limit=None if limit is None else limit + 1)
     for parked in (False, True):
-        kinds = [one for one in found if one.parked == parked]
+        kinds = [row for row in failing if row.parked == parked]
         if not kinds:
             continue
-        items = sum(one.items for one in kinds)
-        first = min((one.since for one in kinds if one.since is not None), default=None)
-        worst = worst_failure(connection, ledger_id, parked=parked, limit=most)
-        named = f", as {_named(worst)}" if worst is not None else ""
-        if most is not None and items > most:
-            items_in_words, verb = f"more than {most:,} items", "are"
-        else:
-            items_in_words, verb = counted(items, "item"), are(items)
+        items = sum(row.items for row in kinds)
+        first = min((row.since for row in kinds if row.since is not None), default=None)
+        worst = worst_failure(connection, ledger_id, parked=parked, limit=limit)
+        example = f", such as {_describe_failure(worst)}" if worst is not None else ""
+        number = f"more than {limit:,} items" if limit is not None and items > limit else counted(items, "item")
         if parked:
-            says = f"{items_in_words} {verb} parked after {PARKED_AFTER} failures{named}"
-            advice = "mend what they name in the directory or the backend, then usher sync --retry"
+            summary = f"{number} {are(items)} parked after {PARKED_AFTER} failures{example}"
+            advice = "fix the cause in the directory or the backend, then run usher sync --retry"
         else:
-            says = f"{items_in_words} {'fails' if items == 1 else 'fail'} and {verb} tried again{named}"
-            advice = "mend what they name in the directory or the backend; usher plan lists them"
+            summary = f"{number} {'fails' if items == 1 else 'fail'} and {are(items)} retried{example}"
+            advice = "fix the cause in the directory or the backend; usher plan lists the items"
         yield Concern(
             cause=Cause.PARKED if parked else Cause.FAILING,
-            fingerprint=" ".join(one.kind for one in kinds),
+            fingerprint=" ".join(row.kind for row in kinds),
             size=items,
-            says=says,
+            summary=summary,
             advice=advice,
             since=now if first is None else from_epoch_ms(first),
         )
 
 
-def _named(failure: Failure) -> str:
+def _describe_failure(failure: Failure) -> str:
     parts = [failure.organization_id, failure.container_id, failure.item_id]
     where = failure.item_id if failure.kind == "organization" else " / ".join(part for part in parts if part)
-    return _plain(f"{'delete ' if failure.deleting else ''}{failure.kind} {where}: {failure.message}")
+    return _one_line(f"{'delete ' if failure.deleting else ''}{failure.kind} {where}: {failure.message}")
 
 
 def _worker(connection: Connection, now: datetime, expectations: Expectations) -> Iterator[Concern]:
     if not expectations.worker_after:
         return
     known = workers(connection)
-    dead = [one for one in known if now - from_epoch_ms(one.seen_at) >= expectations.worker_after]
-    lately = [one for one in dead if now - from_epoch_ms(one.seen_at) < _LATELY]
-    if not dead or (len(dead) < len(known) and len(lately) < _MANY_DEATHS):
+    dead = [worker for worker in known if now - from_epoch_ms(worker.seen_at) >= expectations.worker_after]
+    recently = [worker for worker in dead if now - from_epoch_ms(worker.seen_at) < _RECENTLY]
+    if not dead or (len(dead) < len(known) and len(recently) < _MANY_DEATHS):
         return
     last = dead[0]
     if len(dead) == len(known):
         since = from_epoch_ms(last.seen_at)
-        says = f"no worker lives: the last one, {_plain(last.name)}, has given no sign of life since {_shown(since)}"
+        summary = f"no worker is running: the last heartbeat, of {_one_line(last.name)}, was at {_time_text(since)}"
     else:
-        says = f"workers die one after the other: {len(lately)} within an hour, {_plain(last.name)} the last"
-        since = from_epoch_ms(lately[-1].seen_at)
+        summary = f"workers die repeatedly: {len(recently)} within an hour, the last one {_one_line(last.name)}"
+        since = from_epoch_ms(recently[-1].seen_at)
     yield Concern(
         cause=Cause.WORKER,
         fingerprint="none lives" if len(dead) == len(known) else "they die",
-        says=says,
-        advice="see why in its log and the system's (memory?), and start usher worker",
+        summary=summary,
+        advice="find the cause in its log and in the system's log (such as a lack of memory), and start usher worker",
         since=since,
     )
 
@@ -234,13 +233,13 @@ def _missed(connection: Connection, now: datetime, expectations: Expectations) -
     yield Concern(
         cause=Cause.MISSED,
         fingerprint="missed",
-        says=f"no run has begun since {_shown(began)}; one was due at {_shown(due)}",
-        advice="see whether a worker runs (usher worker), and what its log says",
+        summary=f"no run has begun since {_time_text(began)}; one was due at {_time_text(due)}",
+        advice="check whether usher worker is running, and its log",
         since=due.astimezone(UTC),
     )
 
 
-def _of_source(state: SourceState) -> Iterator[Concern]:
+def _source(state: SourceState) -> Iterator[Concern]:
     if not state.is_configured:
         yield from _retained(state)
         return
@@ -250,33 +249,33 @@ def _of_source(state: SourceState) -> Iterator[Concern]:
     if state.last_verdict not in {"failed", "partial"}:
         return
     since = state.last_good_at if state.last_verdict == "failed" else state.last_complete_at
-    reason = _plain(state.last_reason)
+    reason = _one_line(state.last_reason)
     if state.last_verdict == "failed":
-        says = f"source {_plain(state.name)} cannot be read: {reason}"
-        advice = "its last good records stay in force; usher directory check shows what is wrong"
+        summary = f"source {_one_line(state.name)} cannot be read: {reason}"
+        advice = "its last good records stay in force; usher directory check shows the errors"
     else:
-        says = f"source {_plain(state.name)} is read in part only: {reason}"
-        advice = "what cannot be read is not taken as gone; usher directory check shows the places"
+        summary = f"source {_one_line(state.name)} can only be read partially: {reason}"
+        advice = "records that cannot be read are not deleted; usher directory check shows the errors"
     yield Concern(
         cause=Cause.SOURCE,
         about=state.name,
-        fingerprint=f"{state.last_verdict} {re.sub(r'[0-9]+', '0', reason)}",
-        says=says,
+        fingerprint=f"{state.last_verdict} {_without_numbers(reason)}",
+        summary=summary,
         advice=advice,
         since=from_epoch_ms(since if since is not None else state.last_read_at or 0),
     )
 
 
 def _refused_source(state: SourceState) -> Concern:
-    """It was read completely and is refused: there is too little of it, or nothing."""
+    """The concern about a complete read that was refused because it is empty or too small."""
     reason, _, advice = state.refused.partition("; if that is meant")
     stays = "; its last good records stay in force" if state.last_verdict == "failed" else ""
     return Concern(
         cause=Cause.SHRUNK,
         about=state.name,
-        fingerprint=re.sub(r"[0-9]+", "0", reason),
-        says=_plain(f"source {state.name} {reason}{stays}"),
-        advice=_plain(f"see whether its reader lost rights; if that is meant{advice}"),
+        fingerprint=_without_numbers(reason),
+        summary=_one_line(f"source {state.name} {reason}{stays}"),
+        advice=_one_line(f"check whether its reader lost access rights; if that is meant{advice}"),
         since=from_epoch_ms(state.last_good_at if state.last_good_at is not None else state.last_read_at or 0),
     )
 
@@ -288,15 +287,15 @@ def _ambiguous(connection: Connection, states: Sequence[SourceState]) -> Iterato
             if kept.sort != ProblemSort.AMBIGUOUS or not state.is_configured:
                 continue
             first = first_problems(connection, state.name, kept.sort)
-            example = f", as {first[0].reason}" if first else ""
+            example = f", such as: {first[0].reason}" if first else ""
             records = f"{counted(kept.problems, 'record')} of source {state.name}"
             yield Concern(
                 cause=Cause.AMBIGUOUS,
                 about=state.name,
                 fingerprint="ambiguous",
                 size=kept.problems,
-                says=_plain(f"users that {records} name by an alias cannot be told apart{example}"),
-                advice="take the alias from all but one user, or name users by id; usher directory check has the list",
+                summary=_one_line(f"ambiguous aliases of users in {records}{example}"),
+                advice="remove the alias from all but one user, or use user ids; usher directory check lists them",
                 since=from_epoch_ms(kept.since),
             )
 
@@ -304,19 +303,19 @@ def _ambiguous(connection: Connection, states: Sequence[SourceState]) -> Iterato
 def _disabling(connection: Connection, states: Sequence[SourceState]) -> Iterator[Concern]:
     read_at = {state.name: state.last_good_at for state in states}
     for found in unclear_disabling(connection):
-        says = []
+        parts = []
         if found.nobody:
-            says.append(f"{found.nobody:,} match nobody, as {quoted(found.example_of_nobody)}")
+            parts.append(f"{found.nobody:,} match no user, such as {quoted(found.example_of_nobody)}")
         if found.several:
             example = f"{quoted(found.example_of_several)}: {', '.join(map(quoted, found.users))}"
-            says.append(f"{found.several:,} match several users and disable them all, as {example}")
+            parts.append(f"{found.several:,} match several users and disable them all, such as {example}")
         yield Concern(
             cause=Cause.DISABLING,
             about=found.source,
             fingerprint=" ".join(["nobody"] * bool(found.nobody) + ["several"] * bool(found.several)),
             size=found.nobody + found.several,
-            says=_plain(f"of the records of source {found.source} that disable a user, {'; '.join(says)}"),
-            advice="join by a lasting id instead of an address, and leave out people who left long ago",
+            summary=_one_line(f"of the records of source {found.source} that disable a user, {'; '.join(parts)}"),
+            advice="match users by a permanent id instead of an address, and leave out users who left long ago",
             since=from_epoch_ms(read_at.get(found.source) or 0),
         )
 
@@ -328,23 +327,25 @@ def _retained(state: SourceState) -> Iterator[Concern]:
         cause=Cause.SOURCE,
         about=state.name,
         fingerprint="retained",
-        says=_plain(
+        summary=_one_line(
             f"source {state.name} is no longer among directory.sources; of its records {state.records:,}"
             f" {are(state.records)} still in force"
         ),
-        advice=f"usher directory forget {quote(state.name)} takes them away; or configure it again under this name",
+        advice=f"remove them with usher directory forget {quote(state.name)}, or configure it again under this name",
         since=from_epoch_ms(state.last_read_at or 0),
     )
 
 
-def _plain(text: str) -> str:
+def _without_numbers(text: str) -> str:
+    """For fingerprints: times, ids and counts differ from run to run."""
+    return re.sub(r"[0-9]+", "0", text)
+
+
+def _one_line(text: str) -> str:
+    """The text on one line, shortened and without secrets."""
     masked: Any = mask_secrets(None, "", {"text": text})["text"]
     return printable(masked, limit=_TEXT_LIMIT)
 
 
-def _number(count: int, noun: str) -> str:
-    return f"{counted(count, noun)} {are(count)}"
-
-
-def _shown(moment: datetime) -> str:
+def _time_text(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"

@@ -1,4 +1,4 @@
-"""The e-mail channel: messages handed to a mail server over SMTP."""
+"""The e-mail channel: sends messages through a mail server over SMTP."""
 
 import smtplib
 import ssl
@@ -15,7 +15,7 @@ _SUBJECT_LIMIT = 120
 
 
 class Mail:
-    """Hands messages to one mail server, a connection each."""
+    """Sends messages through one mail server, with a connection for each message."""
 
     name = "email"
 
@@ -25,41 +25,43 @@ class Mail:
         self._clock = clock
 
     def send(self, message: Message) -> None:
-        letter = self.letter(message)
+        email = self.email(message)
         try:
             with self._connection() as server:
                 if self._settings.username:
                     server.login(self._settings.username, self._settings.password.get_secret_value())
-                server.send_message(letter)
+                server.send_message(email)
         except smtplib.SMTPResponseException as error:
-            # What a server says may repeat what it was told; its number is enough.
+            # Only the code is reported: the server's text may repeat parts of the message.
             raise NotDeliveredError(f"the mail server answered {error.smtp_code}") from error
         except smtplib.SMTPNotSupportedError as error:
-            raise NotDeliveredError(f"the mail server cannot do it: {printable(str(error), limit=200)}") from error
+            raise NotDeliveredError(
+                f"the mail server does not support this: {printable(str(error), limit=200)}"
+            ) from error
         except (smtplib.SMTPException, OSError) as error:
             failure = self._failure(error)
             raise NotDeliveredError(f"the mail server could not be used: {failure.message}", failure=failure) from error
 
-    def letter(self, message: Message) -> EmailMessage:
-        """The message as people read it."""
+    def email(self, message: Message) -> EmailMessage:
+        """The message as an e-mail."""
         content = message.content
         data = content["data"]
-        letter = EmailMessage()
-        letter["From"] = self._settings.sender
-        letter["To"] = ", ".join(self._settings.recipients)
-        letter["Subject"] = printable(f"Usher: {data['summary']}", limit=_SUBJECT_LIMIT)
-        letter["Date"] = format_datetime(self._clock())
-        # Its own id, so that a second delivery of the same message can be told as such.
-        letter["Message-ID"] = f"<{message.message_id}@{self._settings.sender.rpartition('@')[2]}>"
-        letter["Auto-Submitted"] = "auto-generated"
+        email = EmailMessage()
+        email["From"] = self._settings.sender
+        email["To"] = ", ".join(self._settings.recipients)
+        email["Subject"] = printable(f"Usher: {data['summary']}", limit=_SUBJECT_LIMIT)
+        email["Date"] = format_datetime(self._clock())
+        # The same id for each try, so that mail clients recognize duplicates.
+        email["Message-ID"] = f"<{message.message_id}@{self._settings.sender.rpartition('@')[2]}>"
+        email["Auto-Submitted"] = "auto-generated"
         lines = [data["summary"], ""]
         if content["type"] != ConcernEvent.OVER:
             lines += [f"What to do: {data['advice']}", ""]
         lines += [f"Since:  {data['since']}"]
         if "runId" in data:
             lines += [f"Run:    {data['runId']}"]
-        letter.set_content("\n".join(lines) + "\n")
-        return letter
+        email.set_content("\n".join(lines) + "\n")
+        return email
 
     def _failure(self, error: Exception) -> CallFailure:
         host, port = self._settings.host, self._settings.port

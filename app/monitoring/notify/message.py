@@ -1,4 +1,4 @@
-"""A message in the form that is kept until it is delivered."""
+"""Messages about concerns, and the port of the channels that deliver them."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,35 +12,65 @@ from app.monitoring.notify.concerns import Concern
 
 
 class ConcernEvent(StrEnum):
-    """What has happened to a concern."""
+    """The event that a message reports."""
 
     BEGAN = "attention.began"
     CHANGED = "attention.changed"
     OVER = "attention.over"
     TEST = "attention.test"
-    """Nothing has happened; somebody wants to know whether messages arrive."""
+    """A test message, sent by the doctor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One thing to tell; ``body`` is the JSON text that a webhook gets."""
+    """A message as it is stored until it is delivered."""
 
     message_id: str
-    """Lasting and unique: who gets a message twice can tell by it."""
+    """Constant over all tries, so that receivers can recognize duplicates."""
     body: str
+    """JSON: the body of the webhook request."""
 
     @property
     def content(self) -> dict[str, Any]:
-        """``type``, ``timestamp`` and ``data``."""
+        """The body decoded: ``type``, ``timestamp`` and ``data``."""
         content: dict[str, Any] = orjson.loads(self.body)
         return content
 
 
-def body_of(event: ConcernEvent, concern: Concern, now: datetime) -> str:
-    """The JSON text of a message, as Standard Webhooks lays it out. Times are ISO 8601 in UTC."""
+class NotDeliveredError(Exception):
+    """A message was not delivered. The text contains no secret.
+
+    ``hopeless``: a retry cannot succeed; ``failure``: the cause, if the connection failed.
+    """
+
+    def __init__(self, reason: str, *, hopeless: bool = False, failure: CallFailure | None = None) -> None:
+        super().__init__(reason)
+        self.hopeless = hopeless
+        self.failure = failure
+
+
+class Channel(Protocol):
+    """A channel that delivers messages, such as a webhook."""
+
+    @property
+    def name(self) -> str:
+        """``webhook`` or ``email``: identifies the channel of a stored message."""
+        ...
+
+    def send(self, message: Message) -> None:
+        """Delivers a message within a bounded time. Raises ``NotDeliveredError``.
+
+        It is called from one thread, and may be called again with the same message.
+        """
+        ...
+
+
+def message_body(event: ConcernEvent, concern: Concern, now: datetime) -> str:
+    """The body of a message about a concern, in the form that Standard Webhooks recommends. Times are ISO 8601 in
+    UTC."""
     data: dict[str, object] = {
         "cause": concern.cause.value,
-        "summary": f"over: {concern.says}" if event is ConcernEvent.OVER else concern.says,
+        "summary": f"over: {concern.summary}" if event is ConcernEvent.OVER else concern.summary,
         "since": iso(concern.since),
     }
     if concern.about:
@@ -55,12 +85,12 @@ def body_of(event: ConcernEvent, concern: Concern, now: datetime) -> str:
 
 
 def trial_body(now: datetime) -> str:
-    """The JSON text of a message that is only to arrive."""
+    """The body of a test message."""
     data = {
         "cause": "test",
         "summary": "this is a test: messages from Usher arrive here",
         "since": iso(now),
-        "advice": "nothing; somebody asked for it with usher doctor --notify",
+        "advice": "nothing to do: usher doctor --notify sent this message",
     }
     return orjson.dumps({"type": ConcernEvent.TEST.value, "timestamp": iso(now), "data": data}).decode()
 
@@ -68,26 +98,3 @@ def trial_body(now: datetime) -> str:
 def iso(moment: datetime) -> str:
     """ISO 8601 in UTC."""
     return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-class NotDeliveredError(Exception):
-    """A message was not delivered; the text is for the log. ``hopeless``: it never will be. ``failure``: what is known
-    of a call that did not take place."""
-
-    def __init__(self, reason: str, *, hopeless: bool = False, failure: CallFailure | None = None) -> None:
-        super().__init__(reason)
-        self.hopeless = hopeless
-        self.failure = failure
-
-
-class Channel(Protocol):
-    """A way to people."""
-
-    @property
-    def name(self) -> str:
-        """``webhook`` or ``email``: what waiting messages are kept under."""
-        ...
-
-    def send(self, message: Message) -> None:
-        """Delivers it. Raises ``NotDeliveredError``."""
-        ...

@@ -1,12 +1,12 @@
-"""The outbox: open concerns, and messages about them that are to be sent.
+"""The outbox: open concerns, and the messages about them that are still to be sent.
 
-A message is stored in the transaction that finds the concern new, changed or over. So one of several workers reports
-it, and a crash neither loses nor repeats it. A worker takes a message by moving its next try on; if it dies, the
-message is retried.
+A message is stored in the same transaction as the change of its concern. So only one of several workers reports it, and
+a crash neither loses nor repeats it. To send a message, a worker takes a lease on it by moving its next try into the
+future. If the worker dies, the message is tried again after the lease.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from sqlalchemy import Connection, delete, func, insert, select, text, update
 
@@ -15,15 +15,15 @@ from app.foundation.database.engine import is_sqlite
 from app.monitoring.notify.tables import ChannelMessageRow, ConcernRow
 
 _CONCERN = core_table(ConcernRow)
-_NOTIFICATION = core_table(ChannelMessageRow)
+_MESSAGE = core_table(ChannelMessageRow)
 
 _WATCH_LOCK = 0x75736865725F77
-"""PostgreSQL advisory lock under which what is new is found, so that two workers do not both find it."""
+"""The PostgreSQL advisory lock that prevents two workers from reporting the same change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenConcern:
-    """A matter as people were last told of it. Times are epoch milliseconds."""
+    """A row of ``concern``: a concern as it was last reported. Times are epoch milliseconds."""
 
     concern_key: str
     cause: str
@@ -44,37 +44,36 @@ class WaitingMessage:
     channel: str
     body: str
     tries: int
-    """How often it was tried before."""
+    """The number of previous tries."""
 
 
-def one_watch_at_a_time(connection: Connection) -> None:
-    """Waits until no other transaction looks for what is new; on SQLite a writing transaction is alone anyway."""
+def lock_watch(connection: Connection) -> None:
+    """Waits until no other transaction compares concerns. SQLite needs no lock: it has one writer at a time."""
     if not is_sqlite(connection):
         connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _WATCH_LOCK})
 
 
 def open_concerns(connection: Connection) -> dict[str, OpenConcern]:
-    """The matters that people were told of and that are not over, by their keys."""
+    """The reported concerns that are not over, by their keys."""
     return {row.concern_key: OpenConcern(**row._asdict()) for row in connection.execute(select(_CONCERN))}
 
 
-def remember(connection: Connection, concern: OpenConcern) -> None:
-    """Notes what people are told of a matter, instead of what they were told before."""
-    forget(connection, concern.concern_key)
-    values = {name: getattr(concern, name) for name in OpenConcern.__dataclass_fields__}
-    connection.execute(insert(_CONCERN).values(values))
+def store_concern(connection: Connection, concern: OpenConcern) -> None:
+    """Inserts or replaces a reported concern."""
+    delete_concern(connection, concern.concern_key)
+    connection.execute(insert(_CONCERN).values(asdict(concern)))
 
 
-def forget(connection: Connection, concern_key: str) -> None:
-    """The matter is over."""
+def delete_concern(connection: Connection, concern_key: str) -> None:
+    """Deletes a concern that is over."""
     connection.execute(delete(_CONCERN).where(_CONCERN.c.concern_key == concern_key))
 
 
-def put(connection: Connection, message_id: str, body: str, channels: Collection[str], now_ms: int) -> None:
-    """Sends a message on its way along each channel."""
+def add_message(connection: Connection, message_id: str, body: str, channels: Collection[str], now_ms: int) -> None:
+    """Stores a message for each channel, due now."""
     for channel in channels:
         connection.execute(
-            insert(_NOTIFICATION).values(
+            insert(_MESSAGE).values(
                 message_id=message_id,
                 channel=channel,
                 body=body,
@@ -86,12 +85,14 @@ def put(connection: Connection, message_id: str, body: str, channels: Collection
         )
 
 
-def due(connection: Connection, channels: Collection[str], now_ms: int, limit: int = 20) -> list[WaitingMessage]:
-    """Messages whose next try is due, in the order in which they were written."""
+def due_messages(
+    connection: Connection, channels: Collection[str], now_ms: int, limit: int = 20
+) -> list[WaitingMessage]:
+    """Messages whose next try is due, oldest first."""
     rows = connection.execute(
-        select(_NOTIFICATION)
-        .where(_NOTIFICATION.c.next_try_at <= now_ms, _NOTIFICATION.c.channel.in_(channels))
-        .order_by(_NOTIFICATION.c.created_at, _NOTIFICATION.c.message_id)
+        select(_MESSAGE)
+        .where(_MESSAGE.c.next_try_at <= now_ms, _MESSAGE.c.channel.in_(channels))
+        .order_by(_MESSAGE.c.created_at, _MESSAGE.c.message_id)
         .limit(limit)
     )
     return [
@@ -99,42 +100,40 @@ def due(connection: Connection, channels: Collection[str], now_ms: int, limit: i
     ]
 
 
-def take(connection: Connection, waiting: WaitingMessage, again_at: int) -> bool:
-    """Whether the try is the caller's: one of several workers gets it; it is due again unless its end is noted."""
-    taken = connection.execute(
-        update(_NOTIFICATION)
+def take_lease(connection: Connection, message: WaitingMessage, until: int) -> bool:
+    """Takes a lease on a message. False: another worker has taken it. It is due again at ``until`` unless settled."""
+    updated = connection.execute(
+        update(_MESSAGE)
         .where(
-            _NOTIFICATION.c.message_id == waiting.message_id,
-            _NOTIFICATION.c.channel == waiting.channel,
-            _NOTIFICATION.c.tries == waiting.tries,
-            _NOTIFICATION.c.next_try_at.is_not(None),
+            _MESSAGE.c.message_id == message.message_id,
+            _MESSAGE.c.channel == message.channel,
+            _MESSAGE.c.tries == message.tries,
+            _MESSAGE.c.next_try_at.is_not(None),
         )
-        .values(tries=waiting.tries + 1, next_try_at=again_at)
+        .values(tries=message.tries + 1, next_try_at=until)
     )
-    return bool(taken.rowcount)
+    return bool(updated.rowcount)
 
 
 def settle(
-    connection: Connection, waiting: WaitingMessage, *, delivered_at: int | None, next_try_at: int | None, problem: str
+    connection: Connection, message: WaitingMessage, *, delivered_at: int | None, next_try_at: int | None, problem: str
 ) -> None:
-    """How the try ended: delivered, to be tried again, or (with neither time) given up."""
+    """Stores the outcome of a try: delivered, to be retried, or (without either time) given up."""
     connection.execute(
-        update(_NOTIFICATION)
-        .where(_NOTIFICATION.c.message_id == waiting.message_id, _NOTIFICATION.c.channel == waiting.channel)
+        update(_MESSAGE)
+        .where(_MESSAGE.c.message_id == message.message_id, _MESSAGE.c.channel == message.channel)
         .values(delivered_at=delivered_at, next_try_at=next_try_at, problem=problem)
     )
 
 
-def clear_up(connection: Connection, channels: Sequence[str], before_ms: int) -> None:
-    """Forgets messages that ended that long ago, and those along channels that are no more."""
-    ended = _NOTIFICATION.c.next_try_at.is_(None) & (_NOTIFICATION.c.created_at < before_ms)
-    connection.execute(delete(_NOTIFICATION).where(ended | _NOTIFICATION.c.channel.not_in(channels)))
+def clean_up(connection: Connection, channels: Sequence[str], before_ms: int) -> None:
+    """Deletes settled messages older than ``before_ms``, and all messages of channels that are no longer configured."""
+    settled = _MESSAGE.c.next_try_at.is_(None) & (_MESSAGE.c.created_at < before_ms)
+    connection.execute(delete(_MESSAGE).where(settled | _MESSAGE.c.channel.not_in(channels)))
 
 
 def message_counts(connection: Connection) -> dict[str, int]:
-    """``waiting``, ``delivered`` and ``given_up`` → how many messages that are remembered."""
-    waiting = func.count(_NOTIFICATION.c.next_try_at)
-    delivered = func.count(_NOTIFICATION.c.delivered_at)
-    row = connection.execute(select(func.count(), waiting, delivered).select_from(_NOTIFICATION)).one()
-    total, waits, arrived = (int(number) for number in row)
-    return {"waiting": waits, "delivered": arrived, "given_up": total - waits - arrived}
+    """The number of stored messages that are ``waiting``, ``delivered`` and ``given_up``."""
+    counts = select(func.count(), func.count(_MESSAGE.c.next_try_at), func.count(_MESSAGE.c.delivered_at))
+    total, waiting, delivered = connection.execute(counts.select_from(_MESSAGE)).one()
+    return {"waiting": waiting, "delivered": delivered, "given_up": total - waiting - delivered}

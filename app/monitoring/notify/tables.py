@@ -7,7 +7,7 @@ from app.foundation.database.tables import StoreTable
 
 
 class ConcernRow(StoreTable, table=True):
-    """A matter that needs attention and that people were told of; it goes when the matter is over."""
+    """A concern that was reported. The row is deleted when the concern is over. Times are epoch milliseconds."""
 
     __tablename__ = "concern"
 
@@ -16,15 +16,16 @@ class ConcernRow(StoreTable, table=True):
     about: str = ""
     fingerprint: str
     size: int = Field(default=0, sa_type=BigInteger)
-    """Fingerprint and size as they were last told: what differs too much from them is told again."""
+    """Fingerprint and size as last reported. The concern is reported again if they differ too much."""
     says: str
     run_id: str | None = None
     since_at: int = Field(sa_type=BigInteger)
     told_at: int = Field(sa_type=BigInteger)
+    """When it was last reported."""
 
 
 class ChannelMessageRow(StoreTable, table=True):
-    """A message on its way along one channel. Times are epoch milliseconds."""
+    """A message for one channel. Times are epoch milliseconds."""
 
     __tablename__ = "notification"
     __table_args__ = (
@@ -42,7 +43,7 @@ class ChannelMessageRow(StoreTable, table=True):
     created_at: int = Field(sa_type=BigInteger)
     tries: int = 0
     next_try_at: int | None = Field(default=None, sa_type=BigInteger)
-    """When it is tried next; None: it was delivered, or given up."""
+    """None: it was delivered, or given up."""
     delivered_at: int | None = Field(default=None, sa_type=BigInteger)
     problem: str = ""
-    """Why the last try failed."""
+    """The reason for which the last try failed."""

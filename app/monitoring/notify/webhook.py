@@ -1,7 +1,7 @@
-"""The webhook channel: messages posted to a program, signed by the Standard Webhooks specification.
+"""The webhook channel: posts signed messages to a URL, as Standard Webhooks specifies.
 
-The signature is an HMAC-SHA256 over ``id.timestamp.body``, in base64 behind ``v1,``; id and timestamp travel in headers
-of their own, so that a receiver can refuse what is old or came before.
+The signature is ``v1,`` and the base64 of an HMAC-SHA256 over ``id.timestamp.body``. Headers contain the id and the
+timestamp, so that receivers can refuse replays.
 """
 
 import base64
@@ -23,14 +23,14 @@ _PROXY_AUTHENTICATION_REQUIRED = 407
 
 
 def signature(secret: str, message_id: str, timestamp: int, body: str) -> str:
-    """The header ``webhook-signature``; ``timestamp`` is in epoch seconds."""
+    """The value of the header ``webhook-signature``. ``timestamp`` is in epoch seconds."""
     signed = f"{message_id}.{timestamp}.{body}".encode()
     digest = hmac.new(secret_bytes(secret), signed, hashlib.sha256).digest()
     return f"v1,{base64.b64encode(digest).decode()}"
 
 
 class Webhook:
-    """Posts messages to one address. Redirects are not followed and no answer's body is read."""
+    """Posts messages to one URL. It follows no redirects and does not read the response's body."""
 
     name = "webhook"
 
@@ -51,7 +51,7 @@ class Webhook:
             "webhook-signature": signature(secret, message.message_id, timestamp, message.body),
         }
         url = self._settings.url
-        # No proxy or password from the environment has a say in where this goes.
+        # The session ignores proxies and passwords from the environment.
         with session_for(self._route) as session:
             try:
                 with session.post(
@@ -61,8 +61,8 @@ class Webhook:
                     timeout=self._timeout,
                     allow_redirects=False,
                     stream=True,
-                ) as answer:
-                    code = answer.status_code
+                ) as response:
+                    code = response.status_code
             except (requests.RequestException, PoolError, OSError) as error:
                 failure = probed_failure_of(error, url, self._route)
                 raise NotDeliveredError(failure.message, failure=failure) from error

@@ -1,1 +1,1 @@
-"""What operators and their programs ask of the service: runs, health, readiness, metrics."""
+"""The HTTP API of operators: runs, health, readiness, metrics, and the OpenAPI document."""

@@ -9,8 +9,8 @@ from app.http.tokens import TokenSet, bearer_token, require_bearer, token_finger
 from app.service.refusals import Refusals
 
 
-class Door:
-    """Lets requests with an admin token in."""
+class AdminAuth:
+    """Requires an admin token."""
 
     def __init__(self, tokens: TokenSet, audit: Audit, refusals: Refusals) -> None:
         self.tokens = tokens
@@ -27,20 +27,20 @@ class Door:
                 self._refusals.wrong_token(actor(""), str(request.url_rule))
             raise
 
-    def refused(self, why: str, *, subject: str = "") -> None:
-        """Writes an audit row for a caller with a valid token who was refused."""
-        self._refusals.note(actor(), subject or request.path, why, sort=f"refused {asking()}")
+    def refused(self, reason: str, *, subject: str = "") -> None:
+        """Writes an audit row for a refused request with a valid token."""
+        self._refusals.record(actor(), subject or request.path, reason, key=f"refused {caller_name()}")
 
 
-def asking() -> str:
-    """Whose request it is, in words: tokens have no names."""
+def caller_name() -> str:
+    """The name of the caller. Tokens have no names, so it contains the token's fingerprint."""
     return f"admin token {token_fingerprint(request)}"
 
 
 def actor(role: str = "admin") -> Actor:
     """The actor for the audit log. Without a role: a caller with a wrong token."""
     return Actor(
-        name=asking() if role else "",
+        name=caller_name() if role else "",
         role=role,
         way="api",
         address=request.remote_addr or "",

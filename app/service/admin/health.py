@@ -13,7 +13,7 @@ from app.foundation.database.errors import log_fields, public_reason
 from app.http.json import json_response
 
 Check = Callable[[], str]
-"""Returns a phrase with its finding; raises ``NotReadyError`` if the check fails."""
+"""Returns a short text; raises ``NotReadyError`` if the check fails."""
 
 
 class NotReadyError(Exception):
@@ -21,7 +21,7 @@ class NotReadyError(Exception):
 
 
 def health_blueprint(checks: Mapping[str, Check]) -> Blueprint:
-    """``/healthz`` and ``/readyz``; ``checks`` run in their order, all of them."""
+    """``/healthz`` and ``/readyz``; all ``checks`` run, in their order."""
     blueprint = Blueprint("health", __name__)
     log = structlog.stdlib.get_logger(__name__)
 
@@ -37,7 +37,7 @@ def health_blueprint(checks: Mapping[str, Check]) -> Blueprint:
                 results[name] = {"state": "ok", "detail": check()}
             except NotReadyError as error:
                 results[name] = {"state": "failed", "detail": str(error)}
-            except Exception as error:  # noqa: BLE001 - log_fields tells all of it
+            except Exception as error:  # noqa: BLE001 - it is logged
                 log.warning("readiness_check_failed", check=name, **log_fields(error))
                 results[name] = {"state": "failed", "detail": public_reason(error)}
         ready = all(result["state"] == "ok" for result in results.values())

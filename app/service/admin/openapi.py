@@ -32,7 +32,7 @@ class Answers(_Answer):
 
 @with_config(ConfigDict(extra="forbid"))
 class OriginWire(TypedDict):
-    """A row of a source."""
+    """A record of a source."""
 
     source: Annotated[str, Field(description="The source's name.")]
     retained: Annotated[bool, Field(description="Whether the source is no longer configured.")]
@@ -55,7 +55,7 @@ class ExplainedRecord(TypedDict):
 
 
 class ExplanationWire(ResultWire):
-    """A result with its reason; a question that could not be understood has none."""
+    """A result with its reason; a request that could not be parsed has none."""
 
     reason: NotRequired[str]
     path: NotRequired[Annotated[list[ExplainedRecord], Field(description="In the order in which they were checked.")]]
@@ -97,7 +97,7 @@ class _Endpoint(NamedTuple):
     answer: str
     """The schema of a success."""
     failures: tuple[int, ...]
-    """Besides those of every endpoint with a token."""
+    """In addition to those of every endpoint with a token."""
     parameters: Sequence[JsonValue] = ()
     body: Json | None = None
 
@@ -105,28 +105,28 @@ class _Endpoint(NamedTuple):
 def openapi_blueprint(*, version: str, provider_path: str, explain_path: str, max_requests: int) -> Blueprint:
     """``/openapi.json``."""
     blueprint = Blueprint("openapi", __name__)
-    described = document(
+    content = document(
         version=version, provider_path=provider_path, explain_path=explain_path, max_requests=max_requests
     )
 
     @blueprint.get("/openapi.json")
     def openapi() -> Response:
-        return json_response(described)
+        return json_response(content)
 
     return blueprint
 
 
 def document(*, version: str, provider_path: str, explain_path: str, max_requests: int) -> Json:
-    """The document of a service that answers at these paths, at most ``max_requests`` questions a call."""
+    """The document of a service with these paths and limit."""
     paths: dict[str, Any] = {}
     for endpoint in _endpoints(provider_path, explain_path):
-        paths.setdefault(endpoint.path, {})[endpoint.method] = _described(endpoint)
+        paths.setdefault(endpoint.path, {})[endpoint.method] = _operation(endpoint)
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "Usher",
             "version": version,
-            "description": "Permission answers for a collaboration backend, and what keeps that backend in step.",
+            "description": "Permission answers for a collaboration backend, and the synchronization of the backend.",
         },
         "paths": paths | _open_paths(),
         "components": {
@@ -179,40 +179,40 @@ def _endpoints(provider_path: str, explain_path: str) -> tuple[_Endpoint, ...]:
     ]
     source = parameter("path", "name", {"type": "string", "minLength": 1}, "The source's name, URL-encoded.")
     shrink = parameter(
-        "query", "acceptShrink", {"type": "boolean"}, "Whether it may take away more than the source's guard lets go."
+        "query", "acceptShrink", {"type": "boolean"}, "Whether it may remove more than the source's guard allows."
     )
     lines: Json = {
         "required": True,
-        "description": 'Records, one a line, and at last {"end": true, "records": N}.',
+        "description": 'Records, one per line, and a last line {"end": true, "records": N}.',
         "content": {name: {} for name in LINES_TYPES},
     }
     # fmt: off
     # One row for each endpoint.
     return (
-        _Endpoint("post", provider_path, "check", "Decide what was asked.", "provider", 200, "Answers",
+        _Endpoint("post", provider_path, "check", "Decide permission requests.", "provider", 200, "Answers",
                   (400, *_BODY_CODES), (), questions),
-        _Endpoint("post", explain_path, "explain", "Decide what was asked, with reasons.", "admin", 200, "Explanations",
-                  (400, *_BODY_CODES), (), questions),
+        _Endpoint("post", explain_path, "explain", "Decide permission requests, with reasons.", "admin", 200,
+                  "Explanations", (400, *_BODY_CODES), (), questions),
         _Endpoint("post", "/resync", "startRun", "Queue a run.", "admin", 202, "NewRun",
                   (400, *_BODY_CODES), [key], _body("ResyncRequest", required=False)),
-        _Endpoint("get", "/resync/{runId}", "getRun", "How a run goes.", "admin", 200, "RunWire", (404,), [run_id]),
-        _Endpoint("get", "/resync/{runId}/changes", "getChanges", "What a run changes, and why.", "admin", 200,
+        _Endpoint("get", "/resync/{runId}", "getRun", "The state of a run.", "admin", 200, "RunWire", (404,), [run_id]),
+        _Endpoint("get", "/resync/{runId}/changes", "getChanges", "The changes of a run, with reasons.", "admin", 200,
                   "Changes", (400, 404), [run_id, *pages]),
-        _Endpoint("post", "/resync/{runId}/approve", "approveRun", "Apply what was held.", "admin", 202, "RunWire",
+        _Endpoint("post", "/resync/{runId}/approve", "approveRun", "Approve held deletes.", "admin", 202, "RunWire",
                   (400, 404, *_BODY_CODES), [run_id], decision),
-        _Endpoint("post", "/resync/{runId}/cancel", "cancelRun", "Stop it, or drop what was held.", "admin", 202,
+        _Endpoint("post", "/resync/{runId}/cancel", "cancelRun", "Stop a run, or discard held deletes.", "admin", 202,
                   "RunWire", (400, 404, *_BODY_CODES), [run_id], decision),
-        _Endpoint("get", "/directory/{name}", "getSource", "How far a source has come.", "source", 200,
+        _Endpoint("get", "/directory/{name}", "getSource", "The state of a source.", "source", 200,
                   "SourceStateWire", (403, 404), [source]),
-        _Endpoint("put", "/directory/{name}", "putSource", "All that a source says.", "source", 200, "SourceAnswer",
+        _Endpoint("put", "/directory/{name}", "putSource", "Upload a whole source.", "source", 200, "SourceAnswer",
                   (400, 403, 404, 409, 411, *_BODY_CODES), [source, shrink], lines),
-        _Endpoint("post", "/directory/{name}/changes", "pushChanges", "What changed in a source.", "source", 200,
+        _Endpoint("post", "/directory/{name}/changes", "pushChanges", "Push changes of a source.", "source", 200,
                   "PushAnswer", (400, 403, 404, 409, *_BODY_CODES), [source], _body("PushWire")),
     )
     # fmt: on
 
 
-def _described(endpoint: _Endpoint) -> Json:
+def _operation(endpoint: _Endpoint) -> Json:
     failures = sorted({*endpoint.failures, 401, 429, 503})
     responses: Json = {str(endpoint.success): _response("Success", endpoint.answer)}
     described: Json = {
@@ -232,10 +232,10 @@ def _open_paths() -> Json:
         return {"get": {"operationId": name, "summary": summary, "responses": responses}}
 
     return {
-        "/": plain("landing", "What this is."),
-        "/healthz": plain("healthz", "The process lives."),
-        "/readyz": plain("readyz", "It can answer, and the state of each check.", (503,)),
-        "/metrics": plain("metrics", "For Prometheus.", (401, 429), "text/plain"),
+        "/": plain("landing", "Name, version and links."),
+        "/healthz": plain("healthz", "The process is running."),
+        "/readyz": plain("readyz", "Readiness, with the result of each check.", (503,)),
+        "/metrics": plain("metrics", "Metrics for Prometheus.", (401, 429), "text/plain"),
         "/openapi.json": plain("openapi", "This document."),
     }
 

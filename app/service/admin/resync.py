@@ -1,7 +1,6 @@
-"""The endpoints of runs: a program starts one, watches it, and decides about what it held back.
+"""The endpoints of runs: start, status, changes, approve and cancel.
 
-``POST /resync`` puts a run into the queue that the workers share; everything else reads or moves that run's row.
-Nothing here waits for a worker.
+``POST /resync`` queues a run for the workers. The other endpoints read or update its row. None waits for a worker.
 """
 
 import base64
@@ -24,7 +23,7 @@ from app.http.body import read_json
 from app.http.errors import answer_error
 from app.http.json import json_response
 from app.http.throttle import TooManyRequests
-from app.service.admin.auth import Door, actor, asking
+from app.service.admin.auth import AdminAuth, actor, caller_name
 from app.service.admin.wire import Changes, ItemKind, ItemStatus, NewRun, change_to_wire, run_to_wire
 from app.sync.ledger.items import ItemKey
 from app.sync.runs.audit import audited
@@ -37,7 +36,7 @@ MAX_ITEMS = 1_000
 MAX_REASON = 1000
 
 ITEM_STATUSES: tuple[str, ...] = get_args(ItemStatus)
-"""The possible results of an item."""
+"""The statuses of an item."""
 
 _Body = TypeVar("_Body", bound=Request)
 _KEY = re.compile(r"[!-~]{1,200}")
@@ -53,7 +52,7 @@ def _not_empty(ids: list[Any] | None) -> list[Any] | None:
 
 _Selection = Annotated[
     list[Id],
-    # An empty list is what a program sends that found nobody; taken for everything, it would do the most it can.
+    # A client whose search found nothing sends an empty list. It must not select everything.
     AfterValidator(_not_empty),
     Field(
         max_length=MAX_IDS,
@@ -64,7 +63,7 @@ _Selection = Annotated[
 
 
 class RetriedItem(Request):
-    """One item that is tried again, named as in the changes of a run."""
+    """An item to retry, with the fields of a run's changes."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -79,7 +78,7 @@ class RetriedItem(Request):
 
 
 class ResyncRequest(Request):
-    """The body of ``POST /resync``; unlike the backend's own requests it refuses fields that it does not know."""
+    """The body of ``POST /resync``. Unlike requests of the backend's API, it refuses unknown fields."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -88,18 +87,16 @@ class ResyncRequest(Request):
     dry_run: bool | None = None
     verify: bool | None = None
     allow_deletes: bool | None = None
-    retry: Annotated[
-        bool | None, Field(description="Try now what waits for its next try, or is parked, after failures.")
-    ] = None
-    reason: Annotated[str | None, Field(max_length=MAX_REASON, description="Why, for whoever looks at it later.")] = (
+    retry: Annotated[bool | None, Field(description="Retry parked items, and items that wait for their next try.")] = (
         None
     )
+    reason: Annotated[str | None, Field(max_length=MAX_REASON, description="The reason, for the audit log.")] = None
     kinds: Annotated[
         list[ItemKind] | None,
         AfterValidator(_not_empty),
         Field(
             max_length=len(get_args(ItemKind)),
-            description="With `retry`: items of these kinds alone.",
+            description="With `retry`: only items of these kinds.",
             json_schema_extra={"minItems": 1},
         ),
     ] = None
@@ -109,7 +106,7 @@ class ResyncRequest(Request):
         AfterValidator(_not_empty),
         Field(
             max_length=MAX_ITEMS,
-            description="With `retry`: these items alone.",
+            description="With `retry`: only these items.",
             json_schema_extra={"minItems": 1},
         ),
     ] = None
@@ -118,25 +115,25 @@ class ResyncRequest(Request):
     def _kinds_of_a_retry(self) -> Self:
         for name in ("kinds", "items"):
             if getattr(self, name) is not None and not self.retry:
-                raise ValueError(f"{name} selects what is retried: it needs retry true")
+                raise ValueError(f"{name} selects retried items: it needs retry true")
         return self
 
 
 class DecisionRequest(Request):
-    """The body of approving or cancelling a run, which may be left out."""
+    """The optional body of approving or cancelling a run."""
 
     model_config = ConfigDict(extra="forbid")
 
     reason: Annotated[str, Field(max_length=MAX_REASON)] | None = None
 
 
-def resync_blueprint(runs: Runs, door: Door) -> Blueprint:
-    """``/resync`` and what hangs below it; every call shows an admin token at the ``door``."""
+def resync_blueprint(runs: Runs, auth: AdminAuth) -> Blueprint:
+    """``/resync`` and the endpoints below it. All of them require an admin token."""
     blueprint = Blueprint("resync", __name__)
 
     @blueprint.before_request
     def _authorize() -> None:
-        door.require()
+        auth.require()
 
     @blueprint.errorhandler(RunNotFoundError)
     def _not_found(error: RunNotFoundError) -> BaseResponse:
@@ -144,12 +141,12 @@ def resync_blueprint(runs: Runs, door: Door) -> Blueprint:
 
     @blueprint.post("/resync")
     def start() -> Response:
-        run = _enqueue(runs, _read_request(), _idempotency_key(), door)
-        # The line that ties the caller's request id, which every line of this request has, to the run.
+        run = _enqueue(runs, _read(ResyncRequest), _idempotency_key(), auth)
+        # All log lines of this request contain the request id. This one relates it to the run.
         structlog.stdlib.get_logger(__name__).info("run_asked_for", run_id=run.run_id, status=run.status.value)
-        where = f"/resync/{quote(run.run_id, safe='')}"
+        url = f"/resync/{quote(run.run_id, safe='')}"
         queued: NewRun = {"runId": run.run_id, "status": run.status.value}
-        return json_response(queued, 202, {"Location": where})
+        return json_response(queued, 202, {"Location": url})
 
     @blueprint.get("/resync/<run_id>")
     def show(run_id: str) -> Response:
@@ -159,37 +156,30 @@ def resync_blueprint(runs: Runs, door: Door) -> Blueprint:
     def changes(run_id: str) -> Response:
         return _changes(runs, run_id)
 
-    def decided(run_id: str, decide: Callable[..., Run], word: str) -> Response:
+    def change(run_id: str, method: Callable[..., Run], action: str) -> Response:
         _found(runs, run_id)
-        reason = _read_reason()
+        reason = _read(DecisionRequest).reason
+        witness = audited(auth.audit, actor(), action, reason)
         try:
-            run = decide(run_id, by=asking(), reason=reason, witness=audited(door.audit, actor(), word, reason))
+            run = method(run_id, by=caller_name(), reason=reason, witness=witness)
         except RunConflictError as error:
-            door.refused(str(error), subject=f"{word}: {run_id}")
+            auth.refused(str(error), subject=f"{action}: {run_id}")
             raise FailedPrecondition(str(error)) from error
         return json_response(run_to_wire(run), 202)
 
     @blueprint.post("/resync/<run_id>/approve")
     def approve(run_id: str) -> Response:
-        return decided(run_id, runs.approve, "approved")
+        return change(run_id, runs.approve, "approved")
 
     @blueprint.post("/resync/<run_id>/cancel")
     def cancel(run_id: str) -> Response:
-        return decided(run_id, runs.cancel, "cancelled")
+        return change(run_id, runs.cancel, "cancelled")
 
     return blueprint
 
 
-def _read_request() -> ResyncRequest:
-    # No body at all is the plainest way to say: everything.
-    return _read(ResyncRequest)
-
-
-def _read_reason() -> str | None:
-    return _read(DecisionRequest).reason
-
-
 def _read(shape: type[_Body]) -> _Body:
+    """The body of the request. Without a body all fields have their defaults."""
     if request.content_length in {0, None} and "Transfer-Encoding" not in request.headers:
         return shape()
     body = read_json(request, max_bytes=MAX_BODY_BYTES)
@@ -198,7 +188,7 @@ def _read(shape: type[_Body]) -> _Body:
     for name in body:
         if not any(name == field.alias for field in shape.model_fields.values()):
             known = ", ".join(str(field.alias) for field in shape.model_fields.values())
-            raise InvalidArgument(f"body.{named(name, limit=80)}: not a field of this request; it knows {known}")
+            raise InvalidArgument(f"body.{named(name, limit=80)}: not a field of this request; allowed: {known}")
     try:
         return shape.from_wire(body)
     except ValidationError as error:
@@ -212,8 +202,8 @@ def _idempotency_key() -> str | None:
     return key
 
 
-def _enqueue(runs: Runs, wanted: ResyncRequest, idempotency_key: str | None, door: Door) -> Run:
-    what = "preview asked for" if wanted.dry_run else "sync asked for"
+def _enqueue(runs: Runs, wanted: ResyncRequest, idempotency_key: str | None, auth: AdminAuth) -> Run:
+    action = "preview asked for" if wanted.dry_run else "sync asked for"
     try:
         run, _ = runs.enqueue(
             RunRequest(
@@ -227,22 +217,22 @@ def _enqueue(runs: Runs, wanted: ResyncRequest, idempotency_key: str | None, doo
                 kinds=tuple(wanted.kinds or ()),
                 items=tuple(item.key for item in wanted.items or ()),
                 idempotency_key=idempotency_key,
-                asked_by=asking(),
+                asked_by=caller_name(),
                 asked_reason=wanted.reason,
             ),
-            witness=audited(door.audit, actor(), what, wanted.reason),
+            witness=audited(auth.audit, actor(), action, wanted.reason),
         )
     except RunConflictError as error:
-        door.refused(str(error), subject=what)
+        auth.refused(str(error), subject=action)
         raise FailedPrecondition(f"Idempotency-Key: {error}") from error
     except QueueFullError as error:
-        door.refused(str(error), subject=what)
+        auth.refused(str(error), subject=action)
         raise TooManyRequests(str(error), retry_after=_QUEUE_RETRY_SECONDS) from error
     return run
 
 
 def _found(runs: Runs, run_id: str) -> Run:
-    # Ids that a database could not even compare are no ids of ours.
+    # Other characters cannot occur in an id, and some of them cannot be compared by a database.
     if not _KEY.fullmatch(run_id):
         raise NotFound("there is no such run")
     return runs.get(run_id)
@@ -281,7 +271,7 @@ def _page_token(query: str, ordinal: int) -> str:
 
 
 def _after(query: str, token: str | None) -> int | None:
-    """Where a page begins. The token names the query that it belongs to, so one from elsewhere is refused."""
+    """The ordinal after which a page begins. A token contains its query, and is refused for another one."""
     if not token:
         return None
     try:
@@ -290,5 +280,5 @@ def _after(query: str, token: str | None) -> int | None:
         text = ""
     of_query, _, ordinal = text.rpartition("|")
     if of_query != query or not re.fullmatch(r"[0-9]{1,18}", ordinal):
-        raise InvalidArgument("pageToken: not a token of this list; start again without one")
+        raise InvalidArgument("pageToken: not a token of this list; start without one")
     return int(ordinal)

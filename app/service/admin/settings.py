@@ -1,4 +1,4 @@
-"""The settings of the endpoints for operators."""
+"""The settings of the admin and metrics endpoints."""
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
@@ -9,7 +9,7 @@ class AdminSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     tokens: list[SecretStr] = []
-    """Any of these is accepted as a bearer token, so that a token can be rotated; empty: nobody gets in."""
+    """Bearer tokens. Each of them is valid, so that tokens can be rotated; empty: no access."""
 
 
 class MetricsSettings(BaseModel):
@@ -18,8 +18,8 @@ class MetricsSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     require_token: bool = False
-    """Whether ``/metrics`` asks for an admin token, too; also at ``worker_port``."""
+    """Whether ``/metrics`` requires an admin token, also at ``worker_port``."""
     directory: str = ""
-    """Where the processes of one machine put their counters together; empty: a temporary folder of the service's."""
+    """The folder in which the processes of one machine share their counters; empty: a temporary one."""
     worker_port: int = Field(default=0, ge=0, le=65535)
-    """The port at which a worker of its own shows its counters, at ``server.host``; 0: none."""
+    """The port at which a separate worker serves its metrics, at ``server.host``; 0: none."""

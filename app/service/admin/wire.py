@@ -1,4 +1,4 @@
-"""A run and its items as JSON: for the operators' API, and for commands, which live without the web."""
+"""Runs and their items as JSON, for the HTTP API and for ``--json`` of the commands."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -17,7 +17,6 @@ ItemStatus = Literal["planned", "done", "failed", "held", "discarded", "waiting"
 ItemKind = Literal[
     "organization", "folder", "document", "group", "organizationUser", "folderUser", "documentUser", "groupMember"
 ]
-
 
 _Texts = dict[str, str | None]
 

@@ -1,4 +1,4 @@
-"""The backend's own answer to a question (Get Permissions), compared with ours."""
+"""Asks the backend for the permission that Explain shows (Get Permissions), and compares the two answers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,59 +11,58 @@ from app.contract.permission_call import RequestEntry
 from app.contract.permissions import GetPermissionsRequest, Permission, UserPermissions
 
 AskBackend = Callable[[GetPermissionsRequest], Answer[dict[str, UserPermissions]]]
-"""Get Permissions of the backend. Raises ``ClientError``."""
+"""Calls Get Permissions of the backend. Raises ``ClientError``."""
 
-ASKABLE = frozenset({"organization", "folder", "document"})
-"""What the backend can be asked about."""
+SUPPORTED_TYPES = frozenset({"organization", "folder", "document"})
+"""Get Permissions has no contexts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The backend's answer beside ours."""
+    """The backend's answer beside Usher's."""
 
     rows: tuple[tuple[str, object, object], ...] = ()
-    """What, as we say it, as the backend says it."""
-    says: str = ""
-    """The backend's own words for a denial."""
-    trouble: str = ""
+    """Label, Usher's value, the backend's value."""
+    denial: str = ""
+    """The backend's message for a denial."""
+    problem: str = ""
     """Why there is no answer, in one sentence."""
 
     @property
     def differs(self) -> bool:
-        """Whether the two do not agree."""
         return any(ours != theirs for _, ours, theirs in self.rows)
 
 
-def ask(backend: AskBackend, question: RequestEntry, decision: Decision) -> Comparison:
-    """Asks the backend the same now."""
+def compare(backend: AskBackend, entry: RequestEntry, decision: Decision) -> Comparison:
+    """Asks the backend, and compares its answer with the decision."""
     try:
-        answer = backend(
+        response = backend(
             GetPermissionsRequest(
-                organization_id=question.organization_id,
-                user_ids=[question.user_id],
-                folder_ids=[question.resource_id] if question.type == "folder" else None,
-                document_ids=[question.resource_id] if question.type == "document" else None,
+                organization_id=entry.organization_id,
+                user_ids=[entry.user_id],
+                folder_ids=[entry.resource_id] if entry.type == "folder" else None,
+                document_ids=[entry.resource_id] if entry.type == "document" else None,
             )
         )
     except (ClientError, ValueError) as error:
-        return Comparison(trouble=f"The backend gave no answer: {error}")
-    found = _permission(answer.data.get(question.user_id), question)
-    if found is None:
-        return Comparison(trouble="The backend answered, but not about this user and resource.")
-    allows = found.error is None and found.error_code is None and found.access_role is not None
-    ends = datetime.fromtimestamp(found.expires_at, UTC) if allows and found.expires_at else None
-    until = None if decision.expires_at is None else decision.expires_at.replace(microsecond=0)
+        return Comparison(problem=f"The backend did not answer: {error}")
+    permission = _permission(response.data.get(entry.user_id), entry)
+    if permission is None:
+        return Comparison(problem="The backend's answer does not contain this user and resource.")
+    allows = permission.error is None and permission.error_code is None and permission.access_role is not None
     rows: list[tuple[str, object, object]] = [
         ("Answer", "allowed" if decision.has_access else "denied", "allowed" if allows else "denied")
     ]
     if decision.has_access and allows:
-        rows.append(("Role", str(decision.access_role), found.access_role or ""))
-        rows.append(("Until", until, ends))
-    return Comparison(tuple(rows), says="" if allows else found.error or found.error_code or "")
+        until = None if decision.expires_at is None else decision.expires_at.replace(microsecond=0)
+        expires_at = datetime.fromtimestamp(permission.expires_at, UTC) if permission.expires_at else None
+        rows.append(("Role", str(decision.access_role), permission.access_role or ""))
+        rows.append(("Until", until, expires_at))
+    return Comparison(tuple(rows), denial="" if allows else permission.error or permission.error_code or "")
 
 
-def _permission(found: UserPermissions | None, question: RequestEntry) -> Permission | None:
+def _permission(found: UserPermissions | None, entry: RequestEntry) -> Permission | None:
     if found is None:
         return None
-    by_id = {"organization": found.organization, "folder": found.folders, "document": found.documents}[question.type]
-    return by_id.get(question.resource_id)
+    by_id = {"organization": found.organization, "folder": found.folders, "document": found.documents}[entry.type]
+    return by_id.get(entry.resource_id)

@@ -1,6 +1,6 @@
-"""The console as one blueprint: its pages, its assets, and what is shown when something goes wrong.
+"""The blueprint of the console: pages, assets and error pages.
 
-Errors are pages here, each with a way on; elsewhere the envelope stays what it is.
+The rest of the service reports errors as JSON envelopes.
 """
 
 import structlog
@@ -33,16 +33,16 @@ from app.service.console.pages import (
 from app.service.console.transactions import TooSlowError
 from app.sync.runs.run import RunNotFoundError
 
-_KEPT = "public, max-age=31536000, immutable"
+_CACHE_FOREVER = "public, max-age=31536000, immutable"
 
-_TYPED = {
+_KEPT_FIELDS = {
     "approve": ("run", "reason"),
     "discard": ("run", "reason"),
     "sync": ("preview", "verify", "organizations", "users", "reason"),
 }
-"""The fields of forms that a sign-in keeps."""
-_LONGEST_BACK = 1024
-"""Characters; what an attempt to sign in through an issuer keeps."""
+"""The form fields that are kept if the session ended before the form was sent."""
+_MAX_BACK = 1024
+"""Characters of a URL to return to: the limit of a sign-in through the issuer."""
 
 _PAGES = (
     audit,
@@ -76,7 +76,7 @@ _TITLES = {
 
 
 def console_blueprint(parts: ConsoleParts) -> Blueprint:
-    """``/console`` and everything below."""
+    """The blueprint of ``/console``."""
     console = Console(parts)
     blueprint = Blueprint("console", __name__, url_prefix=PREFIX)
     console.gate.install(blueprint)
@@ -85,7 +85,7 @@ def console_blueprint(parts: ConsoleParts) -> Blueprint:
         module.VIEWS.install(blueprint, console)
 
     @blueprint.get("")
-    def to_the_overview() -> Response:
+    def home() -> Response:
         return go_to(address("overview"))
 
     @blueprint.get("/assets/<name>")
@@ -96,11 +96,11 @@ def console_blueprint(parts: ConsoleParts) -> Blueprint:
         content, content_type = found
         response = make_response(content)
         response.headers["Content-Type"] = content_type
-        response.headers["Cache-Control"] = _KEPT
+        response.headers["Cache-Control"] = _CACHE_FOREVER
         return response
 
     @blueprint.route("/<path:_rest>", methods=["GET", "POST"])
-    def nothing(_rest: str) -> Response:
+    def not_found(_rest: str) -> Response:
         raise NotFound
 
     return blueprint
@@ -109,11 +109,10 @@ def console_blueprint(parts: ConsoleParts) -> Blueprint:
 def _install_errors(blueprint: Blueprint, console: Console) -> None:
     log = structlog.stdlib.get_logger(__name__)
 
-    def problem(status: int, says: str, advice: str = "", title: str | None = None) -> Response:
-        shown = title or _TITLES.get(status, "Something went wrong")
+    def problem(status: int, text: str, advice: str = "", title: str | None = None) -> Response:
         context = {
-            "title": shown,
-            "says": says,
+            "title": title or _TITLES.get(status, "Something went wrong"),
+            "text": text,
             "advice": advice,
             "request_id": current_request_id() or "",
             "is_outage": status == 503,
@@ -121,30 +120,28 @@ def _install_errors(blueprint: Blueprint, console: Console) -> None:
         try:
             if console.gate.operator() is not None:
                 return console.show("problem.html", current="", status=status, **context)
-        except Exception as error:  # noqa: BLE001 - the page that tells of it needs no database
+        except Exception as error:  # noqa: BLE001 - it is logged; the anonymous page needs no database
             log.warning("page_without_frame", **log_fields(error))
-        return console.alone("problem_alone.html", status=status, **context)
+        return console.anonymous("problem_alone.html", status=status, **context)
 
     @blueprint.errorhandler(SignInNeeded)
     def _to_sign_in(_error: SignInNeeded) -> Response:
         back = request.full_path.rstrip("?") if request.method == "GET" else _page_of_form()
-        lost = "1" if console.gate.shown_session() else ""
+        lost = "1" if console.gate.session_id else ""
         return go_to(address("sign_in", to="" if back == address("overview") else back, lost=lost))
 
     @blueprint.errorhandler(RunNotFoundError)
     def _no_run(_error: RunNotFoundError) -> Response:
         return problem(
             404,
-            "There is no such run; it may have been deleted.",
+            "There is no such run. It may have been deleted.",
             f"Runs are kept for {console.parts.keep_runs} days after they end.",
             "Unknown run",
         )
 
     @blueprint.errorhandler(TooSlowError)
     def _too_slow(_error: TooSlowError) -> Response:
-        return problem(
-            503, "This page took too long to load, so the server gave up.", "Narrow the filters, or try again later."
-        )
+        return problem(503, "This page took too long to load.", "Use narrower filters, or try again later.")
 
     @blueprint.errorhandler(ContractError)
     def _refused(error: ContractError) -> Response:
@@ -154,7 +151,7 @@ def _install_errors(blueprint: Blueprint, console: Console) -> None:
     def _http(error: HTTPException) -> Response:
         code = error.code or 500
         if code == 404 and error.description == NotFound.description:
-            return problem(404, "There is no page at this address.", "It may belong to another version.")
+            return problem(404, "There is no page at this address.", "It may exist in another version.")
         title = "Your role does not allow this" if isinstance(error, RoleTooLow) else None
         return problem(code, _sentence(error), title=title)
 
@@ -165,21 +162,21 @@ def _install_errors(blueprint: Blueprint, console: Console) -> None:
             return problem(503, "The database cannot be reached.", "Permission calls fail too until it is back.")
         log.error("request_failed", **log_fields(error))
         return problem(
-            500, "Something went wrong in the service.", "The service's log has the details under the request id."
+            500, "Something went wrong in the service.", "The service's log contains the details under the request id."
         )
 
 
 def _page_of_form() -> str:
-    """The page of the form that was sent, with what was typed in it if that is short; empty: none."""
+    """The URL of the page of a form that was sent, with the form's fields unless they are too long; empty: none."""
     name = request.path.removeprefix(f"{PREFIX}/")
-    typed = {field: request.form.get(field, "") for field in _TYPED.get(name, ())}
-    if not typed:
+    fields = {field: request.form.get(field, "") for field in _KEPT_FIELDS.get(name, ())}
+    if not fields:
         return ""
-    whole = address(name, **typed)
-    return whole if len(whole) <= _LONGEST_BACK else address(name, run=typed.get("run"))
+    url = address(name, **fields)
+    return url if len(url) <= _MAX_BACK else address(name, run=fields.get("run"))
 
 
 def _sentence(error: HTTPException) -> str:
     text = (error.description or error.name).strip()
-    # The first letter may be that of an id, which is shown exactly.
+    # It is not capitalized: it may begin with an id.
     return text if text.endswith(".") else f"{text}."

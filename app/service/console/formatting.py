@@ -1,6 +1,6 @@
-"""The words of pages: times, durations, numbers and ids as people read them.
+"""Template filters: formats times, durations, numbers, ids and states.
 
-Ids are shown exactly: what could act in them, or cannot be seen, is made visible, and nothing is capitalized.
+Ids are shown exactly. Control characters and invisible characters are replaced by their code points.
 """
 
 import unicodedata
@@ -18,13 +18,13 @@ def number(value: float) -> str:
     return f"{value:,}"
 
 
-def counted(value: int, one: str, many: str | None = None) -> str:
+def counted(value: int, singular: str, plural: str | None = None) -> str:
     """``1 delete``, ``141 deletes``."""
-    return f"{value:,} {one if value == 1 else many or one + 's'}"
+    return f"{value:,} {singular if value == 1 else plural or singular + 's'}"
 
 
 def percent(part: int, whole: int) -> str:
-    """``64 %``; of nothing ``–``."""
+    """``64 %``, or ``–`` if the whole is zero."""
     return "–" if not whole else f"{100 * part / whole:.0f} %"
 
 
@@ -41,7 +41,7 @@ def duration(seconds: float | None) -> str:
 
 
 def ago(moment: datetime, now: datetime) -> str:
-    """``3 min ago``, ``in 11 min``; a day where it is farther away than a season."""
+    """``3 min ago``, ``in 11 min``; a date if it is more than 90 days away."""
     seconds = (now - moment).total_seconds()
     if abs(seconds) >= _FAR:
         return f"{moment.astimezone(UTC):%-d %b %Y}"
@@ -53,8 +53,7 @@ def ago(moment: datetime, now: datetime) -> str:
 
 
 def clock_time(moment: datetime, now: datetime | None) -> str:
-    """``21 Nov 16:13:22``, in UTC; ``21 Nov 2024 16:13:22`` where that is another year than now's, or now is not
-    known."""
+    """``21 Nov 16:13:22``, in UTC; ``21 Nov 2024 16:13:22`` if the year differs from that of ``now``."""
     is_this_year = now is not None and moment.astimezone(UTC).year == now.astimezone(UTC).year
     return f"{moment.astimezone(UTC):{'%-d %b' if is_this_year else '%-d %b %Y'} %H:%M:%S}"
 
@@ -65,8 +64,8 @@ def utc_title(moment: datetime) -> str:
 
 
 def time_tag(moment: datetime | None, now: datetime | None, *, is_ago: bool = False) -> Markup:
-    """A ``time`` element: when it was, or how long ago, with the moment in its title. The script shows times in the
-    reader's own zone."""
+    """A ``time`` element: the time or the time passed, with the exact time as title. The script converts it to the
+    reader's time zone."""
     if moment is None:
         return Markup("–")
     shown = ago(moment, now) if is_ago and now is not None else clock_time(moment, now)
@@ -77,7 +76,7 @@ def time_tag(moment: datetime | None, now: datetime | None, *, is_ago: bool = Fa
 
 
 def visible(text: str) -> str:
-    """The text with what cannot be seen, or turns its surroundings round, as ``‹U+202E›``; never changed otherwise."""
+    """Replaces invisible characters and those that change the direction of text, as in ``‹U+202E›``."""
     return "".join(
         f"‹U+{ord(character):04X}›"
         if unicodedata.category(character) in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"} and character != "\u200d"
@@ -87,12 +86,12 @@ def visible(text: str) -> str:
 
 
 def visible_lines(text: str) -> str:
-    """The same of a text of several lines."""
+    """The same for a text of several lines."""
     return "\n".join(visible(line) for line in text.replace("\t", "  ").split("\n"))
 
 
 def id_tag(text: str, limit: int = _SHORT) -> Markup:
-    """An id in mono: cut where it is long, with the whole in the title."""
+    """An id in a monospaced font. A long id is shortened, with the whole id as title."""
     shown = visible(text)
     if len(shown) <= limit:
         return Markup('<code class="id">{}</code>').format(shown)
@@ -100,7 +99,7 @@ def id_tag(text: str, limit: int = _SHORT) -> Markup:
 
 
 def name_tag(text: str | None, limit: int = _SHORT) -> Markup:
-    """A name: cut where it is long, with the whole in the title."""
+    """A name. A long name is shortened, with the whole name as title."""
     shown = visible(text or "")
     if len(shown) <= limit:
         return escape(shown)
@@ -126,7 +125,7 @@ TONES = {
     "planning": "run",
     "applying": "run",
 }
-"""The tone of a word of state; of any other ``idle``."""
+"""State → tone. The tone of other states is ``idle``."""
 
 _SHAPES = {
     "ok": '<circle cx="5" cy="5" r="4.5"/>',
@@ -138,7 +137,7 @@ _SHAPES = {
 
 
 def state(word: str, text: str | None = None) -> Markup:
-    """A state: its shape, then its word, in its tone. ``text`` is shown instead of the word, as ``34 held``."""
+    """A state as a shape and a word, in its tone. ``text`` replaces the word, as in ``34 held``."""
     tone = TONES.get(word, "idle")
     shape = Markup(_SHAPES[tone])  # noqa: S704 - of a constant
     return Markup(
@@ -148,5 +147,5 @@ def state(word: str, text: str | None = None) -> Markup:
 
 
 def pill(word: str) -> Markup:
-    """A state beside a heading."""
+    """A state for use beside a heading."""
     return Markup('<span class="pill {}">{}</span>').format(TONES.get(word, "idle"), state(word))

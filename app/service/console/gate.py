@@ -1,8 +1,8 @@
-"""The gate of the console: who gets through, what a request may look like, and what every page carries.
+"""Checks the requests of the console, and adds security headers to its responses.
 
-A request holds one of few slots, so that the provider's threads are never all taken by pages. One without a session
-goes to the sign-in. One that changes something shows the form token of its session and comes from our own pages, as the
-browser says.
+Each request occupies one of few slots, so that pages never take all threads from permission calls. Requests without a
+session are sent to the sign-in. A request that changes something needs the form token of its session, and must come
+from a page of this console.
 """
 
 import hmac
@@ -19,7 +19,7 @@ from app.foundation.audit import Actor, Audit
 from app.foundation.clock import Clock
 from app.foundation.database.engine import writing
 from app.http.request_id import current_request_id
-from app.service.console.oidc.sign_in import is_by_issuer, settings_mark
+from app.service.console.oidc.sign_in import credential_prefix, is_by_issuer
 from app.service.console.sessions import Credentials, Operator, Session, Sessions, TokenOwner, form_token
 from app.service.console.settings import ConsoleSettings, Role
 from app.service.console.transactions import page_reading
@@ -29,26 +29,26 @@ from app.sync.runs.lifecycle import Witness
 
 MAX_FORM_BYTES = 64 * 1024
 
-_PATIENCE = 2.0
+_SLOT_TIMEOUT = 2.0
 """Seconds that a request waits for a slot."""
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
-_POLICY = (
+_CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"
 )
 _FORM_TYPE = "application/x-www-form-urlencoded"
 
 
-class SignInNeeded(Exception):  # noqa: N818 - it is no error: it leads to the sign-in
-    """Nobody is signed in."""
+class SignInNeeded(Exception):  # noqa: N818 - it is no error: it redirects to the sign-in
+    """The request has no valid session."""
 
 
 class RoleTooLow(Forbidden):
-    """Somebody is signed in who may not do this."""
+    """The operator's role does not allow the request."""
 
 
 class ConsoleGate:
-    """Lets requests of one blueprint through."""
+    """Authenticates and checks the requests of the console's blueprint."""
 
     def __init__(
         self,
@@ -61,33 +61,30 @@ class ConsoleGate:
         slots: int,
         refusals: Refusals,
     ) -> None:
-        """``slots``: how many requests may be under way at once in this process."""
+        """``slots``: the number of requests that this process handles at once."""
         self.settings = settings
         self.credentials = credentials
         self.engine = engine
-        self.clock = clock
         self.audit = Audit(clock)
         self.refusals = refusals
         self.sessions = Sessions(
             clock,
             random,
-            idle=timedelta(seconds=settings.idle_timeout),
-            longest=timedelta(seconds=settings.session_timeout),
+            idle_timeout=timedelta(seconds=settings.idle_timeout),
+            max_age=timedelta(seconds=settings.session_timeout),
         )
         self._slots = BoundedSemaphore(max(1, slots))
-        self._issuer_mark = settings_mark(settings.oidc)
+        self._credential_prefix = credential_prefix(settings.oidc)
 
     def install(self, blueprint: Blueprint) -> None:
-        """Stands before every request of the blueprint."""
+        """Registers the checks for every request of the blueprint."""
         blueprint.before_request(self._enter)
         blueprint.teardown_request(self._leave)
-        blueprint.after_request(self._protect)
+        blueprint.after_request(self._add_security_headers)
 
     def _enter(self) -> None:
-        if not self._slots.acquire(timeout=_PATIENCE):
-            raise ServiceUnavailable(
-                "too many pages are being loaded at once, and permission calls go first; try again in a moment"
-            )
+        if not self._slots.acquire(timeout=_SLOT_TIMEOUT):
+            raise ServiceUnavailable("too many pages are loading; permission calls take precedence; try again later")
         g.console_slot = True
         request.max_content_length = MAX_FORM_BYTES
         if request.method == "POST":
@@ -102,10 +99,10 @@ class ConsoleGate:
             raise UnsupportedMediaType(f"send a form ({_FORM_TYPE})")
         if request.content_length is not None and request.content_length > MAX_FORM_BYTES:
             raise RequestEntityTooLarge
-        if not self._is_our_own():
+        if not self._is_same_origin():
             raise Forbidden("the form was not sent from a page of this console")
 
-    def _is_our_own(self) -> bool:
+    def _is_same_origin(self) -> bool:
         site = request.headers.get("Sec-Fetch-Site")
         if site is not None:
             return site == "same-origin"
@@ -114,9 +111,9 @@ class ConsoleGate:
             return origin.lower() == self.settings.public_url
         return _netloc(origin) == request.host.lower() != ""
 
-    def _protect(self, response: Response) -> Response:
+    def _add_security_headers(self, response: Response) -> Response:
         headers = response.headers
-        headers["Content-Security-Policy"] = _POLICY
+        headers["Content-Security-Policy"] = _CONTENT_SECURITY_POLICY
         headers["Referrer-Policy"] = "same-origin"
         headers["Cross-Origin-Opener-Policy"] = "same-origin"
         headers["X-Frame-Options"] = "DENY"
@@ -126,7 +123,7 @@ class ConsoleGate:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the cookie may go without TLS: on this machine alone."""
+        """Whether cookies may be sent without TLS: only on this machine."""
         if self.settings.public_url:
             return urlsplit(self.settings.public_url).scheme == "http" and _is_loopback(self.settings.public_url)
         return _is_loopback(f"//{request.host}")
@@ -135,27 +132,28 @@ class ConsoleGate:
     def _cookie(self) -> str:
         return "usher" if self.is_plain else "__Host-usher"
 
-    def shown_session(self) -> str:
-        """The session id that the browser shows; empty: none."""
+    @property
+    def session_id(self) -> str:
+        """The session id in the request's cookie; empty: none."""
         return request.cookies.get(self._cookie, "")
 
-    def let_in(self, response: Response, session_id: str) -> None:
-        """Gives the browser a session's id."""
+    def set_cookie(self, response: Response, session_id: str) -> None:
+        """Sets the session's cookie."""
         response.set_cookie(self._cookie, session_id, secure=not self.is_plain, httponly=True, samesite="Lax", path="/")
 
-    def let_out(self, response: Response) -> None:
-        """Takes it away."""
+    def delete_cookie(self, response: Response) -> None:
+        """Deletes the session's cookie."""
         response.delete_cookie(self._cookie, secure=not self.is_plain, httponly=True, samesite="Lax", path="/")
 
     def operator(self) -> Operator | None:
-        """Who is signed in; None: nobody."""
+        """The signed-in operator; None: the request has no valid session."""
         if "console_operator" not in g:
-            g.console_operator = self._find()
+            g.console_operator = self._find_operator()
         found: Operator | None = g.console_operator
         return found
 
-    def _find(self) -> Operator | None:
-        session_id = self.shown_session()
+    def _find_operator(self) -> Operator | None:
+        session_id = self.session_id
         if not session_id:
             return None
         with page_reading(self.engine) as connection:
@@ -163,8 +161,9 @@ class ConsoleGate:
         owner = None if session is None else self.owner_of(session)
         if session is None or owner is None:
             return None
-        if self.sessions.is_to_be_noted(session):
-            self._note(session)
+        if self.sessions.needs_touch(session):
+            with writing(self.engine) as connection:
+                self.sessions.touch(connection, session)
         return Operator(
             name=owner.name,
             role=owner.role,
@@ -177,21 +176,20 @@ class ConsoleGate:
         )
 
     def owner_of(self, session: Session) -> TokenOwner | None:
-        """Whose a session is by the settings of now; None: what it was opened with is accepted no longer. What the
-        issuer said of somebody holds until the session ends."""
-        if not is_by_issuer(session.credential):
-            return self.credentials.of_digest(session.credential)
-        fits = self._issuer_mark and session.credential.startswith(self._issuer_mark)
-        return TokenOwner(session.name, session.role) if fits else None
+        """The name and role of a session by the current settings. None: its credential is no longer valid.
 
-    def _note(self, session: Session) -> None:
-        with writing(self.engine) as connection:
-            self.sessions.note(connection, session)
+        The role of a session through the issuer does not change until the session ends.
+        """
+        if not is_by_issuer(session.credential):
+            return self.credentials.owner_of(session.credential)
+        is_valid = self._credential_prefix and session.credential.startswith(self._credential_prefix)
+        return TokenOwner(session.name, session.role) if is_valid else None
 
     def required(self, role: Role) -> Operator:
-        """Who is signed in, and may what this role may.
+        """The signed-in operator, whose role includes ``role``.
 
-        Raises ``SignInNeeded``, ``RoleTooLow`` (which is audited), and ``Forbidden`` for a form without its token.
+        Raises ``SignInNeeded``, ``RoleTooLow`` (audited), or ``Forbidden`` for a form without a valid form token
+        (audited).
         """
         operator = self.operator()
         if operator is None:
@@ -204,21 +202,21 @@ class ConsoleGate:
             raise Forbidden("the form belongs to another session: reload the page and send it again")
         return operator
 
-    def refused(self, actor: Actor, what: str, why: str) -> None:
-        """Writes an audit row for a signed-in user who was refused."""
-        self.refusals.note(actor, what, why, sort=f"refused {actor.way} {actor.name}")
+    def refused(self, actor: Actor, subject: str, reason: str) -> None:
+        """Writes an audit row for a signed-in operator whose request was refused."""
+        self.refusals.record(actor, subject, reason, key=f"refused {actor.way} {actor.name}")
 
     def witness(self, actor: Actor, action: str, reason: str | None = None) -> Witness:
-        """Writes down that somebody did this to a run."""
+        """A callback that writes an audit row for an action on a run."""
         return audited(self.audit, actor, action, reason)
 
 
-def _is_same(shown: str, wanted: str) -> bool:
-    return hmac.compare_digest(shown.encode("utf-8", "surrogatepass"), wanted.encode())
+def _is_same(token: str, expected: str) -> bool:
+    return hmac.compare_digest(token.encode("utf-8", "surrogatepass"), expected.encode())
 
 
 def _netloc(url: str) -> str:
-    """Host and port of an address that anybody may have made up; empty where there are none."""
+    """Host and port of an untrusted URL; empty if it is malformed."""
     try:
         return urlsplit(url).netloc.lower()
     except ValueError:

@@ -1,12 +1,12 @@
-"""The ladder of a decision: who asks, the levels from the organization down, and what leads from one to the other.
+"""The ladder of a decision: the levels from the organization down to the resource, and how the decision uses each.
 
-The ladder is always whole. The level that decides is thick; those nearer to what is asked for were passed and say why;
-those farther up were not looked at, and say so, also where a grant stands there: that is the question with which people
-come.
+Explain shows it as a diagram. The deciding level is emphasized. Levels below it have no grant that decides; levels
+above it were not checked. A grant above the deciding level is shown as not reached, because operators ask why it has no
+effect.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 
 from app.access.decision.ancestry import Ancestry, Obstacle
@@ -16,8 +16,8 @@ from app.access.records import Document, Folder, Grant, Membership, Organization
 
 Level = Organization | Folder | Document
 
-_UNDECIDED = frozenset({Rule.USER_UNKNOWN, Rule.USER_DISABLED, Rule.CONTEXT_EMPTY})
-"""Rules that look at no level."""
+_WITHOUT_LEVEL = frozenset({Rule.USER_UNKNOWN, Rule.USER_DISABLED, Rule.CONTEXT_EMPTY})
+"""Rules that deny before any level is checked."""
 _MISSING = frozenset({Rule.RESOURCE_UNKNOWN, Rule.FOLDER_UNKNOWN, Rule.FOLDER_CYCLE})
 
 
@@ -28,31 +28,31 @@ class Rung:
     kind: str
     item_id: str
     name: str
-    says: str
-    """``not looked at``, ``nothing for farah``, ``grant decides`` …"""
+    note: str
+    """How the decision uses the level, such as ``not checked`` or ``grant decides``."""
     state: str
-    """allows, denies, passed, beyond."""
+    """allows, denies, passed (checked without effect) or beyond (not checked)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ladder:
-    """The levels from the organization down, and the chain from the user to the one that decides."""
+    """The levels from the organization down, and the chain from the user to the deciding level."""
 
     rungs: Sequence[Rung]
     user_id: str
     user_name: str
-    groups: Sequence[str] = field(default_factory=tuple)
+    groups: Sequence[str]
     """From the user to the group that has the grant."""
-    leads: str = ""
-    """What leads to the level that decides: ``viewer grant``, ``no grant``, ``editor as a member``."""
-    user_says: str = ""
-    """What keeps the user out whatever they ask for."""
-    reason: str = ""
-    allows: bool = False
+    link: str
+    """The label of the arrow to the deciding level: ``viewer grant``, ``no grant``, ``editor as a member``."""
+    user_problem: str
+    """Why the user is denied everywhere; empty: they are not."""
+    reason: str
+    allows: bool
 
     @property
     def deciding(self) -> int | None:
-        """The number of the rung that decides: the one that denies, else the one that allows; None: none does."""
+        """The index of the rung that decides: the one that denies, else the one that allows."""
         for state in ("denies", "allows"):
             for number, rung in enumerate(self.rungs):
                 if rung.state == state:
@@ -61,95 +61,109 @@ class Ladder:
 
 
 def make_ladder(
-    view: AccessView, question: PermissionRequest, decision: Decision, reason: str, now: datetime
+    view: AccessView, entry: PermissionRequest, decision: Decision, reason: str, now: datetime
 ) -> Ladder | None:
-    """The ladder of this decision; None where there is no level to show: the organization is unknown."""
-    organization = view.organization(question.organization_id)
+    """The ladder of a decision. None: the organization is unknown, so there is no level."""
+    organization = view.organization(entry.organization_id)
     if organization is None:
         return None
-    user = view.user(question.user_id)
-    levels, obstacle = _levels(view, question, organization)
+    user = view.user(entry.user_id)
+    levels, ancestry = _levels(view, entry, organization)
     grants = [record for record in decision.trail if isinstance(record, Grant)]
-    rungs = _Rungs(view, question, decision, levels, now).all()
-    rungs[1:1] = _gap(question, decision, levels, obstacle)
-    if question.type == "context":
-        rungs.append(_context_rung(question, decision))
+    rungs = _Levels(view, entry, decision, levels, now).rungs()
+    rungs[1:1] = _missing_level(entry, decision, levels, ancestry)
+    if entry.type == "context":
+        rungs.append(_context_rung(entry, decision))
     groups: tuple[str, ...] = ()
     if grants and grants[0].organization_user_group_id is not None:
-        path = view.group_path(question.organization_id, question.user_id, grants[0].organization_user_group_id)
+        path = view.group_path(entry.organization_id, entry.user_id, grants[0].organization_user_group_id)
         groups = tuple(member.organization_user_group_id for member in path)
     return Ladder(
-        rungs,
-        question.user_id,
-        "" if user is None else user.name or "",
-        groups,
-        _leads(decision, grants),
-        {Rule.USER_UNKNOWN: "not in the directory", Rule.USER_DISABLED: "disabled"}.get(decision.rule, ""),
-        reason,
-        decision.has_access,
+        rungs=rungs,
+        user_id=entry.user_id,
+        user_name="" if user is None else user.name or "",
+        groups=groups,
+        link=_link(decision, grants),
+        user_problem={Rule.USER_UNKNOWN: "not in the directory", Rule.USER_DISABLED: "disabled"}.get(decision.rule, ""),
+        reason=reason,
+        allows=decision.has_access,
     )
 
 
-def passed_over(
-    view: AccessView, question: PermissionRequest, decision: Decision, now: datetime
+def unused_records(
+    view: AccessView, entry: PermissionRequest, decision: Decision, now: datetime
 ) -> list[tuple[Grant | Membership, str]]:
-    """What might have let them in and did not decide: their grants and membership, the nearest first, each with why."""
-    organization = view.organization(question.organization_id)
-    if organization is None or decision.rule in _UNDECIDED:
+    """The user's grants and membership that did not decide, the nearest first, each with the reason."""
+    organization = view.organization(entry.organization_id)
+    if organization is None or decision.rule in _WITHOUT_LEVEL:
         return []
-    levels, _ = _levels(view, question, organization)
-    rungs = _Rungs(view, question, decision, levels, now)
-    found: list[tuple[Grant | Membership, str]] = []
-    for number in reversed(range(len(levels))):
-        here = "another on the same level decides" if number == rungs.reached else "farther up: not reached"
-        found += [(one, here) for one in rungs.grants_on(levels[number]) if one not in decision.trail]
-    membership = view.membership(question.organization_id, question.user_id)
+    records, _ = _levels(view, entry, organization)
+    levels = _Levels(view, entry, decision, records, now)
+    unused: list[tuple[Grant | Membership, str]] = []
+    for number in reversed(range(len(records))):
+        reason = "another grant on the same level decides" if number == levels.deciding else "above the deciding level"
+        unused += [(grant, reason) for grant in levels.grants_on(records[number]) if grant not in decision.trail]
+    membership = view.membership(entry.organization_id, entry.user_id)
     if membership is not None and membership not in decision.trail:
-        found.append((membership, "not asked for: a grant or the access type decides"))
+        unused.append((membership, "not checked: a grant or the access type decides"))
     return [
-        (one, f"ended {one.expires_at:%-d %b %Y}" if one.expires_at is not None and one.expires_at <= now else why)
-        for one, why in found
+        (
+            record,
+            f"ended {record.expires_at:%-d %b %Y}"
+            if record.expires_at is not None and record.expires_at <= now
+            else reason,
+        )
+        for record, reason in unused
     ]
 
 
-def _levels(view: AccessView, question: PermissionRequest, organization: Organization) -> tuple[list[Level], Ancestry]:
-    """The levels that exist, from the organization down, and their ancestry."""
-    if question.type == "organization":
+def _levels(view: AccessView, entry: PermissionRequest, organization: Organization) -> tuple[list[Level], Ancestry]:
+    """The existing levels from the organization down, and the ancestry of the resource's folder."""
+    if entry.type == "organization":
         return [organization], Ancestry()
     document = None
-    folder_id: str | None = question.resource_id
-    if question.type != "folder":
-        document = view.document(question.organization_id, question.resource_id)
+    folder_id: str | None = entry.resource_id
+    if entry.type != "folder":
+        document = view.document(entry.organization_id, entry.resource_id)
         folder_id = None if document is None else document.folder_id
-    ancestry = Ancestry() if folder_id is None else view.ancestry_of(question.organization_id, folder_id)
+    ancestry = Ancestry() if folder_id is None else view.ancestry_of(entry.organization_id, folder_id)
     levels: list[Level] = [organization, *reversed(ancestry.folders)]
     return levels if document is None else [*levels, document], ancestry
 
 
-class _Rungs:
-    """The rungs of the levels that are there."""
+class _Levels:
+    """The existing levels, and how the decision uses them."""
 
     def __init__(
         self,
         view: AccessView,
-        question: PermissionRequest,
+        entry: PermissionRequest,
         decision: Decision,
         levels: Sequence[Level],
         now: datetime,
     ) -> None:
-        self._view, self._question, self._decision = view, question, decision
+        self._view, self._entry, self._decision = view, entry, decision
         self._levels, self._now = levels, now
         self._grants = [record for record in decision.trail if isinstance(record, Grant)]
-        self.reached = self._find()
+        self.deciding = self._find_deciding()
 
-    def all(self) -> list[Rung]:
-        """From the organization down."""
+    def rungs(self) -> list[Rung]:
+        """A rung for each level, from the organization down."""
         return [self._rung(number, level) for number, level in enumerate(self._levels)]
 
-    def _find(self) -> int | None:
-        """The number of the level that decides; None: none of these does."""
+    def grants_on(self, level: Level) -> Sequence[Grant]:
+        """The user's grants on a level."""
+        within, user_id = self._entry.organization_id, self._entry.user_id
+        if isinstance(level, Folder):
+            return self._view.grants(within, "folder", level.folder_id, user_id)
+        if isinstance(level, Document):
+            return self._view.grants(within, "document", level.document_id, user_id)
+        return ()
+
+    def _find_deciding(self) -> int | None:
+        """The index of the level that decides. None: none of them does."""
         rule = self._decision.rule
-        if rule in _UNDECIDED | _MISSING:
+        if rule in _WITHOUT_LEVEL | _MISSING:
             return None
         if rule is Rule.ORGANIZATION_DISABLED or len(self._levels) == 1:
             return 0
@@ -160,85 +174,80 @@ class _Rungs:
         return next(typed, 0)
 
     def _rung(self, number: int, level: Level) -> Rung:
-        says, state = self._says(number, level)
+        note, state = self._note(number, level)
         kind = level.kind if level.access_type is None else f"{level.kind} · {level.access_type}"
         if isinstance(level, Organization):
-            return Rung(kind, level.organization_id, level.organization_name or "", says, state)
+            return Rung(kind, level.organization_id, level.organization_name or "", note, state)
         if isinstance(level, Folder):
-            return Rung(kind, level.folder_id, level.folder_name or "", says, state)
-        return Rung(kind, level.document_id, level.document_name or "", says, state)
+            return Rung(kind, level.folder_id, level.folder_name or "", note, state)
+        return Rung(kind, level.document_id, level.document_name or "", note, state)
 
-    def _says(self, number: int, level: Level) -> tuple[str, str]:
-        found, ended = self.grants_on(level), self._ended(level)
-        if number == self.reached:
-            # That a context is not covered is said of the context.
+    def _note(self, number: int, level: Level) -> tuple[str, str]:
+        """The note and the state of a level."""
+        ended = self._ended(level)
+        if number == self.deciding:
+            # An uncovered context is denied on its own rung, below a level that allows.
             allows = self._decision.has_access or self._decision.rule is Rule.CONTEXT_NOT_COVERED
-            says = "grant decides" if self._grants else self._type_says()
-            return f"{says}, {ended}" if ended and not self._grants else says, "allows" if allows else "denies"
-        if self.reached is None or self._decision.rule is Rule.ORGANIZATION_DISABLED:
-            return self._beyond(found), "beyond"
+            note = "grant decides" if self._grants else self._type_note()
+            return f"{note}, {ended}" if ended and not self._grants else note, "allows" if allows else "denies"
+        if self.deciding is None or self._decision.rule is Rule.ORGANIZATION_DISABLED:
+            return self._unchecked_note(level), "beyond"
         if not self._grants:
-            # Every level was looked at for a grant before the access type had its say.
-            plain = "no grant, inherits type" if number > self.reached else "no grant"
-            return ended or plain, "passed"
-        if number > self.reached:
-            return ended or f"nothing for {self._question.user_id}", "passed"
-        return self._beyond(found), "beyond"
+            # All levels are checked for grants before the access type decides.
+            inherits = "no grant, inherits type" if number > self.deciding else "no grant"
+            return ended or inherits, "passed"
+        if number > self.deciding:
+            return ended or f"nothing for {self._entry.user_id}", "passed"
+        return self._unchecked_note(level), "beyond"
 
-    def _type_says(self) -> str:
-        rule = self._decision.rule
-        if rule is Rule.ORGANIZATION_DISABLED:
+    def _type_note(self) -> str:
+        if self._decision.rule is Rule.ORGANIZATION_DISABLED:
             return "disabled"
-        if self._question.type == "organization":
+        if self._entry.type == "organization":
             return "member" if self._decision.has_access else "members only"
         return "access type decides"
-
-    def grants_on(self, level: Level) -> Sequence[Grant]:
-        within, user_id = self._question.organization_id, self._question.user_id
-        if isinstance(level, Folder):
-            return self._view.grants(within, "folder", level.folder_id, user_id)
-        if isinstance(level, Document):
-            return self._view.grants(within, "document", level.document_id, user_id)
-        return ()
 
     def _ended(self, level: Level) -> str:
         ends = [grant.expires_at for grant in self.grants_on(level) if grant.expires_at is not None]
         ended = [end for end in ends if end <= self._now]
         return f"grant ended {max(ended):%-d %b %Y}" if ended else ""
 
-    def _beyond(self, found: Sequence[Grant]) -> str:
-        active = [grant for grant in found if grant.expires_at is None or grant.expires_at > self._now]
+    def _unchecked_note(self, level: Level) -> str:
+        grants = self.grants_on(level)
+        active = [grant for grant in grants if grant.expires_at is None or grant.expires_at > self._now]
         if active:
             return f"{max(active, key=lambda grant: grant.access_role.rank).access_role} grant, not reached"
-        return "not looked at"
+        return "not checked"
 
 
-def _gap(question: PermissionRequest, decision: Decision, levels: Sequence[Level], ancestry: Ancestry) -> list[Rung]:
-    """What is missing between the organization and what is there."""
+def _missing_level(
+    entry: PermissionRequest, decision: Decision, levels: Sequence[Level], ancestry: Ancestry
+) -> list[Rung]:
+    """The level that is missing between the organization and the existing levels, if any."""
     if decision.rule is Rule.RESOURCE_UNKNOWN:
-        kind = "document" if question.type == "context" else question.type
-        return [Rung(kind, question.resource_id, "", "not in the directory", "denies")]
+        kind = "document" if entry.type == "context" else entry.type
+        return [Rung(kind, entry.resource_id, "", "not in the directory", "denies")]
     if ancestry.obstacle is None or len(levels) < 2:
         return []
     if ancestry.obstacle is Obstacle.CYCLE:
-        return [Rung("folders", "in each other", "", "a circle", "denies")]
+        return [Rung("folders", "in each other", "", "a cycle", "denies")]
     top = levels[1]
     above = top.parent_folder_id if isinstance(top, Folder) else getattr(top, "folder_id", "")
     return [Rung("folder", above or "", "", "not in the directory", "denies")]
 
 
-def _context_rung(question: PermissionRequest, decision: Decision) -> Rung:
-    fields = ", ".join(question.context or ()) or "no field"
+def _context_rung(entry: PermissionRequest, decision: Decision) -> Rung:
+    fields = ", ".join(entry.context or ()) or "no field"
     if decision.rule is Rule.CONTEXT_NOT_COVERED:
         return Rung("context", fields, "", f"no context grant for {', '.join(decision.uncovered)}", "denies")
     if decision.rule is Rule.CONTEXT_EMPTY:
-        return Rung("context", fields, "", "names no field", "denies")
+        return Rung("context", fields, "", "has no field", "denies")
     if decision.has_access:
         return Rung("context", fields, "", "context grants cover it", "allows")
-    return Rung("context", fields, "", "not looked at", "beyond")
+    return Rung("context", fields, "", "not checked", "beyond")
 
 
-def _leads(decision: Decision, grants: Sequence[Grant]) -> str:
+def _link(decision: Decision, grants: Sequence[Grant]) -> str:
     if decision.rule is Rule.CONTEXT_NOT_COVERED:
         return "no context grant"
     if grants:

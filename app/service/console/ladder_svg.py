@@ -1,4 +1,4 @@
-"""The picture of a ladder: SVG by attributes and classes alone; what it says stands in its description, too."""
+"""Draws a ladder as SVG, with attributes and classes only. The description contains the reason as text."""
 
 from itertools import pairwise
 from unicodedata import east_asian_width
@@ -11,24 +11,24 @@ from app.service.console.ladder import Ladder, Rung
 _WIDTH = 1080
 _LEVEL_WIDTH, _LEVEL_HEIGHT, _GAP = 380, 46, 18
 _TOP = 26
-"""Where the first level begins, below what stands over the two columns."""
+"""The top of the first level, below the headings of the columns."""
 _BOX_WIDTH = 190
 _LAST_GAP = 130
-"""Room for what stands over the arrow to the level that decides."""
-_MOST_GROUPS = 4
+"""The space for the label of the arrow to the deciding level."""
+_MAX_GROUPS = 4
 _TEXT, _SMALL, _MONO = 13.0, 11.5, 12.0
 _PADDING = 12
 _NARROW, _BROAD = frozenset("fijlrtI.,:;'|!()[] -"), frozenset("mwMW@%")
 
 
-def draw(ladder: Ladder) -> Markup:
-    """The whole picture."""
+def draw_ladder(ladder: Ladder) -> Markup:
+    """The whole SVG element."""
     left = _WIDTH - _LEVEL_WIDTH - 1
     tops = [_TOP + number * (_LEVEL_HEIGHT + _GAP) for number in range(len(ladder.rungs))]
     height = tops[-1] + _LEVEL_HEIGHT + 1
     deciding = len(ladder.rungs) - 1 if ladder.deciding is None else ladder.deciding
-    parts = [_heading(1, "Who asks, and the groups that lead there" if ladder.groups else "Who asks")]
-    parts.append(_heading(left, "What is asked for, from the organization down"))
+    parts = [_heading(1, "The user, and the groups with the grant" if ladder.groups else "The user")]
+    parts.append(_heading(left, "The resource, from the organization down"))
     parts += [
         Markup('<line x1="{0}" x2="{0}" y1="{1}" y2="{2}"/>').format(
             left + _LEVEL_WIDTH / 2, above + _LEVEL_HEIGHT, below
@@ -38,19 +38,19 @@ def draw(ladder: Ladder) -> Markup:
     parts += [_rung(rung, left, top) for rung, top in zip(ladder.rungs, tops, strict=True)]
     parts.append(_chain(ladder, left, tops[deciding] + _LEVEL_HEIGHT / 2))
     return Markup(
-        '<svg class="ladder" role="img" viewBox="0 0 {} {}"><title>The way to the decision</title>'
+        '<svg class="ladder" role="img" viewBox="0 0 {} {}"><title>The path to the decision</title>'
         "<desc>{}</desc>{}</svg>"
     ).format(_WIDTH, height, visible(ladder.reason), Markup("").join(parts))
 
 
 def cut(text: str, room: float, size: float, *, mono: bool = False) -> str:
-    """As much of a text as fits into so many pixels, with an ellipsis where some is left out."""
+    """Shortens a text with an ellipsis to a width in pixels."""
     shown = visible(text)
     if _measure(shown, size, mono=mono) <= room:
         return shown
     room -= size
     end = 0
-    for end, character in enumerate(shown):  # noqa: B007 - where it ended
+    for end, character in enumerate(shown):  # noqa: B007 - used after the loop
         room -= _measure(character, size, mono=mono)
         if room < 0:
             break
@@ -58,13 +58,13 @@ def cut(text: str, room: float, size: float, *, mono: bool = False) -> str:
 
 
 def _measure(text: str, size: float, *, mono: bool = False) -> float:
-    """How wide a text is, about: fonts differ, so rather too wide than too narrow."""
+    """The approximate width of a text. Fonts differ, so it is rather too wide than too narrow."""
     if mono:
-        return sum(2 if east_asian_width(one) in "WF" else 1 for one in text) * size * 0.61
-    return sum(_share(one) for one in text) * size
+        return sum(2 if east_asian_width(character) in "WF" else 1 for character in text) * size * 0.61
+    return sum(_relative_width(character) for character in text) * size
 
 
-def _share(character: str) -> float:
+def _relative_width(character: str) -> float:
     if east_asian_width(character) in "WF":
         return 1.0
     if character in _NARROW:
@@ -74,20 +74,20 @@ def _share(character: str) -> float:
     return 0.7 if character.isupper() else 0.58
 
 
-def _heading(x: float, says: str) -> Markup:
-    return Markup('<text class="tiny" x="{}" y="12">{}</text>').format(x, says)
+def _heading(x: float, text: str) -> Markup:
+    return Markup('<text class="tiny" x="{}" y="12">{}</text>').format(x, text)
 
 
 def _rung(rung: Rung, x: float, y: float) -> Markup:
     name = rung.name or rung.item_id
     room = _LEVEL_WIDTH - 2 * _PADDING
     shown_id = rung.item_id if rung.name and rung.name != rung.item_id else ""
-    note = cut(rung.says, room - _measure(rung.kind, _SMALL) - 16, _SMALL)
-    # The id is what tells it from others: it keeps at least a third.
+    note = cut(rung.note, room - _measure(rung.kind, _SMALL) - 16, _SMALL)
+    # Names may be equal, so the id keeps at least a third of the width.
     shown = cut(name, room * 2 / 3 if shown_id else room, _TEXT, mono=not rung.name)
-    left = room - _measure(shown, _TEXT) - 8
+    remaining = room - _measure(shown, _TEXT) - 8
     return Markup(
-        '<g class="level {state}"><title>{kind} {whole}: {says}</title>'
+        '<g class="level {state}"><title>{kind} {whole}: {whole_note}</title>'
         '<rect x="{x}" y="{y}" width="{w}" height="{h}" rx="5"/>'
         '<text class="tiny" x="{tx}" y="{first}">{kind}</text>'
         '<text class="note" x="{end}" y="{first}" text-anchor="end">{note}</text>'
@@ -96,7 +96,7 @@ def _rung(rung: Rung, x: float, y: float) -> Markup:
         state=rung.state,
         kind=rung.kind,
         whole=visible(f"{rung.name} {rung.item_id}" if shown_id else name),
-        says=visible(rung.says),
+        whole_note=visible(rung.note),
         x=x,
         y=y,
         w=_LEVEL_WIDTH,
@@ -108,25 +108,26 @@ def _rung(rung: Rung, x: float, y: float) -> Markup:
         note=note,
         mono=Markup("") if rung.name else Markup(' class="id"'),
         shown=shown,
-        id=Markup('<tspan class="id" dx="8">{}</tspan>').format(cut(shown_id, left, _MONO, mono=True))
+        id=Markup('<tspan class="id" dx="8">{}</tspan>').format(cut(shown_id, remaining, _MONO, mono=True))
         if shown_id
         else "",
     )
 
 
 def _chain(ladder: Ladder, left: float, middle: float) -> Markup:
-    """From the user through groups to the level that decides."""
+    """The boxes and arrows from the user through groups to the deciding level."""
     boxes = [("user", ladder.user_name or ladder.user_id, f"{ladder.user_name} {ladder.user_id}".strip())]
-    boxes += [("group", one, one) for one in ladder.groups]
-    if len(ladder.groups) > _MOST_GROUPS:
+    boxes += [("group", group, group) for group in ladder.groups]
+    if len(ladder.groups) > _MAX_GROUPS:
         inner = ladder.groups[1:-1]
         boxes[2:-1] = [("groups", f"{len(inner)} more", ", ".join(inner))]
     gap = 40 if len(boxes) < 4 else 28
     width = min(_BOX_WIDTH, (left - _LAST_GAP - gap * (len(boxes) - 1)) / len(boxes))
+    tone = "leads" if ladder.allows else ""
     parts = []
     for number, (kind, name, whole) in enumerate(boxes):
         x = 1 + number * (width + gap)
-        keeps_out = ladder.user_says if not number else ""
+        problem = ladder.user_problem if not number else ""
         parts.append(
             Markup(
                 '<g class="who{state}"><title>{kind} {whole}</title>'
@@ -134,9 +135,9 @@ def _chain(ladder: Ladder, left: float, middle: float) -> Markup:
                 '<text class="tiny" x="{tx:.0f}" y="{first:.0f}">{label}</text>'
                 '<text x="{tx:.0f}" y="{second:.0f}">{shown}</text></g>'
             ).format(
-                state=" denies" if keeps_out else "",
+                state=" denies" if problem else "",
                 kind=kind,
-                label=f"{kind} · {keeps_out}" if keeps_out else kind,
+                label=f"{kind} · {problem}" if problem else kind,
                 whole=visible(whole),
                 x=x,
                 y=middle - 23,
@@ -148,18 +149,18 @@ def _chain(ladder: Ladder, left: float, middle: float) -> Markup:
             )
         )
         if number:
-            parts.append(_arrow(x - gap, x, middle, "leads" if ladder.allows else "", "in"))
+            parts.append(_arrow(x - gap, x, middle, tone, "in"))
     end = 1 + len(boxes) * (width + gap) - gap
-    if ladder.deciding is not None and ladder.leads:
-        parts.append(_arrow(end, left, middle, "leads" if ladder.allows else "none", ladder.leads))
+    if ladder.deciding is not None and ladder.link:
+        parts.append(_arrow(end, left, middle, tone or "none", ladder.link))
     return Markup("").join(parts)
 
 
-def _arrow(begin: float, end: float, y: float, tone: str, says: str) -> Markup:
+def _arrow(begin: float, end: float, y: float, tone: str, label: str) -> Markup:
     return Markup(
         '<path class="{tone}" d="M{begin:.0f} {y:.0f}H{end:.0f}"/>'
         '<path class="{tone} tip" d="M{tip:.0f} {above_tip:.0f}l6 4-6 4"/>'
-        '<text class="tiny {tone}-note" x="{x:.0f}" y="{above:.0f}" text-anchor="middle">{says}</text>'
+        '<text class="tiny {tone}-note" x="{x:.0f}" y="{above:.0f}" text-anchor="middle">{label}</text>'
     ).format(
         tone=tone,
         begin=begin,
@@ -169,5 +170,5 @@ def _arrow(begin: float, end: float, y: float, tone: str, says: str) -> Markup:
         y=y,
         x=(begin + end) / 2,
         above=y - 7,
-        says=says,
+        label=label,
     )

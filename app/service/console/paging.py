@@ -1,4 +1,4 @@
-"""Lists on pages: fifty rows each, begun after a key that travels in the address."""
+"""Lists on pages: fifty rows each, continued after a key that the URL contains."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -22,61 +22,62 @@ class Listing(Generic[Row]):
 
     rows: Sequence[Row]
     next_after: str = ""
-    """Where the next page begins; empty: there is none."""
+    """The cursor of the next page; empty: there is none."""
     is_first: bool = True
 
 
 class Lists:
-    """The lists of one page, of which the address may have turned over one: the others are then left out."""
+    """The lists of one page. If the URL contains a cursor of one of them, the others are left out.
 
-    def __init__(self, after: str, parts: Mapping[str, int], *about: str) -> None:
-        """``parts``: list → parts of its keys; ``about``: what the lists are of. Raises ``BadRequest`` where ``after``
-        is no position in one of these lists."""
-        self._about = _digest(about)
+    A cursor is a JSON list: the name of the list, a checksum of its subject, and the key of the last row.
+    """
+
+    def __init__(self, after: str, lists: Mapping[str, int], *subject: str) -> None:
+        """``after``: the cursor; ``lists``: the length of the key of each list; ``subject``: the ids of what the lists
+        are about. Raises ``BadRequest`` for an invalid cursor, and for one of another list or subject."""
+        self._subject = f"{crc32(json.dumps(subject).encode()):08x}"
         self.turned = ""
-        """The list that was turned over; empty: none."""
+        """The list that the cursor belongs to; empty: there is no cursor."""
         self._key: tuple[str, ...] = ()
         if not after:
             return
         try:
-            given = json.loads(after)
+            cursor = json.loads(after)
         except (ValueError, RecursionError):
-            given = None
-        if not isinstance(given, list) or not all(isinstance(part, str) for part in given) or len(given) < 2:
-            raise _no_position()
-        name, about_what, *key = given
-        if parts.get(name) != len(key) or about_what != self._about or not may_be_stored(*key):
-            raise _no_position()
+            cursor = None
+        if not isinstance(cursor, list) or not all(isinstance(part, str) for part in cursor) or len(cursor) < 2:
+            raise _invalid_cursor()
+        name, of_subject, *key = cursor
+        if lists.get(name) != len(key) or of_subject != self._subject or not may_be_stored(*key):
+            raise _invalid_cursor()
         self.turned, self._key = name, tuple(key)
 
     def page(
         self,
         name: str,
         read: Callable[[Sequence[str], int], Sequence[Row]],
-        key: Callable[[Row], Sequence[str]],
+        key_of: Callable[[Row], Sequence[str]],
     ) -> Listing[Row] | None:
-        """One page of a list, which ``read`` gives after a key (empty: from the beginning) and with so many rows at
-        most; None: another one was turned over."""
+        """One page of a list. None: the cursor belongs to another list.
+
+        ``read`` returns rows after a key, which is empty for the first page, up to a limit.
+        """
         if self.turned not in {"", name}:
             return None
         after = self._key if self.turned == name else ()
         rows = read(after, PAGE_ROWS + 1)
-        shown = rows[:PAGE_ROWS]
-        position = ""
+        page = rows[:PAGE_ROWS]
+        cursor = ""
         if len(rows) > PAGE_ROWS:
-            position = json.dumps([name, self._about, *key(shown[-1])], ensure_ascii=False)
-        return Listing(shown, position, not after)
+            cursor = json.dumps([name, self._subject, *key_of(page[-1])], ensure_ascii=False)
+        return Listing(page, cursor, not after)
 
     def page_by_id(
         self, name: str, read: Callable[[str, int], Sequence[Row]], id_of: Callable[[Row], str]
     ) -> Listing[Row] | None:
-        """The same for a list whose key is one id; empty: from the beginning."""
+        """The same for a list whose key is one id."""
         return self.page(name, lambda after, limit: read(after[0] if after else "", limit), lambda row: (id_of(row),))
 
 
-def _no_position() -> BadRequest:
-    return BadRequest("after names no position in a list of this page; start from its first page")
-
-
-def _digest(about: Sequence[str]) -> str:
-    return f"{crc32(json.dumps(about).encode()):08x}"
+def _invalid_cursor() -> BadRequest:
+    return BadRequest("after is not a position in a list of this page; start from its first page")

@@ -1,8 +1,8 @@
-"""Sessions: who is signed in at the console.
+"""Authentication at the console: tokens, sessions, and the signed-in operator.
 
-A browser shows a random id of 256 bits; the database keeps its SHA-256. Nothing is signed, so that nodes share no
-secret and a session can be ended. It ends after a while without a request, after twelve hours, by its owner's or an
-admin's word, and when the token it was opened with is accepted no longer.
+A session has a random id of 256 bits. The browser stores it in a cookie, and the database stores its SHA-256. Nodes
+share no secret. A session ends after an idle timeout, at its maximum age, when an operator ends it, and when its token
+is no longer valid.
 """
 
 import hmac
@@ -22,17 +22,24 @@ from app.foundation.text import printable
 from app.service.console.settings import ConsoleToken, Role
 from app.service.console.tables import ConsoleSessionRow
 
+_SESSION = ConsoleSessionRow.__table__
+MAX_SESSIONS = 100
+"""Sessions of one credential. A further one ends the oldest."""
+_TOUCH_AFTER_MS = 60_000
+"""The time of the last request is stored at most once a minute."""
+_BY_DIGEST = select(_SESSION).where(_SESSION.c.session_digest == bindparam("digest"))
+
 
 @dataclass(frozen=True, slots=True)
 class TokenOwner:
-    """Whose token it is."""
+    """The name and role of a token."""
 
     name: str
     role: Role
 
 
 class Credentials:
-    """The tokens by their SHA-256; they themselves are not kept."""
+    """The valid tokens, stored as SHA-256."""
 
     __slots__ = ("_owners",)
 
@@ -43,38 +50,28 @@ class Credentials:
                 digest = _digest(text)
                 self._owners[digest] = TokenOwner(f"admin token {digest[:8]}", Role.ADMIN)
         for token in tokens:
-            # An empty one is nobody's: a field that was left empty must let nobody in.
+            # An empty token in the settings must not accept an empty field.
             if text := token.token.get_secret_value():
                 self._owners[_digest(text)] = TokenOwner(token.name, token.role)
 
     def __len__(self) -> int:
         return len(self._owners)
 
-    def of_token(self, token: str) -> tuple[str, TokenOwner] | None:
-        """The token's digest and its owner; takes as long for a near miss as for any other."""
+    def find(self, token: str) -> tuple[str, TokenOwner] | None:
+        """The digest and the owner of a token, in constant time. None: the token is not valid."""
         shown, found = _digest(token), ""
         for digest in self._owners:
             if hmac.compare_digest(digest, shown):
                 found = digest
         return (found, self._owners[found]) if found else None
 
-    def of_digest(self, digest: str) -> TokenOwner | None:
-        """Whose it is that a session was opened with; None: nobody's any more."""
+    def owner_of(self, digest: str) -> TokenOwner | None:
+        """The owner of the token with this digest. None: the token is no longer valid."""
         return self._owners.get(digest)
 
 
 def _digest(token: str) -> str:
     return sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-_SESSION = ConsoleSessionRow.__table__
-MOST_OF_ONE = 100
-"""Sessions of one credential. One more ends the oldest of them."""
-_SEEN_EVERY_MS = 60_000
-"""How much later a request has to come for its time to be written down: not every one of them is to write."""
-_FORM = b"the form token of "
-_ONE = select(_SESSION).where(_SESSION.c.session_digest == bindparam("digest"))
-"""Asked with every request, and so made once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,13 +89,13 @@ class Session:
 
 
 def session_digest(session_id: str) -> str:
-    """Under which a session is kept."""
+    """The key of a session in the database."""
     return sha256(session_id.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def form_token(session_id: str) -> str:
-    """What the forms of a session carry: known to its pages, and to no other site's."""
-    return sha256(_FORM + session_id.encode("utf-8", "surrogateescape")).hexdigest()
+    """The token in the forms of a session, which protects against requests from other sites."""
+    return sha256(b"the form token of " + session_id.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,25 +104,25 @@ class Sessions:
 
     clock: Clock
     random: Random
-    """Must not be foreseeable: it makes the ids."""
-    idle: timedelta
-    longest: timedelta
+    """Creates the ids. Must not be predictable."""
+    idle_timeout: timedelta
+    max_age: timedelta
 
     def open(
         self, connection: Connection, *, name: str, role: Role, credential: str, address: str, browser: str
     ) -> str:
-        """Opens one, and returns the id for the browser."""
+        """Creates a session, deletes expired and surplus ones, and returns the new id."""
         session_id = f"{self.random.getrandbits(256):064x}"
-        now = epoch_ms(self.clock())
-        connection.execute(delete(_SESSION).where(_SESSION.c.created_at < epoch_ms(self.clock() - self.longest)))
-        connection.execute(delete(_SESSION).where(_SESSION.c.seen_at < epoch_ms(self.clock() - self.idle)))
-        older = (
+        now = self.clock()
+        connection.execute(delete(_SESSION).where(_SESSION.c.created_at < epoch_ms(now - self.max_age)))
+        connection.execute(delete(_SESSION).where(_SESSION.c.seen_at < epoch_ms(now - self.idle_timeout)))
+        surplus = (
             select(_SESSION.c.session_digest)
             .where(_SESSION.c.credential == credential)
             .order_by(_SESSION.c.created_at.desc(), _SESSION.c.session_digest)
-            .offset(MOST_OF_ONE - 1)
+            .offset(MAX_SESSIONS - 1)
         )
-        connection.execute(delete(_SESSION).where(_SESSION.c.session_digest.in_(older)))
+        connection.execute(delete(_SESSION).where(_SESSION.c.session_digest.in_(surplus)))
         connection.execute(
             insert(_SESSION).values(
                 session_digest=session_digest(session_id),
@@ -134,25 +131,24 @@ class Sessions:
                 credential=credential,
                 address=printable(address, limit=100),
                 browser=printable(browser, limit=200),
-                created_at=now,
-                seen_at=now,
+                created_at=epoch_ms(now),
+                seen_at=epoch_ms(now),
             )
         )
         return session_id
 
     def find(self, connection: Connection, session_id: str) -> Session | None:
-        """The session of this id, if it lives."""
-        row = connection.execute(_ONE, {"digest": session_digest(session_id)}).one_or_none()
-        if row is None or not self._lives(row.created_at, row.seen_at):
-            return None
-        return _session(row._asdict())
+        """The session with this id. None: there is none, or it has expired."""
+        row = connection.execute(_BY_DIGEST, {"digest": session_digest(session_id)}).one_or_none()
+        session = None if row is None else _session(row._asdict())
+        return session if session is not None and self._is_valid(session) else None
 
-    def is_to_be_noted(self, session: Session) -> bool:
-        """Whether its last request is long enough ago for this one to be written down."""
-        return epoch_ms(self.clock()) - session.seen_at >= _SEEN_EVERY_MS
+    def needs_touch(self, session: Session) -> bool:
+        """Whether the time of the last request has to be updated."""
+        return epoch_ms(self.clock()) - session.seen_at >= _TOUCH_AFTER_MS
 
-    def note(self, connection: Connection, session: Session) -> None:
-        """Writes down that it was used now."""
+    def touch(self, connection: Connection, session: Session) -> None:
+        """Updates the time of the last request."""
         connection.execute(
             update(_SESSION)
             .where(_SESSION.c.session_digest == session.session_digest)
@@ -160,21 +156,22 @@ class Sessions:
         )
 
     def listed(self, connection: Connection) -> list[Session]:
-        """Those that live, who was seen last first."""
+        """All valid sessions, the most recently used first."""
         rows = connection.execute(select(_SESSION).order_by(_SESSION.c.seen_at.desc(), _SESSION.c.session_digest))
-        return [_session(row._asdict()) for row in rows if self._lives(row.created_at, row.seen_at)]
+        return [session for row in rows if self._is_valid(session := _session(row._asdict()))]
 
-    def end(self, connection: Connection, digest: str) -> bool:
-        """Ends one; whether there was one."""
-        return connection.execute(delete(_SESSION).where(_SESSION.c.session_digest == digest)).rowcount > 0
+    def end(self, connection: Connection, digest: str) -> None:
+        """Ends a session if it exists."""
+        connection.execute(delete(_SESSION).where(_SESSION.c.session_digest == digest))
 
-    def end_all(self, connection: Connection, *, but: str = "") -> int:
-        """Ends all but the one with this digest; how many."""
-        return connection.execute(delete(_SESSION).where(_SESSION.c.session_digest != but)).rowcount
+    def end_others(self, connection: Connection, digest: str) -> int:
+        """Ends all sessions except one. Returns their number."""
+        return connection.execute(delete(_SESSION).where(_SESSION.c.session_digest != digest)).rowcount
 
-    def _lives(self, created_at: int, seen_at: int) -> bool:
+    def _is_valid(self, session: Session) -> bool:
         now = self.clock()
-        return created_at >= epoch_ms(now - self.longest) and seen_at >= epoch_ms(now - self.idle)
+        is_young = session.created_at >= epoch_ms(now - self.max_age)
+        return is_young and session.seen_at >= epoch_ms(now - self.idle_timeout)
 
 
 def _session(values: dict[str, Any]) -> Session:
@@ -183,31 +180,31 @@ def _session(values: dict[str, Any]) -> Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """Their name and role, and the session that shows it."""
+    """The signed-in operator of one request, and their session."""
 
     name: str
     role: Role
     way: Way
-    """``console``: by a token; ``oidc``: through the issuer."""
+    """``console``: signed in by a token; ``oidc``: through the issuer."""
     credential: str
-    """What the session was opened with."""
+    """The credential that the session was opened with."""
     session_digest: str
     form_token: str
     address: str
     request_id: str
 
     def may(self, role: Role) -> bool:
-        """Whether they may do what this role may."""
+        """Whether the operator's role includes this role."""
         return self.role.may(role)
 
     @property
     def actor(self) -> Actor:
-        """They as the audit log knows them."""
+        """The operator as an actor of the audit log."""
         return Actor(
             name=self.name, role=self.role.value, way=self.way, address=self.address, request_id=self.request_id
         )
 
     @property
     def asked_by(self) -> str:
-        """They in words, as a run keeps them."""
+        """The operator as a run stores them."""
         return f"{self.name} ({self.way})"

@@ -16,19 +16,19 @@ _PLAIN = re.compile(r"[!-~]*")
 
 
 class Role(StrEnum):
-    """What somebody may do at the console; each may what those before it may."""
+    """The roles of operators. Each includes the ones before it."""
 
     VIEWER = "viewer"
     """Sees everything but secrets."""
     APPROVER = "approver"
     """Previews, syncs, approves, discards, cancels and retries."""
     ADMIN = "admin"
-    """Also lifts the limits of deletes, and ends sessions."""
+    """Also lifts the limits of deletes, runs the doctor, and ends sessions."""
 
-    def may(self, what: "Role") -> bool:
+    def may(self, required: "Role") -> bool:
         """Whether this role includes the other."""
         order = list(Role)
-        return order.index(self) >= order.index(what)
+        return order.index(self) >= order.index(required)
 
 
 def _origin(value: str) -> str:
@@ -36,25 +36,25 @@ def _origin(value: str) -> str:
         return value
     parts = urlsplit(value)
     if parts.scheme not in {"http", "https"} or not parts.netloc or "@" in parts.netloc:
-        raise ValueError("must be the address at which browsers reach the service, such as https://usher.corp.example")
+        raise ValueError("must be the URL at which browsers reach the service, such as https://usher.corp.example")
     if parts.path not in {"", "/"} or parts.query or parts.fragment:
         raise ValueError("must not have a path: the console is always at /console")
     return f"{parts.scheme}://{parts.netloc}".lower()
 
 
-def _is_shown(value: str) -> str:
+def _name(value: str) -> str:
     if not value.strip() or not value.isprintable() or len(value) > 100:
-        raise ValueError("must be a name of up to 100 printable characters, which stands in the audit log")
+        raise ValueError("must be a name of up to 100 printable characters, for the audit log")
     return value.strip()
 
 
 class ConsoleToken(BaseModel):
-    """One of ``console.tokens``: somebody who signs in with a token."""
+    """One of ``console.tokens``: an operator who signs in with a token."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: Annotated[str, AfterValidator(_is_shown)]
-    """Who that is, in the audit log."""
+    name: Annotated[str, AfterValidator(_name)]
+    """The operator's name in the audit log."""
     role: Role
     token: SecretStr
 
@@ -68,11 +68,9 @@ def _issuer(value: str) -> str:
     except ValueError:
         host, usable = "", False
     if not usable or not host or not _PLAIN.fullmatch(value) or "@" in parts.netloc or parts.query or parts.fragment:
-        raise ValueError(
-            "must be the issuer's address exactly as the issuer gives it, such as https://login.corp.example"
-        )
+        raise ValueError("must be the issuer exactly as in its metadata, such as https://login.corp.example")
     if parts.scheme == "http" and host not in _LOOPBACK:
-        raise ValueError("must begin with https: whoever can change its answers decides who may sign in")
+        raise ValueError("must begin with https: an attacker who can change its answers could sign in")
     return value
 
 
@@ -83,32 +81,31 @@ def _credential(secret: SecretStr) -> SecretStr:
 
 
 class OidcSettings(BaseModel):
-    """The section ``console.oidc``: an issuer of OpenID Connect whose people may sign in."""
+    """The section ``console.oidc``: an issuer of OpenID Connect whose users may sign in."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     issuer: Annotated[str, AfterValidator(_issuer)] = ""
-    """As it calls itself, as ``https://login.corp.example/realms/corp``; empty: tokens alone open the console."""
+    """Exactly as in its metadata, such as ``https://login.corp.example/realms/corp``; empty: sign-in by tokens only."""
     name: str = Field(default="", max_length=40)
-    """What the button says, as ``Acme SSO``; empty: the issuer's host."""
+    """The label of the button, such as ``Acme SSO``; empty: the issuer's host."""
     client_id: str = Field(default="", max_length=200)
-    """What the issuer knows this console by."""
+    """The client id of this console at the issuer."""
     client_secret: Annotated[SecretStr, AfterValidator(_credential)] = SecretStr("")
-    """Which it gave for that; empty: a public client."""
+    """The secret of the client; empty: a public client."""
     scopes: tuple[str, ...] = ()
-    """What is asked for; empty: ``openid`` and, of ``profile``, ``email`` and ``groups``, what the issuer knows."""
+    """The requested scopes; empty: ``openid``, and those of ``profile``, ``email`` and ``groups`` that it supports."""
     groups_claim: str = Field(default="groups", min_length=1, max_length=200)
-    """The claim with a user's groups, of the ID token, or else of the userinfo."""
+    """The claim with the user's groups in the ID token, or else in the userinfo."""
     roles: Mapping[str, Role] = {}
-    """group → what its members may; whoever is in several has the highest."""
+    """Group → the role of its members. A member of several groups has the highest role."""
     ca_file: CaFile = ""
-    """A PEM file with the certificates to trust in place of the public ones; empty: the public ones."""
+    """A PEM file with the certificates to trust instead of the public ones; empty: the public ones."""
     proxy: Proxy = SecretStr("")
-    """The HTTP proxy that leads there, with credentials where it wants some; empty: none, whatever the environment
-    says."""
+    """The HTTP proxy, with credentials if it requires them; empty: none. Proxies of the environment are ignored."""
 
     @model_validator(mode="after")
-    def _is_whole(self) -> Self:
+    def _is_complete(self) -> Self:
         if self.issuer and not self.client_id:
             raise ValueError("issuer is set, but client_id is empty: register the console with the issuer to get one")
         if self.issuer and not self.roles:
@@ -116,8 +113,8 @@ class OidcSettings(BaseModel):
         return self
 
     @property
-    def shown_name(self) -> str:
-        """What the button says."""
+    def label(self) -> str:
+        """The label of the button."""
         return printable(self.name) or urlsplit(self.issuer).hostname or ""
 
 
@@ -127,23 +124,23 @@ class ConsoleSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     enabled: bool = True
-    """Whether the service answers ``/console``."""
+    """Whether the service has the console, at ``/console``."""
     name: str = Field(default="", max_length=40)
-    """What stands beside the brand, as ``production``."""
+    """A name beside the brand, such as ``production``."""
     public_url: Annotated[str, AfterValidator(_origin)] = ""
-    """Where browsers reach the service, as ``https://usher.corp.example``; empty: where it listens."""
+    """The URL at which browsers reach the service, such as ``https://usher.corp.example``; empty: where it listens."""
     tokens: tuple[ConsoleToken, ...] = ()
-    """Who may sign in with a token, and as what; ``admin.tokens`` are admins besides."""
+    """Operators who sign in with a token. Each of ``admin.tokens`` is valid as well, with the role admin."""
     oidc: OidcSettings = OidcSettings()
     idle_timeout: int = Field(default=3600, ge=60, le=86_400)
-    """Seconds after its last request at which a session ends."""
+    """Idle timeout of a session, in seconds."""
     session_timeout: int = Field(default=43_200, ge=300, le=604_800)
-    """Seconds after which a session ends at the latest."""
+    """Maximum age of a session, in seconds."""
     keep_audit_days: int = Field(default=400, ge=1, le=3650)
     """Days for which the audit log is kept."""
 
     @model_validator(mode="after")
     def _is_reached(self) -> Self:
         if self.oidc.issuer and not self.public_url:
-            raise ValueError("oidc.issuer is set, but public_url is empty: the issuer sends people back there")
+            raise ValueError("oidc.issuer is set, but public_url is empty: the issuer redirects users there")
         return self

@@ -7,21 +7,21 @@ from app.foundation.database.tables import StoreTable
 
 
 class ConsoleSessionRow(StoreTable, table=True):
-    """Somebody who is signed in at the console."""
+    """A session."""
 
     __tablename__ = "console_session"
 
     session_digest: str = Field(primary_key=True)
-    """SHA-256 of the id that the browser shows: whoever reads this table cannot show it."""
+    """SHA-256 of the session id, so that readers of this table cannot use a session."""
     name: str
     role: str
-    """viewer, approver or admin; that of the credential now is what counts."""
+    """viewer, approver or admin at sign-in. Requests use the current role of the credential."""
     credential: str
-    """SHA-256 of the token that was shown: a session ends with it. Of whoever came through the issuer,
-    ``oidc:``, a digest of its settings, and one of the person."""
+    """SHA-256 of the token that opened the session. For a sign-in through the issuer: ``oidc:``, a digest of the
+    settings, and a digest of the subject."""
     address: str
     browser: str
-    """What it calls itself."""
+    """The header User-Agent."""
     created_at: int = Field(sa_type=BigInteger)
     seen_at: int = Field(sa_type=BigInteger)
-    """Its last request, to within a minute."""
+    """The last request, to within a minute."""

@@ -1,4 +1,4 @@
-"""Reads for pages: transactions in which no statement takes longer than a reader would wait."""
+"""Read transactions for pages, with a statement timeout."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,40 +9,42 @@ from sqlalchemy.exc import DBAPIError
 
 from app.foundation.database.engine import is_sqlite, reading
 
-LONGEST = 2.0
+TIMEOUT = 2.0
 """Seconds."""
 
 _STEPS = 20_000
-"""Virtual machine instructions of SQLite between two looks at the clock; some milliseconds."""
+"""SQLite checks the timeout after so many virtual machine instructions, which take some milliseconds."""
 
-_LOOKING_UP = "; ".join(f"SET LOCAL enable_{way} = off" for way in ("seqscan", "bitmapscan", "hashjoin", "mergejoin"))
-"""Pages look up a few rows by keys. PostgreSQL cannot know how few are in a list that is given as one parameter, and
-would rather read a table with ten million rows."""
+_INDEX_LOOKUPS = "; ".join(
+    f"SET LOCAL enable_{plan} = off" for plan in ("seqscan", "bitmapscan", "hashjoin", "mergejoin")
+)
+"""Pages look up a few rows by key. PostgreSQL cannot see how few keys a list parameter contains, and would scan a table
+of ten million rows."""
 
 
 class TooSlowError(Exception):
-    """A statement was ended because it took too long."""
+    """A statement exceeded the timeout."""
 
 
 @contextmanager
-def page_reading(engine: Engine, longest: float = LONGEST) -> Iterator[Connection]:
-    """Like ``reading``; raises ``TooSlowError`` where the statements together (SQLite), or one of them (PostgreSQL),
-    take longer than that many seconds."""
+def page_reading(engine: Engine) -> Iterator[Connection]:
+    """A read transaction. Raises ``TooSlowError`` if one statement (PostgreSQL), or all together (SQLite), exceed the
+    timeout."""
     dialect = engine.dialect
     with reading(engine) as connection:
         driver = connection.connection.driver_connection
         assert driver is not None  # noqa: S101 - it is connected
         if is_sqlite(engine):
-            ends = monotonic() + longest
-            driver.set_progress_handler(lambda: monotonic() > ends, _STEPS)
+            deadline = monotonic() + TIMEOUT
+            driver.set_progress_handler(lambda: monotonic() > deadline, _STEPS)
         try:
             if not is_sqlite(engine):
-                driver.execute(f"SET LOCAL statement_timeout = {round(longest * 1000)}; {_LOOKING_UP}")
+                driver.execute(f"SET LOCAL statement_timeout = {round(TIMEOUT * 1000)}; {_INDEX_LOOKUPS}")
             yield connection
-        # What loads views speaks to the driver itself.
+        # The loader of views uses the driver directly, so its errors occur as well.
         except (DBAPIError, dialect.loaded_dbapi.Error) as error:
-            own = error.orig if isinstance(error, DBAPIError) else error
-            if getattr(own, "sqlstate", "") == "57014" or "interrupted" in str(own):
+            cause = error.orig if isinstance(error, DBAPIError) else error
+            if getattr(cause, "sqlstate", "") == "57014" or "interrupted" in str(cause):
                 raise TooSlowError from error
             if isinstance(error, DBAPIError):
                 raise

@@ -1,4 +1,4 @@
-"""Views: the functions of page modules that answer requests, each with its page and the role that it needs."""
+"""Registers the views of the page modules: page, HTTP method and required role."""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,21 +13,21 @@ View = Callable[[Console], Response]
 
 
 class Views:
-    """The views of one module. A view is called with the console, once its role is checked."""
+    """The views of one module. A view is called after the operator's role has been checked."""
 
     def __init__(self) -> None:
         self._views: list[tuple[str, str, Role | None, View]] = []
 
     def get(self, name: str, role: Role | None = Role.VIEWER) -> Callable[[View], View]:
-        """Answers GET of this page. ``role`` None: no session is needed."""
+        """Registers the view for GET of a page. ``role`` None: no session is required."""
         return partial(self._add, "GET", name, role)
 
     def post(self, name: str, role: Role | None) -> Callable[[View], View]:
-        """Answers POST of this page."""
+        """Registers the view for POST of a page."""
         return partial(self._add, "POST", name, role)
 
     def read(self, name: str) -> Callable[[Callable[[Console, Connection], Response]], View]:
-        """Answers GET of this page for viewers; the view is called in a transaction."""
+        """Registers the view for GET of a page. The view is called in a read transaction."""
 
         def add(view: Callable[[Console, Connection], Response]) -> View:
             def in_transaction(console: Console) -> Response:
@@ -43,13 +43,13 @@ class Views:
         return view
 
     def install(self, blueprint: Blueprint, console: Console) -> None:
-        """Adds the routes of these views."""
+        """Adds the routes to the blueprint."""
         for method, name, role, view in self._views:
-            answer = partial(_answer, console, role, view)
-            blueprint.add_url_rule(route_of(name), f"{method} {name}", answer, methods=[method])
+            endpoint = partial(_call, console, role, view)
+            blueprint.add_url_rule(route_of(name), f"{method} {name}", endpoint, methods=[method])
 
 
-def _answer(console: Console, role: Role | None, view: View) -> Response:
+def _call(console: Console, role: Role | None, view: View) -> Response:
     if role is not None:
         console.gate.required(role)
     return view(console)

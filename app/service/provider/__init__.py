@@ -1,1 +1,1 @@
-"""The permission provider: the backend asks who may see what, and is answered from the access model."""
+"""The permission provider: answers permission requests of the backend from the access model."""

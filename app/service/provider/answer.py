@@ -1,7 +1,7 @@
-"""The answer to one permission-provider call.
+"""The answer to one permission-provider call, which contains several permission requests.
 
-The body's questions are read one by one, decided from one revision of the access model, and answered in their order. A
-question that cannot be understood is answered with an ``error`` and costs its neighbours nothing.
+All requests are decided from one revision of the access model, and answered in their order. A request that cannot be
+parsed is answered with an ``error``. It does not affect the others.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,37 +19,35 @@ from app.contract.permission_call import EntryError, RequestEntry, parse_entry, 
 from app.foundation.clock import epoch_ms
 
 ViewLoader = Callable[[Sequence[PermissionRequest]], AccessView]
-"""Loads the part of the current revision that these questions need."""
-
+"""Loads the part of the current revision that these requests need."""
 
 OriginsLoader = Callable[[Sequence[Record]], Origins]
-"""Finds the rows of the sources behind records of the access model."""
+"""Finds the records of the sources behind records of the access model."""
 
 
 class ProviderObserver(Protocol):
-    """Observes every call that was answered."""
+    """Observes every answered call."""
 
     def answered(self, allowed: int, denied: Mapping[Rule, int], errors: int, seconds: float) -> None:
-        """One call: how many of its questions were allowed, denied by which rule, and could not be understood, and how
-        long it took."""
+        """Counts one call. ``denied``: by rule; ``errors``: requests that could not be parsed."""
         ...
 
 
 @dataclass(slots=True)
 class PermissionAnswer:
-    """The results of one call, in the order of its questions, and how many there are of each sort."""
+    """The results of one call, in the order of its requests, and their numbers."""
 
     results: list[dict[str, object]]
     allowed: int = 0
     denied: dict[Rule, int] = field(default_factory=dict)
-    """By the rule that did it."""
+    """By rule."""
     errors: int = 0
     signature: str | None = None
-    """Over the results, for an answer that goes to a browser."""
+    """Of the results, for an answer to a browser."""
 
-    def add(self, question: RequestEntry, decision: Decision) -> dict[str, object]:
-        """Appends the decision's result at its position, and returns it."""
-        result = _echo(question)
+    def add(self, entry: RequestEntry, decision: Decision) -> dict[str, object]:
+        """Appends the result of a decision, and returns it."""
+        result = _echo(entry)
         result["hasAccess"] = decision.has_access
         if decision.has_access:
             self.allowed += 1
@@ -63,7 +61,7 @@ class PermissionAnswer:
         return result
 
     def add_error(self, item: RequestEntry | EntryError) -> None:
-        """Puts what was wrong with a question at its position."""
+        """Appends the error of a request that could not be parsed."""
         result = _echo(item)
         result["hasAccess"] = False
         result["error"] = item.error if isinstance(item, EntryError) else ""
@@ -84,24 +82,24 @@ class PermissionAnswer:
 
 
 def read_entries(body: object, max_requests: int) -> list[RequestEntry | EntryError]:
-    """The questions of a decoded body. Raises ``InvalidArgument`` when there are too many or none can be read."""
+    """Parses the requests of a body. Raises ``InvalidArgument`` if it is malformed, or has too many requests."""
     requests = requests_of(body)
     if len(requests) > max_requests:
-        raise InvalidArgument(f"data.requests: must hold at most {max_requests} requests, not {len(requests)}")
+        raise InvalidArgument(f"data.requests: must contain at most {max_requests} requests, not {len(requests)}")
     return [parse_entry(request) for request in requests]
 
 
 def answer_entries(
-    asked: Sequence[RequestEntry | EntryError], load: ViewLoader, now: datetime, policy: DecisionPolicy
+    entries: Sequence[RequestEntry | EntryError], load: ViewLoader, now: datetime, policy: DecisionPolicy
 ) -> PermissionAnswer:
-    """Decides all questions of a call at the moment ``now``.
+    """Decides all requests of a call at the moment ``now``.
 
     Raises ``Unavailable`` until the directory has been read for the first time. An empty model would deny everybody,
     and the backend would cache these answers; after an error it retries and denies only meanwhile.
     """
-    view = _load(asked, load)
+    view = _load(entries, load)
     answer = PermissionAnswer([])
-    for item in asked:
+    for item in entries:
         if type(item) is RequestEntry:
             answer.add(item, decide(view, item, now, policy))
         else:
@@ -110,18 +108,18 @@ def answer_entries(
 
 
 def explain_entries(
-    asked: Sequence[RequestEntry | EntryError],
+    entries: Sequence[RequestEntry | EntryError],
     load: ViewLoader,
     origins_of: OriginsLoader,
     now: datetime,
     policy: DecisionPolicy,
 ) -> PermissionAnswer:
-    """The same with the reasons: each result that was understood also has ``reason`` and ``path``, each record of which
-    has its ``origins``."""
-    view = _load(asked, load)
+    """The same with reasons: results of parsed requests also have ``reason`` and ``path``, whose records have their
+    ``origins``."""
+    view = _load(entries, load)
     answer = PermissionAnswer([])
     explained: list[tuple[dict[str, object], Explanation]] = []
-    for item in asked:
+    for item in entries:
         if isinstance(item, EntryError):
             answer.add_error(item)
         else:
@@ -135,10 +133,10 @@ def explain_entries(
     return answer
 
 
-def _load(asked: Sequence[RequestEntry | EntryError], load: ViewLoader) -> AccessView:
-    view = load([item for item in asked if type(item) is RequestEntry])
+def _load(entries: Sequence[RequestEntry | EntryError], load: ViewLoader) -> AccessView:
+    view = load([item for item in entries if type(item) is RequestEntry])
     if view.revision == 0:
-        raise Unavailable("the directory was not read yet; try again")
+        raise Unavailable("the directory has not been read yet; try again")
     return view
 
 

@@ -62,37 +62,35 @@ def provider_blueprint(
 
     anonymous_bytes = min(max_body_bytes, ANONYMOUS_BYTES) if settings.allow_anonymous else max_body_bytes
 
-    def read(max_body_bytes: int) -> list[RequestEntry | EntryError]:
-        # A value that nobody can store is an error of the question that it stands in, and of no other.
-        return read_entries(read_json(request, max_bytes=max_body_bytes, odd_values=True), settings.max_requests)
+    def read(max_bytes: int) -> list[RequestEntry | EntryError]:
+        # A value that no database can store is an error of its request only.
+        return read_entries(read_json(request, max_bytes=max_bytes, odd_values=True), settings.max_requests)
 
     def check() -> Response:
         began = perf_counter()
         if not settings.allow_anonymous:
             require_bearer(request, tokens)
         if INSTANCE_HEADER in request.headers:
-            _name_the_instance(instance())
-        asked = read(anonymous_bytes)
-        answer = answer_entries(asked, load_view, clock(), policy)
+            _add_instance_header(instance())
+        answer = answer_entries(read(anonymous_bytes), load_view, clock(), policy)
         if sign is not None and request.headers.get("Origin", "") in origins:
             answer.signature = sign(answer.results)
         return _respond(answer, observer, began)
 
     def explain() -> Response:
         require_admin()
-        asked = read(max_body_bytes)
-        answer = explain_entries(asked, load_view_with_names, load_origins, clock(), policy)
+        answer = explain_entries(read(max_body_bytes), load_view_with_names, load_origins, clock(), policy)
         return json_response(answer.envelope())
 
     blueprint.add_url_rule(settings.path, "check", check, methods=["POST"], provide_automatic_options=False)
     blueprint.add_url_rule(EXPLAIN_PATH, "explain", explain, methods=["POST"])
     if settings.browser_origins:
-        _let_browsers_in(blueprint, settings.path, origins)
+        _allow_origins(blueprint, settings.path, origins)
     return blueprint
 
 
-def _name_the_instance(stamp: str) -> None:
-    """Adds it to the response, errors included."""
+def _add_instance_header(stamp: str) -> None:
+    """Adds the header to the response, also to an error."""
 
     @after_this_request
     def _add(response: Response) -> Response:
@@ -107,8 +105,8 @@ def _respond(answer: PermissionAnswer, observer: ProviderObserver | None, began:
     return response
 
 
-def _let_browsers_in(blueprint: Blueprint, path: str, origins: frozenset[str]) -> None:
-    """Answers preflights of these origins, and lets their pages read the answers, errors included."""
+def _allow_origins(blueprint: Blueprint, path: str, origins: frozenset[str]) -> None:
+    """Answers preflights of these origins, and allows them to read the responses, also errors."""
 
     def preflight() -> Response:
         response = Response(status=204)

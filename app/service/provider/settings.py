@@ -10,17 +10,16 @@ from app.access.decision.decide import DecisionPolicy
 from app.access.records import AccessRole
 
 INSTANCE_HEADER = "x-usher-instance"
-"""A caller that sends it gets it back with the state of this service's access model, which no other Usher has."""
+"""A request with this header gets it back with an identifier of the access model, unique among all deployments."""
 
 EXPLAIN_PATH = "/permissions/explain"
-"""Where operators ask the same questions and get reasons too."""
+"""The endpoint that answers permission requests with reasons, for operators."""
 
-LONGEST_DECISION_TTL = 365 * 24 * 60 * 60
-"""Seconds; longer than any caller keeps an answer."""
-
+MAX_DECISION_TTL = 365 * 24 * 60 * 60
+"""Seconds. No caller caches an answer longer."""
 
 _TAKEN = frozenset({"/", "/resync", "/healthz", "/readyz", "/metrics", "/openapi.json", "/console"})
-"""What the service answers itself; so is everything below /resync, /directory and /console."""
+"""Other endpoints of the service. All paths below /resync, /directory and /console are taken as well."""
 
 _PLAIN_PATH = re.compile(r"(/[A-Za-z0-9._~!$&'()*+,;=:@-]+)+/?|/")
 
@@ -29,9 +28,9 @@ def _path(value: str) -> str:
     if not _PLAIN_PATH.fullmatch(value) or {".", ".."} & set(value.split("/")):
         raise ValueError("must be a plain path that begins with a slash, as in /permissions/check")
     if value == EXPLAIN_PATH:
-        raise ValueError(f"{EXPLAIN_PATH} is taken: reasons are given there")
+        raise ValueError(f"{EXPLAIN_PATH} is taken: it is the endpoint with reasons")
     if value in _TAKEN or value.startswith(("/resync/", "/directory/", "/console/")):
-        raise ValueError("is taken: the service answers something else there; use a path such as /permissions/check")
+        raise ValueError("is taken by another endpoint; use a path such as /permissions/check")
     return value
 
 
@@ -45,7 +44,7 @@ def _origin(value: str) -> str:
 def _token(value: SecretStr) -> SecretStr:
     text = value.get_secret_value()
     if not text or text != text.strip() or not text.isprintable():
-        raise ValueError("must be neither empty nor hold control characters or spaces at its ends")
+        raise ValueError("must not be empty, contain control characters, or begin or end with a space")
     return value
 
 
@@ -55,29 +54,28 @@ class ProviderSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     path: Annotated[str, AfterValidator(_path)] = "/permissions/check"
-    """Where the permission-provider call is answered."""
+    """The path of the permission-provider call."""
     auth_tokens: tuple[Annotated[SecretStr, AfterValidator(_token)], ...] = ()
-    """Bearer tokens. Any of them is accepted, so that one can be exchanged for another without a gap. Without any, and
-    without ``allow_anonymous``, the service refuses to start."""
+    """Bearer tokens. Each of them is valid, so that tokens can be rotated. Without tokens, and without
+    ``allow_anonymous``, the service refuses to start."""
     allow_anonymous: bool = False
-    """Whether calls are answered whatever token they show, or none."""
-    decision_ttl: Annotated[int, Field(ge=0, le=LONGEST_DECISION_TTL)] = 600
-    """Seconds after which the caller asks again at the latest; 0: no cap."""
+    """Whether calls are answered without a valid token."""
+    decision_ttl: Annotated[int, Field(ge=0, le=MAX_DECISION_TTL)] = 600
+    """Maximum seconds for which the caller caches an answer; 0: no maximum."""
     public_role: AccessRole = AccessRole.VIEWER
-    """What someone may do on a public folder or document who is not a member of its organization."""
+    """The role of users on public resources of organizations that they are not members of."""
     unknown_document: Literal["deny", "inherit_folder"] = "deny"
-    """Whether a document that is not in the directory is judged as if it lay in the folder that is hinted at."""
+    """Whether a document that is not in the directory has the access of the folder in the request, if any."""
     max_requests: Annotated[int, Field(ge=1, le=100_000)] = 1000
-    """Questions in one call, at most."""
+    """Maximum number of permission requests in one call."""
     browser_origins: tuple[Annotated[str, AfterValidator(_origin)], ...] = ()
-    """For development only: origins of web pages that may call from the browser."""
+    """For development only: origins of web pages that may call the provider from a browser."""
     signature_timeout: Annotated[float, Field(ge=0, le=30)] = 2.0
-    """Seconds that the backend's Generate Signature may take for an answer to one of ``browser_origins``, which then
-    carries ``signature``; 0: such answers are not signed."""
+    """Timeout of the backend's Generate Signature, in seconds; 0: answers to ``browser_origins`` are not signed."""
 
     @property
     def policy(self) -> DecisionPolicy:
-        """What the decision needs of it."""
+        """The settings of the decision."""
         return DecisionPolicy(
             decision_ttl=self.decision_ttl, public_role=self.public_role, unknown_document=self.unknown_document
         )

@@ -1,1 +1,1 @@
-"""What applications tell the directory: changes, or everything, pushed over HTTP."""
+"""Applications push changes of the directory, or all records of a source, over HTTP."""

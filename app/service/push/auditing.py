@@ -1,4 +1,4 @@
-"""What the audit log says of pushes: who pushed how much to which source, and who was refused."""
+"""Audits pushes and uploads: applied ones, in their transactions, and refused ones."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,38 +21,38 @@ from app.service.refusals import Refusals
 
 @dataclass(frozen=True, slots=True)
 class PushAudit:
-    """Writes down what is pushed, in the transaction that applies it, and what is refused."""
+    """Writes the audit rows of pushes. Their number is limited."""
 
     audit: Audit
     refusals: Refusals
 
     def wrong_token(self, *, is_known: bool) -> None:
-        """Writes a row about a caller with a wrong token. ``is_known``: the path names a source that exists."""
+        """Writes a row about a caller with a wrong token. ``is_known``: the path contains an existing source."""
         self.refusals.wrong_token(_actor(""), request.path if is_known else str(request.url_rule))
 
-    def refused(self, why: str) -> None:
-        """Of somebody with the token of a source, this one or another."""
-        self.refusals.note(_actor(), request.path, why, sort=_sort("refused"))
+    def refused(self, reason: str) -> None:
+        """Writes a row about a caller with a token of this source or another one."""
+        self.refusals.record(_actor(), request.path, reason, key=_key("refused"))
 
-    def of_push(self, source: str, sequence: int) -> PushWitness | None:
-        """None: there are too many to write each of them down."""
-        end = self.refusals.rations.end_of(_sort("push", source))
-        if end is None:
+    def push_witness(self, source: str, sequence: int) -> PushWitness | None:
+        """A callback that writes the row of a push. None: the limit is exceeded."""
+        suffix = self.refusals.limit.suffix(_key("push", source))
+        if suffix is None:
             return None
         actor = _actor()
 
         def note(connection: Connection, counts: Mapping[str, int], number: int) -> None:
-            told = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count) or "nothing"
-            # The number grows by one with each, so that rows tell of those between them as well.
-            subject = f"{source}: push {number:,}, sequence {sequence}: {told}"
-            self.audit.record(connection, actor, "pushed", subject=subject, outcome=f"{DONE}{end}")
+            changes = ", ".join(f"{count:,} {change}" for change, count in counts.items() if count) or "nothing"
+            # The number increases with each push, so that gaps between rows are visible.
+            subject = f"{source}: push {number:,}, sequence {sequence}: {changes}"
+            self.audit.record(connection, actor, "pushed", subject=subject, outcome=f"{DONE}{suffix}")
 
         return note
 
-    def of_everything(self, source: str, *, accept_shrink: bool) -> Witness | None:
-        """The same for everything that a source says."""
-        end = self.refusals.rations.end_of(_sort("everything", source))
-        if end is None:
+    def upload_witness(self, source: str, *, accept_shrink: bool) -> Witness | None:
+        """A callback that writes the row of an upload. None: the limit is exceeded."""
+        suffix = self.refusals.limit.suffix(_key("everything", source))
+        if suffix is None:
             return None
         actor = _actor()
 
@@ -63,7 +63,7 @@ class PushAudit:
                 outcome = f"was not applied: {without_advice(read.reason)}"
             else:
                 subject += f", revision {replaced.revision}"
-                outcome = f"{DONE}{end}"
+                outcome = f"{DONE}{suffix}"
             self.audit.record(connection, actor, "pushed everything", subject=subject, outcome=outcome)
 
         return note
@@ -79,6 +79,6 @@ def _actor(role: str = "push") -> Actor:
     )
 
 
-def _sort(what: str, source: str = "") -> str:
-    """``source``: one that there is; what callers make up would be a sort of its own each time."""
-    return f"{what} {token_fingerprint(request)} {network_of(request.remote_addr or '')} {source}"
+def _key(action: str, source: str = "") -> str:
+    """The key of the limit. ``source`` must exist: invented names would each have a limit of their own."""
+    return f"{action} {token_fingerprint(request)} {network_of(request.remote_addr or '')} {source}"

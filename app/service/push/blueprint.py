@@ -1,4 +1,4 @@
-"""The endpoints of pushes: changes, everything, and how far a source has come.
+"""The endpoints of pushes: changes, uploads, and the state of a source.
 
 The rules: ``app/service/push/README.md``.
 """
@@ -32,38 +32,38 @@ from app.http.json import json_response
 from app.http.tokens import bearer_token, token_fingerprint
 from app.service.push.auditing import PushAudit
 from app.service.push.targets import PushTarget, Targets
-from app.service.push.upload import apply_everything
+from app.service.push.upload import apply_upload
 from app.service.push.wire import LINES_TYPES, SourceAnswer, SourceStateWire
 
 MAX_PUSH_BYTES = 8 * 1024 * 1024
-"""A larger push is refused."""
-MAX_EVERYTHING_BYTES = 512 * 1024 * 1024
-"""A larger complete read is refused."""
+"""The maximum size of a push."""
+MAX_UPLOAD_BYTES = 512 * 1024 * 1024
+"""The maximum size of an upload."""
 
 _BUFFER_BYTES = 1024 * 1024
 
 
 class SourceNameConverter(BaseConverter):
-    """The name of a source in an address: anything at all, because a file's is its path."""
+    """The name of a source in a URL. It may contain slashes, because the name of a file is its path."""
 
     regex = ".+"
     part_isolating = False
 
 
 @dataclass(frozen=True, slots=True)
-class Ingest:
-    """What the endpoints work with."""
+class PushParts:
+    """The dependencies of the endpoints."""
 
     engine: Engine
     targets: Targets
     clock: Clock
     audit: PushAudit
     uploads: BoundedSemaphore
-    """Limits the complete reads that this process receives at once: each occupies a thread until it has arrived."""
+    """Limits the uploads that this process receives at a time: each occupies a thread until it has arrived."""
 
     def target(self, name: str) -> PushTarget:
-        """The source of that name, for the request. Raises as ``Targets.require``. Writes an audit row for a wrong
-        token, but not for a throttled caller."""
+        """The source with this name. Raises what ``Targets.require`` does. Writes an audit row for a wrong token, but
+        not for a throttled caller."""
         try:
             return self.targets.require(request, name)
         except Unauthenticated:
@@ -75,39 +75,34 @@ class Ingest:
             raise
 
 
-def install_ingest(app: Flask, ingest: Ingest) -> None:
-    """Adds ``/directory/NAME`` and ``/directory/NAME/changes`` to the app."""
+def install_push(app: Flask, parts: PushParts) -> None:
+    """Adds ``/directory/NAME`` and ``/directory/NAME/changes`` to the app. Each call needs a token of its source."""
     app.url_map.converters["source"] = SourceNameConverter
-    app.register_blueprint(ingest_blueprint(ingest))
-
-
-def ingest_blueprint(ingest: Ingest) -> Blueprint:
-    """The endpoints; each call shows a token of its source."""
     blueprint = Blueprint("ingest", __name__)
 
     @blueprint.post("/directory/<source:name>/changes")
     def changes(name: str) -> Response:
-        return json_response(_apply(ingest, ingest.target(name)))
+        return json_response(_apply_push(parts, parts.target(name)))
 
     @blueprint.put("/directory/<source:name>")
-    def everything(name: str) -> Response:
-        return json_response(_apply_everything(ingest, ingest.target(name)))
+    def upload(name: str) -> Response:
+        return json_response(_apply_upload(parts, parts.target(name)))
 
     @blueprint.get("/directory/<source:name>")
     def state(name: str) -> Response:
-        return json_response(_state(ingest, ingest.target(name)))
+        return json_response(_state(parts, parts.target(name)))
 
-    return blueprint
+    app.register_blueprint(blueprint)
 
 
-def _apply(ingest: Ingest, target: PushTarget) -> dict[str, Any]:
+def _apply_push(parts: PushParts, target: PushTarget) -> dict[str, Any]:
     body = read_json(request, max_bytes=MAX_PUSH_BYTES, odd_values=True)
     try:
         push = push_from_object(body, target.allowed)
     except MalformedPushError as error:
         raise InvalidArgument(str(error), details=_details(error)) from error
     except ForeignPushError as error:
-        ingest.audit.refused(str(error))
+        parts.audit.refused(str(error))
         raise PermissionDenied(str(error), details=_details(error)) from error
     pushed = NumberedPush(
         source=target.name,
@@ -119,12 +114,12 @@ def _apply(ingest: Ingest, target: PushTarget) -> dict[str, Any]:
     )
     try:
         answer = apply_push(
-            ingest.engine,
+            parts.engine,
             pushed,
-            configured=ingest.targets.configured,
+            configured=parts.targets.configured,
             only_pushed=target.only_pushed,
-            clock=ingest.clock,
-            witness=ingest.audit.of_push(target.name, push.sequence),
+            clock=parts.clock,
+            witness=parts.audit.push_witness(target.name, push.sequence),
         )
     except SequenceConflictError as error:
         raise FailedPrecondition(str(error), http_code=409, details={"sequence": error.last}) from error
@@ -140,34 +135,34 @@ def _apply(ingest: Ingest, target: PushTarget) -> dict[str, Any]:
     return answer
 
 
-def _apply_everything(ingest: Ingest, target: PushTarget) -> SourceAnswer:
+def _apply_upload(parts: PushParts, target: PushTarget) -> SourceAnswer:
     if list(request.args.items(multi=True)) not in ([], [("acceptShrink", "true")], [("acceptShrink", "false")]):
-        raise InvalidArgument("acceptShrink: true or false, once; there is no other parameter")
+        raise InvalidArgument("acceptShrink: must be true or false, and occur once; there is no other parameter")
     check_type(request, LINES_TYPES)
     length = request.content_length
     if length is None:
         raise InvalidArgument("Content-Length is missing; send the length of the body", http_code=411)
-    if length > MAX_EVERYTHING_BYTES:
-        raise InvalidArgument(f"the body is larger than {MAX_EVERYTHING_BYTES} bytes", http_code=PAYLOAD_TOO_LARGE)
-    if not ingest.uploads.acquire(blocking=False):
-        raise Unavailable("too many complete reads are being received; try again later")
+    if length > MAX_UPLOAD_BYTES:
+        raise InvalidArgument(f"the body is larger than {MAX_UPLOAD_BYTES} bytes", http_code=PAYLOAD_TOO_LARGE)
+    if not parts.uploads.acquire(blocking=False):
+        raise Unavailable("too many uploads are being received; try again later")
     accept_shrink = request.args.get("acceptShrink") == "true"
     try:
-        answer = apply_everything(
-            ingest.engine,
-            ingest.targets,
+        answer = apply_upload(
+            parts.engine,
+            parts.targets,
             target,
-            BufferedReader(request.stream, _BUFFER_BYTES),  # type: ignore[type-var] # a raw stream, unlike its type
+            BufferedReader(request.stream, _BUFFER_BYTES),  # type: ignore[type-var] # a raw stream
             accept_shrink=accept_shrink,
             by=token_fingerprint(request),
-            clock=ingest.clock,
-            witness=ingest.audit.of_everything(target.name, accept_shrink=accept_shrink),
+            clock=parts.clock,
+            witness=parts.audit.upload_witness(target.name, accept_shrink=accept_shrink),
         )
     except PermissionDenied as error:
-        ingest.audit.refused(error.message)
+        parts.audit.refused(error.message)
         raise
     finally:
-        ingest.uploads.release()
+        parts.uploads.release()
     structlog.stdlib.get_logger(__name__).info(
         "pushed_everything", source=target.name, records=answer["records"], revision=answer["revision"]
     )
@@ -180,13 +175,13 @@ def _details(error: PushError) -> dict[str, object] | None:
     return {"items": [{"list": item.list, "index": item.number, "reason": item.reason} for item in error.items]}
 
 
-def _state(ingest: Ingest, target: PushTarget) -> SourceStateWire:
-    with reading(ingest.engine) as connection:
+def _state(parts: PushParts, target: PushTarget) -> SourceStateWire:
+    with reading(parts.engine) as connection:
         push = push_states(connection).get(target.name, PushState())
-        source = next((one for one in source_states(connection) if one.name == target.name), None)
+        source = next((state for state in source_states(connection) if state.name == target.name), None)
     read_at = None if source is None or target.only_pushed else source.last_good_at
     latest = max((at for at in (push.pushed_at, read_at) if at is not None), default=None)
-    age = None if latest is None else max(0.0, round(ingest.clock().timestamp() - latest / 1000, 3))
+    age = None if latest is None else max(0.0, round(parts.clock().timestamp() - latest / 1000, 3))
     return {
         "source": target.name,
         "sequence": push.sequence,

@@ -1,6 +1,6 @@
-"""The sources to which something may be pushed, and who may push what to which."""
+"""The sources that accept pushes: their tokens, and the records that may be pushed to them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from flask import Request
@@ -14,44 +14,41 @@ from app.http.tokens import TokenSet, bearer_token
 
 @dataclass(frozen=True, slots=True)
 class PushTarget:
-    """A source to which something may be pushed."""
+    """A source that accepts pushes."""
 
     name: str
     tokens: TokenSet
     allowed: Allowed
     guard: GuardSettings
     only_pushed: bool
-    """Whether it is not read besides."""
+    """Whether it has no other way to be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """All of them, and the names of all sources in the order of the configuration."""
+    """All sources that accept pushes, and the names of all sources in the order of the configuration."""
 
     by_name: Mapping[str, PushTarget]
     configured: tuple[str, ...]
     failures: FailedCredentials
 
-    def __iter__(self) -> Iterator[PushTarget]:
-        return iter(self.by_name.values())
-
     def require(self, request: Request, name: str) -> PushTarget:
-        """The source of that name, for a request that shows one of its tokens.
+        """The source with this name, for a request with one of its tokens.
 
         Raises ``Unauthenticated``, ``TooManyRequests``, ``PermissionDenied`` for the token of another source, and
-        ``NotFound``: which sources there are is told to nobody without a token.
+        ``NotFound``. Without a valid token the response does not depend on the name.
         """
         token = bearer_token(request)
         if token is None:
             raise Unauthenticated("an Authorization header with a bearer token is required")
-        # All of them are compared, so that the time taken tells nothing.
-        accepted = [target for target in self if target.tokens.accepts(token)]
+        # All tokens are compared, so that the time does not depend on the token.
+        accepted = [target for target in self.by_name.values() if target.tokens.accepts(token)]
         if not accepted:
             self.failures.check(request.remote_addr or "")
             raise Unauthenticated("the bearer token is not accepted")
         target = self.by_name.get(name)
         if target is None:
-            raise NotFound("there is no source of this name to which anything may be pushed")
+            raise NotFound("no source with this name accepts pushes")
         if target not in accepted:
             raise PermissionDenied("the bearer token belongs to another source")
         return target

@@ -1,7 +1,7 @@
-"""Everything that a source says, in one request: JSON Lines that end in a line that says so.
+"""Applies an upload: all records of a source, as JSON Lines with a last line that contains their number.
 
-A complete read like any other, judged by the same guard. Where a line is wrong, or the last one does not say how many
-there were, nothing is applied.
+An upload is a complete read, and the guard checks it like any other. If a line is invalid or the last line is missing,
+nothing is applied.
 """
 
 import json
@@ -27,14 +27,14 @@ from app.foundation.text import counted, named
 from app.service.push.targets import PushTarget, Targets
 from app.service.push.wire import LineReason, SourceAnswer
 
-PROBLEMS_TOLD = 100
-"""Of more wrong lines the first are told."""
+MAX_REPORTED = 100
+"""Invalid lines that the response lists."""
 
 _LINE = "line "
-"""How the place of a record begins."""
+"""The prefix of the place of a record."""
 
 
-def apply_everything(
+def apply_upload(
     engine: Engine,
     targets: Targets,
     target: PushTarget,
@@ -45,116 +45,120 @@ def apply_everything(
     clock: Clock,
     witness: Witness | None = None,
 ) -> SourceAnswer:
-    """Takes in all that a source says, and gives the answer.
+    """Applies an upload and returns the response.
 
-    Raises ``InvalidArgument``, ``PermissionDenied``, and ``FailedPrecondition`` (409) for a read that the guard, or a
-    later one, does not let through; nothing is applied then.
+    Raises ``InvalidArgument``, ``PermissionDenied``, or ``FailedPrecondition`` (409) if the guard or a later read
+    refuses it. Nothing is applied then.
     """
-    said = SentSource(target.name, stream, target.allowed)
+    upload = UploadedSource(target.name, stream, target.allowed)
     problems = ProblemList()
     accepted = [target.name] if accept_shrink else []
-    with Refresh(engine, clock=clock, problems=problems, store_pending=True, witness=witness) as refreshing:
+    with Refresh(engine, clock=clock, problems=problems, store_pending=True, witness=witness) as refresh:
         scopes = {target.name: ReadScope(target.allowed.kinds, target.allowed.organizations)}
         guards = {target.name: Guard(count=target.guard.count, percent=target.guard.percent)}
-        refreshing.begin(targets.configured, only=[target.name], guards=guards, scopes=scopes)
-        for step in said.read():
+        refresh.begin(targets.configured, only=[target.name], guards=guards, scopes=scopes)
+        for step in upload.read():
             if isinstance(step, Found):
-                refreshing.add(step.record, step.place)
+                refresh.add(step.record, step.place)
             elif isinstance(step, Remark):
                 problems.add(Problem(ProblemSort.REMARK, target.name, step.place, step.reason))
-        _refuse(said)
-        refreshing.end(records=said.records, verdict=Verdict.COMPLETE.value, reason="")
-        outcome = refreshing.finish(accepted, accepted, all_or_nothing=True)
-        without_effect = refreshing.staged_problems()
+        _raise_for_problems(upload)
+        refresh.end(records=upload.records, verdict=Verdict.COMPLETE.value, reason="")
+        outcome = refresh.finish(accepted, accepted, all_or_nothing=True)
+        without_effect = refresh.staged_problems()
     read = outcome.reads[0]
     if read.verdict != Verdict.COMPLETE:
         raise FailedPrecondition(
             f"was not applied: {without_advice(read.reason)}; if that is meant, send it again with ?acceptShrink=true",
             http_code=409,
         )
-    if said.sequence is not None:
-        continue_from(engine, target.name, said.sequence, by=by, clock=clock)
+    if upload.sequence is not None:
+        continue_from(engine, target.name, upload.sequence, by=by, clock=clock)
     problems.add_found(without_effect)
-    dangling = sum(one.count for (_, sort), one in without_effect.items() if sort != ProblemSort.OWNED_ELSEWHERE)
+    dangling = sum(found.count for (_, sort), found in without_effect.items() if sort != ProblemSort.OWNED_ELSEWHERE)
     return {
         "revision": outcome.change.revision,
-        "records": said.records,
+        "records": upload.records,
         "changes": {
-            kind: {"added": one.added, "updated": one.updated, "removed": one.removed}
-            for kind, one in outcome.change.changes.items()
-            if one.any
+            kind: {"added": change.added, "updated": change.updated, "removed": change.removed}
+            for kind, change in outcome.change.changes.items()
+            if change.any
         },
         "dangling": dangling,
-        "leftOut": _by_line([one for one in problems.kept if one.sort != ProblemSort.REMARK]),
-        "remarks": _by_line([one for one in problems.kept if one.sort == ProblemSort.REMARK]),
+        "leftOut": _by_line([problem for problem in problems.kept if problem.sort != ProblemSort.REMARK]),
+        "remarks": _by_line([problem for problem in problems.kept if problem.sort == ProblemSort.REMARK]),
     }
 
 
 def without_advice(reason: str) -> str:
-    """The reason of a read, without what it advises on the command line."""
+    """The reason for which a read was refused, without the advice about the command line."""
     return reason.partition("; if that is meant")[0]
 
 
 def _by_line(problems: Sequence[Problem]) -> list[LineReason]:
-    found = sorted((int(one.place.removeprefix(_LINE)), one.reason) for one in problems)
-    return [{"index": number, "reason": reason} for number, reason in found]
+    lines = sorted((int(problem.place.removeprefix(_LINE)), problem.reason) for problem in problems)
+    return [{"index": number, "reason": reason} for number, reason in lines]
 
 
-def _refuse(said: "SentSource") -> None:
-    wrong = said.malformed + said.foreign
+def _raise_for_problems(upload: "UploadedSource") -> None:
+    invalid = upload.malformed + upload.foreign
     details: dict[str, object] = {
-        "items": [{"list": one.list, "index": one.number, "reason": one.reason} for one in said.problems]
+        "items": [
+            {"list": problem.list, "index": problem.number, "reason": problem.reason} for problem in upload.problems
+        ]
     }
-    first = f"line {said.problems[0].number}: {said.problems[0].reason}" if said.problems else ""
-    if said.error:
-        why = "; ".join(filter(None, (first, said.error)))
-        raise InvalidArgument(f"nothing was applied: {why}", details=details if wrong else None)
-    if said.malformed:
-        raise InvalidArgument(f"nothing was applied: {counted(wrong, 'line')} cannot be used; {first}", details=details)
-    if said.foreign:
+    first = f"line {upload.problems[0].number}: {upload.problems[0].reason}" if upload.problems else ""
+    if upload.error:
+        reason = "; ".join(filter(None, (first, upload.error)))
+        raise InvalidArgument(f"nothing was applied: {reason}", details=details if invalid else None)
+    if upload.malformed:
+        raise InvalidArgument(
+            f"nothing was applied: {counted(invalid, 'line')} cannot be used; {first}", details=details
+        )
+    if upload.foreign:
         raise PermissionDenied(
-            f"nothing was applied: {counted(wrong, 'record')} may not be pushed here; {first}", details=details
+            f"nothing was applied: {counted(invalid, 'record')} may not be pushed here; {first}", details=details
         )
 
 
 @dataclass(slots=True)
-class SentSource:
-    """A source that reads what was sent, once; its fields tell what came of that."""
+class UploadedSource:
+    """A source that reads an upload once. Its fields contain the result."""
 
     name: str
     stream: IO[bytes]
     allowed: Allowed
     records: int = 0
     sequence: int | None = None
-    """From which pushes go on, where the last line says so."""
+    """The sequence in the last line: later pushes are numbered from there on."""
     malformed: int = 0
     foreign: int = 0
     problems: list[ItemProblem] = field(default_factory=list)
-    """What is wrong with which line, counted from 1: the first of them."""
+    """The first problems by line, counted from 1."""
     error: str = ""
-    """Why it cannot be used as a whole."""
+    """Why the upload as a whole is invalid."""
     _ended: bool = False
 
-    def read(self, request: ReadRequest = EVERYTHING) -> Reading:  # noqa: ARG002 - there is only everything
-        """The records, and whether all of them came."""
+    def read(self, request: ReadRequest = EVERYTHING) -> Reading:  # noqa: ARG002 - an upload is always complete
+        """The records, and at last whether the upload is complete."""
         number = 0
         while line := self.stream.readline(MAX_LINE_BYTES + 1):
             number += 1
             if self.error:
-                # Many clients read the response only after they have sent everything.
+                # Many clients read the response only after they have sent the whole body.
                 continue
             if len(line) > MAX_LINE_BYTES:
                 self.error = f"line {number}: is longer than {MAX_LINE_BYTES:,} bytes"
             elif line.strip():
                 yield from self._line(line, number)
         if not self._ended and not self.error:
-            self.error = 'the last line is missing, {"end": true, "records": N}: not all of it may have come'
+            self.error = 'the last line is missing, {"end": true, "records": N}: the upload may be incomplete'
         failed = bool(self.error or self.problems)
         yield End(Verdict.FAILED if failed else Verdict.COMPLETE, self.error)
 
     def _line(self, line: bytes, number: int) -> Iterator[Found | Remark]:
         if self._ended:
-            self.error = f"line {number}: comes after the end"
+            self.error = f"line {number}: is after the end"
             return
         try:
             value = object_from_line(line)
@@ -163,19 +167,19 @@ class SentSource:
                 return
             record, remarks = record_from_object(value)
         except UnicodeDecodeError:
-            self._malformed(number, "the bytes are not UTF-8")
+            self._add_malformed(number, "the bytes are not UTF-8")
         except json.JSONDecodeError as error:
-            self._malformed(number, f"not JSON: {error.msg} (column {error.colno})")
+            self._add_malformed(number, f"not JSON: {error.msg} (column {error.colno})")
         except MalformedRecordError as error:
-            self._malformed(number, str(error))
+            self._add_malformed(number, str(error))
         else:
             self.records += 1
             objection = self.allowed.objection(record)
             if objection is not None:
                 self.foreign += 1
-                self._tell(number, objection)
+                self._add_problem(number, objection)
             elif not self.problems:
-                # Where something is wrong already the rest is only looked at.
+                # After the first problem the remaining lines are only checked.
                 yield Found(record, f"{_LINE}{number}")
                 for remark in remarks:
                     yield Remark(f"{_LINE}{number}", remark)
@@ -198,10 +202,10 @@ class SentSource:
             else:
                 self.sequence = sequence
 
-    def _malformed(self, number: int, reason: str) -> None:
+    def _add_malformed(self, number: int, reason: str) -> None:
         self.malformed += 1
-        self._tell(number, reason)
+        self._add_problem(number, reason)
 
-    def _tell(self, number: int, reason: str) -> None:
-        if len(self.problems) < PROBLEMS_TOLD:
+    def _add_problem(self, number: int, reason: str) -> None:
+        if len(self.problems) < MAX_REPORTED:
             self.problems.append(ItemProblem("line", number, reason))

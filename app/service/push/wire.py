@@ -1,4 +1,4 @@
-"""The bodies of pushes and of their answers."""
+"""The bodies of pushes and uploads, and of their responses."""
 
 from typing import Annotated, Any, NotRequired
 
@@ -16,25 +16,28 @@ _Items = Annotated[list[dict[str, Any]], Field(max_length=MAX_ITEMS)]
 
 @with_config(ConfigDict(extra="forbid"))
 class PushWire(TypedDict):
-    """What changed in a source: records and keys, applied all or not at all."""
+    """Changes of a source: records and keys. All of them are applied, or none."""
 
     sequence: Annotated[int, Field(ge=1, description="Higher with each push.")]
     previousSequence: NotRequired[
-        Annotated[_Count | None, Field(description="That of the push before; refused if another one was applied last.")]
+        Annotated[
+            _Count | None,
+            Field(description="The sequence of the last push. Another one is refused."),
+        ]
     ]
     upsert: NotRequired[Annotated[_Items, Field(description="Records, as in a directory file.")]]
     remove: NotRequired[Annotated[_Items, Field(description="Keys of records: kind and ids.")]]
 
 
 class LineReason(TypedDict):
-    """A record, by its position, and what is wrong or odd about it."""
+    """The position of a record, and a problem or remark."""
 
     index: _Count
     reason: str
 
 
 class PushCounts(TypedDict, total=False):
-    """Records of a push by what it did to them."""
+    """Numbers of records by the effect of a push."""
 
     added: _Count
     updated: _Count
@@ -44,10 +47,10 @@ class PushCounts(TypedDict, total=False):
 
 
 class PushAnswer(TypedDict):
-    """The answer to a push."""
+    """The response to a push."""
 
     revision: NotRequired[_Count]
-    sequence: Annotated[_Count, Field(description="That of the last push that was applied.")]
+    sequence: Annotated[_Count, Field(description="The sequence of the last applied push.")]
     counts: NotRequired[PushCounts]
     leftOut: NotRequired[
         Annotated[list[LineReason], Field(description="Records without effect, or that another one replaces.")]
@@ -55,7 +58,7 @@ class PushAnswer(TypedDict):
 
 
 class RecordCounts(TypedDict):
-    """Records of a kind by what a read did to them."""
+    """Numbers of records of a kind by the effect of a read."""
 
     added: _Count
     updated: _Count
@@ -63,21 +66,21 @@ class RecordCounts(TypedDict):
 
 
 class SourceAnswer(TypedDict):
-    """The answer to everything that a source contains."""
+    """The response to an upload."""
 
     revision: _Count
     records: _Count
     changes: Annotated[dict[str, RecordCounts], Field(description="By kind.")]
-    dangling: Annotated[_Count, Field(description="Records that are kept and refer to something unknown.")]
+    dangling: Annotated[_Count, Field(description="Records that are stored and refer to an unknown record.")]
     leftOut: Annotated[list[LineReason], Field(description="The first lines, from 1, whose records have no effect.")]
-    remarks: Annotated[list[LineReason], Field(description="Lines that are odd, but used.")]
+    remarks: Annotated[list[LineReason], Field(description="Lines that are suspicious, but used.")]
 
 
 _Time = Annotated[str | None, Field(json_schema_extra={"format": "date-time"})]
 
 
 class SourceStateWire(TypedDict):
-    """How far a source has come."""
+    """The state of a source."""
 
     source: str
     sequence: _Count

@@ -189,7 +189,7 @@ def _queued_run(one: Installation) -> None:
             _refused("FALSE"),
             "items",
             State.WARNING,
-            "1 item fails and is tried again, as document acme / doc: too long",
+            "1 item fails and is retried, such as document acme / doc: too long",
         ),
         (
             _refused("TRUE"),
@@ -209,7 +209,7 @@ def _queued_run(one: Installation) -> None:
             ),
             "worker",
             State.PROBLEM,
-            "no worker lives: the last one, node:1, has given no sign of life",
+            "no worker is running: the last heartbeat, of node:1, was at",
         ),
         (lambda one: one.people.unlink(), "directory", State.PROBLEM, "people: "),
         (lambda one: one.people.write_text(""), "directory", State.PROBLEM, "is empty, but gave 151 records"),

@@ -14,7 +14,7 @@ from app.commands.doctor.channels import check_channels
 from app.commands.doctor.finding import State
 from app.monitoring.notify.concerns import Cause, Concern
 from app.monitoring.notify.mail import Mail
-from app.monitoring.notify.message import Channel, ConcernEvent, Message, NotDeliveredError, body_of
+from app.monitoring.notify.message import Channel, ConcernEvent, Message, NotDeliveredError, message_body
 from app.monitoring.notify.settings import EmailSettings, WebhookSettings
 from app.monitoring.notify.webhook import Webhook, signature
 from tests.monitoring.notify.conftest import MailServer, Receiver
@@ -27,7 +27,7 @@ HELD = Concern(
     cause=Cause.HELD,
     fingerprint="x",
     size=36,
-    says="36 deletes are held back: organizationUser of acme: 36 of 40 would be deleted, the limit is 20 %",
+    summary="36 deletes are held back: organizationUser of acme: 36 of 40 would be deleted, the limit is 20 %",
     advice="look at them with usher runs R1, then usher approve R1, or mend the directory",
     since=NOON,
     run_id="R1",
@@ -35,7 +35,7 @@ HELD = Concern(
 
 
 def message(event: ConcernEvent = ConcernEvent.BEGAN) -> Message:
-    return Message("msg_1", body_of(event, HELD, NOON))
+    return Message("msg_1", message_body(event, HELD, NOON))
 
 
 def webhook(url: str, timeout: float = 5, time: SimulatedTime | None = None) -> Webhook:
@@ -68,7 +68,7 @@ def test_webhook_is_signed_as_the_specification_has_it(receiver: Receiver) -> No
         "timestamp": "2026-11-20T12:00:00Z",
         "data": {
             "cause": "held",
-            "summary": HELD.says,
+            "summary": HELD.summary,
             "since": "2026-11-20T12:00:00Z",
             "runId": "R1",
             "count": 36,
@@ -115,12 +115,12 @@ def test_mail_goes_out_encrypted_and_signed_in(mail_server: MailServer, certific
     assert got.encrypted
     assert PASSWORD in base64.b64decode(got.credentials).decode()
     assert got.recipients == ["ops@acme.example", "ada@acme.example"]
-    assert got.letter["Subject"] == f"Usher: {HELD.says}"
+    assert got.letter["Subject"] == f"Usher: {HELD.summary}"
     assert got.letter["From"] == "usher@acme.example"
     assert got.letter["Message-ID"] == "<msg_1@acme.example>"
     assert got.letter["Date"] == "Fri, 20 Nov 2026 12:00:00 +0000"
     text = got.letter.get_content()
-    assert HELD.says in text
+    assert HELD.summary in text
     assert "usher approve R1" in text
     assert PASSWORD not in got.letter.as_string()
 

@@ -67,7 +67,7 @@ def make_watch(engine: Engine, time: SimulatedTime) -> MakeWatch:
     def make(*channels: Channel, settings: Settings = SETTINGS, seed: int = 1, tries: int = 3) -> Watch:
         return Watch(
             engine=engine,
-            look=concern_finder(settings),
+            find_concerns=concern_finder(settings),
             channels=channels,
             clock=time,
             random=Random(seed),
@@ -212,7 +212,7 @@ def test_refused_items_are_told_once_when_they_double_and_when_they_are_over(
             data = kept.got[0].content["data"]
             assert data["since"] == f"{first:%Y-%m-%dT%H:%M:%SZ}"
             assert data["count"] == 1
-            assert data["summary"].endswith(", as document acme / doc0: too long")
+            assert data["summary"].endswith(", such as document acme / doc0: too long")
         time.move_on(minutes=15)
 
 
@@ -276,9 +276,7 @@ def test_dead_worker_is_told_within_minutes_and_is_over_when_another_lives(
     watch.tick()
     assert kept.told() == [("began", "worker")]
     data = kept.got[0].content["data"]
-    assert (
-        data["summary"] == "no worker lives: the last one, node:1, has given no sign of life since 2026-11-20 12:00 UTC"
-    )
+    assert data["summary"] == "no worker is running: the last heartbeat, of node:1, was at 2026-11-20 12:00 UTC"
     second.beat()
     watch.tick()
     assert kept.told()[1:] == [("over", "worker")]
@@ -370,9 +368,7 @@ def test_workers_that_die_one_after_the_other_are_told_though_one_lives(
     time.move_on(minutes=1)
     watch.tick()
     assert kept.told() == [("began", "worker")]
-    assert kept.got[0].content["data"]["summary"] == (
-        "workers die one after the other: 3 within an hour, node:3 the last"
-    )
+    assert kept.got[0].content["data"]["summary"] == ("workers die repeatedly: 3 within an hour, the last one node:3")
     time.move_on(hours=1)
     living.beat()
     watch.tick()
@@ -426,7 +422,7 @@ def test_source_that_left_the_configuration_is_told_until_it_is_forgotten(
     data = kept.got[0].content["data"]
     assert data["about"] == "people"
     assert data["summary"] == "source people is no longer among directory.sources; of its records 1 is still in force"
-    assert data["advice"].startswith("usher directory forget people takes them away")
+    assert data["advice"].startswith("remove them with usher directory forget people")
     forget(engine, "people", [], clock=time)
     watch.tick()
     assert kept.told() == [("began", "source"), ("over", "source")]
@@ -613,7 +609,7 @@ def test_program_error_is_told_with_its_traceback(engine: Engine, make_watch: Ma
         raise KeyError("oops")
 
     watch = make_watch()
-    watch.look = broken
+    watch.find_concerns = broken
     watch.stop = Pauses(2)
     with structlog.testing.capture_logs() as lines:
         watch.run()
@@ -660,12 +656,12 @@ def test_unclear_aliases_need_attention(make_watch: MakeWatch, kept: Kept, engin
     assert sorted(kept.told()) == [("began", "ambiguous"), ("began", "disabling")]
     assert sorted(one.content["data"]["summary"] for one in kept.got) == [
         (
-            "of the records of source hr that disable a user, 1 match nobody, as 'who@x'; "
-            "1 match several users and disable them all, as 'ann@x': 'u5', 'u7'"
+            "ambiguous aliases of users in 2 records of source hr, such as: "
+            "fill userAlias='ann@x' refers to the user 'ann@x' (userAlias), an alias of several: 'u5', 'u7'"
         ),
         (
-            "users that 2 records of source hr name by an alias cannot be told apart, as "
-            "fill userAlias='ann@x' refers to the user 'ann@x' (userAlias), an alias of several: 'u5', 'u7'"
+            "of the records of source hr that disable a user, 1 match no user, such as 'who@x'; "
+            "1 match several users and disable them all, such as 'ann@x': 'u5', 'u7'"
         ),
     ]
     hr.remove("1")

@@ -36,9 +36,7 @@ def test_service_tells_that_no_worker_lives(receiver: Receiver, tmp_path: Path, 
     _run_until_told("serve", receiver, tmp_path)
     told = Receiving(SECRET).verify(receiver.posted[0].body, receiver.posted[0].headers)
     assert told["data"]["cause"] == "worker"
-    assert told["data"]["summary"].startswith(
-        "no worker lives: the last one, node:1, has given no sign of life since 1970"
-    )
+    assert told["data"]["summary"].startswith("no worker is running: the last heartbeat, of node:1, was at 1970")
 
 
 @pytest.mark.extended

@@ -18,7 +18,7 @@ from app.http.errors import install_error_handlers
 from app.http.request_id import install_request_ids
 from app.http.throttle import FailedCredentials
 from app.http.tokens import TokenSet
-from app.service.admin.auth import Door
+from app.service.admin.auth import AdminAuth
 from app.service.admin.health import NotReadyError, health_blueprint, metrics_blueprint
 from app.service.admin.resync import resync_blueprint
 from app.service.refusals import Refusals
@@ -60,10 +60,10 @@ def admin(database_url: str, tmp_path: Path) -> Iterator[Admin]:
     install_request_ids(app, lambda: "id")
     install_error_handlers(app)
     tokens = TokenSet([TOKEN, "another"], FailedCredentials())
-    door = Door(tokens, Audit(runs.clock), Refusals(Audit(runs.clock), engine))
-    app.register_blueprint(resync_blueprint(runs, door))
+    auth = AdminAuth(tokens, Audit(runs.clock), Refusals(Audit(runs.clock), engine))
+    app.register_blueprint(resync_blueprint(runs, auth))
     app.register_blueprint(health_blueprint({"first": _check("first", broken), "second": _check("second", broken)}))
-    app.register_blueprint(metrics_blueprint(lambda _accept: (b"up 1\n", "text/plain"), door.require))
+    app.register_blueprint(metrics_blueprint(lambda _accept: (b"up 1\n", "text/plain"), auth.require))
     yield Admin(app, engine, runs, broken)
     engine.dispose()
     assert undescribed == []

@@ -7,11 +7,11 @@ from app.foundation.audit import audit_page
 from app.foundation.audit_tables import AuditRow
 from app.foundation.database.engine import reading
 from app.http.throttle import FAILURES
-from app.service.refusals import MORE
+from app.service.refusals import LAST_ROW_SUFFIX
 from app.sync.runs.run import RunRequest
 from tests.service.admin.conftest import TOKEN, Admin
 
-LAST = f"the bearer token is not accepted{MORE}"
+LAST = f"the bearer token is not accepted{LAST_ROW_SUFFIX}"
 
 
 def rows(admin: Admin) -> list[AuditRow]:

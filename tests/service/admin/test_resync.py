@@ -18,7 +18,7 @@ from tests.worlds.plan_parts import note_parts
 PLAN = PlanRow.__table__
 ITEM = PlanItemRow.__table__
 UNKNOWN = (
-    "not a field of this request; it knows organizationIds, userIds, dryRun, verify, allowDeletes, retry, reason,"
+    "not a field of this request; allowed: organizationIds, userIds, dryRun, verify, allowDeletes, retry, reason,"
     " kinds, items"
 )
 
@@ -238,7 +238,7 @@ def test_approve_queues_a_held_run_again(admin: Admin) -> None:
     assert error(admin.client.post(f"/resync/{run_id}/approve"))[:2] == (400, "FAILED_PRECONDITION")
     with_plan(admin, run_id, ["held", "held"], RunStatus.HELD)
     for body, message in (
-        ({"why": "x"}, "body.why: not a field of this request; it knows reason"),
+        ({"why": "x"}, "body.why: not a field of this request; allowed: reason"),
         ({"reason": "x" * 1001}, "body.reason: "),
         ([], "the body must be a JSON object"),
     ):

@@ -26,7 +26,7 @@ def test_held_deletes_are_approved_with_a_reason_that_is_kept(office: Office) ->
     assert "Type 34" not in browser.get(ask)
     html = browser.send(ask, address("approve"), reason="")
     assert browser.status == 400
-    assert "Give a reason" in html
+    assert "Enter a reason" in html
     assert 'aria-invalid="true"' in html
     assert office.runs.get(run.run_id).status is RunStatus.HELD
     browser.send(ask, address("approve"), reason="the project has ended")
@@ -125,7 +125,7 @@ def test_the_second_of_two_is_told_who_was_faster(office: Office) -> None:
     for word in ("approve", "discard"):
         html = second.post(address(word), {"formToken": token, "run": run.run_id, "reason": "second"})
         assert second.status == 409
-        assert "Somebody else decided first" in html
+        assert "Another operator decided first" in html
         assert "the approver (console)" in html
     assert office.runs.get(run.run_id).decision_reason == "first"
     assert len(entries(office, "approved")) == 1
@@ -175,7 +175,7 @@ def test_limits_are_lifted_by_admins_alone_and_with_a_reason(office: Office) -> 
     assert 'name="deletes"' not in approver.get(address("sync"))
     approver.send(address("sync"), address("sync"), deletes="1", reason="I may not")
     assert approver.status == 403
-    assert "Give a reason for lifting the limits" in admin.send(address("sync"), address("sync"), deletes="1")
+    assert "Enter a reason for lifting the limits" in admin.send(address("sync"), address("sync"), deletes="1")
     assert office.runs.recent() == []
     admin.send(address("sync"), address("sync"), deletes="1", reason="the merger")
     assert [run.allow_deletes for run in office.runs.recent()] == [True]

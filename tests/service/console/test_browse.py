@@ -153,7 +153,7 @@ def test_a_document_says_which_grant_decides(full: Office) -> None:
     assert "this document" in rows[0]
     assert "viewer" in rows[0]
     farther = next(row for row in rows if "The top" in row)
-    assert "viewer of a nearer grant, not editor" in farther
+    assert "viewer of a closer grant, not editor" in farther
     assert len(_through(browser, address("document", organization="acme", id="d-000"), "reaching")) == 62
 
 
@@ -170,7 +170,7 @@ def test_a_user_is_shown_with_all_that_reaches_them(full: Office) -> None:
     assert len(through) == 61
     assert "Group platform in Group eng" in through[0]
     assert "editor of their own grant, not editor" in through[0]
-    assert "no, but in a group or with a grant" in browser.get(address("user", id="cleo"))
+    assert "no, but has a group or a grant" in browser.get(address("user", id="cleo"))
 
 
 def test_a_group_tells_its_nesting_both_ways(full: Office) -> None:
@@ -263,7 +263,7 @@ def test_what_was_told_of_a_thing_is_its_history(full: Office) -> None:
     html = full.browser(Role.VIEWER).get(
         address("ledger_item", kind="documentUser", organization="acme", container="plan", item="ada")
     )
-    assert "No run about it is kept" in html
+    assert "No run with this item is stored" in html
 
 
 def test_a_search_finds_names_addresses_and_ids(full: Office) -> None:
@@ -282,7 +282,7 @@ def test_a_search_finds_names_addresses_and_ids(full: Office) -> None:
     assert "The middle" in _rows(browser.get(address("search", q="middle")), "folder")[0]
     assert HOSTILE in _rows(browser.get(address("search", q=HOSTILE)), "user")[0].replace("‹U+202E›", "\u202e")
     assert "No matches" in browser.get(address("search", q="zzz"))
-    assert "Type a little more" in browser.get(address("search", q="z"))
+    assert "Type more characters" in browser.get(address("search", q="z"))
 
 
 def test_an_id_is_found_by_itself_however_short_or_long(office: Office) -> None:
@@ -311,8 +311,8 @@ def test_an_id_is_found_by_itself_however_short_or_long(office: Office) -> None:
         for kind, found in (("user", 1), ("organization", 1), ("folder", 2), ("document", 2), ("group", 2)):
             exact = [row for row in _rows(html, kind) if f"{kind.capitalize()} {one[:8]}" in row]
             assert len(exact) == found, (one[:10], kind)
-    assert "These have exactly this id" in browser.get(address("search", q="q"))
-    assert "Type a little more" in browser.get(address("search", q="y"))
+    assert "Records with exactly this id" in browser.get(address("search", q="q"))
+    assert "Type more characters" in browser.get(address("search", q="y"))
 
 
 def test_records_without_effect_are_listed_with_the_reason(office: Office) -> None:

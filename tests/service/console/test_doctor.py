@@ -1,4 +1,4 @@
-"""The doctor at the console: one at a time over all nodes, findings as they come, given up after a while."""
+"""The doctor at the console: one run at a time, findings as they arrive, and a timeout."""
 
 import subprocess
 import sys
@@ -16,22 +16,22 @@ from app.foundation.audit import audit_page
 from app.foundation.database.engine import reading
 from app.service.console.console import address
 from app.service.console.examinations import (
-    LONGEST,
+    TIMEOUT,
     ExaminationError,
     ExaminationFinding,
-    Examinations,
     Examine,
-    begun,
-    run_beside,
+    begin_examination,
+    last_examination,
+    run_examination,
 )
 from app.service.console.settings import Role
 from tests.service.console.conftest import TOKENS, Browser, Office
 
 FINE = ExaminationFinding("database", "ok", "it answers", "")
-WRONG = ExaminationFinding("<b>\u202e", "problem", "<script>alert(1)</script>", "mend\tit")
+WRONG = ExaminationFinding("<b>\u202e", "problem", "<script>alert(1)</script>", "fix\tit")
 
 
-def examined(office: Office, examine: Examine) -> Browser:
+def signed_in(office: Office, examine: Examine) -> Browser:
     """An admin's browser at a service with this doctor."""
     app = service_app(office.settings, office.engine, clock=office.time, new_id=lambda: "made", examine=examine)
     browser = Browser(app.test_client())
@@ -40,22 +40,22 @@ def examined(office: Office, examine: Examine) -> Browser:
 
 
 def outcome(office: Office) -> str:
-    """Of the last examination."""
+    """The outcome of the last examination."""
     with reading(office.engine) as connection:
-        last = Examinations(office.time).last(connection)
+        last = last_examination(connection, office.time())
     return "" if last is None else last.outcome
 
 
-def waited_for(office: Office, word: str) -> None:
-    """Waits until the last one came to this."""
+def wait_for(office: Office, expected: str) -> None:
+    """Waits until the last examination has this outcome."""
     for _ in range(500):
-        if outcome(office) == word:
+        if outcome(office) == expected:
             return
         Event().wait(0.01)
     raise AssertionError(outcome(office))
 
 
-def test_findings_are_shown_as_they_come_and_there_is_one_at_a_time(office: Office) -> None:
+def test_findings_are_shown_as_they_arrive_and_one_examination_runs_at_a_time(office: Office) -> None:
     first, last = Event(), Event()
 
     def examine() -> Iterator[ExaminationFinding]:
@@ -64,7 +64,7 @@ def test_findings_are_shown_as_they_come_and_there_is_one_at_a_time(office: Offi
         assert last.wait(10)
         yield WRONG
 
-    browser = examined(office, examine)
+    browser = signed_in(office, examine)
     assert "The doctor has not run yet" in browser.get(address("doctor"))
     browser.send(address("doctor"), address("doctor"))
     assert first.wait(10)
@@ -73,10 +73,10 @@ def test_findings_are_shown_as_they_come_and_there_is_one_at_a_time(office: Offi
     assert "it answers" in html
     assert "Run the doctor" not in html
     token = html.partition('name="formToken" value="')[2].partition('"')[0]
-    assert "already under way" in browser.post(address("doctor"), {"formToken": token})
+    assert "already running" in browser.post(address("doctor"), {"formToken": token})
     assert browser.status == 409
     last.set()
-    waited_for(office, "done")
+    wait_for(office, "done")
     html = browser.get(address("doctor"), **{"x-fragment": "1"})
     assert "data-ended" in html
     assert "&lt;script&gt;alert(1)" in html
@@ -86,11 +86,11 @@ def test_findings_are_shown_as_they_come_and_there_is_one_at_a_time(office: Offi
 
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.APPROVER])
-def test_admins_alone_run_it(office: Office, role: Role) -> None:
-    def look() -> Iterator[ExaminationFinding]:
+def test_only_admins_run_the_doctor(office: Office, role: Role) -> None:
+    def examine() -> Iterator[ExaminationFinding]:
         yield FINE
 
-    app = service_app(office.settings, office.engine, clock=office.time, new_id=lambda: "x", examine=look)
+    app = service_app(office.settings, office.engine, clock=office.time, new_id=lambda: "x", examine=examine)
     browser = Browser(app.test_client())
     browser.sign_in(TOKENS[role])
     html = browser.get(address("doctor"))
@@ -101,24 +101,23 @@ def test_admins_alone_run_it(office: Office, role: Role) -> None:
     assert outcome(office) == ""
 
 
-def test_one_that_ends_nowhere_is_given_up(office: Office) -> None:
-    examinations = Examinations(office.time)
-    stuck = begun(office.engine, examinations, "mira", lambda _: None)
+def test_an_examination_times_out(office: Office) -> None:
+    stuck = begin_examination(office.engine, office.time, "mira", lambda _: None)
     assert stuck is not None
-    office.time.move_on(seconds=LONGEST.total_seconds())
-    assert begun(office.engine, examinations, "mira", lambda _: None) is None
+    office.time.move_on(seconds=TIMEOUT.total_seconds())
+    assert begin_examination(office.engine, office.time, "mira", lambda _: None) is None
     office.time.move_on(seconds=1)
     assert outcome(office) == "given up after 10 minutes"
-    other = begun(office.engine, examinations, "lee", lambda _: None)
+    other = begin_examination(office.engine, office.time, "lee", lambda _: None)
     assert other is not None
-    # What comes of the first one now is nobody's any more.
-    run_beside(office.engine, examinations, stuck, lambda: iter([WRONG])).join()
+    # Its findings are ignored now.
+    run_examination(office.engine, office.time, stuck, lambda: iter([WRONG])).join()
     assert outcome(office) == "running"
-    run_beside(office.engine, examinations, other, lambda: iter([FINE])).join()
+    run_examination(office.engine, office.time, other, lambda: iter([FINE])).join()
     assert outcome(office) == "done"
 
 
-def test_a_doctor_that_fails_says_so(office: Office) -> None:
+def test_a_failed_doctor_is_reported(office: Office) -> None:
     def fails(error: Exception) -> Examine:
         def examine() -> Iterator[ExaminationFinding]:
             yield FINE
@@ -126,42 +125,41 @@ def test_a_doctor_that_fails_says_so(office: Office) -> None:
 
         return examine
 
-    examinations = Examinations(office.time)
-    for error, says in (
+    for error, expected in (
         (ExaminationError("it ended"), "it ended"),
         (RuntimeError("hunter2"), "it failed; see the"),
     ):
-        made = begun(office.engine, examinations, "mira", lambda _: None)
-        assert made is not None
-        run_beside(office.engine, examinations, made, fails(error)).join()
-        assert outcome(office).startswith(says)
+        examination_id = begin_examination(office.engine, office.time, "mira", lambda _: None)
+        assert examination_id is not None
+        run_examination(office.engine, office.time, examination_id, fails(error)).join()
+        assert outcome(office).startswith(expected)
     browser = office.browser(Role.ADMIN)
     html = browser.get(address("doctor"))
     assert "it answers" in html
     assert "hunter2" not in html
-    assert "Run the doctor" not in html  # nobody can examine from here
+    assert "Run the doctor" not in html  # this office cannot run the doctor
 
 
-def test_the_command_is_heard_line_by_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def says(code: str) -> list[ExaminationFinding]:
+def test_the_output_of_the_command_is_parsed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def findings(code: str) -> list[ExaminationFinding]:
         script = tmp_path / "doctor.py"
         script.write_text(f"import sys, time\n{code}")
         popen = subprocess.Popen
 
-        def instead(_command: Any, **given: Any) -> Any:
+        def fake(_command: Any, **given: Any) -> Any:
             return popen([sys.executable, str(script)], **given)
 
         with monkeypatch.context() as patch:
-            patch.setattr(subprocess, "Popen", instead)
+            patch.setattr(subprocess, "Popen", fake)
             return list(examiner([])())
 
-    assert says(r"print('problem\ta b\tsays\tdo it'); print('ok\tdatabase\tfine'); sys.exit(1)") == [
+    assert findings(r"print('problem\ta b\tsays\tdo it'); print('ok\tdatabase\tfine'); sys.exit(1)") == [
         ExaminationFinding("a b", "problem", "says", "do it"),
         ExaminationFinding("database", "ok", "fine", ""),
     ]
     for code in ("sys.exit(2)", "print('usage')"):
         with pytest.raises(ExaminationError):
-            says(code)
-    monkeypatch.setattr(doctor_process, "LONGEST", LONGEST * 0)
+            findings(code)
+    monkeypatch.setattr(doctor_process, "TIMEOUT", TIMEOUT * 0)
     with pytest.raises(ExaminationError, match="given up"):
-        says("time.sleep(30)")
+        findings("time.sleep(30)")

@@ -18,7 +18,7 @@ from app.client.settings import BackendSettings
 from app.contract.envelope import Answer
 from app.contract.permission_call import RequestEntry
 from app.contract.permissions import GetPermissionsRequest, Permission, UserPermissions
-from app.service.console.backend_answer import Comparison, ask
+from app.service.console.backend_answer import Comparison, compare
 from app.service.console.console import address
 from app.service.console.ladder_svg import cut
 from app.service.console.settings import Role
@@ -92,8 +92,8 @@ CASES = [
         {"user": "ada"},
         "Allowed as editor",
         [
-            ("beyond", "organization · organizationPrivate", "not looked at"),
-            ("beyond", "folder", "not looked at"),
+            ("beyond", "organization · organizationPrivate", "not checked"),
+            ("beyond", "folder", "not checked"),
             ("allows", "folder · restricted", "grant decides"),
             ("passed", "folder", "nothing for ada"),
             ("passed", "document", "nothing for ada"),
@@ -103,9 +103,9 @@ CASES = [
         {"user": "bob"},
         "Allowed as viewer",
         [
-            ("beyond", "organization · organizationPrivate", "not looked at"),
+            ("beyond", "organization · organizationPrivate", "not checked"),
             ("beyond", "folder", "editor grant, not reached"),
-            ("beyond", "folder · restricted", "not looked at"),
+            ("beyond", "folder · restricted", "not checked"),
             ("allows", "folder", "grant decides"),
             ("passed", "document", "nothing for bob"),
         ],
@@ -146,9 +146,9 @@ CASES = [
         {"user": "bob", "type": "context", "context": '{"page": 7}'},
         "Allowed as viewer",
         [
-            ("beyond", "organization · organizationPrivate", "not looked at"),
+            ("beyond", "organization · organizationPrivate", "not checked"),
             ("beyond", "folder", "editor grant, not reached"),
-            ("beyond", "folder · restricted", "not looked at"),
+            ("beyond", "folder · restricted", "not checked"),
             ("allows", "folder", "grant decides"),
             ("passed", "document", "nothing for bob"),
             ("allows", "context", "context grants cover it"),
@@ -167,7 +167,7 @@ CASES = [
         {"user": "bob", "resource": "plans"},
         "No such document",
         [
-            ("beyond", "organization · organizationPrivate", "not looked at"),
+            ("beyond", "organization · organizationPrivate", "not checked"),
             ("denies", "document", "not in the directory"),
         ],
     ),
@@ -175,7 +175,7 @@ CASES = [
     (
         {"user": "gone", "resource": "open"},
         "Denied",
-        [("beyond", "", "not looked at"), ("beyond", "", "not looked at")],
+        [("beyond", "", "not checked"), ("beyond", "", "not checked")],
     ),
 ]
 
@@ -263,7 +263,7 @@ def test_a_failed_lookup_is_no_decision(full: Office, asked: dict[str, str], say
     question = {"user": "ada", "type": "document", "resource": "plan", "organization": "acme", **asked}
     html = full.browser(Role.VIEWER).get(address("explain", **question))
     assert says in html
-    assert "This is no decision." in html
+    assert "This is not a decision." in html
     assert "Denied</span>" not in html
 
 
@@ -271,7 +271,7 @@ def test_what_is_missing_is_said_at_its_field(full: Office) -> None:
     browser = full.browser(Role.VIEWER)
     html = browser.get("/console/explain?user=&type=document&resource=x&organization=&at=yesterday")
     assert browser.status == 400
-    for says in ("Enter a user.", "Enter the organization that it belongs to.", "Not a time."):
+    for says in ("Enter a user.", "Enter the resource&#39;s organization.", "Not a time."):
         assert says in html
     assert html.count('aria-invalid="true"') == 3
     # A link from elsewhere fills in what it knows, and blames nobody for the rest.
@@ -298,7 +298,7 @@ def test_a_backend_that_is_away_is_one_sentence(full: Office) -> None:
     assert "Ask the backend" in browser.get(asked)
     html = browser.get(f"{asked}&ask=1")
     assert browser.status == 200
-    assert "The backend gave no answer" in html
+    assert "The backend did not answer" in html
     assert "Allowed as editor" in html
     assert "no credentials for a backend" in full.browser(Role.VIEWER).get(asked)
 
@@ -318,20 +318,20 @@ def _says(permission: Permission | None) -> Any:
 
 
 def test_the_backend_is_compared_with_this_side() -> None:
-    same = ask(_says(Permission(access_role="editor", expires_at=1_893_456_000)), QUESTION, ALLOWED)
+    same = compare(_says(Permission(access_role="editor", expires_at=1_893_456_000)), QUESTION, ALLOWED)
     assert len(same.rows) == 3
     assert not same.differs
-    other = ask(_says(Permission(access_role="viewer")), QUESTION, ALLOWED)
+    other = compare(_says(Permission(access_role="viewer")), QUESTION, ALLOWED)
     assert [what for what, ours, theirs in other.rows if ours != theirs] == ["Role", "Until"]
-    denied = ask(_says(Permission(error="No access.", error_code="permission-denied")), QUESTION, ALLOWED)
+    denied = compare(_says(Permission(error="No access.", error_code="permission-denied")), QUESTION, ALLOWED)
     assert denied.differs
-    assert denied.says == "No access."
-    assert not ask(_says(Permission(error="No access.")), QUESTION, DENIED).differs
-    assert ask(_says(None), QUESTION, DENIED).trouble
+    assert denied.denial == "No access."
+    assert not compare(_says(Permission(error="No access.")), QUESTION, DENIED).differs
+    assert compare(_says(None), QUESTION, DENIED).problem
 
     def away(_: GetPermissionsRequest) -> Answer[dict[str, UserPermissions]]:
         raise NotReached("get_permissions", "nobody is there", tries=1)
 
-    assert ask(away, QUESTION, DENIED) == Comparison(
-        trouble="The backend gave no answer: get_permissions: nobody is there"
+    assert compare(away, QUESTION, DENIED) == Comparison(
+        problem="The backend did not answer: get_permissions: nobody is there"
     )

@@ -13,10 +13,10 @@ from app.foundation.database.engine import reading
 from app.http.throttle import FAILURES
 from app.service.admin.settings import AdminSettings
 from app.service.console.console import address
-from app.service.console.sessions import MOST_OF_ONE
+from app.service.console.sessions import MAX_SESSIONS
 from app.service.console.settings import ConsoleSettings, ConsoleToken, Role
 from app.service.console.tables import ConsoleSessionRow
-from app.service.refusals import AN_HOUR, MORE, OF_ALL_ADDRESSES
+from app.service.refusals import ANONYMOUS_ROWS_PER_HOUR, LAST_ROW_SUFFIX, ROWS_PER_HOUR
 from tests.service.console.conftest import ADMIN_TOKEN, OURS, TOKENS, Browser, Office
 
 
@@ -84,20 +84,20 @@ def test_wrong_tokens_from_many_addresses_leave_a_limited_number_of_rows(office:
                 assert client.post(path, json={}, headers=headers).status_code == 401
     with reading(office.engine) as connection:
         rows = audit_page(connection, limit=1000)
-    assert len(rows) == OF_ALL_ADDRESSES
-    assert rows[0].outcome.endswith(MORE)
+    assert len(rows) == ANONYMOUS_ROWS_PER_HOUR
+    assert rows[0].outcome.endswith(LAST_ROW_SUFFIX)
 
 
 def test_refusals_of_somebody_who_is_signed_in_leave_a_limited_number_of_rows(office: Office) -> None:
     browser = office.browser(Role.VIEWER)
     token = token_of(browser)
-    for _ in range(AN_HOUR):
+    for _ in range(ROWS_PER_HOUR):
         browser.post(address("sync"), {"formToken": token})
         browser.post(address("look"), {"formToken": "x"})
         browser.post(address("end_session"), {"formToken": token, "session": "all"})
     rows = [row for row in told(office) if row[1] == "refused"]
-    assert len(rows) == AN_HOUR
-    assert rows[0][2].endswith(MORE)
+    assert len(rows) == ROWS_PER_HOUR
+    assert rows[0][2].endswith(LAST_ROW_SUFFIX)
     # Somebody else has their own limit.
     other = Browser(browser.client.application.test_client())
     other.sign_in(TOKENS[Role.APPROVER])
@@ -195,12 +195,12 @@ def test_signing_in_again_ends_the_session_that_the_browser_had(office: Office) 
 def test_a_token_has_a_limited_number_of_sessions(office: Office) -> None:
     other, first = office.browser(Role.APPROVER), office.browser(Role.VIEWER)
     app = first.client.application
-    for _ in range(MOST_OF_ONE):
+    for _ in range(MAX_SESSIONS):
         office.time.move_on(seconds=1)
         last = Browser(app.test_client())
         last.post("/console/sign-in", {"token": TOKENS[Role.VIEWER]}, follow=False)
     with reading(office.engine) as connection:
-        assert len(connection.execute(select(ConsoleSessionRow.__table__)).all()) == MOST_OF_ONE + 1
+        assert len(connection.execute(select(ConsoleSessionRow.__table__)).all()) == MAX_SESSIONS + 1
     assert "<h1>Sign in</h1>" in first.get("/console/runs")
     assert "<h1>Runs</h1>" in last.get("/console/runs")
     assert "<h1>Runs</h1>" in other.get("/console/runs")

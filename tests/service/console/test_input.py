@@ -76,7 +76,7 @@ def _known(browser: Browser, page: str) -> list[str]:
     """The parameters of a page, as it tells them to whoever gives another one."""
     html = unescape(browser.get(f"{PREFIX}/{page}?nothing=1"))
     assert browser.status == 400, page
-    known = re.search(r"is not a parameter of this page; it knows ([a-z, ]+)\.", html)
+    known = re.search(r"is not a parameter of this page; allowed: ([a-z, ]+)\.", html)
     assert known is not None, page
     return [] if known[1] == "none" else known[1].split(", ")
 

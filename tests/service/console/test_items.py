@@ -105,16 +105,16 @@ def test_what_a_user_has_through_groups_stands_beside_their_own_grant(office: Of
 
 def test_of_many_groups_the_first_are_told_with_a_way_to_all(office: Office) -> None:
     rows, html = _records(office, kind="documentUser", container_id="wide", item_id="dan")
-    assert rows[0] == "grant no record by name"
+    assert rows[0] == "grant no record of its own"
     assert sum(row.startswith("grant to group") for row in rows) == 10
-    assert "2 more groups of theirs have a grant on it" in html
+    assert "2 more groups of the user have a grant on it" in html
     assert address("user", id="dan", organization="acme").replace("&", "&amp;") in html
 
 
 def test_who_is_in_a_group_through_another_is_told_by_which(office: Office) -> None:
     rows, _ = _records(office, kind="groupMember", container_id="eng", item_id="bob", operation="add_users_to_groups")
     assert [row.partition(" people: ")[0] for row in rows] == [
-        "groupMember no record by name",
+        "groupMember no record of its own",
         "user",
         "groupMember of user bob in group platform",
         "groupMember of group platform in group eng",

@@ -24,11 +24,11 @@ from app.http.throttle import FAILURES
 from app.service.admin.settings import AdminSettings
 from app.service.console.console import address
 from app.service.console.oidc import calls
-from app.service.console.oidc.calls import FRESH, KEPT, PAUSE
-from app.service.console.oidc.sign_in import LIVES
+from app.service.console.oidc.calls import FRESH_SECONDS, MAX_AGE, RETRY_AFTER
+from app.service.console.oidc.sign_in import ATTEMPT_TIMEOUT
 from app.service.console.settings import OidcSettings, Role
 from app.service.console.tables import ConsoleSessionRow
-from app.service.refusals import AN_HOUR, MORE, OF_ALL_ADDRESSES
+from app.service.refusals import ANONYMOUS_ROWS_PER_HOUR, LAST_ROW_SUFFIX, ROWS_PER_HOUR
 from app.settings import ServerSettings
 from tests.service.console import issuer as issuers
 from tests.service.console.conftest import TOKENS, Browser, Office
@@ -151,7 +151,7 @@ def test_whoever_is_in_no_group_that_would_do_is_told_which_would(front: Office,
     assert "<script>" not in html.replace("<script src", "")
     for group, role in ROLES.items():
         assert f'<code class="id">{group}</code> <span class="muted">as {role}</span>' in html
-    assert told(front)[0][1:] == ("oidc", "refused", "none of their groups opens the console")
+    assert told(front)[0][1:] == ("oidc", "refused", "none of their groups has a role")
     assert sessions(front) == 0
 
 
@@ -218,8 +218,8 @@ BENDS: dict[str, Callable[[Issuer], None]] = {
 
 
 def test_a_bent_answer_lets_nobody_in(front: Office, issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "LONGEST", 0.3)
-    monkeypatch.setattr("app.service.console.oidc.issuer._AGAIN", 0)
+    monkeypatch.setattr(calls, "CALLS_TIMEOUT", 0.3)
+    monkeypatch.setattr("app.service.console.oidc.issuer._KEYS_MIN_AGE", 0)
     browser = front.browser()
     for number, (bend, way) in enumerate(BENDS.items(), 1):
         issuer.straighten()
@@ -252,7 +252,7 @@ def test_nobody_brings_back_what_is_not_theirs(front: Office, issuer: Issuer) ->
         {"code": mine["code"]},
         {},
     ):
-        assert "was started elsewhere" in come_back(browser, brought)
+        assert "was started in another browser" in come_back(browser, brought)
         assert browser.status == 403
     # None of that was ever told to the issuer, nor is it worth a row.
     assert "token" not in issuer.calls
@@ -267,7 +267,7 @@ def test_an_attempt_is_used_once(front: Office, issuer: Issuer) -> None:
     assert cookie.http_only
     assert "<h1>Overview</h1>" in come_back(browser, brought)
     assert browser.client.get_cookie("usher-oidc") is None
-    assert "was started elsewhere" in come_back(browser, brought)
+    assert "was started in another browser" in come_back(browser, brought)
     # With the cookie again, the issuer refuses the code.
     browser.client.set_cookie("usher-oidc", cookie.value)
     before = sessions(front)
@@ -278,7 +278,7 @@ def test_an_attempt_is_used_once(front: Office, issuer: Issuer) -> None:
 def test_an_attempt_is_worth_something_for_ten_minutes(front: Office, issuer: Issuer) -> None:
     browser = front.browser()
     brought = issuer.authorize(sent(browser))
-    front.time.move_on(seconds=LIVES.total_seconds() + 1)
+    front.time.move_on(seconds=ATTEMPT_TIMEOUT.total_seconds() + 1)
     assert "took too long" in come_back(browser, brought)
 
 
@@ -301,7 +301,7 @@ def test_cookies_that_are_none_of_ours(front: Office, issuer: Issuer) -> None:
         f"\u0661.{secret}.{back}",
     ):
         browser.client.set_cookie("usher-oidc", value)
-        assert "was started elsewhere" in come_back(browser, brought), value
+        assert "was started in another browser" in come_back(browser, brought), value
     assert "token" not in issuer.calls
     browser.client.set_cookie("usher-oidc", f"{began}.{secret}.Ly9ldmlsLmV4YW1wbGUv")  # //evil.example/
     assert "<h1>Overview</h1>" in come_back(browser, brought)
@@ -368,9 +368,9 @@ def test_failed_sign_ins_leave_few_rows_and_none_with_text_of_the_caller(front: 
     assert "Too many failed sign-ins from this address" in html
     rows = told(front)
     assert len(rows) == FAILURES
-    assert {row[3].removesuffix(MORE) for row in rows} == {
+    assert {row[3].removesuffix(LAST_ROW_SUFFIX) for row in rows} == {
         "the issuer's error code is none of OpenID Connect's",
-        "its answer is not in order (invalid_grant)",
+        "its answer is not valid (invalid_grant)",
     }
     # A valid one is never refused.
     assert "<h1>Overview</h1>" in signs_in(browser, issuer)
@@ -380,7 +380,7 @@ def test_failed_sign_ins_leave_few_rows_and_none_with_text_of_the_caller(front: 
         for _ in range(5):
             state = issuer.authorize(sent(browser))["state"]
             come_back(browser, {"error": "access_denied", "state": state})
-    assert len([row for row in told(front) if row[2] == "refused"]) == OF_ALL_ADDRESSES
+    assert len([row for row in told(front) if row[2] == "refused"]) == ANONYMOUS_ROWS_PER_HOUR
 
 
 @pytest.mark.parametrize("answer", [lambda: ("oops", 500), lambda: (_ for _ in ()).throw(ConnectionError)])
@@ -390,7 +390,7 @@ def test_an_issuer_out_of_order_throttles_nobody(front: Office, issuer: Issuer, 
     for _ in range(FAILURES + 2):
         assert "gave no valid answer" in signs_in(browser, issuer)
         assert browser.status == 403
-    assert len(told(front)) == AN_HOUR
+    assert len(told(front)) == ROWS_PER_HOUR
     browser.sign_in("guessed")
     assert browser.status == 403
 
@@ -398,10 +398,10 @@ def test_an_issuer_out_of_order_throttles_nobody(front: Office, issuer: Issuer, 
 def test_somebody_without_a_role_leaves_few_rows(front: Office, issuer: Issuer) -> None:
     issuer.user["groups"] = []
     browser = front.browser()
-    for number in range(AN_HOUR + 5):
+    for number in range(ROWS_PER_HOUR + 5):
         issuer.user["preferred_username"] = f"name {number}"
         assert "None of your groups" in signs_in(browser, issuer)
-    assert len(told(front)) == AN_HOUR
+    assert len(told(front)) == ROWS_PER_HOUR
 
 
 def test_made_up_codes_of_one_address_do_not_keep_others_out(front: Office, issuer: Issuer) -> None:
@@ -446,7 +446,7 @@ def test_an_issuer_that_is_not_what_it_should_be_leaves_tokens(front: Office, is
     ):
         issuer.metadata = metadata
         browser = front.browser()
-        assert "A token still opens the console." in browser.get(address("oidc"))
+        assert "You can sign in by token." in browser.get(address("oidc"))
         assert browser.status == 503
         calls = len(issuer.calls)
         browser.get(address("oidc"))
@@ -459,8 +459,8 @@ def test_an_issuer_that_is_away_or_hangs_holds_nobody_up(
 ) -> None:
     away = front.with_console(oidc=settings_of("http://127.0.0.1:9"))
     assert "cannot be reached" in away.browser().get(address("oidc"))
-    monkeypatch.setattr(calls, "LONGEST", 0.2)
-    monkeypatch.setattr(calls, "_QUEUE", 0.01)
+    monkeypatch.setattr(calls, "CALLS_TIMEOUT", 0.2)
+    monkeypatch.setattr(calls, "_THREAD_TIMEOUT", 0.01)
     browser, other = front.browser(), front.browser()
     brought, theirs = issuer.authorize(sent(browser)), issuer.authorize(sent(other))
     issuer.token_answer = issuers.endless
@@ -475,7 +475,7 @@ def test_an_issuer_that_is_away_or_hangs_holds_nobody_up(
 def test_while_one_waits_for_the_issuer_others_sign_in_by_token(
     front: Office, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls, "_QUEUE", 0.01)
+    monkeypatch.setattr(calls, "_THREAD_TIMEOUT", 0.01)
     app = front.browser().client.application
     waiting, late, other = (Browser(app.test_client()) for _ in range(3))
     brought, too_many = issuer.authorize(sent(waiting)), issuer.authorize(sent(late))
@@ -510,7 +510,7 @@ def test_new_keys_are_asked_for_and_not_again_and_again(
     for _ in range(3):
         assert "gave no valid answer" in signs_in(later, issuer)
     assert issuer.calls.count("keys") == 1
-    monkeypatch.setattr("app.service.console.oidc.issuer._AGAIN", 0)
+    monkeypatch.setattr("app.service.console.oidc.issuer._KEYS_MIN_AGE", 0)
     assert "<h1>Overview</h1>" in signs_in(later, issuer)
     assert issuer.calls.count("keys") == 2
     assert KEY.kid != NEW_KEY.kid
@@ -567,7 +567,7 @@ def test_an_issuer_that_is_away_for_an_instant_turns_nobody_away(
     browser = front.browser()
     assert "<h1>Overview</h1>" in signs_in(browser, issuer)
     app = browser.client.application
-    later_by(FRESH + 1, monkeypatch)
+    later_by(FRESH_SECONDS + 1, monkeypatch)
     with issuers.away(issuer):
         later = Browser(app.test_client())
         brought = issuer.authorize(sent(later))
@@ -581,7 +581,7 @@ def test_an_issuer_that_is_away_for_an_instant_turns_nobody_away(
     assert issuer.calls[calls:] == ["token"]  # what failed is not asked again at once
     # When it is well again it is asked anew.
     issuer.broken = frozenset()
-    later_by(FRESH + PAUSE + 5, monkeypatch)
+    later_by(FRESH_SECONDS + RETRY_AFTER + 5, monkeypatch)
     calls = len(issuer.calls)
     assert "<h1>Overview</h1>" in signs_in(Browser(app.test_client()), issuer)
     assert issuer.calls[calls:] == ["metadata", "token", "keys"]
@@ -593,19 +593,19 @@ def test_what_an_issuer_said_counts_for_an_hour_without_it(
     browser = front.browser()
     signs_in(browser, issuer)
     app = browser.client.application
-    later_by(KEPT - 60, monkeypatch)
+    later_by(MAX_AGE - 60, monkeypatch)
     issuer.broken = frozenset({"metadata", "keys"})
     early, late = (Browser(app.test_client()) for _ in range(2))
     brought = issuer.authorize(sent(late))
     assert "<h1>Overview</h1>" in signs_in(early, issuer)
-    later_by(KEPT + 60, monkeypatch)
+    later_by(MAX_AGE + 60, monkeypatch)
     issuer.broken = frozenset({"keys"})
     assert "gave no valid answer" in come_back(late, brought)
     assert told(front)[0][3] == "it answers with HTTP 503"
-    later_by(2 * KEPT + 120, monkeypatch)
+    later_by(2 * MAX_AGE + 120, monkeypatch)
     with issuers.away(issuer):
         away = Browser(app.test_client())
-        assert "A token still opens the console." in away.get(address("oidc"))
+        assert "You can sign in by token." in away.get(address("oidc"))
         assert away.status == 503
         assert "<h1>Overview</h1>" in away.sign_in(TOKENS[Role.VIEWER])
 
@@ -616,15 +616,15 @@ def test_an_issuer_that_answers_otherwise_is_believed_at_once(
     browser = front.browser()
     signs_in(browser, issuer)
     app = browser.client.application
-    later_by(FRESH + 1, monkeypatch)
+    later_by(FRESH_SECONDS + 1, monkeypatch)
     issuer.keys = [NEW_KEY]
     # A key that it withdrew is worth nothing as soon as it is asked again.
     assert "gave no valid answer" in signs_in(Browser(app.test_client()), issuer)
-    later_by(2 * FRESH + 60, monkeypatch)
+    later_by(2 * FRESH_SECONDS + 60, monkeypatch)
     issuer.metadata = {"issuer": "https://another.example"}
     for _ in range(2):
         other = Browser(app.test_client())
-        assert "gives no valid answer" in other.get(address("oidc"))
+        assert "gave no valid answer" in other.get(address("oidc"))
         assert other.status == 503
 
 
@@ -679,9 +679,9 @@ def test_without_its_library_the_service_says_what_to_install(front: Office, mon
     ("changed", "says"),
     [
         ({"issuer": "http://login.corp.example"}, "must begin with https"),
-        ({"issuer": "login.corp.example"}, "must be the issuer's address"),
-        ({"issuer": "https://a:b@login.corp.example"}, "must be the issuer's address"),
-        ({"issuer": "https://[::1"}, "must be the issuer's address"),
+        ({"issuer": "login.corp.example"}, "must be the issuer exactly"),
+        ({"issuer": "https://a:b@login.corp.example"}, "must be the issuer exactly"),
+        ({"issuer": "https://[::1"}, "must be the issuer exactly"),
         ({"client_id": ""}, "client_id is empty"),
         ({"roles": {}}, "roles is empty"),
         ({"roles": {"ops": "owner"}}, "roles.ops"),
@@ -703,7 +703,7 @@ def test_the_doctor_asks_the_issuer(front: Office, issuer: Issuer, monkeypatch: 
     assert found(front) == [("problem", f"{issuer.url} has no key that verifies ID tokens")]
     issuer.metadata = {"issuer": "https://another.example"}
     ((state, says),) = found(front)
-    assert (state, "calls itself otherwise" in says) == ("problem", True)
+    assert (state, "contains another issuer" in says) == ("problem", True)
     alone = front.with_console(tokens=())
     alone.settings = alone.settings.model_copy(update={"admin": AdminSettings()})
     issuer.straighten()

@@ -260,8 +260,8 @@ def test_what_fails_is_counted_to_a_thousand_and_found_where_it_is_rare(office: 
     html = browser.get(address("parked", state="waiting", after='["document","acme","","d1400",false]'))
     assert re.findall(r'class="id">(d\d{4})<', html)[0] == "d1401"
     html = browser.get(address("overview"))
-    assert "more than 1,000 items fail and are tried again" in html
-    assert "2 items are parked after 10 failures, as document acme / x1: given up" in html
+    assert "more than 1,000 items fail and are retried" in html
+    assert "2 items are parked after 10 failures, such as document acme / x1: given up" in html
     ledger_id = ledger.ledger_id
     with reading(office.engine) as connection:
         # What tells people, and metrics, count all of them.
@@ -350,7 +350,7 @@ def planned_run(office: Office, *, item_id: str, message: str = "", **columns: o
 
 def test_the_overview_draws_what_services_answered(office: Office) -> None:
     browser = office.browser(Role.VIEWER)
-    assert "Permission questions a minute" not in browser.get("/console/")
+    assert "Permission requests per minute" not in browser.get("/console/")
     assert "none seen" in browser.get("/console/")
     service = NodeActivity(node="n:1", role="service", clock=office.time)
     for asked in (10, 30, 20):
@@ -359,7 +359,7 @@ def test_the_overview_draws_what_services_answered(office: Office) -> None:
         service.write(office.engine)
     office.time.move_on(seconds=31)
     html = browser.get("/console/")
-    says = "permission questions a minute: lowest 10, highest 30, last 20; 15 % of all were denied"
+    says = "permission requests per minute: lowest 10, highest 30, last 20; 15 % of all were denied"
     assert f'role="img" aria-label="{says}"' in html
     assert "peak 30" in html
     assert "1 service, 0 workers" in html
@@ -368,7 +368,7 @@ def test_the_overview_draws_what_services_answered(office: Office) -> None:
     html = browser.get("/console/")
     assert "1 service, 1 worker" in html
     assert "all seen within 60 s" in html
-    assert "slowest answers, of which 99 of 100 took no longer" in html
+    assert "latency of permission calls, 99th percentile" in html
     assert "99 of 100 took no longer</span>" in html
     assert "gaps" not in html
     # A minute in which nobody asks has no slowest answer.
@@ -379,9 +379,9 @@ def test_the_overview_draws_what_services_answered(office: Office) -> None:
         service.write(office.engine)
     office.time.move_on(seconds=31)
     html = browser.get("/console/")
-    assert "; gaps where nobody asked, 3 min in all" in html
-    assert "when somebody asked last</span>" in html
-    assert html.partition("slowest answers")[2].partition("</svg>")[0].count("<path d=") == 2
+    assert "; gaps without requests, 3 min in total" in html
+    assert "at the last request</span>" in html
+    assert html.partition("latency of permission calls")[2].partition("</svg>")[0].count("<path d=") == 2
 
 
 def test_where_nobody_asked_at_all_there_is_no_slowest_answer(office: Office) -> None:
@@ -391,8 +391,8 @@ def test_where_nobody_asked_at_all_there_is_no_slowest_answer(office: Office) ->
         service.write(office.engine)
     office.time.move_on(seconds=31)
     html = office.browser(Role.VIEWER).get("/console/")
-    assert 'aria-label="no answers yet: nobody asked"' in html
-    assert html.count("nobody asked</span>") == 2
+    assert 'aria-label="no permission calls yet"' in html
+    assert html.count("no requests</span>") == 2
     assert "<path d=" not in html.partition("no answers yet")[2].partition("</svg>")[0]
 
 

@@ -44,11 +44,11 @@ LARGE = (
 
 BOUNDED = {
     "WITH RECURSIVE of_membership (organization_id": "fifty organizations of each of three sorts, in one order",
-    "SELECT stretch,": "the minutes of a day, once for each node",
+    "SELECT number, SUM(allowed)": "the minutes of a day, once for each node",
     "SELECT node, role,": "the last minutes, once for each node",
     "SELECT MIN(minute)": "the first of the index",
     "SELECT ordinal, action FROM plan_item": "what becomes of one organization itself",
-    "SELECT deleting, failures,": "of one item, to write and to delete it",
+    "SELECT f.kind, f.organization_id, f.container_id, f.item_id, f.deleting": "of one item, to write and to delete it",
     "WITH RECURSIVE asked AS MATERIALIZED": "the references of the records of a page, each looked up by a key",
 }
 """Beginnings of statements that sort, count or read what they have, each with the reason why that is little."""

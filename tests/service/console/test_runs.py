@@ -9,7 +9,7 @@ from sqlalchemy import insert, update
 
 from app.foundation.database.engine import writing
 from app.service.console.console import address
-from app.service.console.pages.run_summary import hold_rows, phase_rows, stages_of
+from app.service.console.pages.run_summary import hold_rows, phase_rows, stage_rows
 from app.service.console.settings import Role
 from app.sync.ledger.failures import message_digest
 from app.sync.ledger.items import ItemKey
@@ -122,7 +122,7 @@ def test_an_item_has_its_request_and_the_answer_as_text(office: Office) -> None:
     browser = office.browser(Role.VIEWER)
     html = browser.get(address("item", run=run, ordinal=1))
     assert "/organizations/documents/delete" in html
-    assert "as it would be sent" in html
+    assert "not sent yet" in html
     assert "HTTP 400" not in html  # it is held: no call was about it
     with writing(office.engine) as connection:
         connection.execute(update(PlanItemRow).values(status="failed"))
@@ -139,7 +139,7 @@ def test_what_is_covered_leads_to_what_takes_it_along(office: Office) -> None:
     with writing(office.engine) as connection:
         connection.execute(update(PlanItemRow).values(covered_by=7))
     html = office.browser(Role.VIEWER).get(address("item", run=run, ordinal=1))
-    assert "It is covered by" in html
+    assert "The deletion of" in html
     assert "ordinal=7" in html
 
 
@@ -223,7 +223,7 @@ def test_viewers_are_shown_no_choice_and_have_none(office: Office) -> None:
 def test_stages_tell_when_they_began_and_how_long_they_took(office: Office) -> None:
     held = office.held_run()
     office.time.move_on(seconds=60)
-    stages = stages_of(held, {"planned": 34, "held": 34})
+    stages = stage_rows(held, {"planned": 34, "held": 34})
     assert [(stage.name, stage.state) for stage in stages] == [
         ("Queued", "done"),
         ("Read directory", "done"),
@@ -231,10 +231,10 @@ def test_stages_tell_when_they_began_and_how_long_they_took(office: Office) -> N
         ("Held", "held"),
     ]
     assert stages[0].took == 1.0
-    assert stages[-1].says == "34 deletes wait"
+    assert stages[-1].note == "34 deletes wait"
     office.runs.approve(held.run_id)
     again = office.runs.get(held.run_id)
-    assert [(stage.name, stage.state) for stage in stages_of(again, {})] == [
+    assert [(stage.name, stage.state) for stage in stage_rows(again, {})] == [
         ("Approved", "queued"),
         ("Read directory", "coming"),
         ("Planned", "coming"),

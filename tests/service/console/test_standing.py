@@ -56,14 +56,14 @@ def test_the_backend_is_as_the_last_real_run_left_it(office: Office) -> None:
 def test_the_backend_lacks_what_is_held_parked_and_failing_now(office: Office) -> None:
     browser = office.browser(Role.VIEWER)
     held = states.held(office)
-    assert backend(browser) == "in step but for 2 held"
+    assert backend(browser) == "in step except 2 held"
     ledger_id = open_ledger(office.engine, "http://backend.test", "key", office.time).ledger_id
     row = {"ledger_id": ledger_id, "kind": "folder", "organization_id": "acme", "container_id": "", "retry_at": 0}
     row |= {"deleting": False, "fingerprint": "", "failures": 10, "message": "", "message_digest": message_digest("")}
     with writing(office.engine) as connection:
         given = [("a", True), ("b", True), ("c", False)]
         connection.execute(insert(ItemFailureRow), [row | {"item_id": one, "parked": parked} for one, parked in given])
-    assert backend(browser) == "in step but for 2 held and 2 parked and 1 failing"
+    assert backend(browser) == "in step except 2 held and 2 parked and 1 failing"
     office.runs.approve(held.run_id)
     assert backend(browser) == "a run is changing it"
     office.runs.move(held.run_id, RunStatus.QUEUED, RunStatus.READING)
@@ -72,7 +72,7 @@ def test_the_backend_lacks_what_is_held_parked_and_failing_now(office: Office) -
     office.runs.move(held.run_id, RunStatus.PLANNING, RunStatus.DONE, finished_at=office.time(), counts={})
     # A later preview that would hold deletes changes nothing.
     states.previewed(office)
-    assert backend(browser) == "in step but for 2 parked and 1 failing"
+    assert backend(browser) == "in step except 2 parked and 1 failing"
 
 
 def test_items_per_run_counts_real_runs_alone(office: Office) -> None:

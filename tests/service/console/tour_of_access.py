@@ -127,7 +127,7 @@ def tour_of_browse(visitors: Visitors, monkeypatch: pytest.MonkeyPatch) -> None:
         _through(visitors, "user", id=user)
     with monkeypatch.context() as patched:
         for module in ("app.service.console.pages.users", "app.access.browse.grants"):
-            patched.setattr(f"{module}.MOST_GROUPS", 5)
+            patched.setattr(f"{module}.MAX_GROUPS", 5)
         show("user", id="user-00")
     show("user", id="ada", organization="nowhere")
     show("user", id="gone", organization="shut")

@@ -13,7 +13,7 @@ from app.foundation.audit import Actor, Audit
 from app.foundation.database.engine import writing
 from app.service.admin.settings import AdminSettings
 from app.service.console.console import address
-from app.service.console.examinations import ExaminationError, ExaminationFinding, Examinations, begun, run_beside
+from app.service.console.examinations import ExaminationError, ExaminationFinding, begin_examination, run_examination
 from app.service.console.settings import ConsoleSettings, OidcSettings, Role
 from tests.service.console.conftest import TOKENS, Browser, Office
 from tests.service.console.issuer import running
@@ -45,12 +45,12 @@ def tour_of_doctor(visitors: Visitors) -> None:
         visitors.show("doctor")
 
     show()
-    examinations = Examinations(office.time)
     for look in (well, badly):
-        made = begun(office.engine, examinations, "mira", lambda _: None)
-        assert made is not None
+        examination_id = begin_examination(office.engine, office.time, "mira", lambda _: None)
+        assert examination_id is not None
         show()
-        run_beside(office.engine, examinations, made, look).join()
+        visitors.send(Role.ADMIN, "doctor", 409)
+        run_examination(office.engine, office.time, examination_id, look).join()
         show()
     visitors.send(Role.ADMIN, "doctor", 409)
 

@@ -123,7 +123,7 @@ def test_a_backend_that_cannot_sign_is_left_alone_for_a_while() -> None:
             raise OperationMissing("generate_signature", "no", 404, has_envelope=True, own_error=False)
         return Answer(Signature(signature="s"), "ok")
 
-    sign = BackendSigner(generate, patience=1, monotonic=passing.monotonic)
+    sign = BackendSigner(generate, timeout=1, monotonic=passing.monotonic)
     assert sign(RESULTS) is None
     passing.move_on(seconds=PAUSE - 0.1)
     assert sign(RESULTS) is None
@@ -148,7 +148,7 @@ def test_a_backend_that_hangs_takes_two_threads_at_most() -> None:
             at_once[0] -= 1
         return Answer(Signature(signature="s"), "ok")
 
-    sign = BackendSigner(generate, patience=0.05)
+    sign = BackendSigner(generate, timeout=0.05)
     found: list[str | None] = []
     threads = [threading.Thread(target=lambda: found.append(sign(RESULTS))) for _ in range(6)]
     for thread in threads:

@@ -12,7 +12,7 @@ from app.foundation.audit import BEGUN, DONE, audit_page
 from app.foundation.audit_tables import AuditRow
 from app.foundation.database.engine import reading
 from app.http.throttle import FAILURES
-from app.service.refusals import AN_HOUR, MORE
+from app.service.refusals import LAST_ROW_SUFFIX, ROWS_PER_HOUR
 from tests.dying import Died, dying_at
 from tests.service.push.conftest import HR, NEW_PUSH, PUSH, SMALL, Service, document, key, organization, user
 from tests.service.push.test_everything import lines, put
@@ -96,16 +96,16 @@ def test_what_the_guard_refuses_and_what_is_meant_to_shrink(service: Service) ->
 
 def test_thousands_of_pushes_do_not_bury_what_people_did(service: Service) -> None:
     service.pushed(1, upsert=[organization()])
-    for number in range(2, AN_HOUR + 4):
+    for number in range(2, ROWS_PER_HOUR + 4):
         service.pushed(number, upsert=[document(f"d{number}")])
     found = rows(service)
-    assert [one.outcome for one in found] == [*[DONE] * (AN_HOUR - 1), DONE + MORE]
-    assert found[-1].subject.startswith(f"app: push {AN_HOUR}, ")
+    assert [one.outcome for one in found] == [*[DONE] * (ROWS_PER_HOUR - 1), DONE + LAST_ROW_SUFFIX]
+    assert found[-1].subject.startswith(f"app: push {ROWS_PER_HOUR}, ")
     # Another token, and another source, are other sorts; and the number tells of those in between.
     service.pushed(100, upsert=[document("d100")], token=NEW_PUSH)
     service.pushed(1, upsert=[user("ann")], source="hr", token=HR)
-    assert [one.subject.partition(", sequence")[0] for one in rows(service)[AN_HOUR:]] == [
-        f"app: push {AN_HOUR + 4}",
+    assert [one.subject.partition(", sequence")[0] for one in rows(service)[ROWS_PER_HOUR:]] == [
+        f"app: push {ROWS_PER_HOUR + 4}",
         "hr: push 1",
     ]
     assert len({one.actor for one in rows(service)}) == 3
@@ -123,7 +123,7 @@ def test_wrong_tokens_are_written_down_until_they_are_slowed_down(service: Servi
     assert {(one.actor, one.role, one.way, one.action, one.subject) for one in found} == {
         ("", "", "api", "refused", path)
     }
-    assert {one.outcome.removesuffix(MORE) for one in found} == {"the bearer token is not accepted"}
+    assert {one.outcome.removesuffix(LAST_ROW_SUFFIX) for one in found} == {"the bearer token is not accepted"}
     assert "guessed" not in str(found)
 
 
@@ -153,12 +153,12 @@ def test_what_a_token_may_not_do_is_a_refusal(service: Service) -> None:
     ]
     assert [one.outcome for one in found[:2]] == [
         "the bearer token belongs to another source",
-        "there is no source of this name to which anything may be pushed",
+        "no source with this name accepts pushes",
     ]
     # Names that somebody makes up are no way around it.
-    for number in range(AN_HOUR + 5):
+    for number in range(ROWS_PER_HOUR + 5):
         service.push({"sequence": 1}, source=f"made-up-{number}")
-    assert len(rows(service)) == 2 + AN_HOUR
+    assert len(rows(service)) == 2 + ROWS_PER_HOUR
 
 
 def test_a_refusal_stands_where_it_cannot_be_written_down(service: Service) -> None:

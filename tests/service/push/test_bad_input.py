@@ -61,7 +61,7 @@ EVERYTHING: list[tuple[bytes, str, int, str]] = [
     (b'{"end": true, "records": 0, "sequence": 1e9}', LINES, 400, "nothing was applied: line 1: sequence: must be"),
     (b'{"end": true, "records": 0, "\\ud800": 1}', LINES, 400, "nothing was applied: line 1: not JSON"),
     (json.dumps({"end": True, "records": 0, HUGE: 1}).encode(), LINES, 400, "nothing was applied: line 1: xxx"),
-    (END + b"{}", LINES, 400, "nothing was applied: line 2: comes after the end"),
+    (END + b"{}", LINES, 400, "nothing was applied: line 2: is after the end"),
     (json.dumps(user("ann")).encode() + b'\n{"end": true, "records": 1}', LINES, 403, "nothing was applied: 1 record"),
     (END, JSON, 415, "Content-Type must be application/jsonl or application/x-ndjson"),
     (END, "", 415, "Content-Type must be application/jsonl or application/x-ndjson"),

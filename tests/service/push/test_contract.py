@@ -10,7 +10,7 @@ import pytest
 
 from app.directory.pushes import ANYTHING
 from app.directory.source import EVERYTHING, Reading, ReadRequest, Source
-from app.service.push.upload import SentSource
+from app.service.push.upload import UploadedSource
 from tests.directory.source_contract import SourceContract
 from tests.directory.source_world import CannotError, Content, SourceWorld
 from tests.worlds.faulty_reads import FaultyReads
@@ -25,7 +25,7 @@ class Sent:
 
     def read(self, request: ReadRequest = EVERYTHING) -> Reading:
         with self._path.open("rb") as body:
-            yield from SentSource(self.name, body, ANYTHING).read(request)
+            yield from UploadedSource(self.name, body, ANYTHING).read(request)
 
 
 class PushWorld(SourceWorld):
@@ -68,7 +68,7 @@ class PushWorld(SourceWorld):
     def failures(self) -> dict[str, AbstractContextManager[Source]]:
         @contextmanager
         def of(body: bytes) -> Iterator[Source]:
-            yield SentSource("app", BytesIO(body), ANYTHING)
+            yield UploadedSource("app", BytesIO(body), ANYTHING)
 
         return {"nothing": of(b""), "no JSON": of(b"<html>\n"), "another number": of(b'{"end": true, "records": 7}\n')}
 

@@ -93,7 +93,7 @@ def test_other_sources_stay_as_they_are(service: Service) -> None:
         (lines(PEOPLE, end=1), "end: must be true"),
         (lines(PEOPLE, ends=True), "ends: is not a field of the last line"),
         (lines(PEOPLE, sequence=0), "sequence: must be a whole number"),
-        (lines(PEOPLE) + b"{}\n", "comes after the end"),
+        (lines(PEOPLE) + b"{}\n", "is after the end"),
         (lines([*PEOPLE, {"kind": "user"}]), "line 4: userId: is missing"),
         (lines([*PEOPLE, user("nul\0")]), "line 4: userId: contains a NUL character"),
         (lines([*PEOPLE, user("half") | {"name": "\ud800"}]), "line 4: not JSON"),
@@ -156,7 +156,7 @@ def test_what_was_pushed_while_it_was_taken_in_stays(service: Service, monkeypat
     service.pushed(1, upsert=[*PEOPLE, document("old"), document("kept")])
     import app.service.push.upload as module
 
-    original = module.SentSource.read
+    original = module.UploadedSource.read
 
     def read(self: Any) -> Any:
         service.pushed(
@@ -164,7 +164,7 @@ def test_what_was_pushed_while_it_was_taken_in_stays(service: Service, monkeypat
         )
         yield from original(self)
 
-    monkeypatch.setattr(module.SentSource, "read", read)
+    monkeypatch.setattr(module.UploadedSource, "read", read)
     assert put(service, lines([*PEOPLE, document("old"), document("kept")])).status_code == 200
     assert there(service) == ["kept", "new"]
 

@@ -33,7 +33,7 @@ def test_readiness_tells_when_something_was_pushed(service: Service) -> None:
     service.pushed(1, upsert=[organization()])
     service.clock.move_on(seconds=30)
     checks = service.client.get("/readyz").get_json()["checks"]
-    assert checks["directory"]["detail"] == "read well 30 s ago; last pushed to 30 s ago"
+    assert checks["directory"]["detail"] == "read successfully 30 s ago; last push 30 s ago"
 
 
 def test_the_doctor_tells_of_sources_that_hold_pushes(service: Service) -> None:

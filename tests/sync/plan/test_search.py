@@ -13,7 +13,7 @@ from app.foundation.audit import Audit
 from app.foundation.database.engine import is_sqlite, reading, writing
 from app.http.throttle import FailedCredentials
 from app.http.tokens import TokenSet
-from app.service.admin.auth import Door
+from app.service.admin.auth import AdminAuth
 from app.service.admin.resync import resync_blueprint
 from app.service.refusals import Refusals
 from app.sync.ledger.failures import FailureGroup, failures_page, message_digest
@@ -234,7 +234,7 @@ def test_changes_of_a_kind_over_http_are_one_range_of_the_plan(world: PlanningWo
     app = Flask("changes")
     tokens = TokenSet(["let-me-in"], FailedCredentials())
     app.register_blueprint(
-        resync_blueprint(runs, Door(tokens, Audit(world.time), Refusals(Audit(world.time), world.engine)))
+        resync_blueprint(runs, AdminAuth(tokens, Audit(world.time), Refusals(Audit(world.time), world.engine)))
     )
     client = app.test_client()
     client.environ_base["HTTP_AUTHORIZATION"] = "Bearer let-me-in"

@@ -1,1 +1,1 @@
-"""Sign-in through an issuer of OpenID Connect: code flow with PKCE, by Authlib over our own outgoing connections."""
+"""Sign-in through an issuer of OpenID Connect: the code flow with PKCE, by Authlib over Usher's own connections."""

@@ -1,7 +1,7 @@
-"""Calls to the issuer: limited in size, time and number, without redirects.
+"""Calls to the issuer: limited in size, time and number, without redirects; and a cache of their results.
 
-An issuer, or a name server, may hang. So the calls of a sign-in run in a thread of their own, and its page waits for
-them no longer than ``LONGEST``.
+The issuer, or a name server, may hang. So the calls of a sign-in run in a thread of their own, and the page waits for
+it at most ``CALLS_TIMEOUT``. The cache bridges a restart of the issuer or a network problem.
 """
 
 from collections.abc import Callable
@@ -17,171 +17,170 @@ from app.foundation.outbound.failure import FailureKind, call_failure, failure_o
 from app.foundation.outbound.route import Route
 from app.foundation.outbound.session import VerifyingAdapter, session_for
 
-MAX_ANSWER_BYTES = 1024 * 1024
-"""Far above what an issuer has to say."""
+MAX_RESPONSE_BYTES = 1024 * 1024
 
-LONGEST = 5.0
-"""Seconds that all calls of one sign-in may take together."""
+CALLS_TIMEOUT = 5.0
+"""Seconds for all calls of one sign-in together."""
 
 _TIMEOUTS = (2.0, 3.0)
-"""Seconds to connect, and between two pieces of an answer."""
-_QUEUE = 0.5
-"""Seconds that a sign-in waits while others keep all threads busy."""
+"""The connect timeout and the read timeout, in seconds."""
+_THREAD_TIMEOUT = 0.5
+"""Seconds that a sign-in waits for a free thread."""
 _CHUNK = 64 * 1024
 
-Given = TypeVar("Given")
+FRESH_SECONDS = 600.0
+"""The age at which a cached value is read again."""
+MAX_AGE = 3600.0
+"""The age in seconds up to which a cached value is used while the issuer is unavailable. Relying parties commonly use
+an hour: a withdrawn key must not open the console for long."""
+RETRY_AFTER = 10.0
+"""Seconds for which an issuer that failed is not called again."""
+
+T = TypeVar("T")
 
 
 class IssuerError(Exception):
-    """The issuer does not answer as it should; the text is for operators, without secrets."""
+    """The issuer's answer is not valid. The text is for operators and contains no secret."""
 
 
 class IssuerAwayError(IssuerError):
-    """It does not answer at all, not in time, or not as an issuer: something may be wrong for an instant."""
+    """The issuer did not answer in time, or not as an issuer. The cause may be temporary."""
 
 
 class IssuerBusyError(IssuerAwayError):
-    """It was not asked, because too many sign-ins wait for it."""
+    """The issuer was not called, because too many sign-ins wait for it."""
 
 
 class _BoundedAdapter(VerifyingAdapter):
-    """The network, of which no answer is longer or slower than what is allowed."""
+    """Limits the size of responses and the total time of all calls."""
 
-    def __init__(self, route: Route, ends: float) -> None:
+    def __init__(self, route: Route, deadline: float) -> None:
         super().__init__(pool_connections=1, pool_maxsize=1, max_retries=0)
         self._route = route
-        self._ends = ends
+        self._deadline = deadline
 
-    def send(self, request: requests.PreparedRequest, *args: Any, **given: Any) -> requests.Response:
-        if monotonic() > self._ends:
-            raise IssuerAwayError("its answers took too long")
+    def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> requests.Response:
+        if monotonic() > self._deadline:
+            raise IssuerAwayError("its responses took too long")
         url = request.url or ""
         try:
-            answer = super().send(request, *args, **{**given, "stream": True, "timeout": _TIMEOUTS})
-            with answer:
-                content = self._read(answer)
+            response = super().send(request, *args, **{**options, "stream": True, "timeout": _TIMEOUTS})
+            with response:
+                content = self._read(response)
         except IssuerError:
             raise
         except Exception as error:
-            # The pool's own errors, of which some slip through the library on top of it.
+            # Includes errors of the connection pool that requests does not translate.
             raise IssuerAwayError(failure_of(error, url, self._route).message) from error
-        if answer.status_code == requests.codes.proxy_authentication_required and self._route.proxy_address:
+        if response.status_code == requests.codes.proxy_authentication_required and self._route.proxy_address:
             raise IssuerAwayError(call_failure(FailureKind.PROXY_CREDENTIALS, self._route.proxy_address).message)
-        if answer.is_redirect:
+        if response.is_redirect:
             raise IssuerAwayError("it answers with a redirect, which is not followed")
-        answer.raw = BytesIO(content)
-        return answer
+        response.raw = BytesIO(content)
+        return response
 
-    def _read(self, answer: requests.Response) -> bytes:
+    def _read(self, response: requests.Response) -> bytes:
         raw = bytearray()
-        # One read of the socket at a time: a full chunk would let a slow sender stretch the time without end.
-        while chunk := answer.raw.read1(_CHUNK):
+        # read1 reads from the socket once, so that a slow sender cannot delay the check of the deadline.
+        while chunk := response.raw.read1(_CHUNK):
             raw += chunk
-            if len(raw) > MAX_ANSWER_BYTES:
-                raise IssuerAwayError(f"its answer is larger than {MAX_ANSWER_BYTES} bytes")
-            if monotonic() > self._ends:
-                raise IssuerAwayError("its answers took too long")
+            if len(raw) > MAX_RESPONSE_BYTES:
+                raise IssuerAwayError(f"its response is larger than {MAX_RESPONSE_BYTES} bytes")
+            if monotonic() > self._deadline:
+                raise IssuerAwayError("its responses took too long")
         return bytes(raw)
 
 
 def bounded_session(route: Route) -> requests.Session:
     """A session for the calls of one sign-in. Its calls raise ``IssuerError``."""
-    session = session_for(route, adapter=_BoundedAdapter(route, monotonic() + LONGEST))
+    session = session_for(route, adapter=_BoundedAdapter(route, monotonic() + CALLS_TIMEOUT))
     session.headers["Accept-Encoding"] = "identity"
     return session
 
 
-class Aside:
-    """Runs the calls of sign-ins in threads of their own, at most ``at_once`` of them."""
+class CallThreads:
+    """Runs the calls of sign-ins in threads, at most ``max_threads`` at a time."""
 
-    def __init__(self, at_once: int = 1) -> None:
-        self._free = BoundedSemaphore(at_once)
+    def __init__(self, max_threads: int = 1) -> None:
+        self._free = BoundedSemaphore(max_threads)
         self._throttled = Lock()
 
-    def do(self, work: Callable[[], Given], *, is_throttled: bool = False) -> Given:
-        """Returns or raises what ``work`` does. Raises ``IssuerAwayError`` if that takes too long, and
-        ``IssuerBusyError`` if all threads are busy. Throttled callers share one thread and never wait for it."""
+    def run(self, work: Callable[[], T], *, is_throttled: bool = False) -> T:
+        """Returns or raises what ``work`` does. Raises ``IssuerAwayError`` after the timeout, and ``IssuerBusyError``
+        if all threads are busy. Throttled callers share one thread and do not wait for it."""
         if is_throttled:
             if not self._throttled.acquire(blocking=False):
                 raise IssuerBusyError("another throttled sign-in waits for the issuer")
             try:
-                return self._do(work, patience=0)
+                return self._run(work, timeout=0)
             finally:
                 self._throttled.release()
-        return self._do(work, patience=_QUEUE)
+        return self._run(work, timeout=_THREAD_TIMEOUT)
 
-    def _do(self, work: Callable[[], Given], *, patience: float) -> Given:
-        if not self._free.acquire(timeout=patience):
+    def _run(self, work: Callable[[], T], *, timeout: float) -> T:
+        if not self._free.acquire(timeout=timeout):
             raise IssuerBusyError("too many sign-ins wait for the issuer")
-        ended: list[Given] = []
-        failed: list[BaseException] = []
+        results: list[T] = []
+        errors: list[BaseException] = []
 
         def run() -> None:
             try:
-                ended.append(work())
-            except BaseException as error:  # noqa: BLE001 - it is raised where somebody waits for it
-                failed.append(error)
+                results.append(work())
+            except BaseException as error:  # noqa: BLE001 - it is raised in the waiting thread
+                errors.append(error)
             finally:
                 self._free.release()
 
         thread = Thread(target=run, name="issuer", daemon=True)
         thread.start()
-        thread.join(LONGEST)
-        if failed:
-            raise failed[0]
-        if not ended:
-            raise IssuerAwayError("its answers took too long")
-        return ended[0]
+        thread.join(CALLS_TIMEOUT)
+        if errors:
+            raise errors[0]
+        if not results:
+            raise IssuerAwayError("its responses took too long")
+        return results[0]
 
 
-FRESH = 600.0
-"""Seconds after which it is asked again."""
-KEPT = 3600.0
-"""Seconds for which what it said counts while it cannot be asked."""
-PAUSE = 10.0
-"""Seconds for which an issuer that failed is not asked again."""
+class Cached(Generic[T]):
+    """A value that is read from the issuer, cached for ``FRESH_SECONDS``, or ``MAX_AGE`` while it is unavailable."""
 
-Said = TypeVar("Said")
-
-
-class LastKnown(Generic[Said]):
-    """One thing that an issuer says."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._said: Said | None = None
-        self._said_at = self._failed_at = float("-inf")
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self._value: T | None = None
+        self._read_at = self._failed_at = float("-inf")
         self._failure = ""
 
     @property
     def age(self) -> float:
-        """Seconds since it was said."""
-        return monotonic() - self._said_at
+        """Seconds since the value was read."""
+        return monotonic() - self._read_at
 
-    def get(self, ask: Callable[[], Said], *, fresh: float = FRESH) -> Said:
-        """It, at most ``fresh`` seconds old, or ``KEPT`` where the issuer is away. Raises what ``ask`` does, and
-        ``IssuerError`` without asking where that has just failed."""
-        said = self._said if self.age <= KEPT else None
-        if said is not None and self.age <= fresh:
-            return said
-        if monotonic() - self._failed_at < PAUSE:
-            if said is None:
+    def get(self, read: Callable[[], T], *, max_age: float = FRESH_SECONDS) -> T:
+        """The value, read again if it is older than ``max_age``.
+
+        Raises what ``read`` does, and ``IssuerError`` without a call within ``RETRY_AFTER`` of a failure.
+        """
+        value = self._value if self.age <= MAX_AGE else None
+        if value is not None and self.age <= max_age:
+            return value
+        if monotonic() - self._failed_at < RETRY_AFTER:
+            if value is None:
                 raise IssuerError(self._failure)
-            return said
+            return value
         try:
-            found = ask()
+            new = read()
         except IssuerError as error:
             if not isinstance(error, IssuerBusyError):
                 self._failed_at, self._failure = monotonic(), str(error)
             if not isinstance(error, IssuerAwayError):
-                # It answers, and differently: what it said before is worth nothing.
-                self._said_at = float("-inf")
+                # It is available, and its answer has changed: the cached value is no longer valid.
+                self._read_at = float("-inf")
                 raise
-            if said is None:
+            if value is None:
                 raise
             structlog.stdlib.get_logger(__name__).warning(
-                "issuer_failed", problem=str(error), goes_by=f"its {self._what} of {self.age:.0f} s ago"
+                "issuer_failed", problem=str(error), goes_by=f"its {self._label} of {self.age:.0f} s ago"
             )
-            return said
-        self._said, self._said_at = found, monotonic()
-        return found
+            return value
+        self._value, self._read_at = new, monotonic()
+        return new

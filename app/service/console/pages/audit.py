@@ -1,4 +1,4 @@
-"""The audit log: a page at a time, and as JSON Lines."""
+"""The audit log: fifty rows a page, and all rows as JSON Lines."""
 
 import json
 import re
@@ -11,29 +11,29 @@ from werkzeug.exceptions import BadRequest, NotFound
 from app.foundation.audit import audit_page
 from app.foundation.audit_tables import AuditRow
 from app.foundation.clock import epoch_ms, from_epoch_ms
-from app.service.console.console import PAGE_ROWS, Console, query
+from app.service.console.console import Console, query
+from app.service.console.paging import PAGE_ROWS
 from app.service.console.views import Views
 
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _RUN = re.compile(r"[0-9]{8}T[0-9]{9}-[0-9a-f]{12}\b")
-_LINES_AT_A_TIME = 500
+_LINES_PER_READ = 500
 _FILTERS = ("actor", "action", "since", "until")
-
 
 VIEWS = Views()
 
 
 @VIEWS.get("audit")
 def audit(console: Console) -> Response:
-    given = query(*_FILTERS, "before")
+    parameters = query(*_FILTERS, "before")
     wrong: dict[str, str] = {}
-    page = _page(console, given, PAGE_ROWS + 1, wrong)
+    page = _page(console, parameters, PAGE_ROWS + 1, wrong)
     return console.show(
         "audit.html",
         current="audit",
         rows=[(entry, from_epoch_ms(entry.at), _run_in(entry.subject)) for entry in page[:PAGE_ROWS]],
         next_before=page[PAGE_ROWS - 1].audit_id if len(page) > PAGE_ROWS else None,
-        filters={name: given[name] for name in _FILTERS},
+        filters={name: parameters[name] for name in _FILTERS},
         wrong=wrong,
         status=400 if wrong else 200,
     )
@@ -41,16 +41,16 @@ def audit(console: Console) -> Response:
 
 @VIEWS.get("audit_lines")
 def audit_lines(console: Console) -> Response:
-    given = {**query(*_FILTERS), "before": ""}
+    parameters = {**query(*_FILTERS), "before": ""}
     wrong: dict[str, str] = {}
-    _page(console, given, 1, wrong)
+    _page(console, parameters, 1, wrong)
     if wrong:
-        raise BadRequest("; ".join(f"{name}: {says}" for name, says in wrong.items()))
+        raise BadRequest("; ".join(f"{name}: {problem}" for name, problem in wrong.items()))
 
     def lines() -> Iterator[str]:
-        # A page at a time, each in a transaction of its own: who reads slowly holds none open.
+        # Each part is read in a transaction of its own, so that a slow client keeps none open.
         before = ""
-        while page := _page(console, {**given, "before": before}, _LINES_AT_A_TIME, {}):
+        while page := _page(console, {**parameters, "before": before}, _LINES_PER_READ, {}):
             yield "".join(json.dumps(entry.to_wire(), ensure_ascii=False) + "\n" for entry in page)
             before = str(page[-1].audit_id)
 
@@ -60,23 +60,23 @@ def audit_lines(console: Console) -> Response:
 
 
 def _run_in(subject: str) -> str:
-    """The run that a row is about; empty: it is about something else."""
+    """The id of the run that a row is about; empty: none."""
     found = _RUN.match(subject)
     return found[0] if found else ""
 
 
-def _page(console: Console, given: dict[str, str], limit: int, wrong: dict[str, str]) -> list[AuditRow]:
-    before = given["before"]
+def _page(console: Console, parameters: dict[str, str], limit: int, wrong: dict[str, str]) -> list[AuditRow]:
+    before = parameters["before"]
     if before and not _NUMBER.fullmatch(before):
-        raise NotFound("This is not a place in the audit log; begin at its first page")
-    since, until = (_moment(given[name], name, wrong) for name in ("since", "until"))
-    if wrong or any("\0" in given[name] for name in ("actor", "action")):
+        raise NotFound("This is not a position in the audit log; start from its first page")
+    since, until = (_moment(parameters[name], name, wrong) for name in ("since", "until"))
+    if wrong or any("\0" in parameters[name] for name in ("actor", "action")):
         return []
     with console.reading() as connection:
         return audit_page(
             connection,
-            actor=given["actor"] or None,
-            action=given["action"] or None,
+            actor=parameters["actor"] or None,
+            action=parameters["action"] or None,
             since=since,
             until=until,
             before=int(before) if before else None,
@@ -85,7 +85,7 @@ def _page(console: Console, given: dict[str, str], limit: int, wrong: dict[str, 
 
 
 def _moment(text: str, name: str, wrong: dict[str, str]) -> int | None:
-    """Epoch milliseconds; of a day without a time its beginning, or as ``until`` its end."""
+    """Epoch milliseconds. A day without a time is its beginning, or for ``until`` its end."""
     if not text:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What the directory holds: organizations, folders by their levels, and documents, with who reaches them."""
+"""The pages of the access model: organizations, folders and documents, and the grants on them."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -20,7 +20,6 @@ from app.service.console.views import Views
 
 _CONTENTS = {"contents": 2}
 
-
 VIEWS = Views()
 
 
@@ -30,16 +29,16 @@ def browse(console: Console, connection: Connection) -> Response:
     found = lists.page_by_id(
         "organizations",
         lambda after, limit: organization_sizes(connection, after=after, limit=limit),
-        lambda one: one.organization_id,
+        lambda row: row.organization_id,
     )
     return console.show("browse.html", current="browse", organizations=found)
 
 
 @VIEWS.read("organization")
 def organization(console: Console, connection: Connection) -> Response:
-    given = query("id", "after")
-    organization_id = given["id"]
-    lists = Lists(given["after"], {**_CONTENTS, "members": 1, "groups": 1}, organization_id)
+    parameters = query("id", "after")
+    organization_id = parameters["id"]
+    lists = Lists(parameters["after"], {**_CONTENTS, "members": 1, "groups": 1}, organization_id)
     found = find(connection, Organization, organization_id)
     if found is None:
         return show_unknown(console, connection, "organization", "", organization_id)
@@ -53,21 +52,21 @@ def organization(console: Console, connection: Connection) -> Response:
         members=lists.page_by_id(
             "members",
             lambda after, limit: members(connection, organization_id, after=after, limit=limit),
-            lambda one: one.item_id,
+            lambda row: row.item_id,
         ),
         groups=lists.page_by_id(
             "groups",
             lambda after, limit: groups(connection, organization_id, after=after, limit=limit),
-            lambda one: one.item_id,
+            lambda row: row.item_id,
         ),
     )
 
 
 @VIEWS.read("folder")
 def folder(console: Console, connection: Connection) -> Response:
-    given = query("organization", "id", "after")
-    organization_id, folder_id = given["organization"], given["id"]
-    lists = Lists(given["after"], {**_CONTENTS, "grants": 4}, organization_id, folder_id)
+    parameters = query("organization", "id", "after")
+    organization_id, folder_id = parameters["organization"], parameters["id"]
+    lists = Lists(parameters["after"], {**_CONTENTS, "grants": 4}, organization_id, folder_id)
     found = find(connection, Folder, organization_id, folder_id)
     within = find(connection, Organization, organization_id)
     if found is None or within is None:
@@ -83,15 +82,15 @@ def folder(console: Console, connection: Connection) -> Response:
         turned=lists.turned,
         contents=_contents(connection, lists, organization_id, folder_id),
         default=_default(console, within, None, above),
-        **_reaching(connection, lists, console.parts.clock(), None, above),
+        **_grants(connection, lists, console.parts.clock(), None, above),
     )
 
 
 @VIEWS.read("document")
 def document(console: Console, connection: Connection) -> Response:
-    given = query("organization", "id", "after")
-    organization_id, document_id = given["organization"], given["id"]
-    lists = Lists(given["after"], {"grants": 4}, organization_id, document_id)
+    parameters = query("organization", "id", "after")
+    organization_id, document_id = parameters["organization"], parameters["id"]
+    lists = Lists(parameters["after"], {"grants": 4}, organization_id, document_id)
     found = find(connection, Document, organization_id, document_id)
     within = find(connection, Organization, organization_id)
     if found is None or within is None:
@@ -106,7 +105,7 @@ def document(console: Console, connection: Connection) -> Response:
         sizes=sizes_of(connection, "document", organization_id, document_id),
         turned=lists.turned,
         default=_default(console, within, found, above),
-        **_reaching(connection, lists, console.parts.clock(), found, above),
+        **_grants(connection, lists, console.parts.clock(), found, above),
     )
 
 
@@ -114,14 +113,14 @@ def _contents(connection: Connection, lists: Lists, organization_id: str, folder
     return lists.page(
         "contents",
         lambda after, limit: contents(connection, organization_id, folder_id, after=after, limit=limit),
-        lambda one: (one.kind, one.item_id),
+        lambda row: (row.kind, row.item_id),
     )
 
 
 def _default(
     console: Console, organization: Organization, document: Document | None, above: Ancestry
 ) -> dict[str, object]:
-    """What holds for those without a grant: the access type in force, where it comes from, and what it means."""
+    """The access for users without a grant: the effective access type, its origin and its meaning."""
     access_type, origin = organization.access_type, "the organization"
     folder = above.folders[above.typed - 1] if above.typed else None
     if document is not None and document.access_type is not None:
@@ -130,46 +129,52 @@ def _default(
         access_type = folder.access_type
         origin = "its own" if document is None and above.typed == 1 else f"folder {folder.folder_id}"
     means = {
-        AccessType.PUBLIC: f"members have their membership's role, everybody else in the directory is"
+        AccessType.PUBLIC: f"members have the role of their membership, and every other user is"
         f" {console.parts.policy.public_role}",
-        AccessType.ORGANIZATION_PRIVATE: "members have their membership's role, nobody else is let in",
-        AccessType.RESTRICTED: "nobody is let in without a grant",
+        AccessType.ORGANIZATION_PRIVATE: "members have the role of their membership, and every other user is denied",
+        AccessType.RESTRICTED: "every user without a grant is denied",
     }[access_type]
     closed = ""
     if organization.disabled:
-        closed = "The organization is disabled: everybody is denied."
+        closed = "The organization is disabled, so every user is denied."
     elif above.obstacle is Obstacle.UNKNOWN:
-        closed = "A folder above it is not in the directory: everybody is denied, with or without a grant."
+        closed = "A folder above it is not in the directory, so every user is denied, even with a grant."
     elif above.obstacle is Obstacle.CYCLE:
-        closed = "The folders above it contain each other: everybody is denied, with or without a grant."
+        closed = "The folders above it contain each other, so every user is denied, even with a grant."
     return {"type": access_type.value, "origin": origin, "means": means, "closed": closed}
 
 
-def _reaching(
+def _grants(
     connection: Connection, lists: Lists, now: datetime, document: Document | None, above: Ancestry
 ) -> dict[str, Any]:
-    thing = above.folders[0] if document is None else document
+    """The grants on the document, or the folder, and on the folders above."""
+    resource = above.folders[0] if document is None else document
     levels: list[Level] = [] if document is None else [("", document.document_id)]
     levels += [(folder.folder_id, "") for folder in above.folders]
 
-    def key(one: GrantEntry) -> Sequence[str]:
-        resource = (one.resource_id, "") if one.resource_kind == "folder" else ("", one.resource_id)
-        return (*resource, *((one.holder_id, "") if one.holder_kind == "user" else ("", one.holder_id)))
+    def key(grant: GrantEntry) -> Sequence[str]:
+        holder = (grant.holder_id, "") if grant.holder_kind == "user" else ("", grant.holder_id)
+        return (*resource_key(grant), *holder)
 
     return {
         "grants": lists.page(
             "grants",
             lambda after, limit: grants_on_levels(
-                connection, thing.organization_id, levels, after=after, limit=limit, now=now
+                connection, resource.organization_id, levels, after=after, limit=limit, now=now
             ),
             key,
         ),
-        "nearest": levels[0],
+        "own_level": levels[0],
     }
 
 
+def resource_key(grant: GrantEntry) -> tuple[str, str]:
+    """The part of a cursor that identifies the resource of a grant."""
+    return (grant.resource_id, "") if grant.resource_kind == "folder" else ("", grant.resource_id)
+
+
 def show_unknown(console: Console, connection: Connection, kind: str, organization_id: str, item_id: str) -> Response:
-    """It, with the status 404."""
+    """The page for a record that is not in the directory, with similar ones. Its status is 404."""
     return console.show(
         "browse_unknown.html",
         current="browse",
@@ -177,5 +182,5 @@ def show_unknown(console: Console, connection: Connection, kind: str, organizati
         kind=kind,
         organization_id=organization_id,
         item_id=item_id,
-        nearest=suggest(connection, kind, organization_id, item_id),
+        similar=suggest(connection, kind, organization_id, item_id),
     )

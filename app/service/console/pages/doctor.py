@@ -1,4 +1,4 @@
-"""The doctor's page: the findings of the last examination, and the start of another."""
+"""The doctor's page: the findings of the last examination, and a button that starts another."""
 
 from collections import Counter
 from typing import Any
@@ -7,13 +7,11 @@ from flask import Response, request
 
 from app.foundation.clock import epoch_ms
 from app.service.console.console import Console, address, go_to, query
-from app.service.console.examinations import Examination, Examinations, begun, run_beside
+from app.service.console.examinations import begin_examination, last_examination, run_examination
 from app.service.console.settings import Role
 from app.service.console.views import Views
 
-_BUSY = "An examination is already under way; here it is."
 _STATES = ("problem", "warning", "ok")
-
 
 VIEWS = Views()
 
@@ -26,40 +24,36 @@ def doctor(console: Console) -> Response:
 
 @VIEWS.post("doctor", Role.ADMIN)
 def examine(console: Console) -> Response:
-    operator = console.operator
-    look = console.parts.examine
-    if look is None:
-        says = "The doctor cannot run from here; run usher doctor on the command line."
-        return _page(console, says=says, status=409)
-    audit, engine = console.gate.audit, console.parts.engine
-    examinations = Examinations(console.parts.clock)
-    made = begun(
-        engine,
-        examinations,
+    operator, parts = console.operator, console.parts
+    if parts.examine is None:
+        return _page(console, is_refused=True)
+    examination_id = begin_examination(
+        parts.engine,
+        parts.clock,
         operator.asked_by,
-        lambda connection: audit.record(connection, operator.actor, "doctor run"),
+        lambda connection: console.gate.audit.record(connection, operator.actor, "doctor run"),
     )
-    if made is None:
-        return _page(console, says=_BUSY, status=409)
-    run_beside(engine, examinations, made, look)
+    if examination_id is None:
+        return _page(console, is_refused=True)
+    run_examination(parts.engine, parts.clock, examination_id, parts.examine)
     return go_to(address("doctor"))
 
 
-def _page(console: Console, *, says: str = "", status: int = 200) -> Response:
+def _page(console: Console, *, is_refused: bool = False) -> Response:
+    now = console.parts.clock()
     with console.reading() as connection:
-        last = Examinations(console.parts.clock).last(connection)
-    found = Counter(one.state for one in last.findings) if last is not None else Counter[str]()
+        last = last_examination(connection, now)
+    found = Counter[str]() if last is None else Counter(finding.state for finding in last.findings)
     context: dict[str, Any] = {
         "last": last,
         "is_live": last is not None and last.is_running,
-        "took": None if last is None else _took(last, epoch_ms(console.parts.clock())),
+        "took": None if last is None else ((last.finished_at or epoch_ms(now)) - last.started_at) / 1000,
         "counts": {state: found[state] for state in _STATES},
     }
     if request.headers.get("x-fragment") == "1" and last is not None:
         return console.bare("doctor_live.html", ended=not last.is_running, **context)
     can_run = console.parts.examine is not None
-    return console.show("doctor.html", current="doctor", says=says, can_run=can_run, status=status, **context)
-
-
-def _took(last: Examination, now: int) -> float:
-    return ((last.finished_at or now) - last.started_at) / 1000
+    status = 409 if is_refused else 200
+    return console.show(
+        "doctor.html", current="doctor", is_refused=is_refused, can_run=can_run, status=status, **context
+    )

@@ -1,4 +1,4 @@
-"""Why somebody may open something: the answer, the way to it, the records that led there, and what the backend says."""
+"""Explains a permission decision: the path to it, its records, and on request the backend's own answer."""
 
 import json
 from collections.abc import Mapping
@@ -20,11 +20,11 @@ from app.access.search import DEFAULT_LIMIT, search, search_exactly
 from app.access.view.loader import load_view
 from app.contract.permission_call import EntryError, RequestEntry, parse_entry
 from app.foundation.clock import from_epoch_ms
-from app.service.console.backend_answer import ASKABLE, Comparison, ask
+from app.service.console.backend_answer import SUPPORTED_TYPES, compare
 from app.service.console.console import Console, one_of, query
 from app.service.console.formatting import visible
-from app.service.console.ladder import make_ladder, passed_over
-from app.service.console.ladder_svg import draw
+from app.service.console.ladder import make_ladder, unused_records
+from app.service.console.ladder_svg import draw_ladder
 from app.service.console.views import Views
 from app.service.provider.answer import PermissionAnswer
 
@@ -35,163 +35,159 @@ _RESOURCES: dict[str, type[Record]] = {
     "organization": Organization,
     "context": Document,
 }
-_OFFERED = 10
+_MAX_SUGGESTIONS = 10
 _FIELDS = ("user", "type", "resource", "organization", "context", "at")
-_NAMES = {
+_REQUIRED = {
     "user": "Enter a user.",
-    "resource": "Enter what they want to open.",
-    "organization": "Enter the organization that it belongs to.",
+    "resource": "Enter the resource that they want to open.",
+    "organization": "Enter the resource's organization.",
 }
-
+"""Required field → the message if it is empty."""
 
 VIEWS = Views()
 
 
 @VIEWS.get("explain")
 def explain_page(console: Console) -> Response:
-    given = query(*_FIELDS, "ask")
-    asks = one_of(given.pop("ask"), ("1",), "ask") == "1"
-    given["type"] = one_of(given["type"], _TYPES, "type") or "document"
-    # Links from other pages fill in what they know; the form sends every field.
-    was_sent = "at" in request.args or (given["user"] and (given["resource"] or given["organization"]))
-    if not was_sent or not any(given[name] for name in _NAMES):
-        return _show(console, given)
-    typed, given = given, _with_ids(console, given)
+    form = query(*_FIELDS, "ask")
+    asks_backend = one_of(form.pop("ask"), ("1",), "ask") == "1"
+    form["type"] = one_of(form["type"], _TYPES, "type") or "document"
+    # Links from other pages contain some fields; the form always sends all of them.
+    was_sent = "at" in request.args or (form["user"] and (form["resource"] or form["organization"]))
+    if not was_sent or not any(form[name] for name in _REQUIRED):
+        return _show(console, form)
+    typed, form = form, _resolve_names(console, form)
     wrong: dict[str, str] = {}
     now = console.parts.clock()
-    at = _moment(given["at"], now, wrong)
-    entry = _request(given, wrong)
-    question = parse_entry(entry)
-    if isinstance(question, EntryError):
-        field = _field_of(question.error)
-        told = f"{question.error[0].upper()}{question.error[1:]}."
-        wrong.update({name: says for name, says in _NAMES.items() if not given[name] and not _is_implied(name, given)})
-        if field not in wrong:
-            wrong[field] = told
-    if wrong or isinstance(question, EntryError):
-        return _show(console, given, status=400, wrong=wrong)
-    found = _explained(console, question, entry, at, now)
-    if asks and not found["never_read"]:
-        found["backend"] = _asked(console, question, found)
-    found["resolved"] = [(typed[name], name, given[name]) for name in _NAMES if typed[name] != given[name]]
-    return _show(console, given, found=found)
+    at = _moment(form["at"], now, wrong)
+    wire = _request_wire(form, wrong)
+    entry = parse_entry(wire)
+    if isinstance(entry, EntryError):
+        wrong.update({name: text for name, text in _REQUIRED.items() if not form[name] and not _is_implied(name, form)})
+        wrong.setdefault(_field_of(entry.error), f"{entry.error[0].upper()}{entry.error[1:]}.")
+    if wrong or isinstance(entry, EntryError):
+        return _show(console, form, status=400, wrong=wrong)
+    found = _explain(console, entry, wire, at, now)
+    backend = console.parts.ask_backend
+    if asks_backend and found.get("can_ask") and backend is not None:
+        # The transaction has ended: the backend may take its time, and may call the permission provider.
+        found["comparison"] = compare(backend, entry, found["decision"])
+    found["resolved"] = [(typed[name], name, form[name]) for name in _REQUIRED if typed[name] != form[name]]
+    return _show(console, form, found=found)
 
 
-def _with_ids(console: Console, given: Mapping[str, str]) -> dict[str, str]:
-    """The fields, with the id instead of a name or an address that only one record has; ids come first."""
-    ids = dict(given)
-    if not may_be_stored(*given.values()):
+def _resolve_names(console: Console, form: Mapping[str, str]) -> dict[str, str]:
+    """The form with ids instead of names and addresses that only one record has. Existing ids take precedence."""
+    ids = dict(form)
+    if not may_be_stored(*form.values()):
         return ids
-    resource = _RESOURCES[given["type"]]
     with console.reading() as connection:
-        for field, of in (("organization", Organization), ("user", User), ("resource", resource)):
-            is_within = of.kind in {Document.kind, Folder.kind}
+        for field, record in (
+            ("organization", Organization),
+            ("user", User),
+            ("resource", _RESOURCES[form["type"]]),
+        ):
+            is_within = record.kind in {Document.kind, Folder.kind}
             within = ids["organization"] if is_within else ""
             key = (within, ids[field]) if is_within else (ids[field],)
-            if not all(key) or find(connection, of, *key) is not None:
+            if not all(key) or find(connection, record, *key) is not None:
                 continue
-            found = search_exactly(connection, ids[field], of.kind, within)
-            if len(found) == 1:
-                ids[field] = found[0].item_id
+            matches = search_exactly(connection, ids[field], record.kind, within)
+            if len(matches) == 1:
+                ids[field] = matches[0].item_id
     return ids
 
 
-def _is_implied(name: str, given: Mapping[str, str]) -> bool:
-    """Whether a field may be empty: an organization that is opened is named once."""
+def _is_implied(name: str, form: Mapping[str, str]) -> bool:
+    """Whether a field may be empty: if the resource is an organization, one of two fields is enough."""
     return (
-        given["type"] == "organization"
+        form["type"] == "organization"
         and name in {"resource", "organization"}
-        and bool(given["resource"] or given["organization"])
+        and bool(form["resource"] or form["organization"])
     )
 
 
 def _show(
     console: Console,
-    given: Mapping[str, str],
+    form: Mapping[str, str],
     *,
     status: int = 200,
     wrong: Mapping[str, str] | None = None,
     found: Mapping[str, object] | None = None,
 ) -> Response:
     return console.show(
-        "explain.html", current="explain", status=status, form=given, wrong=wrong or {}, found=found, types=_TYPES
+        "explain.html", current="explain", status=status, form=form, wrong=wrong or {}, found=found, types=_TYPES
     )
 
 
-def _explained(
-    console: Console, question: RequestEntry, entry: Mapping[str, Any], at: datetime, now: datetime
+def _explain(
+    console: Console, entry: RequestEntry, wire: Mapping[str, Any], at: datetime, now: datetime
 ) -> dict[str, Any]:
     policy = console.parts.policy
     with console.reading() as connection:
-        view = load_view(connection, [question], policy=policy, names=True)
+        view = load_view(connection, [entry], policy=policy, names=True)
         if view.revision == 0:
             return {"never_read": True}
-        explanation = with_shared_aliases(connection, question, explain(view, question, at, policy))
-        passed = passed_over(view, question, explanation.decision, at)
-        origins = origins_of(connection, [*explanation.records, *(record for record, _ in passed)])
-        unknown = _unknown(connection, view, question, explanation.decision.rule)
-    result = PermissionAnswer([]).add(question, explanation.decision)
-    ladder = make_ladder(view, question, explanation.decision, explanation.reason, at)
+        explanation = with_shared_aliases(connection, entry, explain(view, entry, at, policy))
+        unused = unused_records(view, entry, explanation.decision, at)
+        origins = origins_of(connection, [*explanation.records, *(record for record, _ in unused)])
+        unknown = _unknown_ids(connection, view, entry, explanation.decision.rule)
+    result = PermissionAnswer([]).add(entry, explanation.decision)
+    ladder = make_ladder(view, entry, explanation.decision, explanation.reason, at)
     _, _, reason = explanation.reason.partition(": ")
-    asked = {"data": {"requests": [entry]}}
+    body = {"data": {"requests": [wire]}}
     return {
         "never_read": False,
         "decision": explanation.decision,
         "reason": reason,
         "steps": [
-            (*_step(shown), [str(one) for one in origins.get(record.key, ())])
-            for shown, record in zip(explanation.path, explanation.records, strict=True)
+            (*_step(record_wire), [str(origin) for origin in origins.get(record.key, ())])
+            for record_wire, record in zip(explanation.path, explanation.records, strict=True)
         ],
-        "passed": [
-            (*_step(record_to_wire(record)), why, [str(one) for one in origins.get(record.key, ())])
-            for record, why in passed
+        "unused": [
+            (*_step(record_to_wire(record)), why, [str(origin) for origin in origins.get(record.key, ())])
+            for record, why in unused
         ],
         "unknown": unknown,
         "revision": view.revision,
         "at": at,
         "is_past": at < now,
-        "ladder": None if ladder is None else draw(ladder),
-        "request": _shown(asked, indent=1),
-        "answer": _shown(result, indent=1),
-        "curl": _curl(console, asked),
-        "may_ask": question.type in ASKABLE and console.parts.ask_backend is not None,
-        "backend": None,
+        "ladder": None if ladder is None else draw_ladder(ladder),
+        "request": _json(body, indent=1),
+        "response": _json(result, indent=1),
+        "curl": _curl(console, body),
+        "can_ask": entry.type in SUPPORTED_TYPES and console.parts.ask_backend is not None,
+        "comparison": None,
     }
 
 
-def _asked(console: Console, question: RequestEntry, found: Mapping[str, Any]) -> Comparison | None:
-    """What the backend says. The transaction is over by now: it may ask this side in turn, and take its time."""
-    backend = console.parts.ask_backend
-    if backend is None or question.type not in ASKABLE:
-        return None
-    return ask(backend, question, found["decision"])
-
-
-def _unknown(
-    connection: Connection, view: AccessView, question: RequestEntry, rule: Rule
+def _unknown_ids(
+    connection: Connection, view: AccessView, entry: RequestEntry, rule: Rule
 ) -> list[tuple[str, str, bool, list[ListEntry]]]:
-    """Field, kind, whether records of that name follow or only similar ones, and these: of each unknown id."""
+    """The fields with unknown ids: field, kind, and the result of ``_suggestions``."""
     unknown = []
-    if view.organization(question.organization_id) is None:
-        unknown.append(("organization", "organization", question.organization_id))
-    if view.user(question.user_id) is None:
-        unknown.append(("user", "user", question.user_id))
-    kind = "document" if question.type == "context" else question.type
+    if view.organization(entry.organization_id) is None:
+        unknown.append(("organization", "organization", entry.organization_id))
+    if view.user(entry.user_id) is None:
+        unknown.append(("user", "user", entry.user_id))
+    kind = "document" if entry.type == "context" else entry.type
     if rule is Rule.RESOURCE_UNKNOWN and kind != "organization":
-        unknown.append(("resource", kind, question.resource_id))
+        unknown.append(("resource", kind, entry.resource_id))
     return [
-        (field, kind, *_offered(connection, kind, question.organization_id, wrong)) for field, kind, wrong in unknown
+        (field, kind, *_suggestions(connection, kind, entry.organization_id, item_id))
+        for field, kind, item_id in unknown
     ]
 
 
-def _offered(connection: Connection, kind: str, organization_id: str, wrong: str) -> tuple[bool, list[ListEntry]]:
-    """Whether several records have this name or address, or begin with it, and these; else those with a similar id."""
+def _suggestions(connection: Connection, kind: str, organization_id: str, item_id: str) -> tuple[bool, list[ListEntry]]:
+    """True and the records with this name or address, or one that begins like it. If there are none: False and the
+    records with a similar id."""
     within = "" if kind in {"organization", "user"} else organization_id
-    hits = search_exactly(connection, wrong, kind, within) if may_be_stored(wrong) else []
-    if not hits and may_be_stored(wrong):
-        hits = [hit for hit in search(connection, wrong, kind, DEFAULT_LIMIT) if within in {"", hit.organization_id}]
+    hits = search_exactly(connection, item_id, kind, within) if may_be_stored(item_id) else []
+    if not hits and may_be_stored(item_id):
+        hits = [hit for hit in search(connection, item_id, kind, DEFAULT_LIMIT) if within in {"", hit.organization_id}]
     if not hits:
-        return False, suggest(connection, kind, organization_id, wrong)
+        return False, suggest(connection, kind, organization_id, item_id)
     return True, [
         ListEntry(
             kind=kind,
@@ -199,12 +195,12 @@ def _offered(connection: Connection, kind: str, organization_id: str, wrong: str
             item_id=hit.item_id,
             name=f"{hit.label}, {hit.detail}" if hit.detail else hit.label,
         )
-        for hit in hits[:_OFFERED]
+        for hit in hits[:_MAX_SUGGESTIONS]
     ]
 
 
 def _step(record: Mapping[str, object]) -> tuple[str, list[tuple[str, str]]]:
-    """The record's kind, and its fields as text; milliseconds since the epoch as a time."""
+    """The record's kind, and its fields as text, with epoch milliseconds as times."""
     fields = []
     for name, value in record.items():
         if name in {"kind", "organizationId"}:
@@ -217,26 +213,27 @@ def _step(record: Mapping[str, object]) -> tuple[str, list[tuple[str, str]]]:
     return str(record["kind"]), fields
 
 
-def _request(given: Mapping[str, str], wrong: dict[str, str]) -> dict[str, Any]:
-    """The entry of a permission call that asks this."""
-    resource: dict[str, Any] = {"type": given["type"], "id": given["resource"]}
-    if given["type"] == "organization":
-        resource["id"] = given["resource"] or given["organization"]
+def _request_wire(form: Mapping[str, str], wrong: dict[str, str]) -> dict[str, Any]:
+    """The permission request of the form, as in the body of a permission call."""
+    resource: dict[str, Any] = {"type": form["type"], "id": form["resource"]}
+    if form["type"] == "organization":
+        resource["id"] = form["resource"] or form["organization"]
         resource["organizationId"] = resource["id"]
     else:
-        resource["organizationId"] = given["organization"]
-    if given["type"] == "context":
+        resource["organizationId"] = form["organization"]
+    if form["type"] == "context":
         try:
-            access = json.loads(given["context"] or "{}")
+            access = json.loads(form["context"] or "{}")
         except (ValueError, RecursionError):
             access = None
         if not isinstance(access, dict):
             wrong["context"] = 'Enter the fields as a JSON object, such as {"entityIds": "table-1"}.'
         resource["context"] = {"access": access or {}}
-    return {"userId": given["user"], "resource": resource}
+    return {"userId": form["user"], "resource": resource}
 
 
 def _field_of(problem: str) -> str:
+    """The field of the form that a problem of the permission request is about."""
     for part, field in (
         ("userId", "user"),
         ("organizationId", "organization"),
@@ -249,7 +246,7 @@ def _field_of(problem: str) -> str:
 
 
 def _moment(text: str, now: datetime, wrong: dict[str, str]) -> datetime:
-    """``now``, or the moment that was written; in UTC unless it says otherwise."""
+    """The time in the form; empty: now. Without a time zone it is UTC."""
     if not text or text == "now":
         return now
     try:
@@ -260,16 +257,16 @@ def _moment(text: str, now: datetime, wrong: dict[str, str]) -> datetime:
         return now
 
 
-def _curl(console: Console, asked: Mapping[str, object]) -> str:
-    body = _shown(asked).replace("'", "'\\''")
+def _curl(console: Console, body: Mapping[str, object]) -> str:
+    quoted = _json(body).replace("'", "'\\''")
     base = console.parts.settings.public_url or request.host_url.rstrip("/")
     return (
         f"curl {base}{console.parts.provider_path} -H 'Content-Type: application/json'"
-        f" -H \"Authorization: Bearer $TOKEN\" -d '{body}'"
+        f" -H \"Authorization: Bearer $TOKEN\" -d '{quoted}'"
     )
 
 
-def _shown(value: object, indent: int | None = None) -> str:
-    """JSON that may be copied: what cannot be seen, or turns its surroundings round, is escaped."""
-    shown = json.dumps(value, indent=indent, ensure_ascii=False)
-    return shown if shown.replace("\n", "").isprintable() else json.dumps(value, indent=indent)
+def _json(value: object, indent: int | None = None) -> str:
+    """JSON that is safe to copy: if it contains invisible characters, everything but ASCII is escaped."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    return text if text.replace("\n", "").isprintable() else json.dumps(value, indent=indent)

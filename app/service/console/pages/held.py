@@ -1,8 +1,6 @@
-"""Held deletes: what waits for a decision, and the two pages on which it is made."""
+"""Held deletes: the list, and the pages that approve or discard them."""
 
 from collections.abc import Mapping
-from datetime import datetime
-from functools import partial
 
 from flask import Response, request
 
@@ -22,11 +20,10 @@ from app.sync.runs.run import Run, RunConflictError, RunStatus
 from app.sync.runs.status import held_runs, superseded_by
 
 NUMBER_TYPED_ABOVE = 100
-"""More deletes than that are approved only by whoever types their number."""
+"""To approve more deletes than that, the operator has to type their number."""
 
 _ITEMS_SHOWN = 10
 _ORGANIZATIONS_SHOWN = 5
-
 
 VIEWS = Views()
 
@@ -50,55 +47,71 @@ def held(console: Console) -> Response:
     return console.show("held.html", current="held", held=rows)
 
 
-def _ask(console: Console, word: str) -> Response:
-    given = query("run", "reason")
-    run = find_run(console, given["run"])
+@VIEWS.get("approve", Role.APPROVER)
+def approve_form(console: Console) -> Response:
+    return _form(console, "approve")
+
+
+@VIEWS.get("discard", Role.APPROVER)
+def discard_form(console: Console) -> Response:
+    return _form(console, "discard")
+
+
+@VIEWS.post("approve", Role.APPROVER)
+def approve(console: Console) -> Response:
+    return _decide(console, "approve")
+
+
+@VIEWS.post("discard", Role.APPROVER)
+def discard(console: Console) -> Response:
+    return _decide(console, "discard")
+
+
+def _form(console: Console, decision: str) -> Response:
+    parameters = query("run", "reason")
+    run = find_run(console, parameters["run"])
     if run.status is not RunStatus.HELD:
-        return _somebody_else(console, run)
-    return _page(console, run, word, {"reason": given["reason"]}, {})
+        return _conflict(console, run)
+    return _page(console, run, decision, {"reason": parameters["reason"]}, {})
 
 
-def _decide(console: Console, word: str) -> Response:
+def _decide(console: Console, decision: str) -> Response:
     operator = console.operator
     run = find_run(console, request.form.get("run", ""))
     if run.status is not RunStatus.HELD:
-        return _somebody_else(console, run)
+        return _conflict(console, run)
     form = {name: request.form.get(name, "").strip() for name in ("reason", "number")}
-    wrong = _wrong(form, run.total("held"), word)
+    wrong = _wrong_fields(form, run.total("held"), decision)
     if wrong:
-        return _page(console, run, word, form, wrong, status=400)
-    done = "approved" if word == "approve" else "discarded"
-    move = console.parts.runs.approve if word == "approve" else console.parts.runs.discard
+        return _page(console, run, decision, form, wrong, status=400)
+    runs = console.parts.runs
+    decide, action = (runs.approve, "approved") if decision == "approve" else (runs.discard, "discarded")
     try:
-        move(
+        decide(
             run.run_id,
             by=operator.asked_by,
             reason=form["reason"],
-            witness=console.gate.witness(operator.actor, done, form["reason"]),
+            witness=console.gate.witness(operator.actor, action, form["reason"]),
         )
     except RunConflictError:
-        return _somebody_else(console, console.parts.runs.get(run.run_id))
+        return _conflict(console, console.parts.runs.get(run.run_id))
     return go_to(address("run", id=run.run_id))
 
 
-for _word in ("approve", "discard"):
-    VIEWS.get(_word, Role.APPROVER)(partial(_ask, word=_word))
-    VIEWS.post(_word, Role.APPROVER)(partial(_decide, word=_word))
-
-
-def _wrong(form: Mapping[str, str], deletes: int, word: str) -> dict[str, str]:
+def _wrong_fields(form: Mapping[str, str], deletes: int, decision: str) -> dict[str, str]:
+    """Field → the error in it."""
     wrong = {}
     if not form["reason"]:
-        wrong["reason"] = "Give a reason; it goes into the audit log."
+        wrong["reason"] = "Enter a reason for the audit log."
     elif problem := reason_problem(form["reason"]):
         wrong["reason"] = problem
-    if word == "approve" and deletes > NUMBER_TYPED_ABOVE and form["number"].replace(",", "") != str(deletes):
+    if decision == "approve" and deletes > NUMBER_TYPED_ABOVE and form["number"].replace(",", "") != str(deletes):
         wrong["number"] = f"Type {deletes:,} to confirm."
     return wrong
 
 
 def _page(
-    console: Console, run: Run, word: str, form: Mapping[str, str], wrong: Mapping[str, str], *, status: int = 200
+    console: Console, run: Run, decision: str, form: Mapping[str, str], wrong: Mapping[str, str], *, status: int = 200
 ) -> Response:
     now = console.parts.clock()
     holds = hold_rows(run.report.get("held"))
@@ -109,14 +122,14 @@ def _page(
         items, losing = [], []
         if run.plan_id is not None:
             items = list_changes(connection, run.plan_id, criteria=ItemFilter(status="held"), limit=_ITEMS_SHOWN)
-            losing = [one for one in largest_impact(connection, run.plan_id, _ORGANIZATIONS_SHOWN) if one.lose]
-    if _is_over(run, now):
-        return _somebody_else(console, run)
+            losing = [row for row in largest_impact(connection, run.plan_id, _ORGANIZATIONS_SHOWN) if row.lose]
+    if run.held_until is not None and run.held_until < now:
+        return _conflict(console, run)
     return console.show(
-        "decide.html",
+        "decision.html",
         current="held",
         run=run,
-        word=word,
+        decision=decision,
         deletes=run.total("held"),
         holds=holds,
         opened=[
@@ -128,22 +141,18 @@ def _page(
         losing=losing,
         form={"reason": "", "number": "", **form},
         wrong=wrong,
-        number_typed=word == "approve" and run.total("held") > NUMBER_TYPED_ABOVE,
+        number_typed=decision == "approve" and run.total("held") > NUMBER_TYPED_ABOVE,
         superseded_by=newer,
         status=status,
     )
 
 
-def _is_over(run: Run, now: datetime) -> bool:
-    return run.held_until is not None and run.held_until < now
-
-
-def _somebody_else(console: Console, run: Run) -> Response:
-    """What has become of a run that somebody wanted to decide about."""
+def _conflict(console: Console, run: Run) -> Response:
+    """The page for a run that can no longer be approved or discarded."""
     if run.status is RunStatus.HELD:
-        says = "The time to approve these deletes is over. The next run holds them again if they are still due."
+        text = "The time to approve these deletes is over. The next run holds them again if they are still due."
     elif run.decided:
-        says = f"Somebody else decided first: {run.decided}."
+        text = f"Another operator decided first: {run.decided}."
     else:
-        says = f"This run holds no deletes: it is {run.status}."
-    return console.show("moved_on.html", current="held", status=409, says=says, run_id=run.run_id)
+        text = f"This run holds no deletes: it is {run.status}."
+    return console.show("conflict.html", current="held", status=409, text=text, run_id=run.run_id)

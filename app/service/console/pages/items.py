@@ -1,4 +1,4 @@
-"""One item of a run's plan: what changes, why, what was sent and answered, and where its record stands."""
+"""The pages of one item: in the plan of a run, and in the ledger."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ from app.access.records import (
 from app.contract import operations as contract
 from app.foundation.clock import from_epoch_ms
 from app.service.console.console import Console, address, one_of, query
-from app.service.console.pages.runs import find_run, ordinal_of
+from app.service.console.pages.runs import find_run, parse_ordinal
 from app.service.console.views import Views
 from app.sync.apply.requests import NotExpressibleError, request_of
 from app.sync.ledger.failures import failures_of
@@ -45,17 +45,16 @@ from app.sync.plan.stored import PlanItem, read_item
 _HISTORY = 20
 _LEDGER_HISTORY = 50
 _SENT_SHOWN = 4_000
-_NO_ITEM = "This run has no item of that number; its page lists those that it has"
-
+_NO_ITEM = "This run has no item with that number"
 
 VIEWS = Views()
 
 
 @VIEWS.get("item")
 def item(console: Console) -> Response:
-    given = query("run", "ordinal")
-    run = find_run(console, given["run"])
-    ordinal = ordinal_of(given["ordinal"])
+    parameters = query("run", "ordinal")
+    run = find_run(console, parameters["run"])
+    ordinal = parse_ordinal(parameters["ordinal"])
     if ordinal is None or run.plan_id is None:
         raise NotFound(_NO_ITEM)
     with console.reading() as connection:
@@ -72,8 +71,8 @@ def item(console: Console) -> Response:
         current="runs",
         run=run,
         item=change,
-        changed=[_shown(story) for story in stories if story.is_changed],
-        unchanged=[_shown(story) for story in stories if not story.is_changed and story.after is not None],
+        changed=[_field_row(story) for story in stories if story.is_changed],
+        unchanged=[_field_row(story) for story in stories if not story.is_changed and story.after is not None],
         covered_by=found.covered_by,
         sent=None if call is None and found.covered_by is not None else _request(found),
         call=call,
@@ -82,7 +81,7 @@ def item(console: Console) -> Response:
         history=history,
         supporting=supporting,
         more_groups=more_groups,
-        links=_links(found),
+        explain=_explain_link(found),
     )
 
 
@@ -93,7 +92,7 @@ def _call(connection: Connection, item: PlanItem) -> SentCall | None:
     return call_of_item(connection, item.plan_id, ordinal)
 
 
-def _shown(story: FieldHistory) -> dict[str, Any]:
+def _field_row(story: FieldHistory) -> dict[str, Any]:
     return {
         "field": story.field,
         "before": _text(story.before),
@@ -109,15 +108,15 @@ def _text(value: object) -> str | None:
 
 
 def _request(item: PlanItem) -> dict[str, str] | None:
-    """The request that tells this item alone, made as for sending it; None: the contract cannot say it."""
-    contracted = contract.by_name(item.operation)
+    """The request with this item alone. None: the contract has no request for it."""
+    operation = contract.by_name(item.operation)
     try:
         request = request_of(item.operation, [item])
     except (NotExpressibleError, ValidationError):
         return None
-    body = orjson.dumps(contracted.body(request), option=orjson.OPT_INDENT_2).decode()
+    body = orjson.dumps(operation.body(request), option=orjson.OPT_INDENT_2).decode()
     cut = "\n…" if len(body) > _SENT_SHOWN else ""
-    return {"path": contracted.path, "body": body[:_SENT_SHOWN] + cut}
+    return {"path": operation.path, "body": body[:_SENT_SHOWN] + cut}
 
 
 _RESOURCES = {
@@ -127,18 +126,15 @@ _RESOURCES = {
 }
 
 
-def _links(item: PlanItem) -> list[tuple[str, str]]:
-    """Where one reads on: what decides about it now, and what the backend holds of it."""
-    links = []
-    resource = _RESOURCES.get(Kind(item.kind))
-    if resource is not None:
-        opened = item.container_id or item.organization_id
-        where = address("explain", user=item.item_id, type=resource, resource=opened, organization=item.organization_id)
-        links.append(("Explain what they may open now", where))
-    told = address(
-        "ledger_item", kind=item.kind, organization=item.organization_id, container=item.container_id, item=item.item_id
+def _explain_link(item: PlanItem) -> str:
+    """The URL that explains the user's access to the resource; empty: the item is not about access."""
+    resource_type = _RESOURCES.get(Kind(item.kind))
+    if resource_type is None:
+        return ""
+    resource = item.container_id or item.organization_id
+    return address(
+        "explain", user=item.item_id, type=resource_type, resource=resource, organization=item.organization_id
     )
-    return [*links, ("What the backend was told about it", told)]
 
 
 _GROUPS_SHOWN = 10
@@ -146,34 +142,38 @@ _GROUPS_SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class SupportingRecord:
-    """One record and its places; of a grant to a group, or of who is in one, also what it says."""
+    """A record that the item depends on, and its origins. Fields about groups are set for grants and memberships."""
 
     kind: str
     places: Sequence[str] = ()
     group_id: str = ""
     member_kind: str = ""
-    """user or group: what is in the group."""
+    """user or group"""
     member_id: str = ""
     role: str = ""
 
 
 def supporting_records(connection: Connection, item: PlanItem, now: datetime) -> tuple[list[SupportingRecord], int]:
-    """What sources say of the item now; and how many further groups have a grant on it that are not told."""
-    found = [(one, SupportingRecord(one.kind)) for one in _own(item)]
+    """The records that the item depends on, as the sources contain them now, and the number of groups with grants on
+    it that are left out."""
+    found = [(record, SupportingRecord(record.kind)) for record in _own_records(item)]
     kind, more = Kind(item.kind), 0
     if kind in {Kind.FOLDER_USER, Kind.DOCUMENT_USER, Kind.GROUP_MEMBER}:
-        reached = groups_of_user(connection, item.organization_id, item.item_id)
+        memberships = groups_of_user(connection, item.organization_id, item.item_id)
         if kind is not Kind.GROUP_MEMBER:
-            granted, more = _granted(connection, item, reached, now)
-            found += granted
-        elif len(chain := chain_to(reached, item.container_id)) > 1:
+            group_grants, more = _group_grants(connection, item, memberships, now)
+            found += group_grants
+        elif len(chain := chain_to(memberships, item.container_id)) > 1:
             found += _members(item, chain)
     origins = origins_of(connection, [record for record, _ in found])
-    return [replace(one, places=[str(at) for at in origins.get(record.key, ())]) for record, one in found], more
+    return [
+        replace(supporting, places=[str(origin) for origin in origins.get(record.key, ())])
+        for record, supporting in found
+    ], more
 
 
-def _own(item: PlanItem) -> Iterable[Record]:
-    """The records that an item may rest on by itself, by their keys."""
+def _own_records(item: PlanItem) -> Iterable[Record]:
+    """The records with the item's own keys. Their other fields are empty."""
     organization, container, own = item.organization_id, item.container_id, item.item_id
     match Kind(item.kind):
         case Kind.ORGANIZATION:
@@ -198,50 +198,50 @@ def _own(item: PlanItem) -> Iterable[Record]:
             yield User(user_id=own, name="", email="")
 
 
-def _granted(
-    connection: Connection, item: PlanItem, reached: Mapping[str, str | None], now: datetime
+def _group_grants(
+    connection: Connection, item: PlanItem, memberships: Mapping[str, str | None], now: datetime
 ) -> tuple[list[tuple[Record, SupportingRecord]], int]:
-    """The grants of the user's groups on the same folder or document, each with how they are in the group; and of how
-    many more it is not told."""
+    """The grants of the user's groups on the same resource, with the memberships in between, and the number of grants
+    that are left out."""
     level = (item.container_id, "") if Kind(item.kind) is Kind.FOLDER_USER else ("", item.container_id)
-    grants = group_grants_on(connection, item.organization_id, level, reached)
+    grants = group_grants_on(connection, item.organization_id, level, memberships)
     found: dict[Key, tuple[Record, SupportingRecord]] = {}
     for group, grant in islice(grants.items(), _GROUPS_SHOWN):
         ended = ", ended" if grant.expires_at is not None and grant.expires_at <= now else ""
         found[grant.key] = grant, SupportingRecord(grant.kind, group_id=group, role=f"{grant.access_role}{ended}")
-        for member, supporting in _members(item, chain_to(reached, group)):
+        for member, supporting in _members(item, chain_to(memberships, group)):
             found[member.key] = member, supporting
     return list(found.values()), max(0, len(grants) - _GROUPS_SHOWN)
 
 
 def _members(item: PlanItem, chain: Sequence[str]) -> list[tuple[Record, SupportingRecord]]:
-    """How the user is in the last group of a chain."""
+    """The memberships from the user to the last group of a chain."""
     return [
         (
-            one,
+            member,
             SupportingRecord(
-                one.kind,
-                group_id=one.organization_user_group_id,
-                member_kind="group" if one.member_group_id else "user",
-                member_id=one.member_group_id or one.user_id or "",
+                member.kind,
+                group_id=member.organization_user_group_id,
+                member_kind="group" if member.member_group_id else "user",
+                member_id=member.member_group_id or member.user_id or "",
             ),
         )
-        for one in members_along(item.organization_id, item.item_id, chain)
+        for member in members_along(item.organization_id, item.item_id, chain)
     ]
 
 
 @VIEWS.get("ledger_item")
 def ledger_item(console: Console) -> Response:
-    given = query("kind", "organization", "container", "item")
-    kind = one_of(given["kind"], ITEM_KINDS, "kind")
+    parameters = query("kind", "organization", "container", "item")
+    kind = one_of(parameters["kind"], ITEM_KINDS, "kind")
     item = ItemKey(
         kind=kind,
-        organization_id=given["organization"],
-        container_id=given["container"],
-        item_id=given["item"],
+        organization_id=parameters["organization"],
+        container_id=parameters["container"],
+        item_id=parameters["item"],
     )
-    if not kind or not item.item_id or not may_be_stored(*given.values()):
-        raise NotFound("Nothing was told of an item without kind or id, or of one whose id reads so")
+    if not kind or not item.item_id or not may_be_stored(*parameters.values()):
+        raise NotFound("The address contains no valid kind and id of an item")
     with console.reading() as connection:
         ledger_id = ledger_in_use(connection)
         holding = None if ledger_id is None else item_state(connection, ledger_id, item)
@@ -253,7 +253,7 @@ def ledger_item(console: Console) -> Response:
         item=item,
         holding=holding,
         gone_at=None if holding is None or holding.gone_at is None else from_epoch_ms(holding.gone_at),
-        failures=[(one, from_epoch_ms(one.retry_at)) for one in failures],
+        failures=[(failure, from_epoch_ms(failure.retry_at)) for failure in failures],
         history=history,
         keep_runs=console.parts.keep_runs,
     )

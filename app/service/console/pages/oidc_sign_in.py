@@ -1,4 +1,4 @@
-"""The pages of the sign-in through an issuer of OpenID Connect: the way there and the callback."""
+"""The sign-in through an issuer of OpenID Connect: the redirect to the issuer, and the callback."""
 
 import hmac
 from typing import TYPE_CHECKING
@@ -10,16 +10,22 @@ from werkzeug.exceptions import Forbidden, NotFound
 from app.foundation.text import quoted
 from app.service.console.console import Console, address, go_to, query, safe_back
 from app.service.console.oidc.calls import IssuerAwayError, IssuerBusyError, IssuerError
-from app.service.console.oidc.sign_in import LIVES, Attempt, attempt_of, begin, credential_of
-from app.service.console.pages.sign_in import newcomer, open_session, sign_in_page
+from app.service.console.oidc.sign_in import (
+    ATTEMPT_TIMEOUT,
+    Attempt,
+    attempt_from_cookie,
+    begin_attempt,
+    credential_of,
+)
+from app.service.console.pages.sign_in import caller, open_session, sign_in_page
 from app.service.console.sessions import TokenOwner
 from app.service.console.views import Views
 
 if TYPE_CHECKING:
     from app.service.console.oidc.issuer import Issuer
 
-_LONGEST_CODE = 4096
-_ELSEWHERE = "This sign-in was started elsewhere, was already used, or took too long: start again."
+_MAX_CODE = 4096
+_UNKNOWN_ATTEMPT = "This sign-in was started in another browser, was already used, or took too long: start again."
 _ERROR_CODES = frozenset(
     {
         # RFC 6749, section 4.1.2.1
@@ -42,8 +48,7 @@ _ERROR_CODES = frozenset(
         "registration_not_supported",
     }
 )
-"""Other codes are not shown or stored: anybody can send a callback, with any text."""
-
+"""Other codes are not shown or stored, because anybody can send a callback with any text."""
 
 VIEWS = Views()
 
@@ -52,24 +57,24 @@ VIEWS = Views()
 def oidc(console: Console) -> Response:
     issuer = _issuer(console)
     back = query("to")["to"]
-    # An image or a frame of another site must not replace the attempt of this browser. Old browsers send no such
+    # An image or a frame of another site must not replace the attempt of this browser. Old browsers do not send the
     # header, and no browser sends it to an origin without TLS.
     if request.headers.get("Sec-Fetch-Dest", "document") != "document":
-        raise Forbidden("a sign-in begins by opening its page")
+        raise Forbidden("a sign-in must be started by opening its page")
     if console.gate.operator() is not None:
         return go_to(safe_back(back))
-    attempt = begin(console.parts.clock, console.parts.random, back=back)
+    attempt = begin_attempt(console.parts.clock, console.parts.random, back=back)
     try:
-        where = issuer.sign_in_address(attempt)
+        url = issuer.sign_in_address(attempt)
     except IssuerError as error:
         _log(str(error))
-        return sign_in_page(console, back=back, says=_away(console, issuer), status=503)
-    response = go_to(where)
-    # Lax: the way back is a link from the issuer's site.
+        return sign_in_page(console, back=back, notice=_unavailable(console, issuer), status=503)
+    response = go_to(url)
+    # Lax: the callback is a link from the issuer's site.
     response.set_cookie(
         _cookie(console),
         attempt.cookie,
-        max_age=int(LIVES.total_seconds()),
+        max_age=int(ATTEMPT_TIMEOUT.total_seconds()),
         secure=not console.gate.is_plain,
         httponly=True,
         samesite="Lax",
@@ -90,8 +95,8 @@ def oidc_back(console: Console) -> Response:
 def _callback(console: Console, issuer: "Issuer") -> Response:
     attempt = _attempt(console)
     if attempt is None:
-        return sign_in_page(console, back="", says=_ELSEWHERE, status=403)
-    back, name = attempt.back, issuer.settings.shown_name
+        return sign_in_page(console, back="", notice=_UNKNOWN_ATTEMPT, status=403)
+    back, name = attempt.back, issuer.settings.label
     if "error" in request.args:
         error = request.args["error"]
         if error in _ERROR_CODES:
@@ -99,36 +104,35 @@ def _callback(console: Console, issuer: "Issuer") -> Response:
                 console, back, f"the issuer's error code is {error}", f"{name} refused the sign-in: {error}."
             )
         _log(f"its error code is {quoted(error)}")
-        says = f"{name} refused the sign-in with an error code that OpenID Connect does not define."
-        return _failed(console, back, "the issuer's error code is none of OpenID Connect's", says)
+        notice = f"{name} refused the sign-in with an error code that OpenID Connect does not define."
+        return _failed(console, back, "the issuer's error code is none of OpenID Connect's", notice)
     code = request.args.get("code", "")
-    if not code or len(code) > _LONGEST_CODE:
+    if not code or len(code) > _MAX_CODE:
         return _failed(console, back, "the issuer's answer has no code", f"{name} refused the sign-in: no code.")
     is_throttled = console.parts.failures.is_throttled(request.remote_addr or "")
     try:
         identity = issuer.identity(attempt, code=code, iss=request.args.get("iss"), is_throttled=is_throttled)
     except IssuerBusyError as failure:
         _log(str(failure))
-        says = f"Too many sign-ins wait for {name}: try again in a moment."
-        return sign_in_page(console, back=back, says=says, status=503)
+        notice = f"Too many sign-ins wait for {name}: try again later."
+        return sign_in_page(console, back=back, notice=notice, status=503)
     except IssuerError as failure:
         _log(str(failure))
-        says = f"{name} gave no valid answer: try again, or use a token."
-        return _failed(console, back, str(failure), says, is_callers=not isinstance(failure, IssuerAwayError))
+        notice = f"{name} gave no valid answer: try again, or use a token."
+        return _failed(console, back, str(failure), notice, is_callers=not isinstance(failure, IssuerAwayError))
     credential = credential_of(issuer.settings, identity.subject)
     if identity.role is None:
-        actor = newcomer(identity.name, "oidc")
-        why = "none of their groups opens the console"
-        console.gate.refusals.note(actor, "sign-in", why, sort=f"no role {credential}")
+        actor = caller(identity.name, "oidc")
+        console.gate.refusals.record(actor, "sign-in", "none of their groups has a role", key=f"no role {credential}")
         roles = sorted(issuer.settings.roles.items())
-        return console.alone("no_role.html", status=403, name=identity.name, issuer_name=name, roles=roles)
+        return console.anonymous("no_role.html", status=403, name=identity.name, issuer_name=name, roles=roles)
     owner = TokenOwner(identity.name, identity.role)
     return open_session(console, owner, credential=credential, way="oidc", back=back)
 
 
 def _attempt(console: Console) -> Attempt | None:
-    """The attempt of this browser; None: the answer does not belong to it."""
-    attempt = attempt_of(request.cookies.get(_cookie(console), ""), console.parts.clock)
+    """The attempt of this browser. None: the callback does not belong to it."""
+    attempt = attempt_from_cookie(request.cookies.get(_cookie(console), ""), console.parts.clock)
     if attempt is None or any(len(request.args.getlist(name)) > 1 for name in request.args):
         return None
     state = request.args.get("state", "")
@@ -136,13 +140,13 @@ def _attempt(console: Console) -> Attempt | None:
     return attempt if is_ours else None
 
 
-def _failed(console: Console, back: str, why: str, says: str, *, is_callers: bool = True) -> Response:
-    """Audits a failed sign-in. ``is_callers``: it counts as a wrong token of the caller."""
+def _failed(console: Console, back: str, reason: str, notice: str, *, is_callers: bool = True) -> Response:
+    """The sign-in page after a failure, which is audited. ``is_callers``: it counts as a wrong token of the caller."""
     if is_callers and (seconds := console.parts.failures.record(request.remote_addr or "")):
-        says = f"Too many failed sign-ins from this address: try again in {seconds} s."
-        return sign_in_page(console, back=back, says=says, status=429, retry_after=seconds)
-    console.gate.refusals.wrong_token(newcomer("", "oidc"), "sign-in", why)
-    return sign_in_page(console, back=back, says=says, status=403)
+        notice = f"Too many failed sign-ins from this address: try again in {seconds} s."
+        return sign_in_page(console, back=back, notice=notice, status=429, retry_after=seconds)
+    console.gate.refusals.wrong_token(caller("", "oidc"), "sign-in", reason)
+    return sign_in_page(console, back=back, notice=notice, status=403)
 
 
 def _issuer(console: Console) -> "Issuer":
@@ -155,9 +159,9 @@ def _cookie(console: Console) -> str:
     return "usher-oidc" if console.gate.is_plain else "__Host-usher-oidc"
 
 
-def _away(console: Console, issuer: "Issuer") -> str:
-    otherwise = " A token still opens the console." if console.gate.credentials else ""
-    return f"{issuer.settings.shown_name} cannot be reached, or gives no valid answer.{otherwise}"
+def _unavailable(console: Console, issuer: "Issuer") -> str:
+    alternative = " You can sign in by token." if console.gate.credentials else ""
+    return f"{issuer.settings.label} cannot be reached, or gave no valid answer.{alternative}"
 
 
 def _log(problem: str) -> None:

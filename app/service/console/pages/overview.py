@@ -1,4 +1,4 @@
-"""The overview: whether all is well, and what has happened lately."""
+"""The overview: concerns, the state of directory and backend, charts, and recent runs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from flask import Response
 from markupsafe import Markup
 from sqlalchemy import Connection
 
-from app.access.browse.sizes import OrganizationSize, organization_sizes
+from app.access.browse.sizes import organization_sizes
 from app.access.contents import SourceState, oldest_good_read, source_states
 from app.access.revisions import current_revision
 from app.foundation.clock import epoch_ms, from_epoch_ms
-from app.monitoring.activity import LIVES_FOR, Stretch, nodes, stretches, worker_is_running
+from app.monitoring.activity import ALIVE_FOR, Interval, activity_since, nodes
 from app.service.console.charts import Bar, line_chart
-from app.service.console.console import MOST_COUNTED, Console, query
+from app.service.console.console import COUNT_LIMIT, Console, query
 from app.service.console.formatting import TONES, clock_time, counted, duration, percent
 from app.service.console.pages.runs import held_now, shown_status
 from app.service.console.views import Views
@@ -27,11 +27,11 @@ from app.sync.runs.status import held_runs, is_applying, last_ended
 
 _BARS = 96
 _RECENT = 10
-_COUNTED = (RunStatus.DONE, RunStatus.PARTIAL, RunStatus.HELD, RunStatus.FAILED)
-"""The statuses of runs that *Items per run* counts."""
+_CHARTED = (RunStatus.DONE, RunStatus.PARTIAL, RunStatus.HELD, RunStatus.FAILED)
+"""The statuses of runs in the chart *Items per run*."""
 _ORGANIZATIONS = 12
 _DRIFT = frozenset({"missing", "changed"})
-
+_ACTIVITY = timedelta(hours=24)
 
 VIEWS = Views()
 
@@ -42,43 +42,42 @@ def overview(console: Console) -> Response:
     parts, now = console.parts, console.parts.clock()
     with console.reading() as connection:
         runs = recent_runs(connection, _RECENT)
-        synced = recent_runs(connection, _BARS, statuses=_COUNTED, previews=False)
-        waiting = held_now(connection, now)
+        charted = recent_runs(connection, _BARS, statuses=_CHARTED, previews=False)
+        held = held_now(connection, now)
         last = last_ended(connection)
-        found = parts.concerns(connection, now)
+        concerns = parts.find_concerns(connection, now)
         sources = source_states(connection)
         read_at = oldest_good_read([state for state in sources if state.is_configured])
+        alive = nodes(connection, now=epoch_ms(now))
         context: dict[str, Any] = {
-            "concerns": found,
-            "held": sum(concern.cause == "held" for concern in found),
+            "concerns": concerns,
             "read_at": None if read_at is None else from_epoch_ms(read_at),
             "revision": current_revision(connection),
             **_verified(connection),
-            "in_step": _in_step(connection, last, now),
-            "curves": curves(connection, now),
-            "processes": processes(connection, now),
-            "organizations": _organizations(connection),
+            "backend_state": _backend_state(connection, last, now),
+            "charts": _activity_charts(connection, now),
+            "processes": _processes([(node.role, node.version) for node in alive]),
+            "organizations": organization_sizes(connection, limit=_ORGANIZATIONS),
             "sources": [_source_row(state) for state in sources],
         }
-        has_worker = worker_is_running(connection, now)
     due = parts.due_after(now)
-    is_waiting = any(run.status is RunStatus.QUEUED for run in runs)
-    died = any(concern.cause == "worker" for concern in found)
+    is_queued = any(run.status is RunStatus.QUEUED for run in runs)
+    has_worker = any(node.role == "worker" for node in alive)
+    died = any(concern.cause == "worker" for concern in concerns)
+    sizes = [run.total("planned") for run in charted]
     return console.show(
         "overview.html",
         current="overview",
-        runs=[(run, shown_status(run, waiting, now)) for run in runs],
+        runs=[(run, shown_status(run, held, now)) for run in runs],
         last=last,
-        # A worker that died is among the concerns already; without a schedule none has to run.
-        waits_for_worker=not has_worker and not died and (is_waiting or due is not None),
-        is_waiting=is_waiting,
+        # A dead worker is a concern already. Without a schedule and without queued runs no worker is needed.
+        waits_for_worker=not has_worker and not died and (is_queued or due is not None),
+        is_queued=is_queued,
         due=due,
-        every=_every(parts.due_after, due),
-        bars_shown=[_bar(run, now) for run in reversed(synced)],
-        planned=sum(map(items_of, synced)),
-        peak=max(map(items_of, synced), default=0),
-        bars_say=_bars_say(synced),
-        since=synced[-1].requested_at if synced else None,
+        interval=_interval(parts.due_after, due),
+        bars=[_bar(run, now) for run in reversed(charted)],
+        sizes=sizes,
+        since=charted[-1].requested_at if charted else None,
         **context,
     )
 
@@ -88,12 +87,12 @@ def _verified(connection: Connection) -> dict[str, object]:
     last = None if ledger_id is None else last_verify(connection, ledger_id)
     if last is None:
         return {"verified_at": None, "drifted": 0}
-    drifted = sum(number for what, number in last.findings.items() if what in _DRIFT)
+    drifted = sum(number for finding, number in last.findings.items() if finding in _DRIFT)
     return {"verified_at": from_epoch_ms(last.at), "drifted": drifted}
 
 
-def _in_step(connection: Connection, last: Run | None, now: datetime) -> str:
-    """The state of the backend in words: the last run of everything, and what is held, parked and failing now."""
+def _backend_state(connection: Connection, last: Run | None, now: datetime) -> str:
+    """The state of the backend in words: the last run of everything, and the held, parked and failing items."""
     if is_applying(connection):
         return "a run is changing it"
     if last is None:
@@ -102,24 +101,23 @@ def _in_step(connection: Connection, last: Run | None, now: datetime) -> str:
         return "the last run was interrupted; another continues it" if last.continued_by else "the last run failed"
     if last.status is RunStatus.CANCELLED and last.held_until is None:
         return "the last run was cancelled"
-    held = sum(run.deletes for run in held_runs(connection, epoch_ms(now)))
     ledger_id = ledger_in_use(connection)
-    failing = [] if ledger_id is None else count_failures(connection, ledger_id, limit=MOST_COUNTED + 1)
+    failing = [] if ledger_id is None else count_failures(connection, ledger_id, limit=COUNT_LIMIT + 1)
     numbers = {
-        "held": held,
-        "parked": sum(one.items for one in failing if one.parked),
-        "failing": sum(one.items for one in failing if not one.parked),
+        "held": sum(run.deletes for run in held_runs(connection, epoch_ms(now))),
+        "parked": sum(row.items for row in failing if row.parked),
+        "failing": sum(row.items for row in failing if not row.parked),
     }
-    rest = [f"{_up_to_most(number)} {what}" for what, number in numbers.items() if number]
-    return f"in step but for {' and '.join(rest)}" if rest else "in step"
+    exceptions = [f"{_limited(number)} {state}" for state, number in numbers.items() if number]
+    return f"in step except {' and '.join(exceptions)}" if exceptions else "in step"
 
 
-def _up_to_most(number: int) -> str:
-    return f"more than {MOST_COUNTED:,}" if number > MOST_COUNTED else f"{number:,}"
+def _limited(number: int) -> str:
+    return f"more than {COUNT_LIMIT:,}" if number > COUNT_LIMIT else f"{number:,}"
 
 
-def _every(due_after: Callable[[datetime], datetime | None], due: datetime | None) -> str:
-    """How often runs are due, where that is as often every time."""
+def _interval(due_after: Callable[[datetime], datetime | None], due: datetime | None) -> str:
+    """The interval of the schedule, if the next runs have the same interval."""
     second = None if due is None else due_after(due)
     third = None if second is None else due_after(second)
     if due is None or second is None or third is None or second - due != third - second:
@@ -127,120 +125,93 @@ def _every(due_after: Callable[[datetime], datetime | None], due: datetime | Non
     return f"every {duration((second - due).total_seconds())}"
 
 
-def _organizations(connection: Connection) -> Sequence[OrganizationSize]:
-    return organization_sizes(connection, limit=_ORGANIZATIONS)
-
-
 def _source_row(state: SourceState) -> dict[str, object]:
-    verdict = state.last_verdict or "never read"
     return {
         "name": state.name,
-        "verdict": verdict,
+        "verdict": state.last_verdict or "never read",
         "read_at": None if state.last_read_at is None else from_epoch_ms(state.last_read_at),
         "records": state.records,
-        "is_configured": state.is_configured,
     }
 
 
-def items_of(run: Run) -> int:
-    """How many items its plan has."""
-    return run.total("planned")
-
-
 def _bar(run: Run, now: datetime) -> Bar:
-    tone = TONES.get(run.status.value, "idle")
-    says = f"{clock_time(run.requested_at, now)} UTC, {run.status.value}: {counted(items_of(run), 'item')}"
-    return Bar(items_of(run), tone, says)
+    items = run.total("planned")
+    title = f"{clock_time(run.requested_at, now)} UTC, {run.status.value}: {counted(items, 'item')}"
+    return Bar(items, TONES.get(run.status.value, "idle"), title)
 
 
-def _bars_say(runs: Sequence[Run]) -> str:
-    if not runs:
-        return "no runs yet"
-    sizes = [items_of(run) for run in runs]
-    return (
-        f"items of the last {counted(len(runs), 'run')}: lowest {min(sizes):,}, highest {max(sizes):,},"
-        f" last {sizes[0]:,}"
-    )
-
-
-_SPAN = timedelta(hours=24)
-_FEWEST = 2
-"""Points that make a curve."""
+def _processes(alive: Sequence[tuple[str, str]]) -> tuple[str, str]:
+    """The number of services and workers, and a remark. ``alive``: role and version of each."""
+    services = sum(role == "service" for role, _ in alive)
+    workers = len(alive) - services
+    shown = f"{counted(services, 'service')}, {counted(workers, 'worker')}" if alive else "none seen"
+    versions = sorted({version for _, version in alive})
+    if len(versions) > 1:
+        return shown, f"of versions {' and '.join(versions)}"
+    if alive and not workers:
+        return shown, "no worker is running"
+    return shown, f"{'all seen' if alive else 'no heartbeat'} within {ALIVE_FOR.total_seconds():.0f} s"
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
-    """One curve with what stands around it."""
+class LineChart:
+    """A line chart with its captions."""
 
     title: str
     figure: str
-    beside: str
-    drawn: Markup
+    remark: str
+    svg: Markup
     since: datetime
     peak: str
 
 
-def curves(connection: Connection, now: datetime) -> list[Curve]:
-    """Those of the last day, or as far back as is known; none before the second minute is over."""
-    found = stretches(connection, since=epoch_ms(now - _SPAN), now=epoch_ms(now))
-    if len(found) < _FEWEST:
+def _activity_charts(connection: Connection, now: datetime) -> list[LineChart]:
+    """The charts of the last day's activity. There are none before two intervals are complete."""
+    intervals = activity_since(connection, since=epoch_ms(now - _ACTIVITY), now=epoch_ms(now))
+    if len(intervals) < 2:
         return []
-    return [_questions(found), _slowest(found)]
+    return [_requests_chart(intervals), _latency_chart(intervals)]
 
 
-def processes(connection: Connection, now: datetime) -> tuple[str, str]:
-    """How many services and workers live, and how that is known."""
-    found = nodes(connection, now=epoch_ms(now))
-    services = sum(one.role == "service" for one in found)
-    workers = len(found) - services
-    shown = f"{counted(services, 'service')}, {counted(workers, 'worker')}" if found else "none seen"
-    versions = sorted({one.version for one in found})
-    if len(versions) > 1:
-        return shown, f"of versions {' and '.join(versions)}"
-    if found and not workers:
-        return shown, "no worker is running"
-    return shown, f"{'all seen' if found else 'no sign of life'} within {LIVES_FOR.total_seconds():.0f} s"
-
-
-def _questions(found: Sequence[Stretch]) -> Curve:
-    values = [one.questions for one in found]
-    asked = sum(one.allowed + one.denied + one.errors for one in found)
-    denied = sum(one.denied for one in found)
-    says = (
-        f"permission questions a minute: lowest {_rate(min(values))}, highest {_rate(max(values))}, last"
-        f" {_rate(values[-1])}; {percent(denied, asked)} of all were denied"
+def _requests_chart(intervals: Sequence[Interval]) -> LineChart:
+    values = [interval.requests_per_minute for interval in intervals]
+    total = sum(interval.allowed + interval.denied + interval.errors for interval in intervals)
+    denied = sum(interval.denied for interval in intervals)
+    label = (
+        f"permission requests per minute: lowest {_rate(min(values))}, highest {_rate(max(values))}, last"
+        f" {_rate(values[-1])}; {percent(denied, total)} of all were denied"
     )
-    return Curve(
-        "Permission questions a minute",
+    return LineChart(
+        "Permission requests per minute",
         _rate(values[-1]),
-        f"{percent(denied, asked)} of all denied" if asked else "nobody asked",
-        line_chart(values, says, denied=[one.denied_questions for one in found]),
-        from_epoch_ms(found[0].begins),
+        f"{percent(denied, total)} of all denied" if total else "no requests",
+        line_chart(values, label, denied=[interval.denied_per_minute for interval in intervals]),
+        from_epoch_ms(intervals[0].begins_at),
         _rate(max(values)),
     )
 
 
-def _slowest(found: Sequence[Stretch]) -> Curve:
-    known = [one.p99 for one in found if one.p99 is not None]
+def _latency_chart(intervals: Sequence[Interval]) -> LineChart:
+    known = [interval.p99 for interval in intervals if interval.p99 is not None]
     last = known[-1] if known else None
-    silent = 60.0 * sum(one.minutes for one in found if one.p99 is None)
-    says = (
-        f"slowest answers, of which 99 of 100 took no longer: lowest {_time(min(known))}, highest {_time(max(known))},"
+    silent = 60.0 * sum(interval.minutes for interval in intervals if interval.p99 is None)
+    label = (
+        f"latency of permission calls, 99th percentile: lowest {_time(min(known))}, highest {_time(max(known))},"
         f" last {_time(last)}"
         if known
-        else "no answers yet: nobody asked"
+        else "no permission calls yet"
     )
     if known and silent:
-        says += f"; gaps where nobody asked, {duration(silent)} in all"
-    beside = "99 of 100 took no longer"
-    if found[-1].p99 is None:
-        beside = "when somebody asked last" if known else "nobody asked"
-    return Curve(
-        "Slowest answers (p99)",
+        label += f"; gaps without requests, {duration(silent)} in total"
+    remark = "99 of 100 took no longer"
+    if intervals[-1].p99 is None:
+        remark = "at the last request" if known else "no requests"
+    return LineChart(
+        "Latency (p99)",
         _time(last),
-        beside,
-        line_chart([one.p99 for one in found], says),
-        from_epoch_ms(found[0].begins),
+        remark,
+        line_chart([interval.p99 for interval in intervals], label),
+        from_epoch_ms(intervals[0].begins_at),
         _time(max(known, default=None)),
     )
 

@@ -1,4 +1,4 @@
-"""Parked items: what was given up after failures, what rests between two tries, and trying either again."""
+"""Failed items: parked ones, ones that wait for their next try, and the retry of either."""
 
 import json
 
@@ -7,8 +7,9 @@ from werkzeug.exceptions import BadRequest, NotFound
 
 from app.access.browse.lookup import may_be_stored
 from app.foundation.clock import from_epoch_ms
-from app.service.console.console import MOST_COUNTED, PAGE_ROWS, Console, one_of, query
+from app.service.console.console import COUNT_LIMIT, Console, one_of, query
 from app.service.console.pages.run_actions import enqueue, retry_request
+from app.service.console.paging import PAGE_ROWS
 from app.service.console.settings import Role
 from app.service.console.views import Views
 from app.sync.ledger.failures import (
@@ -24,51 +25,52 @@ from app.sync.ledger.items import ITEM_KINDS, ItemKey
 from app.sync.ledger.ledger import ledger_in_use
 from app.sync.plan.limits import noun_of
 
-MOST_CHOSEN = 1_000
-"""So many items may be chosen one by one, or by what the backend said of them."""
+MAX_RETRIED = 1_000
+"""Items with the same message that one retry includes."""
 
 _KEY_PARTS = 5
 _GROUPS_SHOWN = 10
-_MOST_NARROWED = 100
-"""About more organizations than that, a retry is a run of everything."""
+_MAX_ORGANIZATIONS = 100
+"""A retry of items in more organizations is a run of everything."""
 _FILTERS = ("kind", "organization", "message")
-_ANYTHING = FailureGroup()
-
+_ANY = FailureGroup()
 
 VIEWS = Views()
 
 
 @VIEWS.get("parked")
 def parked(console: Console) -> Response:
-    given = query(*_FILTERS, "state", "after")
-    state = one_of(given["state"], ("parked", "waiting"), "state") or "parked"
-    like = _like(given["kind"], given["organization"], given["message"])
-    after = _key(given["after"], like)
+    parameters = query(*_FILTERS, "state", "after")
+    state = one_of(parameters["state"], ("parked", "waiting"), "state") or "parked"
+    filters = {name: parameters[name] for name in _FILTERS}
+    like = _failure_group(**filters)
+    after = _parse_key(parameters["after"], like)
     counted: list[FailureCount] = []
-    found: list[Failure] = []
+    failures: list[Failure] = []
     groups: list[tuple[FailureGroup, int, int | None]] = []
     is_parked = state == "parked"
     with console.reading() as connection:
         ledger_id = ledger_in_use(connection)
         if ledger_id is not None:
-            counted = count_failures(connection, ledger_id, limit=MOST_COUNTED + 1)
-            found = failures_page(connection, ledger_id, parked=is_parked, like=like, after=after, limit=PAGE_ROWS + 1)
+            counted = count_failures(connection, ledger_id, limit=COUNT_LIMIT + 1)
+            failures = failures_page(
+                connection, ledger_id, parked=is_parked, like=like, after=after, limit=PAGE_ROWS + 1
+            )
             groups = failure_groups(connection, ledger_id, parked=is_parked, limit=_GROUPS_SHOWN)
-    filters = {name: given[name] for name in _FILTERS}
     return console.show(
         "parked.html",
         current="parked",
-        rows=[(one, from_epoch_ms(one.retry_at), _shown_key(one)) for one in found[:PAGE_ROWS]],
-        next_after=_shown_key(found[PAGE_ROWS - 1]) if len(found) > PAGE_ROWS else "",
+        rows=[(failure, from_epoch_ms(failure.retry_at), _format_key(failure)) for failure in failures[:PAGE_ROWS]],
+        next_after=_format_key(failures[PAGE_ROWS - 1]) if len(failures) > PAGE_ROWS else "",
         state=state,
         filters=filters,
         is_filtered=any(filters.values()),
-        groups=[(one, items, None if since is None else from_epoch_ms(since)) for one, items, since in groups],
+        groups=[(group, items, None if since is None else from_epoch_ms(since)) for group, items, since in groups],
         kind_choices=[("", "Every kind"), *((kind, noun_of(kind)) for kind in ITEM_KINDS)],
         grouped=MAX_GROUPED,
         numbers={
-            "parked": sum(one.items for one in counted if one.parked),
-            "waiting": sum(one.items for one in counted if not one.parked),
+            "parked": sum(row.items for row in counted if row.parked),
+            "waiting": sum(row.items for row in counted if not row.parked),
         },
     )
 
@@ -76,61 +78,63 @@ def parked(console: Console) -> Response:
 @VIEWS.post("retry", Role.APPROVER)
 def retry(console: Console) -> Response:
     operator = console.operator
-    shown = [key for one in request.form.getlist("chosen") if (key := _key(one)) is not None]
-    if request.form.get("only") and not shown:
+    selected = [key for text in request.form.getlist("chosen") if (key := _parse_key(text)) is not None]
+    if request.form.get("only") and not selected:
         raise BadRequest("no item is selected: select at least one, or retry all of them")
-    if shown:
-        items = [ItemKey(*key[:-1]) for key in shown]
+    if selected:
+        items = [ItemKey(*key[:-1]) for key in selected]
         wanted = retry_request(operator, kinds=(), organization_ids=_organizations(items), items=items)
         return enqueue(console, operator, wanted, "retry asked for")
-    like = _like(*(request.form.get(name, "") for name in _FILTERS))
+    like = _failure_group(*(request.form.get(name, "") for name in _FILTERS))
     kinds = () if like.kind is None else (like.kind,)
     organizations = () if like.organization_id is None else (like.organization_id,)
-    items = [] if like.message is None else _said(console, like)
+    items = [] if like.message is None else _items_like(console, like)
     if like.message is not None and not items:
         raise BadRequest("no item with this failure is parked or waiting any more")
     wanted = retry_request(operator, kinds=kinds, organization_ids=organizations, items=items)
     return enqueue(console, operator, wanted, "retry asked for")
 
 
-def _like(kind: str, organization_id: str, message: str) -> FailureGroup:
-    """What is looked for. Raises ``BadRequest`` and ``NotFound`` for what cannot be."""
+def _failure_group(kind: str, organization: str, message: str) -> FailureGroup:
+    """The filter. Raises ``BadRequest`` for an unknown kind, and ``NotFound`` for text that cannot be stored."""
     one_of(kind, ITEM_KINDS, "kind")
-    if not may_be_stored(organization_id, message):
-        raise NotFound("No item is of an organization, or failed with a message, that reads so")
-    return FailureGroup(kind=kind or None, organization_id=organization_id or None, message=message or None)
+    if not may_be_stored(organization, message):
+        raise NotFound("No item has this organization or message")
+    return FailureGroup(kind=kind or None, organization_id=organization or None, message=message or None)
 
 
-def _said(console: Console, like: FailureGroup) -> list[ItemKey]:
-    """The first items of which the backend said so, parked or not."""
-    found: list[Failure] = []
+def _items_like(console: Console, like: FailureGroup) -> list[ItemKey]:
+    """The first items of a group, parked or waiting."""
+    failures: list[Failure] = []
     with console.reading() as connection:
         ledger_id = ledger_in_use(connection)
         for parked in (True, False):
             if ledger_id is not None:
-                left = MOST_CHOSEN - len(found)
-                found += failures_page(connection, ledger_id, parked=parked, like=like, limit=left)
-    return [ItemKey(one.kind, one.organization_id, one.container_id, one.item_id) for one in found]
+                remaining = MAX_RETRIED - len(failures)
+                failures += failures_page(connection, ledger_id, parked=parked, like=like, limit=remaining)
+    return [
+        ItemKey(failure.kind, failure.organization_id, failure.container_id, failure.item_id) for failure in failures
+    ]
 
 
 def _organizations(items: list[ItemKey]) -> set[str]:
-    named = {item.organization_id for item in items}
-    return named if len(named) <= _MOST_NARROWED else set()
+    organization_ids = {item.organization_id for item in items}
+    return organization_ids if len(organization_ids) <= _MAX_ORGANIZATIONS else set()
 
 
-def _shown_key(failure: Failure) -> str:
+def _format_key(failure: Failure) -> str:
     return json.dumps(
         [failure.kind, failure.organization_id, failure.container_id, failure.item_id, failure.deleting],
         ensure_ascii=False,
     )
 
 
-def _key(shown: str, like: FailureGroup = _ANYTHING) -> tuple[str, str, str, str, bool] | None:
-    """The key of an item, one of those that are alike. Raises ``BadRequest``."""
-    if not shown:
+def _parse_key(text: str, like: FailureGroup = _ANY) -> tuple[str, str, str, str, bool] | None:
+    """The key of an item of the group. Raises ``BadRequest``."""
+    if not text:
         return None
     try:
-        parts = json.loads(shown)
+        parts = json.loads(text)
     except (ValueError, RecursionError):
         parts = None
     if (
@@ -143,6 +147,6 @@ def _key(shown: str, like: FailureGroup = _ANYTHING) -> tuple[str, str, str, str
         or like.kind not in {None, parts[0]}
         or like.organization_id not in {None, parts[1]}
     ):
-        raise BadRequest("after names no position in this list; start from its first page")
+        raise BadRequest("after is not a position in this list; start from its first page")
     kind, organization_id, container_id, item_id, deleting = parts
     return kind, organization_id, container_id, item_id, deleting

@@ -1,4 +1,4 @@
-"""Actions on runs: sync now, preview, apply a previewed plan, cancel, retry."""
+"""Starts and cancels runs: sync, preview, apply a previewed plan, retry."""
 
 from collections.abc import Collection, Sequence
 
@@ -16,9 +16,8 @@ from app.sync.runs.run import RunConflictError, RunRequest, RunStatus
 
 MAX_REASON = 1000
 _MAX_IDS = 1000
-_LONGEST_ID = 512
+_MAX_ID_BYTES = 512
 _FIELDS = ("organizations", "users", "verify", "deletes", "preview", "reason")
-
 
 VIEWS = Views()
 
@@ -41,7 +40,7 @@ def start(console: Console) -> Response:
     if problem := reason_problem(form["reason"]):
         wrong["reason"] = problem
     if form["deletes"] and not form["preview"] and not form["reason"].strip():
-        wrong["reason"] = "Give a reason for lifting the limits; it goes into the audit log."
+        wrong["reason"] = "Enter a reason for lifting the limits, for the audit log."
     if wrong:
         return _form(console, form, wrong, status=400)
     wanted = RunRequest(
@@ -62,12 +61,12 @@ def apply(console: Console) -> Response:
     operator = console.operator
     run = find_run(console, request.form.get("run", ""))
     if not run.dry_run or run.status is not RunStatus.DONE or run.plan_id is None:
-        return _moved_on(console, "This run has no plan to apply.", run.run_id)
+        return _conflict(console, "This run has no plan to apply.", run.run_id)
     if (problem := console.parts.plan_problem(run.plan_id)) is not None:
-        return _moved_on(console, problem, run.run_id)
+        return _conflict(console, problem, run.run_id)
     if run.allow_deletes and not operator.may(Role.ADMIN):
         console.gate.refused(operator.actor, f"apply {run.run_id}", "its deletes need the role admin")
-        raise Forbidden("this plan was made without the limits of deletes: applying it needs the role admin")
+        raise Forbidden("this plan was created without the limits of deletes: applying it needs the role admin")
     wanted = RunRequest(
         trigger="console",
         organization_ids=run.organization_ids,
@@ -91,7 +90,7 @@ def cancel(console: Console) -> Response:
             run.run_id, by=operator.asked_by, witness=console.gate.witness(operator.actor, "cancelled")
         )
     except RunConflictError as error:
-        return _moved_on(console, str(error), run.run_id)
+        return _conflict(console, str(error), run.run_id)
     return go_to(address("run", id=run.run_id))
 
 
@@ -101,24 +100,24 @@ def _form(console: Console, form: dict[str, str], wrong: dict[str, str], *, stat
 
 
 def reason_problem(reason: str) -> str:
-    """What is wrong with a reason that somebody wrote; empty: nothing."""
+    """The error in a reason; empty: none."""
     if len(reason) > MAX_REASON:
         return f"Use at most {MAX_REASON:,} characters."
     return "" if may_be_stored(reason) else "Use text without zero bytes."
 
 
 def _ids(text: str, field: str, wrong: dict[str, str]) -> tuple[str, ...]:
-    """One id a line."""
+    """Parses a field with one id per line."""
     ids = tuple(dict.fromkeys(line.strip() for line in text.splitlines() if line.strip()))
     if len(ids) > _MAX_IDS:
-        wrong[field] = f"Enter at most {_MAX_IDS:,} ids, or none for everything."
-    elif any("\0" in one or len(one.encode("utf-8", "replace")) > _LONGEST_ID for one in ids):
-        wrong[field] = f"Enter one id per line, each of at most {_LONGEST_ID} bytes."
+        wrong[field] = f"Enter at most {_MAX_IDS:,} ids, or leave the field empty for everything."
+    elif any("\0" in item or len(item.encode("utf-8", "replace")) > _MAX_ID_BYTES for item in ids):
+        wrong[field] = f"Enter one id per line, each of at most {_MAX_ID_BYTES} bytes."
     return ids
 
 
 def enqueue(console: Console, operator: Operator, wanted: RunRequest, action: str) -> Response:
-    """Puts a run into the queue, with a line in the audit log, and shows it."""
+    """Queues a run, writes an audit row, and redirects to the run's page."""
     witness = console.gate.witness(operator.actor, action, wanted.asked_reason)
     run, _ = console.parts.runs.enqueue(wanted, witness=witness)
     return go_to(address("run", id=run.run_id))
@@ -127,7 +126,7 @@ def enqueue(console: Console, operator: Operator, wanted: RunRequest, action: st
 def retry_request(
     operator: Operator, *, kinds: Collection[str], organization_ids: Collection[str], items: Sequence[ItemKey] = ()
 ) -> RunRequest:
-    """A run that tries again what is parked or waits: of these kinds, organizations and items, or all of it."""
+    """A run that retries parked and waiting items. Empty kinds, organizations or items do not restrict it."""
     return RunRequest(
         trigger="console",
         retry=True,
@@ -139,5 +138,5 @@ def retry_request(
     )
 
 
-def _moved_on(console: Console, says: str, run_id: str) -> Response:
-    return console.show("moved_on.html", current="runs", status=409, says=says, run_id=run_id)
+def _conflict(console: Console, text: str, run_id: str) -> Response:
+    return console.show("conflict.html", current="runs", status=409, text=text, run_id=run_id)

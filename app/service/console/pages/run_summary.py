@@ -1,4 +1,4 @@
-"""The course of a run as people read it: its stages, its phases, what it does by kind, and why deletes are held."""
+"""Summarizes a run for its page: stages, phases, changes by kind, and held deletes."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from app.service.admin.resync import ITEM_STATUSES
+from app.service.console.formatting import counted
 from app.sync.ledger.items import ITEM_KINDS
 from app.sync.plan.parts import PlanPart
 from app.sync.plan.rules import Phase
@@ -25,89 +26,87 @@ _OVER = re.compile(r"over sync\.limits\.(\w+) \(([^)]*)\)")
 
 
 @dataclass(frozen=True, slots=True)
-class CourseStage:
-    """One stage of a run: its name and state, when it began, how long it took in seconds, and one number in words."""
+class StageRow:
+    """One stage of a run."""
 
     name: str
     state: str
     at: datetime | None
+    """When it began. None: it has not begun."""
     took: float | None
-    says: str = ""
+    """Seconds. None: it has not ended."""
+    note: str = ""
     is_now: bool = False
 
 
-def stages_of(run: Run, counted: Mapping[str, int]) -> list[CourseStage]:
-    """From the queue to the end; of a run that was approved, from the approval on. ``counted``: status → items."""
-    came = _last_pass(run)
+def stage_rows(run: Run, numbers: Mapping[str, int]) -> list[StageRow]:
+    """The stages from the queue, or from the approval, to the end. ``numbers``: item status → number."""
+    began_at = _stage_times(run)
     ended = run.status not in RUNNING and run.status is not RunStatus.QUEUED
     stages = []
     for status in _STAGES:
-        if status not in came:
+        if status not in began_at:
             if status is RunStatus.VERIFYING or ended or run.dry_run:
                 continue
-            stages.append(CourseStage(_STAGE_NAMES[status], "coming", None, None))
+            stages.append(StageRow(_STAGE_NAMES[status], "coming", None, None))
             continue
-        began, until = came[status], _next_moment(came, status, run.finished_at)
+        began, until = began_at[status], _next_time(began_at, status, run.finished_at)
         is_now = status is run.status
         name = "Approved" if status is RunStatus.QUEUED and run.approved_at is not None else _STAGE_NAMES[status]
         took = None if until is None or is_now else (until - began).total_seconds()
         stages.append(
-            CourseStage(name, run.status.value if is_now else "done", began, took, _says(status, run, counted), is_now)
+            StageRow(name, run.status.value if is_now else "done", began, took, _note(status, run, numbers), is_now)
         )
     if ended:
         name = run.status.value.capitalize()
-        stages.append(CourseStage(name, run.status.value, run.finished_at, None, _end_says(run, counted), is_now=True))
+        stages.append(StageRow(name, run.status.value, run.finished_at, None, _final_note(run, numbers), is_now=True))
     return stages
 
 
-def _last_pass(run: Run) -> dict[RunStatus, datetime]:
-    """Status → when the run came into it for the first time since it was queued last."""
-    came: dict[RunStatus, datetime] = {}
+def _stage_times(run: Run) -> dict[RunStatus, datetime]:
+    """Status → when the run first had it since it was last queued."""
+    began_at: dict[RunStatus, datetime] = {}
     for stage in run.stages:
         if stage.status is RunStatus.QUEUED:
-            came = {}
-        came.setdefault(stage.status, stage.at)
-    if not came:
-        # From before the moments were written down.
-        came = {RunStatus.QUEUED: run.requested_at}
+            began_at = {}
+        began_at.setdefault(stage.status, stage.at)
+    if not began_at:
+        # Runs of older versions have no stages.
+        began_at = {RunStatus.QUEUED: run.requested_at}
         if run.started_at is not None:
-            came[RunStatus.READING] = run.started_at
+            began_at[RunStatus.READING] = run.started_at
         if run.status in _STAGES:
-            came.setdefault(run.status, run.started_at or run.requested_at)
-    return came
+            began_at.setdefault(run.status, run.started_at or run.requested_at)
+    return began_at
 
 
-def _next_moment(
-    came: Mapping[RunStatus, datetime], status: RunStatus, finished_at: datetime | None
+def _next_time(
+    began_at: Mapping[RunStatus, datetime], status: RunStatus, finished_at: datetime | None
 ) -> datetime | None:
-    later = [at for other, at in came.items() if other is not status and at >= came[status]]
+    later = [at for other, at in began_at.items() if other is not status and at >= began_at[status]]
     return min(later, default=finished_at)
 
 
-def _says(status: RunStatus, run: Run, counted: Mapping[str, int]) -> str:
+def _note(status: RunStatus, run: Run, numbers: Mapping[str, int]) -> str:
     if status is RunStatus.READING and run.revision:
         return f"revision {run.revision:,}"
     if status is RunStatus.PLANNING and run.plan_id is not None:
-        return _items(counted.get("planned", 0))
+        return counted(numbers.get("planned", 0), "item")
     if status is RunStatus.APPLYING:
-        return f"{counted.get('done', 0):,} done, {counted.get('failed', 0):,} failed"
+        return f"{numbers.get('done', 0):,} done, {numbers.get('failed', 0):,} failed"
     return ""
 
 
-def _end_says(run: Run, counted: Mapping[str, int]) -> str:
+def _final_note(run: Run, numbers: Mapping[str, int]) -> str:
     if run.status is RunStatus.HELD:
-        held = counted.get("held", 0)
+        held = numbers.get("held", 0)
         return f"{held:,} {'delete waits' if held == 1 else 'deletes wait'}"
     return ""
 
 
-def _items(number: int) -> str:
-    return f"{number:,} {'item' if number == 1 else 'items'}"
-
-
 @dataclass(frozen=True, slots=True)
 class PhaseRow:
-    """One phase of the plan: how many of its items the run has sent, and how many it sends in total."""
+    """One phase of the plan: the number of items sent, and the total that the run sends."""
 
     name: str
     sent: int
@@ -124,34 +123,34 @@ class PhaseRow:
 def phase_rows(run: Run, parts: Sequence[PlanPart]) -> list[PhaseRow]:
     """The phases of the run's plan, without those that send nothing.
 
-    A run counts its items by kind and action, and its phases run in order. So the items sent of a kind and action are
-    attributed to its earlier phases, and the items kept back to its later ones.
+    A run counts its items by kind and action, and executes its phases in order. So the sent items of a kind and action
+    are attributed to the earlier phases, and the ones that are not sent to the later ones.
     """
     items: dict[tuple[str, str], int] = {}
     for part in parts:
         items[part.kind, part.action] = items.get((part.kind, part.action), 0) + part.items
-    settled = {key: _sent_and_kept(run, *key, number) for key, number in items.items()}
+    settled = {key: _sent_and_unsent(run, *key, number) for key, number in items.items()}
     rows: dict[int, tuple[int, int]] = {}
     for part in parts:
-        sent, kept = settled[part.kind, part.action]
+        sent, unsent = settled[part.kind, part.action]
         items[part.kind, part.action] -= part.items
-        to_send = max(0, part.items - max(0, kept - items[part.kind, part.action]))
-        now = min(to_send, sent)
-        settled[part.kind, part.action] = sent - now, kept - (part.items - to_send)
+        to_send = max(0, part.items - max(0, unsent - items[part.kind, part.action]))
+        sent_here = min(to_send, sent)
+        settled[part.kind, part.action] = sent - sent_here, unsent - (part.items - to_send)
         before = rows.get(part.phase, (0, 0))
-        rows[part.phase] = before[0] + now, before[1] + to_send
+        rows[part.phase] = before[0] + sent_here, before[1] + to_send
     return [PhaseRow(_phase_name(phase), *numbers) for phase, numbers in sorted(rows.items()) if numbers[1]]
 
 
-def _sent_and_kept(run: Run, kind: str, action: str, items: int) -> tuple[int, int]:
-    """How many items of the plan were sent, and how many are kept back (held, waiting, parked, skipped, …)."""
+def _sent_and_unsent(run: Run, kind: str, action: str, items: int) -> tuple[int, int]:
+    """The numbers of sent items and of items that are not sent (held, waiting, parked, skipped, …)."""
     outcomes = run.counts.get(kind, {}).get(action, {})
     planned = outcomes.get("planned", 0)
     sent = outcomes.get("done", 0) + outcomes.get("failed", 0)
-    kept = sum(outcomes.values()) - planned - sent
-    # An approved run also counts the items settled before its approval; those are not in its plan.
+    unsent = sum(outcomes.values()) - planned - sent
+    # An approved run also counts items settled before the approval, which its plan does not contain.
     before = planned - items
-    return (max(0, sent + kept - before), 0) if before > 0 else (sent, kept)
+    return (max(0, sent + unsent - before), 0) if before > 0 else (sent, unsent)
 
 
 def _phase_name(phase: int) -> str:
@@ -163,17 +162,17 @@ def _phase_name(phase: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class KindRow:
-    """What a run does with one kind."""
+    """The changes of a run to one kind."""
 
     kind: str
     planned: Sequence[tuple[str, int]]
-    """Action and number, for each action."""
+    """The planned number of each action."""
     operations: Sequence[tuple[str, int]]
     outcomes: Sequence[tuple[str, int]]
 
 
 def kind_rows(run: Run, parts: Sequence[PlanPart]) -> list[KindRow]:
-    """kind × action, by which operations, and what became of it."""
+    """The changes by kind, with operations and outcomes."""
     rows = []
     for kind in ITEM_KINDS:
         actions = run.counts.get(kind)
@@ -200,25 +199,27 @@ def kind_rows(run: Run, parts: Sequence[PlanPart]) -> list[KindRow]:
 
 
 OPENED_KINDS = ("organization", "folder", "document")
-"""What people open: whoever could lose it without anything of their own being taken away."""
+"""Resources: if one is deleted, users lose access without a change to their own records."""
 
 
 @dataclass(frozen=True, slots=True)
 class HoldRow:
-    """Why the deletes of one kind in one organization are held, in numbers."""
+    """The held deletes of one kind in one organization, and the limit that they exceed."""
 
     kind: str
     organization_id: str
     deletes: int
     below: int
+    """Items that are deleted with them."""
     of: int
+    """Items of the kind in the ledger."""
     over: str
-    """Which limit, in few words."""
+    """The limit, in a few words."""
     reason: str
 
 
 def hold_rows(holds: object) -> list[HoldRow]:
-    """Of a run's report, or of a held run."""
+    """The rows for the ``held`` of a run's report."""
     if not isinstance(holds, Sequence):
         return []
     return [

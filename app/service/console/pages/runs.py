@@ -1,4 +1,4 @@
-"""The runs: all of them, and one with its stages, what it does, whom it affects, and its items."""
+"""The pages of runs: the list, and one run with its stages, changes, affected users and items."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -14,8 +14,9 @@ from app.access.browse.lookup import may_be_stored
 from app.foundation.clock import epoch_ms
 from app.monitoring.activity import worker_is_running
 from app.service.admin.resync import ITEM_STATUSES
-from app.service.console.console import MOST_COUNTED, PAGE_ROWS, Console, address, one_of, query
-from app.service.console.pages.run_summary import ACTIONS, OPENED_KINDS, hold_rows, kind_rows, phase_rows, stages_of
+from app.service.console.console import COUNT_LIMIT, Console, address, one_of, query
+from app.service.console.pages.run_summary import ACTIONS, OPENED_KINDS, hold_rows, kind_rows, phase_rows, stage_rows
+from app.service.console.paging import PAGE_ROWS
 from app.service.console.views import Views
 from app.sync.ledger.items import ITEM_KINDS
 from app.sync.plan.impact import affected, largest_impact
@@ -33,23 +34,22 @@ TRIGGERS = ("schedule", "verify_schedule", "resync", "console", "command", "cont
 _RUN_ID = re.compile(r"[!-~]{1,200}")
 _ORDINAL = re.compile(r"[0-9]{1,18}")
 _ITEM_FILTERS = ("status", "kind", "action", "organization", "item")
-_MOST_FOLLOWED = 20
+_MAX_FOLLOWED = 20
 _ORGANIZATIONS_SHOWN = 10
-_TOLD_ELSEWHERE = frozenset({"held", "problems"})
-
+_SHOWN_ELSEWHERE = frozenset({"held", "problems"})
 
 VIEWS = Views()
 
 
 @VIEWS.get("runs")
 def runs(console: Console) -> Response:
-    given = query("status", "trigger", "scope", "before")
-    status = one_of(given["status"], STATUSES, "status")
-    trigger = one_of(given["trigger"], TRIGGERS, "trigger")
-    scope = one_of(given["scope"], SCOPES, "scope")
-    before = given["before"]
+    parameters = query("status", "trigger", "scope", "before")
+    status = one_of(parameters["status"], STATUSES, "status")
+    trigger = one_of(parameters["trigger"], TRIGGERS, "trigger")
+    scope = one_of(parameters["scope"], SCOPES, "scope")
+    before = parameters["before"]
     if before and not _RUN_ID.fullmatch(before):
-        raise NotFound("This is not a place in the list of runs; begin at its first page")
+        raise NotFound("This is not a position in the list of runs; start from its first page")
     with console.reading() as connection:
         found = recent_runs(
             connection,
@@ -59,11 +59,11 @@ def runs(console: Console) -> Response:
             trigger=trigger or None,
             scope=scope or None,
         )
-        waiting = held_now(connection, console.parts.clock())
+        held = held_now(connection, console.parts.clock())
     return console.show(
         "runs.html",
         current="runs",
-        runs=[(one, shown_status(one, waiting, console.parts.clock())) for one in found[:PAGE_ROWS]],
+        runs=[(run, shown_status(run, held, console.parts.clock())) for run in found[:PAGE_ROWS]],
         next_before=found[PAGE_ROWS - 1].run_id if len(found) > PAGE_ROWS else "",
         filters={"status": status, "trigger": trigger, "scope": scope},
         statuses=STATUSES,
@@ -75,33 +75,33 @@ def runs(console: Console) -> Response:
 
 @VIEWS.get("run")
 def run(console: Console) -> Response:
-    given = query("id", *_ITEM_FILTERS, "after")
-    filters = _filters(given)
-    after = ordinal_of(given["after"])
-    is_part = request.headers.get("x-fragment") == "1"
+    parameters = query("id", *_ITEM_FILTERS, "after")
+    filters = _item_filters(parameters)
+    after = parse_ordinal(parameters["after"])
+    is_fragment = request.headers.get("x-fragment") == "1"
     with console.reading() as connection:
-        found = _read_run(connection, given["id"])
+        found = _read_run(connection, parameters["id"])
         key = (found.run_id, *filters.items(), after)
-        kept = console.followed.get(key) if is_part else None
-        if kept is None or kept[0] != found:
-            if len(console.followed) >= _MOST_FOLLOWED:
+        cached = console.followed.get(key) if is_fragment else None
+        if cached is None or cached[0] != found:
+            if len(console.followed) >= _MAX_FOLLOWED:
                 console.followed.clear()
-            kept = console.followed[key] = found, _course(connection, found, filters, after)
-        context = kept[1] | _standing(connection, found, console.parts.clock())
+            cached = console.followed[key] = found, _run_context(connection, found, filters, after)
+        context = cached[1] | _current_context(connection, found, console.parts.clock())
     if context["run_status"] != found.status:
         *before, last = context["stages"]
         ended = context["run_status"]
-        context["stages"] = [*before, replace(last, name=ended.capitalize(), state=ended, says="")]
+        context["stages"] = [*before, replace(last, name=ended.capitalize(), state=ended, note="")]
     context["plan_problem"] = None
     if _may_be_applied(found) and context["applied"] is None and found.plan_id is not None:
         context["plan_problem"] = console.parts.plan_problem(found.plan_id)
-    if is_part:
+    if is_fragment:
         return console.bare("run_live.html", ended=not context["is_live"], **context)
     return console.show("run.html", current="runs", ended=False, keep_runs=console.parts.keep_runs, **context)
 
 
 def shown_status(run: Run, held_now: Collection[str], now: datetime) -> str:
-    """The status of a run as pages show it: a held run may be ``superseded`` by a newer one, or ``expired``.
+    """The status of a run as pages show it. A held run may be ``superseded`` by a newer one, or ``expired``.
 
     ``held_now``: the ids of the runs whose deletes wait for approval now.
     """
@@ -119,10 +119,10 @@ def _may_be_applied(run: Run) -> bool:
     return run.dry_run and run.status is RunStatus.DONE and run.plan_id is not None
 
 
-def _standing(connection: Connection, run: Run, now: datetime) -> dict[str, Any]:
-    """What other runs and workers have done about a run meanwhile."""
-    waiting = held_now(connection, now) if run.status is RunStatus.HELD else frozenset()
-    status = shown_status(run, waiting, now)
+def _current_context(connection: Connection, run: Run, now: datetime) -> dict[str, Any]:
+    """The part of the page that may change while the run's row does not: it depends on other runs and on workers."""
+    held = held_now(connection, now) if run.status is RunStatus.HELD else frozenset()
+    status = shown_status(run, held, now)
     applied = applied_by(connection, run.plan_id) if _may_be_applied(run) and run.plan_id is not None else None
     return {
         "run_status": status,
@@ -132,25 +132,25 @@ def _standing(connection: Connection, run: Run, now: datetime) -> dict[str, Any]
     }
 
 
-def _filters(given: Mapping[str, str]) -> dict[str, str]:
-    """What is looked for among the items. Raises ``BadRequest`` for what cannot be."""
-    one_of(given["status"], ITEM_STATUSES, "status")
-    one_of(given["kind"], ITEM_KINDS, "kind")
-    one_of(given["action"], ACTIONS, "action")
-    if not may_be_stored(given["organization"], given["item"]):
-        raise NotFound("No id of an organization or item reads so")
-    return {name: given[name] for name in _ITEM_FILTERS}
+def _item_filters(parameters: Mapping[str, str]) -> dict[str, str]:
+    """The filters of items. Raises ``BadRequest`` for unknown values, and ``NotFound`` for invalid ids."""
+    one_of(parameters["status"], ITEM_STATUSES, "status")
+    one_of(parameters["kind"], ITEM_KINDS, "kind")
+    one_of(parameters["action"], ACTIONS, "action")
+    if not may_be_stored(parameters["organization"], parameters["item"]):
+        raise NotFound("No organization or item has this id")
+    return {name: parameters[name] for name in _ITEM_FILTERS}
 
 
-def _course(connection: Connection, run: Run, filters: Mapping[str, str], after: int | None) -> dict[str, Any]:
-    """All that the page of a run shows of the run itself and its plan."""
+def _run_context(connection: Connection, run: Run, filters: Mapping[str, str], after: int | None) -> dict[str, Any]:
+    """The part of the page that depends on the run and its plan."""
     parts = [] if run.plan_id is None else parts_of(connection, run.plan_id)
     counted = {name: run.total(name) for name in ITEM_STATUSES}
     phases = phase_rows(run, parts) if run.status is RunStatus.APPLYING else []
     return {
         "run": run,
         "is_live": run.is_running or run.status is RunStatus.QUEUED,
-        "stages": stages_of(run, counted),
+        "stages": stage_rows(run, counted),
         "sent": sum(phase.sent for phase in phases),
         "to_send": sum(phase.to_send for phase in phases),
         "total": counted["planned"],
@@ -172,9 +172,9 @@ def _course(connection: Connection, run: Run, filters: Mapping[str, str], after:
 def _items(
     connection: Connection, run: Run, filters: Mapping[str, str], after: int | None, parts: Sequence[PlanPart]
 ) -> dict[str, Any]:
-    """A page of the items that are looked for, how many there are, and where the next page begins."""
+    """A page of the items that match the filters, their number, and the URL of the next page."""
     items: list[PlannedChange] = []
-    fit: int | None = 0
+    matching: int | None = 0
     wanted = ItemFilter(
         status=filters["status"] or None,
         kind=filters["kind"] or None,
@@ -185,23 +185,22 @@ def _items(
     if run.plan_id is not None:
         items = list_changes(connection, run.plan_id, criteria=wanted, after=after, limit=PAGE_ROWS + 1)
         if wanted.is_everything:
-            fit = sum(part.items for part in parts)
+            matching = sum(part.items for part in parts)
         elif items:
-            fit = count(connection, run.plan_id, wanted, limit=MOST_COUNTED + 1)
-            is_counted = wanted.status is not None or wanted.item_id is not None
-            fit = None if is_counted and fit > MOST_COUNTED else fit
-    shown = {name: value for name, value in filters.items() if value}
+            matching = count(connection, run.plan_id, wanted, limit=COUNT_LIMIT + 1)
+            has_limit = wanted.status is not None or wanted.item_id is not None
+            matching = None if has_limit and matching > COUNT_LIMIT else matching
     next_after = items[PAGE_ROWS - 1].ordinal if len(items) > PAGE_ROWS else None
     return {
         "items": items[:PAGE_ROWS],
-        "fit": fit,
+        "matching": matching,
         "is_filtered": not wanted.is_everything,
-        "next_page": "" if next_after is None else address("run", id=run.run_id, **shown, after=next_after),
+        "next_page": "" if next_after is None else address("run", id=run.run_id, **filters, after=next_after),
     }
 
 
 def find_run(console: Console, run_id: str) -> Run:
-    """The run of this id. Raises ``RunNotFoundError``, also for what is no id of ours."""
+    """The run with this id. Raises ``RunNotFoundError``, also for an invalid id."""
     with console.reading() as connection:
         return _read_run(connection, run_id)
 
@@ -212,8 +211,8 @@ def _read_run(connection: Connection, run_id: str) -> Run:
     return run_from(row_of(connection, run_id))
 
 
-def ordinal_of(value: str) -> int | None:
-    """The number of an item; None where none is given. Raises ``NotFound`` for what is none."""
+def parse_ordinal(value: str) -> int | None:
+    """The number of an item; None for an empty string. Raises ``NotFound`` for an invalid number."""
     if not value:
         return None
     if not _ORDINAL.fullmatch(value):
@@ -222,13 +221,12 @@ def ordinal_of(value: str) -> int | None:
 
 
 def _problems(run: Run) -> Sequence[tuple[str, str]]:
-    """Place and what is wrong there, of what was left out of the directory."""
-    found = run.report.get("problems")
-    told = [str(one) for one in found] if isinstance(found, list) else []
-    parted = [one.partition(": ") for one in told]
-    return [(place, says) if says else ("", place) for place, _, says in parted]
+    """Place and reason of each record that was left out."""
+    problems = run.report.get("problems")
+    parts = [str(problem).partition(": ") for problem in problems] if isinstance(problems, list) else []
+    return [(place, reason) if reason else ("", place) for place, _, reason in parts]
 
 
 def _reported(run: Run) -> list[str]:
-    report = {topic: value for topic, value in run.report.items() if topic not in _TOLD_ELSEWHERE}
+    report = {topic: value for topic, value in run.report.items() if topic not in _SHOWN_ELSEWHERE}
     return [line for line in report_lines(report) if line]

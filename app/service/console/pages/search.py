@@ -1,4 +1,4 @@
-"""The search: users, documents, folders, groups and organizations by the beginning of a name, an address or an id."""
+"""The search for users, documents, folders, groups and organizations by prefix of a name, an address or an id."""
 
 from dataclasses import dataclass
 
@@ -22,12 +22,12 @@ _KINDS: tuple[tuple[type[Record], str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class _Hits:
-    """What was found of one kind."""
+    """The results of one kind."""
 
     kind: str
     heading: str
-    found: list[SearchHit]
-    more: bool
+    rows: list[SearchHit]
+    has_more: bool
 
 
 VIEWS = Views()
@@ -40,40 +40,41 @@ def search_page(console: Console) -> Response:
     hits = []
     if may_be_stored(text) and not is_short:
         with console.reading() as connection:
-            hits = [_search(connection, text, of, heading) for of, heading in _KINDS]
+            hits = [_search(connection, text, record, heading) for record, heading in _KINDS]
     elif text and may_be_stored(text):
         with console.reading() as connection:
-            hits = [_those(of, heading, _exact(connection, text, of)) for of, heading in _KINDS]
+            hits = [_hits(record, heading, _with_id(connection, text, record)) for record, heading in _KINDS]
     return console.show(
         "search.html",
         current="search",
         searched=text,
-        hits=[one for one in hits if one.found],
+        hits=[kind for kind in hits if kind.rows],
         is_short=is_short,
         least=MIN_LENGTH,
         shown=DEFAULT_LIMIT,
     )
 
 
-def _search(connection: Connection, text: str, of: type[Record], heading: str) -> _Hits:
-    """Those called so, before them the one whose id is exactly this: of what begins alike it may come late."""
-    exact = _exact(connection, text, of)
-    keys = {(one.organization_id, one.item_id) for one in exact}
-    found = search(connection, text, of.kind, DEFAULT_LIMIT + 1)
-    others = [one for one in found if (one.organization_id, one.item_id) not in keys]
-    return _those(of, heading, [*exact, *others])
+def _search(connection: Connection, text: str, record: type[Record], heading: str) -> _Hits:
+    """The records with exactly this id, then those with this prefix."""
+    exact = _with_id(connection, text, record)
+    keys = {(hit.organization_id, hit.item_id) for hit in exact}
+    found = search(connection, text, record.kind, DEFAULT_LIMIT + 1)
+    return _hits(record, heading, [*exact, *(hit for hit in found if (hit.organization_id, hit.item_id) not in keys)])
 
 
-def _those(of: type[Record], heading: str, found: list[SearchHit]) -> _Hits:
-    return _Hits(of.kind, heading, found[:DEFAULT_LIMIT], len(found) > DEFAULT_LIMIT)
+def _hits(record: type[Record], heading: str, found: list[SearchHit]) -> _Hits:
+    return _Hits(record.kind, heading, found[:DEFAULT_LIMIT], len(found) > DEFAULT_LIMIT)
 
 
-def _exact(connection: Connection, text: str, of: type[Record]) -> list[SearchHit]:
-    """Those of exactly this id, by their keys: of any length, in whatever organization."""
+def _with_id(connection: Connection, text: str, kind: type[Record]) -> list[SearchHit]:
+    """The records with exactly this id, in all organizations."""
     return mark(
         connection,
         [
-            SearchHit(of.kind, organization_id, text, name_of(record) or text, str(getattr(record, "email", "") or ""))
-            for (organization_id, _), record in find_by_id(connection, of, text, limit=DEFAULT_LIMIT + 1).items()
+            SearchHit(
+                kind.kind, organization_id, text, name_of(record) or text, str(getattr(record, "email", "") or "")
+            )
+            for (organization_id, _), record in find_by_id(connection, kind, text, limit=DEFAULT_LIMIT + 1).items()
         ],
     )

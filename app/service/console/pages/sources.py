@@ -1,4 +1,4 @@
-"""The directory's sources: how each was read, and what is wrong with what it says."""
+"""The pages of the directory's sources: their last reads, and the problems in their records."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -8,27 +8,20 @@ from flask import Response
 from werkzeug.exceptions import NotFound
 
 from app.access.contents import SourceState, source_states
-from app.access.problems import PROBLEMS_KEPT, ProblemSort
-from app.access.stored_problems import (
-    NO_SOURCE_NAME,
-    LastCount,
-    ProblemCount,
-    first_problems,
-    last_count,
-    problem_counts,
-)
+from app.access.problems import ProblemSort
+from app.access.stored_problems import NO_SOURCE_NAME, LastCount, ProblemCount, first_problems, last_count, problem_counts
 from app.foundation.clock import from_epoch_ms
 from app.service.console.console import Console, one_of, query
 from app.service.console.views import Views
 
 SORTS = tuple(ProblemSort)
 MEANINGS = {
-    ProblemSort.MALFORMED: "not understood, left out",
-    ProblemSort.REMARK: "odd, but used",
-    ProblemSort.DUPLICATE: "given twice by this source",
-    ProblemSort.OWNED_ELSEWHERE: "given by a source further up, left out",
-    ProblemSort.DANGLING: "refers to something that is not in the directory, left out",
-    ProblemSort.AMBIGUOUS: "names a user by an alias that several users have, left out",
+    ProblemSort.MALFORMED: "malformed, left out",
+    ProblemSort.REMARK: "suspicious, but used",
+    ProblemSort.DUPLICATE: "more than once in this source",
+    ProblemSort.OWNED_ELSEWHERE: "provided by a source with precedence, left out",
+    ProblemSort.DANGLING: "refers to a record that is not in the directory, left out",
+    ProblemSort.AMBIGUOUS: "refers to a user by an alias that several users have, left out",
     ProblemSort.FOLDER_CYCLE: "a folder in a cycle, or below one, left out",
     ProblemSort.GROUP_CYCLE: "groups that contain each other",
 }
@@ -44,38 +37,37 @@ def sources(console: Console) -> Response:
         states = source_states(connection)
         counts = problem_counts(connection)
         counted = _counted(last_count(connection))
-    rows = [(state, _moments(state), _problems(counts.get(state.name, ())), _to_type(state)) for state in states]
+    rows = [(state, _moments(state), _problems(counts.get(state.name, ())), _command(state)) for state in states]
     between = _problems(counts.get(NO_SOURCE_NAME, ()))
     return console.show("sources.html", current="sources", sources=rows, between=between, last_count=counted)
 
 
 @VIEWS.get("problems")
 def problems(console: Console) -> Response:
-    given = query("source", "sort")
-    sort = one_of(given["sort"], SORTS, "sort")
+    parameters = query("source", "sort")
+    source, sort = parameters["source"], one_of(parameters["sort"], SORTS, "sort")
     with console.reading() as connection:
         names = {NO_SOURCE_NAME, *(state.name for state in source_states(connection))}
-        if "\0" in given["source"] or given["source"] not in names or not sort:
-            raise NotFound("No source has that name, or no sort of problem was chosen; Sources lists both")
-        kept = {one.sort: one for one in problem_counts(connection).get(given["source"], ())}
-        first = first_problems(connection, given["source"], sort, only_remaining=True)
+        if "\0" in source or source not in names or not sort:
+            raise NotFound("No source has this name, or the sort of problem is missing")
+        stored = {count.sort: count for count in problem_counts(connection).get(source, ())}
+        first = first_problems(connection, source, sort, only_remaining=True)
         counted = _counted(last_count(connection))
     return console.show(
         "problems.html",
         current="sources",
-        source=given["source"],
+        source=source,
         sort=sort,
         meaning=MEANINGS[ProblemSort(sort)],
-        number=kept[sort].problems if sort in kept else 0,
-        since=from_epoch_ms(kept[sort].since) if sort in kept else None,
+        number=stored[sort].problems if sort in stored else 0,
+        since=from_epoch_ms(stored[sort].since) if sort in stored else None,
         last_count=counted,
         first=first,
-        most=PROBLEMS_KEPT,
     )
 
 
 def _problems(counts: Sequence[ProblemCount]) -> list[tuple[ProblemCount, str]]:
-    return [(one, MEANINGS[ProblemSort(one.sort)]) for one in counts]
+    return [(count, MEANINGS[ProblemSort(count.sort)]) for count in counts]
 
 
 def _counted(last: LastCount | None) -> tuple[int, datetime] | None:
@@ -83,8 +75,8 @@ def _counted(last: LastCount | None) -> tuple[int, datetime] | None:
     return None if last is None else (last.revision, from_epoch_ms(last.at))
 
 
-def _to_type(state: SourceState) -> str:
-    """The command that confirms a refused read; empty: there is nothing to confirm."""
+def _command(state: SourceState) -> str:
+    """The command that accepts a refused read, or removes the records of an unconfigured source; empty: none."""
     if "--accept-empty" in state.last_reason:
         return f"usher directory refresh --accept-empty {quote(state.name)}"
     if state.refused:
@@ -93,10 +85,10 @@ def _to_type(state: SourceState) -> str:
 
 
 def _moments(state: SourceState) -> dict[str, datetime | None]:
-    given = {
+    times = {
         "read": state.last_read_at,
         "good": state.last_good_at,
         "complete": state.last_complete_at,
         "refused": state.last_refused_at,
     }
-    return {name: None if value is None else from_epoch_ms(value) for name, value in given.items()}
+    return {name: None if value is None else from_epoch_ms(value) for name, value in times.items()}

@@ -1,4 +1,4 @@
-"""The settings in force, and the sessions."""
+"""The pages of the settings in force and of the sessions."""
 
 import re
 
@@ -15,7 +15,6 @@ from app.service.console.views import Views
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
-
 VIEWS = Views()
 
 
@@ -28,7 +27,7 @@ def settings(console: Console) -> Response:
 @VIEWS.get("sessions")
 def sessions(console: Console) -> Response:
     query()
-    operator = console.gate.required(Role.VIEWER)
+    operator = console.operator
     with console.reading() as connection:
         found = console.gate.sessions.listed(connection)
     rows = [
@@ -45,29 +44,29 @@ def sessions(console: Console) -> Response:
 @VIEWS.post("end_session", Role.VIEWER)
 def end_session(console: Console) -> Response:
     operator = console.operator
-    which = request.form.get("session", "")
+    digest = request.form.get("session", "")
     audit = console.gate.audit
-    if which == "all":
+    if digest == "all":
         if not operator.may(Role.ADMIN):
-            raise _too_low(console, operator, "everybody's sessions")
+            raise _too_low(console, operator, "all sessions")
         with writing(console.parts.engine) as connection:
-            ended = console.gate.sessions.end_all(connection, but=operator.session_digest)
+            ended = console.gate.sessions.end_others(connection, operator.session_digest)
             audit.record(connection, operator.actor, "sessions ended", subject=f"{ended} others")
         return go_to(address("sessions"))
     with console.reading() as connection:
-        found = {one.session_digest: one for one in console.gate.sessions.listed(connection)}
-    session = found.get(which) if _DIGEST.fullmatch(which) else None
+        found = {session.session_digest: session for session in console.gate.sessions.listed(connection)}
+    session = found.get(digest) if _DIGEST.fullmatch(digest) else None
     if session is None:
         raise NotFound("That session has ended already")
     if session.credential != operator.credential and not operator.may(Role.ADMIN):
-        raise _too_low(console, operator, "somebody else's session")
+        raise _too_low(console, operator, "the session of another operator")
     with writing(console.parts.engine) as connection:
-        console.gate.sessions.end(connection, which)
+        console.gate.sessions.end(connection, digest)
         audit.record(connection, operator.actor, "session ended", subject=session.name)
     return go_to(address("sessions"))
 
 
-def _too_low(console: Console, operator: Operator, whose: str) -> Forbidden:
-    """What is raised for who wants to end more than they may; it is audited."""
-    console.gate.refused(operator.actor, f"end {whose}", f"needs the role {Role.ADMIN}")
-    return Forbidden(f"ending {whose} needs the role admin")
+def _too_low(console: Console, operator: Operator, sessions: str) -> Forbidden:
+    """The error for an operator who may not end these sessions. The refusal is audited."""
+    console.gate.refused(operator.actor, f"end {sessions}", f"needs the role {Role.ADMIN}")
+    return Forbidden(f"ending {sessions} needs the role admin")

@@ -1,4 +1,4 @@
-"""People in what the directory holds: users and groups, with what reaches them."""
+"""The pages of users and groups, and the grants that apply to them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from app.access.browse.lookup import find, may_be_stored, names_of
 from app.access.browse.sizes import sizes_of
 from app.access.records import Group, Membership, Organization, User
 from app.service.console.console import Console, query
-from app.service.console.pages.browse import show_unknown
+from app.service.console.pages.browse import resource_key, show_unknown
 from app.service.console.paging import Listing, Lists
 from app.service.console.views import Views
 
@@ -21,8 +21,8 @@ VIEWS = Views()
 
 @VIEWS.read("user")
 def user(console: Console, connection: Connection) -> Response:
-    given = query("id", "organization", "after")
-    user_id, organization_id = given["id"], given["organization"]
+    parameters = query("id", "organization", "after")
+    user_id, organization_id = parameters["id"], parameters["organization"]
     found = find(connection, User, user_id)
     if found is None or not may_be_stored(organization_id):
         return show_unknown(console, connection, "user", "", user_id)
@@ -30,12 +30,12 @@ def user(console: Console, connection: Connection) -> Response:
         first = organizations_of(connection, user_id, after="", limit=1)
         organization_id = first[0].item_id if first else ""
     lists = Lists(
-        given["after"], {"organizations": 1, "groups": 1, "grants": 2, "through": 3}, user_id, organization_id
+        parameters["after"], {"organizations": 1, "groups": 1, "grants": 2, "through": 3}, user_id, organization_id
     )
     organizations = lists.page_by_id(
         "organizations",
         lambda after, limit: organizations_of(connection, user_id, after=after, limit=limit),
-        lambda one: one.item_id,
+        lambda row: row.item_id,
     )
     within = find(connection, Organization, organization_id) if organization_id else None
     return console.show(
@@ -48,15 +48,15 @@ def user(console: Console, connection: Connection) -> Response:
         organizations=organizations,
         sizes=sizes_of(connection, "user", organization_id, user_id),
         turned=lists.turned,
-        **_reach_of(console, connection, lists, organization_id if within is not None else "", user_id),
+        **_grants(console, connection, lists, organization_id if within is not None else "", user_id),
     )
 
 
 @VIEWS.read("group")
 def group(console: Console, connection: Connection) -> Response:
-    given = query("organization", "id", "after")
-    organization_id, group_id = given["organization"], given["id"]
-    lists = Lists(given["after"], {"users": 1, "inside": 1, "around": 1, "grants": 3}, organization_id, group_id)
+    parameters = query("organization", "id", "after")
+    organization_id, group_id = parameters["organization"], parameters["id"]
+    lists = Lists(parameters["after"], {"users": 1, "inside": 1, "around": 1, "grants": 3}, organization_id, group_id)
     found = find(connection, Group, organization_id, group_id)
     within = find(connection, Organization, organization_id)
     if found is None or within is None:
@@ -66,7 +66,7 @@ def group(console: Console, connection: Connection) -> Response:
         return lists.page_by_id(
             name,
             lambda after, limit: read(connection, organization_id, group_id, after=after, limit=limit),
-            lambda one: one.item_id,
+            lambda row: row.item_id,
         )
 
     return console.show(
@@ -87,48 +87,47 @@ def group(console: Console, connection: Connection) -> Response:
     )
 
 
-def _reach_of(
+def _grants(
     console: Console, connection: Connection, lists: Lists, organization_id: str, user_id: str
 ) -> dict[str, Any]:
-    """The groups that a user is in, and the grants that reach them: their own, and through groups."""
+    """The groups of a user, their own grants, and the grants of their groups."""
     if not organization_id or lists.turned == "organizations":
         return {"groups": None, "grants": None, "through": None, "more_groups": False, "chains": {}}
-    reached = groups_of_user(connection, organization_id, user_id)
-    followed = list(reached)[:MAX_GROUPS]
+    memberships = groups_of_user(connection, organization_id, user_id)
+    group_ids = list(memberships)[:MAX_GROUPS]
     now = console.parts.clock()
 
     def groups_after(after: Sequence[str], limit: int) -> Sequence[str]:
-        begin = followed.index(after[0]) + 1 if after and after[0] in reached else 0
-        return followed[begin : begin + limit]
+        begin = group_ids.index(after[0]) + 1 if after and after[0] in memberships else 0
+        return group_ids[begin : begin + limit]
 
-    groups = lists.page("groups", groups_after, lambda one: (one,))
+    groups = lists.page("groups", groups_after, lambda group_id: (group_id,))
     through = lists.page(
         "through",
         lambda after, limit: grants_of_groups(
-            connection, organization_id, followed, after=after, limit=limit, user_id=user_id, now=now
+            connection, organization_id, group_ids, after=after, limit=limit, user_id=user_id, now=now
         ),
         _group_key,
     )
     shown = [
         *([] if groups is None else groups.rows),
-        *(() if through is None else (one.holder_id for one in through.rows)),
+        *(() if through is None else (grant.holder_id for grant in through.rows)),
     ]
-    chains = {one: chain_to(reached, one) for one in shown}
-    met = {(organization_id, one) for chain in chains.values() for one in chain}
+    chains = {group_id: chain_to(memberships, group_id) for group_id in shown}
+    keys = {(organization_id, group_id) for chain in chains.values() for group_id in chain}
     return {
         "groups": groups,
         "grants": lists.page(
             "grants",
             lambda after, limit: grants_of_user(connection, organization_id, user_id, after=after, limit=limit),
-            lambda one: (one.resource_id, "") if one.resource_kind == "folder" else ("", one.resource_id),
+            resource_key,
         ),
         "through": through,
-        "more_groups": len(reached) > MAX_GROUPS,
+        "more_groups": len(memberships) > MAX_GROUPS,
         "chains": chains,
-        "group_names": {key[1]: name for key, name in names_of(connection, Group, met).items()},
+        "group_names": {key[1]: name for key, name in names_of(connection, Group, keys).items()},
     }
 
 
-def _group_key(one: GrantEntry) -> Sequence[str]:
-    resource = (one.resource_id, "") if one.resource_kind == "folder" else ("", one.resource_id)
-    return (one.holder_id, *resource)
+def _group_key(grant: GrantEntry) -> Sequence[str]:
+    return (grant.holder_id, *resource_key(grant))

@@ -45,7 +45,7 @@
     const lost = document.createElement("div");
     lost.className = "notice warn";
     lost.hidden = true;
-    lost.innerHTML = '<div class="says"><span role="status"></span><span></span></div>';
+    lost.innerHTML = '<div class="message"><span role="status"></span><span></span></div>';
     region.prepend(lost);
     const [lostSays, lostSince] = lost.querySelectorAll("span");
     let updated = Date.now();

@@ -61,7 +61,7 @@ def test_held_deletes_are_approved_without_a_script(desk: OpenDesk, company: Com
     # A browser demands the reason by itself; what comes without one is told so, and nothing is deleted.
     one.page.locator("form[action='/console/approve']").evaluate("form => { form.noValidate = true }")
     one.page.get_by_role("button", name="Delete 34 entries").click()
-    assert one.page.get_by_text("Give a reason; it goes into the audit log.").is_visible()
+    assert one.page.get_by_text("Enter a reason for the audit log.").is_visible()
     one.page.get_by_label("Reason").fill("the archive moved again")
     one.page.get_by_role("button", name="Delete 34 entries").click()
     until_done(one, script=False)
@@ -75,7 +75,7 @@ def test_held_deletes_are_discarded(desk: OpenDesk, company: Company, held: str,
     one.go("held")
     one.page.get_by_role("link", name="Discard").click()
     one.page.get_by_label("Reason").fill("a mistake")
-    one.page.get_by_role("button", name="Leave 34 entries").click()
+    one.page.get_by_role("button", name="Keep 34 entries").click()
     one.page.get_by_text("cancelled").first.wait_for()
     assert company.run(held)["status"] == "cancelled"
     assert company.documents() == set(OLD)
@@ -94,7 +94,7 @@ def test_a_preview_is_applied(desk: OpenDesk, company: Company, script: bool) ->
     one.page.get_by_role("link", name="Preview a sync").click()
     assert one.page.get_by_label("Preview").is_checked()
     one.page.get_by_label("Reason").fill("to see")
-    one.page.get_by_role("button", name="Begin").click()
+    one.page.get_by_role("button", name="Start").click()
     until_done(one, script=script)
     assert one.heading().startswith("Preview of")
     one.page.get_by_role("button", name="Apply this plan").click()

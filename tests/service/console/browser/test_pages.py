@@ -203,7 +203,7 @@ SAYS = {
     "run of an unread source": ("could not be read",),
     "run held": ("34 deletes wait",),
     "run preview": ("Preview of",),
-    "doctor": ("warning", "What to do"),
+    "doctor": ("warning", "Advice"),
     "parked waiting": ("the name is longer",),
     "document long": ("‹U+202E›", "a-very-long-id/"),
 }
@@ -275,7 +275,7 @@ EMPTY = {
     "browse": "No organizations",
     "sources": "No source has been read yet",
     "doctor": "The doctor has not run yet",
-    "search": "What are you looking for?",
+    "search": "Search the directory",
 }
 """What stands on a page where there is nothing to be seen."""
 

@@ -38,7 +38,7 @@ def test_a_sync_is_begun_and_cancelled(desk: OpenDesk, company: Company) -> None
         one.page.get_by_role("link", name="Sync now").click()
         one.page.get_by_label("Organizations").fill("northwind")
         one.page.get_by_label("Reason").fill("somebody asked")
-        one.page.get_by_role("button", name="Begin").click()
+        one.page.get_by_role("button", name="Start").click()
         assert one.page.get_by_text("Reload this page to follow its progress.").is_visible()
         one.page.get_by_role("button", name="Cancel the run").click()
         assert one.page.locator(".pill", has_text="cancelled").is_visible()
@@ -123,7 +123,7 @@ def test_it_is_explained_and_the_backend_is_asked(desk: OpenDesk) -> None:
     one.page.get_by_role("button", name="Explain").click()
     assert one.page.locator(".answer").inner_text().startswith("Allowed as viewer")
     one.page.get_by_role("button", name="Ask the backend").click()
-    said = one.page.get_by_role("group", name="What the backend says").inner_text()
+    said = one.page.get_by_role("group", name="The backend's answer").inner_text()
     assert said.count("same") == 3
     assert "differs" not in said
 
