@@ -9,7 +9,14 @@ from werkzeug.exceptions import NotFound
 
 from app.access.contents import SourceState, source_states
 from app.access.problems import ProblemSort
-from app.access.stored_problems import NO_SOURCE_NAME, LastCount, ProblemCount, first_problems, last_count, problem_counts
+from app.access.stored_problems import (
+    NO_SOURCE_NAME,
+    LastCount,
+    ProblemCount,
+    first_problems,
+    last_count,
+    problem_counts,
+)
 from app.foundation.clock import from_epoch_ms
 from app.service.console.console import Console, one_of, query
 from app.service.console.views import Views
