@@ -195,7 +195,7 @@ def _queued_run(one: Installation) -> None:
             _refused("TRUE"),
             "items",
             State.WARNING,
-            "1 item is parked after 10 failures, as document acme / doc: too long",
+            "1 item is parked after 10 failures, such as document acme / doc: too long",
         ),
         (
             _told('UPDATE run SET status = \'partial\', counts = \'{"document": {"add": {"failed": 120}}}\''),
