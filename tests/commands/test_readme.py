@@ -72,7 +72,7 @@ def test_links_lead_to_existing_pages_and_sections(text: Path) -> None:
 
 
 def test_readme_of_tests_lists_every_folder() -> None:
-    section = (ROOT / "tests" / "README.md").read_text().split("\n## What lies where\n")[1].split("\n## ")[0]
+    section = (ROOT / "tests" / "README.md").read_text().split("\n## Folders\n")[1].split("\n## ")[0]
     output = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
     there = {place.parent.relative_to(ROOT / "tests").parts for place in (ROOT / "tests").rglob("*.py")}
     assert sorted(output) == sorted({parts[0] for parts in there if parts})
