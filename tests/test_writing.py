@@ -41,18 +41,22 @@ def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.FunctionDef):
             yield from [(node.lineno, text)] if (text := ast.get_docstring(node)) else []
             continue
-        for one in node.body:
-            if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant) and isinstance(one.value.value, str):
-                yield one.lineno, one.value.value
+        for item in node.body:
+            if (
+                isinstance(item, ast.Expr)
+                and isinstance(item.value, ast.Constant)
+                and isinstance(item.value.value, str)
+            ):
+                yield item.lineno, item.value.value
 
 
 def messages(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """The texts of errors that are raised."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Raise) and node.exc is not None:
-            for one in ast.walk(node.exc):
-                if isinstance(one, ast.Constant) and isinstance(one.value, str):
-                    yield one.lineno, one.value
+            for part in ast.walk(node.exc):
+                if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                    yield part.lineno, part.value
 
 
 def texts() -> Iterator[tuple[str, int, str]]:
