@@ -106,8 +106,8 @@ def _is_empty(engine: Engine) -> bool:
 
 def _odd(previewed: PreviewedSource, end: End) -> str:
     """A warning about an empty complete read: the base or scope of the source may be wrong."""
-    is_whole = end.verdict is Verdict.COMPLETE and end.answered is None
-    odd = check_read(previewed.name, previewed.kinds, {}, Guard()) if is_whole else None
+    is_complete = end.verdict is Verdict.COMPLETE and end.answered is None
+    odd = check_read(previewed.name, previewed.kinds, {}, Guard()) if is_complete else None
     return "" if odd is None else f"{odd.message}; {odd.advice}"
 
 

@@ -72,9 +72,9 @@ class SourceRead:
     """Whether any record lacks its origin."""
     began: datetime = EPOCH
     cursor_refused: str = ""
-    whole: End | None = None
+    complete_end: End | None = None
     """The end of the complete read, while later changes are read."""
-    kinds_of_whole: Counter[str] = field(default_factory=Counter)
+    complete_kinds: Counter[str] = field(default_factory=Counter)
 
     @property
     def records(self) -> int:
@@ -160,7 +160,7 @@ class SourceReads:
         if isinstance(step, Gone):
             self._refreshing.gone(origin_text(*step.object), position=read.position)
             read.gone += 1
-        elif read.whole is not None:
+        elif read.complete_end is not None:
             pass  # If these changes cannot be used, the next read reports their problems.
         elif isinstance(step, Malformed):
             read.malformed += 1
@@ -186,10 +186,10 @@ class SourceReads:
         error = _protocol_error(read, end)
         if error is not None:
             end = End(Verdict.FAILED, error)
-        is_whole = end.verdict is Verdict.COMPLETE or end.except_malformed
-        if is_whole and end.cursor and end.answered is None:
+        is_complete = end.verdict is Verdict.COMPLETE or end.except_malformed
+        if is_complete and end.cursor and end.answered is None:
             self._refreshing.follow(read.position)
-            read.stage, read.whole, read.kinds_of_whole = _Stage.CHANGES_MEANWHILE, end, read.kinds.copy()
+            read.stage, read.complete_end, read.complete_kinds = _Stage.CHANGES_MEANWHILE, end, read.kinds.copy()
             # If the changes cannot be used, the complete read stays valid.
             read.without_origin = False
             return ReadRequest(since=end.cursor)
@@ -197,13 +197,13 @@ class SourceReads:
         return None
 
     def _end_of_changes_meanwhile(self, read: SourceRead, end: End) -> None:
-        whole = read.whole
-        assert whole is not None  # noqa: S101 - set together with the stage
+        complete = read.complete_end
+        assert complete is not None  # noqa: S101 - set together with the stage
         usable = end.verdict is Verdict.COMPLETE and end.answered is Answered.CHANGES and not read.without_origin
         self._refreshing.caught_up(read.position, usable=usable)
         if not usable:
-            read.kinds, read.gone = read.kinds_of_whole, 0
-        self._close(read, whole._replace(cursor=end.cursor) if usable else whole, caught_up=usable)
+            read.kinds, read.gone = read.complete_kinds, 0
+        self._close(read, complete._replace(cursor=end.cursor) if usable else complete, caught_up=usable)
 
     def _close(self, read: SourceRead, end: End, *, caught_up: bool = False) -> None:
         self._refreshing.end(
