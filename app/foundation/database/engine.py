@@ -86,18 +86,21 @@ def open_engine(url_text: str, *, pool_size: int = 8, mapped: bool = False, sing
     In a process that forks, call this after the fork, or ``engine.dispose(close=False)`` in the child.
     """
     url = parse_url(url_text)
+    options: dict[str, Any] = {
+        # Parameters can be secrets, such as API keys. They must not reach a log or an error.
+        "hide_parameters": True,
+        "pool_size": 1 if single else pool_size,
+        "max_overflow": 0 if single else pool_size,
+        # The connections used last have the most prepared statements, and the temporary tables of pushes.
+        "pool_use_lifo": True,
+    }
     if url.get_backend_name() == "sqlite":
-        return _open_sqlite(url, pool_size, mapped=mapped, single=single)
+        return _open_sqlite(url, options, mapped=mapped)
     try:
         engine = create_engine(
             url,
-            # Parameters can be secrets, such as API keys. They must not reach a log or an error.
-            hide_parameters=True,
-            pool_size=1 if single else pool_size,
-            max_overflow=0 if single else pool_size,
+            **options,
             pool_pre_ping=not single,
-            # The connections used last have the most prepared statements, and the temporary tables of pushes.
-            pool_use_lifo=True,
             pool_recycle=-1 if single else 1800,
             connect_args={"connect_timeout": 5, "application_name": "usher"},
         )
@@ -116,15 +119,12 @@ def open_engine(url_text: str, *, pool_size: int = 8, mapped: bool = False, sing
     return engine
 
 
-def _open_sqlite(url: URL, pool_size: int, *, mapped: bool, single: bool) -> Engine:
+def _open_sqlite(url: URL, options: dict[str, Any], *, mapped: bool) -> Engine:
     file = Path(str(url.database))
     make_folder(file.parent)
     engine = create_engine(
         url,
-        hide_parameters=True,
-        pool_size=1 if single else pool_size,
-        max_overflow=0 if single else pool_size,
-        pool_use_lifo=True,
+        **options,
         connect_args={
             "timeout": BUSY_TIMEOUT_MS / 1000,
             "check_same_thread": False,
