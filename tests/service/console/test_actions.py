@@ -108,7 +108,7 @@ def test_a_held_run_is_named_by_the_same_moment_on_its_page_and_in_the_list(offi
         assert heading.startswith(f' datetime="{moment}')
 
 
-def test_discarding_leaves_them_alone(office: Office) -> None:
+def test_discarded_deletes_are_not_executed(office: Office) -> None:
     run = office.held_run()
     browser = office.browser(Role.APPROVER)
     browser.send(address("discard", run=run.run_id), address("discard"), reason="a mistake in the directory")
@@ -116,7 +116,7 @@ def test_discarding_leaves_them_alone(office: Office) -> None:
     assert [entry.reason for entry in entries(office, "discarded")] == ["a mistake in the directory"]
 
 
-def test_the_second_of_two_is_told_who_was_faster(office: Office) -> None:
+def test_the_second_of_two_decisions_is_a_conflict(office: Office) -> None:
     run = office.held_run()
     first, second = office.browser(Role.APPROVER), office.browser(Role.ADMIN)
     ask = address("approve", run=run.run_id)
@@ -131,7 +131,7 @@ def test_the_second_of_two_is_told_who_was_faster(office: Office) -> None:
     assert len(entries(office, "approved")) == 1
 
 
-def test_what_was_held_too_long_is_not_approved(office: Office) -> None:
+def test_expired_held_deletes_are_not_approved(office: Office) -> None:
     run = office.held_run()
     browser = office.browser(Role.APPROVER)
     ask = address("approve", run=run.run_id)
@@ -145,7 +145,7 @@ def test_what_was_held_too_long_is_not_approved(office: Office) -> None:
     assert entries(office, "approved") == []
 
 
-def test_a_viewer_changes_nothing_and_that_is_kept(office: Office) -> None:
+def test_actions_of_a_viewer_are_refused_and_audited(office: Office) -> None:
     run = office.held_run()
     browser = office.browser(Role.VIEWER)
     token = browser.get("/console/").partition('name="formToken" value="')[2].partition('"')[0]
@@ -159,7 +159,7 @@ def test_a_viewer_changes_nothing_and_that_is_kept(office: Office) -> None:
     assert refused == [(address(path), "needs the role approver") for path in reversed(paths)]
 
 
-def test_a_sync_is_asked_for_with_its_scope_and_reason(office: Office) -> None:
+def test_a_sync_is_started_with_scope_and_reason(office: Office) -> None:
     browser = office.browser(Role.APPROVER)
     browser.send(address("sync"), address("sync"), organizations="acme\r\n\r\nelse\nacme", preview="1", reason="to see")
     [run] = office.runs.recent()
@@ -170,7 +170,7 @@ def test_a_sync_is_asked_for_with_its_scope_and_reason(office: Office) -> None:
     assert "the approver (console)" in browser.get(address("run", id=run.run_id))
 
 
-def test_limits_are_lifted_by_admins_alone_and_with_a_reason(office: Office) -> None:
+def test_only_admins_lift_limits_and_need_a_reason(office: Office) -> None:
     approver, admin = office.browser(Role.APPROVER), office.browser(Role.ADMIN)
     assert 'name="deletes"' not in approver.get(address("sync"))
     approver.send(address("sync"), address("sync"), deletes="1", reason="I may not")
@@ -189,7 +189,7 @@ WRONGLY_FILLED_IN = [
 ]
 
 
-def test_a_sync_that_is_filled_in_wrongly_keeps_what_was_typed(office: Office) -> None:
+def test_an_invalid_sync_form_keeps_its_values(office: Office) -> None:
     browser = office.browser(Role.APPROVER)
     for fields, says in WRONGLY_FILLED_IN:
         html = browser.send(address("sync"), address("sync"), **fields)
@@ -219,7 +219,7 @@ def test_a_retry_names_its_kind(office: Office) -> None:
     assert [(run.retry, run.kinds) for run in office.runs.recent()] == [(True, ("document",))]
 
 
-def test_the_other_ways_leave_rows_too(office: Office) -> None:
+def test_actions_by_api_are_in_the_same_audit_log(office: Office) -> None:
     """What is asked for over the HTTP API stands in the same log."""
     client = office.browser().client
     headers = {"Authorization": "Bearer an admin token of the settings"}
@@ -234,7 +234,7 @@ def test_the_other_ways_leave_rows_too(office: Office) -> None:
     assert client.get(where, headers=headers).get_json()["askedBy"] == asked.actor
 
 
-def test_the_audit_log_is_had_as_lines(office: Office) -> None:
+def test_the_audit_log_is_exported_as_json_lines(office: Office) -> None:
     run = office.held_run()
     browser = office.browser(Role.APPROVER)
     browser.send(address("discard", run=run.run_id), address("discard"), reason="so")

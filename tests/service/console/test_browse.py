@@ -26,8 +26,8 @@ from app.foundation.database.engine import writing
 from app.service.console.console import address
 from app.service.console.settings import Role
 from tests.conftest import DATABASES
+from tests.service.console.access_pages import FOLDER, GROUP, USER
 from tests.service.console.conftest import Browser, Office, standing_office
-from tests.service.console.tour_of_access import FOLDER, GROUP, USER
 
 HOSTILE = "<script>alert(1)</script>\"'\u202e&amp;"
 PAST, LATER = "2020-01-01T00:00:00Z", "2040-01-01T00:00:00Z"
@@ -129,7 +129,7 @@ def test_organizations_lead_to_what_is_in_them(full: Office) -> None:
     assert "Nothing is at its top level" in browser.get(address("organization", id="other"))
 
 
-def test_a_folder_tells_its_path_its_contents_and_who_reaches_it(full: Office) -> None:
+def test_a_folder_shows_its_path_contents_and_grants(full: Office) -> None:
     html = full.browser(Role.VIEWER).get(address("folder", organization="acme", id="deep"))
     words = _words(html)
     assert "Browse / Acme / The top / The middle" in words
@@ -147,7 +147,7 @@ def test_a_folder_tells_its_path_its_contents_and_who_reaches_it(full: Office) -
     assert "editor, ended" in rows[2]
 
 
-def test_a_document_says_which_grant_decides(full: Office) -> None:
+def test_a_document_shows_the_deciding_grant(full: Office) -> None:
     browser = full.browser(Role.VIEWER)
     rows = _rows(browser.get(address("document", organization="acme", id="plan")), "reaching")
     assert "this document" in rows[0]
@@ -157,7 +157,7 @@ def test_a_document_says_which_grant_decides(full: Office) -> None:
     assert len(_through(browser, address("document", organization="acme", id="d-000"), "reaching")) == 62
 
 
-def test_a_user_is_shown_with_all_that_reaches_them(full: Office) -> None:
+def test_a_user_is_shown_with_groups_and_grants(full: Office) -> None:
     browser = full.browser(Role.VIEWER)
     here = address("user", id="bob")
     html = browser.get(here)
@@ -173,7 +173,7 @@ def test_a_user_is_shown_with_all_that_reaches_them(full: Office) -> None:
     assert "no, but has a group or a grant" in browser.get(address("user", id="cleo"))
 
 
-def test_a_group_tells_its_nesting_both_ways(full: Office) -> None:
+def test_a_group_shows_its_members_and_parents(full: Office) -> None:
     browser = full.browser(Role.VIEWER)
     html = browser.get(address("group", organization="acme", id="platform"))
     assert [row.split(" ")[1] for row in _rows(html, "around")] == ["eng"]
@@ -184,7 +184,7 @@ def test_a_group_tells_its_nesting_both_ways(full: Office) -> None:
     assert len(_through(browser, address("group", organization="acme", id="ops"), "users")) == 60
 
 
-def test_what_is_not_there_is_told_with_what_is_nearly_so(full: Office) -> None:
+def test_unknown_ids_get_suggestions(full: Office) -> None:
     browser = full.browser(Role.VIEWER)
     for path, near in (
         (address("user", id="addaa"), "ada"),
@@ -223,7 +223,7 @@ def test_odd_ids_end_in_a_page(full: Office, page: str, way: str) -> None:
         assert "<script>" not in html
 
 
-def test_a_place_in_another_list_is_refused(full: Office) -> None:
+def test_a_cursor_of_another_list_is_refused(full: Office) -> None:
     browser = full.browser(Role.VIEWER)
     html = browser.get(address("organization", id="acme"))
     place = re.search(r'href="[^"]*after=([^"]+)">Next 50', html)
@@ -259,7 +259,7 @@ def test_hostile_names_are_text_everywhere(full: Office) -> None:
         assert "‹U+202E›" in html, path
 
 
-def test_what_was_told_of_a_thing_is_its_history(full: Office) -> None:
+def test_a_ledger_item_shows_its_state_and_history(full: Office) -> None:
     html = full.browser(Role.VIEWER).get(
         address("ledger_item", kind="documentUser", organization="acme", container="plan", item="ada")
     )
@@ -285,7 +285,7 @@ def test_a_search_finds_names_addresses_and_ids(full: Office) -> None:
     assert "Type more characters" in browser.get(address("search", q="z"))
 
 
-def test_an_id_is_found_by_itself_however_short_or_long(office: Office) -> None:
+def test_exact_ids_of_any_length_are_found(office: Office) -> None:
     long = "z" * 500
     ids = ("q", "7", "#", "é", long)
     rows: list[Record] = [Organization(organization_id=one, organization_name=f"Organization {one}") for one in ids]

@@ -181,7 +181,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("asked", "answer", "rungs"), CASES)
-def test_the_ladder_is_whole(full: Office, asked: dict[str, str], answer: str, rungs: list[tuple[str, ...]]) -> None:
+def test_the_ladder_has_all_levels(
+    full: Office, asked: dict[str, str], answer: str, rungs: list[tuple[str, ...]]
+) -> None:
     question = {"type": "document", "resource": "plan", "organization": "acme", **asked}
     html = full.browser(Role.VIEWER).get(address("explain", **question))
     assert answer in html
@@ -208,7 +210,7 @@ def test_texts_are_cut_by_what_they_measure() -> None:
     assert cut("a\u202eb", 200, 13) == "a‹U+202E›b"
 
 
-def test_what_is_unknown_is_told_with_what_is_nearly_so(full: Office) -> None:
+def test_unknown_ids_get_suggestions(full: Office) -> None:
     browser = full.browser(Role.VIEWER)
     html = browser.get(address("explain", user="adda", resource="plans", organization="acme"))
     assert re.search(r'href="[^"]*user=ada&amp;[^"]*resource=plans', html)
@@ -219,7 +221,7 @@ def test_what_is_unknown_is_told_with_what_is_nearly_so(full: Office) -> None:
     assert "organization=acme" in browser.get(address("explain", user="ada", resource="plan", organization="acmee"))
 
 
-def test_names_and_addresses_stand_for_ids(full: Office) -> None:
+def test_names_and_addresses_are_resolved_to_ids(full: Office) -> None:
     browser = full.browser(Role.VIEWER)
     html = browser.get(address("explain", user="FAY@acme.example", resource="the great  plan", organization="ACME"))
     assert "Allowed as editor" in html
@@ -234,7 +236,7 @@ def test_names_and_addresses_stand_for_ids(full: Office) -> None:
     assert "is user" not in browser.get(address("explain", user="bob", resource="plan", organization="acme"))
 
 
-def test_several_of_one_name_are_offered(full: Office) -> None:
+def test_ambiguous_names_are_suggested(full: Office) -> None:
     browser = full.browser(Role.VIEWER)
     html = browser.get(address("explain", user="Same Name", resource="plan", organization="acme"))
     assert "No such user" in html
@@ -259,7 +261,7 @@ def test_several_of_one_name_are_offered(full: Office) -> None:
         ({"type": "organization", "resource": "", "organization": "nowhere"}, "No such organization"),
     ],
 )
-def test_a_failed_lookup_is_no_decision(full: Office, asked: dict[str, str], says: str) -> None:
+def test_an_unknown_id_is_not_a_decision(full: Office, asked: dict[str, str], says: str) -> None:
     question = {"user": "ada", "type": "document", "resource": "plan", "organization": "acme", **asked}
     html = full.browser(Role.VIEWER).get(address("explain", **question))
     assert says in html
@@ -267,7 +269,7 @@ def test_a_failed_lookup_is_no_decision(full: Office, asked: dict[str, str], say
     assert "Denied</span>" not in html
 
 
-def test_what_is_missing_is_said_at_its_field(full: Office) -> None:
+def test_missing_fields_are_reported(full: Office) -> None:
     browser = full.browser(Role.VIEWER)
     html = browser.get("/console/explain?user=&type=document&resource=x&organization=&at=yesterday")
     assert browser.status == 400
@@ -290,7 +292,7 @@ def test_a_past_time_is_answered_from_the_records_of_today(full: Office) -> None
     assert "For a time in the past" not in browser.get(address("explain", **asked))
 
 
-def test_a_backend_that_is_away_is_one_sentence(full: Office) -> None:
+def test_an_unavailable_backend_is_reported(full: Office) -> None:
     backend = BackendSettings(base_url="http://127.0.0.1:9", api_key=SecretStr("k"), auth_token=SecretStr("t"))
     settings = full.settings.model_copy(update={"backend": backend})
     browser = Office(settings, full.engine, full.time, full.runs).browser(Role.VIEWER)
@@ -317,7 +319,7 @@ def _says(permission: Permission | None) -> Any:
     return backend
 
 
-def test_the_backend_is_compared_with_this_side() -> None:
+def test_the_answers_are_compared() -> None:
     same = compare(_says(Permission(access_role="editor", expires_at=1_893_456_000)), QUESTION, ALLOWED)
     assert len(same.rows) == 3
     assert not same.differs

@@ -1,4 +1,4 @@
-"""Who gets through: tokens, roles, sessions, forms from elsewhere, and what the audit log says of it."""
+"""Tokens, roles, sessions, forms from other sites, and their audit rows."""
 
 from itertools import product
 from typing import Any
@@ -26,7 +26,7 @@ def told(office: Office) -> list[tuple[str, str, str]]:
         return [(one.actor, one.action, one.outcome) for one in audit_page(connection, limit=1000)]
 
 
-def test_who_is_not_signed_in_gets_to_the_sign_in_and_back(office: Office) -> None:
+def test_requests_without_a_session_return_after_sign_in(office: Office) -> None:
     browser = office.browser()
     html = browser.get("/console/runs?status=held")
     assert "<h1>Sign in</h1>" in html
@@ -47,7 +47,7 @@ ELSEWHERE = [
 ]
 
 
-def test_nobody_is_sent_elsewhere_after_signing_in(office: Office) -> None:
+def test_sign_in_redirects_to_this_console_only(office: Office) -> None:
     browser = office.browser()
     for to in ELSEWHERE:
         browser.post("/console/sign-in", {"token": TOKENS[Role.VIEWER], "to": to}, follow=False)
@@ -55,7 +55,7 @@ def test_nobody_is_sent_elsewhere_after_signing_in(office: Office) -> None:
         assert browser.answer.headers["Location"] == "/console/"
 
 
-def test_wrong_tokens_get_one_sentence_and_are_slowed_down(office: Office) -> None:
+def test_wrong_tokens_are_throttled(office: Office) -> None:
     browser = office.browser()
     for _ in range(FAILURES):
         html = browser.sign_in("guessed")
@@ -72,7 +72,7 @@ def test_wrong_tokens_get_one_sentence_and_are_slowed_down(office: Office) -> No
     assert len(told(office)) == FAILURES + 1
 
 
-def test_wrong_tokens_from_many_addresses_leave_a_limited_number_of_rows(office: Office) -> None:
+def test_audit_rows_of_wrong_tokens_are_limited(office: Office) -> None:
     client = office.browser().client
     for number in range(30):
         client.environ_base["REMOTE_ADDR"] = f"192.0.2.{number}"
@@ -88,7 +88,7 @@ def test_wrong_tokens_from_many_addresses_leave_a_limited_number_of_rows(office:
     assert rows[0].outcome.endswith(LAST_ROW_SUFFIX)
 
 
-def test_refusals_of_somebody_who_is_signed_in_leave_a_limited_number_of_rows(office: Office) -> None:
+def test_audit_rows_of_refused_operators_are_limited(office: Office) -> None:
     browser = office.browser(Role.VIEWER)
     token = token_of(browser)
     for _ in range(ROWS_PER_HOUR):
@@ -105,7 +105,7 @@ def test_refusals_of_somebody_who_is_signed_in_leave_a_limited_number_of_rows(of
     assert told(office)[0] == ("the approver", "refused", "the form had no valid token")
 
 
-def test_wrong_admin_tokens_over_http_are_told_as_well(office: Office) -> None:
+def test_wrong_admin_tokens_over_http_are_audited(office: Office) -> None:
     client = office.browser().client
     for path in ("/permissions/explain", "/resync"):
         assert client.post(path, json={}, headers={"Authorization": "Bearer guessed"}).status_code == 401
@@ -147,7 +147,7 @@ def test_beyond_loopback_the_cookie_is_bound_to_tls_and_host(office: Office) -> 
     [({}, 3601), ({"idle_timeout": 86_400}, 43_201)],
     ids=["idle", "longest"],
 )
-def test_sessions_end_by_themselves(office: Office, change: dict[str, Any], seconds: int) -> None:
+def test_sessions_expire(office: Office, change: dict[str, Any], seconds: int) -> None:
     browser = office.with_console(**change).browser(Role.VIEWER)
     office.time.move_on(seconds=seconds - 2)
     assert "<h1>Runs</h1>" in browser.get("/console/runs")
@@ -268,7 +268,7 @@ NO_FORMS = [
 ]
 
 
-def test_bodies_that_are_no_forms(office: Office) -> None:
+def test_bodies_other_than_forms_are_refused(office: Office) -> None:
     browser = office.browser(Role.ADMIN)
     for body, content_type, status in NO_FORMS:
         answer = browser.client.post(address("sync"), data=body, content_type=content_type, headers=OURS)
@@ -276,7 +276,7 @@ def test_bodies_that_are_no_forms(office: Office) -> None:
         assert answer.content_type.startswith("text/html")
 
 
-def test_what_changes_something_takes_no_get(office: Office) -> None:
+def test_actions_do_not_accept_get(office: Office) -> None:
     browser = office.browser(Role.ADMIN)
     for name in ("retry", "cancel", "apply", "sign_out", "end_session", "look"):
         browser.get(address(name))
@@ -290,7 +290,7 @@ def test_without_tokens_the_page_says_what_to_set(office: Office) -> None:
     assert "console.tokens" in bare.browser().get("/console/")
 
 
-def test_an_empty_token_is_nobodys_and_a_short_one_keeps_the_service_from_starting(office: Office) -> None:
+def test_empty_tokens_are_invalid_and_short_ones_prevent_the_start(office: Office) -> None:
     tokens = (ConsoleToken(name="x", role=Role.ADMIN, token=SecretStr("")),)
     bare = office.with_console(tokens=tokens)
     bare.settings = bare.settings.model_copy(update={"admin": AdminSettings(tokens=[SecretStr("")])})
@@ -300,7 +300,7 @@ def test_an_empty_token_is_nobodys_and_a_short_one_keeps_the_service_from_starti
     assert short_tokens(bare.settings)[-1] == "console.tokens[0].token"
 
 
-def test_switched_off_there_is_none(office: Office) -> None:
+def test_the_console_can_be_disabled(office: Office) -> None:
     browser = office.with_console(enabled=False).browser()
     browser.get("/console/")
     assert browser.status == 404
@@ -308,7 +308,7 @@ def test_switched_off_there_is_none(office: Office) -> None:
     assert browser.answer.is_json
 
 
-def test_looks_are_remembered_and_nonsense_is_not(office: Office) -> None:
+def test_valid_preferences_are_stored(office: Office) -> None:
     browser = office.browser(Role.VIEWER)
     assert 'data-theme="dark"' in browser.send("/console/", address("look"), theme="dark")
     browser.send("/console/", address("look"), theme='"><script>')

@@ -81,7 +81,7 @@ def _records(office: Office, **columns: str) -> tuple[list[str], str]:
     return [re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", row))).strip() for row in rows], html
 
 
-def test_what_a_user_has_through_groups_stands_beside_their_own_grant(office: Office) -> None:
+def test_grants_through_groups_are_listed(office: Office) -> None:
     rows, html = _records(office, kind="documentUser", container_id="plan", item_id="bob")
     assert [row.partition(" people: ")[0] for row in rows] == [
         "grant",
@@ -103,7 +103,7 @@ def test_what_a_user_has_through_groups_stands_beside_their_own_grant(office: Of
     assert address("group", organization="acme", id="eng").replace("&", "&amp;") in html
 
 
-def test_of_many_groups_the_first_are_told_with_a_way_to_all(office: Office) -> None:
+def test_the_first_groups_are_listed_with_a_link_to_all(office: Office) -> None:
     rows, html = _records(office, kind="documentUser", container_id="wide", item_id="dan")
     assert rows[0] == "grant no record of its own"
     assert sum(row.startswith("grant to group") for row in rows) == 10
@@ -111,7 +111,7 @@ def test_of_many_groups_the_first_are_told_with_a_way_to_all(office: Office) -> 
     assert address("user", id="dan", organization="acme").replace("&", "&amp;") in html
 
 
-def test_who_is_in_a_group_through_another_is_told_by_which(office: Office) -> None:
+def test_nested_memberships_are_listed(office: Office) -> None:
     rows, _ = _records(office, kind="groupMember", container_id="eng", item_id="bob", operation="add_users_to_groups")
     assert [row.partition(" people: ")[0] for row in rows] == [
         "groupMember no record of its own",

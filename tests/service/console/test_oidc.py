@@ -119,7 +119,7 @@ def test_groups_decide_the_role_and_the_highest_counts(front: Office, issuer: Is
         assert told(front)[0] == ("mira", "oidc", "signed in", "done")
 
 
-def test_what_is_asked_of_the_issuer(front: Office, issuer: Issuer) -> None:
+def test_the_requests_to_the_issuer(front: Office, issuer: Issuer) -> None:
     browser = front.browser()
     browser.client.environ_base["HTTP_HOST"] = "evil.example"
     asked = parse_qs(urlsplit(sent(browser)).query)
@@ -143,7 +143,7 @@ def test_without_groups_in_the_token_the_userinfo_is_asked(front: Office, issuer
     assert "None of your groups" in signs_in(front.browser(), issuer)
 
 
-def test_whoever_is_in_no_group_that_would_do_is_told_which_would(front: Office, issuer: Issuer) -> None:
+def test_users_without_a_role_see_the_groups_that_have_one(front: Office, issuer: Issuer) -> None:
     issuer.user |= {"groups": ["sales", "<b>"], "preferred_username": "<script>\u202emira"}
     browser = front.browser()
     html = signs_in(browser, issuer)
@@ -217,7 +217,7 @@ BENDS: dict[str, Callable[[Issuer], None]] = {
 }
 
 
-def test_a_bent_answer_lets_nobody_in(front: Office, issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_answers_are_refused(front: Office, issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "CALLS_TIMEOUT", 0.3)
     monkeypatch.setattr("app.service.console.oidc.issuer._KEYS_MIN_AGE", 0)
     browser = front.browser()
@@ -241,7 +241,7 @@ def test_a_bent_answer_lets_nobody_in(front: Office, issuer: Issuer, monkeypatch
     assert "<h1>Overview</h1>" in front.browser().sign_in(TOKENS[Role.VIEWER])
 
 
-def test_nobody_brings_back_what_is_not_theirs(front: Office, issuer: Issuer) -> None:
+def test_callbacks_of_other_browsers_are_refused(front: Office, issuer: Issuer) -> None:
     browser, other = front.browser(), front.browser()
     theirs = issuer.authorize(sent(other))
     mine = issuer.authorize(sent(browser))
@@ -275,14 +275,14 @@ def test_an_attempt_is_used_once(front: Office, issuer: Issuer) -> None:
     assert sessions(front) == before
 
 
-def test_an_attempt_is_worth_something_for_ten_minutes(front: Office, issuer: Issuer) -> None:
+def test_an_attempt_expires_after_ten_minutes(front: Office, issuer: Issuer) -> None:
     browser = front.browser()
     brought = issuer.authorize(sent(browser))
     front.time.move_on(seconds=ATTEMPT_TIMEOUT.total_seconds() + 1)
     assert "took too long" in come_back(browser, brought)
 
 
-def test_cookies_that_are_none_of_ours(front: Office, issuer: Issuer) -> None:
+def test_invalid_cookies_are_refused(front: Office, issuer: Issuer) -> None:
     browser = front.browser()
     brought = issuer.authorize(sent(browser))
     cookie = browser.client.get_cookie("usher-oidc")
@@ -307,7 +307,7 @@ def test_cookies_that_are_none_of_ours(front: Office, issuer: Issuer) -> None:
     assert "<h1>Overview</h1>" in come_back(browser, brought)
 
 
-def test_the_answer_says_from_whom_it_comes(front: Office, issuer: Issuer) -> None:
+def test_the_issuer_in_the_callback_is_checked(front: Office, issuer: Issuer) -> None:
     assert "gave no valid answer" in signs_in(front.browser(), issuer, iss="https://another.example")
     browser = front.browser()
     brought = issuer.authorize(sent(browser))
@@ -321,7 +321,7 @@ def test_the_answer_says_from_whom_it_comes(front: Office, issuer: Issuer) -> No
     assert "<h1>Overview</h1>" in come_back(browser, {**brought, "session_state": "x", "scope": "openid"})
 
 
-def test_an_error_of_the_issuer_is_told(front: Office, issuer: Issuer) -> None:
+def test_error_codes_of_the_issuer_are_shown(front: Office, issuer: Issuer) -> None:
     browser = front.browser()
     state = issuer.authorize(sent(browser))["state"]
     html = come_back(browser, {"error": "access_denied", "error_description": "<script>", "state": state})
@@ -332,7 +332,7 @@ def test_an_error_of_the_issuer_is_told(front: Office, issuer: Issuer) -> None:
     assert "an error code that OpenID Connect does not define" in come_back(browser, {"error": "<b>", "state": state})
 
 
-def test_sign_ins_that_others_begin_shut_nobody_out(front: Office, issuer: Issuer) -> None:
+def test_many_attempts_do_not_displace_others(front: Office, issuer: Issuer) -> None:
     browser = front.browser()
     app = browser.client.application
     brought = issuer.authorize(sent(browser, "/console/runs"))
@@ -384,7 +384,7 @@ def test_failed_sign_ins_leave_few_rows_and_none_with_text_of_the_caller(front: 
 
 
 @pytest.mark.parametrize("answer", [lambda: ("oops", 500), lambda: (_ for _ in ()).throw(ConnectionError)])
-def test_an_issuer_out_of_order_throttles_nobody(front: Office, issuer: Issuer, answer: Callable[[], Any]) -> None:
+def test_errors_of_the_issuer_do_not_throttle_callers(front: Office, issuer: Issuer, answer: Callable[[], Any]) -> None:
     browser = front.browser()
     issuer.token_answer = answer
     for _ in range(FAILURES + 2):
@@ -395,7 +395,7 @@ def test_an_issuer_out_of_order_throttles_nobody(front: Office, issuer: Issuer, 
     assert browser.status == 403
 
 
-def test_somebody_without_a_role_leaves_few_rows(front: Office, issuer: Issuer) -> None:
+def test_audit_rows_of_users_without_a_role_are_limited(front: Office, issuer: Issuer) -> None:
     issuer.user["groups"] = []
     browser = front.browser()
     for number in range(ROWS_PER_HOUR + 5):
@@ -404,7 +404,7 @@ def test_somebody_without_a_role_leaves_few_rows(front: Office, issuer: Issuer) 
     assert len(told(front)) == ROWS_PER_HOUR
 
 
-def test_made_up_codes_of_one_address_do_not_keep_others_out(front: Office, issuer: Issuer) -> None:
+def test_invalid_codes_of_one_address_do_not_delay_others(front: Office, issuer: Issuer) -> None:
     front.settings = front.settings.model_copy(update={"server": ServerSettings(threads=8)})
     app = front.browser().client.application
     attackers = [Browser(app.test_client()) for _ in range(8)]
@@ -437,7 +437,7 @@ def test_made_up_codes_of_one_address_do_not_keep_others_out(front: Office, issu
     assert len([row for row in told(front) if row[2] == "refused"]) == FAILURES
 
 
-def test_an_issuer_that_is_not_what_it_should_be_leaves_tokens(front: Office, issuer: Issuer) -> None:
+def test_tokens_are_accepted_while_the_issuer_is_invalid(front: Office, issuer: Issuer) -> None:
     for metadata in (
         {"issuer": "https://another.example"},
         {"token_endpoint": None},
@@ -454,9 +454,7 @@ def test_an_issuer_that_is_not_what_it_should_be_leaves_tokens(front: Office, is
     assert "<h1>Overview</h1>" in browser.sign_in(TOKENS[Role.VIEWER])
 
 
-def test_an_issuer_that_is_away_or_hangs_holds_nobody_up(
-    front: Office, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unavailable_issuer_delays_nobody(front: Office, issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
     away = front.with_console(oidc=settings_of("http://127.0.0.1:9"))
     assert "cannot be reached" in away.browser().get(address("oidc"))
     monkeypatch.setattr(calls, "CALLS_TIMEOUT", 0.2)
@@ -499,7 +497,7 @@ def test_while_one_waits_for_the_issuer_others_sign_in_by_token(
         assert "gave no valid answer" in answer.result()
 
 
-def test_new_keys_are_asked_for_and_not_again_and_again(
+def test_unknown_keys_are_requested_at_a_limited_rate(
     front: Office, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     browser = front.browser()
@@ -547,7 +545,7 @@ BAD_SIGNERS: list[tuple[Any, str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("key", "algorithm", "changed"), BAD_SIGNERS)
-def test_a_key_that_must_not_sign_lets_nobody_in(
+def test_keys_for_other_uses_are_refused(
     front: Office, issuer: Issuer, key: Any, algorithm: str, changed: dict[str, Any]
 ) -> None:
     issuer.sign = partial(nameless, key=key, algorithm=algorithm)
@@ -561,9 +559,7 @@ def later_by(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "monotonic", lambda: monotonic() + seconds)
 
 
-def test_an_issuer_that_is_away_for_an_instant_turns_nobody_away(
-    front: Office, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cached_metadata_bridges_a_short_outage(front: Office, issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
     browser = front.browser()
     assert "<h1>Overview</h1>" in signs_in(browser, issuer)
     app = browser.client.application
@@ -587,9 +583,7 @@ def test_an_issuer_that_is_away_for_an_instant_turns_nobody_away(
     assert issuer.calls[calls:] == ["metadata", "token", "keys"]
 
 
-def test_what_an_issuer_said_counts_for_an_hour_without_it(
-    front: Office, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cached_metadata_is_used_for_an_hour(front: Office, issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
     browser = front.browser()
     signs_in(browser, issuer)
     app = browser.client.application
@@ -610,9 +604,7 @@ def test_what_an_issuer_said_counts_for_an_hour_without_it(
         assert "<h1>Overview</h1>" in away.sign_in(TOKENS[Role.VIEWER])
 
 
-def test_an_issuer_that_answers_otherwise_is_believed_at_once(
-    front: Office, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changed_metadata_takes_effect_at_once(front: Office, issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
     browser = front.browser()
     signs_in(browser, issuer)
     app = browser.client.application
@@ -644,7 +636,7 @@ def test_a_session_keeps_its_role_until_it_ends_or_the_settings_change(front: Of
     assert "<h1>Sign in</h1>" in browser.get("/console/runs")
 
 
-def test_a_name_of_the_issuers_is_nobody_elses(front: Office, issuer: Issuer) -> None:
+def test_equal_names_do_not_share_sessions(front: Office, issuer: Issuer) -> None:
     """Whoever calls themselves like somebody with a token neither sees nor ends their sessions."""
     issuer.user |= {"preferred_username": "the viewer", "groups": ["everybody"]}
     theirs, browser = front.browser(Role.VIEWER), front.browser()
@@ -668,7 +660,7 @@ def test_without_an_issuer_there_is_no_such_page(office: Office) -> None:
         assert browser.status == 404
 
 
-def test_without_its_library_the_service_says_what_to_install(front: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_reported(front: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     require_issuer_library(front.settings)
     monkeypatch.setattr(requirements, "find_spec", lambda _: None)
     with pytest.raises(SetUpError, match=r"pip install 'usher\[console\]'"):
@@ -688,7 +680,7 @@ def test_without_its_library_the_service_says_what_to_install(front: Office, mon
         ({"client_secret": SecretStr("a b")}, "must be printable ASCII"),
     ],
 )
-def test_settings_that_would_let_in_the_wrong_people(changed: dict[str, Any], says: str) -> None:
+def test_unsafe_settings_are_refused(changed: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         settings_of("https://login.corp.example", **changed)
 

@@ -48,7 +48,7 @@ FOR_APPROVERS = {"sync": "Sync"}
 
 
 @pytest.mark.parametrize("role", list(Role))
-def test_everybody_sees_every_page_that_changes_nothing(office: Office, role: Role) -> None:
+def test_all_roles_see_all_read_only_pages(office: Office, role: Role) -> None:
     browser = office.browser(role)
     for name, heading in PAGES.items():
         html = browser.get(address(name))
@@ -58,14 +58,14 @@ def test_everybody_sees_every_page_that_changes_nothing(office: Office, role: Ro
 
 
 @pytest.mark.parametrize(("role", "status"), [(Role.VIEWER, 403), (Role.APPROVER, 200), (Role.ADMIN, 200)])
-def test_pages_that_begin_something_are_for_approvers(office: Office, role: Role, status: int) -> None:
+def test_pages_of_actions_require_approvers(office: Office, role: Role, status: int) -> None:
     browser = office.browser(role)
     for name in FOR_APPROVERS:
         browser.get(address(name))
         assert browser.status == status
 
 
-def test_no_page_is_without_its_protection(office: Office) -> None:
+def test_all_pages_have_security_headers(office: Office) -> None:
     browser = office.browser(Role.ADMIN)
     for path in [*map(address, PAGES), "/console/nowhere", "/console/sign-in"]:
         browser.get(path)
@@ -165,7 +165,7 @@ UNFIT = [
 ]
 
 
-def test_what_does_not_fit_ends_in_a_page_with_a_way_on(office: Office) -> None:
+def test_invalid_parameters_get_an_error_page(office: Office) -> None:
     browser = office.browser(Role.ADMIN)
     for path, status in UNFIT:
         html = browser.get(path)
@@ -174,7 +174,7 @@ def test_what_does_not_fit_ends_in_a_page_with_a_way_on(office: Office) -> None:
         assert 'href="/console/' in html, path
 
 
-def test_more_than_a_page_is_a_page_and_a_way_on(office: Office) -> None:
+def test_long_lists_have_pages(office: Office) -> None:
     for _ in range(53):
         office.held_run()
     browser = office.browser(Role.VIEWER)
@@ -185,7 +185,7 @@ def test_more_than_a_page_is_a_page_and_a_way_on(office: Office) -> None:
     assert browser.get(link[1].replace("&amp;", "&")).count("/console/run?id=") == 3
 
 
-def test_parked_items_are_told_page_by_page(office: Office) -> None:
+def test_parked_items_have_pages(office: Office) -> None:
     ledger = open_ledger(office.engine, "http://backend.test", "key", office.time)
     with writing(office.engine) as connection:
         connection.execute(
@@ -229,7 +229,7 @@ def test_parked_items_are_told_page_by_page(office: Office) -> None:
     assert "Nothing is parked that matches" in approver.get(address("parked", organization="other", message=HOSTILE))
 
 
-def test_what_fails_is_counted_to_a_thousand_and_found_where_it_is_rare(office: Office) -> None:
+def test_failures_are_counted_to_a_thousand_and_filtered(office: Office) -> None:
     ledger = open_ledger(office.engine, "http://backend.test", "key", office.time)
     failure = {
         "ledger_id": ledger.ledger_id,
@@ -297,7 +297,7 @@ def test_explain_answers_as_the_provider_does(office: Office) -> None:
     assert "directory.yaml:14" in passed
 
 
-def test_a_live_run_is_told_in_parts(office: Office) -> None:
+def test_a_live_run_is_updated_in_fragments(office: Office) -> None:
     run, _ = office.runs.enqueue(RunRequest(trigger="schedule"))
     browser = office.browser(Role.VIEWER)
     assert "data-live" in browser.get(address("run", id=run.run_id))
@@ -348,7 +348,7 @@ def planned_run(office: Office, *, item_id: str, message: str = "", **columns: o
     return run.run_id
 
 
-def test_the_overview_draws_what_services_answered(office: Office) -> None:
+def test_the_overview_draws_the_activity(office: Office) -> None:
     browser = office.browser(Role.VIEWER)
     assert "Permission requests per minute" not in browser.get("/console/")
     assert "none seen" in browser.get("/console/")
@@ -384,7 +384,7 @@ def test_the_overview_draws_what_services_answered(office: Office) -> None:
     assert html.partition("latency of permission calls")[2].partition("</svg>")[0].count("<path d=") == 2
 
 
-def test_where_nobody_asked_at_all_there_is_no_slowest_answer(office: Office) -> None:
+def test_without_requests_there_is_no_latency(office: Office) -> None:
     service = NodeActivity(node="n:1", role="service", clock=office.time)
     for _ in range(3):
         office.time.move_on(minutes=1)
@@ -396,13 +396,13 @@ def test_where_nobody_asked_at_all_there_is_no_slowest_answer(office: Office) ->
     assert "<path d=" not in html.partition("no answers yet")[2].partition("</svg>")[0]
 
 
-def test_before_the_first_read_the_overview_says_what_to_do(office: Office) -> None:
+def test_before_the_first_read_the_overview_lists_first_steps(office: Office) -> None:
     with writing(office.engine) as connection:
         connection.execute(update(DirectorySourceRow.__table__).values(last_good_at=None, last_read_at=None))
     assert "What to do first" in office.browser(Role.VIEWER).get("/console/")
 
 
-def test_sources_tell_their_problems_and_what_to_type(office: Office) -> None:
+def test_sources_show_problems_and_commands(office: Office) -> None:
     with writing(office.engine) as connection:
         source = connection.execute(select(DirectorySourceRow.__table__.c.source_id)).scalar_one()
         connection.execute(delete(ProblemCountRow.__table__))
@@ -437,7 +437,7 @@ def test_sources_tell_their_problems_and_what_to_type(office: Office) -> None:
         assert browser.status == status, (source, sort)
 
 
-def test_what_is_wrong_between_sources_is_told_beside_them(office: Office) -> None:
+def test_problems_between_sources_are_shown(office: Office) -> None:
     browser = office.browser(Role.VIEWER)
     assert "Between sources" not in browser.get(address("sources"))
     of_all = {"source_id": 0, "sort": "groupCycle", "by_read": False}
@@ -485,7 +485,7 @@ def test_the_audit_log_is_read_by_time(office: Office) -> None:
         assert browser.status in {200, 400}, odd
 
 
-def test_settings_tell_where_each_value_was_given(office: Office) -> None:
+def test_settings_show_the_origin_of_each_value(office: Office) -> None:
     origins = {"console.name": "environment variable USHER_CONSOLE__NAME"}
     app = service_app(office.settings, office.engine, clock=office.time, new_id=lambda: "x", origins=origins)
     browser = Browser(app.test_client())
@@ -532,9 +532,7 @@ def test_no_page_shows_a_secret(office: Office, database_url: str) -> None:
         assert all(secret not in html for html in looked_at), secret
 
 
-def test_without_its_database_the_console_says_so_and_where_to_look(
-    office: Office, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unavailable_database_is_reported(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     browser = office.browser(Role.VIEWER)
     away = OperationalError("SELECT 1", {}, sqlite3.OperationalError("unable to open database file"))
 

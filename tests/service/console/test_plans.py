@@ -94,7 +94,7 @@ def test_no_statement_of_a_page_reads_through_a_large_table_or_sorts_one(office:
     assert not wrong, "\n\n".join(wrong)
 
 
-def test_every_page_is_asked_for(office: Office) -> None:
+def test_every_page_is_measured(office: Office) -> None:
     """Those that take an address with parameters included; but for those that begin something, and files."""
     views = {
         str(rule.rule).removeprefix(f"{PREFIX}/").replace("-", "_")
@@ -182,6 +182,6 @@ def _ranges(plan: str, tables: Mapping[str, str]) -> Iterator[str]:
         ("SELECT message FROM item_failure WHERE message = ''", "reads through item_failure"),
     ],
 )
-def test_what_has_no_end_is_noticed(office: Office, statement: str, problem: str | None) -> None:
+def test_unbounded_statements_are_found(office: Office, statement: str, problem: str | None) -> None:
     found = list(_problems(_plan(office.engine, statement, ()), statement))
     assert (problem in found) if problem else found == []

@@ -17,7 +17,7 @@ def test_script_and_stylesheet_are_small() -> None:
     assert len(gzip.compress(script)) + len(gzip.compress(style)) <= 15 * 1024
 
 
-def test_a_curve_is_as_high_as_its_highest_value() -> None:
+def test_a_line_chart_is_scaled_to_its_maximum() -> None:
     drawn = line_chart([0, 5, 10], "from 0 to 10", denied=[0, 0, 5])
     assert '<path d="M0.0 55.0 L160.0 28.0 L320.0 1.0"/>' in drawn
     assert '<path class="bad" d="M0.0 55.0 L160.0 55.0 L320.0 28.0"/>' in drawn
@@ -26,7 +26,7 @@ def test_a_curve_is_as_high_as_its_highest_value() -> None:
     assert "NaN" not in line_chart([0, 0], "nothing")
 
 
-def test_the_last_bar_stands_at_the_right() -> None:
+def test_bars_are_aligned_to_the_right() -> None:
     for many in (1, 48, 96):
         drawn = bar_chart([Bar(size, "good", f"run {size}") for size in range(many)], "runs")
         *_, (left, width) = re.findall(r'x="([0-9.]+)" y="[-0-9.]+" width="([0-9.]+)"', drawn)
@@ -34,7 +34,7 @@ def test_the_last_bar_stands_at_the_right() -> None:
     assert bar_chart([], "no runs") == ""
 
 
-def test_where_there_is_no_value_a_curve_has_a_gap() -> None:
+def test_a_line_chart_has_gaps_without_values() -> None:
     drawn = line_chart([None, 8, 4, None, 8], "three")
     assert re.findall(r'<path d="([^"]*)"/>', drawn) == ["M80.0 1.0 L160.0 28.0", "M280.0 1.0 L320.0 1.0"]
     assert '<path class="ground" d="M80.0 1.0 L160.0 28.0 L160.0 56 L80.0 56 Z"/>' in drawn

@@ -213,7 +213,7 @@ def test_each_action_is_for_its_role_and_those_above(standing: Standing, role: R
 
 @pytest.mark.extended
 @pytest.mark.parametrize("role", list(Role))
-def test_no_page_offers_what_would_be_refused(standing: Standing, role: Role) -> None:
+def test_pages_show_no_forbidden_actions(standing: Standing, role: Role) -> None:
     browser = standing.browser(role)
     standing.office.browser(Role.VIEWER if role is Role.ADMIN else role)  # a session that may be ended
     seen = set()

@@ -14,11 +14,11 @@ from app.sync.ledger.items import ItemKey
 from app.sync.plan.tables import PlanImpactRow, PlanItemRow, PlanRow
 from app.sync.runs.run import Run, RunRequest, RunStatus
 from tests.commands.conftest import DIRECTORY
-from tests.service.console import states, tour_of_access, tour_of_sync, tour_of_system
+from tests.service.console import access_pages, states, sync_pages, system_pages
 from tests.service.console.conftest import Office
 from tests.service.console.states import STATES
-from tests.service.console.tour import Visitors, office_of
 from tests.service.console.tracing import TracingLoader, traced
+from tests.service.console.visitors import Visitors, office_of
 
 pytestmark = pytest.mark.one_database
 
@@ -50,34 +50,34 @@ def test_every_branch_of_every_template_is_rendered(
 ) -> None:
     """A branch that no test renders may use what does not exist: the search for unused code finds no template."""
     with office_of(tmp_path, "unread") as unread:
-        tour_of_access.tour_of_unread(Visitors(unread))
+        access_pages.visit_unread(Visitors(unread))
     with office_of(tmp_path, "runs", DIRECTORY) as office:
-        _tour_of_runs(office)
-    with office_of(tmp_path, "all", tour_of_access.directory(), tour_of_access.other_directory()) as office:
+        _visit_runs(office)
+    with office_of(tmp_path, "all", access_pages.directory(), access_pages.other_directory()) as office:
         visitors = Visitors(office)
-        tour_of_access.tour_of_browse(visitors, monkeypatch)
-        tour_of_access.tour_of_search(visitors)
-        tour_of_access.tour_of_comparisons(office, monkeypatch)
-        tour_of_sync.tour_of_overview(visitors)
+        access_pages.visit_browse(visitors, monkeypatch)
+        access_pages.visit_search(visitors)
+        access_pages.visit_comparisons(office, monkeypatch)
+        sync_pages.visit_overview(visitors)
         visitors = Visitors(office)
-        tour_of_sync.tour_of_items(visitors)
-        tour_of_sync.tour_of_told(visitors)
-        tour_of_sync.tour_of_parked(visitors)
-        tour_of_sync.tour_of_held(visitors)
-        tour_of_sync.tour_of_sources(visitors)
-        tour_of_access.tour_of_explain(visitors)
-        tour_of_system.tour_of_doctor(visitors)
-        tour_of_system.tour_of_system(visitors)
-        tour_of_system.tour_of_problems(visitors, monkeypatch)
-        tour_of_access.tour_of_records_without_effect(visitors)
-        tour_of_system.tour_of_sign_in(office)
+        sync_pages.visit_items(visitors)
+        sync_pages.visit_ledger_items(visitors)
+        sync_pages.visit_parked(visitors)
+        sync_pages.visit_held(visitors)
+        sync_pages.visit_sources(visitors)
+        access_pages.visit_explain(visitors)
+        system_pages.visit_doctor(visitors)
+        system_pages.visit_system(visitors)
+        system_pages.visit_problems(visitors, monkeypatch)
+        access_pages.visit_records_without_effect(visitors)
+        system_pages.visit_sign_in(office)
     branches: set[str] = set().union(*(loader.branches for loader in loaders))
     rendered: set[str] = set().union(*(loader.rendered for loader in loaders))
     assert {one.partition(":")[0] for one in branches} == set(loaders[0].list_templates())
     assert sorted(branches - rendered) == []
 
 
-def _tour_of_runs(office: Office) -> None:
+def _visit_runs(office: Office) -> None:
     visitors = Visitors(office)
     visitors.show("runs")
     visitors.show("runs", status="held")

@@ -1,4 +1,4 @@
-"""What pages say of runs that other runs, or a missing worker, have overtaken; and of the backend."""
+"""The state of the backend, and of runs that other runs or a missing worker affect."""
 
 import re
 from datetime import timedelta
@@ -29,7 +29,7 @@ def backend(browser: Browser) -> str:
     return found[1]
 
 
-def test_the_backend_is_as_the_last_real_run_left_it(office: Office) -> None:
+def test_the_backend_state_follows_from_the_last_run_that_is_no_preview(office: Office) -> None:
     browser = office.browser(Role.VIEWER)
     assert backend(browser) == "never synced"
     states.previewed(office)
@@ -53,7 +53,7 @@ def test_the_backend_is_as_the_last_real_run_left_it(office: Office) -> None:
     assert backend(browser) == "the last run was interrupted; another continues it"
 
 
-def test_the_backend_lacks_what_is_held_parked_and_failing_now(office: Office) -> None:
+def test_the_backend_state_counts_held_parked_and_failing_items(office: Office) -> None:
     browser = office.browser(Role.VIEWER)
     held = states.held(office)
     assert backend(browser) == "in step except 2 held"
@@ -75,7 +75,7 @@ def test_the_backend_lacks_what_is_held_parked_and_failing_now(office: Office) -
     assert backend(browser) == "in step except 2 parked and 1 failing"
 
 
-def test_items_per_run_counts_real_runs_alone(office: Office) -> None:
+def test_items_per_run_excludes_previews(office: Office) -> None:
     states.previewed(office)
     cancelled = states.applying(office)
     office.runs.move(cancelled.run_id, RunStatus.APPLYING, RunStatus.CANCELLED, finished_at=office.time())
@@ -86,7 +86,7 @@ def test_items_per_run_counts_real_runs_alone(office: Office) -> None:
     assert '6 <span class="muted">in 1 run</span>' in html
 
 
-def test_an_applied_preview_says_which_run_applied_it(office: Office) -> None:
+def test_an_applied_preview_links_the_run_that_applied_it(office: Office) -> None:
     preview = states.previewed(office)
     browser = office.browser(Role.APPROVER)
     page = address("run", id=preview.run_id)
@@ -139,7 +139,7 @@ def _narrowed(office: Office, like: Run) -> None:
     assert run.finished_at > like.finished_at
 
 
-def test_a_held_run_whose_time_is_over_says_so(office: Office) -> None:
+def test_a_held_run_expires(office: Office) -> None:
     run = states.held(office)
     browser = office.browser(Role.APPROVER)
     office.time.move_on(seconds=timedelta(days=8).total_seconds())
@@ -149,7 +149,7 @@ def test_a_held_run_whose_time_is_over_says_so(office: Office) -> None:
     assert "Review and approve" not in html
 
 
-def test_a_queued_run_says_that_no_worker_is_running(office: Office) -> None:
+def test_a_queued_run_reports_a_missing_worker(office: Office) -> None:
     browser = office.browser(Role.VIEWER)
     run = states.queued(office)
     page = address("run", id=run.run_id)

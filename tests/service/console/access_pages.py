@@ -1,4 +1,4 @@
-"""Explain, Browse and Search, with something of everything that a directory can hold."""
+"""Visits Explain, Browse and Search, with records of every kind."""
 
 from html import unescape
 from re import findall
@@ -20,7 +20,7 @@ from app.foundation.database.engine import writing
 from app.service.console.console import address
 from app.service.console.settings import Role
 from tests.service.console.conftest import Office
-from tests.service.console.tour import Visitors
+from tests.service.console.visitors import Visitors
 
 PAST, LATER = "2020-01-01T00:00:00Z", "2040-01-01T00:00:00Z"
 ACME = {"organizationId": "acme"}
@@ -30,7 +30,7 @@ MANY = 60
 
 
 def directory() -> str:
-    """Everything that pages tell apart: long lists, empty ones, names that are missing, ends, and closed things."""
+    """A directory with long and empty lists, missing names, expiries, and disabled records."""
     crowd = [f"user-{number:02}" for number in range(MANY)]
     shut = {"organizationId": "shut"}
     void = {"organizationId": "void"}
@@ -106,15 +106,15 @@ def other_directory() -> str:
     return yaml.safe_dump({"fills": fills})
 
 
-def tour_of_unread(visitors: Visitors) -> None:
+def visit_unread(visitors: Visitors) -> None:
     """Before the directory was ever read."""
     for page in ("explain", "browse", "sources", "search", "overview"):
         visitors.show(page)
     visitors.show("explain", user="ada", type="document", resource="plan", organization="acme")
 
 
-def tour_of_browse(visitors: Visitors, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every thing, every page of its lists, and what is not there."""
+def visit_browse(visitors: Visitors, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every record, every page of its lists, and unknown ids."""
     show = visitors.show
     _through(visitors, "browse")
     for organization in ("acme", "shut", "void"):
@@ -146,7 +146,7 @@ def _through(visitors: Visitors, name: str, **query: str) -> None:
         visitors.show(name, **query, after=after)
 
 
-def tour_of_records_without_effect(visitors: Visitors) -> None:
+def visit_records_without_effect(visitors: Visitors) -> None:
     """Lists and a search with records that refer to something unknown."""
     with writing(visitors.office.engine) as connection:
         for table, rows in ((USER, USER.c.user_id == "user-02"), (FOLDER, FOLDER.c.folder_id == "top")):
@@ -159,15 +159,15 @@ def tour_of_records_without_effect(visitors: Visitors) -> None:
     visitors.show("search", q="below")
 
 
-def tour_of_search(visitors: Visitors) -> None:
+def visit_search(visitors: Visitors) -> None:
     """Nothing, too little, one, many, and an id that is found by itself."""
     for text in ("", "z", "q", "zzz", "ada", "Same", "Acme", "The", "outer", "document", "o"):
         visitors.show("search", q=text)
     visitors.show("search", q="note")
 
 
-def tour_of_explain(visitors: Visitors) -> None:
-    """Every kind of answer, without a backend that could be asked."""
+def visit_explain(visitors: Visitors) -> None:
+    """Every kind of answer, without a backend."""
 
     def ask(**changed: str) -> str:
         asked = {"user": "ada", "type": "document", "resource": "plan", "organization": "acme", **changed}
@@ -202,8 +202,8 @@ def tour_of_explain(visitors: Visitors) -> None:
     ask()
 
 
-def tour_of_comparisons(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the backend says beside what is said here: the same, something else, no, and nothing."""
+def visit_comparisons(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers of the backend: equal, different, denied, and missing."""
     backend = BackendSettings(base_url="http://127.0.0.1:9", api_key=SecretStr("k"), auth_token=SecretStr("t"))
     settings = office.settings.model_copy(update={"backend": backend})
     asked: dict[str, Any] = {"user": "ada", "type": "document", "resource": "plan", "organization": "acme"}

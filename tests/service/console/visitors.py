@@ -1,4 +1,4 @@
-"""A way through the console: pages as every role sees them."""
+"""Opens pages of the console as every role."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ from tests.tables import make_tables
 
 
 class Visitors:
-    """One of each role, who open the same pages."""
+    """A browser of each role. All of them open the same pages."""
 
     def __init__(self, office: Office) -> None:
         self.office = office
@@ -28,7 +28,7 @@ class Visitors:
             browser.sign_in(TOKENS[role])
 
     def show(self, name: str, code: int = 200, /, **query: Any) -> str:
-        """The page as the last of them gets it; all of them get the status ``code``."""
+        """Opens a page as every role, checks the status, and returns the page of the last role."""
         html = ""
         for browser in self.browsers.values():
             html = browser.get(address(name, **query))
@@ -39,7 +39,7 @@ class Visitors:
         return html
 
     def send(self, role: Role, name: str, code: int, /, **form: str) -> str:
-        """What is answered, with the status ``code``, to a form that comes with a valid token."""
+        """Sends a form with a valid token, checks the status, and returns the page."""
         browser = self.browsers[role]
         html = browser.post(address(name), {"formToken": token_of(browser), **form})
         assert browser.status == code, (name, form, browser.status)
@@ -47,7 +47,7 @@ class Visitors:
 
 
 def token_of(browser: Browser) -> str:
-    """What a form of this browser's session has to carry."""
+    """The form token of the browser's session."""
     return browser.get(address("keys")).partition('name="formToken" value="')[2].partition('"')[0]
 
 
@@ -59,7 +59,7 @@ def add_rows(office: Office, table: Any, rows: Iterable[dict[str, Any]]) -> None
 
 @contextmanager
 def office_of(folder: Path, name: str, *directories: str) -> Iterator[Office]:
-    """A console with a source of each of these directories; of none of them: one that was never read."""
+    """A console with a source for each of these directories. Without any, the directory was never read."""
     engine = open_engine(f"sqlite:///{folder}/{name}.db")
     make_tables(engine, METADATA)
     paths = [folder / f"{name}-{number}.yaml" for number in range(1, len(directories) + 1)] or [folder / "absent.yaml"]

@@ -1,4 +1,4 @@
-"""The doctor, sessions, settings, the sign-in, and the pages that tell of something that went wrong."""
+"""Visits the doctor, sessions, settings, the sign-in, and error pages."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -18,12 +18,12 @@ from app.service.console.settings import ConsoleSettings, OidcSettings, Role
 from tests.service.console.conftest import TOKENS, Browser, Office
 from tests.service.console.issuer import running
 from tests.service.console.test_oidc import settings_of, signs_in
-from tests.service.console.tour import Visitors
+from tests.service.console.visitors import Visitors
 
 FINDINGS = [ExaminationFinding(state, state, "so it is", "do it") for state in ("ok", "warning", "problem")]
 
 
-def tour_of_doctor(visitors: Visitors) -> None:
+def visit_doctor(visitors: Visitors) -> None:
     """Never, under way without and with findings, done, and failed; where it can be run and where it cannot."""
     office = visitors.office
 
@@ -55,7 +55,7 @@ def tour_of_doctor(visitors: Visitors) -> None:
     visitors.send(Role.ADMIN, "doctor", 409)
 
 
-def tour_of_system(visitors: Visitors) -> None:
+def visit_system(visitors: Visitors) -> None:
     """The audit log, the settings, the sessions, the sync form, and each look of a page."""
     office, show = visitors.office, visitors.show
     show("audit")
@@ -86,8 +86,8 @@ def tour_of_system(visitors: Visitors) -> None:
     visitors.send(Role.APPROVER, "sync", 400, **fields)
 
 
-def tour_of_problems(visitors: Visitors, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is not there, not allowed, moved on, or away; with a session and without."""
+def visit_problems(visitors: Visitors, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Error pages: unknown, forbidden, conflict, unavailable; with and without a session."""
     show = visitors.show
     show("nowhere", 404)
     show("run", 404, id="nobody")
@@ -108,8 +108,8 @@ def tour_of_problems(visitors: Visitors, monkeypatch: pytest.MonkeyPatch) -> Non
         show("overview", 503)
 
 
-def tour_of_sign_in(office: Office) -> None:
-    """By token, by an issuer, by both, by neither; wrongly; and for somebody in no group."""
+def visit_sign_in(office: Office) -> None:
+    """By token, by an issuer, by both, by neither, with errors, and without a role."""
     for name, issuer, tokens in product(("", "Test"), ("", "http://127.0.0.1:9"), (office.settings.console.tokens, ())):
         oidc = settings_of(issuer) if issuer else OidcSettings()
         browser = _with_console(office, name=name, oidc=oidc, tokens=tokens).browser()

@@ -1,4 +1,4 @@
-"""Items, what the backend was told, what is parked or held, sources, and the overview, each in all of its states."""
+"""Visits the pages of items, parked items, held deletes, sources, and the overview, in all states."""
 
 import json
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from app.sync.runs.settings import SyncSettings
 from app.sync.runs.tables import RunRow
 from tests.service.console import states
 from tests.service.console.conftest import Office
-from tests.service.console.tour import Visitors, add_rows
+from tests.service.console.visitors import Visitors, add_rows
 from tests.worlds.plan_parts import note_parts
 
 ITEM = {
@@ -37,7 +37,7 @@ KNEW = {"accessRole": "", "accessType": "", "disabled": False, "parentId": "", "
 
 
 def _items() -> list[dict[str, Any]]:
-    """Items of every sort; their numbers are their places in this list."""
+    """Items of every kind, numbered by their position."""
     told = json.dumps({"documentName": "Plan", "pages": 3})
     knew = json.dumps({**KNEW, "fields": {"documentName": "Old", "pages": 3}})
     document = {"kind": "document", "action": "update", "operation": "update_documents"}
@@ -84,8 +84,8 @@ def _planned(office: Office, rows: list[dict[str, Any]]) -> Run:
     return office.runs.get(run.run_id)
 
 
-def tour_of_items(visitors: Visitors) -> None:
-    """Each item of a plan, with what was sent and answered, and its history."""
+def visit_items(visitors: Visitors) -> None:
+    """Each item of a plan, with request, response and history."""
     office = visitors.office
     earlier = _planned(office, [row | {"status": "failed", "message": "no, never"} for row in _items()[:1]])
     run = _planned(office, _items())
@@ -143,8 +143,8 @@ def _failures(office: Office, rows: list[dict[str, Any]]) -> None:
             connection.execute(insert(ItemFailureRow.__table__), given)
 
 
-def tour_of_told(visitors: Visitors) -> None:
-    """Things that the backend has, has perhaps, and has not."""
+def visit_ledger_items(visitors: Visitors) -> None:
+    """Confirmed, unconfirmed and missing items of the ledger."""
     office = visitors.office
     ledger = open_ledger(office.engine, "http://backend.test", "key", office.time)
     user = {"kind": "documentUser", "organization_id": "acme", "container_id": "plan", "item_id": "ada"}
@@ -167,8 +167,8 @@ def tour_of_told(visitors: Visitors) -> None:
         visitors.show("ledger_item", **asked, item=one["item_id"])
 
 
-def tour_of_parked(visitors: Visitors) -> None:
-    """Nothing, a little, and a lot of each."""
+def visit_parked(visitors: Visitors) -> None:
+    """None, few and many of each."""
     office, show = visitors.office, visitors.show
     _failures(office, [])
     show("parked")
@@ -192,8 +192,8 @@ def tour_of_parked(visitors: Visitors) -> None:
     show("parked")
 
 
-def tour_of_held(visitors: Visitors) -> None:
-    """Deletes that wait, and the pages on which somebody decides."""
+def visit_held(visitors: Visitors) -> None:
+    """Held deletes, and the pages that approve and discard them."""
     office, show = visitors.office, visitors.show
     show("held")
     for run in _held(office):
@@ -239,8 +239,8 @@ def _planned_deletes(office: Office) -> Run:
     return office.runs.move(run.run_id, RunStatus.PLANNING, RunStatus.HELD, counts=counts, **ended)
 
 
-def tour_of_sources(visitors: Visitors) -> None:
-    """Sources read well, in part, badly, refused, never, and no longer."""
+def visit_sources(visitors: Visitors) -> None:
+    """Sources with every verdict, refused, never read, and no longer configured."""
     office, show = visitors.office, visitors.show
     show("sources")
     table = DirectorySourceRow.__table__
@@ -275,7 +275,7 @@ def tour_of_sources(visitors: Visitors) -> None:
     show("overview")
 
 
-def tour_of_overview(visitors: Visitors) -> None:
+def visit_overview(visitors: Visitors) -> None:
     """With workers and without, a schedule and none, verified and not, and with every concern."""
     office, show = visitors.office, visitors.show
     show("overview")
