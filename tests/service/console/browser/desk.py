@@ -26,7 +26,7 @@ _TOO_WIDE = """() => {
 }"""
 _TOO_SMALL = """() => [...document.querySelectorAll("a[href], button, input, select, textarea, summary")]
   .filter((one) => one.type !== "hidden" && one.checkVisibility({ visibilityProperty: true }))
-  .filter((one) => !one.closest("p, td, th, li, h1, h2, dd, .says, .skip"))
+  .filter((one) => !one.closest("p, td, th, li, h1, h2, dd, .message, .skip"))
   .map((one) => [one, (one.closest("label.choice") ?? one).getBoundingClientRect()])
   .filter(([, at]) => at.width && (at.height < 24 || at.width < 24))
   .map(([one, at]) => `${one.outerHTML.slice(0, 80)}: ${Math.round(at.width)} x ${Math.round(at.height)}`)"""
@@ -121,7 +121,7 @@ class Desk:
         return found
 
     def too_small(self) -> list[str]:
-        """Targets below 24 px that stand in no text."""
+        """Targets below 24 px that are not part of a text."""
         found: list[str] = self.page.evaluate(_TOO_SMALL)
         return found
 
