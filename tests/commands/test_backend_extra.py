@@ -42,7 +42,7 @@ def test_bootstrap_works_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
     ],
     ids=["embedder", "secret"],
 )
-def test_backend_start_error_is_one_line(
+def test_backend_that_cannot_start_prints_one_line(
     folder: Path, setting: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As on a machine without the optional model.

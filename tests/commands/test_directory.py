@@ -140,7 +140,7 @@ def test_empty_replacement_of_the_only_source_denies_nobody(usher_read: Usher, f
     assert "source directory.yaml: is no longer among directory.sources" in checked.stderr
     refreshed = usher_read("directory", "refresh")
     assert refreshed.exit_code == 3
-    assert "usher directory forget directory.yaml takes it away" in refreshed.stderr
+    assert "usher directory forget directory.yaml removes them" in refreshed.stderr
     assert refreshed.stdout.splitlines()[-2:] == [
         "revision 1: nothing changed",
         (
