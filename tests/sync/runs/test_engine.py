@@ -273,7 +273,7 @@ def test_dry_run_stores_a_plan_that_can_be_applied_once(company: Any) -> None:
     assert "new" in company.held()["documents"]
     again = company.sync(plan_id=dry.plan_id)
     assert (again.status, again.decision) == ("cancelled", None)
-    assert "nothing was done: look at a new one" in again.error
+    assert "nothing was done: make a new one" in again.error
 
 
 def test_stored_plan_is_refused_when_the_directory_moved_on(company: Any) -> None:
