@@ -1,11 +1,11 @@
 """Chooses the tests of ``make unit``, ``make test`` and the two parts of CI.
 
-=======================  ==================================================================================
+========================  ==================================================================================
 ``--unit``               tests that start no process and open no port, on SQLite; a test that does so fails
 ``-m "not extended"``    what ``make test`` runs: everything but the full size of the long suites
-``--record-passed FILE`` writes the ids of the tests that passed
-``--skip-passed FILE``   leaves those tests out
-=======================  ==================================================================================
+``--record-passed=FILE`` writes the ids of the tests that passed
+``--skip-passed=FILE``   leaves those tests out
+========================  ==================================================================================
 """
 
 import sys

@@ -105,7 +105,7 @@ def test_extended():
 @pytest.mark.extended
 def test_a_second_run_leaves_out_what_passed_in_the_first(tmp_path: Path) -> None:
     options = ("-n", "2", "--dist", "loadgroup")
-    first = run(tmp_path, GROUPED, *options, "-m", "not extended", "--record-passed", "passed")
+    first = run(tmp_path, GROUPED, *options, "-m", "not extended", "--record-passed=passed")
     assert "1 failed, 2 passed" in first, first
-    second = run(tmp_path, GROUPED, *options, "--skip-passed", "passed")
+    second = run(tmp_path, GROUPED, *options, "--skip-passed=passed")
     assert "1 failed, 1 passed" in second, second
