@@ -1,7 +1,7 @@
 """Parses schedules, such as a cron line or "every 15m", and computes their due times.
 
-All workers compute the same due times, so that a due time identifies its run. So intervals count from the epoch, not
-from the start of a process.
+All workers compute the same due times, so that a due time identifies its run. Therefore intervals start at the epoch,
+not at the start of a process. Unlike in cron, day and weekday must both match if both are restricted.
 """
 
 import re
@@ -16,9 +16,13 @@ from apscheduler.triggers.interval import IntervalTrigger
 from app.foundation.clock import EPOCH
 
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
-_LOOK_BACK = (timedelta(minutes=2), timedelta(hours=1), timedelta(days=1), timedelta(days=8), timedelta(days=32))
+_LOOK_BACK = (
+    timedelta(minutes=2),
+    timedelta(hours=1),
+    *(timedelta(days=days) for days in (1, 8, 32, 366, 8 * 366)),
+)
+"""The last one covers 29 February across a century that is not a leap year."""
 _FIX = 'write five cron fields, such as "*/15 * * * *", or an interval, such as "every 15m"'
-
 
 _INTERVAL = re.compile(r"every\s+(?P<count>[1-9][0-9]{0,5})\s*(?P<unit>[smhd])")
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -30,8 +34,8 @@ class ScheduleError(ValueError):
 
 def interval_seconds(schedule: str) -> int | None:
     """The seconds between two runs of a schedule like ``every 15m``; None for a cron schedule."""
-    found = _INTERVAL.fullmatch(schedule.strip())
-    return int(found["count"]) * _UNIT_SECONDS[found["unit"]] if found else None
+    match = _INTERVAL.fullmatch(schedule.strip())
+    return int(match["count"]) * _UNIT_SECONDS[match["unit"]] if match else None
 
 
 def trigger_of(schedule: str, timezone: str) -> BaseTrigger:
@@ -85,18 +89,18 @@ def _zone(name: str) -> tzinfo:
 
 def _weekdays(field: str) -> str:
     """Converts weekdays to names: cron counts from Sunday (0 or 7), APScheduler from Monday."""
-    if field == "*" or re.search(r"[#L]|last|th|nd|rd", field):
+    if field == "*":
         return field
     days: set[str] = set()
     for part in field.lower().split(","):
-        found = re.fullmatch(r"(\*|[0-7a-z]+)(?:-([0-7a-z]+))?(?:/([1-7]))?", part)
-        if found is None:
+        match = re.fullmatch(r"(\*|[0-7a-z]+)(?:-([0-7a-z]+))?(?:/([1-7]))?", part)
+        if match is None:
             raise ScheduleError(f"{field!r} is not a day of the week; {_FIX}")
-        first = 0 if found[1] == "*" else _weekday(found[1])
-        last = _weekday(found[2]) if found[2] else 6 if found[1] == "*" or found[3] else first
+        first = 0 if match[1] == "*" else _weekday(match[1])
+        last = _weekday(match[2]) if match[2] else 6 if match[1] == "*" or match[3] else first
         if last < first:
             last += 7
-        days |= {_DAYS[day % 7] for day in range(first, last + 1, int(found[3] or 1))}
+        days |= {_DAYS[day % 7] for day in range(first, last + 1, int(match[3] or 1))}
     return ",".join(sorted(days, key=_DAYS.index))
 
 

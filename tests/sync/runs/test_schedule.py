@@ -20,6 +20,10 @@ FRIDAY = datetime(2026, 11, 20, 23, 7, 30, tzinfo=UTC)
         ("0 0 * * 1-5", "2026-11-23 00:00"),
         ("0 0 * * sun,sat", "2026-11-21 00:00"),
         ("0 0 * * 6-1", "2026-11-21 00:00"),
+        ("0 0 * * 1,thu", "2026-11-23 00:00"),  # Monday
+        ("0 0 * * sun-thu", "2026-11-22 00:00"),
+        ("0 0 * * 1-thu", "2026-11-23 00:00"),
+        ("0 0 1 * 1", "2027-02-01 00:00"),  # day and weekday
         ("0 0 * * */3", "2026-11-21 00:00"),  # Sunday, Wednesday, Saturday
         ("every 15m", "2026-11-20 23:15"),
         ("every 2h", "2026-11-21 00:00"),
@@ -36,7 +40,9 @@ def test_trigger_reads_cron_in_its_time_zone() -> None:
     assert found.astimezone(UTC) == datetime(2026, 11, 21, 0, 0, tzinfo=UTC)
 
 
-@pytest.mark.parametrize("schedule", ["", "soon", "* * * *", "61 * * * *", "* * * * 8", "* * * * monday-", "every 0m"])
+@pytest.mark.parametrize(
+    "schedule", ["", "soon", "* * * *", "61 * * * *", "* * * * 8", "* * * * monday-", "* * * * 1#2", "every 0m"]
+)
 def test_trigger_refuses_what_is_no_schedule(schedule: str) -> None:
     with pytest.raises(ScheduleError):
         trigger_of(schedule, "UTC")
@@ -53,6 +59,8 @@ def test_trigger_refuses_unknown_time_zones() -> None:
         ("*/15 * * * *", "2026-11-20 23:00:00"),
         ("17 3 * * *", "2026-11-20 03:17:00"),
         ("0 0 * * 0", "2026-11-15 00:00:00"),
+        ("0 0 1 1 *", "2026-01-01 00:00:00"),
+        ("0 0 29 2 *", "2024-02-29 00:00:00"),
         ("every 15m", "2026-11-20 23:00:00"),
         ("every 10s", "2026-11-20 23:07:30"),
     ],
