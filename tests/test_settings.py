@@ -172,6 +172,8 @@ def test_settings_never_show_their_secrets() -> None:
         ("DATABASE_URL", "postgresql+psycopg://me:hunter2@h:port/n"),
         ("BACKEND__BASE_URL", "https://h/x?api_key=hunter2"),
         ("NOTIFICATIONS__WEBHOOK__URL", "https://me:hunter2/hunter2@h/x"),
+        ("NOTIFICATIONS__WEBHOOK__URL", "ftp://hooks.example/T0/hunter2"),
+        ("NOTIFICATIONS__WEBHOOK__URL", "https://hooks.example/T0/hunter2"),
     ],
 )
 def test_no_spelling_of_a_secret_is_shown(variable: str, value: str) -> None:
@@ -182,6 +184,14 @@ def test_no_spelling_of_a_secret_is_shown(variable: str, value: str) -> None:
         said = str(error)
     assert said
     assert "hunter2" not in said
+
+
+def test_url_in_place_of_the_webhook_section_is_not_shown(tmp_path: Path) -> None:
+    file = tmp_path / "usher.yaml"
+    file.write_text("notifications: {webhook: 'https://hooks.example/T0/hunter2'}")
+    with pytest.raises(ConfigurationError, match=r"notifications\.webhook: should hold settings") as caught:
+        load_settings(file, environment={})
+    assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,19 @@ from difflib import get_close_matches
 from typing import Any
 
 from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from app.foundation.configuration.schema import PREFIX, Nested, fields_at, is_secret, known_keys, types_in
+from app.foundation.configuration.schema import (
+    PREFIX,
+    Nested,
+    fields_at,
+    has_secret_path,
+    is_secret,
+    known_keys,
+    models_in,
+    types_in,
+)
 from app.foundation.configuration.showing import without_password
 
 
@@ -59,7 +69,7 @@ def problems_of(
             yield f"{_dotted(path)}: not a setting{origin}; {suggest(model, path)}"
         else:
             secret = any(is_secret(str(step), None) for step in path) or any(
-                SecretStr in types_in(field.annotation) for field in fields_at(model, _keys(path))
+                _may_hold_secret(field) for field in fields_at(model, _keys(path))
             )
             problem, advice = _problem(detail, secret=secret), _advice(model, path, detail)
             yield f"{_dotted(path) or 'settings'}: {problem}{origin}{advice}"
@@ -79,6 +89,12 @@ def _problem(detail: ErrorDetails, *, secret: bool) -> str:
         return message
     text = without_password(json.dumps(value, ensure_ascii=False, default=str))
     return f"{message}, not {text if len(text) <= 60 else text[:59] + '…'}"
+
+
+def _may_hold_secret(field: FieldInfo) -> bool:
+    """Whether a value of the setting may be a secret. A value for a section may be a URL meant for a setting in it."""
+    inner = (part for section in models_in(field.annotation) for part in section.model_fields.values())
+    return SecretStr in types_in(field.annotation) or any(map(has_secret_path, (field, *inner)))
 
 
 def _advice(model: type[BaseModel], path: Sequence[str | int], detail: ErrorDetails) -> str:

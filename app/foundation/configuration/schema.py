@@ -54,6 +54,11 @@ def is_secret(key: str, field: FieldInfo | None) -> bool:
     return key.endswith(("token", "tokens", "api_key", "secret", "secret_key", "password", "database_url"))
 
 
+def has_secret_path(field: FieldInfo) -> bool:
+    """Whether a setting is a URL whose path is a secret."""
+    return isinstance(field.json_schema_extra, dict) and "secret_path" in field.json_schema_extra
+
+
 def secret_set_by_file(model: type[BaseModel], path: Sequence[str]) -> FieldInfo | None:
     """The secret that is read from the file named at ``path``, such as ``api_key_file``; None for other keys."""
     *section, key = path

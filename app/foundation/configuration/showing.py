@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from app.foundation.configuration.schema import is_secret
+from app.foundation.configuration.schema import has_secret_path, is_secret
 
 MASK = "********"
 
@@ -41,7 +41,7 @@ def _shown(key: str, value: Any, field: FieldInfo) -> str:
         if isinstance(value, Sequence) and not isinstance(value, str):
             return "[" + ", ".join(MASK for _ in value) + "]"
         return MASK if value else '""'
-    if isinstance(field.json_schema_extra, dict) and "secret_path" in field.json_schema_extra:
+    if has_secret_path(field):
         return json.dumps(_PATH.sub(rf"\1/{MASK}", str(value)))
     if isinstance(value, float) and value.is_integer():
         value = int(value)

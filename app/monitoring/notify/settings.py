@@ -1,7 +1,6 @@
 """The settings of notifications."""
 
 import base64
-import binascii
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
@@ -16,7 +15,7 @@ def secret_bytes(secret: str) -> bytes:
     """The key that a Standard Webhooks secret encodes. Raises ``ValueError`` if it is malformed."""
     try:
         key = base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
-    except binascii.Error as error:
+    except ValueError as error:
         raise ValueError("must be base64: whsec_ and the output of openssl rand -base64 32") from error
     if not 24 <= len(key) <= 64:
         raise ValueError("must encode 24 to 64 bytes: whsec_ and the output of openssl rand -base64 32")
@@ -99,6 +98,8 @@ class EmailSettings(BaseModel):
     def _is_complete(self) -> Self:
         if self.host and not (self.sender and self.recipients):
             raise ValueError("host is set, but sender or recipients are empty")
+        if self.password.get_secret_value() and not self.username:
+            raise ValueError("password is set, but username is empty")
         if self.host and self.username and self.security == "none" and self.password.get_secret_value():
             raise ValueError("security is none: the password would be sent unencrypted; use starttls or tls")
         return self
@@ -110,11 +111,11 @@ class NotificationSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     missed_after: int = Field(default=3600, ge=0, le=366 * 24 * 3600)
-    """Seconds after which a due run that has not begun is reported as missed; 0: never."""
+    """Seconds from the due time of a run until it is reported as missed; 0: never."""
     worker_after: int = Field(default=180, ge=0, le=366 * 24 * 3600)
-    """Seconds without a heartbeat after which a worker is reported as dead; 0: never."""
+    """Seconds from the last heartbeat of a worker until it is reported as dead; 0: never."""
     tries: int = Field(default=5, ge=1, le=20)
-    """Tries of one message in total, with growing pauses."""
+    """Maximum attempts per message, with increasing delays."""
     timeout: float = Field(default=10, gt=0, le=120)
     """Timeout of each network operation, in seconds."""
     webhook: WebhookSettings = WebhookSettings()

@@ -170,7 +170,12 @@ def test_mail_server_that_says_nothing_fails_in_time(mail_server: MailServer, ce
         (WebhookSettings, {"url": "ftp://x.example", "secret": SECRET}),
         (WebhookSettings, {"url": "https://x.example", "secret": "whsec_TOPSECRET"}),
         (WebhookSettings, {"url": "https://x.example", "secret": "TOPSECRET no base64"}),
+        (WebhookSettings, {"url": "https://x.example", "secret": "whsec_TOPSECRET-é"}),
         (EmailSettings, {"host": "mail.example"}),
+        (
+            EmailSettings,
+            {"host": "mail.example", "sender": "a@x.example", "recipients": ["b@x.example"], "password": "TOPSECRET"},
+        ),
         (EmailSettings, {"host": "mail.example", "sender": "a@x.example", "recipients": ["nobody"]}),
         (EmailSettings, {"host": "mail.example", "sender": "a@x.example\r\nBcc: b@x", "recipients": ["b@x.example"]}),
         (
@@ -192,3 +197,4 @@ def test_settings_that_cannot_work_are_refused_without_showing_secrets(
     with pytest.raises(ValidationError) as caught:
         model.model_validate(given)
     assert "TOPSECRET" not in str(caught.value)
+    assert "ASCII" not in str(caught.value), "an error of the base64 module"
