@@ -166,7 +166,7 @@ def _row(record: Record) -> tuple[type[SQLModel], dict[str, object]]:
             row = {
                 "organization_id": record.organization_id,
                 "organization_user_group_id": record.organization_user_group_id,
-                "payload": "{}",
+                "payload": f'{{"groupName":"{record.group_name}","organizationUserGroupId":"x"}}',
                 "digest": "",
             }
             return tables.ModelGroupRow, row

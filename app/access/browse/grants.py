@@ -124,15 +124,16 @@ def grants_on_levels(
     """
     asked = {"organization_id": organization_id, "levels": _listed(levels)}
     with_grants = {tuple(json.loads(row[0])) for row in run(connection, _LEVELS_WITH_GRANTS, asked)}
-    levels = [level for level in levels if level in with_grants]
     begin = (after[0], after[1]) if after else None
     rows: list[Row[Any]] = []
-    for folder_id, document_id in _from(levels, begin):
+    # The level of the cursor may have lost its grants since the last page.
+    for folder_id, document_id in (level for level in _starting_at(levels, begin) if level in with_grants):
         user_id, group_id = (after[2], after[3]) if (folder_id, document_id) == begin else ("", "")
         key = {"folder_id": folder_id, "document_id": document_id, "user_id": user_id, "group_id": group_id}
         rows += run(connection, _ON_LEVEL, {**asked, **key, "limit": limit - len(rows)}, columns=_COLUMNS)
         if len(rows) >= limit:
             break
+    levels = [level for level in levels if level in with_grants]
     nearer_levels = [levels[: levels.index((row.folder_id, row.document_id))] for row in rows]
     keys = [
         [(*level, row.user_id, row.organization_user_group_id) for level in nearer]
@@ -171,9 +172,9 @@ def grants_of_groups(
     entry. With ``user_id`` and ``now``, the user's own active grants on the same levels are ``nearer``."""
     asked: dict[str, object] = {"organization_id": organization_id, "groups": json_list(groups)}
     with_grants = {row[0] for row in run(connection, _GROUPS_WITH_GRANTS, asked)}
-    groups = [group for group in groups if group in with_grants]
     rows: list[Row[Any]] = []
-    for group_id in _from(groups, after[0] if after else None):
+    # The group of the cursor may have lost its grants since the last page.
+    for group_id in (group for group in _starting_at(groups, after[0] if after else None) if group in with_grants):
         folder_id, document_id = (after[1], after[2]) if after and group_id == after[0] else ("", "")
         key = {"group_id": group_id, "folder_id": folder_id, "document_id": document_id}
         rows += run(connection, _OF_GROUP, {**asked, **key, "limit": limit - len(rows)}, columns=_COLUMNS)
@@ -186,7 +187,7 @@ def grants_of_groups(
     return _entries(connection, organization_id, rows, nearer)
 
 
-def _from(items: Sequence[Item], first: Item | None) -> Sequence[Item]:
+def _starting_at(items: Sequence[Item], first: Item | None) -> Sequence[Item]:
     """The items from the first one on; all of them if it is None."""
     if first is None:
         return items
