@@ -409,6 +409,18 @@ def test_a_row_from_the_future_hides_nothing(docs: Database) -> None:
     assert {record.name for record in records(read(source, ReadRequest(since=cursor)))} == {"now", "ahead", "new"}
 
 
+@pytest.mark.parametrize("at", ["2026-02-30 00:00:00", "0001-01-01 00:00:00"])
+def test_a_cursor_without_an_earlier_time_leads_to_a_full_read(docs: Database, at: str) -> None:
+    if docs.sort != "sqlite":
+        pytest.skip("only SQLite stores times as text")
+    docs.run("DROP TABLE IF EXISTS timed", "CREATE TABLE timed (id TEXT, at TEXT)")
+    docs.put(("INSERT INTO timed VALUES ('ada', :at)", [{"at": at}]))
+    query = Query("users", 'SELECT id AS "userId", id AS "name", id AS "email", at FROM timed', cursor="at")
+    source = docs.source([query], clock=lambda: datetime(2026, 11, 22, 3, tzinfo=UTC))
+    cursor = the_end(read(source)).cursor
+    assert [record.name for record in records(read(source, ReadRequest(since=cursor)))] == ["ada"]
+
+
 def test_a_text_cursor_column_fails_the_read(docs: Database) -> None:
     [*_, end] = read(docs.source([Query("documents", DOCUMENTS, cursor="documentName")]))
     assert isinstance(end, End)

@@ -61,6 +61,7 @@ def _latest(value: object, now: datetime, zone: tzinfo) -> object:
 
 
 def _before(position: Position, overlap: int) -> Position:
+    """The position ``overlap`` seconds (of a number: units) earlier; None if there is no such time."""
     if isinstance(position, int):
         return position - overlap
     try:
@@ -71,7 +72,8 @@ def _before(position: Position, overlap: int) -> Position:
             return None
         # In the form of the column, without what follows the seconds: longer text is greater.
         earlier = datetime.fromisoformat(f"{found[1]}T{found[3]}") - timedelta(seconds=overlap)
-    except OverflowError:
+    except (OverflowError, ValueError):
+        # SQLite also stores times that do not exist, such as 2026-02-30.
         return None
     return earlier.isoformat(found[2], "seconds")
 
