@@ -176,18 +176,23 @@ def _checked_member(value: object, name: str, members: Mapping[str, _Member]) ->
 
 
 def checked_context_value(value: object, name: str) -> str:
-    """A number becomes text, because values are compared as text."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+    """The value as text; numbers are converted, because values are compared as text."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and _is_finite(value):
         whole = isinstance(value, int) or value.is_integer()
-        return str(int(value)) if whole and abs(value) <= MAX_INTEGER else repr(value)
+        value = str(int(value)) if whole and abs(value) <= MAX_INTEGER else repr(value)
     return checked_id(value, name)
+
+
+def _is_finite(number: float) -> bool:
+    # math.isfinite converts an int to float, and raises OverflowError for the largest.
+    return isinstance(number, int) or math.isfinite(number)
 
 
 def checked_time(value: object, name: str) -> datetime:
     """The time in UTC, rounded down to milliseconds."""
     if isinstance(value, str):
         return _time_from_text(value, name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value != int(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value) or value != int(value):
         raise MalformedRecordError(f"{name}: must be an ISO 8601 time with a zone, or epoch milliseconds")
     if not 0 <= value <= LATEST_MS:
         raise MalformedRecordError(f"{name}: {quoted(value)} is out of range for epoch milliseconds")
@@ -224,13 +229,15 @@ def check_json(value: object, name: str, depth: int = MAX_NESTING) -> None:
     if isinstance(value, str):
         checked_text(value, name)
     elif isinstance(value, int | float):
-        if not abs(value) <= MAX_INTEGER:
-            raise MalformedRecordError(f"{name}: the number has more than 63 bits")
+        if not _is_finite(value):
+            raise MalformedRecordError(f"{name}: is not a finite number")
+        if abs(value) > MAX_INTEGER:
+            raise MalformedRecordError(f"{name}: the magnitude of the number is more than 2^63 - 1")
     elif depth == 0:
         raise MalformedRecordError(f"{name}: is nested more than {MAX_NESTING} deep")
     elif isinstance(value, list):
-        for inner in value:
-            check_json(inner, name, depth - 1)
+        for number, inner in enumerate(value):
+            check_json(inner, f"{name}[{number}]", depth - 1)
     elif isinstance(value, RepeatedKeys):
         raise MalformedRecordError(f"{name}.{value.repeated}: this key occurs twice in one object")
     elif isinstance(value, dict):

@@ -30,7 +30,14 @@ from app.access.records import (
     User,
 )
 from app.directory.casting import object_from_record, plural, record_from_object
-from app.directory.fields import MAX_ALIASES, MAX_ID_BYTES, MalformedRecordError, folded_alias
+from app.directory.fields import (
+    MAX_ALIASES,
+    MAX_ID_BYTES,
+    MalformedRecordError,
+    checked_context_value,
+    checked_time,
+    folded_alias,
+)
 from app.directory.jsonl import object_from_line
 
 
@@ -57,6 +64,16 @@ def test_record_from_object_refuses_naming_the_field(case: dict[str, str]) -> No
         assert isinstance(caught.value, MalformedRecordError)
         assert str(caught.value).startswith(case["reason"])
         assert "\n" not in str(caught.value)
+
+
+def test_a_time_that_no_float_can_represent_is_malformed() -> None:
+    with pytest.raises(MalformedRecordError, match=r"^expiresAt: 1000"):
+        checked_time(10**400, "expiresAt")
+
+
+def test_a_number_of_600_digits_is_too_long_for_a_context_value() -> None:
+    with pytest.raises(MalformedRecordError, match=r"^value: is longer than 512 bytes"):
+        checked_context_value(10**600, "value")
 
 
 ids = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=30)

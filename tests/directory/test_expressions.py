@@ -1,5 +1,6 @@
 """Expressions: their names, values and errors, and hostile input."""
 
+import re
 import string
 import subprocess
 import sys
@@ -210,16 +211,20 @@ def test_plain_attributes_equal_the_values_of_the_library(value: object) -> None
     [
         ("a\0b", "mail: contains a NUL character"),
         ("a\ud800b", "mail: contains half of a surrogate pair"),
-        (["x", "a\0b"], "mail: contains a NUL character"),
+        (["x", "a\0b"], "mail[1]: contains a NUL character"),
         ({"a\0": 1}, "mail, a key in it: contains a NUL character"),
         ({1: 2}, "mail, a key in it: must be text, but is a number; put it in quotes"),
-        (2**63, "mail: the number has more than 63 bits"),
+        (["x", ["y", 2**63]], "mail[1][1]: the magnitude of the number is more than 2^63 - 1"),
+        (-(2**63), "mail: the magnitude of the number is more than 2^63 - 1"),
+        (10**400, "mail: the magnitude of the number is more than 2^63 - 1"),
+        (float("nan"), "mail: is not a finite number"),
+        (float("-inf"), "mail: is not a finite number"),
         ((1, 2), "mail: tuple cannot be sent as JSON"),
         (b"x", "mail: bytes cannot be sent as JSON"),
     ],
 )
 def test_unusable_values_are_rejected(value: object, reason: str) -> None:
-    with pytest.raises(MalformedRecordError, match=f"^{reason}$"):
+    with pytest.raises(MalformedRecordError, match=f"^{re.escape(reason)}$"):
         check_values({"cn": "x", "mail": value})
 
 
@@ -230,7 +235,7 @@ def test_deeply_nested_values_are_rejected_before_they_crash_the_library() -> No
         if depth == 32:
             check_values({"a": deep})
             assert value_of("it.a == it.a", {"a": deep}) is True
-    with pytest.raises(MalformedRecordError, match="a: is nested more than 32 deep"):
+    with pytest.raises(MalformedRecordError, match=r"^a(\[0\]){32}: is nested more than 32 deep"):
         check_values({"a": deep})
     while isinstance(deep, list):
         # Taken apart by hand: the interpreter does it recursively.
