@@ -1,6 +1,7 @@
 import pytest
 from sqlalchemy import func, select
 
+from app.backend.workspaces.email_addresses import owner_address
 from app.backend.workspaces.tables import WORKSPACE_ATTEMPT
 from app.foundation.database.engine import reading
 
@@ -83,6 +84,18 @@ def test_a_production_key_of_another_workspace_does_not_count(world: BackendWorl
     root("create_api_key", ownerEmail="ada@acme.example", type="testing")
 
     assert world.anonymous.refused("create_workspace", ownerEmail="ada@acme.example")[0] == 403
+
+
+@pytest.mark.parametrize(
+    ("email", "other", "is_same"),
+    [
+        ("ada@acme.example", "ADA@Acme.Example", True),
+        ("\u00e4da@acme.example", "\u00c4DA@acme.example", True),
+        ("stra\u00dfe@acme.example", "strasse@acme.example", False),
+    ],
+)
+def test_owners_are_identified_by_the_address_in_lower_case(email: str, other: str, is_same: bool) -> None:
+    assert (owner_address(email).key == owner_address(other).key) is is_same
 
 
 def test_create_workspace_is_limited_by_address(make_world: WorldMaker) -> None:

@@ -1,4 +1,4 @@
-"""Validates the email addresses of workspace owners."""
+"""Parses and validates the email addresses of workspace owners."""
 
 from typing import NamedTuple
 
@@ -30,4 +30,4 @@ def owner_address(text: str) -> EmailAddress:
     labels = (valid.ascii_domain or valid.domain).lower().rstrip(".").split(".")
     if any(".".join(labels[start:]) in blocklist for start in range(len(labels) - 1)):
         raise InvalidArgument("data.ownerEmail: disposable email domains are not accepted")
-    return EmailAddress(valid.normalized, valid.normalized.casefold(), valid.local_part)
+    return EmailAddress(valid.normalized, valid.normalized.lower(), valid.local_part)
