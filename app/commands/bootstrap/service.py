@@ -25,7 +25,7 @@ from app.http.tokens import TokenSet
 from app.monitoring.activity import NodeActivity, node_name
 from app.monitoring.database_metrics import DatabaseMetrics
 from app.monitoring.metrics import Metrics
-from app.service.console.backend_answer import AskBackend
+from app.service.console.backend_answer import GetPermissions
 from app.service.console.console import COUNT_LIMIT, ConsoleParts
 from app.service.console.examinations import Examine
 from app.service.provider.signing import BackendSigner, Sign
@@ -175,8 +175,8 @@ def _signer(settings: Settings) -> Sign | None:
     return BackendSigner(partial(client.call, operations.GENERATE_SIGNATURE), timeout=provider.signature_timeout)
 
 
-def _permission_getter(settings: Settings) -> AskBackend | None:
-    """Asks the backend for permissions, for a page that compares them. None without credentials."""
+def _permission_getter(settings: Settings) -> GetPermissions | None:
+    """Calls Get Permissions, for Explain. None without credentials."""
     if not settings.backend.api_key.get_secret_value():
         return None
     client = client_without_retries(settings, timeout=_BACKEND_TIMEOUT)

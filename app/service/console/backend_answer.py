@@ -1,8 +1,10 @@
-"""Asks the backend for the permission that Explain shows (Get Permissions), and compares the two answers."""
+"""Reads a permission from the backend (Get Permissions) and compares it with Usher's decision, for Explain."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+
+from pydantic import ValidationError
 
 from app.access.decision.decide import Decision
 from app.client.errors import ClientError
@@ -10,11 +12,11 @@ from app.contract.envelope import Answer
 from app.contract.permission_call import RequestEntry
 from app.contract.permissions import GetPermissionsRequest, Permission, UserPermissions
 
-AskBackend = Callable[[GetPermissionsRequest], Answer[dict[str, UserPermissions]]]
+GetPermissions = Callable[[GetPermissionsRequest], Answer[dict[str, UserPermissions]]]
 """Calls Get Permissions of the backend. Raises ``ClientError``."""
 
 SUPPORTED_TYPES = frozenset({"organization", "folder", "document"})
-"""Get Permissions has no contexts."""
+"""The resource types that Get Permissions supports. It does not support contexts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +35,20 @@ class Comparison:
         return any(ours != theirs for _, ours, theirs in self.rows)
 
 
-def compare(backend: AskBackend, entry: RequestEntry, decision: Decision) -> Comparison:
-    """Asks the backend, and compares its answer with the decision."""
+def compare(backend: GetPermissions, entry: RequestEntry, decision: Decision) -> Comparison:
+    """Calls the backend, and compares its answer with the decision."""
     try:
-        response = backend(
-            GetPermissionsRequest(
-                organization_id=entry.organization_id,
-                user_ids=[entry.user_id],
-                folder_ids=[entry.resource_id] if entry.type == "folder" else None,
-                document_ids=[entry.resource_id] if entry.type == "document" else None,
-            )
+        request = GetPermissionsRequest(
+            organization_id=entry.organization_id,
+            user_ids=[entry.user_id],
+            folder_ids=[entry.resource_id] if entry.type == "folder" else None,
+            document_ids=[entry.resource_id] if entry.type == "document" else None,
         )
-    except (ClientError, ValueError) as error:
+    except ValidationError as error:
+        return Comparison(problem=f"The backend cannot be asked: {error.errors()[0]['msg']}")
+    try:
+        response = backend(request)
+    except ClientError as error:
         return Comparison(problem=f"The backend did not answer: {error}")
     permission = _permission(response.data.get(entry.user_id), entry)
     if permission is None:
@@ -55,7 +59,10 @@ def compare(backend: AskBackend, entry: RequestEntry, decision: Decision) -> Com
     ]
     if decision.has_access and allows:
         until = None if decision.expires_at is None else decision.expires_at.replace(microsecond=0)
-        expires_at = datetime.fromtimestamp(permission.expires_at, UTC) if permission.expires_at else None
+        try:
+            expires_at = datetime.fromtimestamp(int(permission.expires_at), UTC) if permission.expires_at else None
+        except (ValueError, OverflowError, OSError):
+            return Comparison(problem="The backend's answer contains an invalid expiresAt.")
         rows.append(("Role", str(decision.access_role), permission.access_role or ""))
         rows.append(("Until", until, expires_at))
     return Comparison(tuple(rows), denial="" if allows else permission.error or permission.error_code or "")

@@ -20,7 +20,7 @@ from app.foundation.clock import Clock, epoch_ms, from_epoch_ms
 from app.foundation.text import named
 from app.http.throttle import FailedCredentials
 from app.monitoring.notify.watch import FindConcerns
-from app.service.console.backend_answer import AskBackend
+from app.service.console.backend_answer import GetPermissions
 from app.service.console.examinations import Examine
 from app.service.console.formatting import visible
 from app.service.console.gate import ConsoleGate, SignInNeeded
@@ -66,7 +66,7 @@ class ConsoleParts:
     failures: FailedCredentials
     refusals: Refusals
     runs: Runs
-    ask_backend: AskBackend | None
+    ask_backend: GetPermissions | None
     """None: the settings contain no credentials for a backend."""
     plan_problem: Callable[[str], str | None]
     """Returns why a stored plan cannot be applied. None: it can be."""

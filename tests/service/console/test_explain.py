@@ -337,3 +337,21 @@ def test_the_answers_are_compared() -> None:
     assert compare(away, QUESTION, DENIED) == Comparison(
         problem="The backend did not answer: get_permissions: nobody is there"
     )
+
+
+@pytest.mark.parametrize("expires_at", [1.8e12, 1e18, float("inf"), float("nan")])
+def test_an_invalid_end_in_the_backends_answer_is_reported(expires_at: float) -> None:
+    answered = compare(_says(Permission(access_role="editor", expires_at=expires_at)), QUESTION, ALLOWED)
+    assert answered == Comparison(problem="The backend's answer contains an invalid expiresAt.")
+
+
+def test_ends_are_compared_in_whole_seconds() -> None:
+    assert not compare(_says(Permission(access_role="editor", expires_at=1_893_456_000.7)), QUESTION, ALLOWED).differs
+
+
+def test_a_request_that_the_backend_cannot_get_is_reported() -> None:
+    def backend(_: GetPermissionsRequest) -> Answer[dict[str, UserPermissions]]:
+        raise AssertionError("must not be called")
+
+    problem = compare(backend, RequestEntry("", "document", "plan", "acme"), DENIED).problem
+    assert problem.startswith("The backend cannot be asked: ")
