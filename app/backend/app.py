@@ -16,6 +16,7 @@ from app.backend.collaboration.notifications import notify
 from app.backend.document_migrations import migrating
 from app.backend.embedders.opening import open_embedder
 from app.backend.handlers import all_handlers
+from app.backend.http.background import Background
 from app.backend.http.call import Backend
 from app.backend.http.dispatch import install_operations
 from app.backend.http.page_tokens import PageTokens
@@ -89,6 +90,7 @@ def create_backend(
         sinks=(record_activities, notify, send_webhooks),
         cascade=CASCADE,
         embedder=embedder,
+        background=Background(lambda: migrating.migrate_all(backend)),
     )
     handlers = all_handlers(JudgmentSearcher(embedder, JudgmentIndexes(settings.judgments_memory_mb * 1024 * 1024)))
     app = new_app(__name__, lambda: new_id(entropy, 22))

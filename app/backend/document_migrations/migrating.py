@@ -119,7 +119,7 @@ def migrate_all(backend: Backend) -> None:
 def poll_migrations(backend: Backend, sleep: Sleep) -> None:
     """Continues abandoned migrations at regular intervals. Runs in its own thread."""
     while True:
-        backend.background.wake(lambda: migrate_all(backend))
+        backend.background.wake()
         sleep(POLL_SECONDS)
 
 

@@ -1,7 +1,7 @@
 """Handlers that start a migration and report its progress."""
 
 from app.backend.document_migrations import migrating
-from app.backend.http.call import Backend, Call, Reply
+from app.backend.http.call import Call, Reply
 from app.backend.http.dispatch import exclusive_write
 from app.contract.documents import MigrateDocumentsRequest, MigrateDocumentsStatusRequest
 from app.contract.errors import InvalidArgument
@@ -13,7 +13,7 @@ def migrate_documents(call: Call[MigrateDocumentsRequest]) -> Reply:
     ids = (call.request.document_id, call.request.new_document_id)
     with exclusive_write(call) as connection:
         migration_id = migrating.begin(connection, call.backend, call.scope, ids, call.now)
-    _continue(call.backend)
+    call.backend.background.wake()
     return Reply("Migration started.", {"migrationId": migration_id})
 
 
@@ -25,9 +25,5 @@ def migrate_documents_status(call: Call[MigrateDocumentsStatusRequest]) -> Reply
     if state is None:
         raise InvalidArgument("data.migrationId: there is no such migration in this organization")
     if state in {"pending", "in_progress"}:
-        _continue(call.backend)
+        call.backend.background.wake()
     return Reply("Migration status retrieved successfully.", {"migrationId": migration_id, "status": state})
-
-
-def _continue(backend: Backend) -> None:
-    backend.background.wake(lambda: migrating.migrate_all(backend))

@@ -1,4 +1,4 @@
-"""Runs work in a background thread, so that requests do not wait for it."""
+"""Runs work in one background thread. Requests start it and do not wait."""
 
 from collections.abc import Callable
 from threading import Lock, Thread
@@ -7,24 +7,31 @@ import structlog
 
 
 class Background:
-    """At most one thread at a time. It ends when there is no more work."""
+    """Runs ``work`` in at most one thread at a time. The thread ends when there is no more work."""
 
-    def __init__(self) -> None:
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._work = work
         self._lock = Lock()
         self._running = False
         self._pending = False
 
-    def wake(self, work: Callable[[], None]) -> None:
-        """Runs ``work`` soon, after the current run if there is one. Does not wait for it."""
+    def wake(self) -> None:
+        """Runs the work, after the current run if there is one. Does not wait for it."""
         with self._lock:
             self._pending = True
             if self._running:
                 return
             self._running = True
-        # A daemon: another process continues work that is unfinished when this one ends.
-        Thread(target=self._run, args=(work,), name="background", daemon=True).start()
+        try:
+            # A daemon: another process continues work that is unfinished when this one ends.
+            Thread(target=self._run, name="background", daemon=True).start()
+        except BaseException:
+            # The system may be out of threads. The next call tries again.
+            with self._lock:
+                self._running = False
+            raise
 
-    def _run(self, work: Callable[[], None]) -> None:
+    def _run(self) -> None:
         while True:
             with self._lock:
                 if not self._pending:
@@ -32,6 +39,6 @@ class Background:
                     return
                 self._pending = False
             try:
-                work()
+                self._work()
             except Exception:  # noqa: BLE001 - an error must not end the thread while work is pending
                 structlog.stdlib.get_logger(__name__).exception("background_work_failed")

@@ -47,7 +47,8 @@ class Backend:
     sinks: tuple[EventSink, ...] = ()
     """Called with the events of a request, in this order."""
     cascade: Cascade = field(default_factory=Cascade)
-    background: Background = field(default_factory=Background, repr=False)
+    background: Background = field(repr=False)
+    """Runs the document migrations."""
     locks: StripedLocks = field(default_factory=StripedLocks, repr=False)
     _sqlite_writer: Lock = field(default_factory=Lock, repr=False)
 
