@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sqlalchemy import Connection, event
 
 from app.backend.document_migrations.document_data import move_batch
 from app.backend.embedders.embedder import Embedder
@@ -479,6 +480,27 @@ def test_searches_see_complete_batches_of_concurrent_writers(
         assert totals == sorted(totals)
         assert {total % size for total in totals} == {1}
     assert ids(search(tenant, filters={"decision": f"v{batches - 1}"})) == ["first"]
+
+
+def test_deletes_lock_before_they_read(world: BackendWorld, tenant: Caller, add: Callable[..., None]) -> None:
+    """In the order of ``reembed_judgments``. Otherwise both deadlock on PostgreSQL."""
+    add(judgment("r1", documentId="d1"), judgment("r2", documentId="d2"))
+    api_key = tenant.ids["api_key"]
+    deletes: list[Callable[[Connection], None]] = [
+        lambda connection: delete_judgments_of_documents(connection, Scope(api_key, "acme"), ["d1"]),
+        lambda connection: delete_judgments_of_organizations(connection, api_key, ["acme"]),
+    ]
+    for delete in deletes:
+        statements: list[str] = []
+
+        def note(_connection: Any, _cursor: Any, statement: str, *_: Any, seen: list[str] = statements) -> None:
+            seen.append(statement)
+
+        with writing(world.engine) as connection:
+            event.listen(connection, "before_cursor_execute", note)
+            delete(connection)
+        assert statements[0].startswith("INSERT INTO judgment_state ")
+        assert any(statement.startswith("DELETE FROM judgment_vector ") for statement in statements)
 
 
 def test_data_of_a_document_is_deleted_with_it(tenant: Caller, add: Callable[..., None]) -> None:

@@ -1,4 +1,8 @@
-"""Writes and deletes judgments, and keeps ``last_seq`` and ``generation`` for the caches (see ``tables``)."""
+"""Writes and deletes judgments, which are the stored decisions of reviewers about content.
+
+Each write updates ``last_seq``. Each delete and each new embedding updates ``generation``. The caches of all processes
+compare both (see ``tables``).
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -56,15 +60,19 @@ def write_judgments(connection: Connection, api_key_id: str, prepared: Sequence[
     numbered = list(enumerate(judgments.values(), first))
     connection.execute(insert(JUDGMENT), [_row(api_key_id, seq, judgment, now) for seq, judgment in numbered])
     vectors = [
-        {"api_key_id": api_key_id, "embedding_type": embedding_type, "seq": seq, "vector": vector}
-        for embedding_type in EMBEDDING_TYPES
-        for seq, judgment in numbered
-        if (vector := judgment.review if embedding_type == "review" else judgment.content) is not None
+        *(_vector_row(api_key_id, "review", seq, judgment.review) for seq, judgment in numbered),
+        *(
+            _vector_row(api_key_id, "content", seq, judgment.content)
+            for seq, judgment in numbered
+            if judgment.content is not None
+        ),
     ]
     connection.execute(insert(JUDGMENT_VECTOR), vectors)
 
 
 def delete_judgments_of_documents(connection: Connection, scope: Scope, document_ids: Iterable[str]) -> None:
+    """Deletes the judgments about these documents."""
+    _lock_judgments(connection, scope.api_key_id)
     # Judgments without a document have an empty id.
     named = JUDGMENT.c.document_id.in_(json_sets.texts(connection, filter(None, document_ids)))
     if _delete(connection, scope.api_key_id, within(JUDGMENT, scope) & named):
@@ -72,6 +80,8 @@ def delete_judgments_of_documents(connection: Connection, scope: Scope, document
 
 
 def delete_judgments_of_organizations(connection: Connection, api_key_id: str, organization_ids: Iterable[str]) -> None:
+    """Deletes the judgments of these organizations."""
+    _lock_judgments(connection, api_key_id)
     of_key = JUDGMENT.c.api_key_id == api_key_id
     named = JUDGMENT.c.organization_id.in_(json_sets.texts(connection, organization_ids))
     if _delete(connection, api_key_id, of_key & named):
@@ -79,10 +89,10 @@ def delete_judgments_of_organizations(connection: Connection, api_key_id: str, o
 
 
 def reembed_judgments(engine: Engine, embedder: Embedder, advance: Callable[[int], None] = lambda _count: None) -> int:
-    """Replaces all vectors of other embedders, for every API key. Returns how many judgments were embedded.
+    """Replaces all vectors of other embedders, for every API key. Returns the number of judgments.
 
-    Calls ``advance`` with the size of each batch. Batches are small transactions, so the server may run meanwhile, and
-    an interrupted call may be repeated.
+    Calls ``advance`` with the size of each batch. Each batch is a short transaction. So the server may run meanwhile,
+    and an interrupted call may be repeated.
     """
     total = 0
     after = ("", 0)
@@ -134,14 +144,14 @@ def _reembed(engine: Engine, embedder: Embedder, api_key_id: str, rows: Sequence
         reviews[row.seq] = review_text(row.decision, payload.get("reasoning"))
         if content := payload.get("content"):
             contents[row.seq] = str(content)
+    texts_by_type: tuple[tuple[EmbeddingType, dict[int, str]], ...] = (("review", reviews), ("content", contents))
     vectors = [
-        {"api_key_id": api_key_id, "embedding_type": embedding_type, "seq": seq, "vector": vector}
-        for embedding_type, texts in (("review", reviews), ("content", contents))
+        _vector_row(api_key_id, embedding_type, seq, vector)
+        for embedding_type, texts in texts_by_type
         for seq, vector in zip(texts, to_bytes(embedder.embed(list(texts.values()))), strict=True)
     ]
     with writing(engine) as connection:
-        # Locks out other writers: the judgments that still exist cannot be replaced or deleted.
-        _allocate_seqs(connection, api_key_id, 0)
+        _lock_judgments(connection, api_key_id)
         query = select(JUDGMENT.c.seq).where(
             JUDGMENT.c.api_key_id == api_key_id, JUDGMENT.c.seq.in_(json_sets.integers(connection, reviews))
         )
@@ -156,6 +166,14 @@ def _reembed(engine: Engine, embedder: Embedder, api_key_id: str, rows: Sequence
         )
         begin_generation(connection, api_key_id)
         return len(existing)
+
+
+def _lock_judgments(connection: Connection, api_key_id: str) -> None:
+    """Locks out other writers of the API key's judgments until the transaction ends.
+
+    Writers must lock before they change judgments or vectors. Otherwise they deadlock with ``_reembed``.
+    """
+    _allocate_seqs(connection, api_key_id, 0)
 
 
 def _allocate_seqs(connection: Connection, api_key_id: str, count: int) -> int:
@@ -180,6 +198,10 @@ def _delete(connection: Connection, api_key_id: str, where: ColumnElement[bool])
             condition &= table.c.embedding_type.in_(EMBEDDING_TYPES)
         connection.execute(delete(table).where(condition))
     return True
+
+
+def _vector_row(api_key_id: str, embedding_type: EmbeddingType, seq: int, vector: bytes) -> dict[str, object]:
+    return {"api_key_id": api_key_id, "embedding_type": embedding_type, "seq": seq, "vector": vector}
 
 
 def _row(api_key_id: str, seq: int, judgment: PreparedJudgment, now: int) -> dict[str, object]:
