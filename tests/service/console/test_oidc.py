@@ -395,6 +395,17 @@ def test_errors_of_the_issuer_do_not_throttle_callers(front: Office, issuer: Iss
     assert browser.status == 403
 
 
+def test_a_recent_failure_of_the_issuer_does_not_throttle_callers(front: Office, issuer: Issuer) -> None:
+    browser = front.browser()
+    issuer.broken = frozenset({"keys"})
+    for _ in range(FAILURES + 2):
+        assert "gave no valid answer" in signs_in(browser, issuer)
+        assert browser.status == 403
+    assert issuer.calls.count("keys") == 1
+    browser.sign_in("guessed")
+    assert browser.status == 403
+
+
 def test_audit_rows_of_users_without_a_role_are_limited(front: Office, issuer: Issuer) -> None:
     issuer.user["groups"] = []
     browser = front.browser()

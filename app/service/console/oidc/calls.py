@@ -1,7 +1,7 @@
 """Calls to the issuer: limited in size, time and number, without redirects; and a cache of their results.
 
-The issuer, or a name server, may hang. So the calls of a sign-in run in a thread of their own, and the page waits for
-it at most ``CALLS_TIMEOUT``. The cache bridges a restart of the issuer or a network problem.
+The issuer, or a name server, may hang. So each sign-in's calls run in a separate thread. The page waits 0.5 s for a
+free thread, then at most ``CALLS_TIMEOUT``. The cache bridges a restart of the issuer or a network problem.
 """
 
 from collections.abc import Callable
@@ -148,7 +148,7 @@ class Cached(Generic[T]):
         self._label = label
         self._value: T | None = None
         self._read_at = self._failed_at = float("-inf")
-        self._failure = ""
+        self._failure: IssuerError | None = None
 
     @property
     def age(self) -> float:
@@ -158,20 +158,20 @@ class Cached(Generic[T]):
     def get(self, read: Callable[[], T], *, max_age: float = FRESH_SECONDS) -> T:
         """The value, read again if it is older than ``max_age``.
 
-        Raises what ``read`` does, and ``IssuerError`` without a call within ``RETRY_AFTER`` of a failure.
+        Raises what ``read`` does. Within ``RETRY_AFTER`` of a failure, raises it again without a call.
         """
         value = self._value if self.age <= MAX_AGE else None
         if value is not None and self.age <= max_age:
             return value
-        if monotonic() - self._failed_at < RETRY_AFTER:
+        if self._failure is not None and monotonic() - self._failed_at < RETRY_AFTER:
             if value is None:
-                raise IssuerError(self._failure)
+                raise type(self._failure)(str(self._failure))
             return value
         try:
             new = read()
         except IssuerError as error:
             if not isinstance(error, IssuerBusyError):
-                self._failed_at, self._failure = monotonic(), str(error)
+                self._failed_at, self._failure = monotonic(), error
             if not isinstance(error, IssuerAwayError):
                 # It is available, and its answer has changed: the cached value is no longer valid.
                 self._read_at = float("-inf")
