@@ -118,6 +118,7 @@ def create_app(
             provider_path=provider.path,
             explain_path=EXPLAIN_PATH,
             max_requests=provider.max_requests,
+            metrics_need_token=metrics_need_token,
         )
     )
     if parts.console is not None:

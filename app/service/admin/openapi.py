@@ -1,4 +1,4 @@
-"""The service's OpenAPI 3.1 document at ``/openapi.json``, generated from the models of its requests and answers."""
+"""The service's OpenAPI 3.1 document at ``/openapi.json``, generated from the models of its requests and responses."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NamedTuple, NotRequired, get_args
@@ -11,7 +11,7 @@ from app.contract.permission_call import RequestWire, ResultWire
 from app.http.json import json_response
 from app.service.admin.resync import DecisionRequest, ResyncRequest
 from app.service.admin.wire import Changes, ItemKind, ItemStatus, NewRun, RunWire
-from app.service.push.wire import LINES_TYPES, PushAnswer, PushWire, SourceAnswer, SourceStateWire
+from app.service.push.wire import LINES_TYPES, PushAnswer, PushWire, SourceStateWire, UploadAnswer
 
 Json = dict[str, JsonValue]
 _REF = "#/components/schemas/{model}"
@@ -21,11 +21,11 @@ class _Answer(TypedDict):
     success: Literal[True]
     statusCode: Literal[200]
     message: str
-    signature: NotRequired[Annotated[str, Field(description="Of `data`, in an answer to a browser.")]]
+    signature: NotRequired[Annotated[str, Field(description="The signature of `data`, in a response to a browser.")]]
 
 
 class Answers(_Answer):
-    """The answer to a permission call."""
+    """The response to a permission call."""
 
     data: list[ResultWire]
 
@@ -36,11 +36,11 @@ class OriginWire(TypedDict):
 
     source: Annotated[str, Field(description="The source's name.")]
     retained: Annotated[bool, Field(description="Whether the source is no longer configured.")]
-    place: Annotated[str, Field(description="The row's place when it last changed.")]
-    set: Annotated[str | None, Field(description="The set of the object that the row was made from.")]
+    place: Annotated[str, Field(description="The record's place in the source when it last changed.")]
+    set: Annotated[str | None, Field(description="The set of the object that the record was made from.")]
     id: Annotated[str | None, Field(description="The object's id; null if it is too long to be stored.")]
     rule: Annotated[int | str | None, Field(description="The rule that made the record, from 1.")]
-    gives: Annotated[list[str], Field(description="The fields whose effective value comes from this row.")]
+    gives: Annotated[list[str], Field(description="The fields whose effective value comes from this record.")]
     alias: Annotated[
         str | None,
         Field(description="The alias by which it disables the user, if others have it or the user had it; else null."),
@@ -48,21 +48,21 @@ class OriginWire(TypedDict):
 
 
 class ExplainedRecord(TypedDict):
-    """An effective record by its fields, and its origins. Times are epoch milliseconds."""
+    """An effective record with its fields and its origins. Times are epoch milliseconds."""
 
     kind: str
-    origins: Annotated[list[OriginWire], Field(description="Every row of the sources that contributes to it.")]
+    origins: Annotated[list[OriginWire], Field(description="The records of the sources that contribute to it.")]
 
 
 class ExplanationWire(ResultWire):
-    """A result with its reason; a request that could not be parsed has none."""
+    """A result with its reason. The result of an invalid request has no reason."""
 
     reason: NotRequired[str]
     path: NotRequired[Annotated[list[ExplainedRecord], Field(description="In the order in which they were checked.")]]
 
 
 class Explanations(_Answer):
-    """The answer to a permission call with reasons."""
+    """The response to a permission call with reasons."""
 
     data: list[ExplanationWire]
 
@@ -82,7 +82,7 @@ class FailureWire(TypedDict):
 
 
 _REQUESTS = (RequestWire, ResyncRequest, DecisionRequest, PushWire)
-_ANSWERS = (Answers, Explanations, NewRun, RunWire, Changes, PushAnswer, SourceAnswer, SourceStateWire, FailureWire)
+_RESPONSES = (Answers, Explanations, NewRun, RunWire, Changes, PushAnswer, UploadAnswer, SourceStateWire, FailureWire)
 _BODY_CODES = (413, 415)
 
 
@@ -102,11 +102,17 @@ class _Endpoint(NamedTuple):
     body: Json | None = None
 
 
-def openapi_blueprint(*, version: str, provider_path: str, explain_path: str, max_requests: int) -> Blueprint:
+def openapi_blueprint(
+    *, version: str, provider_path: str, explain_path: str, max_requests: int, metrics_need_token: bool
+) -> Blueprint:
     """``/openapi.json``."""
     blueprint = Blueprint("openapi", __name__)
     content = document(
-        version=version, provider_path=provider_path, explain_path=explain_path, max_requests=max_requests
+        version=version,
+        provider_path=provider_path,
+        explain_path=explain_path,
+        max_requests=max_requests,
+        metrics_need_token=metrics_need_token,
     )
 
     @blueprint.get("/openapi.json")
@@ -116,8 +122,10 @@ def openapi_blueprint(*, version: str, provider_path: str, explain_path: str, ma
     return blueprint
 
 
-def document(*, version: str, provider_path: str, explain_path: str, max_requests: int) -> Json:
-    """The document of a service with these paths and limit."""
+def document(
+    *, version: str, provider_path: str, explain_path: str, max_requests: int, metrics_need_token: bool = True
+) -> Json:
+    """The document of a service with these settings."""
     paths: dict[str, Any] = {}
     for endpoint in _endpoints(provider_path, explain_path):
         paths.setdefault(endpoint.path, {})[endpoint.method] = _operation(endpoint)
@@ -128,7 +136,7 @@ def document(*, version: str, provider_path: str, explain_path: str, max_request
             "version": version,
             "description": "Permission answers for a collaboration backend, and the synchronization of the backend.",
         },
-        "paths": paths | _open_paths(),
+        "paths": paths | _other_paths(metrics_need_token=metrics_need_token),
         "components": {
             "schemas": _schemas(max_requests),
             "securitySchemes": {
@@ -146,7 +154,7 @@ def document(*, version: str, provider_path: str, explain_path: str, max_request
 def _schemas(max_requests: int) -> Json:
     models: list[tuple[str, Literal["validation", "serialization"], TypeAdapter[Any]]] = [
         *((model.__name__, "validation", TypeAdapter(model)) for model in _REQUESTS),
-        *((model.__name__, "serialization", TypeAdapter(model)) for model in _ANSWERS),
+        *((model.__name__, "serialization", TypeAdapter(model)) for model in _RESPONSES),
     ]
     by_key, shared = TypeAdapter.json_schemas(models, ref_template=_REF)
     requests: Json = {"type": "array", "maxItems": max_requests, "items": by_key["RequestWire", "validation"]}
@@ -204,7 +212,7 @@ def _endpoints(provider_path: str, explain_path: str) -> tuple[_Endpoint, ...]:
                   "RunWire", (400, 404, *_BODY_CODES), [run_id], decision),
         _Endpoint("get", "/directory/{name}", "getSource", "The state of a source.", "source", 200,
                   "SourceStateWire", (403, 404), [source]),
-        _Endpoint("put", "/directory/{name}", "putSource", "Upload a whole source.", "source", 200, "SourceAnswer",
+        _Endpoint("put", "/directory/{name}", "putSource", "Upload a whole source.", "source", 200, "UploadAnswer",
                   (400, 403, 404, 409, 411, *_BODY_CODES), [source, shrink], lines),
         _Endpoint("post", "/directory/{name}/changes", "pushChanges", "Push changes of a source.", "source", 200,
                   "PushAnswer", (400, 403, 404, 409, *_BODY_CODES), [source], _body("PushWire")),
@@ -225,18 +233,24 @@ def _operation(endpoint: _Endpoint) -> Json:
     return described if endpoint.body is None else described | {"requestBody": endpoint.body}
 
 
-def _open_paths() -> Json:
-    def plain(name: str, summary: str, codes: Sequence[int] = (), media_type: str = "application/json") -> JsonValue:
+def _other_paths(*, metrics_need_token: bool) -> Json:
+    """The paths without a schema."""
+
+    def plain(name: str, summary: str, codes: Sequence[int] = (), media_type: str = "application/json") -> Json:
         responses: Json = {"200": {"description": "Success", "content": {media_type: {}}}}
         responses |= {str(code): {"description": "Failure"} for code in codes}
-        return {"get": {"operationId": name, "summary": summary, "responses": responses}}
+        return {"operationId": name, "summary": summary, "responses": responses}
+
+    metrics = plain("metrics", "Metrics for Prometheus.", (401, 429) if metrics_need_token else (), "text/plain")
+    if metrics_need_token:
+        metrics["security"] = [{"admin": []}]
 
     return {
-        "/": plain("landing", "Name, version and links."),
-        "/healthz": plain("healthz", "The process is running."),
-        "/readyz": plain("readyz", "Readiness, with the result of each check.", (503,)),
-        "/metrics": plain("metrics", "Metrics for Prometheus.", (401, 429), "text/plain"),
-        "/openapi.json": plain("openapi", "This document."),
+        "/": {"get": plain("landing", "Name, version and links.")},
+        "/healthz": {"get": plain("healthz", "The process is running.")},
+        "/readyz": {"get": plain("readyz", "Readiness, with the result of each check.", (503,))},
+        "/metrics": {"get": metrics},
+        "/openapi.json": {"get": plain("openapi", "This document.")},
     }
 
 

@@ -33,7 +33,7 @@ from app.http.tokens import bearer_token, token_fingerprint
 from app.service.push.auditing import PushAudit
 from app.service.push.targets import PushTarget, Targets
 from app.service.push.upload import apply_upload
-from app.service.push.wire import LINES_TYPES, SourceAnswer, SourceStateWire
+from app.service.push.wire import LINES_TYPES, SourceStateWire, UploadAnswer
 
 MAX_PUSH_BYTES = 8 * 1024 * 1024
 """The maximum size of a push."""
@@ -135,7 +135,7 @@ def _apply_push(parts: PushParts, target: PushTarget) -> dict[str, Any]:
     return answer
 
 
-def _apply_upload(parts: PushParts, target: PushTarget) -> SourceAnswer:
+def _apply_upload(parts: PushParts, target: PushTarget) -> UploadAnswer:
     if list(request.args.items(multi=True)) not in ([], [("acceptShrink", "true")], [("acceptShrink", "false")]):
         raise InvalidArgument("acceptShrink: must be true or false, and occur once; there is no other parameter")
     check_type(request, LINES_TYPES)

@@ -1,7 +1,7 @@
 """Applies an upload: all records of a source, as JSON Lines with a last line that contains their number.
 
-An upload is a complete read, and the guard checks it like any other. If a line is invalid or the last line is missing,
-nothing is applied.
+An upload is a complete read. The guard checks it, but a refused upload changes nothing, whereas other refused reads
+become partial. If a line is invalid or the last line is missing, nothing is applied.
 """
 
 import json
@@ -25,7 +25,7 @@ from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, R
 from app.foundation.clock import Clock
 from app.foundation.text import counted, named
 from app.service.push.targets import PushTarget, Targets
-from app.service.push.wire import LineReason, SourceAnswer
+from app.service.push.wire import LineReason, UploadAnswer
 
 MAX_REPORTED = 100
 """Invalid lines that the response lists."""
@@ -44,7 +44,7 @@ def apply_upload(
     by: str,
     clock: Clock,
     witness: Witness | None = None,
-) -> SourceAnswer:
+) -> UploadAnswer:
     """Applies an upload and returns the response.
 
     Raises ``InvalidArgument``, ``PermissionDenied``, or ``FailedPrecondition`` (409) if the guard or a later read
@@ -68,10 +68,9 @@ def apply_upload(
         without_effect = refresh.staged_problems()
     read = outcome.reads[0]
     if read.verdict != Verdict.COMPLETE:
-        raise FailedPrecondition(
-            f"was not applied: {without_advice(read.reason)}; if that is meant, send it again with ?acceptShrink=true",
-            http_code=409,
-        )
+        # Only the guard can be overridden. If another read was faster, the same request may succeed.
+        advice = "; if that is meant, send it again with ?acceptShrink=true" if read.refused else ""
+        raise FailedPrecondition(f"was not applied: {without_advice(read.reason)}{advice}", http_code=409)
     if upload.sequence is not None:
         continue_from(engine, target.name, upload.sequence, by=by, clock=clock)
     problems.add_found(without_effect)

@@ -1,4 +1,7 @@
-"""The bodies of pushes and uploads, and of their responses."""
+"""Types of the request and response bodies of ``/directory/NAME``, for OpenAPI and mypy.
+
+Nothing is validated with them.
+"""
 
 from typing import Annotated, Any, NotRequired
 
@@ -22,7 +25,9 @@ class PushWire(TypedDict):
     previousSequence: NotRequired[
         Annotated[
             _Count | None,
-            Field(description="The sequence of the last push. Another one is refused."),
+            Field(
+                description="The sequence of the last applied push, if you know it. If it differs, this push gets 409."
+            ),
         ]
     ]
     upsert: NotRequired[Annotated[_Items, Field(description="Records, as in a directory file.")]]
@@ -65,7 +70,7 @@ class RecordCounts(TypedDict):
     removed: _Count
 
 
-class SourceAnswer(TypedDict):
+class UploadAnswer(TypedDict):
     """The response to an upload."""
 
     revision: _Count

@@ -62,3 +62,15 @@ def test_runs_are_narrowed_as_described(field: str, value: object) -> None:
     except ValueError:
         accepted = False
     assert is_valid("ResyncRequest", body) == accepted
+
+
+def test_metrics_require_the_token_that_the_document_describes() -> None:
+    with_token = DOCUMENT["paths"]["/metrics"]["get"]
+    assert with_token["security"] == [{"admin": []}]
+    assert {"401", "429"} <= with_token["responses"].keys()
+    other: Any = document(
+        version="1", provider_path="/check", explain_path="/explain", max_requests=2, metrics_need_token=False
+    )
+    open_to_all = other["paths"]["/metrics"]["get"]
+    assert "security" not in open_to_all
+    assert open_to_all["responses"].keys() == {"200"}

@@ -169,6 +169,25 @@ def test_what_was_pushed_while_it_was_taken_in_stays(service: Service, monkeypat
     assert there(service) == ["kept", "new"]
 
 
+def test_an_overtaken_upload_gets_no_advice_to_skip_the_guard(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.read("erp", PEOPLE)
+    import app.service.push.upload as module
+
+    original = module.UploadedSource.read
+
+    def read(self: Any) -> Any:
+        service.read("erp", [*PEOPLE, document("later")])
+        yield from original(self)
+
+    monkeypatch.setattr(module.UploadedSource, "read", read)
+    answer = put(service, lines([document("earlier")]), "erp", ERP)
+    assert answer.status_code == 409
+    assert answer.get_json()["error"]["message"] == "was not applied: another refresh that began later has been faster"
+    assert there(service) == ["later"]
+
+
 def test_what_changed_waits_for_a_sync(service: Service) -> None:
     service.pushed(1, upsert=PEOPLE)
     with service.engine.begin() as connection:
