@@ -357,7 +357,7 @@ def test_a_company_follows_its_example(company: Company) -> None:
     company.app.run(f"REVOKE SELECT ON doc FROM {company.reader}")
     wait_for("a cause of attention", lambda: company.attention() == {"shrunk": 1})
     told = company.usher("sync", code=3)
-    assert "source ad could not be read: is empty, but gave 82 records before" in told
+    assert "source ad could not be read: is empty, but provided 82 records before" in told
     assert "source app could not be read: queries.documents: permission denied for table doc" in told
     assert company.attention() == {"shrunk": 1, "source": 1}
     assert company.access() == before

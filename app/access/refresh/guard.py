@@ -21,6 +21,9 @@ from app.access.refresh.tables import REFRESH_TABLES, RefreshTables
 from app.foundation.database.statements import json_list
 from app.foundation.text import are, counted
 
+IF_INTENDED = "if this is intended"
+"""Begins the advice in the reason of a refused read, after a semicolon."""
+
 
 def judge(connection: Connection, reads: Sequence[StagedRead], accept_empty: Collection[str]) -> list[StagedRead]:
     """The reads, with those failed that must not be used."""
@@ -30,12 +33,12 @@ def judge(connection: Connection, reads: Sequence[StagedRead], accept_empty: Col
     for read in reads:
         row = sources.get(read.source_id)
         is_empty = read.removes_missing and not read.answered and not read.records and read.name not in accept_empty
-        confirm = f"if that is meant, confirm it once with --accept-empty {read.name}"
+        confirm = f"{IF_INTENDED}, confirm it once with --accept-empty {read.name}"
         if row is None or (row.read_in_force > read.number and not read.caught_up):
             reason = "another refresh that began later has been faster"
             judged.append(replace(read, verdict=FAILED, reason=reason, overtaken=True))
         elif is_empty and row.records > 0:
-            judged.append(_refuse(read, f"is empty, but gave {counted(row.records, 'record')} before; {confirm}"))
+            judged.append(_refuse(read, f"is empty, but provided {counted(row.records, 'record')} before; {confirm}"))
         elif is_empty and in_force and row.read_in_force == 0:
             others = f"{counted(in_force, 'record')} of other sources {are(in_force)} in force"
             judged.append(_refuse(read, f"is read for the first time and is empty, while {others}; {confirm}"))
@@ -74,9 +77,15 @@ def losses_in_words(losses: Losses) -> str:
     )
 
 
+def split_advice(reason: str) -> tuple[str, str]:
+    """The reason of a refused read, and the advice in it; the advice is empty if there is none."""
+    reason, _, rest = reason.partition(f"; {IF_INTENDED}")
+    return reason, rest and IF_INTENDED + rest
+
+
 def how_to_accept(name: str) -> str:
     """The command that accepts a source that has shrunk on purpose."""
-    return f"if that is meant, confirm it once: usher directory refresh --accept-shrink {quote(name)}"
+    return f"{IF_INTENDED}, confirm it once: usher directory refresh --accept-shrink {quote(name)}"
 
 
 def refuse_shrunk(
@@ -119,9 +128,10 @@ def refuse_shrunk(
     if reasons:
         for tables in REFRESH_TABLES:
             _drop_from_delta(connection, tables, list(reasons), all_changes=all_or_nothing)
-    verdict, rest = (FAILED, "") if all_or_nothing else (PARTIAL, "; what is new or changed counts, and that stays")
+    applied = "" if all_or_nothing else "; additions and changes were applied, removals were not"
+    verdict = FAILED if all_or_nothing else PARTIAL
     return [
-        _refuse(read, f"{reasons[read.source_id]}{rest}; {how_to_accept(read.name)}", verdict)
+        _refuse(read, f"{reasons[read.source_id]}{applied}; {how_to_accept(read.name)}", verdict)
         if read.source_id in reasons
         else read
         for read in with_losses

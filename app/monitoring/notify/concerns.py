@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 
 from app.access.contents import SourceState, source_states
 from app.access.problems import ProblemSort
+from app.access.refresh.guard import split_advice
 from app.access.stored_problems import first_problems, problem_counts, unclear_disabling
 from app.foundation.clock import epoch_ms, from_epoch_ms
 from app.foundation.logs import mask_secrets
@@ -268,14 +269,14 @@ def _source(state: SourceState) -> Iterator[Concern]:
 
 def _refused_source(state: SourceState) -> Concern:
     """The concern about a complete read that was refused because it is empty or too small."""
-    reason, _, advice = state.refused.partition("; if that is meant")
+    reason, advice = split_advice(state.refused)
     stays = "; its last good records stay in force" if state.last_verdict == "failed" else ""
     return Concern(
         cause=Cause.SHRUNK,
         about=state.name,
         fingerprint=_without_numbers(reason),
         summary=_one_line(f"source {state.name} {reason}{stays}"),
-        advice=_one_line(f"check whether its reader lost access rights; if that is meant{advice}"),
+        advice=_one_line(f"check whether its reader lost access rights; {advice}"),
         since=from_epoch_ms(state.last_good_at if state.last_good_at is not None else state.last_read_at or 0),
     )
 

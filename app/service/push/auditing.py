@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from flask import request
 from sqlalchemy import Connection
 
+from app.access.refresh.guard import split_advice
 from app.access.refresh.pushes import PushWitness
 from app.access.refresh.refresh import Witness
 from app.access.refresh.revision import ModelChange
@@ -15,7 +16,6 @@ from app.foundation.text import counted
 from app.http.request_id import current_request_id
 from app.http.throttle import network_of
 from app.http.tokens import token_fingerprint
-from app.service.push.upload import without_advice
 from app.service.refusals import Refusals
 
 
@@ -60,7 +60,7 @@ class PushAudit:
             (read,) = reads
             subject = f"{source}: {counted(read.records, 'record')}{', acceptShrink' if accept_shrink else ''}"
             if read.verdict != COMPLETE:
-                outcome = f"was not applied: {without_advice(read.reason)}"
+                outcome = f"was not applied: {split_advice(read.reason)[0]}"
             else:
                 subject += f", revision {replaced.revision}"
                 outcome = f"{DONE}{suffix}"

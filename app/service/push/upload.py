@@ -12,7 +12,7 @@ from typing import IO
 from sqlalchemy import Engine
 
 from app.access.problems import Problem, ProblemList, ProblemSort
-from app.access.refresh.guard import Guard
+from app.access.refresh.guard import IF_INTENDED, Guard, split_advice
 from app.access.refresh.pushed_keys import ReadScope
 from app.access.refresh.pushes import HIGHEST_FIRST_SEQUENCE, continue_from
 from app.access.refresh.refresh import Refresh, Witness
@@ -69,8 +69,8 @@ def apply_upload(
     read = outcome.reads[0]
     if read.verdict != Verdict.COMPLETE:
         # Only the guard can be overridden. If another read was faster, the same request may succeed.
-        advice = "; if that is meant, send it again with ?acceptShrink=true" if read.refused else ""
-        raise FailedPrecondition(f"was not applied: {without_advice(read.reason)}{advice}", http_code=409)
+        advice = f"; {IF_INTENDED}, send it again with ?acceptShrink=true" if read.refused else ""
+        raise FailedPrecondition(f"was not applied: {split_advice(read.reason)[0]}{advice}", http_code=409)
     if upload.sequence is not None:
         continue_from(engine, target.name, upload.sequence, by=by, clock=clock)
     problems.add_found(without_effect)
@@ -87,11 +87,6 @@ def apply_upload(
         "leftOut": _by_line([problem for problem in problems.kept if problem.sort != ProblemSort.REMARK]),
         "remarks": _by_line([problem for problem in problems.kept if problem.sort == ProblemSort.REMARK]),
     }
-
-
-def without_advice(reason: str) -> str:
-    """The reason for which a read was refused, without the advice about the command line."""
-    return reason.partition("; if that is meant")[0]
 
 
 def _by_line(problems: Sequence[Problem]) -> list[LineReason]:

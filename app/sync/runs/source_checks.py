@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from shlex import quote
 
 from app.access.contents import SourceState
-from app.access.refresh.guard import Guard, how_to_accept, losses_in_words
+from app.access.refresh.guard import IF_INTENDED, Guard, how_to_accept, losses_in_words
 from app.foundation.text import are, counted
 
 _MIN_RECORDS = 100
@@ -39,10 +39,12 @@ def check_read(
     state = kept.get(name)
     before = 0 if state is None else state.records
     in_force = sum(one.records for one in kept.values())
-    accept = f"if that is meant: usher directory refresh --accept-empty {quote(name)}"
+    accept = f"{IF_INTENDED}: usher directory refresh --accept-empty {quote(name)}"
     if not records and before:
         advice = f"see whether its reader may still see what is in it; {accept}"
-        return SourceWarning(name, f"is empty, but gave {counted(before, 'record')} before", advice, is_refused=True)
+        return SourceWarning(
+            name, f"is empty, but provided {counted(before, 'record')} before", advice, is_refused=True
+        )
     if not records and in_force and (state is None or state.last_good_at is None):
         others = f"{counted(in_force, 'record')} of other sources {are(in_force)} in force"
         message = f"is read for the first time and is empty, while {others}"

@@ -212,7 +212,7 @@ def _queued_run(one: Installation) -> None:
             "no worker is running: the last heartbeat, of node:1, was at",
         ),
         (lambda one: one.people.unlink(), "directory", State.PROBLEM, "people: "),
-        (lambda one: one.people.write_text(""), "directory", State.PROBLEM, "is empty, but gave 151 records"),
+        (lambda one: one.people.write_text(""), "directory", State.PROBLEM, "is empty, but provided 151 records"),
         (lambda one: _move(one, ""), "directory", State.PROBLEM, "is read for the first time and is empty, while 151"),
         (
             lambda one: _move(one, one.people.read_text()),

@@ -446,7 +446,7 @@ def test_source_that_shrank_too_much_is_told_until_it_is_accepted(
     data = kept.got[0].content["data"]
     assert data["summary"] == (
         "source people would take away 58 of 100 user records, more than 20 and more than 20 %; "
-        "what is new or changed counts, and that stays"
+        "additions and changes were applied, removals were not"
     )
     assert data["advice"].endswith("usher directory refresh --accept-shrink people")
     refresh(engine, [source], clock=time, accept_shrink=["people"])

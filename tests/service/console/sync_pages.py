@@ -248,7 +248,7 @@ def visit_sources(visitors: Visitors) -> None:
     for row in (
         {"last_verdict": "failed", "last_reason": "away", **at},
         {"last_verdict": "partial", "last_reason": "half of it", "malformed": 2, "cursor": "7", **at},
-        {"last_verdict": "failed", "refused": "it gave nothing; if that is meant, usher accept", **at},
+        {"last_verdict": "failed", "refused": "it gave nothing; if this is intended, usher accept", **at},
         {"last_verdict": "complete", "last_refusal": "too little", "last_refused_at": 500, **at},
         {"last_verdict": "", "last_reason": "waits"},
         {"last_verdict": "complete", "position": UNCONFIGURED_POSITION, "records": 3, **at},

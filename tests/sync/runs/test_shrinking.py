@@ -90,9 +90,8 @@ def test_read_with_too_many_losses_is_partial_until_it_is_accepted(engine: Engin
     assert (report.sources[0].verdict, report.changed) == (Verdict.PARTIAL, False)
     assert report.sources[0].reason == report.sources[0].refused
     assert report.sources[0].reason == (
-        "would take away 21 of 100 user records, more than 20 and more than 20 %; what is new or changed counts, and "
-        "that stays; if that is meant, confirm it once: "
-        "usher directory refresh --accept-shrink a"
+        "would take away 21 of 100 user records, more than 20 and more than 20 %; additions and changes were applied, "
+        "removals were not; if this is intended, confirm it once: usher directory refresh --accept-shrink a"
     )
     assert counts(engine) == {"user": 100}
     with reading(engine) as connection:
