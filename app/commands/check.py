@@ -14,7 +14,7 @@ from app.foundation.clock import from_epoch_ms, utc_text
 from app.foundation.text import printable
 
 if TYPE_CHECKING:
-    from app.access.decision.decide import Check
+    from app.access.decision.decide import PlainQuestion
     from app.access.decision.explain import Explanation
     from app.access.origins import Origins
 
@@ -72,7 +72,7 @@ def check(  # noqa: PLR0917 - click passes them by name
     Decides whether USER has access to the organization, folder, document or context that TYPE and ID name. For a
     context, ID is its document. Exit code 0: allowed, 4: denied.
     """
-    from app.access.decision.decide import Check
+    from app.access.decision.decide import PlainQuestion
     from app.access.decision.explain import explain
     from app.access.origins import load_origins, with_shared_aliases
     from app.commands.bootstrap.application import application
@@ -88,7 +88,7 @@ def check(  # noqa: PLR0917 - click passes them by name
     _require_valid_call(user, type_, id_, organization, dict(context_))
     settings = invocation.settings()
     with application(settings) as parts:
-        request = Check(
+        request = PlainQuestion(
             user_id=user,
             type=type_,  # type: ignore[arg-type] # click checks it
             resource_id=id_,
@@ -120,7 +120,7 @@ def _require_valid_call(user: str, type_: str, id_: str, organization: str, cont
         raise CommandError(entry.error)
 
 
-def to_wire(request: Check, found: Explanation, origins: Origins | None) -> dict[str, object]:
+def to_wire(request: PlainQuestion, found: Explanation, origins: Origins | None) -> dict[str, object]:
     """The decision in the format of the permission-provider answer, except that times are ISO 8601. With ``origins``,
     it includes the records behind the decision."""
     from app.access.origins import path_with_origins

@@ -182,7 +182,7 @@ def refresh(  # noqa: PLR0917 - click passes them by name
             accept_shrink=accept_shrink,
             full=_fully_read(full, sources),
             progress=shown,
-            witness=audited_refresh(parts.audit, operator(), options, stored_reason(reason)),
+            audit_hook=audited_refresh(parts.audit, operator(), options, stored_reason(reason)),
         )
     if as_json:
         show_json(object_from_report(report))
@@ -222,7 +222,7 @@ def forget(invocation: Invocation, name: str, reason: str | None) -> None:
             name,
             configured_sources(settings, spool=False),
             clock=parts.clock,
-            witness_of=audited_forgetting(parts.audit, operator(), name, stored_reason(reason)),
+            audit_hook_of=audited_forgetting(parts.audit, operator(), name, stored_reason(reason)),
         )
     say(f"removed {counts_in_words(forgotten.records)} of {name}, except what other sources contain")
     _show_changes(forgotten.replaced)

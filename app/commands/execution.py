@@ -37,8 +37,8 @@ def run_now(
         parts.runs.orphaned()
         actor = operator()
         action = "preview asked for" if request.dry_run else "plan applied" if request.plan_id else "sync asked for"
-        witness = audited(parts.audit, actor, action, request.asked_reason)
-        run, _ = parts.runs.enqueue(replace(request, asked_by=actor.name), witness=witness)
+        audit_hook = audited(parts.audit, actor, action, request.asked_reason)
+        run, _ = parts.runs.enqueue(replace(request, asked_by=actor.name), audit_hook=audit_hook)
         return _execute(parts, run.run_id, lock, replaced)
     finally:
         lock.release()

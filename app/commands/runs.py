@@ -85,8 +85,8 @@ def approve(context: click.Context, invocation: Invocation, run_id: str, reason:
     with application(settings) as parts:
         run_id = _noted(run_id, parts.runs.named_held(run_id, can_be_approved=True))
         why, actor = stored_reason(reason), operator()
-        witness = audited(parts.audit, actor, "approved", why)
-        held = parts.runs.approve(run_id, by=actor.name, reason=why, witness=witness).total("held")
+        audit_hook = audited(parts.audit, actor, "approved", why)
+        held = parts.runs.approve(run_id, by=actor.name, reason=why, audit_hook=audit_hook).total("held")
         if not has_credentials(settings) or not settings.directory.sources:
             if as_json:
                 show_json(run_to_wire(parts.runs.get(run_id)))
@@ -122,9 +122,9 @@ def discard(invocation: Invocation, run_id: str, reason: str | None, as_json: bo
 
     with application(invocation.settings()) as parts:
         why, actor = stored_reason(reason), operator()
-        witness = audited(parts.audit, actor, "discarded", why)
+        audit_hook = audited(parts.audit, actor, "discarded", why)
         run_id = _noted(run_id, parts.runs.named_held(run_id))
-        run = parts.runs.discard(run_id, by=actor.name, reason=why, witness=witness)
+        run = parts.runs.discard(run_id, by=actor.name, reason=why, audit_hook=audit_hook)
         count = run.total("discarded")
         if as_json:
             show_json(run_to_wire(run))

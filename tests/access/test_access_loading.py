@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, insert, text
 from sqlalchemy.exc import DBAPIError
 
 from app.access import tables
-from app.access.decision.decide import Check, DecisionPolicy, Rule, decide
+from app.access.decision.decide import DecisionPolicy, PlainQuestion, Rule, decide
 from app.access.records import AccessRole
 from app.access.view import cache, loader
 from app.access.view.loader import AccessViewLoader, load_view
@@ -141,19 +141,19 @@ def _fill(connection: Connection) -> None:
     put(tables.RevisionRow, [{"revision": n, "created_at": n, "changes": "{}"} for n in range(1, 1000)])
 
 
-def question(user: int, kind: Any, resource: int | str, **more: Any) -> Check:
+def question(user: int, kind: Any, resource: int | str, **more: Any) -> PlainQuestion:
     resource_id = f"{'document' if kind == 'context' else kind}-{resource}"
-    return Check(user_id=f"user-{user}", type=kind, resource_id=resource_id, organization_id="acme", **more)
+    return PlainQuestion(user_id=f"user-{user}", type=kind, resource_id=resource_id, organization_id="acme", **more)
 
 
-def batch(size: int) -> list[Check]:
+def batch(size: int) -> list[PlainQuestion]:
     """Questions of every kind, for a user in 50 groups, one with 1,000 grants, and others."""
     questions = [
         question(0, "document", 0),
         question(9, "document", 1),
         question(3, "folder", 17),
         question(4, "context", 4, context={"page": "7"}),
-        Check(user_id="user-5", type="organization", resource_id="acme", organization_id="acme"),
+        PlainQuestion(user_id="user-5", type="organization", resource_id="acme", organization_id="acme"),
     ]
     questions += [question(n % USERS, "document", n * 7 % DOCUMENTS) for n in range(size)]
     return questions[:size] if size > 5 else questions
@@ -268,7 +268,7 @@ def test_a_hint_finds_the_grant_of_a_user_with_many(engine: Engine) -> None:
             insert(tables.ModelGrantRow), [{**acme, "folder_id": "folder-3", "document_id": "", **holder}]
         )
     policy = DecisionPolicy(decision_ttl=0, unknown_document="inherit_folder")
-    asked = Check(
+    asked = PlainQuestion(
         user_id="user-9", type="document", resource_id="lost", organization_id="acme", parent_folder_id="folder-3"
     )
     with reading(engine) as connection:
@@ -308,8 +308,8 @@ def test_group_path_is_the_shortest_chain(engine: Engine) -> None:
 
 def test_text_that_databases_cannot_store_is_unknown(engine: Engine) -> None:
     asked = [
-        Check(user_id="user-1\0", type="document", resource_id="\ud800", organization_id="acme"),
-        Check(user_id='"user\\u0000', type="folder", resource_id="'; --", organization_id="acme"),
+        PlainQuestion(user_id="user-1\0", type="document", resource_id="\ud800", organization_id="acme"),
+        PlainQuestion(user_id='"user\\u0000', type="folder", resource_id="'; --", organization_id="acme"),
         question(4, "context", 4, context={"page": "7\0"}),
     ]
     with reading(engine) as connection:
@@ -348,8 +348,8 @@ def test_loader_clears_its_cache_after_a_restored_backup(engine: Engine) -> None
 
 
 def test_loader_does_not_cache_unknown_organizations(engine: Engine) -> None:
-    def asked(name: str) -> Check:
-        return Check(user_id="user-1", type="organization", resource_id=name, organization_id=name)
+    def asked(name: str) -> PlainQuestion:
+        return PlainQuestion(user_id="user-1", type="organization", resource_id=name, organization_id=name)
 
     load = AccessViewLoader(engine, POLICY)
     load([asked("acme")])
@@ -489,7 +489,7 @@ def test_hint_at_an_uncached_folder_is_loaded(engine: Engine) -> None:
                 }
             ],
         )
-    hinting = Check(
+    hinting = PlainQuestion(
         user_id="user-3",
         type="document",
         resource_id="unheard-of",

@@ -168,7 +168,7 @@ def read_changes(engine: Engine, changes: ObjectChanges) -> RefreshResult:
             if origin not in changes.gone:
                 refresh.add(record, f"changes[{line}]", origin=origin, rule=f"{line % 2}")
         for origin in changes.gone:
-            refresh.gone(origin)
+            refresh.add_gone(origin)
         how = ReadDetails(answered=CHANGES, cursor="next")
         refresh.end(records=len(changes.records), verdict="complete", reason="", details=how)
         return refresh.finish()

@@ -115,9 +115,9 @@ def test_read_of_changes_replaces_the_problems_of_its_objects(engine: Engine) ->
             refreshing.begin(["people"])
             for problem in found:
                 problems.add(problem)
-                refreshing.malformed(problem.origin, disabled=False)
+                refreshing.add_malformed(problem.origin, disabled=False)
             for origin in gone:
-                refreshing.gone(origin)
+                refreshing.add_gone(origin)
             for record in GOOD:
                 refreshing.add(record, "", origin="good")
             verdict = "partial" if found else "complete"

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import Engine
 
-from app.access.decision.decide import Check, DecisionPolicy
+from app.access.decision.decide import DecisionPolicy, PlainQuestion
 from app.access.decision.explain import explain
 from app.access.origins import with_shared_aliases
 from app.access.records import AccessType, Document, Folder, Grant, Membership, Organization, Record, User
@@ -46,7 +46,7 @@ def engine(database_url: str) -> Iterator[Engine]:
 
 
 def reason(engine: Engine, user: str, document: str) -> str:
-    question = Check(user_id=user, type="document", resource_id=document, organization_id="acme", context=None)
+    question = PlainQuestion(user_id=user, type="document", resource_id=document, organization_id="acme", context=None)
     with reading(engine) as connection:
         view = load_view(connection, [question], policy=DecisionPolicy(), names=True)
         return with_shared_aliases(connection, question, explain(view, question, NOW, DecisionPolicy())).reason

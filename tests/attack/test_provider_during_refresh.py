@@ -13,7 +13,7 @@ from time import monotonic
 import pytest
 from sqlalchemy import Engine
 
-from app.access.decision.decide import Check, DecisionPolicy, PermissionRequest
+from app.access.decision.decide import DecisionPolicy, PermissionRequest, PlainQuestion
 from app.access.problems import ProblemList
 from app.access.records import Record
 from app.access.refresh.refresh import Refresh
@@ -68,7 +68,7 @@ def expected(records: Sequence[Record], asked: Sequence[RequestEntry]) -> list[t
     book = Rulebook(list(records), POLICY)
     verdicts = [
         book.verdict(
-            Check(
+            PlainQuestion(
                 user_id=one.user_id,
                 type=one.type,
                 resource_id=one.resource_id,

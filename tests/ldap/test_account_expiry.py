@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from app.access.decision.decide import Check, DecisionPolicy, decide
+from app.access.decision.decide import DecisionPolicy, PlainQuestion, decide
 from app.access.view.loader import AccessViewLoader
 from app.commands.schema import METADATA
 from app.directory.configured import sources_from_settings
@@ -92,7 +92,8 @@ class Installation:
 
     def allowed(self, user: str) -> set[str]:
         asked = [
-            Check(user_id=user, type="document", resource_id=one, organization_id="acme") for one in ("plans", "news")
+            PlainQuestion(user_id=user, type="document", resource_id=one, organization_id="acme")
+            for one in ("plans", "news")
         ]
         view = self._view(asked)
         return {one.resource_id for one in asked if decide(view, one, self.now, DecisionPolicy()).access_role}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from app.access.decision.decide import Check, DecisionPolicy, decide
+from app.access.decision.decide import DecisionPolicy, PlainQuestion, decide
 from app.access.view.loader import AccessViewLoader
 from app.commands.schema import METADATA
 from app.directory.configured import sources_from_settings
@@ -51,7 +51,7 @@ class Model:
         """Those of the users who have access to the organization."""
         policy = DecisionPolicy()
         asked = [
-            Check(user_id=user, type="organization", resource_id=organization, organization_id=organization)
+            PlainQuestion(user_id=user, type="organization", resource_id=organization, organization_id=organization)
             for user in users
         ]
         view = AccessViewLoader(self.engine, policy)(asked)

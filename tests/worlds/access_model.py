@@ -16,7 +16,7 @@ from sqlmodel import SQLModel
 
 from app.access import tables
 from app.access.decision.ancestry import Ancestry, ancestry_of
-from app.access.decision.decide import Check, DecisionPolicy
+from app.access.decision.decide import DecisionPolicy, PlainQuestion
 from app.access.decision.view import AccessView
 from app.access.records import (
     AccessRole,
@@ -215,7 +215,7 @@ class SqlDirectory:
                 insert(tables.RevisionRow), [{"revision": self._revision, "created_at": 0, "changes": "{}"}]
             )
 
-    def view(self, questions: Sequence[Check], policy: DecisionPolicy, *, names: bool = False) -> AccessView:
+    def view(self, questions: Sequence[PlainQuestion], policy: DecisionPolicy, *, names: bool = False) -> AccessView:
         with reading(self.engine) as connection:
             return load_view(connection, questions, policy=policy, names=names)
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Engine
 
-from app.access.decision.decide import Check, DecisionPolicy, decide
+from app.access.decision.decide import DecisionPolicy, PlainQuestion, decide
 from app.access.refresh.pushes import NumberedPush, apply_push
 from app.access.view.loader import AccessViewLoader
 from app.directory.casting import record_from_object
@@ -119,7 +119,7 @@ class Reader:
     def decided(self, users: Sequence[str], documents: Sequence[str]) -> dict[tuple[str, str], str]:
         """(user, document) → the role that Usher decides."""
         requests = [
-            Check(user_id=user, type="document", resource_id=document, organization_id="acme")
+            PlainQuestion(user_id=user, type="document", resource_id=document, organization_id="acme")
             for user in users
             for document in documents
         ]

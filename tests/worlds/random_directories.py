@@ -3,7 +3,7 @@
 import random
 from datetime import UTC, datetime, timedelta
 
-from app.access.decision.decide import Check, DecisionPolicy, ResourceType
+from app.access.decision.decide import DecisionPolicy, PlainQuestion, ResourceType
 from app.access.records import (
     AccessRole,
     AccessType,
@@ -155,12 +155,12 @@ class Company:
             expires_at=self.end(),
         )
 
-    def question(self) -> Check:
+    def question(self) -> PlainQuestion:
         lot = self.random
         types: list[ResourceType] = ["organization", "folder", "document", "context", "context"]
         resource_type = lot.choice(types)
         ids = {"organization": ["acme", "acme", "zeta"], "folder": FOLDERS}.get(resource_type, DOCUMENTS)
-        return Check(
+        return PlainQuestion(
             user_id=lot.choice(USERS) if self.chance(0.97) else "nobody",
             type=resource_type,
             resource_id=lot.choice(ids) if self.chance(0.95) else "nothing",

@@ -63,7 +63,7 @@ class PermissionRequest(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class PlainQuestion:
     """A plain implementation of ``PermissionRequest``."""
 
     user_id: str

@@ -50,7 +50,7 @@ make all later pushes too late. Times of any unit fit: the source may pause for 
 DIGESTS_KEPT = 100
 """How many of a source's latest pushes are compared with repetitions."""
 
-PushWitness = Callable[[Connection, Mapping[str, int], int], None]
+PushAuditHook = Callable[[Connection, Mapping[str, int], int], None]
 """A callback in the transaction that applies a push: its counts, and the number of pushes to its source so far."""
 
 
@@ -128,7 +128,7 @@ def apply_push(
     configured: Sequence[str],
     only_pushed: bool,
     clock: Clock,
-    witness: PushWitness | None = None,
+    audit_hook: PushAuditHook | None = None,
 ) -> dict[str, Any]:
     """Applies a push and returns its answer.
 
@@ -144,7 +144,7 @@ def apply_push(
     if source_id is None:
         with writing(engine) as connection:
             source_id = _configure(connection, push.source, configured)
-    return _Application(engine, push, source_id, only_pushed=only_pushed, clock=clock, witness=witness).run()
+    return _Application(engine, push, source_id, only_pushed=only_pushed, clock=clock, audit_hook=audit_hook).run()
 
 
 class _Application:
@@ -158,14 +158,14 @@ class _Application:
         *,
         only_pushed: bool,
         clock: Clock,
-        witness: PushWitness | None,
+        audit_hook: PushAuditHook | None,
     ) -> None:
         self._engine = engine
         self._push = push
         self._source_id = source_id
         self._only_pushed = only_pushed
         self._clock = clock
-        self._witness = witness
+        self._audit_hook = audit_hook
         self._upserts, self._replaced = _last_of_each(push.upserts)
         self._removals = {(record.kind, _ids(record)) for record in push.removals}
         kinds = {kind for kind, _ in (*self._upserts, *self._removals)}
@@ -240,8 +240,8 @@ class _Application:
             values |= dict.fromkeys(("last_read_at", "last_good_at", "last_complete_at"), now)
         connection.execute(update(SOURCE).where(SOURCE.c.source_id == self._source_id).values(values))
         pushes = _store_push(connection, self._source_id, self._push.number, by=self._push.by, now_ms=now)
-        if self._witness is not None:
-            self._witness(connection, counts, pushes)
+        if self._audit_hook is not None:
+            self._audit_hook(connection, counts, pushes)
         return counts
 
 

@@ -71,7 +71,7 @@ class ReadDetails:
     except_malformed: bool = False
     """Of a partial read: whether only malformed objects make it partial. What they provided before is kept."""
     caught_up: bool = False
-    """Whether it includes what changed while everything was read (``Refresh.caught_up``)."""
+    """Whether it includes what changed while everything was read (``Refresh.end_changes``)."""
     seconds: float = 0
     """How long it took."""
     cursor_refused: str = ""

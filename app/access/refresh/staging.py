@@ -145,29 +145,29 @@ class Intake:
         if self._buffered_rows >= _BATCH_ROWS or self._buffered_characters >= _BATCH_CHARACTERS:
             self._flush()
 
-    def gone(self, origin: str, *, position: int | None = None) -> None:
-        """Removes an object in a read of changes, with what was added of it before."""
+    def add_gone(self, origin: str, *, position: int | None = None) -> None:
+        """Removes an object in a read of changes, and the records of it that were added before."""
         gone = self._gone.setdefault(self._position(position), set())
         gone.add(origin)
         if len(gone) >= _BATCH_OBJECTS:
             self._flush()
 
-    def malformed(self, origin: str, *, disabled: bool, position: int | None = None) -> None:
-        """Keeps what a malformed object provided before, ``disabled`` if the object is."""
+    def add_malformed(self, origin: str, *, disabled: bool, position: int | None = None) -> None:
+        """Keeps the earlier records of a malformed object; ``disabled``: the object is disabled."""
         malformed = self._malformed.setdefault(self._position(position), {})
         malformed[origin] = malformed.get(origin, False) or disabled
         if len(malformed) >= _BATCH_OBJECTS:
             self._flush()
 
-    def again(self, position: int) -> None:
-        """Drops what was added of the source: it is read again from the beginning."""
+    def restart(self, position: int) -> None:
+        """Drops the records added for the source, which is read again from the beginning."""
         self._flush()
         self._last_before_changes.pop(position, None)
         with self._session.scratch() as connection:
             _drop_staged(connection, self._open[position].source_id)
 
-    def follow(self, position: int) -> None:
-        """All of the source was added; what is added of it from here on are changes since."""
+    def begin_changes(self, position: int) -> None:
+        """Ends the complete read. Records added from now on are changes since it began."""
         self._flush()
         with self._session.scratch() as connection:
             self._last_before_changes[position] = {
@@ -175,8 +175,8 @@ class Intake:
                 for tables in REFRESH_TABLES
             }
 
-    def caught_up(self, position: int, *, usable: bool) -> None:
-        """The changes that ``follow`` announced were added as well; unless they are ``usable``, they are dropped."""
+    def end_changes(self, position: int, *, usable: bool) -> None:
+        """Ends the changes after ``begin_changes``; drops them unless they are ``usable``."""
         self._flush()
         source_id, before = self._open[position].source_id, self._last_before_changes.pop(position)
         with self._session.scratch() as connection:

@@ -159,9 +159,9 @@ def resync_blueprint(runs: Runs, auth: AdminAuth) -> Blueprint:
     def change(run_id: str, method: Callable[..., Run], action: str) -> Response:
         _found(runs, run_id)
         reason = _read(DecisionRequest).reason
-        witness = audited(auth.audit, actor(), action, reason)
+        audit_hook = audited(auth.audit, actor(), action, reason)
         try:
-            run = method(run_id, by=caller_name(), reason=reason, witness=witness)
+            run = method(run_id, by=caller_name(), reason=reason, audit_hook=audit_hook)
         except RunConflictError as error:
             auth.refused(str(error), subject=f"{action}: {run_id}")
             raise FailedPrecondition(str(error)) from error
@@ -220,7 +220,7 @@ def _enqueue(runs: Runs, wanted: ResyncRequest, idempotency_key: str | None, aut
                 asked_by=caller_name(),
                 asked_reason=wanted.reason,
             ),
-            witness=audited(auth.audit, actor(), action, wanted.reason),
+            audit_hook=audited(auth.audit, actor(), action, wanted.reason),
         )
     except RunConflictError as error:
         auth.refused(str(error), subject=action)

@@ -25,7 +25,7 @@ from app.service.console.settings import ConsoleSettings, Role
 from app.service.console.transactions import page_reading
 from app.service.refusals import Refusals
 from app.sync.runs.audit import audited
-from app.sync.runs.lifecycle import Witness
+from app.sync.runs.lifecycle import AuditHook
 
 MAX_FORM_BYTES = 64 * 1024
 
@@ -206,7 +206,7 @@ class ConsoleGate:
         """Writes an audit row for a signed-in operator whose request was refused."""
         self.refusals.record(actor, subject, reason, key=f"refused {actor.way} {actor.name}")
 
-    def witness(self, actor: Actor, action: str, reason: str | None = None) -> Witness:
+    def audit_hook(self, actor: Actor, action: str, reason: str | None = None) -> AuditHook:
         """A callback that writes an audit row for an action on a run."""
         return audited(self.audit, actor, action, reason)
 

@@ -7,8 +7,8 @@ from flask import request
 from sqlalchemy import Connection
 
 from app.access.refresh.guard import split_advice
-from app.access.refresh.pushes import PushWitness
-from app.access.refresh.refresh import Witness
+from app.access.refresh.pushes import PushAuditHook
+from app.access.refresh.refresh import AuditHook
 from app.access.refresh.revision import ModelChange
 from app.access.refresh.sources import COMPLETE, StagedRead
 from app.foundation.audit import DONE, Actor, Audit
@@ -34,7 +34,7 @@ class PushAudit:
         """Writes a row about a caller with a token of this source or another one."""
         self.refusals.record(_actor(), request.path, reason, key=_key("refused"))
 
-    def push_witness(self, source: str, sequence: int) -> PushWitness | None:
+    def push_audit_hook(self, source: str, sequence: int) -> PushAuditHook | None:
         """A callback that writes the row of a push. None: the limit is exceeded."""
         suffix = self.refusals.limit.suffix(_key("push", source))
         if suffix is None:
@@ -49,7 +49,7 @@ class PushAudit:
 
         return note
 
-    def upload_witness(self, source: str, *, accept_shrink: bool) -> Witness | None:
+    def upload_audit_hook(self, source: str, *, accept_shrink: bool) -> AuditHook | None:
         """A callback that writes the row of an upload. None: the limit is exceeded."""
         suffix = self.refusals.limit.suffix(_key("everything", source))
         if suffix is None:

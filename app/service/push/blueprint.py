@@ -119,7 +119,7 @@ def _apply_push(parts: PushParts, target: PushTarget) -> dict[str, Any]:
             configured=parts.targets.configured,
             only_pushed=target.only_pushed,
             clock=parts.clock,
-            witness=parts.audit.push_witness(target.name, push.sequence),
+            audit_hook=parts.audit.push_audit_hook(target.name, push.sequence),
         )
     except SequenceConflictError as error:
         raise FailedPrecondition(str(error), http_code=409, details={"sequence": error.last}) from error
@@ -156,7 +156,7 @@ def _apply_upload(parts: PushParts, target: PushTarget) -> UploadAnswer:
             accept_shrink=accept_shrink,
             by=token_fingerprint(request),
             clock=parts.clock,
-            witness=parts.audit.upload_witness(target.name, accept_shrink=accept_shrink),
+            audit_hook=parts.audit.upload_audit_hook(target.name, accept_shrink=accept_shrink),
         )
     except PermissionDenied as error:
         parts.audit.refused(error.message)

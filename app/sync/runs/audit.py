@@ -9,15 +9,15 @@ from app.foundation.audit import DONE, Actor, Audit
 
 # Commands that only read the directory do not load runs.
 if TYPE_CHECKING:
-    from app.access.refresh.refresh import Witness as RefreshWitness
+    from app.access.refresh.refresh import AuditHook as RefreshAuditHook
     from app.access.refresh.revision import ModelChange
     from app.access.refresh.sources import StagedRead
-    from app.sync.runs.lifecycle import Witness
+    from app.sync.runs.lifecycle import AuditHook
     from app.sync.runs.run import Run
 
 
-def audited(audit: Audit, actor: Actor, action: str, reason: str | None = None) -> "Witness":
-    """A witness that writes a row about a run, with its number of held deletes."""
+def audited(audit: Audit, actor: Actor, action: str, reason: str | None = None) -> "AuditHook":
+    """An audit hook that writes a row about a run, with its number of held deletes."""
 
     def note(connection: Connection, run: "Run") -> None:
         held = run.total("held")
@@ -27,8 +27,8 @@ def audited(audit: Audit, actor: Actor, action: str, reason: str | None = None) 
     return note
 
 
-def audited_refresh(audit: Audit, actor: Actor, accepted: str, reason: str | None = None) -> "RefreshWitness":
-    """A witness that writes a row about a read of the directory. ``accepted``: what the operator accepted."""
+def audited_refresh(audit: Audit, actor: Actor, accepted: str, reason: str | None = None) -> "RefreshAuditHook":
+    """An audit hook that writes a row about a read of the directory. ``accepted``: what the operator accepted."""
 
     def note(connection: Connection, _reads: "Sequence[StagedRead]", replaced: "ModelChange") -> None:
         subject = f"revision {replaced.revision} {accepted}".strip()
@@ -39,10 +39,10 @@ def audited_refresh(audit: Audit, actor: Actor, accepted: str, reason: str | Non
 
 def audited_forgetting(
     audit: Audit, actor: Actor, name: str, reason: str | None = None
-) -> "Callable[[Mapping[str, int]], RefreshWitness]":
-    """Makes a witness for a forgotten source from its number of records by kind."""
+) -> "Callable[[Mapping[str, int]], RefreshAuditHook]":
+    """Makes the audit hook of a forgotten source from its number of records by kind."""
 
-    def witness_of(records: Mapping[str, int]) -> "RefreshWitness":
+    def audit_hook_of(records: Mapping[str, int]) -> "RefreshAuditHook":
         subject = f"{name}: {counts_in_words(records)}"
 
         def note(connection: Connection, _reads: "Sequence[StagedRead]", _: "ModelChange") -> None:
@@ -50,7 +50,7 @@ def audited_forgetting(
 
         return note
 
-    return witness_of
+    return audit_hook_of
 
 
 def counts_in_words(records: Mapping[str, int]) -> str:

@@ -41,7 +41,7 @@ _OF_PLANS = (PlanItemRow.__table__, PlanPartRow.__table__, PlanImpactRow.__table
 _CALL = CallRow.__table__
 
 
-Witness = Callable[[Connection, Run], None]
+AuditHook = Callable[[Connection, Run], None]
 """Writes the audit row of an action on a run, in the transaction of the action."""
 
 
@@ -53,7 +53,7 @@ class Runs:
     clock: Clock
     random: Random
 
-    def enqueue(self, request: RunRequest, *, witness: Witness | None = None) -> tuple[Run, bool]:
+    def enqueue(self, request: RunRequest, *, audit_hook: AuditHook | None = None) -> tuple[Run, bool]:
         """Creates a run, or finds the one with the same key or an identical queued one. Returns whether it was created.
 
         Raises ``RunConflictError`` if the key was used for a different request, and ``QueueFullError``.
@@ -61,7 +61,7 @@ class Runs:
         with writing(self.engine) as connection:
             lock_queue(connection)
             run, created = enqueue(connection, request, now=self.clock(), random=self.random)
-            _audit(witness, connection, run)
+            _audit(audit_hook, connection, run)
             return run, created
 
     def enqueue_changes(self, delay: timedelta) -> list[Run]:
@@ -171,7 +171,7 @@ class Runs:
             change(connection, run, **values)
 
     def approve(
-        self, run_id: str, *, by: str | None = None, reason: str | None = None, witness: Witness | None = None
+        self, run_id: str, *, by: str | None = None, reason: str | None = None, audit_hook: AuditHook | None = None
     ) -> Run:
         """Queues a held run again for its held deletes. Raises ``RunConflictError`` if it cannot be approved."""
         now = self.clock()
@@ -185,25 +185,25 @@ class Runs:
                     "a new run holds them again if they are still due"
                 )
             decision = _decision("approved", now, by, reason)
-            _audit(witness, connection, run)
+            _audit(audit_hook, connection, run)
             return move(
                 connection, run, RunStatus.QUEUED, now, approved_at=now, finished_at=None, held_until=None, **decision
             )
 
     def discard(
-        self, run_id: str, *, by: str | None = None, reason: str | None = None, witness: Witness | None = None
+        self, run_id: str, *, by: str | None = None, reason: str | None = None, audit_hook: AuditHook | None = None
     ) -> Run:
         """Discards the held deletes of a run. Raises ``RunConflictError`` if it is not held."""
         with writing(self.engine) as connection:
             run = lock_run(connection, run_id)
             if run.status is not RunStatus.HELD:
                 raise RunConflictError(f"only a held run can be discarded; {_run_status(run)}")
-            _audit(witness, connection, run)
+            _audit(audit_hook, connection, run)
             now = self.clock()
             return _discard(connection, run, now, _decision("discarded", now, by, reason))
 
     def cancel(
-        self, run_id: str, *, by: str | None = None, reason: str | None = None, witness: Witness | None = None
+        self, run_id: str, *, by: str | None = None, reason: str | None = None, audit_hook: AuditHook | None = None
     ) -> Run:
         """Ends a queued run, requests the end of a running one, or discards the deletes of a held one.
 
@@ -213,7 +213,7 @@ class Runs:
             run = lock_run(connection, run_id)
             now = self.clock()
             if not run.is_final:
-                _audit(witness, connection, run)
+                _audit(audit_hook, connection, run)
             if run.status is RunStatus.HELD:
                 return _discard(connection, run, now, _decision("discarded", now, by, reason))
             # An approval is not overwritten.
@@ -344,9 +344,9 @@ def ended_runs(connection: Connection) -> dict[str, int]:
     return {row.status: row.runs for row in statements.run(connection, "SELECT status, runs FROM run_tally")}
 
 
-def _audit(witness: Witness | None, connection: Connection, run: Run) -> None:
-    if witness is not None:
-        witness(connection, run)
+def _audit(audit_hook: AuditHook | None, connection: Connection, run: Run) -> None:
+    if audit_hook is not None:
+        audit_hook(connection, run)
 
 
 def _decision(decision: str, at: datetime, by: str | None, reason: str | None) -> dict[str, object]:

@@ -17,7 +17,7 @@ from app.access.pending import CoveredByRun
 from app.access.problems import PROBLEMS_KEPT, Problem, ProblemGroup, ProblemList
 from app.access.refresh.guard import Guard, losses_in_words
 from app.access.refresh.pushes import confirm_pushed
-from app.access.refresh.refresh import Refresh, RefreshResult, Witness
+from app.access.refresh.refresh import AuditHook, Refresh, RefreshResult
 from app.access.refresh.revision import ModelChange
 from app.access.refresh.sources import Losses, SourceError, StagedRead
 from app.access.refresh.tables import ChangeCounts
@@ -142,7 +142,7 @@ def refresh(
     on_candidate: bool = False,
     is_planned_from: bool = False,
     problems: ProblemList | None = None,
-    witness: Witness | None = None,
+    audit_hook: AuditHook | None = None,
 ) -> RefreshReport:
     """Reads every source into the access model, or ``on_candidate`` into a candidate (``app.access.candidate``).
 
@@ -155,7 +155,7 @@ def refresh(
     - ``only``: the sources to read. ``full``: sources that are read completely even if they support changes.
     - ``note_touched``: stores what changes, because no run follows. So does ``asked``, for other changes.
     - ``is_planned_from``: a plan is made from the candidate.
-    - ``witness``: writes the audit row, with the changes.
+    - ``audit_hook``: writes the audit row, with the changes.
 
     Raises ``UnknownSourceError``.
     """
@@ -172,7 +172,7 @@ def refresh(
         is_planned_from=is_planned_from,
         store_pending=note_touched or asked is not None,
         covered=None if asked is None else CoveredByRun(asked.organization_ids, asked.user_ids),
-        witness=witness,
+        audit_hook=audit_hook,
     ) as refreshing:
         pushed = {source.name for source in sources if policy_of(source).only_pushed}
         names = [source.name for source in sources]
@@ -273,10 +273,11 @@ def forget(
     sources: Sequence[Source],
     *,
     clock: Clock,
-    witness_of: Callable[[Mapping[str, int]], Witness] | None = None,
+    audit_hook_of: Callable[[Mapping[str, int]], AuditHook] | None = None,
 ) -> Forgotten:
-    """Removes the records of a source that is no longer configured. ``witness_of``: makes the audit row from the number
-    of records of each kind.
+    """Removes the records of a source that is no longer configured.
+
+    ``audit_hook_of``: makes the audit hook from the number of records of each kind.
 
     Raises ``UnknownSourceError`` if the source is configured, or has no records.
     """
@@ -285,8 +286,8 @@ def forget(
     with reading(engine) as connection:
         kept = {state.name: state.kinds for state in source_states(connection, by_kind=True)}
     records = kept.get(name, {})
-    witness = None if witness_of is None else witness_of(records)
-    with Refresh(engine, clock=clock, problems=ProblemList(), witness=witness) as refreshing:
+    audit_hook = None if audit_hook_of is None else audit_hook_of(records)
+    with Refresh(engine, clock=clock, problems=ProblemList(), audit_hook=audit_hook) as refreshing:
         try:
             return Forgotten(records=records, replaced=refreshing.forget(name))
         except SourceError as error:

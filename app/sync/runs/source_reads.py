@@ -158,7 +158,7 @@ class SourceReads:
 
     def _take(self, read: SourceRead, step: Gone | Malformed | Remark) -> None:
         if isinstance(step, Gone):
-            self._refreshing.gone(origin_text(*step.object), position=read.position)
+            self._refreshing.add_gone(origin_text(*step.object), position=read.position)
             read.gone += 1
         elif read.complete_end is not None:
             pass  # If these changes cannot be used, the next read reports their problems.
@@ -166,7 +166,7 @@ class SourceReads:
             read.malformed += 1
             origin = "" if step.object is None else origin_text(*step.object)
             if origin:
-                self._refreshing.malformed(origin, disabled=step.disabled, position=read.position)
+                self._refreshing.add_malformed(origin, disabled=step.disabled, position=read.position)
             read.problems.add(Problem(ProblemSort.MALFORMED, read.source.name, step.place, step.reason, origin=origin))
         elif isinstance(step, Remark):
             read.problems.add(Problem(ProblemSort.REMARK, read.source.name, step.place, step.reason))
@@ -178,7 +178,7 @@ class SourceReads:
             return None
         if end.answered is Answered.CURSOR_REFUSED and read.stage is _Stage.CHANGES:
             # The records that came with it are void.
-            self._refreshing.again(read.position)
+            self._refreshing.restart(read.position)
             read.cursor_refused = end.reason or "without a reason"
             read.stage, read.problems, read.malformed = _Stage.EVERYTHING, ProblemList(), 0
             read.kinds, read.gone, read.without_origin = Counter(), 0, False
@@ -188,7 +188,7 @@ class SourceReads:
             end = End(Verdict.FAILED, error)
         is_complete = end.verdict is Verdict.COMPLETE or end.except_malformed
         if is_complete and end.cursor and end.answered is None:
-            self._refreshing.follow(read.position)
+            self._refreshing.begin_changes(read.position)
             read.stage, read.complete_end, read.complete_kinds = _Stage.CHANGES_MEANWHILE, end, read.kinds.copy()
             # If the changes cannot be used, the complete read stays valid.
             read.without_origin = False
@@ -200,7 +200,7 @@ class SourceReads:
         complete = read.complete_end
         assert complete is not None  # noqa: S101 - set together with the stage
         usable = end.verdict is Verdict.COMPLETE and end.answered is Answered.CHANGES and not read.without_origin
-        self._refreshing.caught_up(read.position, usable=usable)
+        self._refreshing.end_changes(read.position, usable=usable)
         if not usable:
             read.kinds, read.gone = read.complete_kinds, 0
         self._close(read, complete._replace(cursor=end.cursor) if usable else complete, caught_up=usable)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from app.access.decision.decide import Check, Decision, DecisionPolicy, Rule, decide
+from app.access.decision.decide import Decision, DecisionPolicy, PlainQuestion, Rule, decide
 from app.access.records import AccessRole
 
 TABLE = yaml.safe_load((Path(__file__).parent / "cases.yaml").read_text(encoding="utf-8"))
@@ -19,9 +19,9 @@ NO_CAP = DecisionPolicy(decision_ttl=0)
 Case = Mapping[str, Any]
 
 
-def question_of(case: Case) -> Check:
+def question_of(case: Case) -> PlainQuestion:
     user_id, resource_type, resource_id = case["ask"]
-    return Check(
+    return PlainQuestion(
         user_id=user_id,
         type=resource_type,
         resource_id=resource_id,

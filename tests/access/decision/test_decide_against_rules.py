@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.access.decision.decide import Check, DecisionPolicy, Rule, decide, judge
+from app.access.decision.decide import DecisionPolicy, PlainQuestion, Rule, decide, judge
 from app.access.records import (
     AccessRole,
     AccessType,
@@ -56,7 +56,7 @@ class Rulebook:
         ]
         return found[0] if found else None
 
-    def verdict(self, question: Check) -> Verdict:
+    def verdict(self, question: PlainQuestion) -> Verdict:
         organization = self.one(Organization, organization_id=question.organization_id)
         user = self.one(User, user_id=question.user_id)
         if not organization or organization.disabled or not user or user.disabled:
@@ -77,11 +77,11 @@ class Rulebook:
     def active(self, record: Any) -> bool:
         return record is not None and (record.expires_at is None or record.expires_at > NOW)
 
-    def by_membership(self, question: Check) -> Verdict:
+    def by_membership(self, question: PlainQuestion) -> Verdict:
         membership = self.one(Membership, organization_id=question.organization_id, user_id=question.user_id)
         return Verdict(True, membership.access_role, membership.expires_at) if self.active(membership) else DENY
 
-    def groups(self, question: Check) -> set[str]:
+    def groups(self, question: PlainQuestion) -> set[str]:
         members = [
             record
             for record in self.records
@@ -99,7 +99,7 @@ class Rulebook:
                     groups |= {member.organization_user_group_id} & known
         return groups
 
-    def ancestry(self, question: Check) -> list[Any] | None:
+    def ancestry(self, question: PlainQuestion) -> list[Any] | None:
         """The resource and all folders above; None when anything about it is unknown."""
         if question.type == "folder":
             return self.folders(question.organization_id, question.resource_id)
@@ -110,7 +110,7 @@ class Rulebook:
             return self.folders(question.organization_id, question.parent_folder_id)
         return None
 
-    def document(self, question: Check) -> Any:
+    def document(self, question: PlainQuestion) -> Any:
         """The document that is asked for; None when it or a folder above it is unknown."""
         organization_id = question.organization_id
         document = self.one(Document, organization_id=organization_id, document_id=question.resource_id)
@@ -127,7 +127,7 @@ class Rulebook:
             above = folder.parent_folder_id
         return levels
 
-    def resource(self, question: Check, organization: Organization) -> Verdict:
+    def resource(self, question: PlainQuestion, organization: Organization) -> Verdict:
         levels = self.ancestry(question)
         if levels is None:
             return DENY
@@ -162,7 +162,7 @@ class Rulebook:
             return Verdict(True, self.policy.public_role, None)
         return member
 
-    def context(self, question: Check, organization: Organization) -> Verdict:
+    def context(self, question: PlainQuestion, organization: Organization) -> Verdict:
         document = self.resource(question, organization)
         if not question.context or not document.allowed:
             return DENY
@@ -187,7 +187,7 @@ class Rulebook:
         return Verdict(True, document.role, None if min(ends) == FOREVER else min(ends))
 
 
-def answers(view: Any, questions: list[Check], policy: DecisionPolicy) -> Mapping[int, Verdict]:
+def answers(view: Any, questions: list[PlainQuestion], policy: DecisionPolicy) -> Mapping[int, Verdict]:
     decisions = [decide(view, question, NOW, policy) for question in questions]
     return {
         number: Verdict(decision.has_access, decision.access_role, decision.expires_at)
@@ -195,7 +195,7 @@ def answers(view: Any, questions: list[Check], policy: DecisionPolicy) -> Mappin
     }
 
 
-def by_the_book(records: list[Record], questions: list[Check], policy: DecisionPolicy) -> Mapping[int, Verdict]:
+def by_the_book(records: list[Record], questions: list[PlainQuestion], policy: DecisionPolicy) -> Mapping[int, Verdict]:
     book = Rulebook(records, policy)
     return {number: book.verdict(question) for number, question in enumerate(questions)}
 
@@ -204,7 +204,7 @@ numbers = st.integers(0, 2**32)
 fixtures_may_stay = [HealthCheck.function_scoped_fixture]
 
 
-def drawn(number: int) -> tuple[list[Record], list[Check], DecisionPolicy]:
+def drawn(number: int) -> tuple[list[Record], list[PlainQuestion], DecisionPolicy]:
     company = Company(number)
     return company.records(), [company.question() for _ in range(20)], company.policy()
 

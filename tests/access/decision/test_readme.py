@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import app.access
-from app.access.decision.decide import Check, DecisionPolicy, Rule, decide
+from app.access.decision.decide import DecisionPolicy, PlainQuestion, Rule, decide
 from tests.access.decision.test_decide import TABLE
 from tests.worlds.access_model import MemoryView, records_from_wire
 
@@ -33,7 +33,7 @@ def test_worked_example_has_the_documented_answer(who: str, what: str, answer: s
     assert because
     asked, _, later = what.partition(", at ")
     resource_type, resource_id = asked.split()
-    question = Check(user_id=who, type=resource_type, resource_id=resource_id, organization_id="acme")  # type: ignore[arg-type] # a word of the page
+    question = PlainQuestion(user_id=who, type=resource_type, resource_id=resource_id, organization_id="acme")  # type: ignore[arg-type] # a word of the page
     view = MemoryView(records_from_wire(TABLE["directories"]["acme"]))
     assert later in {"", "13:00"}
     decision = decide(view, question, AFTERNOON if later else MORNING, DecisionPolicy(decision_ttl=0))

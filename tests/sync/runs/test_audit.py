@@ -70,10 +70,10 @@ def test_no_death_hides_a_read_of_the_directory(engine: Engine) -> None:
 
     refresh(engine, [source(1)], clock=lambda: NOW)
     assert rows(engine) == []
-    witness = audited_refresh(AUDIT, MIRA, "--accept-shrink people", "the move")
+    audit_hook = audited_refresh(AUDIT, MIRA, "--accept-shrink people", "the move")
 
     def prepare(number: int) -> Callable[[], object]:
-        return lambda: refresh(engine, [source(number + 1)], clock=lambda: NOW, witness=witness)
+        return lambda: refresh(engine, [source(number + 1)], clock=lambda: NOW, audit_hook=audit_hook)
 
     found = die_at_every_commit(engine, prepare)
     assert [one.outcome for one in found] == [DONE]
@@ -84,7 +84,7 @@ def test_no_death_hides_a_read_of_the_directory(engine: Engine) -> None:
     known = len(rows(engine))
     refresh(engine, [source(100)], clock=lambda: NOW)
     assert len(rows(engine)) == known
-    refresh(engine, [source(100)], clock=lambda: NOW, witness=witness)
+    refresh(engine, [source(100)], clock=lambda: NOW, audit_hook=audit_hook)
     assert [one.outcome for one in rows(engine)[known:]] == [DONE]
 
 
@@ -95,7 +95,7 @@ def test_no_death_hides_a_source_that_is_forgotten(engine: Engine) -> None:
         refresh(engine, [people, GivenSource("old", user("ann"), user("bob"))], clock=lambda: NOW)
         refresh(engine, [people], clock=lambda: NOW)
         return lambda: forget(
-            engine, "old", [people], clock=lambda: NOW, witness_of=audited_forgetting(AUDIT, MIRA, "old", "it moved")
+            engine, "old", [people], clock=lambda: NOW, audit_hook_of=audited_forgetting(AUDIT, MIRA, "old", "it moved")
         )
 
     found = die_at_every_commit(engine, prepare)

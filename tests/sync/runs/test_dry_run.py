@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Engine, event, text
 
 from app.access.candidate import candidate_of, shadow_tables
-from app.access.decision.decide import Check, DecisionPolicy, decide
+from app.access.decision.decide import DecisionPolicy, PlainQuestion, decide
 from app.access.records import Membership, User
 from app.access.refresh.pushes import NumberedPush, apply_push
 from app.access.view.loader import AccessViewLoader
@@ -41,7 +41,9 @@ def everything(world: SyncedWorld, *, but: tuple[str, ...] = RECORDS) -> dict[st
 
 
 def lets_in(world: SyncedWorld, user_id: str) -> bool:
-    question = Check(user_id=user_id, type="organization", resource_id="acme", organization_id="acme", context=None)
+    question = PlainQuestion(
+        user_id=user_id, type="organization", resource_id="acme", organization_id="acme", context=None
+    )
     policy = DecisionPolicy()
     return decide(AccessViewLoader(world.engine, policy)([question]), question, world.time.now, policy).has_access
 

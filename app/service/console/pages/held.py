@@ -91,7 +91,7 @@ def _decide(console: Console, decision: str) -> Response:
             run.run_id,
             by=operator.asked_by,
             reason=form["reason"],
-            witness=console.gate.witness(operator.actor, action, form["reason"]),
+            audit_hook=console.gate.audit_hook(operator.actor, action, form["reason"]),
         )
     except RunConflictError:
         return _conflict(console, console.parts.runs.get(run.run_id))

@@ -87,7 +87,7 @@ def cancel(console: Console) -> Response:
         return go_to(address("discard", run=run.run_id))
     try:
         console.parts.runs.cancel(
-            run.run_id, by=operator.asked_by, witness=console.gate.witness(operator.actor, "cancelled")
+            run.run_id, by=operator.asked_by, audit_hook=console.gate.audit_hook(operator.actor, "cancelled")
         )
     except RunConflictError as error:
         return _conflict(console, str(error), run.run_id)
@@ -118,8 +118,8 @@ def _ids(text: str, field: str, wrong: dict[str, str]) -> tuple[str, ...]:
 
 def enqueue(console: Console, operator: Operator, wanted: RunRequest, action: str) -> Response:
     """Queues a run, writes an audit row, and redirects to the run's page."""
-    witness = console.gate.witness(operator.actor, action, wanted.asked_reason)
-    run, _ = console.parts.runs.enqueue(wanted, witness=witness)
+    audit_hook = console.gate.audit_hook(operator.actor, action, wanted.asked_reason)
+    run, _ = console.parts.runs.enqueue(wanted, audit_hook=audit_hook)
     return go_to(address("run", id=run.run_id))
 
 
