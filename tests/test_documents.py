@@ -5,6 +5,7 @@ import re
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -29,8 +30,15 @@ from app.sync.runs.lifecycle import MAX_CONTINUATIONS
 from app.sync.runs.queue import MAX_QUEUED
 from app.sync.runs.run import HELD_FOR, MOVES
 
+pytestmark = pytest.mark.xdist_group("documents")
+
 APP = Path(app.__file__).parent
 ROOT = APP.parent
+
+
+@cache
+def parsed(module: Path) -> ast.Module:
+    return ast.parse(module.read_text(encoding="utf-8"))
 
 
 def section(page: str, name: str) -> str:
@@ -98,7 +106,7 @@ def test_only_the_composition_root_builds_parts() -> None:
         f"{path.relative_to(ROOT)}:{node.lineno} builds {node.func.id}"
         for path in sorted(APP.rglob("*.py"))
         if not {"bootstrap", "backend"} & set(path.relative_to(APP).parts)
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in BUILT_FROM_SETTINGS
     ]
     assert violations == []
@@ -224,7 +232,7 @@ def test_named_pages_exist() -> None:
 def test_module_heads_are_not_questions_alone() -> None:
     """A head may contain a question after its subject."""
     heads = {
-        str(module.relative_to(ROOT)): (ast.get_docstring(ast.parse(module.read_text("utf-8"))) or "?").split("\n")[0]
+        str(module.relative_to(ROOT)): (ast.get_docstring(parsed(module)) or "?").split("\n")[0]
         for module in APP.rglob("*.py")
     }
     assert not {
@@ -261,7 +269,7 @@ def test_modules_and_functions_are_short() -> None:
         long += [name] * (text.count("\n") > 450)
         long += [
             f"{name}: {node.name}"
-            for node in ast.walk(ast.parse(text))
+            for node in ast.walk(parsed(module))
             if isinstance(node, ast.FunctionDef)
             and (node.end_lineno or 0) - node.lineno >= 70
             and _own_lines(node) > 70
@@ -317,7 +325,7 @@ SHARED_NAMES = {"Document", "Folder", "Organization", "User"}
 def test_class_names_are_unique() -> None:
     defined = defaultdict[str, set[str]](set)
     for module in APP.rglob("*.py"):
-        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(module)):
             if isinstance(node, ast.ClassDef):
                 defined[node.name].add(str(module.relative_to(APP)))
     several = {
@@ -329,7 +337,7 @@ def test_class_names_are_unique() -> None:
 
 def _imported(module: Path) -> Iterator[str]:
     """The modules of ``app`` that a module imports, in functions and for types as well."""
-    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(module)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

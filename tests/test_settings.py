@@ -213,8 +213,8 @@ def test_databases_must_differ(ours: str, the_backends: str) -> None:
     [
         ("server: {port: 2026-13-45}", "looks like a date but is not one"),
         ("server: &x\n  host: *x", "usher.yaml"),
-        pytest.param("server: " + "[" * 3000 + "]" * 3000, "nested without end", marks=pytest.mark.slow),
-        pytest.param("server: " + "[" * 3000, "not YAML", marks=pytest.mark.slow),
+        pytest.param("server: " + "[" * 3000 + "]" * 3000, "nested without end", marks=pytest.mark.extended),
+        pytest.param("server: " + "[" * 3000, "not YAML", marks=pytest.mark.extended),
         ("sync: {schedule: '0 0 31 2 *'}", "sync.schedule: '0 0 31 2 *' names a day that no month has"),
         (
             "self_hosted_backend: {database_url: 'postgresql://u@h:x/y'}",

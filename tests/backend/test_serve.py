@@ -83,6 +83,7 @@ def tenant_headers(server: Server) -> dict[str, str]:
     return {"x-service-api-key": key, "x-service-auth-token": tokens["authTokens"][0]["token"]}
 
 
+@pytest.mark.extended
 def test_accepted_writes_are_durable(settings: dict[str, object], server: Server, tmp_path: Path) -> None:
     headers = tenant_headers(server)
     answer = post(server, "/v1/users/add", {"organizationId": "acme", "users": [{"userId": "ada"}]}, headers)

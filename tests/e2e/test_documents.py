@@ -100,6 +100,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     made.end()
 
 
+@pytest.mark.extended
 def test_setup_with_the_self_hosted_backend(shell: Shell) -> None:
     said = shell.run(typed("README.md", "The same with the self-hosted backend"))
     answer = json.loads(said.splitlines()[-1])["result"]["data"]

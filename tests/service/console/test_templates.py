@@ -45,6 +45,7 @@ def loaders(monkeypatch: pytest.MonkeyPatch) -> list[TracingLoader]:
     return found
 
 
+@pytest.mark.extended
 def test_every_branch_of_every_template_is_rendered(
     tmp_path: Path, loaders: list[TracingLoader], monkeypatch: pytest.MonkeyPatch
 ) -> None:
