@@ -1,7 +1,5 @@
 """The command ``usher``."""
 
-import gc
-
 import click
 
 from app.commands.frame import UsherCommands
@@ -45,6 +43,4 @@ def usher() -> None:
 
 def main() -> None:
     """The entry point of the installed command."""
-    # Importing modules creates no garbage, but with Python's default thresholds it triggers a hundred collections.
-    gc.set_threshold(50_000, 20, 100)
     usher(prog_name="usher")

@@ -1,4 +1,9 @@
-"""The list of all handlers, one for each operation."""
+"""The list of all handlers, one for each operation.
+
+Most handlers run in one transaction (``in_transaction``). Slow validation, such as parsing a key, runs as ``check``
+before that transaction, because a write transaction blocks other writers. Handlers that do slow work between reading
+and writing, or need several transactions, open their own (``own_transactions``).
+"""
 
 from functools import partial
 

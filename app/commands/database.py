@@ -36,7 +36,7 @@ def upgrade(invocation: Invocation, as_json: bool) -> None:
     elif upgraded.old_version_compatible:
         say("the database is up to date now; services of the previous version keep answering until you replace them")
     else:
-        say("the database is up to date now; services of an older version answer 503: replace them now")
+        say("the database is up to date now; services of an older version no longer answer: replace them now")
 
 
 @db.command()

@@ -1,4 +1,4 @@
-"""``usher provider``: registers the service in the backend."""
+"""``usher provider register``: registers this service in the backend as its permission provider."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def provider() -> None:
     metavar="FILE",
     help="File with the token to register, one of provider.auth_tokens. Default: the first of them.",
 )
-@click.option("--any-path", is_flag=True, help="Allow another path than provider.path, which a proxy rewrites.")
+@click.option("--any-path", is_flag=True, help="Allow a path other than provider.path, if a proxy rewrites it.")
 @click.option("--plain-http", is_flag=True, help="Allow http. Use it only in a network that is safe without TLS.")
 @reason_option
 @json_option
@@ -77,7 +77,7 @@ def register_(
         backend_client(settings) as client,
     ):
         found = register(client, url, token, settings.provider.auth_tokens)
-        action.outcome = DONE if found.changed else "it was registered like this before"
+        action.outcome = DONE if found.changed else "no change: already registered"
     if as_json:
         before = None if found.before is None else found.before.to_wire()
         show_json({"before": before, "after": found.after.to_wire(), "changed": found.changed})
@@ -99,7 +99,7 @@ def _token(settings: ProviderSettings, file: Path | None) -> str:
             return settings.auth_tokens[0].get_secret_value()
         if settings.allow_anonymous:
             return ""
-        raise MissingSettingError("provider.auth_tokens is empty: set a token there, which the backend then sends")
+        raise MissingSettingError("provider.auth_tokens is empty: add a token, which the backend will send")
     try:
         token = read_small_file(file).decode("utf-8").strip()
     except UnicodeDecodeError:
@@ -121,5 +121,5 @@ def _in_words(registration: Registration | None) -> str:
         return "unknown: the backend cannot return it"
     if not registration.url:
         return "the backend calls no permission provider"
-    asks = "calls" if registration.in_use else "has its permission provider disabled. It would call"
-    return printable(f"the backend {asks} {registration.url}, {_TOKENS[registration.token]}")
+    calls = "calls" if registration.in_use else "has its permission provider disabled. It would call"
+    return printable(f"the backend {calls} {registration.url}, {_TOKENS[registration.token]}")

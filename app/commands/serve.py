@@ -125,7 +125,7 @@ def _serve_alone(invocation: Invocation, found: Configuration[Settings]) -> NoRe
         found.settings.server.port,
         name="usher",
         on_worker_exit=mark_process_dead,
-        reread=lambda: factory(_service_configuration(invocation)),
+        reload_factory=lambda: factory(_service_configuration(invocation)),
     )
     serve_app(factory(found), options)
 

@@ -1,6 +1,6 @@
-"""The clock, and times as epoch milliseconds and as text.
+"""The current time, and conversions of times to epoch milliseconds and to text.
 
-Both forms round down to the millisecond, so a stored time is never in the future.
+Both conversions round down to the millisecond, so that a stored time is never in the future.
 """
 
 from collections.abc import Callable

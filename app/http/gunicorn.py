@@ -40,7 +40,7 @@ _COULD_NOT_LOAD = 4
 _BACKLOG = 1024
 _DISCARD_BYTES = 16 * 1024 * 1024
 _DISCARD_SECONDS = 2.0
-_PIECE = 64 * 1024
+_CHUNK_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +65,8 @@ class ServerOptions:
     """The name in the process list."""
     startup_errors: tuple[type[Exception], ...] = ()
     """Errors of the factory that the operator can fix: logged as one line. Others are logged with a traceback."""
-    reread: Callable[[], Callable[[], Flask]] | None = None
-    """Called in the master on SIGHUP: returns the factory for new workers. If it raises, the old factory stays."""
+    reload_factory: Callable[[], Callable[[], Flask]] | None = None
+    """Called in the master on SIGHUP: returns the factory for new workers. If it raises, the previous one stays."""
     on_worker_exit: Callable[[int], None] | None = None
     """Called in the master with the process id of an ended worker."""
 
@@ -88,7 +88,7 @@ def serve(factory: Callable[[], Flask], options: ServerOptions) -> NoReturn:
     try:
         server.run()
     except HaltServer:
-        # Two workers could not start; the log has the reason.
+        # Workers could not start. They have logged the reason.
         raise SystemExit(1) from None
     except SystemExit as end:
         # Workers exit through here as well, and the master reads their exit codes.
@@ -113,12 +113,12 @@ class _Server(BaseApplication):  # type: ignore[misc] # untyped base
 
     def reload(self) -> None:
         """On SIGHUP, before new workers take over from the old ones."""
-        if self._options.reread is not None:
+        if self._options.reload_factory is not None:
             try:
-                self._factory = self._options.reread()
+                self._factory = self._options.reload_factory()
             except Exception as error:  # noqa: BLE001 - a mistake in a file must not end what runs
-                self.logger_of_start.error(  # noqa: TRY400 - the operator's mistake needs no traceback
-                    "the settings cannot be read again, the old ones stay: %s", error
+                self._startup_logger.error(  # noqa: TRY400 - the operator's mistake needs no traceback
+                    "the settings cannot be reloaded; the previous ones stay in effect: %s", error
                 )
         super().reload()
 
@@ -126,10 +126,10 @@ class _Server(BaseApplication):  # type: ignore[misc] # untyped base
         try:
             app = self._factory()
         except self._options.startup_errors as error:
-            self.logger_of_start.critical("cannot start: %s", error)
+            self._startup_logger.critical("cannot start: %s", error)
         except Exception:
             # The exit code below keeps the master from restarting the worker forever.
-            self.logger_of_start.critical("cannot start", exc_info=True)
+            self._startup_logger.critical("cannot start", exc_info=True)
         else:
             freeze_garbage_collector()
             # Requests create few cycles. With Python's default thresholds, a service with large caches spends a third
@@ -139,7 +139,7 @@ class _Server(BaseApplication):  # type: ignore[misc] # untyped base
         raise SystemExit(_COULD_NOT_LOAD)
 
     @property
-    def logger_of_start(self) -> logging.Logger:
+    def _startup_logger(self) -> logging.Logger:
         return logging.getLogger("gunicorn.error")
 
     def _settings(self) -> dict[str, object]:
@@ -222,7 +222,7 @@ class RequestBody(RawIOBase):
         except (OSError, http_errors.ParseException) as error:
             raise InvalidArgument("the body could not be read to its end") from error
         self._missing -= len(data)
-        # Gunicorn returns less than it was asked for only at the end.
+        # Gunicorn returns fewer bytes than requested only at the end of the body.
         if len(data) < len(view):
             self.ended = True
             if self._missing > 0:
@@ -236,7 +236,7 @@ class RequestBody(RawIOBase):
         client may lose the response."""
         left = _DISCARD_BYTES
         with suppress(InvalidArgument):
-            while left > 0 and (data := self.read(_PIECE)):
+            while left > 0 and (data := self.read(_CHUNK_BYTES)):
                 left -= len(data)
 
 

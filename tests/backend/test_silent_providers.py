@@ -73,7 +73,7 @@ def test_fast_calls_wait_for_each_other() -> None:
 def test_cooldown_after_silence() -> None:
     moment = SimulatedTime()
     gate = ProviderGate(4, moment.monotonic)
-    gate.note_silence("one", URL)
+    gate.note_no_response("one", URL)
     for key, url, expected in (("one", URL, False), ("two", URL, True), ("one", "https://other.example/", True)):
         with gate.turn(key, url) as turn:
             assert turn is expected
@@ -85,8 +85,8 @@ def test_cooldown_after_silence() -> None:
 def test_memory_of_silence_is_bounded() -> None:
     gate = ProviderGate(4)
     for number in range(10_100):
-        gate.note_silence("one", f"{URL}{number}")
-    assert len(gate._silent) == 10_000
+        gate.note_no_response("one", f"{URL}{number}")
+    assert len(gate._unresponsive) == 10_000
 
 
 def test_deadline_of_all_tries(make_world: WorldMaker, make_provider: Callable[[Answerer], ScriptedProvider]) -> None:

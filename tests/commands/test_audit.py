@@ -158,7 +158,7 @@ def test_registration_is_audited_before_the_call(usher_read: Usher, folder: Path
             }
             outcomes.append([one.outcome for one in found[::-1]])
     assert Taking.seen[0] == ("provider registered", BEGUN)
-    assert outcomes[:2] == [[BEGUN, DONE], [BEGUN, "it was registered like this before"]]
+    assert outcomes[:2] == [[BEGUN, DONE], [BEGUN, "no change: already registered"]]
     assert outcomes[2][0] == BEGUN
     assert "not you" in outcomes[2][1]
 

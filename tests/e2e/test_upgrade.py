@@ -99,7 +99,7 @@ def test_older_processes_continue_on_a_compatible_database(start: Start, tmp_pat
     wait_for("the worker", lambda: "started" in worker.stderr())
 
     newer.add("9002", oldest="9002")
-    assert "answer 503: replace them now" in newer.run("db", "upgrade", "--config", config)
+    assert "no longer answer: replace them now" in newer.run("db", "upgrade", "--config", config)
     assert wait_for("the older service to refuse", lambda: codes() == [503, 503, 503])
     output = requests.post(f"{url}/permissions/check", json=question, timeout=20).json()
     assert "a newer version of Usher upgraded the database" in str(output)

@@ -29,7 +29,7 @@ class ProviderGate:
         self._inside = 0
         self._begun: dict[str, list[float]] = {}
         """Start times of the current calls by API key, the oldest first."""
-        self._silent: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._unresponsive: OrderedDict[tuple[str, str], float] = OrderedDict()
         """The last time a provider did not respond, by API key and URL."""
 
     @contextmanager
@@ -43,13 +43,13 @@ class ProviderGate:
         finally:
             self._leave(api_key_id)
 
-    def note_silence(self, api_key_id: str, url: str) -> None:
-        """The provider did not respond."""
+    def note_no_response(self, api_key_id: str, url: str) -> None:
+        """Stops calls to the provider for ``COOLDOWN`` seconds, because it did not respond."""
         with self._changed:
-            self._silent[api_key_id, url] = self._monotonic()
-            self._silent.move_to_end((api_key_id, url))
-            while len(self._silent) > _MAX_REMEMBERED:
-                self._silent.popitem(last=False)
+            self._unresponsive[api_key_id, url] = self._monotonic()
+            self._unresponsive.move_to_end((api_key_id, url))
+            while len(self._unresponsive) > _MAX_REMEMBERED:
+                self._unresponsive.popitem(last=False)
 
     def _enter(self, api_key_id: str, url: str) -> bool:
         with self._changed:
@@ -80,5 +80,5 @@ class ProviderGate:
             self._changed.notify_all()
 
     def _cools_down(self, api_key_id: str, url: str) -> bool:
-        since = self._silent.get((api_key_id, url))
+        since = self._unresponsive.get((api_key_id, url))
         return since is not None and self._monotonic() - since < COOLDOWN

@@ -13,7 +13,7 @@ import structlog
 from app.access.decision.decide import DecisionPolicy, decide
 from app.backend.http.call import Backend
 from app.backend.permissions.own_data_view import OwnDataView
-from app.backend.permissions.provider_call import Provider, ProviderVerdict, ask
+from app.backend.permissions.provider_call import Provider, ProviderAnswer, ask
 from app.backend.permissions.provider_config import ProviderConfig, stored_config
 from app.backend.scope import Scope
 from app.contract.permission_call import RequestEntry
@@ -24,7 +24,7 @@ _POLICY = DecisionPolicy(decision_ttl=0)
 """Without a maximum age of answers: ``expiresAt`` is the end of the access itself."""
 
 Key = tuple[str, str, str]
-Verdicts = Mapping[Key, ProviderVerdict | None]
+Verdicts = Mapping[Key, ProviderAnswer | None]
 """The verdicts by the key of the question. None: the provider did not answer. Questions about unknown resources are
 absent."""
 
@@ -39,13 +39,13 @@ def check_access(
     with reading(backend.engine) as connection:
         config = stored_config(connection, backend, scope.api_key_id)
         view = OwnDataView.load(connection, scope, questions, backend.settings.default_access_type, now)
-    verdicts: dict[Key, ProviderVerdict | None] = {}
+    verdicts: dict[Key, ProviderAnswer | None] = {}
     open_questions = []
     for question in questions:
         if not _exists(view, question):
             continue
         if question.type == "document" and question.resource_id in view.disabled_documents:
-            verdicts[key_of(question)] = ProviderVerdict(has_access=False)
+            verdicts[key_of(question)] = ProviderAnswer(has_access=False)
         else:
             open_questions.append(question)
     organization = view.organization(scope.organization_id)
@@ -98,23 +98,23 @@ def _by_provider(
         if not may_call:
             structlog.stdlib.get_logger(__name__).info("provider_not_asked", api_key=api_key_id)
             return {key_of(question): None for question in questions}
-        on_silence = partial(backend.providers.note_silence, api_key_id, config.url)
-        verdicts = ask(provider, questions, backend.session, backend.sleep, on_silence)
+        on_no_response = partial(backend.providers.note_no_response, api_key_id, config.url)
+        verdicts = ask(provider, questions, backend.session, backend.sleep, on_no_response)
     now = epoch_ms(backend.clock())
     return {
         key_of(question): _unless_expired(verdict, now) for question, verdict in zip(questions, verdicts, strict=True)
     }
 
 
-def _unless_expired(verdict: ProviderVerdict | None, now: int) -> ProviderVerdict | None:
+def _unless_expired(verdict: ProviderAnswer | None, now: int) -> ProviderAnswer | None:
     if verdict is not None and verdict.expires_at is not None and verdict.expires_at <= now:
-        return ProviderVerdict(has_access=False)
+        return ProviderAnswer(has_access=False)
     return verdict
 
 
-def _by_own_data(view: OwnDataView, question: RequestEntry, now: int) -> ProviderVerdict:
+def _by_own_data(view: OwnDataView, question: RequestEntry, now: int) -> ProviderAnswer:
     decision = decide(view, question, datetime.fromtimestamp(now / 1000, UTC), _POLICY)
-    return ProviderVerdict(
+    return ProviderAnswer(
         decision.has_access,
         None if decision.access_role is None else decision.access_role.value,
         None if decision.expires_at is None else epoch_ms(decision.expires_at),

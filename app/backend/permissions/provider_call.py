@@ -1,7 +1,8 @@
-"""Calls the configured permission provider.
+"""The self-hosted backend's calls to the permission provider that is registered in it.
 
 A response is accepted only if it is a 2xx of limited size, arrives in time, and contains one well-formed result for
-each question, in order. Otherwise the call is retried. Without a valid response, access is denied.
+each question, in order. Otherwise the call is retried. Without a valid response the verdict is None; callers give no
+access.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,8 +27,8 @@ _CHUNK = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class ProviderVerdict:
-    """The answer to one question. ``expires_at`` is epoch milliseconds."""
+class ProviderAnswer:
+    """The provider's answer to one question. ``expires_at`` is epoch milliseconds."""
 
     has_access: bool
     access_role: str | None = None
@@ -49,11 +50,11 @@ class Provider:
 
 
 class CallError(Exception):
-    """A failed call. The text is logged and contains no secret. ``is_silence``: the provider did not respond."""
+    """A failed call. The text is logged and contains no secret. ``no_response``: the provider did not respond."""
 
-    def __init__(self, problem: str, *, is_silence: bool = False) -> None:
+    def __init__(self, problem: str, *, no_response: bool = False) -> None:
         super().__init__(problem)
-        self.is_silence = is_silence
+        self.no_response = no_response
 
 
 def ask(
@@ -61,29 +62,29 @@ def ask(
     questions: Sequence[RequestEntry],
     session: requests.Session,
     sleep: Sleep,
-    on_silence: Callable[[], None] = lambda: None,
-) -> list[ProviderVerdict | None]:
+    on_no_response: Callable[[], None] = lambda: None,
+) -> list[ProviderAnswer | None]:
     """The verdict on each question, in order. None if there is no answer.
 
     After a call has failed for the last time, the remaining questions are not asked: each call to a provider that is
-    down would delay the request further. ``on_silence`` is called if the provider did not respond.
+    down would delay the request further. ``on_no_response`` is called if the provider did not respond.
     """
-    verdicts: list[ProviderVerdict | None] = []
+    verdicts: list[ProviderAnswer | None] = []
     deadline = monotonic() + provider.deadline
     for start in range(0, len(questions), QUESTIONS_PER_CALL):
         batch = questions[start : start + QUESTIONS_PER_CALL]
         try:
             verdicts.extend(_with_retries(provider, partial(_call, provider, batch, session), sleep, deadline))
         except CallError as error:
-            if error.is_silence:
-                on_silence()
+            if error.no_response:
+                on_no_response()
             break
     return [*verdicts, *([None] * (len(questions) - len(verdicts)))]
 
 
 def _with_retries(
-    provider: Provider, call: Callable[[float], list[ProviderVerdict]], sleep: Sleep, deadline: float
-) -> list[ProviderVerdict]:
+    provider: Provider, call: Callable[[float], list[ProviderAnswer]], sleep: Sleep, deadline: float
+) -> list[ProviderAnswer]:
     """Retries ``call``, which takes a timeout. Raises the last ``CallError``."""
     log = structlog.stdlib.get_logger(__name__)
     last_error = CallError("no time left to ask")
@@ -104,7 +105,7 @@ def _with_retries(
 
 def _call(
     provider: Provider, questions: Sequence[RequestEntry], session: requests.Session, timeout: float
-) -> list[ProviderVerdict]:
+) -> list[ProviderAnswer]:
     headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
     if provider.auth_token:
         headers["Authorization"] = f"Bearer {provider.auth_token}"
@@ -122,9 +123,9 @@ def _call(
             raw = _read(response, deadline)
             if watch.was_cut:
                 # The part that arrived may look like a complete response.
-                raise CallError("the response took too long", is_silence=True)
+                raise CallError("the response took too long", no_response=True)
     except (requests.RequestException, HTTPError, OSError, ValueError) as error:
-        raise CallError(type(error).__name__, is_silence=True) from error
+        raise CallError(type(error).__name__, no_response=True) from error
     return _verdicts(raw, questions)
 
 
@@ -136,11 +137,11 @@ def _read(response: requests.Response, deadline: float) -> bytes:
         if len(raw) > _MAX_RESPONSE_BYTES:
             raise CallError("the response is too large")
         if monotonic() > deadline:
-            raise CallError("the response took too long", is_silence=True)
+            raise CallError("the response took too long", no_response=True)
     return bytes(raw)
 
 
-def _verdicts(raw: bytes, questions: Sequence[RequestEntry]) -> list[ProviderVerdict]:
+def _verdicts(raw: bytes, questions: Sequence[RequestEntry]) -> list[ProviderAnswer]:
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -153,19 +154,19 @@ def _verdicts(raw: bytes, questions: Sequence[RequestEntry]) -> list[ProviderVer
     return [_verdict(result, question) for result, question in zip(results, questions, strict=True)]
 
 
-def _verdict(result: object, question: RequestEntry) -> ProviderVerdict:
+def _verdict(result: object, question: RequestEntry) -> ProviderAnswer:
     if not isinstance(result, Mapping) or not _is_about(result, question):
         raise CallError("a result does not belong to its question")
     has_access = result.get("hasAccess")
     if has_access is False:
-        return ProviderVerdict(has_access=False)
+        return ProviderAnswer(has_access=False)
     role = result.get("accessRole")
     expires_at = result.get("expiresAt")
     if has_access is not True or not (role is None or (isinstance(role, str) and role in {"viewer", "editor"})):
         raise CallError("a result violates the contract")
     if expires_at is not None and not _is_time(expires_at):
         raise CallError("a result's expiresAt is not a time")
-    return ProviderVerdict(True, role or "editor", None if expires_at is None else int(expires_at))
+    return ProviderAnswer(True, role or "editor", None if expires_at is None else int(expires_at))
 
 
 def _is_time(value: object) -> TypeGuard[int | float]:

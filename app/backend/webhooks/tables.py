@@ -83,7 +83,7 @@ class WebhookMessageRow(BackendTable, table=True):
 
 
 class WebhookDeliveryRow(BackendTable, table=True):
-    """A message for one target. ``number`` orders deliveries of the same time."""
+    """The delivery of a message to one target. ``number`` orders deliveries with the same ``due_at``."""
 
     __tablename__ = "webhook_delivery"
     __table_args__ = (Index("ix_webhook_delivery_due", "api_key_id", "target", "due_at", "number"),)
@@ -101,7 +101,10 @@ class WebhookDeliveryRow(BackendTable, table=True):
 
 
 class WebhookAttemptRow(BackendTable, table=True):
-    """An attempt. ``status_code`` is null without a response, ``problem`` is empty after a success."""
+    """An attempt to send a delivery.
+
+    ``status_code`` is null without a response, ``problem`` is empty after a success.
+    """
 
     __tablename__ = "webhook_attempt"
 
@@ -116,7 +119,10 @@ class WebhookAttemptRow(BackendTable, table=True):
 
 
 class WebhookQueueRow(BackendTable, table=True):
-    """The queue of one target. A worker may lease it after both ``due_at`` and ``not_before``."""
+    """The queue of one target. A worker may lease it after both ``due_at`` and ``not_before``.
+
+    The table is still named ``webhook_lane``.
+    """
 
     __tablename__ = "webhook_lane"
     __table_args__ = (Index("ix_webhook_lane_due", "due_at", "not_before"),)

@@ -4,6 +4,8 @@ It counts the attempts of a network address in a sliding window in the database,
 Failed attempts count, throttled ones do not.
 """
 
+from math import ceil
+
 from sqlalchemy import delete, func, insert, select
 
 from app.backend.http.call import Backend
@@ -25,17 +27,17 @@ def count_attempt(backend: Backend, address: str, now: int) -> None:
     if not limit:
         raise PermissionDenied("this backend creates no workspaces: self_hosted_backend.workspaces_per_hour is 0")
     network = network_of(address)[:_MAX_ADDRESS_LENGTH]
-    table = WORKSPACE_ATTEMPT.c
+    columns = WORKSPACE_ATTEMPT.c
     with backend.writing() as connection:
         lock_for_writing(connection, f"workspace attempts {network}")
-        connection.execute(delete(WORKSPACE_ATTEMPT).where(table.attempted_at <= now - _WINDOW_MS))
+        connection.execute(delete(WORKSPACE_ATTEMPT).where(columns.attempted_at <= now - _WINDOW_MS))
         count, oldest = connection.execute(
-            select(func.count(), func.min(table.attempted_at)).where(table.address == network)
+            select(func.count(), func.min(columns.attempted_at)).where(columns.address == network)
         ).one()
         if count >= limit:
-            wait = max(1, -(-(oldest + _WINDOW_MS - now) // 1000))
+            wait = max(1, ceil((oldest + _WINDOW_MS - now) / 1000))
             raise TooManyRequests(
-                "too many workspaces were created from this address; try again later", retry_after=wait
+                "too many attempts to create a workspace from this network; try again later", retry_after=wait
             )
         connection.execute(
             insert(WORKSPACE_ATTEMPT).values(address=network, attempt_id=new_id(backend.entropy), attempted_at=now)

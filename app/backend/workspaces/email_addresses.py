@@ -19,7 +19,7 @@ class EmailAddress(NamedTuple):
 
 
 def owner_address(text: str) -> EmailAddress:
-    """Raises ``InvalidArgument`` for an invalid address or a disposable domain.
+    """Parses an address. Raises ``InvalidArgument`` for an invalid one, or one with a disposable domain.
 
     Makes no DNS lookup. Accepts addresses under ``.test``, because this server is also used for trials.
     """

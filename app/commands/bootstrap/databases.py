@@ -34,14 +34,15 @@ BACKEND_MIGRATIONS = Migrations(SELF_HOSTED_BACKEND, Path(app.backend.__file__).
 
 
 def open_store(settings: Settings) -> Engine:
-    """Usher's own database, with the schema of this version. Raises ``SetUpError``."""
+    """Usher's own database, with the schema of this version. Raises ``SetUpError``, and as ``pending``."""
+    # More connections than a command or worker needs: a run uses a few, and background threads one each.
     engine = open_engine(settings.database_url, pool_size=settings.server.threads + 2)
-    _require_current_schema(engine, STORE_MIGRATIONS)
-    return engine
+    return _with_current_schema(engine, STORE_MIGRATIONS)
 
 
 def open_store_for_service(settings: Settings) -> Engine:
     """Usher's own database for one process of the service. The schema was checked before the fork."""
+    # One connection for each request thread, and some for the background threads: notifications and activity.
     return open_engine(settings.database_url, pool_size=settings.server.threads + 3, mapped=True)
 
 
@@ -64,7 +65,7 @@ def existing_store(settings: Settings) -> Iterator[Engine | None]:
 
 
 def known_sources(settings: Settings) -> Mapping[str, SourceState]:
-    """The records in force of each source, by its name. Empty if the database cannot be read."""
+    """The state of each source, by name, with its number of records by kind. Empty if the database cannot be read."""
     with existing_store(settings) as engine, suppress(SQLAlchemyError, OSError):
         if engine is not None:
             with reading(engine) as connection:
@@ -73,7 +74,7 @@ def known_sources(settings: Settings) -> Mapping[str, SourceState]:
 
 
 def open_backend_store(settings: Settings, *, must_exist: bool = False) -> Engine:
-    """The self-hosted backend's database, with the schema of this version. Raises ``SetUpError``.
+    """The self-hosted backend's database, with the schema of this version. Raises ``SetUpError``, and as ``pending``.
 
     ``must_exist``: raise instead of creating a SQLite file.
     """
@@ -82,8 +83,7 @@ def open_backend_store(settings: Settings, *, must_exist: bool = False) -> Engin
     if must_exist and file is not None and not file.exists():
         raise SetUpError(f"there is no database {file} (self_hosted_backend.database_url): is this the right folder?")
     engine = open_engine(url)
-    _require_current_schema(engine, BACKEND_MIGRATIONS)
-    return engine
+    return _with_current_schema(engine, BACKEND_MIGRATIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +127,16 @@ def store_guard(engine: Engine) -> SchemaGuard:
     return SchemaGuard(engine, STORE_MIGRATIONS.revisions, monotonic)
 
 
+def _with_current_schema(engine: Engine, migrations: Migrations) -> Engine:
+    """The engine, with the schema of this version. Disposes the engine if it raises."""
+    try:
+        _require_current_schema(engine, migrations)
+    except BaseException:
+        engine.dispose()
+        raise
+    return engine
+
+
 def _require_current_schema(engine: Engine, migrations: Migrations) -> None:
     """Upgrades a SQLite database. Raises ``SetUpError`` for an older PostgreSQL schema: other processes may use it."""
     if not pending(engine, migrations):
@@ -135,10 +145,8 @@ def _require_current_schema(engine: Engine, migrations: Migrations) -> None:
     if is_sqlite(engine):
         upgrade(engine, migrations, audit_upgrade if is_usher and not is_new(engine) else None)
         return
-    new = is_new(engine)
-    engine.dispose()
     command = "usher db upgrade" if is_usher else "usher backend upgrade"
-    if new:
+    if is_new(engine):
         raise SetUpError(f"the database is empty: run {command} to create its tables")
     first = "stop the workers and " if is_usher else ""
     raise SetUpError(f"the database's schema is older than this version: {first}run {command}")

@@ -1,7 +1,7 @@
-"""The route of outgoing calls, from the settings: certificates to trust and an HTTP proxy.
+"""Settings of outgoing HTTP calls: the trusted certificates and the proxy.
 
-``session.py`` opens sessions for a route. It is a separate module because every command reads settings, but few make
-calls.
+``session.py`` opens sessions with these settings. It is a separate module, because importing ``requests`` is slow:
+every command reads settings, but few commands make calls.
 """
 
 import ssl
@@ -23,7 +23,7 @@ def _checked_ca_file(text: str) -> str:
         read_small_file(Path(path))
         ssl.create_default_context(cafile=path)
     except ssl.SSLError as error:
-        raise ValueError("must be a PEM file with the certificates to trust (there is none in it)") from error
+        raise ValueError("must be a PEM file with the certificates to trust, but contains none") from error
     except OSError as error:
         raise ValueError(f"must be a readable PEM file with certificates ({error.strerror})") from error
     return path
@@ -38,19 +38,35 @@ def is_http_url(text: str) -> bool:
         return False
 
 
+def _has_invalid_port(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return False
+    if parts.scheme not in {"http", "https"} or ("@" in text and "@" not in parts.netloc):
+        # The part that looks like a port may belong to a password.
+        return False
+    try:
+        return parts.port == 0
+    except ValueError:
+        return True
+
+
 def _checked_proxy(secret: SecretStr) -> SecretStr:
     text = secret.get_secret_value()
     if not text:
         return secret
     if text.count("@") > 1:
-        raise ValueError("an @ in the user's name or password is written as %40")
+        raise ValueError("write an @ in the user's name or password as %40")
+    if _has_invalid_port(text):
+        raise ValueError("the port must be a number from 1 to 65535")
     if not is_http_url(text) or (parts := urlsplit(text)).path.strip("/") or parts.query or parts.fragment:
         raise ValueError(
             "must be an address such as http://user:password@proxy.example.com:3128"
-            " (a / ? # or : in the user's name or password is written as %2F %3F %23 %3A)"
+            " (write / ? # : in the user's name or password as %2F %3F %23 %3A)"
         )
     if not text.isascii() or not text.isprintable() or " " in text:
-        raise ValueError("must be printable ASCII without spaces; anything else is written as %XX")
+        raise ValueError("must be printable ASCII without spaces: write other characters as %XX")
     return secret
 
 
@@ -63,7 +79,7 @@ Proxy = Annotated[SecretStr, AfterValidator(_checked_proxy)]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """How outgoing calls leave this machine."""
+    """The settings of outgoing calls to one peer."""
 
     ca_file: str = ""
     proxy: SecretStr = field(default_factory=lambda: SecretStr(""))

@@ -194,8 +194,11 @@ def test_missing_ca_file_is_reported(tls_server: Answering, authority: Authority
         ("proxy.acme.example:3128", "must be an address such as http://user:password@proxy.example.com:3128"),
         ("socks5://proxy.acme.example:1080", "must be an address such as"),
         ("http://proxy.acme.example:3128/x", "must be an address such as"),
-        ("http://me:TOP/SECRET@proxy.acme.example:3128", "is written as %2F"),
-        ("http://me:TOP@SECRET@proxy.acme.example:3128", "an @ in the user's name or password is written as %40"),
+        ("http://proxy.acme.example:99999", "the port must be a number from 1 to 65535"),
+        ("http://proxy.acme.example:0", "the port must be a number from 1 to 65535"),
+        ("http://me:secret@proxy.acme.example:http", "the port must be a number from 1 to 65535"),
+        ("http://me:TOP/SECRET@proxy.acme.example:3128", "(write / ? # :"),
+        ("http://me:TOP@SECRET@proxy.acme.example:3128", "write an @ in the user's name or password as %40"),
         ("http://me:TOP SECRET@proxy.acme.example:3128", "must be printable ASCII"),
     ],
 )
@@ -221,7 +224,7 @@ def test_file_without_certificates_is_refused(
     section: str, model: type[BackendSettings | WebhookSettings | EmailSettings], tmp_path: Path
 ) -> None:
     (tmp_path / "empty.pem").write_text("no certificate\n")
-    for name, says in (("empty.pem", "there is none in it"), ("gone.pem", "No such file or directory")):
+    for name, says in (("empty.pem", "but contains none"), ("gone.pem", "No such file or directory")):
         with pytest.raises(ValidationError, match=says):
             model(ca_file=str(tmp_path / name))
     with pytest.raises(ConfigurationError, match=rf"{section}\.ca_file: must be a readable PEM file"):

@@ -1,4 +1,4 @@
-"""The sign-in by token, the sign-out, and the preferences."""
+"""Pages: sign-in by token, sign-out, preferences, keyboard shortcuts."""
 
 from flask import Response, request
 
@@ -33,7 +33,7 @@ def sign_in_by_token(console: Console) -> Response:
         if seconds:
             problem = f"Too many wrong tokens from this address: try again in {seconds} s."
             return sign_in_page(console, back=back, wrong=problem, status=429, retry_after=seconds)
-        # No audit row is written for throttled callers.
+        # Throttled callers get no audit row. Otherwise they could fill the log.
         gate.refusals.wrong_token(caller("", "console"), "sign-in", "the token is not accepted")
         return sign_in_page(console, back=back, wrong="This token is not accepted.", status=403)
     credential, owner = found
@@ -69,11 +69,13 @@ def keys(console: Console) -> Response:
 def sign_in_page(
     console: Console, *, back: str, notice: str = "", wrong: str = "", status: int = 200, retry_after: int = 0
 ) -> Response:
-    """The sign-in page. ``notice``: a text above the form; ``wrong``: the error of the token; ``retry_after``: in
-    seconds."""
+    """The sign-in page. ``notice`` is shown above the form, and ``wrong`` as the error of the token field.
+
+    ``back`` is the page to open after the sign-in. ``retry_after`` is in seconds.
+    """
     response = console.bare(
         "sign_in.html",
-        to=back,
+        back=back,
         wrong=wrong,
         notice=notice,
         has_tokens=bool(console.gate.credentials),
@@ -96,7 +98,7 @@ def open_session(console: Console, owner: TokenOwner, *, credential: str, way: W
     """Opens a session, and redirects to the page that the caller requested."""
     gate = console.gate
     with writing(console.parts.engine) as connection:
-        # The cookie of the browser's previous session is replaced, so that nobody could sign out of it.
+        # The new cookie replaces the one of the browser's previous session. Without it, no one can end that session.
         gate.sessions.end(connection, session_digest(gate.session_id))
         session_id = gate.sessions.open(
             connection,
