@@ -16,7 +16,7 @@ from typing import Any
 from app.access.kinds import KINDS, RecordKind, name_of_attribute
 from app.access.records import Carrier, Fill, Record, Sort, User
 from app.directory.fields import (
-    DECIDING,
+    ACCESS_FIELDS,
     Fields,
     MalformedRecordError,
     RepeatedKeys,
@@ -57,7 +57,7 @@ def record_from_object(
     if not isinstance(value, dict):
         raise MalformedRecordError(f"not an object, but {name_of_type(value)}")
     if isinstance(value, RepeatedKeys):
-        raise MalformedRecordError(f"{value.repeated}: this key occurs twice in one object")
+        raise MalformedRecordError(f"{value.repeated_key}: this key occurs twice in one object")
     name = value.get("kind", kind)
     if not isinstance(name, str) or name not in _READERS:
         raise MalformedRecordError(f"kind: {_unknown_kind(name, value)}")
@@ -119,7 +119,7 @@ class _Reader:
                 if value is not None:
                     attribute, check = known[name]
                     values[attribute] = check(value, name)
-                elif name in DECIDING:
+                elif name in ACCESS_FIELDS:
                     raise MalformedRecordError(
                         f"{name}: is null, and decides about access; give a value, or leave the field out"
                     )
@@ -215,7 +215,7 @@ def _remarks(kind: str, unknown: list[str]) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4096)
 def _remark(kind: str, name: str) -> str | None:
-    if name in DECIDING:
+    if name in ACCESS_FIELDS:
         return f"{quoted(name)} decides nothing about {_a(kind)}: it travels to the backend like any other field"
     if name.startswith(NOTE_PREFIX) or meant(name, KINDS[kind].field_names):
         return None

@@ -3,7 +3,7 @@
 from pathlib import Path
 from threading import Event
 
-from app.directory.connector import ALL_ATTRIBUTES, Connector, Objects, ReadError, Wanted
+from app.directory.connector import ALL_ATTRIBUTES, Connector, Objects, ReadError, RequestedFields
 from app.directory.file import FileSource
 from app.directory.guarded import GuardedSource, Policy
 from app.directory.pushes import PushedSource
@@ -59,7 +59,7 @@ def source_from_settings(settings: SourceSettings, spool: Path | None = None, cl
 class _NoConnector:
     """Replaces the LDAP connector if its library is missing. Every read fails."""
 
-    def read(self, wanted: Wanted, request: ReadRequest = EVERYTHING) -> Objects:  # noqa: ARG002 - as the port has it
+    def read(self, wanted: RequestedFields, request: ReadRequest = EVERYTHING) -> Objects:  # noqa: ARG002 - as the port has it
         yield ReadError(
             "the library for LDAP is not installed: make ldap, or pip install 'usher[ldap]', adds it (it is compiled;"
             " Debian: gcc libldap2-dev libsasl2-dev python3-dev)"

@@ -1,7 +1,7 @@
-"""The port of connectors, which read a directory as objects.
+"""The interface of connectors. A connector reads a directory's objects.
 
-Rules (``app.directory.mapping``) make records of the objects. Connector and rules together are a source, so that a
-connector has the obligations of a source (``app.directory.source``).
+Mapping rules (``app.directory.mapping``) create records from the objects. A connector together with its rules is a
+source, so a connector must fulfil the contract of sources (``app.directory.source``).
 """
 
 from collections.abc import Iterator, Mapping
@@ -53,7 +53,7 @@ class DirectoryObject(NamedTuple):
     id: ObjectId
     value: Mapping[str, object]
     place: str
-    """Its place for people: a DN, ``documents, row 17``."""
+    """Where it is, for messages: a DN, or ``documents, row 17``."""
     names: tuple[str, ...] = ()
     """The normalized names by which groups refer to it: a DN, a ``memberUid``."""
     members: tuple[str, ...] = ()
@@ -64,8 +64,8 @@ Objects = Iterator[DirectoryObject | Gone | Malformed | Remark | End]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What rules use of objects, so that a connector requests nothing else."""
+class RequestedFields:
+    """The attributes and members that rules use. A connector requests nothing else."""
 
     attributes: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """set → the attributes that its rules name, in their spelling, or ``ALL_ATTRIBUTES``. Sets without rules are
@@ -84,6 +84,6 @@ class Wanted:
 class Connector(Protocol):
     """A provider of objects."""
 
-    def read(self, wanted: Wanted, request: ReadRequest = EVERYTHING) -> Objects:
-        """The requested objects of the sets of ``wanted``, ended by the verdict."""
+    def read(self, wanted: RequestedFields, request: ReadRequest = EVERYTHING) -> Objects:
+        """The requested objects of the sets in ``wanted``. The last item is an ``End``."""
         ...

@@ -101,7 +101,7 @@ def _lists_of(document: object) -> dict[str, list[object]]:
     if not isinstance(document, dict):
         raise _UnusableError(f"must be an object with the lists {', '.join(_KIND_BY_LIST)}")
     if isinstance(document, RepeatedKeys):
-        raise _UnusableError(f"{document.repeated}: this key occurs twice")
+        raise _UnusableError(f"{document.repeated_key}: this key occurs twice")
     lists: dict[str, list[object]] = {}
     for list_name, values in document.items():
         if isinstance(list_name, str) and list_name.startswith("x-"):
@@ -138,7 +138,7 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[object, object]:
     if repeated is None:
         return fields
     marked = RepeatedKeys(fields)  # type: ignore[arg-type] # casting rejects keys that are no text
-    marked.repeated = str(repeated)
+    marked.repeated_key = str(repeated)
     return marked  # type: ignore[return-value] # as above
 
 

@@ -1,7 +1,7 @@
 """Checks of the values of a record's fields.
 
-Each check returns the value for the record. It raises ``MalformedRecordError``, whose message begins with the field's
-name, for an invalid one.
+Each check returns the value for the record. It raises ``MalformedRecordError`` for an invalid value, with a message
+that begins with the field's name.
 """
 
 import math
@@ -18,10 +18,10 @@ MAX_ID_BYTES = 512
 """The maximum size of an id in UTF-8. Five of them must fit into an index entry of PostgreSQL (2,704 bytes)."""
 
 MAX_ALIASES = 100
-"""The maximum of aliases of one user."""
+"""The maximum number of aliases per user."""
 
 MAX_NESTING = 32
-"""The maximum nesting of lists and objects in further fields."""
+"""The maximum nesting of lists and objects in extra fields."""
 
 MAX_INTEGER = 2**63 - 1
 """The largest whole number that both databases and JSON writers represent exactly."""
@@ -33,19 +33,18 @@ _Member = TypeVar("_Member")
 
 Fields = dict[str, object]
 
-DECIDING = ("accessType", "accessRole", "expiresAt", "disabled")
-"""Fields that decide about access. They must not be null, because a missing one would be the most permissive."""
+ACCESS_FIELDS = ("accessType", "accessRole", "expiresAt", "disabled")
+"""Fields that affect access. They must not be null, because a missing one would give the most access."""
 
 
 class MalformedRecordError(ValueError):
-    """An object that is no record. The message begins with the name of the field."""
+    """An object is not a valid record. The message begins with the name of the field."""
 
 
 class RepeatedKeys(dict[str, object]):
     """A JSON object in which a key occurred twice."""
 
-    repeated: str
-    """The key."""
+    repeated_key: str
 
 
 def object_from_pairs(pairs: list[tuple[str, object]]) -> Fields:
@@ -57,7 +56,7 @@ def object_from_pairs(pairs: list[tuple[str, object]]) -> Fields:
     marked = RepeatedKeys(fields)
     for name, _ in pairs:
         if name in seen:
-            marked.repeated = name
+            marked.repeated_key = name
             break
         seen.add(name)
     return marked
@@ -78,14 +77,14 @@ def checked_aliases(value: object, name: str) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise MalformedRecordError(f"{name}: must be a list of texts, but is {name_of_type(value)}")
     if len(value) > MAX_ALIASES:
-        raise MalformedRecordError(f"{name}: are {len(value):,}; the maximum is {MAX_ALIASES}")
+        raise MalformedRecordError(f"{name}: has {len(value):,} entries; the maximum is {MAX_ALIASES}")
     return tuple(dict.fromkeys(checked_alias(alias, f"{name}[{number}]") for number, alias in enumerate(value)))
 
 
 def usable_aliases(value: object) -> tuple[list[object], tuple[str, ...]]:
-    """The usable aliases of a list, and the errors of the others. Elements that are no text stay in the list.
+    """The usable aliases of a list, and the errors of the others. Elements that are not text stay in the list.
 
-    Users can often write their aliases, so that an unusable one must not make the user malformed.
+    Users can often edit their aliases, so an unusable alias must not make the user malformed.
     """
     usable: list[object] = []
     left_out: list[str] = []
@@ -100,7 +99,7 @@ def usable_aliases(value: object) -> tuple[list[object], tuple[str, ...]]:
 
 
 def checked_alias(value: object, name: str) -> str:
-    """The folded alias. Its size is limited, too: it may have more bytes."""
+    """The folded alias. Folding can increase its size, so that its size is checked, too."""
     return checked_id(folded_alias(checked_id(value, name)), name)
 
 
@@ -117,7 +116,7 @@ def folded_alias(text: str) -> str:
 
 
 def _lowered(letter: str) -> str:
-    """The lower case of a letter, if it is one letter with the original as its upper case."""
+    """The lower case of a letter, if it is one letter whose upper case is the original."""
     lower = letter.lower()
     return lower if len(lower) == 1 and lower.upper() == letter else letter
 
@@ -239,7 +238,7 @@ def check_json(value: object, name: str, depth: int = MAX_NESTING) -> None:
         for number, inner in enumerate(value):
             check_json(inner, f"{name}[{number}]", depth - 1)
     elif isinstance(value, RepeatedKeys):
-        raise MalformedRecordError(f"{name}.{value.repeated}: this key occurs twice in one object")
+        raise MalformedRecordError(f"{name}.{value.repeated_key}: this key occurs twice in one object")
     elif isinstance(value, dict):
         for key, inner in value.items():
             checked_text(key, f"{name}, a key in it")

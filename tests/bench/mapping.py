@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from app.directory.connector import DirectoryObject, Objects, Wanted
+from app.directory.connector import DirectoryObject, Objects, RequestedFields
 from app.directory.mapping.source import MappedSource
 from app.directory.mapping.spool_file import SpoolFile
 from app.directory.source import EVERYTHING, End, Found, ObjectId, ReadRequest, Verdict
@@ -58,7 +58,7 @@ class _Given:
     def __init__(self, things: Sequence[DirectoryObject]) -> None:
         self._things = things
 
-    def read(self, wanted: Wanted, request: ReadRequest = EVERYTHING) -> Objects:
+    def read(self, wanted: RequestedFields, request: ReadRequest = EVERYTHING) -> Objects:
         """Reads all objects."""
         yield from self._things
         yield End(Verdict.COMPLETE, cursor="1")

@@ -445,7 +445,11 @@ def test_respelled_aliases_are_equal_only_by_case_and_encoded_accents(alias: str
         ),
         ("user", {**LEAST["user"], "aliases": "a@b.example"}, "aliases: must be a list of texts, but is text"),
         ("user", {**LEAST["user"], "aliases": ["a", None]}, "aliases[1]: must be text, but is null"),
-        ("user", {**LEAST["user"], "aliases": list(map(str, range(101)))}, "aliases: are 101; the maximum is 100"),
+        (
+            "user",
+            {**LEAST["user"], "aliases": [*map(str, range(101))]},
+            "aliases: has 101 entries; the maximum is 100",
+        ),
         ("fill", {"userId": "u", "disabled": "yes"}, "disabled: must be true or false, but is text"),
         ("fill", {"userId": "u", "Disabled": True}, "'Disabled': is not a field of a fill; did you mean disabled?"),
         ("fill", {"userId": "u", "aliases": ["a@b.example"]}, "'aliases': is set by the user's own record only"),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from app.access.records import Membership, User
-from app.directory.connector import DirectoryObject, Objects, Wanted
+from app.directory.connector import DirectoryObject, Objects, RequestedFields
 from app.directory.mapping.rules import Rules
 from app.directory.mapping.source import MappedSource
 from app.directory.mapping.spool_file import SpoolFile
@@ -226,7 +226,7 @@ def test_groups_may_come_before_their_members(directory: ObjectDirectory) -> Non
 
 def test_the_last_of_two_equal_objects_is_used(directory: ObjectDirectory) -> None:
     class Twice(ObjectDirectory):
-        def read(self, wanted: Wanted, request: ReadRequest = EVERYTHING) -> Iterator[Any]:
+        def read(self, wanted: RequestedFields, request: ReadRequest = EVERYTHING) -> Iterator[Any]:
             yield group("org-acme", "users/ada", "users/bob")
             yield user("ada")
             yield group("org-acme", "users/ada")
@@ -395,7 +395,7 @@ def test_changes_with_an_unnamed_malformed_object_are_read_again(directory: Obje
     directory.put(user("bob"))
 
     class Unnamed:
-        def read(self, wanted: Wanted, request: ReadRequest = EVERYTHING) -> Objects:
+        def read(self, wanted: RequestedFields, request: ReadRequest = EVERYTHING) -> Objects:
             yield Malformed("somewhere", "nobody knows what it is")
             yield from directory.read(wanted, request)
 

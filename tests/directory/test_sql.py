@@ -14,7 +14,7 @@ from sqlalchemy.exc import OperationalError
 from app.access.kinds import KINDS
 from app.access.records import AccessRole, Document, Grant
 from app.directory.casting import missing_fields, plural, record_from_object
-from app.directory.connector import DirectoryObject, Wanted
+from app.directory.connector import DirectoryObject, RequestedFields
 from app.directory.connectors.sql import snapshot
 from app.directory.connectors.sql.rows import id_of, parts_of
 from app.directory.connectors.sql.settings import Query
@@ -472,7 +472,7 @@ def test_ids_can_be_parsed_to_keys(parts: tuple[str, ...]) -> None:
 def test_other_queries_yield_objects(docs: Database) -> None:
     query = Query("rows", "SELECT id, title, gone, NULL AS missing FROM doc ORDER BY id", key=("id",))
     connector = SqlConnector(SqlDatabase(docs.read_url, [query]).open)
-    wanted = Wanted(attributes={"rows": frozenset({"title", "missing"})})
+    wanted = RequestedFields(attributes={"rows": frozenset({"title", "missing"})})
     steps = told(connector.read(wanted))
     assert steps[0] == DirectoryObject(ObjectId("rows", "1"), {"title": "D1"}, "rows, row 1")
     assert steps[-1] == End(Verdict.COMPLETE)
@@ -480,9 +480,9 @@ def test_other_queries_yield_objects(docs: Database) -> None:
     steps = told(connector.read(wanted, ReadRequest(part=part)))
     assert steps[0].id == ObjectId("rows", "2")
     assert steps[1] == Gone(ObjectId("rows", "5"))
-    [end] = told(connector.read(Wanted(attributes={"rows": frozenset({"titel"})})))
+    [end] = told(connector.read(RequestedFields(attributes={"rows": frozenset({"titel"})})))
     assert "no column 'titel'" in end.reason
-    assert list(connector.read(Wanted())) == [End(Verdict.COMPLETE)]
+    assert list(connector.read(RequestedFields())) == [End(Verdict.COMPLETE)]
 
 
 # What goes wrong.
@@ -584,7 +584,7 @@ def test_kinds_are_named_in_the_plural() -> None:
 
 def test_rows_without_a_key_are_identified_by_all_values(docs: Database) -> None:
     connector = SqlConnector(SqlDatabase(docs.read_url, [Query("rows", "SELECT title FROM doc")]).open)
-    wanted = Wanted(attributes={"rows": frozenset({"title"})})
+    wanted = RequestedFields(attributes={"rows": frozenset({"title"})})
     first, again = ([step.id for step in connector.read(wanted) if isinstance(step, DirectoryObject)] for _ in range(2))
     assert first == again
     assert len(set(first)) == 3

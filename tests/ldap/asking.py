@@ -4,13 +4,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.directory.connector import DirectoryObject, Wanted
+from app.directory.connector import DirectoryObject, RequestedFields
 from app.directory.connectors.ldap.connector import LdapConnector
 from app.directory.connectors.ldap.settings import LdapConnectionSettings
 from app.directory.source import EVERYTHING, End, Gone, Malformed, ReadRequest, Remark
 from tests.ldap import samba, slapd
 
-WANTED = Wanted(
+WANTED = RequestedFields(
     {"users": frozenset({"displayName", "mail", "dn"}), "groups": frozenset({"cn"})}, members=frozenset({"groups"})
 )
 
@@ -97,11 +97,11 @@ def of_samba(server: samba.Samba, **settings: Any) -> LdapConnector:
     return LdapConnector(LdapConnectionSettings.model_validate(given | settings))
 
 
-def ask(connector: LdapConnector, request: ReadRequest = EVERYTHING, wanted: Wanted = WANTED) -> Answer:
+def ask(connector: LdapConnector, request: ReadRequest = EVERYTHING, wanted: RequestedFields = WANTED) -> Answer:
     """A read, taken apart."""
     return take(connector.read(wanted, request))
 
 
-def since(connector: LdapConnector, cursor: str, wanted: Wanted = WANTED) -> Answer:
+def since(connector: LdapConnector, cursor: str, wanted: RequestedFields = WANTED) -> Answer:
     """What changed since then."""
     return ask(connector, ReadRequest(since=cursor), wanted)

@@ -12,7 +12,7 @@ from app.access.decision.decide import DecisionPolicy, PlainQuestion, decide
 from app.access.view.loader import AccessViewLoader
 from app.commands.schema import METADATA
 from app.directory.configured import sources_from_settings
-from app.directory.connector import Wanted
+from app.directory.connector import RequestedFields
 from app.directory.connectors.ldap.connector import LdapConnector
 from app.directory.connectors.ldap.settings import LdapConnectionSettings
 from app.directory.settings import DirectorySettings
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.process, pytest.mark.xdist_group("ldap")]
 
 START = datetime(2026, 11, 1, 12, tzinfo=UTC)
 ENDS = START + timedelta(minutes=10, microseconds=1)
-WANTED = Wanted({"users": frozenset({"cn", "account_expired"}), "groups": frozenset({"cn"})})
+WANTED = RequestedFields({"users": frozenset({"cn", "account_expired"}), "groups": frozenset({"cn"})})
 
 OF_THE_GROUP = {"organizationId": '"acme"', "organizationUserGroupId": '"eng"'}
 RULES = [

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from app.directory.configured import source_from_settings
-from app.directory.connector import Wanted
+from app.directory.connector import RequestedFields
 from app.directory.connectors.ldap.connector import LdapConnector
 from app.directory.settings import LdapSourceSettings
 from app.directory.source import Answered, End, Found, Part, ReadRequest, Verdict
@@ -21,7 +21,7 @@ from tests.worlds.tcp_proxy import tcp_proxy
 
 pytestmark = [pytest.mark.process, pytest.mark.xdist_group("ldap")]
 
-WANTED = Wanted(
+WANTED = RequestedFields(
     {
         "users": frozenset({"objectGUID", "userAccountControl", "mail", "whenCreated", "accountExpires"}),
         "groups": frozenset({"cn", "objectSid"}),
@@ -109,7 +109,7 @@ def test_members_beyond_the_first_fifteen_hundred_are_members(domain: Samba) -> 
 
 def test_the_size_of_pages_makes_no_difference_to_groups(domain: Samba) -> None:
     """Whose members, and people whose primary group they are, are asked for between the pages."""
-    groups = Wanted({"groups": frozenset({"cn"})}, members=frozenset({"groups"}))
+    groups = RequestedFields({"groups": frozenset({"cn"})}, members=frozenset({"groups"}))
     whole = ask(of_samba(domain), wanted=groups)
     assert len(whole.objects["groups"]) > 30
     paged = ask(of_samba(domain, page_size=7, answer_timeout=20), wanted=groups)
@@ -191,7 +191,7 @@ def test_a_container_that_was_moved_or_renamed_leads_to_a_full_read(domain: Samb
             "others": {"base": f"OU=Other,{BASE}", "filter": "(objectClass=user)", "id": "objectGUID"},
         },
     )
-    wanted = Wanted({"users": frozenset({"mail"}), "others": frozenset({"mail"})})
+    wanted = RequestedFields({"users": frozenset({"mail"}), "others": frozenset({"mail"})})
     first = ask(connector, wanted=wanted)
     assert since(connector, first.cursor, wanted).verdict == "complete"
 
@@ -241,7 +241,7 @@ def test_sets_in_several_naming_contexts_have_no_changes(domain: Samba) -> None:
     """Changes are asked for in one."""
     elsewhere = {"base": f"CN=Sites,CN=Configuration,{BASE}", "filter": "(objectClass=site)", "id": "objectGUID"}
     connector = few_of(domain, sets={"groups": {"below": "OU=Groups"}, "sites": elsewhere})
-    wanted = Wanted({"groups": frozenset({"cn"}), "sites": frozenset({"cn"})})
+    wanted = RequestedFields({"groups": frozenset({"cn"}), "sites": frozenset({"cn"})})
     answer = ask(connector, wanted=wanted)
     assert (answer.verdict, answer.cursor, len(answer.objects["sites"])) == ("complete", "", 1)
     assert "sets.sites" in answer.remarks[0].reason
@@ -273,7 +273,7 @@ def test_without_the_right_to_see_what_was_deleted_there_are_no_changes(domain: 
 )
 def test_a_cursor_is_of_one_domain_controller_and_its_past(domain: Samba, field: str, value: object) -> None:
     connector = few_of(domain)
-    cursor = orjson.loads(ask(connector, wanted=Wanted({"groups": frozenset({"cn"})})).cursor)
+    cursor = orjson.loads(ask(connector, wanted=RequestedFields({"groups": frozenset({"cn"})})).cursor)
     answer = since(connector, orjson.dumps(cursor | {field: value}).decode())
     assert (answer.objects, answer.gone) == ({}, set())
     assert answer.end is not None
@@ -337,7 +337,7 @@ def test_a_cut_connection_is_never_a_complete_read(domain: Samba) -> None:
     """Not in the middle of a range either."""
     with tcp_proxy(domain.host, 389) as between:
         connector = few_of(domain, url=f"ldap://127.0.0.1:{between.port}")
-        groups = Wanted({"groups": frozenset({"cn"})}, members=frozenset({"groups"}))
+        groups = RequestedFields({"groups": frozenset({"cn"})}, members=frozenset({"groups"}))
         assert ask(connector, wanted=groups).verdict == "complete"
         whole = between.passed
         for share in range(8):
@@ -352,7 +352,7 @@ def test_a_cut_connection_is_never_a_complete_read(domain: Samba) -> None:
 
 
 def test_its_certificate_is_checked(domain: Samba) -> None:
-    small = Wanted({"groups": frozenset({"cn"})})
+    small = RequestedFields({"groups": frozenset({"cn"})})
     untrusted = ask(of_samba(domain, url=f"ldaps://{domain.host}"), wanted=small)
     assert untrusted.verdict == "failed"
     assert "ca_file: the TLS certificate of" in untrusted.reason
@@ -449,7 +449,7 @@ def test_memberships_end_when_the_account_expires(domain: Samba, *, account_expi
 
 def test_an_account_whose_end_the_reader_may_not_see_is_malformed(domain: Samba) -> None:
     """It would never end."""
-    wanted = Wanted({"users": frozenset({"accountExpires"}), "groups": frozenset({"accountExpires"})})
+    wanted = RequestedFields({"users": frozenset({"accountExpires"}), "groups": frozenset({"accountExpires"})})
     # A reader without rights sees no userAccountControl either; here it is a set of objects that have none.
     groups = {"users": {"below": "OU=Groups", "filter": "(cn=org-acme)"}, "groups": {"below": "OU=Groups"}}
     answer = ask(of_samba(domain, sets=groups), wanted=wanted)

@@ -13,7 +13,7 @@ import pytest
 from app.commands.doctor.finding import State
 from app.commands.doctor.sources import check_sources
 from app.directory.configured import source_from_settings
-from app.directory.connector import ALL_ATTRIBUTES, DirectoryObject, Wanted
+from app.directory.connector import ALL_ATTRIBUTES, DirectoryObject, RequestedFields
 from app.directory.settings import GuardSettings, LdapSourceSettings
 from app.directory.source import SERVER_AWAY, Answered, ObjectId, Part, ReadRequest
 from app.foundation.clock import utc_now
@@ -95,7 +95,7 @@ def test_the_size_of_pages_makes_no_difference(standing_slapd: Slapd) -> None:
 
 
 def test_only_attributes_of_rules_are_requested(standing_slapd: Slapd) -> None:
-    wanted = Wanted({"groups": frozenset({"CN", "description"})})
+    wanted = RequestedFields({"groups": frozenset({"CN", "description"})})
     answer = ask(of_slapd(standing_slapd.port), wanted=wanted)
     assert set(answer.objects) == {"groups"}
     group = answer.objects["groups"][f"cn=everybody,ou=groups,{SUFFIX}"]
@@ -104,7 +104,7 @@ def test_only_attributes_of_rules_are_requested(standing_slapd: Slapd) -> None:
 
 
 def test_all_attributes_are_read_on_request(standing_slapd: Slapd) -> None:
-    wanted = Wanted({"users": frozenset({ALL_ATTRIBUTES})})
+    wanted = RequestedFields({"users": frozenset({ALL_ATTRIBUTES})})
     user = ask(of_slapd(standing_slapd.port, base=f"ou=people,{SUFFIX}"), wanted=wanted).objects["users"][person_dn(9)]
     assert user.value["departmentNumber"] == "d2"
     assert user.value["objectClass"] == ["inetOrgPerson"]
@@ -248,8 +248,8 @@ def test_a_refused_login_is_not_tried_at_other_servers(two_slapds: list[Slapd]) 
         assert between.passed == 0
 
 
-def slapd_wanted() -> Wanted:
-    return Wanted({"users": frozenset({"mail"}), "groups": frozenset({"cn"})}, members=frozenset({"groups"}))
+def slapd_wanted() -> RequestedFields:
+    return RequestedFields({"users": frozenset({"mail"}), "groups": frozenset({"cn"})}, members=frozenset({"groups"}))
 
 
 def test_a_read_that_is_closed_ends_its_search_and_connection(standing_slapd: Slapd) -> None:
@@ -311,7 +311,7 @@ def test_errors_are_one_line_with_the_setting(standing_slapd: Slapd, settings: d
 
 
 def test_a_missing_set_fails_the_read(standing_slapd: Slapd) -> None:
-    answer = ask(of_slapd(standing_slapd.port), wanted=Wanted({"people": frozenset({"cn"})}))
+    answer = ask(of_slapd(standing_slapd.port), wanted=RequestedFields({"people": frozenset({"cn"})}))
     assert answer.verdict == "failed"
     assert "sets.people: does not exist, but rules read it; there are users, groups" in answer.reason
 
@@ -485,7 +485,7 @@ def test_a_container_that_was_moved_out_of_the_base_leads_to_a_full_read(
     writer = Writer(own_slapd)
     writer.add(f"ou=team,ou=people,{SUFFIX}", objectClass="organizationalUnit", ou="team")
     writer.add(f"uid=t,ou=team,ou=people,{SUFFIX}", objectClass="inetOrgPerson", uid="t", cn="T", sn="T")
-    connector, users = of_slapd(own_slapd.port, **settings), Wanted({"users": frozenset({"mail"})})
+    connector, users = of_slapd(own_slapd.port, **settings), RequestedFields({"users": frozenset({"mail"})})
     first = ask(connector, wanted=users)
     assert len(first.objects["users"]) == 61
     writer.rename(f"ou=team,ou=people,{SUFFIX}", "ou=team", f"ou=elsewhere,{SUFFIX}")
@@ -508,7 +508,7 @@ def test_without_a_log_there_are_no_changes(library: None, tmp_path: Path) -> No
 
 
 def test_unreported_attributes_prevent_incremental_reads(standing_slapd: Slapd) -> None:
-    by_rule = ask(of_slapd(standing_slapd.port), wanted=Wanted({"users": frozenset({"memberOf"})}))
+    by_rule = ask(of_slapd(standing_slapd.port), wanted=RequestedFields({"users": frozenset({"memberOf"})}))
     assert (by_rule.verdict, by_rule.cursor) == ("complete", "")
     assert "rules of users use memberOf" in by_rule.remarks[0].reason
     filtered = of_slapd(standing_slapd.port, sets={"users": {"filter": "(&(uid=*)(memberOf=cn=x,dc=y))"}})
@@ -524,7 +524,7 @@ def test_a_part_is_read_by_ids_and_by_an_attribute(own_slapd: Slapd) -> None:
     writer.delete(person_dn(2))
     writer.add_person(300, mail="*")
     writer.add_person(301, mail="a)(uid=*")
-    wanted = Wanted(WANTED_ATTRIBUTES, members=frozenset({"groups"}), user_ids={"users": "mail"})
+    wanted = RequestedFields(WANTED_ATTRIBUTES, members=frozenset({"groups"}), user_ids={"users": "mail"})
     part = Part(user_ids=("*", "a)(uid=*", "u5@acme.example", "nobody"), objects=(*known, group))
     by_alias = replace(wanted, user_ids={}, user_aliases={"users": "mail"})
     answer = ask(connector, ReadRequest(part=Part(user_ids=("5",), aliases=("U5@acme.example",))), by_alias)
@@ -573,16 +573,18 @@ def test_binary_values_are_converted_or_malformed(own_slapd: Slapd) -> None:
     connection.simple_bind_s(slapd.ADMIN, slapd.PASSWORD)
     photo = b"\xff\xd8\xff\xe0"
     connection.modify_s(person_dn(1), [(ldap.MOD_ADD, "jpegPhoto", [photo]), (ldap.MOD_ADD, "audio", [photo])])
-    wanted = Wanted({"users": frozenset({"jpegPhoto", "createTimestamp"})})
+    wanted = RequestedFields({"users": frozenset({"jpegPhoto", "createTimestamp"})})
     user = ask(of_slapd(own_slapd.port), wanted=wanted).objects["users"][person_dn(1)]
     assert user.value["jpegPhoto"] == "/9j/4A=="
     assert str(user.value["createTimestamp"]).endswith("Z")
     assert "T" in str(user.value["createTimestamp"])
-    spoilt = ask(of_slapd(own_slapd.port), wanted=Wanted({"users": frozenset({"audio"})}))
+    spoilt = ask(of_slapd(own_slapd.port), wanted=RequestedFields({"users": frozenset({"audio"})}))
     assert spoilt.verdict == "partial"
     assert [one.place for one in spoilt.malformed] == [person_dn(1)]
     assert "audio is not text" in spoilt.malformed[0].reason
-    mended = ask(of_slapd(own_slapd.port, convert={"audio": "base64"}), wanted=Wanted({"users": frozenset({"audio"})}))
+    mended = ask(
+        of_slapd(own_slapd.port, convert={"audio": "base64"}), wanted=RequestedFields({"users": frozenset({"audio"})})
+    )
     assert mended.verdict == "complete"
 
 
@@ -601,7 +603,7 @@ def test_posix_groups_name_their_members_by_uid(own_slapd: Slapd) -> None:
     writer.add(
         f"cn=staff,ou=elsewhere,{SUFFIX}", objectClass="posixGroup", cn="staff", gidNumber="7", memberUid=["p1", "p2"]
     )
-    wanted = Wanted(
+    wanted = RequestedFields(
         {"users": frozenset({"uidNumber"}), "groups": frozenset({"gidNumber"})}, members=frozenset({"groups"})
     )
     answer = ask(of_slapd(own_slapd.port, preset="posix"), wanted=wanted)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import yaml
 from pydantic import TypeAdapter
 
-from app.directory.connector import DirectoryObject, Objects, Wanted
+from app.directory.connector import DirectoryObject, Objects, RequestedFields
 from app.directory.mapping.rules import Rules
 from app.directory.mapping.settings import RuleSettings
 from app.directory.source import EVERYTHING, Answered, End, Gone, ObjectId, ReadRequest, Verdict
@@ -39,7 +39,7 @@ class ObjectDirectory:
     log: list[DirectoryObject | Gone] = field(default_factory=list)
     breaks_after: int | None = None
     """The number of objects after which a read fails."""
-    asked: list[tuple[Wanted, ReadRequest]] = field(default_factory=list)
+    asked: list[tuple[RequestedFields, ReadRequest]] = field(default_factory=list)
     tells_changes: bool = True
 
     def put(self, *things: DirectoryObject) -> None:
@@ -53,7 +53,7 @@ class ObjectDirectory:
         if self.held.pop(gone, None) is not None:
             self.log.append(Gone(gone))
 
-    def read(self, wanted: Wanted, request: ReadRequest = EVERYTHING) -> Objects:
+    def read(self, wanted: RequestedFields, request: ReadRequest = EVERYTHING) -> Objects:
         self.asked.append((wanted, request))
         steps: list[DirectoryObject | Gone] = [*self.held.values()]
         answered = None

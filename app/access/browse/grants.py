@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, islice, pairwise
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from sqlalchemy import Connection, Row
 
@@ -20,7 +20,7 @@ from app.access.records import Document, Folder, Grant, Group, GroupMember, User
 from app.foundation.database.statements import json_list, run
 
 MAX_GROUPS = 1_000
-"""The most groups of a user that are read."""
+"""The maximum number of groups of a user that are read."""
 
 Level = tuple[str, str]
 """The id of a folder and of a document; one is empty."""
@@ -39,9 +39,9 @@ WHERE g.organization_id = :organization_id AND g.folder_id = :folder_id AND g.do
 ORDER BY g.user_id, g.organization_user_group_id LIMIT :limit
 """
 _LEVELS_WITH_GRANTS = """
-SELECT asked.value FROM (@list(levels)) AS asked WHERE EXISTS (
+SELECT requested.value FROM (@list(levels)) AS requested WHERE EXISTS (
   SELECT 1 FROM model_grant g WHERE g.organization_id = :organization_id
-    AND g.folder_id = @part(asked.value, 0) AND g.document_id = @part(asked.value, 1))
+    AND g.folder_id = @part(requested.value, 0) AND g.document_id = @part(requested.value, 1))
 """
 _OF_USER = """
 SELECT {columns}
@@ -57,15 +57,15 @@ WHERE g.organization_id = :organization_id AND g.organization_user_group_id = :g
 ORDER BY g.folder_id, g.document_id LIMIT :limit
 """
 _GROUPS_WITH_GRANTS = """
-SELECT asked.value FROM (@list(groups)) AS asked WHERE EXISTS (
+SELECT requested.value FROM (@list(groups)) AS requested WHERE EXISTS (
   SELECT 1 FROM model_grant g @by(ix_model_grant_to_group)
-  WHERE g.organization_id = :organization_id AND g.organization_user_group_id = asked.value AND g.user_id = '')
+  WHERE g.organization_id = :organization_id AND g.organization_user_group_id = requested.value AND g.user_id = '')
 """
 _EXACT = """
-SELECT {columns} FROM (@list(asked)) AS asked CROSS JOIN model_grant g
-WHERE g.organization_id = :organization_id AND g.folder_id = @part(asked.value, 0)
-  AND g.document_id = @part(asked.value, 1) AND g.user_id = @part(asked.value, 2)
-  AND g.organization_user_group_id = @part(asked.value, 3)
+SELECT {columns} FROM (@list(keys)) AS requested CROSS JOIN model_grant g
+WHERE g.organization_id = :organization_id AND g.folder_id = @part(requested.value, 0)
+  AND g.document_id = @part(requested.value, 1) AND g.user_id = @part(requested.value, 2)
+  AND g.organization_user_group_id = @part(requested.value, 3)
 """
 _DIRECT_GROUPS = """
 SELECT organization_user_group_id
@@ -74,38 +74,38 @@ WHERE organization_id = :organization_id AND user_id = :user_id AND {exists}
 ORDER BY organization_user_group_id LIMIT :limit
 """
 _OUTER_GROUPS = """
-SELECT m.member_group_id, m.organization_user_group_id FROM (@list(groups)) AS asked
+SELECT m.member_group_id, m.organization_user_group_id FROM (@list(groups)) AS requested
 CROSS JOIN model_group_member m @by(ix_model_group_member_organization_id_member_group_id_organization_user_group_id)
-WHERE m.organization_id = :organization_id AND m.member_group_id = asked.value AND {exists} LIMIT :limit
+WHERE m.organization_id = :organization_id AND m.member_group_id = requested.value AND {exists} LIMIT :limit
 """
 # A group that does not exist has no members. As a subquery, both databases look it up by its key.
 _EXISTS = """(SELECT TRUE FROM model_group g
   WHERE g.organization_id = m.organization_id AND g.organization_user_group_id = m.organization_user_group_id)"""
 
+_FROM_ROW = next(table.record_from_row for table in KIND_TABLES if table.kind == Grant.kind)
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GrantEntry:
     """A grant, with the names of its holder and its folder or document."""
 
     organization_id: str
-    resource_kind: str
-    """folder or document."""
+    resource_kind: Literal["folder", "document"]
     resource_id: str
     resource_name: str
-    holder_kind: str
-    """user or group."""
+    holder_kind: Literal["user", "group"]
     holder_id: str
     holder_name: str
     access_role: str
     expires_at: datetime | None
     nearer: Grant | None = None
-    """A grant of the same holder on a nearer level, which decides instead; for a group's grant to a user also the
-    user's own grant on the same level."""
+    """A grant of the same holder on a nearer level, which decides instead. For a grant of a user's group, it may also
+    be the user's own grant on the same level."""
     without_effect: str = ""
-    """Why the grant has no effect; empty: it has."""
+    """Why the grant has no effect; empty if it has."""
 
     def is_active(self, now: datetime) -> bool:
-        """Whether it has not ended."""
+        """Whether the grant has not expired."""
         return self.expires_at is None or self.expires_at > now
 
 
@@ -122,15 +122,15 @@ def grants_on_levels(
 
     ``after``: the folder, document, user and group of the last entry.
     """
-    asked = {"organization_id": organization_id, "levels": _listed(levels)}
-    with_grants = {tuple(json.loads(row[0])) for row in run(connection, _LEVELS_WITH_GRANTS, asked)}
+    parameters = {"organization_id": organization_id, "levels": _listed(levels)}
+    with_grants = {tuple(json.loads(row[0])) for row in run(connection, _LEVELS_WITH_GRANTS, parameters)}
     begin = (after[0], after[1]) if after else None
     rows: list[Row[Any]] = []
     # The level of the cursor may have lost its grants since the last page.
     for folder_id, document_id in (level for level in _starting_at(levels, begin) if level in with_grants):
         user_id, group_id = (after[2], after[3]) if (folder_id, document_id) == begin else ("", "")
         key = {"folder_id": folder_id, "document_id": document_id, "user_id": user_id, "group_id": group_id}
-        rows += run(connection, _ON_LEVEL, {**asked, **key, "limit": limit - len(rows)}, columns=_COLUMNS)
+        rows += run(connection, _ON_LEVEL, {**parameters, **key, "limit": limit - len(rows)}, columns=_COLUMNS)
         if len(rows) >= limit:
             break
     levels = [level for level in levels if level in with_grants]
@@ -148,14 +148,14 @@ def grants_of_user(
     """A user's own grants in an organization: those on documents, then those on folders. ``after``: the folder and
     document of the last entry."""
     folder_id, document_id = after or ("", "")
-    asked = {
+    parameters = {
         "organization_id": organization_id,
         "user_id": user_id,
         "folder_id": folder_id,
         "document_id": document_id,
         "limit": limit,
     }
-    return _entries(connection, organization_id, run(connection, _OF_USER, asked, columns=_COLUMNS).all(), {})
+    return _entries(connection, organization_id, run(connection, _OF_USER, parameters, columns=_COLUMNS).all(), {})
 
 
 def grants_of_groups(
@@ -170,14 +170,14 @@ def grants_of_groups(
 ) -> list[GrantEntry]:
     """The grants of these groups, group by group in this order. ``after``: the group, folder and document of the last
     entry. With ``user_id`` and ``now``, the user's own active grants on the same levels are ``nearer``."""
-    asked: dict[str, object] = {"organization_id": organization_id, "groups": json_list(groups)}
-    with_grants = {row[0] for row in run(connection, _GROUPS_WITH_GRANTS, asked)}
+    parameters: dict[str, object] = {"organization_id": organization_id, "groups": json_list(groups)}
+    with_grants = {row[0] for row in run(connection, _GROUPS_WITH_GRANTS, parameters)}
     rows: list[Row[Any]] = []
     # The group of the cursor may have lost its grants since the last page.
     for group_id in (group for group in _starting_at(groups, after[0] if after else None) if group in with_grants):
         folder_id, document_id = (after[1], after[2]) if after and group_id == after[0] else ("", "")
         key = {"group_id": group_id, "folder_id": folder_id, "document_id": document_id}
-        rows += run(connection, _OF_GROUP, {**asked, **key, "limit": limit - len(rows)}, columns=_COLUMNS)
+        rows += run(connection, _OF_GROUP, {**parameters, **key, "limit": limit - len(rows)}, columns=_COLUMNS)
         if len(rows) >= limit:
             break
     nearer: Mapping[int, Grant] = {}
@@ -188,28 +188,29 @@ def grants_of_groups(
 
 
 def _starting_at(items: Sequence[Item], first: Item | None) -> Sequence[Item]:
-    """The items from the first one on; all of them if it is None."""
+    """The items from ``first`` on; all of them if it is None."""
     if first is None:
         return items
     return items[items.index(first) :] if first in items else []
 
 
 def groups_of_user(connection: Connection, organization_id: str, user_id: str) -> dict[str, str | None]:
-    """The groups of a user, direct ones first, each with the group that is its member (None: the user is). At most
-    ``MAX_GROUPS`` and one more."""
-    asked: dict[str, object] = {"organization_id": organization_id, "user_id": user_id, "limit": MAX_GROUPS + 1}
-    found: dict[str, str | None] = dict.fromkeys(
-        (row[0] for row in run(connection, _DIRECT_GROUPS, asked, exists=_EXISTS)), None
-    )
-    frontier = list(found)
-    while frontier and len(found) <= MAX_GROUPS:
-        rows = run(connection, _OUTER_GROUPS, {**asked, "groups": json_list(frontier)}, exists=_EXISTS).all()
+    """The groups of a user, direct ones first, each with the group that is its member (None: the user is).
+
+    At most ``MAX_GROUPS`` and one more.
+    """
+    parameters: dict[str, object] = {"organization_id": organization_id, "user_id": user_id, "limit": MAX_GROUPS + 1}
+    direct = run(connection, _DIRECT_GROUPS, parameters, exists=_EXISTS).scalars()
+    groups: dict[str, str | None] = dict.fromkeys(direct)
+    frontier = list(groups)
+    while frontier and len(groups) <= MAX_GROUPS:
+        rows = run(connection, _OUTER_GROUPS, {**parameters, "groups": json_list(frontier)}, exists=_EXISTS).all()
         frontier = []
         for member, group in sorted(tuple(row) for row in rows):
-            if group not in found and len(found) <= MAX_GROUPS:
-                found[group] = member
+            if group not in groups and len(groups) <= MAX_GROUPS:
+                groups[group] = member
                 frontier.append(group)
-    return found
+    return groups
 
 
 def chain_to(groups: Mapping[str, str | None], group_id: str) -> list[str]:
@@ -235,40 +236,38 @@ def group_grants_on(
     connection: Connection, organization_id: str, level: Level, groups: Iterable[str]
 ) -> dict[str, Grant]:
     """Group → its grant on exactly this folder or document, in the order of the groups."""
-    asked = list(islice(groups, MAX_GROUPS))
-    found = _exact(connection, organization_id, {(*level, "", group) for group in asked})
-    return {group: found[*level, "", group] for group in asked if (*level, "", group) in found}
+    requested = list(islice(groups, MAX_GROUPS))
+    grants = _exact(connection, organization_id, {(*level, "", group) for group in requested})
+    return {group: grants[*level, "", group] for group in requested if (*level, "", group) in grants}
 
 
 def _first_active(
     connection: Connection, organization_id: str, keys: Sequence[Sequence[_GrantKey]], now: datetime
 ) -> dict[int, Grant]:
     """Number of the row → the first active grant with one of the row's keys."""
-    found = _exact(connection, organization_id, chain.from_iterable(keys))
+    grants = _exact(connection, organization_id, chain.from_iterable(keys))
     nearer: dict[int, Grant] = {}
     for number, keys_of_row in enumerate(keys):
-        grants = (found[key] for key in keys_of_row if key in found)
-        active = next((grant for grant in grants if grant.expires_at is None or grant.expires_at > now), None)
+        of_row = (grants[key] for key in keys_of_row if key in grants)
+        active = next((grant for grant in of_row if grant.expires_at is None or grant.expires_at > now), None)
         if active is not None:
             nearer[number] = active
     return nearer
 
 
 def _exact(connection: Connection, organization_id: str, keys: Iterable[_GrantKey]) -> dict[_GrantKey, Grant]:
-    asked = sorted(set(keys))
-    if not asked:
+    """The grants with exactly these keys."""
+    requested = sorted(set(keys))
+    if not requested:
         return {}
-    parameters = {"organization_id": organization_id, "asked": _listed(asked)}
+    parameters = {"organization_id": organization_id, "keys": _listed(requested)}
     rows = run(connection, _EXACT, parameters, columns=f"g.organization_id, {_COLUMNS}")
-    found: dict[_GrantKey, Grant] = {}
+    grants: dict[_GrantKey, Grant] = {}
     for row in rows:
         record = _FROM_ROW(row)
         assert isinstance(record, Grant)  # noqa: S101 - it is a row of that table
-        found[row.folder_id, row.document_id, row.user_id, row.organization_user_group_id] = record
-    return found
-
-
-_FROM_ROW = next(table.record_from_row for table in KIND_TABLES if table.kind == Grant.kind)
+        grants[row.folder_id, row.document_id, row.user_id, row.organization_user_group_id] = record
+    return grants
 
 
 def _entries(
@@ -289,30 +288,30 @@ def _entries(
     grant_keys = [
         (organization_id, row.folder_id, row.document_id, row.user_id, row.organization_user_group_id) for row in rows
     ]
-    broken = find_causes(connection, Grant.kind, grant_keys)
-    found = []
+    causes = find_causes(connection, Grant.kind, grant_keys)
+    entries = []
     for number, row in enumerate(rows):
-        why = broken.get(grant_keys[number])
-        resource = "folder" if row.folder_id else "document"
-        holder = "user" if row.user_id else "group"
+        cause = causes.get(grant_keys[number])
+        resource: Literal["folder", "document"] = "folder" if row.folder_id else "document"
+        holder: Literal["user", "group"] = "user" if row.user_id else "group"
         resource_id = row.folder_id or row.document_id
         holder_id = row.user_id or row.organization_user_group_id
-        found.append(
+        entries.append(
             GrantEntry(
-                organization_id,
-                resource,
-                resource_id,
-                names[resource].get((organization_id, resource_id), ""),
-                holder,
-                holder_id,
-                names[holder].get((organization_id, holder_id), ""),
-                row.access_role,
-                moment(row.expires_at),
-                nearer.get(number),
-                "" if why is None else why.sentence,
+                organization_id=organization_id,
+                resource_kind=resource,
+                resource_id=resource_id,
+                resource_name=names[resource].get((organization_id, resource_id), ""),
+                holder_kind=holder,
+                holder_id=holder_id,
+                holder_name=names[holder].get((organization_id, holder_id), ""),
+                access_role=row.access_role,
+                expires_at=moment(row.expires_at),
+                nearer=nearer.get(number),
+                without_effect="" if cause is None else cause.sentence,
             )
         )
-    return found
+    return entries
 
 
 def _listed(parts: Iterable[Sequence[str]]) -> str:

@@ -1,4 +1,7 @@
-"""Lists of the access model, page by page: each page is one range of an index, after a key."""
+"""Lists for the console (folders, members, groups, …), with keyset pagination.
+
+``after`` is the last key of the previous page.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -103,20 +106,21 @@ class ListEntry:
     item_id: str
     name: str = ""
     access_type: str = ""
-    """Its own; empty: inherited, or it has none."""
+    """The access type set on this item; empty if it is inherited, or if the kind has none."""
     disabled: bool = False
     access_role: str = ""
-    """Of a membership."""
+    """The role of a membership; empty for other kinds."""
     expires_at: datetime | None = None
-    """When it ends; None: never."""
+    """The end of a membership; None if it does not end."""
     without_effect: str = ""
-    """Why the listed record has no effect; empty: it has."""
+    """Why the listed record has no effect; empty if it has."""
 
 
 def contents(
     connection: Connection, organization_id: str, folder_id: str, *, after: Sequence[str], limit: int
 ) -> list[ListEntry]:
-    """The folders, then the documents, directly in a folder (empty: at the top). ``after``: kind and id."""
+    """The folders, then the documents, directly in a folder (empty: at the top). ``after``: the kind and id of the last
+    entry."""
     kind, last = after or ("folder", "")
     found: list[ListEntry] = []
     page = {"organization_id": organization_id, "within": folder_id}
@@ -201,16 +205,18 @@ def moment(value: int | None) -> datetime | None:
 
 
 class _Listed(NamedTuple):
-    """The records of a list, which may differ from those whose names it shows: the members of a group, for example."""
+    """The records that a list contains. They may differ from those whose names it shows: a list of group members shows
+    the names of users."""
 
     kind: str
     organization_id: str
-    before: tuple[str, ...] = ()
-    after: tuple[str, ...] = ()
-    """The parts of the key before and after the id of an entry."""
+    key_prefix: tuple[str, ...] = ()
+    """The parts of the key between the organization and the id of the entry."""
+    key_suffix: tuple[str, ...] = ()
+    """The parts of the key after the id of the entry."""
 
     def key(self, item_id: str) -> tuple[str, ...]:
-        return (self.organization_id, *self.before, item_id, *self.after)
+        return (self.organization_id, *self.key_prefix, item_id, *self.key_suffix)
 
 
 def _entries(

@@ -14,8 +14,8 @@ import orjson
 from app.access.kinds import KINDS
 from app.access.records import Fill, Record, User
 from app.directory.casting import record_from_object
-from app.directory.connector import ALL_ATTRIBUTES, Wanted
-from app.directory.fields import DECIDING, MalformedRecordError, check_json, checked_text, name_of_type
+from app.directory.connector import ALL_ATTRIBUTES, RequestedFields
+from app.directory.fields import ACCESS_FIELDS, MalformedRecordError, check_json, checked_text, name_of_type
 from app.directory.mapping.cel import IT, MEMBER, EvaluationError, Expression, Value, Variables, language
 from app.directory.mapping.settings import RuleSettings
 
@@ -89,7 +89,7 @@ class MappingRule:
 
         ``when`` is one of the fields if the rule disables the users that it matches.
         """
-        expressions = {name: one for name, one in self._fields.items() if name in DECIDING}
+        expressions = {name: one for name, one in self._fields.items() if name in ACCESS_FIELDS}
         if self._when is not None and self.kind == Fill.kind and self.may_disable:
             expressions["when"] = self._when
         # Attributes of directories ignore case.
@@ -324,7 +324,7 @@ class Rules:
                 found.setdefault(USERS, {}).setdefault(attribute, rule.number)
         return found
 
-    def _wanted(self) -> Wanted:
+    def _wanted(self) -> RequestedFields:
         attributes: dict[str, frozenset[str]] = {}
         for rule in self.all:
             attributes[rule.set] = attributes.get(rule.set, frozenset()) | _named([rule], IT)
@@ -335,7 +335,7 @@ class Rules:
                 if name not in self.each:
                     attributes[name] |= self.member_attributes
         plain = [rule for rule in self.all if not rule.each]
-        return Wanted(
+        return RequestedFields(
             attributes=attributes,
             members=frozenset(self.each),
             user_ids=_only_attributes((r.set, r.attribute_of("userId")) for r in plain if r.kind == User.kind),

@@ -14,7 +14,7 @@ import orjson
 from ldap.controls import LDAPControl
 from ldap.syncrepl import SyncDoneControl, SyncInfoMessage, SyncRequestControl, SyncStateControl
 
-from app.directory.connector import ALL_ATTRIBUTES, CursorRefusedError, DirectoryObject, Wanted
+from app.directory.connector import ALL_ATTRIBUTES, CursorRefusedError, DirectoryObject, RequestedFields
 from app.directory.connectors.ldap.objects import Reader
 from app.directory.connectors.ldap.session import (
     EXTENDED_DN,
@@ -34,7 +34,7 @@ REMEMBERED = 16
 _NOT_OURS = "the cursor is not one of this source's"
 
 
-def cursor_now(reader: Reader, wanted: Wanted, since: str) -> tuple[str, str]:
+def cursor_now(reader: Reader, wanted: RequestedFields, since: str) -> tuple[str, str]:
     """The cursor of a read that begins now, or the reason why incremental reads are not possible.
 
     ``since``: the cursor of the last read. Both are empty if the preset has no incremental reads.

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping
 
-from app.directory.connector import CursorRefusedError, DirectoryObject, Objects, ReadError, Wanted
+from app.directory.connector import CursorRefusedError, DirectoryObject, Objects, ReadError, RequestedFields
 from app.directory.connectors.ldap import changes
 from app.directory.connectors.ldap.objects import DN, Reader, SetReader, batches
 from app.directory.connectors.ldap.session import LdapSession, Search, ServerUnavailableError, open_session
@@ -32,7 +32,7 @@ class LdapConnector:
         self._failed_server = ""
         """The server that failed during the last read. The next read tries it last."""
 
-    def read(self, wanted: Wanted, request: ReadRequest = EVERYTHING) -> Objects:
+    def read(self, wanted: RequestedFields, request: ReadRequest = EVERYTHING) -> Objects:
         urls = sorted(self._settings.urls, key=lambda url: url == self._failed_server)
         self._failed_server = ""
         session: LdapSession | None = None
@@ -45,7 +45,7 @@ class LdapConnector:
             yield error.end
 
 
-def _read(reader: Reader, wanted: Wanted, request: ReadRequest) -> Objects:
+def _read(reader: Reader, wanted: RequestedFields, request: ReadRequest) -> Objects:
     answered, server = None, reader.settings.server
     for reason in reader.session.unavailable:
         yield Remark(server, f"{SERVER_AWAY}{reason}; {server} was read instead")
@@ -78,7 +78,7 @@ def _read(reader: Reader, wanted: Wanted, request: ReadRequest) -> Objects:
 
 
 def _changes(
-    reader: Reader, wanted: Wanted, since: str, now: str, no_cursor: str
+    reader: Reader, wanted: RequestedFields, since: str, now: str, no_cursor: str
 ) -> Iterator[DirectoryObject | Gone | Malformed]:
     if not now:
         raise CursorRefusedError(no_cursor or "this directory has no incremental reads")
@@ -87,7 +87,7 @@ def _changes(
     yield from changes.changes_since(reader, since, now)
 
 
-def _part(reader: Reader, wanted: Wanted, part: Part) -> Iterator[DirectoryObject | Gone | Malformed]:
+def _part(reader: Reader, wanted: RequestedFields, part: Part) -> Iterator[DirectoryObject | Gone | Malformed]:
     """The requested objects, and the users that the request names by an attribute."""
     for set_reader in reader.sets:
         ids = [object_.id for object_ in part.objects if object_.set == set_reader.name]

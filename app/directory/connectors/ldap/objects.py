@@ -13,8 +13,8 @@ from app.directory.connector import (
     ALL_ATTRIBUTES,
     DirectoryObject,
     ReadError,
+    RequestedFields,
     UnreadableValueError,
-    Wanted,
 )
 from app.directory.connectors.ldap.session import EXTENDED_DN, LdapSession, Search
 from app.directory.connectors.ldap.settings import ACCOUNT_EXPIRED, LdapConnectionSettings
@@ -310,7 +310,7 @@ class Reader:
     ``now``: the time of the read. An account that expires at or before it has expired.
     """
 
-    def __init__(self, session: LdapSession, wanted: Wanted, now: datetime) -> None:
+    def __init__(self, session: LdapSession, wanted: RequestedFields, now: datetime) -> None:
         settings = session.settings
         known = settings.sets_in_force()
         for name in wanted.attributes:

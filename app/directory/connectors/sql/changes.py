@@ -23,7 +23,7 @@ from app.directory.fields import MalformedRecordError
 from app.foundation.text import quoted
 
 REMEMBERED = 16
-"""Rows of each query that changed last, in a cursor."""
+"""The number of rows of each query in a cursor: those that changed last."""
 
 Position = datetime | int | str | None
 """A value of a cursor column; None: before all rows. SQLite has times as text."""
@@ -55,38 +55,42 @@ def _latest(value: object, now: datetime, zone: tzinfo) -> object:
     if isinstance(value, datetime):
         return now if value.tzinfo is not None else now.astimezone(zone).replace(tzinfo=None)
     if isinstance(value, str):
-        # Text may be a time of any zone, so that a day ahead is not the future.
+        # Text may be a time of any zone, so that a day ahead is not the future. "~" is greater than all times of a day.
         return f"{(now + timedelta(days=1)).date().isoformat()}~"
     return None
 
 
 def _before(position: Position, overlap: int) -> Position:
-    """The position ``overlap`` seconds (of a number: units) earlier; None if there is no such time."""
+    """The position ``overlap`` earlier, in seconds or as a number; None if there is no such time."""
     if isinstance(position, int):
         return position - overlap
     try:
         if isinstance(position, datetime):
             return position - timedelta(seconds=overlap)
-        found = _TIME.fullmatch(position) if position is not None else None
-        if found is None:
+        match = _TIME.fullmatch(position) if position is not None else None
+        if match is None:
             return None
-        # In the form of the column, without what follows the seconds: longer text is greater.
-        earlier = datetime.fromisoformat(f"{found[1]}T{found[3]}") - timedelta(seconds=overlap)
+        # In the format of the column, without fractions and zone, because longer text is greater.
+        earlier = datetime.fromisoformat(f"{match[1]}T{match[3]}") - timedelta(seconds=overlap)
     except (OverflowError, ValueError):
         # SQLite also stores times that do not exist, such as 2026-02-30.
         return None
-    return earlier.isoformat(found[2], "seconds")
+    return earlier.isoformat(match[2], "seconds")
 
 
-def later(one: Position, other: Position) -> Position:
+def later(first: Position, second: Position) -> Position:
     """The later position; the first if they cannot be compared because the type of the column has changed."""
-    if isinstance(one, datetime) and isinstance(other, datetime) and (one.tzinfo is None) == (other.tzinfo is None):
-        return max(one, other)
-    if isinstance(one, int) and isinstance(other, int):
-        return max(one, other)
-    if isinstance(one, str) and isinstance(other, str):
-        return max(one, other)
-    return other if one is None else one
+    if (
+        isinstance(first, datetime)
+        and isinstance(second, datetime)
+        and (first.tzinfo is None) == (second.tzinfo is None)
+    ):
+        return max(first, second)
+    if isinstance(first, int) and isinstance(second, int):
+        return max(first, second)
+    if isinstance(first, str) and isinstance(second, str):
+        return max(first, second)
+    return second if first is None else first
 
 
 class HighWaterMark:
@@ -103,7 +107,7 @@ class HighWaterMark:
         self.update(row[self._index] for row in batch)
 
     def update(self, values: Iterable[Any]) -> None:
-        """Updates the mark from values of the cursor column. Raises ``ReadError`` for values that are no positions."""
+        """Updates the mark from values of the cursor column. Raises ``ReadError`` if one cannot be a position."""
         present = [value for value in values if value is not None]
         if not present:
             return
@@ -138,16 +142,16 @@ class Cursor:
         self.newest = newest
 
     @classmethod
-    def parsed(cls, text: str, names: frozenset[str]) -> "Cursor":
+    def parse(cls, text: str, names: frozenset[str]) -> "Cursor":
         """Raises ``CursorRefusedError`` unless the text is a cursor of the queries ``names``."""
         try:
             packed = json.loads(text)
         except (ValueError, RecursionError):
-            raise CursorRefusedError("the cursor is no JSON") from None
+            raise CursorRefusedError("the cursor is not valid JSON") from None
         if not isinstance(packed, dict) or packed.keys() != names:
-            raise CursorRefusedError("the cursor is of other queries")
+            raise CursorRefusedError("the cursor belongs to other queries")
         if not all(isinstance(entry, dict) and isinstance(entry.get("newest"), dict) for entry in packed.values()):
-            raise CursorRefusedError("the cursor is of another version")
+            raise CursorRefusedError("the cursor was written by another version")
         try:
             return cls(
                 {name: _unpacked(entry.get("mark")) for name, entry in packed.items()},
@@ -157,10 +161,9 @@ class Cursor:
                 },
             )
         except ValueError:
-            raise CursorRefusedError("the cursor holds a value that is no position") from None
+            raise CursorRefusedError("the cursor contains an invalid position") from None
 
-    def text(self) -> str:
-        """The cursor as JSON."""
+    def to_json(self) -> str:
         packed = {
             name: {
                 "mark": _packed(position),
@@ -215,8 +218,8 @@ def check_not_restored(snapshot: SqlSnapshot, rows: QueryRows, cursor: Cursor) -
             missing.pop(_id_or_empty(rows, values), None)
     if missing:
         raise CursorRefusedError(
-            f"the cursor has {quoted(min(missing))} of queries.{query.name}, which is older now or gone, as after a"
-            " restore"
+            f"row {quoted(min(missing))} of queries.{query.name} is missing or older than in the cursor: the database"
+            " was probably restored"
         )
 
 

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 from sqlalchemy import URL, ColumnElement, String, and_, cast, func, or_
 
-from app.directory.connector import ALL_ATTRIBUTES, Connector, CursorRefusedError, Objects, ReadError, Wanted
+from app.directory.connector import ALL_ATTRIBUTES, Connector, CursorRefusedError, Objects, ReadError, RequestedFields
 from app.directory.connectors.sql.changes import (
     Cursor,
     HighWaterMark,
@@ -106,8 +106,8 @@ class SqlRead:
         self._lookup = RowLookup(snapshot)
         if request.since:
             if not self._has_cursor:
-                raise CursorRefusedError("the cursor is of other queries")
-            self._since = Cursor.parsed(request.since, frozenset(marks))
+                raise CursorRefusedError("the cursor belongs to other queries")
+            self._since = Cursor.parse(request.since, frozenset(marks))
             for rows in queries:
                 check_not_restored(snapshot, rows, self._since)
         elif request.part is not None and all(self._lookup.supports(rows, request.part) for rows in queries):
@@ -131,7 +131,7 @@ class SqlRead:
         newest = {
             rows.query.name: newest_rows(self._snapshot, rows, positions[rows.query.name]) for rows in self.queries
         }
-        return Cursor(positions, newest).text()
+        return Cursor(positions, newest).to_json()
 
     def steps(self, queries: Sequence[QueryRows]) -> Generator[Step, None, tuple[int, int]]:
         """The steps of the requested rows. Returns how many were malformed, and how many of these have no key."""
@@ -172,7 +172,7 @@ class SqlConnector:
     ) -> None:
         self._open = open_
 
-    def read(self, wanted: Wanted, request: ReadRequest = EVERYTHING) -> Objects:
+    def read(self, wanted: RequestedFields, request: ReadRequest = EVERYTHING) -> Objects:
         try:
             with self._open(request, wanted.attributes) as read:
                 queries = [
@@ -197,13 +197,13 @@ class SqlSource:
         name: str,
         database: SqlDatabase,
         *,
-        wanted: Wanted | None = None,
+        wanted: RequestedFields | None = None,
         mapped: Callable[[Connector], Source] | None = None,
     ) -> None:
         """``mapped`` makes a source of a connector, with rules that use ``wanted``."""
         self._name = name
         self._database = database
-        self._wanted = wanted or Wanted()
+        self._wanted = wanted or RequestedFields()
         self._mapped = mapped
 
     @property
