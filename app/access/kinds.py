@@ -59,7 +59,7 @@ class RecordKind:
     record: type[Record]
     fields: Sequence[RecordField]
     carries: bool
-    """Whether it may have further fields, which are sent to the backend."""
+    """Whether it may have extra fields, which are sent to the backend."""
     own_id: RecordField | None
     """The id that is the record's own, of kinds that others refer to."""
 
@@ -105,7 +105,7 @@ def _kind_of(record: type[Record]) -> RecordKind:
     found: list[RecordField] = []
     own_id = None
     for field in fields(record):
-        if field.name == "further":
+        if field.name == "extra_fields":
             continue
         form = _form(hints[field.name])
         is_own = form.of == record.kind and field.name in record.key_fields
@@ -120,7 +120,7 @@ def _kind_of(record: type[Record]) -> RecordKind:
             )
         )
         own_id = found[-1] if is_own else own_id
-    return RecordKind(record.kind, record, tuple(found), "further" in hints, own_id)
+    return RecordKind(record.kind, record, tuple(found), "extra_fields" in hints, own_id)
 
 
 def _form(hint: Any) -> Form:

@@ -243,8 +243,8 @@ def _fields_with_values(kind: str, row: Row[Any]) -> list[str]:
     record = _TABLES[kind].record_from_row(row)
     fields = [field for field in KINDS[kind].fields if field not in KINDS[kind].keys]
     known = [field.name for field in fields if getattr(record, field.attribute) not in _ABSENT]
-    further: Mapping[str, object] = getattr(record, "further", {})
-    return [*known, *(name for name, value in sorted(further.items()) if value not in _ABSENT)]
+    extra_fields: Mapping[str, object] = getattr(record, "extra_fields", {})
+    return [*known, *(name for name, value in sorted(extra_fields.items()) if value not in _ABSENT)]
 
 
 def _same_fields(record: Record, row: Row[Any]) -> list[str]:

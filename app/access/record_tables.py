@@ -119,7 +119,7 @@ def _values_from_record(kind: RecordKind) -> Callable[[Any], Values]:
             values.append(absent if value is None else value if convert is None else convert(value))
         if not kind.carries:
             return tuple(values)
-        payload = dict(record.further)
+        payload = dict(record.extra_fields)
         for attribute, name in described:
             if (value := getattr(record, attribute)) is not None:
                 payload[name] = value
@@ -149,7 +149,7 @@ def _record_from_row(kind: RecordKind) -> Callable[[Any], Record]:
             payload = orjson.loads(row.payload)
             del payload[kind.own_id.name]
             values |= {attribute: payload.pop(name, None) for attribute, name in texts}
-            values["further"] = payload
+            values["extra_fields"] = payload
         return make(**values)
 
     return record_from_row

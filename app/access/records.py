@@ -64,7 +64,7 @@ Words = Annotated[str, Form(Sort.TEXT)]
 NO_FURTHER_FIELDS: Mapping[str, object] = MappingProxyType({})
 
 
-def _no_further_fields() -> Mapping[str, object]:
+def _no_extra_fields() -> Mapping[str, object]:
     # A dataclass refuses a read-only mapping as a plain default, because it cannot be hashed.
     return NO_FURTHER_FIELDS
 
@@ -124,7 +124,7 @@ class Organization(_Keyed):
     organization_name: Words
     access_type: AccessType = AccessType.ORGANIZATION_PRIVATE
     disabled: bool = False
-    further: Mapping[str, object] = field(default_factory=_no_further_fields, hash=False)
+    extra_fields: Mapping[str, object] = field(default_factory=_no_extra_fields, hash=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +140,7 @@ class User(_Keyed):
     initial: Words | None = None
     disabled: bool = False
     aliases: Aliases = ()
-    further: Mapping[str, object] = field(default_factory=_no_further_fields, hash=False)
+    extra_fields: Mapping[str, object] = field(default_factory=_no_extra_fields, hash=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +168,7 @@ class Group(_Keyed):
     organization_id: OrganizationId
     organization_user_group_id: GroupId
     group_name: Words
-    further: Mapping[str, object] = field(default_factory=_no_further_fields, hash=False)
+    extra_fields: Mapping[str, object] = field(default_factory=_no_extra_fields, hash=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +198,7 @@ class Folder(_Keyed):
     folder_name: Words
     parent_folder_id: FolderId | None = None
     access_type: AccessType | None = None
-    further: Mapping[str, object] = field(default_factory=_no_further_fields, hash=False)
+    extra_fields: Mapping[str, object] = field(default_factory=_no_extra_fields, hash=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +213,7 @@ class Document(_Keyed):
     document_name: Words
     folder_id: FolderId | None = None
     access_type: AccessType | None = None
-    further: Mapping[str, object] = field(default_factory=_no_further_fields, hash=False)
+    extra_fields: Mapping[str, object] = field(default_factory=_no_extra_fields, hash=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,7 +280,7 @@ class Fill(_Keyed):
     email: Words | None = None
     initial: Words | None = None
     disabled: bool = False
-    further: Mapping[str, object] = field(default_factory=_no_further_fields, hash=False)
+    extra_fields: Mapping[str, object] = field(default_factory=_no_extra_fields, hash=False)
 
 
 Record = Organization | User | Membership | Group | GroupMember | Folder | Document | Grant | ContextGrant | Fill

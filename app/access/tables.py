@@ -22,7 +22,7 @@ ZERO = {"server_default": "0"}
 
 
 class ModelOrganizationRow(StoreTable, table=True):
-    """``payload``: organizationId, organizationName and further fields."""
+    """``payload``: organizationId, organizationName and extra fields."""
 
     __tablename__ = "model_organization"
 
@@ -35,7 +35,7 @@ class ModelOrganizationRow(StoreTable, table=True):
 
 
 class ModelUserRow(StoreTable, table=True):
-    """``payload``: userId, name, email, initial if present, and further fields."""
+    """``payload``: userId, name, email, initial if present, and extra fields."""
 
     __tablename__ = "model_user"
     __table_args__ = (KEYED,)
@@ -69,7 +69,7 @@ class ModelMembershipRow(StoreTable, table=True):
 
 
 class ModelGroupRow(StoreTable, table=True):
-    """``payload``: organizationUserGroupId, groupName and further fields."""
+    """``payload``: organizationUserGroupId, groupName and extra fields."""
 
     __tablename__ = "model_group"
 
@@ -99,7 +99,7 @@ class ModelGroupMemberRow(StoreTable, table=True):
 
 
 class ModelFolderRow(StoreTable, table=True):
-    """``payload``: folderId, folderName and further fields. ``access_type`` is empty if it is inherited."""
+    """``payload``: folderId, folderName and extra fields. ``access_type`` is empty if it is inherited."""
 
     __tablename__ = "model_folder"
     __table_args__ = (Index("ix_model_folder_within", "organization_id", "parent_folder_id", "folder_id"), KEYED)
@@ -114,7 +114,7 @@ class ModelFolderRow(StoreTable, table=True):
 
 
 class ModelDocumentRow(StoreTable, table=True):
-    """``payload``: documentId, documentName and further fields. ``access_type`` is empty if it is inherited."""
+    """``payload``: documentId, documentName and extra fields. ``access_type`` is empty if it is inherited."""
 
     __tablename__ = "model_document"
     __table_args__ = (Index("ix_model_document_within", "organization_id", "folder_id", "document_id"), KEYED)

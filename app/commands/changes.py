@@ -98,7 +98,7 @@ def why(change: PlannedChange) -> str:
         return change.reason
     parts = [_difference(field) for field in change.fields]
     if not change.all_fields_known:
-        parts.append("names and further fields: their old values are not known")
+        parts.append("names and extra fields: their old values are not known")
     if not parts or (change.kind in USER_KINDS and change.kind != Kind.ORGANIZATION_USER):
         # The fields do not show through which grant the user has access.
         parts.append(change.reason)

@@ -25,8 +25,8 @@ from app.directory.fields import (
     checked_alias,
     checked_aliases,
     checked_context_value,
+    checked_extra_fields,
     checked_flag,
-    checked_further,
     checked_id,
     checked_text,
     checked_time,
@@ -128,7 +128,7 @@ class _Reader:
         if unknown:
             _check_unknown(self._kind.name, unknown, fields)
             if self._kind.carries:
-                values["further"] = checked_further({name: fields[name] for name in unknown})
+                values["extra_fields"] = checked_extra_fields({name: fields[name] for name in unknown})
         for attribute in self._needed:
             if attribute not in values:
                 raise MalformedRecordError(f"{name_of_attribute(attribute)}: is missing")
@@ -240,7 +240,7 @@ def object_from_record(record: Record) -> dict[str, object]:
             continue
         fields[field.name] = _TO_JSON[field.sort](value) if field.sort in _TO_JSON else value
     if isinstance(record, Carrier):
-        fields.update(record.further)
+        fields.update(record.extra_fields)
     return fields
 
 

@@ -214,7 +214,7 @@ def _time_from_text(text: str, name: str) -> datetime:
     return time.replace(microsecond=time.microsecond // 1000 * 1000)
 
 
-def checked_further(fields: Fields) -> Mapping[str, object]:
+def checked_extra_fields(fields: Fields) -> Mapping[str, object]:
     for name, value in fields.items():
         checked_text(name, "field name")
         check_json(value, name)

@@ -16,7 +16,7 @@ from app.access.decision.decide import DecisionPolicy, PlainQuestion, Rule, deci
 from app.access.records import AccessRole
 from app.access.view import cache, loader
 from app.access.view.loader import AccessViewLoader, load_view
-from app.access.view.queries import DIRECT_SETTINGS, FEW, Statements, direct_statements, statements
+from app.access.view.queries import CONNECTION_SETTINGS, MAX_INLINE_GRANTS, Statements, direct_statements, statements
 from app.foundation.database.direct import DirectConnections
 from app.foundation.database.engine import is_sqlite, open_engine, reading, writing
 from app.foundation.database.tables import METADATA
@@ -195,7 +195,7 @@ class Recorder:
 
 @pytest.fixture
 def recorder(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Recorder:
-    return Recorder(monkeypatch, statements(engine.dialect.name, names=False))
+    return Recorder(monkeypatch, statements(engine.dialect.name, with_payload=False))
 
 
 def test_number_of_statements_does_not_depend_on_the_number_of_questions(engine: Engine, recorder: Recorder) -> None:
@@ -212,7 +212,7 @@ def test_every_statement_uses_an_index(engine: Engine, recorder: Recorder) -> No
     with reading(engine) as connection:
         load_view(connection, batch(20), policy=POLICY)
     assert [name for name, _, _ in recorder.runs] == list(Statements._fields)
-    texts = statements(engine.dialect.name, names=False)._asdict()
+    texts = statements(engine.dialect.name, with_payload=False)._asdict()
     with reading(engine) as connection:
         load_view(
             connection, [], policy=POLICY
@@ -236,7 +236,7 @@ def test_many_grants_on_a_folder_are_not_all_read(engine: Engine, recorder: Reco
         view = load_view(connection, asked, policy=POLICY)
     decision = decide(view, asked[0], NOW, POLICY)
     assert (decision.rule, decision.access_role) == (Rule.GROUP_GRANT, AccessRole.VIEWER)
-    assert recorder.group_grants == FEW + 1
+    assert recorder.group_grants == MAX_INLINE_GRANTS + 1
     assert recorder.rows("exact_grants") == 1
 
 
@@ -246,7 +246,7 @@ def test_many_grants_of_a_user_are_not_all_read(engine: Engine, recorder: Record
         view = load_view(connection, asked, policy=POLICY)
     assert decide(view, asked[0], NOW, POLICY).rule is Rule.OWN_GRANT
     assert decide(view, asked[1], NOW, POLICY).rule is Rule.RESTRICTED
-    assert recorder.own_grants == FEW + 1
+    assert recorder.own_grants == MAX_INLINE_GRANTS + 1
     assert recorder.rows("exact_grants") <= 2
 
 
@@ -255,7 +255,7 @@ def test_many_grants_of_a_group_are_not_all_read(engine: Engine, recorder: Recor
     with reading(engine) as connection:
         view = load_view(connection, asked, policy=POLICY)
     assert decide(view, asked[0], NOW, POLICY).rule is Rule.GROUP_GRANT
-    assert recorder.group_grants + recorder.rows("exact_grants") <= 2 * FEW
+    assert recorder.group_grants + recorder.rows("exact_grants") <= 2 * MAX_INLINE_GRANTS
 
 
 def test_a_hint_finds_the_grant_of_a_user_with_many(engine: Engine) -> None:
@@ -283,7 +283,7 @@ def test_names_are_read_when_asked_for(engine: Engine) -> None:
             user = load_view(connection, asked, policy=POLICY, names=names).user("user-1")
         assert user is not None
         assert user.name == expected
-        assert user.further.get("team") == ("red" if names else None)
+        assert user.extra_fields.get("team") == ("red" if names else None)
 
 
 def test_group_path_is_the_shortest_chain(engine: Engine) -> None:
@@ -397,7 +397,7 @@ def test_cached_structure_needs_one_prepared_statement(postgres: Engine, recorde
 def test_plans_for_empty_tables_use_lookups(postgres: Engine) -> None:
     with writing(postgres) as connection:
         connection.execute(text("TRUNCATE model_grant, model_document, model_folder, model_user, model_membership"))
-    direct = DirectConnections(postgres, DIRECT_SETTINGS)
+    direct = DirectConnections(postgres, CONNECTION_SETTINGS)
     for statement in direct_statements():
         with direct.cursor() as cursor:
             cursor.execute(f"PREPARE one(text) AS {statement}")

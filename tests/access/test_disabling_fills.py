@@ -115,7 +115,7 @@ def test_each_source_disables_by_itself(world: FillsWorld) -> None:
 
 
 def test_bound_users_get_no_other_field_of_the_fill(world: FillsWorld, engine: Engine) -> None:
-    gone = Fill(user_alias="ann@x", name="Ann", disabled=True, further={"site": "b"})
+    gone = Fill(user_alias="ann@x", name="Ann", disabled=True, extra_fields={"site": "b"})
     world.begin(first=[User(user_id="u5", name="", email="", aliases=("ann@x",))], second=[gone])
     world.change(PEOPLE, [User(user_id="u5", name="", email="", aliases=("new@x",))])
     bound = User(user_id="u5", name="", email="", aliases=("new@x",), disabled=True)

@@ -65,7 +65,7 @@ records = st.one_of(
         organization_name=names,
         access_type=st.sampled_from(AccessType),
         disabled=st.booleans(),
-        further=further,
+        extra_fields=further,
     ),
     st.builds(
         User,
@@ -74,7 +74,7 @@ records = st.one_of(
         email=st.sampled_from(["", "a@b.example"]),
         disabled=st.booleans(),
         aliases=st.lists(aliases, unique=True, max_size=2).map(sorted).map(tuple),
-        further=further,
+        extra_fields=further,
     ),
     st.builds(
         lambda user, **fields: Fill(**user, **fields),
@@ -83,7 +83,7 @@ records = st.one_of(
         email=st.sampled_from([None, "", "f@b.example"]),
         initial=st.sampled_from([None, "I", "J"]),
         disabled=st.booleans(),
-        further=st.sampled_from([{}, {"plan": "silver"}, {"plan": None, "site": 4}]),
+        extra_fields=st.sampled_from([{}, {"plan": "silver"}, {"plan": None, "site": 4}]),
     ),
     st.builds(
         lambda organization_id, user, role, expires_at: Membership(
@@ -283,7 +283,7 @@ class NaiveModel:
         for key, user in list(model.items()):
             if not isinstance(user, User):
                 continue
-            fields = dict(user.further) | {"name": user.name, "email": user.email, "initial": user.initial}
+            fields = dict(user.extra_fields) | {"name": user.name, "email": user.email, "initial": user.initial}
             disabled = user.disabled or any(user.user_id in bound for bound in self.bound.values())
             for name in sorted(order, key=lambda name: name != owner[key]):
                 fills = [
@@ -295,12 +295,12 @@ class NaiveModel:
                     if user.user_id not in {fill.user_id, user_of.get(fill.user_alias or "")}:
                         continue
                     disabled = disabled or fill.disabled
-                    more = dict(fill.further) | {"name": fill.name, "email": fill.email, "initial": fill.initial}
+                    more = dict(fill.extra_fields) | {"name": fill.name, "email": fill.email, "initial": fill.initial}
                     for field_name, value in more.items():
                         if value is not None and fields.get(field_name) in {None, ""}:
                             fields[field_name] = value
             basic = {name: fields.pop(name) for name in ("name", "email", "initial")}
-            model[key] = replace(user, **basic, disabled=disabled, further=fields)  # type: ignore[arg-type]
+            model[key] = replace(user, **basic, disabled=disabled, extra_fields=fields)  # type: ignore[arg-type]
 
 
 def run_refresh(engine: Engine, configured: dict[str, Read]) -> tuple[ProblemList, bool, int]:

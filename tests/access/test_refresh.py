@@ -152,13 +152,13 @@ def test_aliases_of_a_fill_are_not_added_to_the_user(engine: Engine) -> None:
     with Refresh(engine, clock=lambda: NOW, problems=ProblemList()) as refreshing:
         refreshing.begin(["people"])
         refreshing.add(User(user_id="ann", name="Ann", email="", aliases=("a@b.example",)), "people:1")
-        refreshing.add(Fill(user_id="ann", further={"aliases": ["x@b.example"], "site": 4}), "people:2")
+        refreshing.add(Fill(user_id="ann", extra_fields={"aliases": ["x@b.example"], "site": 4}), "people:2")
         refreshing.end(records=2, verdict="complete", reason="")
         refreshing.finish()
     with reading(engine) as connection:
         [ann] = export_records(connection)
     assert isinstance(ann, User)
-    assert (ann.aliases, ann.further) == (("a@b.example",), {"site": 4})
+    assert (ann.aliases, ann.extra_fields) == (("a@b.example",), {"site": 4})
 
 
 def test_objects_of_a_user_include_those_that_name_an_alias(engine: Engine) -> None:

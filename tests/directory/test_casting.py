@@ -114,7 +114,7 @@ any_record = st.one_of(
         organization_name=texts,
         access_type=st.sampled_from(AccessType),
         disabled=st.booleans(),
-        further=further,
+        extra_fields=further,
     ),
     built(
         User,
@@ -124,10 +124,10 @@ any_record = st.one_of(
         initial=st.none() | texts,
         disabled=st.booleans(),
         aliases=st.lists(aliases, max_size=3, unique=True).map(tuple),
-        further=further,
+        extra_fields=further,
     ),
     built(Membership, one_of("user_id", "user_alias"), organization_id=ids, access_role=roles, expires_at=times),
-    built(Group, organization_id=ids, organization_user_group_id=ids, group_name=texts, further=further),
+    built(Group, organization_id=ids, organization_user_group_id=ids, group_name=texts, extra_fields=further),
     built(
         GroupMember,
         one_of("user_id", "user_alias", "member_group_id"),
@@ -141,7 +141,7 @@ any_record = st.one_of(
         folder_name=texts,
         parent_folder_id=st.none() | ids,
         access_type=types,
-        further=further,
+        extra_fields=further,
     ),
     built(
         Document,
@@ -150,7 +150,7 @@ any_record = st.one_of(
         document_name=texts,
         folder_id=st.none() | ids,
         access_type=types,
-        further=further,
+        extra_fields=further,
     ),
     built(Grant, one_of("folder_id", "document_id"), holder, organization_id=ids, access_role=roles, expires_at=times),
     built(
@@ -169,7 +169,7 @@ any_record = st.one_of(
         email=st.none() | texts,
         initial=st.none() | texts,
         disabled=st.booleans(),
-        further=further,
+        extra_fields=further,
     ),
 )
 
@@ -224,7 +224,7 @@ def test_record_from_object_keeps_further_fields_of_kinds_that_carry_them() -> N
         {"kind": "user", "userId": "a", "name": "A", "email": "", "photoUrl": "x", "tags": [1, {"b": None}]}
     )
     assert isinstance(record, User)
-    assert record.further == {"photoUrl": "x", "tags": [1, {"b": None}]}
+    assert record.extra_fields == {"photoUrl": "x", "tags": [1, {"b": None}]}
     assert remarks == ()
 
 
@@ -311,7 +311,7 @@ def test_record_from_object_remarks_on_possible_misspellings() -> None:
     folder = {"kind": "folder", **LEAST["folder"], "acesType": "restricted", "disabled": True, "colour": "red"}
     record, remarks = record_from_object(folder)
     assert isinstance(record, Folder)
-    assert record.further == {"acesType": "restricted", "disabled": True, "colour": "red"}
+    assert record.extra_fields == {"acesType": "restricted", "disabled": True, "colour": "red"}
     assert remarks == (
         "'acesType' is not a field that Usher knows; did you mean accessType?",
         "'disabled' decides nothing about a folder: it travels to the backend like any other field",
@@ -470,7 +470,7 @@ def test_the_maximum_of_aliases_is_read() -> None:
 
 def test_a_fill_carries_what_it_adds() -> None:
     fill, remarks = record_from_object({"userAlias": "A@b.example", "costCenter": 7, "disabled": True}, "fill")
-    assert fill == Fill(user_alias="a@b.example", disabled=True, further={"costCenter": 7})
+    assert fill == Fill(user_alias="a@b.example", disabled=True, extra_fields={"costCenter": 7})
     assert remarks == ()
 
 
@@ -498,7 +498,7 @@ def test_an_alias_that_cannot_be_used_is_left_out_with_a_remark(alias: str) -> N
     for value, kind in ((fields, "user"), ({**fields, "kind": "user"}, None)):
         record, remarks = record_from_object(value, kind)
         assert isinstance(record, User)
-        assert (record.aliases, dict(record.further)) == (("a",), {"department": "R"})
+        assert (record.aliases, dict(record.extra_fields)) == (("a",), {"department": "R"})
         assert [remark.startswith("aliases[1]: ") for remark in remarks] == [True]
         # Who pushes is told at once.
         with pytest.raises(MalformedRecordError, match=r"^aliases\[1\]: "):

@@ -43,7 +43,7 @@ def test_documents_are_read_with_their_places(read_file, name: str) -> None:
                 folder_id="f",
                 folder_name="F",
                 access_type=AccessType.RESTRICTED,
-                further={"x": 1},
+                extra_fields={"x": 1},
             ),
             (line or "file:folders[0]"),
         ),

@@ -111,7 +111,7 @@ def test_constants_are_kept_and_missing_attributes_make_fields_absent(directory:
     rules = "[{from: rows, user: {userId: it.id, name: it.name, email: '\"\"', initial: it.no, disabled: true, n: 3}}]"
     (step, _) = read(source_of(directory, rules))
     assert isinstance(step, Found)
-    assert step.record == User(user_id="1", name="N", email="", disabled=True, further={"n": 3})
+    assert step.record == User(user_id="1", name="N", email="", disabled=True, extra_fields={"n": 3})
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ def test_records_of_a_source_without_rules_are_shown() -> None:
 
         def read(self, request: ReadRequest = EVERYTHING) -> Reading:
             row = ObjectId("users", "7")
-            yield Found(User(user_id="u7", name="N", email="n@x", further={"pin": 1}), "users, row 1", Origin(row))
+            yield Found(User(user_id="u7", name="N", email="n@x", extra_fields={"pin": 1}), "users, row 1", Origin(row))
             yield Found(Membership(organization_id="o", user_id="u7"), "users, row 1", Origin(row))
             yield Found(User(user_id="u8", name="M", email=""), "file:2")
             yield End(Verdict.COMPLETE, cursor="1")

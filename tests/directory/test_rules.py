@@ -120,7 +120,7 @@ def test_empty_and_missing_aliases_are_left_out() -> None:
 def test_a_user_of_another_source_is_filled_by_alias_or_id() -> None:
     row = thing("rows", "1", {"mail": "A@x", "status": "left", "centre": 7, "id": "u1"})
     by_alias = "[{from: rows, fill: it.mail, user: {disabled: 'it.status == \"left\"', costCenter: it.centre}}]"
-    assert records(by_alias, row) == [Fill(user_alias="a@x", disabled=True, further={"costCenter": 7})]
+    assert records(by_alias, row) == [Fill(user_alias="a@x", disabled=True, extra_fields={"costCenter": 7})]
     by_id = "[{from: rows, fill: {userId: it.id, disabled: 'it.status == \"left\"'}}]"
     assert records(by_id, row) == [Fill(user_id="u1", disabled=True)]
 

@@ -174,7 +174,7 @@ def _row(record: Record) -> tuple[type[SQLModel], dict[str, object]]:
         value = getattr(record, field.name)
         if field.name == "expires_at":
             row[field.name] = _milliseconds(value)
-        elif not field.name.endswith("_name") and field.name != "further":
+        elif not field.name.endswith("_name") and field.name != "extra_fields":
             row[field.name] = "" if value is None else str(value)
     if isinstance(record, Folder | Document):
         name = record.folder_name if isinstance(record, Folder) else record.document_name

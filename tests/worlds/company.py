@@ -81,7 +81,7 @@ class Company(Directory):
                 organization_name=self.random.choice(_NAMES),
                 access_type=self.random.choice(list(AccessType)),
                 disabled=name != HOME and self.random.random() < 0.2,
-                further=self._further(),
+                extra_fields=self._further(),
             )
         )
 
@@ -93,7 +93,7 @@ class Company(Directory):
                 name=self.random.choice(_NAMES),
                 email=f"u{_USERS.index(name)}@{self.random.choice(('acme', 'bravo'))}.example",
                 disabled=self.random.random() < 0.1,
-                further=self._further(),
+                extra_fields=self._further(),
             )
         )
 
@@ -121,7 +121,7 @@ class Company(Directory):
                 folder_name=self.random.choice(_NAMES),
                 parent_folder_id=None if above is None or self._is_in(above, name) else above.folder_id,
                 access_type=self._type(),
-                further=self._further(),
+                extra_fields=self._further(),
             )
         )
 
@@ -144,7 +144,7 @@ class Company(Directory):
                 document_name=self.random.choice(_NAMES),
                 folder_id=None if folder is None else folder.folder_id,
                 access_type=self._type(),
-                further=self._further(),
+                extra_fields=self._further(),
             )
         )
 
@@ -258,7 +258,7 @@ def desired(records: dict[Key, Record], now: datetime) -> Held:
     users = {r.user_id: r for r in records.values() if isinstance(r, User) and not r.disabled}
     open_ones = {name for name, one in organizations.items() if not one.disabled}
     for name, one in organizations.items():
-        held["organizations"][name] = ({"organizationName": one.organization_name, **one.further}, one.disabled)
+        held["organizations"][name] = ({"organizationName": one.organization_name, **one.extra_fields}, one.disabled)
     for record in records.values():
         if getattr(record, "organization_id", None) not in open_ones:
             continue
@@ -266,10 +266,10 @@ def desired(records: dict[Key, Record], now: datetime) -> Held:
         organization = organizations[record.organization_id]
         if isinstance(record, Folder):
             own = record.access_type or (organization.access_type if record.parent_folder_id is None else None)
-            fields = {"folderName": record.folder_name, **record.further}
+            fields = {"folderName": record.folder_name, **record.extra_fields}
             held["folders"][record.organization_id, record.folder_id] = (fields, record.parent_folder_id or "", own)
         elif isinstance(record, Document):
-            fields = {"documentName": record.document_name, **record.further}
+            fields = {"documentName": record.document_name, **record.extra_fields}
             in_force = _type_in_force(records, organization, record)
             held["documents"][record.organization_id, record.document_id] = (fields, record.folder_id or "", in_force)
         elif isinstance(record, Group):
@@ -314,7 +314,7 @@ def _active(record: Membership | Grant, now: datetime) -> bool:
 
 
 def _fields(user: User) -> dict[str, Any]:
-    return {"name": user.name, "email": user.email, **user.further}
+    return {"name": user.name, "email": user.email, **user.extra_fields}
 
 
 def _members(records: dict[Key, Record], pair: tuple[str, str], seen: set[tuple[str, str]]) -> set[str]:

@@ -18,7 +18,14 @@ from sqlalchemy.exc import DBAPIError
 from app.access.decision.decide import DecisionPolicy, PermissionRequest
 from app.access.records import Grant
 from app.access.view.cache import NEVER_READ, Pair, Stamp, Structure
-from app.access.view.queries import AT_FIRST, DIRECT_SETTINGS, FEW, Statements, direct_statements, statements
+from app.access.view.queries import (
+    CONNECTION_SETTINGS,
+    MAX_INLINE_GRANTS,
+    TRANSACTION_SETTINGS,
+    Statements,
+    direct_statements,
+    statements,
+)
 from app.access.view.rows import (
     Row,
     context_grant_from_row,
@@ -42,18 +49,18 @@ Run = Callable[[str, object], list[Any]]
 class AccessViewLoader:
     """Loads the view of a batch in a snapshot of its own, and caches the structure as long as the revision stays.
 
-    With ``names`` records contain their names and further fields; otherwise those are empty, and decisions do not need
+    With ``names`` records contain their names and extra fields; otherwise those are empty, and decisions do not need
     them. Database errors are SQLAlchemy's.
     """
 
     def __init__(self, engine: Engine, policy: DecisionPolicy, *, names: bool = False) -> None:
         self._engine = engine
         self._hints = policy.unknown_document == "inherit_folder"
-        self._texts = statements(engine.dialect.name, names=names)
+        self._texts = statements(engine.dialect.name, with_payload=names)
         self._direct: DirectConnections | None = None
         if not names and not is_sqlite(engine):
-            self._direct = DirectConnections(engine, DIRECT_SETTINGS)
-        self._at_first = AT_FIRST[engine.dialect.name]
+            self._direct = DirectConnections(engine, CONNECTION_SETTINGS)
+        self._transaction_settings = TRANSACTION_SETTINGS[engine.dialect.name]
         self._structure = Structure(NEVER_READ)
 
     def __call__(self, questions: Sequence[PermissionRequest]) -> SqlAccessView:
@@ -69,7 +76,7 @@ class AccessViewLoader:
                 # The connection may have been lost long ago. A snapshot tests its connection before use.
                 if not error.connection_invalidated:
                     raise
-        with driver_snapshot(self._engine, self._at_first) as connection:
+        with driver_snapshot(self._engine, self._transaction_settings) as connection:
             return _load(questions, self._texts, _runner(connection), self._structure_at, hints=self._hints)
 
     def _structure_at(self, stamp: Stamp) -> Structure:
@@ -87,10 +94,10 @@ def load_view(
     """The view of the revision that the transaction of ``connection`` sees, without a cache."""
     dialect = connection.dialect.name
     driver: Any = connection.connection.dbapi_connection
-    if AT_FIRST[dialect]:
-        driver.execute(AT_FIRST[dialect])
+    if TRANSACTION_SETTINGS[dialect]:
+        driver.execute(TRANSACTION_SETTINGS[dialect])
     hints = policy.unknown_document == "inherit_folder"
-    return _load(asked, statements(dialect, names=names), _runner(driver), Structure, hints=hints)
+    return _load(asked, statements(dialect, with_payload=names), _runner(driver), Structure, hints=hints)
 
 
 def _runner(driver_connection: Any) -> Run:
@@ -218,7 +225,7 @@ def _store_people(
             people[pair].groups = frozenset(structure.reached(pair[0], groups))
     for organization_id, user_id, rows in own_grants:
         person = people.get((organization_id, user_id), others)
-        if len(rows) > FEW:
+        if len(rows) > MAX_INLINE_GRANTS:
             person.is_crowded = True
             continue
         for row in rows:
@@ -236,7 +243,7 @@ def _store_documents(view: SqlAccessView, found: Iterable[Row], above: dict[Pair
         if folder_id:
             above[organization_id, folder_id] = None
         if grants:
-            view.document_grants[organization_id, document_id] = grants if len(grants) <= FEW else None
+            view.document_grants[organization_id, document_id] = grants if len(grants) <= MAX_INLINE_GRANTS else None
 
 
 def _load_organizations(structure: Structure, wanted: Iterable[str], texts: Texts, run: Run) -> None:
@@ -263,7 +270,9 @@ def _load_folders(pairs: list[Pair], structure: Structure, texts: Texts, run: Ru
     grants: dict[Pair, tuple[Grant, ...] | None] = {}
     for organization_id, folder_id, _, _, _, listed in rows:
         grants[organization_id, folder_id] = (
-            tuple(group_grant(organization_id, folder_id, None, row) for row in listed) if len(listed) <= FEW else None
+            tuple(group_grant(organization_id, folder_id, None, row) for row in listed)
+            if len(listed) <= MAX_INLINE_GRANTS
+            else None
         )
     folders = dict.fromkeys(pairs) | {(row[0], row[1]): folder_from_row(row) for row in rows}
     for (organization_id, _), folder in list(folders.items()):

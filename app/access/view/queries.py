@@ -1,8 +1,7 @@
-# ruff: noqa: S608 - the texts consist of parts of this module; ids are parameters
 """The queries that load the records for a batch of questions, by index lookups alone.
 
-At most five statements, for any number of questions. Each takes its ids as one JSON parameter (``asked``) and joins
-them, in this order, to the primary key or an index of a table:
+At most five statements, for any number of questions. Each statement takes its ids as one JSON parameter (``asked``) and
+joins them, in this order, to the primary key or an index of a table:
 
 ==================  ============================================================================
 statement           ``asked``
@@ -19,32 +18,34 @@ statement           ``asked``
 The group edges are the memberships from the users up to all their groups. ``folders`` returns the folders and all
 above them. ``UNION`` ends the recursion in cycles.
 
-At most ``FEW`` and one more grants of a user, or of groups on one document or folder, are read. If there is one more,
-``exact_grants`` looks up each grant by its primary key: the user's own at ``f`` and ``d``, their groups' at ``gf`` and
-``gd``. So no query reads all grants of a user, group or folder that has many.
+At most ``MAX_INLINE_GRANTS + 1`` grants of a user, or of groups on one document or folder, are read. If there are so
+many, ``exact_grants`` looks up each grant by its primary key: the user's own at ``f`` and ``d``, their groups' at
+``gf`` and ``gd``. So no query reads all grants of a user, group or folder that has many.
 """
+
+# ruff: noqa: S608 - the texts consist of parts of this module; ids are parameters
 
 from functools import cache
 from typing import Generic, NamedTuple, TypeVar
 
-FEW = 32
-"""The most grants of a user, or of groups on a level, that are read without a lookup per level or group."""
+MAX_INLINE_GRANTS = 32
+"""The maximum number of grants of a user, or of groups on one level, that are read with it. If there are more, each
+grant is looked up by its key."""
+
+T = TypeVar("T")
 
 
-Each = TypeVar("Each")
-
-
-class Statements(NamedTuple, Generic[Each]):
+class Statements(NamedTuple, Generic[T]):
     """A value for each statement, in the order in which they are executed."""
 
-    batch: Each
-    organizations: Each
-    folders: Each
-    exact_grants: Each
-    context_grants: Each
+    batch: T
+    organizations: T
+    folders: T
+    exact_grants: T
+    context_grants: T
 
 
-AT_FIRST = {
+TRANSACTION_SETTINGS = {
     "sqlite": "",
     # The planner does not know how few ids the parameters contain. Compiling plans would take a thousand times as long
     # as executing them, bitmaps would contain all grants of a user, and each recursion would clear a hash table of the
@@ -53,9 +54,9 @@ AT_FIRST = {
 }
 """The settings of a transaction for these statements, by dialect."""
 
-DIRECT_SETTINGS = "; ".join(
+CONNECTION_SETTINGS = "; ".join(
     [
-        AT_FIRST["postgresql"].replace("LOCAL ", ""),
+        TRANSACTION_SETTINGS["postgresql"].replace("LOCAL ", ""),
         "SET enable_seqscan = off",
         "SET plan_cache_mode = force_generic_plan",
     ]
@@ -65,23 +66,22 @@ consist of index lookups even if the tables are empty when they are made."""
 
 
 @cache
-def statements(dialect: str, *, names: bool) -> Statements[str]:
-    """The statements for ``sqlite`` or ``postgresql``; with ``names`` they read the descriptive fields, too."""
-    return _written(_Sqlite() if dialect == "sqlite" else _PostgreSql(), "payload" if names else "NULL")
+def statements(dialect: str, *, with_payload: bool) -> Statements[str]:
+    """The statements for ``sqlite`` or ``postgresql``; ``with_payload``: they also read the descriptive fields."""
+    return _build(_Sqlite() if dialect == "sqlite" else _PostgreSql(), "payload" if with_payload else "NULL")
 
 
 @cache
 def direct_statements() -> Statements[str]:
     """The statements for PostgreSQL without a transaction, with ``$1`` for ``asked``.
 
-    Each is a snapshot of its own. All but the first return ``[revision, rows]``; results with the same revision belong
-    together.
+    Each statement sees its own snapshot. All but the first return ``[revision, rows]``; results with the same revision
+    belong together.
     """
-    db = _PostgreSql()
-    db.asked = "CAST($1 AS jsonb)"
-    plain = _written(db, "NULL")
-    revision = _gathered(db, _REVISION, 2)
-    return Statements(plain.batch, *(_together(revision, text) for text in plain[1:]))
+    db = _PostgreSql("CAST($1 AS jsonb)")
+    plain = _build(db, "NULL")
+    revision = _as_json_rows(db, _REVISION, 2)
+    return Statements(plain.batch, *(_as_json_list(revision, text) for text in plain[1:]))
 
 
 _REVISION = """SELECT revision, created_at FROM access_revision
@@ -89,7 +89,7 @@ _REVISION = """SELECT revision, created_at FROM access_revision
 
 
 class _Sqlite:
-    """JSON functions. CROSS JOIN fixes the order of a join."""
+    """SQLite's JSON functions. CROSS JOIN fixes the order of a join."""
 
     asked = ":asked"
 
@@ -105,11 +105,11 @@ class _Sqlite:
     def look_up(self, table: str, condition: str) -> str:
         return f"CROSS JOIN {table} WHERE {condition}"
 
-    def of_groups(self) -> str:
+    def grants_of_groups(self) -> str:
         # By the primary key, it would read the grants to users as well.
         return "model_grant AS g INDEXED BY ix_model_grant_of_groups"
 
-    def gathered(self, row: str) -> str:
+    def json_rows(self, row: str) -> str:
         return f"json_group_array(json_array({row}))"
 
     def nested(self, column: str) -> str:
@@ -117,9 +117,10 @@ class _Sqlite:
 
 
 class _PostgreSql:
-    """The same. OFFSET 0 stops the planner from replacing lookups by a hash join over the whole table."""
+    """PostgreSQL's JSON functions. OFFSET 0 stops the planner from replacing lookups by a hash join over the table."""
 
-    asked = "CAST(%(asked)s AS jsonb)"
+    def __init__(self, asked: str = "CAST(%(asked)s AS jsonb)") -> None:
+        self.asked = asked
 
     def strings(self, array: str, name: str) -> str:
         return f"jsonb_array_elements_text({array}) AS {name}(value)"
@@ -133,60 +134,60 @@ class _PostgreSql:
     def look_up(self, table: str, condition: str) -> str:
         return f"CROSS JOIN LATERAL (SELECT * FROM {table} WHERE {condition} OFFSET 0) AS {table}"
 
-    def of_groups(self) -> str:
+    def grants_of_groups(self) -> str:
         return "model_grant AS g"
 
-    def gathered(self, row: str) -> str:
+    def json_rows(self, row: str) -> str:
         return f"CAST(COALESCE(json_agg(json_build_array({row})), '[]') AS text)"
 
     def nested(self, column: str) -> str:
         return f"CAST({column} AS json)"
 
 
-def _written(db: _Sqlite | _PostgreSql, payload: str) -> Statements[str]:
+def _build(db: _Sqlite | _PostgreSql, payload: str) -> Statements[str]:
     ids = f"WITH asked(id) AS (SELECT i.value FROM {db.strings(db.asked, 'i')})"
-    people, documents, folders = _pairs(db, "u"), _pairs(db, "d"), _pairs(db, "")
+    people, documents, folders = _requested_pairs(db, "u"), _requested_pairs(db, "d"), _requested_pairs(db, "")
     of_organizations = f"""{ids}
             SELECT organization_id, access_type, disabled, {payload}
             FROM asked {db.look_up("model_organization", "organization_id = asked.id")}"""
     of_documents = f"""WITH {documents}
             SELECT model_document.organization_id, model_document.document_id, folder_id, access_type, {payload},
-                {_of_groups(db, "model_document.organization_id", "''", "model_document.document_id")}
+                {_group_grants(db, "model_document.organization_id", "''", "model_document.document_id")}
             FROM asked {_in_organization(db, "model_document", "asked", "document_id = asked.id")}"""
     return Statements(
-        batch=_together(
-            _gathered(db, _REVISION, 2),
-            _gathered(db, _users(db, people, payload), 3),
-            _gathered(db, _memberships(db, people), 4),
-            _gathered(db, _group_edges(db, people), 4),
-            _gathered(db, _own_grants(db, people), 3, nested=2),
-            _gathered(db, of_documents, 6, nested=5),
+        batch=_as_json_list(
+            _as_json_rows(db, _REVISION, 2),
+            _as_json_rows(db, _users(db, people, payload), 3),
+            _as_json_rows(db, _memberships(db, people), 4),
+            _as_json_rows(db, _group_edges(db, people), 4),
+            _as_json_rows(db, _own_grants(db, people), 3, nested=2),
+            _as_json_rows(db, of_documents, 6, nested=5),
         ),
-        organizations=_gathered(db, of_organizations, 4),
-        folders=_gathered(db, _folders(db, folders, payload), 6, nested=5),
-        exact_grants=_gathered(db, _exact_grants(db), 7),
-        context_grants=_gathered(db, _context_grants(db), 7),
+        organizations=_as_json_rows(db, of_organizations, 4),
+        folders=_as_json_rows(db, _folders(db, folders, payload), 6, nested=5),
+        exact_grants=_as_json_rows(db, _exact_grants(db), 7),
+        context_grants=_as_json_rows(db, _context_grants(db), 7),
     )
 
 
-def _pairs(db: _Sqlite | _PostgreSql, part: str) -> str:
-    """The ids of each organization; ``part``: the key of the parameter that contains them."""
-    listed = db.members(db.part(db.asked, part) if part else db.asked)
-    return f"asked(organization_id, id) AS (SELECT o.key, i.value FROM {listed} AS o, {db.strings('o.value', 'i')})"
+def _requested_pairs(db: _Sqlite | _PostgreSql, part: str) -> str:
+    """The requested ids, with their organization. ``part``: the key of the parameter that contains them."""
+    ids = db.members(db.part(db.asked, part) if part else db.asked)
+    return f"asked(organization_id, id) AS (SELECT o.key, i.value FROM {ids} AS o, {db.strings('o.value', 'i')})"
 
 
-def _gathered(db: _Sqlite | _PostgreSql, text: str, columns: int, *, nested: int | None = None) -> str:
-    """The statement with its rows as one JSON text; the column with the number ``nested`` is JSON itself.
+def _as_json_rows(db: _Sqlite | _PostgreSql, text: str, columns: int, *, nested: int | None = None) -> str:
+    """The statement with its rows as one JSON text. ``nested``: the number of a column that is already JSON.
 
     Drivers create Python objects slowly, row by row, and Python's SQLite driver releases the interpreter lock for each.
     """
     names = [f"c{number}" for number in range(columns)]
     row = ", ".join(db.nested(name) if number == nested else name for number, name in enumerate(names))
-    return f"WITH answer({', '.join(names)}) AS ({text}) SELECT {db.gathered(row)} FROM answer"
+    return f"WITH answer({', '.join(names)}) AS ({text}) SELECT {db.json_rows(row)} FROM answer"
 
 
-def _together(*texts: str) -> str:
-    """Several statements as one that returns a JSON list of their results."""
+def _as_json_list(*texts: str) -> str:
+    """One statement that returns a JSON list of the results of several."""
     return "SELECT '[' || " + " || ',' || ".join(f"({text})" for text in texts) + " || ']'"
 
 
@@ -234,23 +235,24 @@ def _folders(db: _Sqlite | _PostgreSql, pairs: str, payload: str) -> str:
             SELECT {columns}, {described}
             FROM chain {_in_organization(db, "model_folder", "chain", above)})
         SELECT organization_id, folder_id, parent_folder_id, access_type, payload,
-            {_of_groups(db, "chain.organization_id", "chain.folder_id", "''")} FROM chain"""
+            {_group_grants(db, "chain.organization_id", "chain.folder_id", "''")} FROM chain"""
 
 
-def _of_groups(db: _Sqlite | _PostgreSql, organization_id: str, folder_id: str, document_id: str) -> str:
-    """The grants of groups on one folder or document: ``[group, role, end]`` each, ``FEW`` and one more at most."""
-    return f"""(SELECT {db.gathered("organization_user_group_id, access_role, expires_at")} FROM (
-                SELECT g.organization_user_group_id, g.access_role, g.expires_at FROM {db.of_groups()}
+def _group_grants(db: _Sqlite | _PostgreSql, organization_id: str, folder_id: str, document_id: str) -> str:
+    """The grants of groups on one folder or document: ``[group, role, end]`` each."""
+    return f"""(SELECT {db.json_rows("organization_user_group_id, access_role, expires_at")} FROM (
+                SELECT g.organization_user_group_id, g.access_role, g.expires_at FROM {db.grants_of_groups()}
                 WHERE g.organization_id = {organization_id} AND g.folder_id = {folder_id}
-                    AND g.document_id = {document_id} AND g.user_id = '' LIMIT {FEW + 1}) AS few)"""
+                    AND g.document_id = {document_id} AND g.user_id = '' LIMIT {MAX_INLINE_GRANTS + 1}) AS few)"""
 
 
 def _own_grants(db: _Sqlite | _PostgreSql, pairs: str) -> str:
-    few = db.gathered("folder_id, document_id, access_role, expires_at")
+    few = db.json_rows("folder_id, document_id, access_role, expires_at")
     return f"""WITH {pairs}
         SELECT asked.organization_id, asked.id, (SELECT {few} FROM (
             SELECT g.folder_id, g.document_id, g.access_role, g.expires_at FROM model_grant AS g
-            WHERE g.user_id = asked.id AND g.organization_id = asked.organization_id LIMIT {FEW + 1}) AS few)
+            WHERE g.user_id = asked.id AND g.organization_id = asked.organization_id
+            LIMIT {MAX_INLINE_GRANTS + 1}) AS few)
         FROM asked"""
 
 

@@ -1,7 +1,7 @@
 """Converts rows of the view's queries to records.
 
-Rows are lists in the order of the columns in ``app.access.view.queries``. If names were not read, ``payload`` is None
-and they are empty.
+Rows are lists in the order of the columns in ``app.access.view.queries``. Without descriptive fields, ``payload`` is
+None, and the records have empty names.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ def organization_from_row(row: Row) -> Organization:
         organization_name=fields.pop("organizationName", ""),
         access_type=AccessType(access_type),
         disabled=bool(disabled),
-        further=fields,
+        extra_fields=fields,
     )
 
 
@@ -50,7 +50,17 @@ def user_from_row(row: Row) -> User:
         email=fields.pop("email", ""),
         initial=fields.pop("initial", None),
         disabled=bool(disabled),
-        further=fields,
+        extra_fields=fields,
+    )
+
+
+def membership_from_row(row: Row) -> Membership:
+    organization_id, user_id, access_role, expires_at = row
+    return Membership(
+        organization_id=organization_id,
+        user_id=user_id,
+        access_role=_ROLES[access_role],
+        expires_at=_moment(expires_at),
     )
 
 
@@ -63,7 +73,7 @@ def folder_from_row(row: Row) -> Folder:
         folder_name=fields.pop("folderName", ""),
         parent_folder_id=parent_folder_id or None,
         access_type=_TYPES[access_type],
-        further=fields,
+        extra_fields=fields,
     )
 
 
@@ -76,7 +86,7 @@ def document_from_row(row: Row) -> Document:
         document_name=fields.pop("documentName", ""),
         folder_id=folder_id or None,
         access_type=_TYPES[access_type],
-        further=fields,
+        extra_fields=fields,
     )
 
 
@@ -143,13 +153,3 @@ def _fields(payload: str | None, id_name: str) -> dict[str, Any]:
 
 def _moment(milliseconds: int | None) -> datetime | None:
     return None if milliseconds is None else from_epoch_ms(milliseconds)
-
-
-def membership_from_row(row: Row) -> Membership:
-    organization_id, user_id, access_role, expires_at = row
-    return Membership(
-        organization_id=organization_id,
-        user_id=user_id,
-        access_role=_ROLES[access_role],
-        expires_at=_moment(expires_at),
-    )

@@ -70,7 +70,7 @@ class Application:
         return configured_sources(self.settings, stop=stop)
 
     def view_loader(self, *, names: bool = False) -> AccessViewLoader:
-        """Loads what a decision reads from the access model. ``names``: with names and further fields for reasons."""
+        """Loads what a decision reads from the access model. ``names``: with names and extra fields for reasons."""
         from app.access.view.loader import AccessViewLoader
 
         return AccessViewLoader(self.engine, self.settings.provider.policy, names=names)

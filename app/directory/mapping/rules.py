@@ -353,7 +353,7 @@ def _field(user: User, name: str) -> object:
     """A field of a user for expressions, in which default and empty values are missing."""
     attribute = _ATTRIBUTES.get(name)
     if attribute is None:
-        return user.further.get(name)
+        return user.extra_fields.get(name)
     value = getattr(user, attribute)
     return None if value is False or value == () else list(value) if type(value) is tuple else value
 

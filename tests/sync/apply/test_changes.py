@@ -45,7 +45,7 @@ def kept(company: SyncedWorld) -> int:
 
 @pytest.mark.parametrize("dry", [True, False])
 def test_updates_have_exactly_the_changed_fields(company: SyncedWorld, dry: bool) -> None:
-    company.directory.user("ada", name="Ada King", email="ada@acme.example", further={"title": "Countess"})
+    company.directory.user("ada", name="Ada King", email="ada@acme.example", extra_fields={"title": "Countess"})
     company.directory.member("ada", role="viewer")
     company.directory.folder("specs", folder_name="Specifications", access="restricted")
     company.directory.organization("acme", organization_name="Acme & Co")

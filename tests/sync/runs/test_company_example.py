@@ -100,10 +100,10 @@ def test_example_explains_effective_and_other_records(engine: Engine, sources: l
     with reading(engine) as connection:
         records = [one for one in export_records(connection) if isinstance(one, User | Membership | Grant | Document)]
     assert {
-        one.user_id: (one.disabled, one.further["costCenter"])
+        one.user_id: (one.disabled, one.extra_fields["costCenter"])
         for one in records
         if isinstance(one, User)
-        if one.further.keys() > {"department"}
+        if one.extra_fields.keys() > {"department"}
     } == {
         "ada": (False, "C1"),
         "bob": (True, "C2"),

@@ -128,7 +128,7 @@ def test_refresh_of_an_empty_directory_is_a_first_revision(engine: Engine, run: 
 
 def test_refresh_stores_canonical_payloads(engine: Engine, run: Refresh) -> None:
     further = {"zone": "é", "a": {"c": 1, "b": [None, True]}}
-    run(GivenSource("a", User(user_id="ada", name="Ada", email="a@b.example", initial="A", further=further)))
+    run(GivenSource("a", User(user_id="ada", name="Ada", email="a@b.example", initial="A", extra_fields=further)))
     with reading(engine) as connection:
         payload, digest = connection.execute(text("SELECT payload, digest FROM model_user")).one()
     expected = (
@@ -136,7 +136,7 @@ def test_refresh_stores_canonical_payloads(engine: Engine, run: Refresh) -> None
     )
     assert payload == expected
     assert len(digest) == 32
-    run(GivenSource("a", User(user_id="ada", name="Ada", email="a@b.example", initial="A", further={"zone": "e"})))
+    run(GivenSource("a", User(user_id="ada", name="Ada", email="a@b.example", initial="A", extra_fields={"zone": "e"})))
     with reading(engine) as connection:
         assert connection.execute(text("SELECT digest FROM model_user")).scalar_one() != digest
 
