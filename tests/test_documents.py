@@ -95,7 +95,7 @@ def test_table_of_backend_packages_follows_the_import_order() -> None:
 BUILT_FROM_SETTINGS = {
     "AccessViewLoader", "BackendClient", "BackendSigner", "DatabaseNumbers",
     "Heartbeat", "Metrics", "SyncEngine", "Watch", "Worker",
-    "channels_from_settings", "create_app", "create_metrics_app", "make_workspace", "polls_of", "scheduler_for",
+    "channels_from_settings", "create_app", "create_metrics_app", "make_workspace", "source_pollers", "scheduler_for",
     "sources_from_settings", "sync_lock", "targets_from_settings",
 }  # fmt: skip
 """Parts that only ``app/commands/bootstrap`` may build."""

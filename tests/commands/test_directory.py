@@ -184,7 +184,7 @@ def test_check_warns_of_an_empty_directory(usher_in: Usher, folder: Path) -> Non
     (folder / "directory.yaml").write_text("")
     result = usher_in("directory", "check")
     assert result.exit_code == 1
-    assert "source directory.yaml: is empty: nobody gets access; see whether its export ran to the end" in result.stderr
+    assert "source directory.yaml: is empty: nobody gets access; check that its export is complete" in result.stderr
     assert not (folder / "usher.db").exists()
 
 

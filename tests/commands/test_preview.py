@@ -138,7 +138,7 @@ def test_preview_warns_of_an_empty_source(usher_in: Usher, directory: ObjectDire
         directory.remove(*one)
     result = usher_in("directory", "preview", "ad")
     assert result.exit_code == 1
-    assert "ad: is empty: nobody gets access; see whether its export ran to the end" in result.stderr
+    assert "ad: is empty: nobody gets access; check that its export is complete" in result.stderr
     output = json.loads(usher_in("directory", "preview", "ad", "--json").stdout)
     assert output["odd"].startswith("is empty: nobody gets access")
 

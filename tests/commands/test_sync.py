@@ -93,12 +93,12 @@ def test_unknown_ids_are_one_line(usher_with_backend: Usher, command: str) -> No
     result = usher_with_backend(command, "--organization", "acmee", "--organization", "acme", "--user", "adda")
     assert result.exit_code == 1, result.output
     assert [line for line in result.stderr.splitlines() if "acmee" in line or "adda" in line] == [
-        "error: not in the directory, and never synced: organization acmee, user adda"
+        "error: in neither the directory nor the ledger: organization acmee, user adda"
     ]
     as_json = usher_with_backend(command, "--user", "adda", "--json")
     assert as_json.exit_code == 1
     shown = usher_with_backend("runs", json.loads(as_json.stdout)["runId"])
-    assert "not in the directory, and never synced: user adda" in lines(shown)
+    assert "in neither the directory nor the ledger: user adda" in lines(shown)
     assert json.loads(as_json.stdout)["report"]["unknown"] == {"organizationIds": [], "userIds": ["adda"], "count": 1}
 
 
@@ -510,7 +510,7 @@ def test_plan_ids_can_be_shortened(usher_with_backend: Usher) -> None:
 def test_plan_for_unknown_ids_prints_only_an_error(usher_with_backend: Usher) -> None:
     result = usher_with_backend("plan", "--user", "nobody")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.splitlines()[-1].endswith("never synced: user nobody")
+    assert result.stderr.splitlines()[-1].endswith("in neither the directory nor the ledger: user nobody")
 
 
 def test_held_items_are_shown_with_their_reason(usher_with_backend: Usher, held_run: str) -> None:

@@ -23,7 +23,7 @@ from app.monitoring.metrics import Metrics
 from app.monitoring.notify.watch import Watch
 from app.sync.runs.heartbeat import Heartbeat
 from app.sync.runs.lifecycle import Runs
-from app.sync.runs.polling import Poll, polls_of
+from app.sync.runs.polling import SourcePoller, source_pollers
 from app.sync.runs.workers import process_name
 from app.sync.worker import Timetable, Worker, scheduler_for
 
@@ -39,7 +39,7 @@ class WorkerParts:
     scheduler: "BackgroundScheduler"
     heartbeat: Heartbeat
     watch: Watch
-    polls: Sequence[Poll]
+    polls: Sequence[SourcePoller]
     next_run: datetime | None
     """The next scheduled run."""
 
@@ -92,7 +92,9 @@ def worker_parts(parts: Application, *, stop: Event) -> WorkerParts:
             after_jump=scheduler.wakeup,
         ),
         watch=build_watch(settings, parts.engine, clock=clock, stop=stop),
-        polls=polls_of(parts.engine, parts.sources(stop=stop), guard=settings.directory.guard, clock=clock, stop=stop),
+        polls=source_pollers(
+            parts.engine, parts.sources(stop=stop), guard=settings.directory.guard, clock=clock, stop=stop
+        ),
         next_run=expectations(settings).due_after(clock()),
     )
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from itertools import compress
 from shlex import quote
 from typing import Any
 
@@ -148,10 +149,10 @@ def _failed(connection: Connection, now: datetime) -> Iterator[Concern]:
     run = failed_run(connection, epoch_ms(now))
     if run is None:
         return
-    error = _one_line(run.error or "for no known reason")
+    error = _one_line(run.error or "unknown error")
     summary = f"the last run failed: {error}"
     if run.items:
-        error = "nothing but failures"
+        error = "all items failed"
         summary = f"every item of the last run failed: {counted(run.items, 'item')}"
     yield Concern(
         cause=Cause.FAILED,
@@ -216,7 +217,7 @@ def _worker(connection: Connection, now: datetime, expectations: Expectations) -
         since = from_epoch_ms(recently[-1].seen_at)
     yield Concern(
         cause=Cause.WORKER,
-        fingerprint="none lives" if len(dead) == len(known) else "they die",
+        fingerprint="none running" if len(dead) == len(known) else "repeated deaths",
         summary=summary,
         advice="find the cause in its log and in the system's log (such as a lack of memory), and start usher worker",
         since=since,
@@ -253,10 +254,10 @@ def _source(state: SourceState) -> Iterator[Concern]:
     reason = _one_line(state.last_reason)
     if state.last_verdict == "failed":
         summary = f"source {_one_line(state.name)} cannot be read: {reason}"
-        advice = "its last good records stay in force; usher directory check shows the errors"
+        advice = "run usher directory check to see the errors; until then, its last good records stay in force"
     else:
         summary = f"source {_one_line(state.name)} can only be read partially: {reason}"
-        advice = "records that cannot be read are not deleted; usher directory check shows the errors"
+        advice = "run usher directory check to see the errors; records that cannot be read are not deleted"
     yield Concern(
         cause=Cause.SOURCE,
         about=state.name,
@@ -284,40 +285,40 @@ def _refused_source(state: SourceState) -> Concern:
 def _ambiguous(connection: Connection, states: Sequence[SourceState]) -> Iterator[Concern]:
     counts = problem_counts(connection)
     for state in states:
-        for kept in counts.get(state.name, ()):
-            if kept.sort != ProblemSort.AMBIGUOUS or not state.is_configured:
+        for count in counts.get(state.name, ()):
+            if count.sort != ProblemSort.AMBIGUOUS or not state.is_configured:
                 continue
-            first = first_problems(connection, state.name, kept.sort)
+            first = first_problems(connection, state.name, count.sort)
             example = f", such as: {first[0].reason}" if first else ""
-            records = f"{counted(kept.problems, 'record')} of source {state.name}"
+            records = f"{counted(count.problems, 'record')} of source {state.name}"
             yield Concern(
                 cause=Cause.AMBIGUOUS,
                 about=state.name,
                 fingerprint="ambiguous",
-                size=kept.problems,
+                size=count.problems,
                 summary=_one_line(f"ambiguous aliases of users in {records}{example}"),
                 advice="remove the alias from all but one user, or use user ids; usher directory check lists them",
-                since=from_epoch_ms(kept.since),
+                since=from_epoch_ms(count.since),
             )
 
 
 def _disabling(connection: Connection, states: Sequence[SourceState]) -> Iterator[Concern]:
     read_at = {state.name: state.last_good_at for state in states}
-    for found in unclear_disabling(connection):
+    for fills in unclear_disabling(connection):
         parts = []
-        if found.nobody:
-            parts.append(f"{found.nobody:,} match no user, such as {quoted(found.example_of_nobody)}")
-        if found.several:
-            example = f"{quoted(found.example_of_several)}: {', '.join(map(quoted, found.users))}"
-            parts.append(f"{found.several:,} match several users and disable them all, such as {example}")
+        if fills.nobody:
+            parts.append(f"{fills.nobody:,} match no user, such as {quoted(fills.example_of_nobody)}")
+        if fills.several:
+            example = f"{quoted(fills.example_of_several)}: {', '.join(map(quoted, fills.users))}"
+            parts.append(f"{fills.several:,} match several users and disable them all, such as {example}")
         yield Concern(
             cause=Cause.DISABLING,
-            about=found.source,
-            fingerprint=" ".join(["nobody"] * bool(found.nobody) + ["several"] * bool(found.several)),
-            size=found.nobody + found.several,
-            summary=_one_line(f"of the records of source {found.source} that disable a user, {'; '.join(parts)}"),
-            advice="match users by a permanent id instead of an address, and leave out users who left long ago",
-            since=from_epoch_ms(read_at.get(found.source) or 0),
+            about=fills.source,
+            fingerprint=" ".join(compress(("nobody", "several"), (fills.nobody, fills.several))),
+            size=fills.nobody + fills.several,
+            summary=_one_line(f"of the records of source {fills.source} that disable a user, {'; '.join(parts)}"),
+            advice="match users by a permanent id instead of an address, and remove fills for users who left",
+            since=from_epoch_ms(read_at.get(fills.source) or 0),
         )
 
 
@@ -329,7 +330,7 @@ def _retained(state: SourceState) -> Iterator[Concern]:
         about=state.name,
         fingerprint="retained",
         summary=_one_line(
-            f"source {state.name} is no longer among directory.sources; of its records {state.records:,}"
+            f"source {state.name} is no longer among directory.sources; {state.records:,} of its records"
             f" {are(state.records)} still in force"
         ),
         advice=f"remove them with usher directory forget {quote(state.name)}, or configure it again under this name",

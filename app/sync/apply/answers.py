@@ -8,12 +8,12 @@ from sqlalchemy import Connection
 
 from app.foundation.database.statements import json_list, run
 from app.sync.apply.batch import BatchOutcome
-from app.sync.apply.contents import take_out_contents
+from app.sync.apply.covered_outcomes import detach_exceptions
 from app.sync.apply.outcome import ItemOutcome, OutcomeKind
 from app.sync.ledger.counts import Counts
 from app.sync.ledger.items import Kind
 from app.sync.ledger.settlement import Settlement
-from app.sync.plan.covered import covered_items, uncover
+from app.sync.plan.covered import covered_items, detach_contents
 from app.sync.plan.stored import PlanItem
 
 _STATUS = {
@@ -103,18 +103,18 @@ class AnswerProcessor:
             settlement.removed_members.extend(done)
         settlement.added_again.extend(outcome.added_again)
         self._note_unsupported(outcome)
-        for ordinal, other in outcome.others.items():
-            _settle(settlement, by_ordinal[ordinal], other)
-        left_behind = [ordinal for ordinal, one in outcome.others.items() if one.kind is OutcomeKind.LEFT_BEHIND]
+        for ordinal, own in outcome.not_done.items():
+            _settle(settlement, by_ordinal[ordinal], own)
+        left_behind = [ordinal for ordinal, own in outcome.not_done.items() if own.kind is OutcomeKind.LEFT_BEHIND]
         if left_behind:
-            uncover(self.connection, plan_id=settlement.plan_id, ordinals=left_behind)
+            detach_contents(self.connection, plan_id=settlement.plan_id, ordinals=left_behind)
             state.uncovered = True
         state.calls += outcome.calls
         state.broken |= any(
-            by_ordinal[ordinal].action == "add" for ordinal, one in outcome.others.items() if one.kind in _BREAKS
+            by_ordinal[ordinal].action == "add" for ordinal, own in outcome.not_done.items() if own.kind in _BREAKS
         )
         statuses = dict.fromkeys(done, "done")
-        statuses |= {ordinal: _STATUS[one.kind] for ordinal, one in outcome.others.items() if one.kind in _STATUS}
+        statuses |= {ordinal: _STATUS[own.kind] for ordinal, own in outcome.not_done.items() if own.kind in _STATUS}
         for ordinal, status in statuses.items():
             state.count(by_ordinal[ordinal].kind, by_ordinal[ordinal].action, status)
         if deletes:
@@ -125,7 +125,7 @@ class AnswerProcessor:
     def _process_contents(self, outcome: BatchOutcome) -> None:
         """Settles the covered items that have an outcome of their own, before the deletes that covered them."""
         ordinals = [ordinal for some in outcome.done.values() for ordinal in some]
-        contents = take_out_contents(self.connection, self.settlement.plan_id, outcome, ordinals)
+        contents = detach_exceptions(self.connection, self.settlement.plan_id, outcome, ordinals)
         for ordinal, own in contents.outcomes.items():
             if own.kind is OutcomeKind.DONE:
                 self.settlement.deleted.append(ordinal)
@@ -135,24 +135,24 @@ class AnswerProcessor:
                 self.settlement.failed[ordinal] = own.message
             status = "done" if own.kind is OutcomeKind.DONE else "failed"
             self.state.count(contents.items[ordinal].kind, "delete", status)
-        self._uncover_absent(outcome)
+        self._detach_contents_of_absent(outcome)
         if contents.unmentioned:
             self.settlement.unconfirmed.extend(contents.unmentioned)
             self.state.uncovered = True
-        if contents.unknown_names:
-            # Members that are not ours were not removed: the group is not empty, and the next run empties it again.
-            reasons = "; ".join(f"{name}: {message}" for name, message in list(contents.unknown_names.items())[:3])
+        if contents.foreign_failures:
+            # Members that Usher did not add remain, so the group is not empty. The next run empties it again.
+            reasons = "; ".join(f"{name}: {message}" for name, message in list(contents.foreign_failures.items())[:3])
             outcome.done.clear()
-            outcome.others |= {ordinal: ItemOutcome(OutcomeKind.FAILED, reasons) for ordinal in ordinals}
+            outcome.not_done |= {ordinal: ItemOutcome(OutcomeKind.FAILED, reasons) for ordinal in ordinals}
 
-    def _uncover_absent(self, outcome: BatchOutcome) -> None:
-        """A folder that did not exist may have been deleted without all of its contents: they are deleted by name."""
+    def _detach_contents_of_absent(self, outcome: BatchOutcome) -> None:
+        """Deletes the contents of absent folders by name: the folders may have been deleted without all of them."""
         if not outcome.absent:
             return
         covered = covered_items(self.connection, plan_id=self.settlement.plan_id, ordinals=outcome.absent)
         unconfirmed = [item.ordinal for item in covered if item.kind != Kind.FOLDER]
         if unconfirmed:
-            uncover(self.connection, plan_id=self.settlement.plan_id, ordinals=list(outcome.absent))
+            detach_contents(self.connection, plan_id=self.settlement.plan_id, ordinals=list(outcome.absent))
             self.settlement.unconfirmed.extend(unconfirmed)
             self.state.uncovered = True
 
@@ -162,7 +162,7 @@ class AnswerProcessor:
             if self.omits_roles(operation):
                 self.settlement.without_roles[operation].extend(ordinals)
         for operation, ordinals in outcome.unsupported.items():
-            self.settlement.pending[operation].extend(ordinals)
+            self.settlement.to_send_when_supported[operation].extend(ordinals)
 
 
 def _settle(settlement: Settlement, item: PlanItem, outcome: ItemOutcome) -> None:

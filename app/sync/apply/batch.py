@@ -49,8 +49,8 @@ class BatchOutcome:
     """By the operation that succeeded."""
     unsupported: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     """By the operation that the backend lacks: the item's own, or one that follows it or replaces it."""
-    others: dict[int, ItemOutcome] = field(default_factory=dict)
-    """The items that are not done, by ordinal."""
+    not_done: dict[int, ItemOutcome] = field(default_factory=dict)
+    """By ordinal."""
     added_again: list[int] = field(default_factory=list)
     contents: dict[str, ItemOutcome] = field(default_factory=dict)
     """Of deletes: the outcomes of covered items, by id."""

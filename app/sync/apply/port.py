@@ -28,8 +28,11 @@ class BackendPort(Protocol):
 
     def organization_exists(self, organization_id: str) -> bool: ...
 
-    def has_operation(self, operation: str, organization_id: str) -> bool:
-        """Whether the backend has the operation. Sends a call that changes nothing."""
+    def has_operation(self, operation: str, organization_id: str, *, with_roles: bool = False) -> bool:
+        """Whether the backend has the operation. Sends a call that changes nothing.
+
+        ``with_roles``: probes the path with roles and access types.
+        """
         ...
 
 
@@ -52,10 +55,9 @@ class ClientPort:
 
     def organization_exists(self, organization_id: str) -> bool:
         request = GetOrganizationsRequest(organization_ids=[organization_id])
-        return any(one.id == organization_id for one in self._client.call(contract.GET_ORGANIZATIONS, request).data)
+        return any(found.id == organization_id for found in self._client.call(contract.GET_ORGANIZATIONS, request).data)
 
     def has_operation(self, operation: str, organization_id: str, *, with_roles: bool = False) -> bool:
-        """``with_roles``: probes the path with roles and access types."""
         contracted = contract.by_name(operation)
         if contracted.probed_by is not None:
             contracted = contract.by_name(contracted.probed_by)

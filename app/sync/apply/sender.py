@@ -40,7 +40,7 @@ from app.sync.plan.stored import PlanItem
 _Outcomes = dict[int, ItemOutcome]
 """By ordinal."""
 
-_FURTHER: Mapping[str, tuple[str, ...]] = MappingProxyType(
+_FOLLOW_UPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "add_organizations": ("disable_organizations",),
         "add_folder": ("update_folder_access",),
@@ -74,11 +74,11 @@ class Sender:
             self._send_counterparts(batch, outcomes, outcome)
             for ordinal, own in outcomes.items():
                 if own.kind is not OutcomeKind.DONE:
-                    outcome.others.setdefault(ordinal, own)
-                elif ordinal not in outcome.others:
+                    outcome.not_done.setdefault(ordinal, own)
+                elif ordinal not in outcome.not_done:
                     outcome.done[batch.operation].append(ordinal)
             _skip_children_of_failed(outcome)
-        except Exception as error:  # noqa: BLE001 - the engine's thread raises it again
+        except Exception as error:  # noqa: BLE001 - the applier raises it in its own thread
             outcome.error = error
 
     def _send_counterparts(self, batch: Batch, outcomes: _Outcomes, outcome: BatchOutcome) -> None:
@@ -86,42 +86,44 @@ class Sender:
         existing = [item for item in batch.items if outcomes[item.ordinal].kind is OutcomeKind.EXISTS]
         missing = [item for item in batch.items if outcomes[item.ordinal].kind is OutcomeKind.MISSING]
         counterpart = contract.by_name(batch.operation).counterpart
-        refusals = {item.ordinal: outcomes.pop(item.ordinal) for item in existing + missing}
         if existing and counterpart is not None:
-            updated = set(self._instead(counterpart, existing, refusals, outcome))
-            self._send_the_rest(batch.operation, [item for item in existing if item.ordinal in updated], outcome)
+            refusals = {item.ordinal: outcomes.pop(item.ordinal) for item in existing}
+            updated = set(self._send_replacement(counterpart, existing, refusals, outcome))
+            self._send_follow_ups(batch.operation, [item for item in existing if item.ordinal in updated], outcome)
         if missing and counterpart is not None:
-            outcome.added_again.extend(self._instead(counterpart, missing, refusals, outcome))
-            # The ledger is wrong about those that could not be added: they do not exist.
-            outcome.others |= _unconfirmed(
-                {item.ordinal: outcome.others[item.ordinal] for item in missing if item.ordinal in outcome.others}
+            refusals = {item.ordinal: outcomes.pop(item.ordinal) for item in missing}
+            outcome.added_again.extend(self._send_replacement(counterpart, missing, refusals, outcome))
+            # The backend does not have the items that could not be added, so the ledger must not confirm them.
+            outcome.not_done |= _unconfirmed(
+                {item.ordinal: outcome.not_done[item.ordinal] for item in missing if item.ordinal in outcome.not_done}
             )
         elif missing:
-            lost = ItemOutcome(OutcomeKind.LOST, "the backend does not hold it any more; the next run adds it again")
-            outcome.others |= dict.fromkeys([item.ordinal for item in missing], lost)
+            lost = ItemOutcome(OutcomeKind.LOST, "the backend no longer has it; the next run adds it again")
+            outcomes |= dict.fromkeys([item.ordinal for item in missing], lost)
 
-    def _send_the_rest(self, operation: str, existing: Sequence[PlanItem], outcome: BatchOutcome) -> None:
+    def _send_follow_ups(self, operation: str, existing: Sequence[PlanItem], outcome: BatchOutcome) -> None:
         """Sets parent, access type and state of existing items that the ledger does not contain."""
-        for further in _FURTHER.get(operation, ()):
-            items = [sent for item in existing if item.in_force and (sent := _further_item(further, item)) is not None]
-            for together in in_calls_by_scope(further, items, self._batch_size):
-                outcomes = self._attempt(further, together, outcome)
-                self._note_unsupported(further, outcomes, outcome)
+        for follow_up in _FOLLOW_UPS.get(operation, ()):
+            candidates = [_follow_up_item(follow_up, item) for item in existing if item.in_force]
+            items = [item for item in candidates if item is not None]
+            for call_items in in_calls_by_scope(follow_up, items, self._batch_size):
+                outcomes = self._attempt(follow_up, call_items, outcome)
+                self._note_unsupported(follow_up, outcomes, outcome)
                 for ordinal, own in outcomes.items():
-                    # Unsupported counts as done, as everywhere.
+                    # The backend cannot do it: `_note_unsupported` has recorded what is still to be sent.
                     if own.kind in {OutcomeKind.DONE, OutcomeKind.UNSUPPORTED}:
-                        outcome.done[further].append(ordinal)
+                        outcome.done[follow_up].append(ordinal)
                     else:
-                        message = own.message or f"the run ended before {further} was sent for it"
-                        outcome.others[ordinal] = ItemOutcome(OutcomeKind.UNKNOWN, message)
+                        message = own.message or f"the run ended before {follow_up} was sent for it"
+                        outcome.not_done[ordinal] = ItemOutcome(OutcomeKind.UNKNOWN, message)
 
-    def _instead(
+    def _send_replacement(
         self, operation: str, items: Sequence[PlanItem], refusals: Mapping[int, ItemOutcome], outcome: BatchOutcome
     ) -> list[int]:
         """Sends another operation for refused items, and returns the ordinals of those for which it succeeded."""
         done: list[int] = []
-        for together in in_calls_by_scope(operation, items, self._batch_size):
-            attempted = self._attempt(operation, together, outcome)
+        for call_items in in_calls_by_scope(operation, items, self._batch_size):
+            attempted = self._attempt(operation, call_items, outcome)
             self._note_unsupported(operation, attempted, outcome)
             for ordinal, attempt in attempted.items():
                 own, refusal = attempt, refusals[ordinal]
@@ -129,14 +131,14 @@ class Sender:
                     done.append(ordinal)
                     continue
                 if own.kind in {OutcomeKind.EXISTS, OutcomeKind.MISSING}:
-                    # Not the item itself but something that it needs is missing: the first refusal names it.
+                    # Something that the item needs is missing, not the item itself. The first refusal names it.
                     own = ItemOutcome(OutcomeKind.FAILED, refusal.message)
-                outcome.others[ordinal] = _unconfirmed({ordinal: own})[ordinal] if refusal.unconfirmed else own
+                outcome.not_done[ordinal] = _unconfirmed({ordinal: own})[ordinal] if refusal.unconfirmed else own
         outcome.done[operation].extend(done)
         return done
 
     def _note_unsupported(self, operation: str, outcomes: Mapping[int, ItemOutcome], outcome: BatchOutcome) -> None:
-        """Records items to send once the backend supports the operation."""
+        """Records the items whose operation the backend does not support. A later run sends them once it does."""
         if self._capabilities.is_unsupported(operation):
             unsupported = {OutcomeKind.UNSUPPORTED, OutcomeKind.LEFT_BEHIND}
             outcome.unsupported[operation].extend(
@@ -153,18 +155,18 @@ class Sender:
             request = request_of(operation, items, form)
         except NotExpressibleError as error:
             self._capabilities.count_unsupported_items(operation, len(items))
-            return _all(items, OutcomeKind.UNSUPPORTED, str(error))
+            return _same_outcome(items, OutcomeKind.UNSUPPORTED, str(error))
         except ValidationError as error:
             if len(items) > 1:
-                return self._in_halves(operation, items, outcome)
-            return _all(items, OutcomeKind.FAILED, f"cannot be sent: {first_error(error)}")
+                return self._bisect(operation, items, outcome)
+            return _same_outcome(items, OutcomeKind.FAILED, f"cannot be sent: {first_error(error)}")
         if not self._gate.is_open():
-            return _all(items, OutcomeKind.UNSENT)
+            return _same_outcome(items, OutcomeKind.UNSENT)
         outcome.calls += 1
         try:
             results = self._backend.write(operation, request, without_roles=without_roles)
         except ClientError as error:
-            if not without_roles and self._backend.has_form_without_roles(operation) and _nothing_there(error):
+            if not without_roles and self._backend.has_form_without_roles(operation) and _is_not_found(error):
                 outcomes = self._attempt_without_roles(operation, items, outcome, error)
             else:
                 outcomes = self._judge_error(operation, items, outcome, error)
@@ -189,7 +191,7 @@ class Sender:
                 operation, request_of(operation, items, self._form(without_roles=True)), without_roles=True
             )
         except ClientError as second_error:
-            if _nothing_there(second_error):
+            if _is_not_found(second_error):
                 return self._judge_error(operation, items, outcome, error)
             self._capabilities.mark_roles_unsupported(operation)
             outcomes = self._judge_error(operation, items, outcome, second_error)
@@ -220,14 +222,14 @@ class Sender:
         self._gate.answered()
         self._capabilities.mark_supported(operation)
         if results is None:
-            return _all(items, OutcomeKind.DONE)
-        asked = set() if takes_all_members(items[0]) else {item.item_id for item in items}
+            return _same_outcome(items, OutcomeKind.DONE)
+        sent = set() if takes_all_members(items[0]) else {item.item_id for item in items}
         if items[0].action == "delete":
             outcome.contents |= {
-                name: judge_item(operation, result) for name, result in results.items() if name not in asked
+                name: judge_item(operation, result) for name, result in results.items() if name not in sent
             }
-        if not asked:
-            return _all(items, OutcomeKind.DONE)
+        if not sent:
+            return _same_outcome(items, OutcomeKind.DONE)
         # Delete Folder succeeds or fails as a whole and need not mention items.
         unmentioned = SUCCEEDED if succeeded and operation == "delete_folder" else UNANSWERED
         return {item.ordinal: judge_item(operation, results.get(item.item_id, unmentioned)) for item in items}
@@ -241,47 +243,47 @@ class Sender:
             return self._judge_results(operation, items, outcome, results, succeeded=succeeded)
         if isinstance(error, CredentialsRefused):
             self._gate.end(Ending(cancelled=False, message=f"the backend refuses the credentials: {error}"))
-            return _all(items, OutcomeKind.UNSENT)
+            return _same_outcome(items, OutcomeKind.UNSENT)
         if isinstance(error, NotReached):
             if error.stopped:  # not sent because the run ends; the gate has the reason
-                return _all(items, OutcomeKind.UNSENT)
+                return _same_outcome(items, OutcomeKind.UNSENT)
             self._gate.end(Ending(cancelled=False, message=f"the backend cannot be reached: {error}"))
-            return _all(items, OutcomeKind.UNSENT)
+            return _same_outcome(items, OutcomeKind.UNSENT)
         if isinstance(error, OutcomeUnknown | RateLimited):
             if not error.stopped:
                 self._gate.unanswered(error.message)
             elif isinstance(error, RateLimited):
-                return _all(items, OutcomeKind.UNSENT)
+                return _same_outcome(items, OutcomeKind.UNSENT)
             unknown = isinstance(error, OutcomeUnknown)
-            return _all(items, OutcomeKind.UNKNOWN if unknown else OutcomeKind.FAILED, error.message)
+            return _same_outcome(items, OutcomeKind.UNKNOWN if unknown else OutcomeKind.FAILED, error.message)
         self._gate.answered()
         if isinstance(error, OperationMissing):
             return self._judge_not_found(operation, items, outcome, error)
         if isinstance(error, BackendRefused):
             return self._judge_refusal(operation, items, outcome, error)
-        return _all(items, OutcomeKind.FAILED, error.message)
+        return _same_outcome(items, OutcomeKind.FAILED, error.message)
 
     def _judge_refusal(
         self, operation: str, items: Sequence[PlanItem], outcome: BatchOutcome, error: BackendRefused
     ) -> _Outcomes:
         if 300 <= error.http_code < 400:
             self._gate.end(Ending(cancelled=False, message=str(error)))
-            return _all(items, OutcomeKind.UNSENT)
+            return _same_outcome(items, OutcomeKind.UNSENT)
         contracted = contract.by_name(operation)
         exists = error.status is Status.ALREADY_EXISTS and contracted.verb is Verb.ADD
         absent = error.status is Status.NOT_FOUND and contracted.verb is Verb.DELETE
         # One of several items is at fault: smaller calls show which.
         if len(items) > 1 and (exists or absent or isinstance(error, InvalidRequest)):
-            return self._in_halves(operation, items, outcome)
+            return self._bisect(operation, items, outcome)
         if (exists or absent) and (mentioned := readable_items(error.details)):
             return self._judge_results(operation, items, outcome, item_results(mentioned, mentioned), succeeded=False)
         if absent and operation == "delete_folder":
             outcome.absent |= {item.ordinal for item in items}
         if exists:
-            return _all(
+            return _same_outcome(
                 items, OutcomeKind.EXISTS if contracted.counterpart is not None else OutcomeKind.DONE, error.message
             )
-        return _all(items, OutcomeKind.DONE if absent else OutcomeKind.FAILED, error.message)
+        return _same_outcome(items, OutcomeKind.DONE if absent else OutcomeKind.FAILED, error.message)
 
     def _judge_not_found(
         self, operation: str, items: Sequence[PlanItem], outcome: BatchOutcome, error: OperationMissing
@@ -293,7 +295,7 @@ class Sender:
             if not extended:
                 message = f"the backend has no {contract.by_name(operation).title}: is backend.base_url right? {error}"
                 self._gate.end(Ending(cancelled=False, message=message))
-                return _all(items, OutcomeKind.UNSENT)
+                return _same_outcome(items, OutcomeKind.UNSENT)
             if self._capabilities.mode == "extended":
                 return self._end_without(operation, items)
             self._capabilities.mark_unsupported(operation)
@@ -304,7 +306,7 @@ class Sender:
     def _end_without(self, what: str, items: Sequence[PlanItem]) -> _Outcomes:
         message = f"the backend lacks {what}, and backend.operations is 'extended'"
         self._gate.end(Ending(cancelled=False, message=message))
-        return _all(items, OutcomeKind.UNSENT)
+        return _same_outcome(items, OutcomeKind.UNSENT)
 
     def _is_unsupported(self, operation: str, item: PlanItem, outcome: BatchOutcome) -> bool:
         """Probes the operation without a change. If the organization does not exist either, the result is False."""
@@ -321,11 +323,11 @@ class Sender:
 
     def _unsupported(self, operation: str, items: Sequence[PlanItem]) -> _Outcomes:
         if contract.by_name(operation).verb is Verb.DELETE:
-            return _all(items, OutcomeKind.LEFT_BEHIND)
+            return _same_outcome(items, OutcomeKind.LEFT_BEHIND)
         self._capabilities.count_unsupported_items(operation, len(items))
-        return _all(items, OutcomeKind.UNSUPPORTED)
+        return _same_outcome(items, OutcomeKind.UNSUPPORTED)
 
-    def _in_halves(self, operation: str, items: Sequence[PlanItem], outcome: BatchOutcome) -> _Outcomes:
+    def _bisect(self, operation: str, items: Sequence[PlanItem], outcome: BatchOutcome) -> _Outcomes:
         middle = len(items) // 2
         outcomes = self._attempt(operation, items[:middle], outcome)
         broken = {OutcomeKind.FAILED, OutcomeKind.SKIPPED}
@@ -340,23 +342,23 @@ class Sender:
         return outcomes | (self._attempt(operation, rest, outcome) if rest else {})
 
 
-def _all(items: Iterable[PlanItem], kind: OutcomeKind, message: str = "") -> _Outcomes:
+def _same_outcome(items: Iterable[PlanItem], kind: OutcomeKind, message: str = "") -> _Outcomes:
     shared = ItemOutcome(kind, message)
     return {item.ordinal: shared for item in items}
 
 
 def _unconfirmed(outcomes: _Outcomes) -> _Outcomes:
     """The outcomes after an earlier try with an unknown outcome: items that are not done may have been done by it."""
-    because = "the run ended before it was known what became of a call for it"
+    message = "the run ended before the backend confirmed a call for this item"
     return {
-        ordinal: ItemOutcome(OutcomeKind.UNKNOWN, own.message or because)
+        ordinal: ItemOutcome(OutcomeKind.UNKNOWN, own.message or message)
         if own.kind in {OutcomeKind.FAILED, OutcomeKind.UNSENT}
         else replace(own, unconfirmed=True)
         for ordinal, own in outcomes.items()
     }
 
 
-def _further_item(operation: str, item: PlanItem) -> PlanItem | None:
+def _follow_up_item(operation: str, item: PlanItem) -> PlanItem | None:
     """The item as the operation sends it; None if the plan has a separate item for that."""
     if operation == "disable_organizations":
         return None if item.disabled else item
@@ -366,7 +368,7 @@ def _further_item(operation: str, item: PlanItem) -> PlanItem | None:
     return item
 
 
-def _nothing_there(error: ClientError) -> bool:
+def _is_not_found(error: ClientError) -> bool:
     refused = isinstance(error, BackendRefused) and error.status is Status.NOT_FOUND
     return refused or isinstance(error, OperationMissing)
 
@@ -381,9 +383,9 @@ def _skip_children_of_failed(outcome: BatchOutcome) -> None:
         return
     broken: set[str] = set()
     for item in outcome.batch.items:
-        own = outcome.others.get(item.ordinal)
+        own = outcome.not_done.get(item.ordinal)
         if own is None or item.kind != Kind.FOLDER or own.kind not in {OutcomeKind.FAILED, OutcomeKind.SKIPPED}:
             continue
         if item.parent_id in broken:
-            outcome.others[item.ordinal] = _skipped_with_parent(item)
+            outcome.not_done[item.ordinal] = _skipped_with_parent(item)
         broken.add(item.item_id)

@@ -1,10 +1,11 @@
-# ruff: noqa: S608 - SQL consists of constants of this module; data is in parameters.
 """Failed items: how often each failed, and when it is retried.
 
 The rules: ``app/sync/ledger/README.md``, "Failures".
 
 Writes and deletes of an item are counted separately.
 """
+
+# ruff: noqa: S608 - SQL consists of constants of this module; data is in parameters.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,3 @@
-# ruff: noqa: S608 - SQL consists of constants of this project; data is in parameters.
 """The journal of calls: which were sent, and which were never answered.
 
 The rules: ``app/sync/ledger/README.md``, "The journal".
@@ -6,6 +5,8 @@ The rules: ``app/sync/ledger/README.md``, "The journal".
 A call is recorded before it is sent, and settled in the transaction that processes its answer. A call that is not
 settled while no run is active was in flight when a process died: ``recover`` marks its items as unconfirmed.
 """
+
+# ruff: noqa: S608 - SQL consists of constants of this project; data is in parameters.
 
 import json
 from collections.abc import Sequence

@@ -1,9 +1,10 @@
-# ruff: noqa: S608 - SQL consists of constants of this module; data is in parameters.
 """Observed items: stores what a verify read from the backend, and corrects the ledger.
 
 ``stage`` fills ``observed_item``. The other functions compare it with the ledger in set operations, and compare fields
 by page. Afterwards the ledger contains what was observed, so that the next plan finds the differences.
 """
+
+# ruff: noqa: S608 - SQL consists of constants of this module; data is in parameters.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass

@@ -1,10 +1,11 @@
-# ruff: noqa: S608 - SQL consists of constants of this module; data is in parameters.
 """Settles answered calls: writes their effects to the plan, the ledger, failures and the run's counts.
 
 The rules: ``app/sync/ledger/README.md``, "Confirmed and unconfirmed".
 
 ``settle`` is part of a transaction. Its number of statements does not depend on the number of items.
 """
+
+# ruff: noqa: S608 - SQL consists of constants of this module; data is in parameters.
 
 import json
 from collections import defaultdict
@@ -21,7 +22,9 @@ from app.sync.ledger.failures import any_failures, forget_failures, note_failure
 from app.sync.ledger.ledger import increment_revision
 from app.sync.ledger.unsupported import remember_unsupported
 
-UNSUPPORTED = "the backend lacks the operation that would tell it"
+UNSUPPORTED = "not sent: the backend does not support this operation"
+UNSUPPORTED_BEFORE = "the backend lacks the operation that would tell it"
+"""The message in plans of older versions."""
 LEFT_BEHIND = "left behind: the backend lacks the operation that deletes it"
 
 SETTLES: dict[str, tuple[str, ...]] = {
@@ -67,7 +70,7 @@ UNCONFIRM_ON_CONFLICT = f"""
 
 _CONFIRMED_BY_THE_LAST = f"""CASE WHEN EXISTS (
         SELECT 1 FROM plan_item o WHERE o.plan_id = :plan_id AND o.action <> 'delete' AND o.status <> 'done'
-        AND NOT (o.status = 'skipped' AND o.message = '{UNSUPPORTED}')
+        AND NOT (o.status = 'skipped' AND o.message IN ('{UNSUPPORTED}', '{UNSUPPORTED_BEFORE}'))
         AND o.kind = excluded.kind AND o.organization_id = excluded.organization_id
         AND o.container_id = excluded.container_id AND o.item_id = excluded.item_id
     ) THEN ledger_item.certain ELSE TRUE END"""
@@ -86,8 +89,8 @@ class Settlement:
     """Deleted, with everything that they cover."""
     unsupported: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     """By the operation that the backend lacks. The ledger stores them as done, and the plan as skipped."""
-    pending: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """By operation: what is still to be sent once the backend supports it."""
+    to_send_when_supported: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    """By the operation that the backend lacks."""
     without_roles: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     """By operation: done, but sent without role or access type."""
     left_behind: list[int] = field(default_factory=list)
@@ -141,7 +144,7 @@ def settle(connection: Connection, settlement: Settlement, *, now_ms: int, rando
     for by_operation in (settlement.done, settlement.unsupported):
         for operation, ordinals in by_operation.items():
             writer.accept(operation, ordinals)
-    for by_operation, without_roles in ((settlement.pending, False), (settlement.without_roles, True)):
+    for by_operation, without_roles in ((settlement.to_send_when_supported, False), (settlement.without_roles, True)):
         for operation, ordinals in by_operation.items():
             remember_unsupported(
                 connection,

@@ -1,4 +1,3 @@
-# ruff: noqa: S608 - SQL consists of constants of this module; data is in parameters.
 """Unsupported items: what is still to be sent once the backend supports an operation.
 
 The rules: ``app/sync/apply/README.md``, "What the backend lacks".
@@ -7,6 +6,8 @@ If an operation is missing, its items count as done, so that not every run tries
 a while, for example during an upgrade. So the items are stored with the operation, and become unconfirmed when the
 backend has it again: the next plan sends them.
 """
+
+# ruff: noqa: S608 - SQL consists of constants of this module; data is in parameters.
 
 from collections.abc import Sequence
 

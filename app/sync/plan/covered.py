@@ -1,5 +1,4 @@
-# ruff: noqa: S608 - SQL consists of constants of this module; data is in parameters.
-"""Covered deletes, which another delete includes: finds them and detaches them."""
+"""Finds and detaches covered deletes: planned deletes that another delete includes, so they are not sent."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -7,6 +6,21 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from app.foundation.database.statements import json_list, run
+
+_MOVE_TO_CONTAINER = """
+UPDATE plan_item SET covered_by = (
+  SELECT d.ordinal FROM plan_item d WHERE d.plan_id = plan_item.plan_id AND d.action = 'delete'
+  AND d.kind = '{container}' AND d.organization_id = plan_item.organization_id
+  AND d.container_id = '' AND d.item_id = plan_item.container_id
+)
+WHERE plan_id = :plan_id AND status = 'planned' AND covered_by IN (@numbers(ordinals)) AND kind = '{member}'
+"""
+
+_DETACH_OTHERS = """
+UPDATE plan_item SET covered_by = NULL
+WHERE plan_id = :plan_id AND status = 'planned' AND covered_by IN (@numbers(ordinals))
+  AND kind IN ('organizationUser', 'folderUser', 'document', 'group')
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +47,7 @@ def covered_items(connection: Connection, *, plan_id: str, ordinals: Collection[
 
 
 def detach(connection: Connection, *, plan_id: str, ordinals: Collection[int]) -> None:
-    """Makes these deletes separate: nothing covers them."""
+    """Detaches these deletes from the deletes that cover them, so that they are sent."""
     if ordinals:
         run(
             connection,
@@ -45,29 +59,10 @@ def detach(connection: Connection, *, plan_id: str, ordinals: Collection[int]) -
         )
 
 
-def uncover(connection: Connection, *, plan_id: str, ordinals: Sequence[int]) -> None:
-    """Detaches users, documents and group members from deletes that the backend does not support. Subfolders stay
-    covered."""
+def detach_contents(connection: Connection, *, plan_id: str, ordinals: Sequence[int]) -> None:
+    """Detaches the contents of these deletes, because the deletes may not have removed them. Users of a document and
+    members of a group move to the delete of that document or group, if there is one. Subfolders stay covered."""
     parameters = {"plan_id": plan_id, "ordinals": json_list(ordinals)}
-    within = "plan_id = :plan_id AND status = 'planned' AND covered_by IN (@numbers(ordinals))"
     for member, container in (("documentUser", "document"), ("groupMember", "group")):
-        run(
-            connection,
-            f"""
-            UPDATE plan_item SET covered_by = (
-                SELECT d.ordinal FROM plan_item d WHERE d.plan_id = plan_item.plan_id AND d.action = 'delete'
-                AND d.kind = '{container}' AND d.organization_id = plan_item.organization_id
-                AND d.container_id = '' AND d.item_id = plan_item.container_id
-            )
-            WHERE {within} AND kind = '{member}'
-            """,
-            parameters,
-        )
-    run(
-        connection,
-        f"""
-        UPDATE plan_item SET covered_by = NULL
-        WHERE {within} AND kind IN ('organizationUser', 'folderUser', 'document', 'group')
-        """,
-        parameters,
-    )
+        run(connection, _MOVE_TO_CONTAINER, parameters, member=member, container=container)
+    run(connection, _DETACH_OTHERS, parameters)

@@ -1,10 +1,11 @@
-# ruff: noqa: S608 - SQL consists of constants of this module; data is in parameters.
 """Dependencies between the items of a plan: finds items that must not be sent because of others.
 
 The rules: ``app/sync/plan/README.md``, "Preconditions".
 
 An add or update needs the items in ``_NEEDED``. A delete must not include items that it does not cover.
 """
+
+# ruff: noqa: S608 - SQL consists of constants of this module; data is in parameters.
 
 from collections.abc import Sequence
 

@@ -1,8 +1,9 @@
-# ruff: noqa: S608 - SQL consists of constants of this project; data is in parameters.
 """Discarded deletes: deletes that an operator refused, and that later plans leave alone.
 
 The rules: ``app/sync/plan/README.md``, "Discards".
 """
+
+# ruff: noqa: S608 - SQL consists of constants of this project; data is in parameters.
 
 from sqlalchemy import Connection
 

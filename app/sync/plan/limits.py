@@ -141,7 +141,8 @@ WHERE aspects = {gone} AND status = 'planned' AND EXISTS (
 """
 
 _HOLDS = """
-SELECT kind, organization_id, own AS deletes, below, ledger, reason FROM tally WHERE reason <> ''
+SELECT kind, organization_id, own AS deletes, below AS contained, ledger AS in_ledger, reason
+FROM tally WHERE reason <> ''
 ORDER BY organization_id @bytes, kind @bytes LIMIT :limit
 """
 

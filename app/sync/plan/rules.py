@@ -112,7 +112,7 @@ _O, _F, _D, _G = Kind.ORGANIZATION, Kind.FOLDER, Kind.DOCUMENT, Kind.GROUP
 _OU, _GM = Kind.ORGANIZATION_USER, Kind.GROUP_MEMBER
 _MISSING, _GONE = "not in the backend yet", "no longer in the directory"
 _MEMBER, _GRANT = "membership of the organization", "granted to {holder}"
-_AGAIN = "; again, as the user leaves the organization"
+_AGAIN = "; added again, because deleting the user from the organization removes it"
 
 # fmt: off
 RULES: tuple[AspectRule, ...] = (

@@ -17,19 +17,21 @@ from app.sync.plan.tables import PlanItemRow, PlanRow
 _PLAN = PlanRow.__table__
 _ITEM = PlanItemRow.__table__
 
+MAX_HOLDS = 1000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """Held deletes of one kind in one organization, and the numbers that led to it."""
+    """Deletes of one kind in one organization that are held, with the counts that exceeded a limit."""
 
     kind: str
     organization_id: str
     """Empty for organizations themselves, which are counted together."""
     deletes: int
     """The number of items of the kind that would be deleted."""
-    below: int = 0
+    contained: int = 0
     """The number of items of other kinds that would be deleted with them."""
-    ledger: int
+    in_ledger: int
     """The number of items of the kind in the ledger."""
     reason: str
 
@@ -39,8 +41,8 @@ class Hold:
             "kind": self.kind,
             "organizationId": self.organization_id,
             "deletes": self.deletes,
-            "below": self.below,
-            "ledger": self.ledger,
+            "below": self.contained,
+            "ledger": self.in_ledger,
             "reason": self.reason,
         }
 
@@ -59,7 +61,7 @@ class Plan:
     user_ids: tuple[str, ...]
     counts: Counts
     holds: tuple[Hold, ...]
-    """At most ``MAX_HOLDS``. Held items have the same numbers in their messages."""
+    """At most ``MAX_HOLDS``. The message of each held item contains the counts of its hold."""
 
     def total(self, *statuses: str) -> int:
         """The number of items with one of these statuses, or of all items."""
@@ -69,9 +71,6 @@ class Plan:
     def has_changes(self) -> bool:
         """Whether applying it sends anything."""
         return self.total("planned") > 0
-
-
-MAX_HOLDS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +98,7 @@ class PlanItem:
     status: str
     message: str
     in_force: str = ""
+    """The access type that the item should have, of its own or inherited. Sent if an added item exists already."""
 
 
 _ITEM_COLUMNS = [_ITEM.c[name] for name in PlanItem.__dataclass_fields__]
@@ -119,7 +119,7 @@ _SENT_ITEMS = _ALL_ITEMS.where(_ITEM.c.covered_by.is_(None))
 
 
 def load_plan(connection: Connection, plan_id: str, counts: Counts | None = None) -> Plan | None:
-    """Loads a plan; None if it does not exist. ``counts``: of its items, if they are known."""
+    """Loads a plan; None if it does not exist. ``counts``: the counts of its items, if the caller has them."""
     row = connection.execute(_ONE_PLAN, {"of_plan": plan_id}).one_or_none()
     if row is None:
         return None
@@ -138,8 +138,8 @@ def load_plan(connection: Connection, plan_id: str, counts: Counts | None = None
                 kind=hold["kind"],
                 organization_id=hold["organizationId"],
                 deletes=hold["deletes"],
-                below=hold.get("below", 0),
-                ledger=hold["ledger"],
+                contained=hold.get("below", 0),
+                in_ledger=hold["ledger"],
                 reason=hold["reason"],
             )
             for hold in json.loads(row.limits)
@@ -156,7 +156,7 @@ def read_items(
     limit: int = 1000,
     covered: bool = False,
 ) -> list[PlanItem]:
-    """The next items after ``after_ordinal``: those that are sent, or with ``covered`` all."""
+    """The next items after ``after_ordinal``, without covered ones. ``covered``: with them."""
     parameters = {"of_plan": plan_id, "after": after_ordinal, "statuses": list(statuses), "limit": limit}
     rows = connection.execute(_ALL_ITEMS if covered else _SENT_ITEMS, parameters)
     return [PlanItem(**row._asdict()) for row in rows]

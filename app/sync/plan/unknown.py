@@ -12,7 +12,7 @@ from app.foundation.database.statements import run
 from app.sync.ledger.items import USER_KINDS
 from app.sync.plan.selection import Selection
 
-_SHOWN = 20
+_MAX_REPORTED = 20
 
 _ORGANIZATIONS = """
 SELECT wanted.value FROM (@list(organization_ids)) AS wanted
@@ -31,7 +31,7 @@ WHERE NOT EXISTS (SELECT 1 FROM model_user a WHERE a.user_id = wanted.value)
 
 @dataclass(frozen=True, slots=True)
 class UnknownIds:
-    """The first unknown organizations and users, and the number of all."""
+    """The first unknown organizations and users, and the total number."""
 
     organization_ids: tuple[str, ...]
     user_ids: tuple[str, ...]
@@ -54,7 +54,9 @@ def unknown_ids(connection: Connection, ledger_id: int, selection: Selection) ->
     users = sorted(run(connection, _USERS, parameters, kinds=kinds).scalars())
     if not organizations and not users:
         return None
-    return UnknownIds(tuple(organizations[:_SHOWN]), tuple(users[:_SHOWN]), len(organizations) + len(users))
+    return UnknownIds(
+        tuple(organizations[:_MAX_REPORTED]), tuple(users[:_MAX_REPORTED]), len(organizations) + len(users)
+    )
 
 
 def unknown_sentence(report: Mapping[str, object]) -> str | None:
@@ -62,9 +64,8 @@ def unknown_sentence(report: Mapping[str, object]) -> str | None:
     unknown = report.get("unknown")
     if not isinstance(unknown, Mapping):
         return None
-    named = [f"organization {one}" for one in unknown["organizationIds"]] + [
-        f"user {one}" for one in unknown["userIds"]
-    ]
+    named = [f"organization {name}" for name in unknown["organizationIds"]]
+    named += [f"user {name}" for name in unknown["userIds"]]
     further = unknown["count"] - len(named)
     more = f" and {further} more" if further else ""
-    return f"not in the directory, and never synced: {', '.join(named)}{more}"
+    return f"in neither the directory nor the ledger: {', '.join(named)}{more}"

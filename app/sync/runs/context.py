@@ -16,7 +16,7 @@ from app.foundation.database import statements
 from app.sync.apply.gate import Ending, Gate
 from app.sync.apply.progress import Progress
 from app.sync.ledger.counts import Counts, add_counts, read_run_counts, total
-from app.sync.ledger.settlement import LEFT_BEHIND, UNSUPPORTED, cancel_unsent
+from app.sync.ledger.settlement import LEFT_BEHIND, UNSUPPORTED, UNSUPPORTED_BEFORE, cancel_unsent
 from app.sync.runs.refresh import RefreshReport, losses_sentences
 from app.sync.runs.run import HELD_FOR, Run, RunStatus
 
@@ -117,10 +117,15 @@ def _unsettled_items(connection: Connection, plan_id: str) -> tuple[dict[str, in
         """
         SELECT 1 FROM plan_item WHERE plan_id = :plan_id AND (
             status IN ('failed', 'parked')
-            OR (status = 'skipped' AND message NOT IN (:left_behind, :unsupported))
+            OR (status = 'skipped' AND message NOT IN (:left_behind, :unsupported, :unsupported_before))
             OR (status = 'waiting' AND action <> 'delete')
         ) LIMIT 1
         """,
-        {"plan_id": plan_id, "left_behind": LEFT_BEHIND, "unsupported": UNSUPPORTED},
+        {
+            "plan_id": plan_id,
+            "left_behind": LEFT_BEHIND,
+            "unsupported": UNSUPPORTED,
+            "unsupported_before": UNSUPPORTED_BEFORE,
+        },
     ).first()
     return left_behind, unsettled is not None

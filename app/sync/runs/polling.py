@@ -2,9 +2,9 @@
 
 The rules: ``app/sync/runs/README.md``, "Polls".
 
-Every worker has a thread for each source with a ``poll``, so that one that hangs delays neither others nor runs. One
-worker claims a poll in the database and makes it. Decisions use the result at once. The changes are stored in the same
-transaction, and a worker queues runs for them (``Runs.enqueue_changes``).
+Every worker has a thread for each source with a ``poll``, so that a source that hangs delays neither others nor runs.
+One worker claims a poll in the database and performs it. Decisions use the result at once. The changes are stored in
+the same transaction, and a worker queues runs for them (``Runs.enqueue_changes``).
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from threading import Event
 from typing import Any
 
 import structlog
-from sqlalchemy import Engine, Row, Table, func, or_, select, update
+from sqlalchemy import Engine, Row, Table, func, select, update
 
 from app.access.record_tables import core_table
 from app.access.source_tables import DirectorySourceRow
@@ -26,9 +26,11 @@ from app.foundation.database.errors import log_fields
 from app.sync.runs.refresh import RefreshReport, refresh
 from app.sync.runs.source_reads import policy_of
 
+_log = structlog.stdlib.get_logger(__name__)
+
 _SOURCE: Table = core_table(DirectorySourceRow)
 
-_JUDGED = (
+_COLUMNS = (
     _SOURCE.c.last_read_at,
     _SOURCE.c.polled_at,
     _SOURCE.c.last_verdict,
@@ -38,7 +40,7 @@ _JUDGED = (
 )
 
 _LONGEST_PAUSE = 30.0
-"""The maximum pause while the database is unavailable, in seconds."""
+"""The maximum pause after an error, in seconds."""
 
 _LONGEST_BACK_OFF = 300.0
 """The maximum pause between polls of a failing source, in seconds, unless its ``poll`` is longer."""
@@ -48,7 +50,7 @@ _MAX_REFUSED_LOGINS = 3
 
 
 @dataclass(kw_only=True)
-class Poll:
+class SourcePoller:
     """Polls one source. ``sources``: all configured sources, in order."""
 
     engine: Engine
@@ -58,39 +60,38 @@ class Poll:
     guard: GuardSettings
     clock: Clock
     stop: Event
-    look: float = 1.0
+    check_interval: float = 1.0
     """Seconds between two checks whether a poll is due."""
-    _judged_at: int | None = field(default=None, init=False)
-    """The end of the last read that the next two count. All workers count the same reads."""
+    _counted_at: int | None = field(default=None, init=False)
+    """The end of the last read that ``_failures`` and ``_refused_logins`` include. All workers count the same reads."""
     _failures: int = field(default=0, init=False)
     """The number of failed reads since the last good one."""
     _refused_logins: int = field(default=0, init=False)
 
     def run(self) -> None:
-        """Polls until ``stop`` is set. Waits while the database is unavailable."""
-        log = structlog.stdlib.get_logger(__name__)
-        pause = self.look
+        """Polls until ``stop`` is set. Pauses after an error."""
+        pause = self.check_interval
         while not self.stop.wait(pause):
             try:
                 self.tick()
             except ReadingStoppedError:
                 return
-            except Exception as error:  # noqa: BLE001 - log_fields tells all of it
+            except Exception as error:  # noqa: BLE001 - log_fields logs the full error
                 pause = min(max(pause, 1.0) * 2, _LONGEST_PAUSE)
-                log.warning("poll_broke", source=self.name, again_in=pause, **log_fields(error))
+                _log.warning("poll_broke", source=self.name, again_in=pause, **log_fields(error))
             else:
-                pause = self.look
+                pause = self.check_interval
 
     def tick(self) -> RefreshReport | None:
         """Polls the source if it is due and no other worker does."""
-        if not self._claimed():
+        if not self._claim():
             return None
         report = refresh(
-            self.engine, self.sources, clock=self.clock, guard=self.guard, only={self.name}, note_touched=True
+            self.engine, self.sources, clock=self.clock, guard=self.guard, only={self.name}, store_pending=True
         )
         [source] = report.sources
         if report.changed or source.verdict is not Verdict.COMPLETE:
-            structlog.stdlib.get_logger(__name__).info(
+            _log.info(
                 "source_polled",
                 source=self.name,
                 verdict=source.verdict.value,
@@ -103,39 +104,40 @@ class Poll:
             )
         return report
 
-    def _claimed(self) -> bool:
-        """Whether a poll is due and this worker makes it. The first sync creates the row of a source."""
+    def _claim(self) -> bool:
+        """Claims the poll if it is due. Returns whether this worker performs it."""
         with reading(self.engine) as connection:
-            row = connection.execute(select(*_JUDGED).where(_SOURCE.c.name == self.name)).first()
+            row = connection.execute(select(*_COLUMNS).where(_SOURCE.c.name == self.name)).first()
         if row is None:
+            # The first sync creates the row of a source.
             return False
-        self._judge(row)
+        self._count_failure(row)
         if self._refused_logins >= _MAX_REFUSED_LOGINS:
             return False
         now = epoch_ms(self.clock())
-        # A poll that becomes due before the next check is made now.
-        before = now - round(max(self._pause() - self.look, self.seconds / 2) * 1000)
+        # A poll that becomes due before the next check is performed now.
+        before = now - round(max(self._pause() - self.check_interval, self.seconds / 2) * 1000)
         if (row.last_read_at or 0) > before or (row.polled_at or 0) > before:
             # Most checks end here, without a write transaction.
             return False
         due = (
             (_SOURCE.c.name == self.name)
             & (func.coalesce(_SOURCE.c.last_read_at, 0) <= before)
-            & or_(_SOURCE.c.polled_at.is_(None), _SOURCE.c.polled_at <= before)
+            & (func.coalesce(_SOURCE.c.polled_at, 0) <= before)
         )
         with writing(self.engine) as connection:
             return connection.execute(update(_SOURCE).where(due).values(polled_at=now)).rowcount == 1
 
-    def _judge(self, source: Row[*tuple[Any, ...]]) -> None:
+    def _count_failure(self, source: Row[*tuple[Any, ...]]) -> None:
         """Counts the last read if it failed, once. A read that the guard refused has not failed."""
-        if source.last_read_at is None or source.last_read_at == self._judged_at:
+        if source.last_read_at is None or source.last_read_at == self._counted_at:
             return
-        self._judged_at = source.last_read_at
+        self._counted_at = source.last_read_at
         failed = source.last_verdict == Verdict.FAILED and not source.refused
         self._failures = self._failures + 1 if failed else 0
         self._refused_logins = self._refused_logins + 1 if failed and source.login_refused else 0
         if self._refused_logins == _MAX_REFUSED_LOGINS:
-            structlog.stdlib.get_logger(__name__).error("polls_stopped", source=self.name, reason=source.last_reason)
+            _log.error("polls_stopped", source=self.name, reason=source.last_reason)
 
     def _pause(self) -> float:
         """Seconds between two polls, doubled after each failure but the first."""
@@ -143,11 +145,12 @@ class Poll:
         return max(self.seconds, min(longer, _LONGEST_BACK_OFF))
 
 
-def polls_of(
+def source_pollers(
     engine: Engine, sources: Sequence[Source], *, guard: GuardSettings, clock: Clock, stop: Event
-) -> list[Poll]:
+) -> list[SourcePoller]:
+    """A poller for each source with a ``poll``."""
     return [
-        Poll(
+        SourcePoller(
             engine=engine,
             sources=sources,
             name=source.name,

@@ -69,9 +69,9 @@ class SourceReport:
 def losses_sentences(sources: Sequence[SourceReport], verb: str = "takes away") -> list[str]:
     """Sentences about the losses of sources that were not refused."""
     return [
-        f"source {one.name} {verb} {losses_in_words(one.losses)}; {guard_sentence(one.guard)}"
-        for one in sources
-        if one.losses and not one.refused and one.verdict is not Verdict.FAILED
+        f"source {source.name} {verb} {losses_in_words(source.losses)}; {guard_sentence(source.guard)}"
+        for source in sources
+        if source.losses and not source.refused and source.verdict is not Verdict.FAILED
     ]
 
 
@@ -120,7 +120,7 @@ class RefreshReport(ReadReport):
     changes: Mapping[str, ChangeCounts]
     """Kind → records added, updated and removed, for all kinds."""
     retained_sources: tuple[str, ...]
-    """Sources that are no longer configured. Their records stay effective until ``forget``."""
+    """Sources that are no longer configured. Their records stay in force until ``forget``."""
     seconds: float
     depends_on: DatabaseState | None = None
     """Of a candidate: the state of the database that must not change; None if it may."""
@@ -137,7 +137,7 @@ def refresh(
     asked: Selection | None = None,
     only: Collection[str] | None = None,
     full: Collection[str] = (),
-    note_touched: bool = False,
+    store_pending: bool = False,
     progress: ReadingProgress | None = None,
     on_candidate: bool = False,
     is_planned_from: bool = False,
@@ -146,14 +146,14 @@ def refresh(
 ) -> RefreshReport:
     """Reads every source into the access model, or ``on_candidate`` into a candidate (``app.access.candidate``).
 
-    Sources are read concurrently. The last good records of a failed source stay effective. Sources that only receive
+    Sources are read concurrently. The last good records of a failed source stay in force. Sources that only receive
     pushes stay as they are, and are not in the report.
 
     - ``guard``: the maximum of losses for sources without a guard of their own; None for the default.
     - ``accept_empty``, ``accept_shrink``: sources that may be empty now, or may lose more than the guard allows.
     - ``asked``: reads only these organizations and users, from sources that support it.
     - ``only``: the sources to read. ``full``: sources that are read completely even if they support changes.
-    - ``note_touched``: stores what changes, because no run follows. So does ``asked``, for other changes.
+    - ``store_pending``: stores the changed ids for later runs, because no run follows. ``asked`` does so for other ids.
     - ``is_planned_from``: a plan is made from the candidate.
     - ``audit_hook``: writes the audit row, with the changes.
 
@@ -170,7 +170,7 @@ def refresh(
         problems=problems,
         on_candidate=on_candidate,
         is_planned_from=is_planned_from,
-        store_pending=note_touched or asked is not None,
+        store_pending=store_pending or asked is not None,
         covered=None if asked is None else CoveredByRun(asked.organization_ids, asked.user_ids),
         audit_hook=audit_hook,
     ) as refreshing:
@@ -361,9 +361,9 @@ def object_from_report(report: RefreshReport | CheckReport) -> dict[str, object]
         "revision": report.revision,
         "changed": report.changed,
         "changes": {
-            kind: {"added": one.added, "updated": one.updated, "removed": one.removed}
-            for kind, one in report.changes.items()
-            if one.any
+            kind: {"added": change.added, "updated": change.updated, "removed": change.removed}
+            for kind, change in report.changes.items()
+            if change.any
         },
         "retainedSources": list(report.retained_sources),
         "seconds": round(report.seconds, 3),

@@ -1,4 +1,7 @@
-"""Checks sources as a whole, for example for an unexpectedly empty read."""
+"""Warns of reads that a refresh would refuse or that look incomplete.
+
+For check, preview and doctor. ``app/access/refresh/guard.py`` refuses reads.
+"""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -9,10 +12,10 @@ from app.access.refresh.guard import IF_INTENDED, Guard, how_to_accept, losses_i
 from app.foundation.text import are, counted
 
 _MIN_RECORDS = 100
-"""The number of effective records from which a read with less than half of them is reported."""
+"""Sources with fewer stored records than this get no warning when a read is less than half."""
 _WHY_EMPTY = (
-    "see whether its export ran to the end, whether it reads the right thing (file, base, scope, filter, table), and"
-    " whether its reader may see what is in it"
+    "check that its export is complete, that it reads the right data (file, base, scope, filter, table), and that its"
+    " reader may read the contents"
 )
 
 
@@ -32,16 +35,16 @@ class SourceWarning:
 
 
 def check_read(
-    name: str, kinds: Mapping[str, int], kept: Mapping[str, SourceState], guard: Guard
+    name: str, kinds: Mapping[str, int], states: Mapping[str, SourceState], guard: Guard
 ) -> SourceWarning | None:
-    """Checks a complete read. ``kinds``: its number of records by kind. ``kept``: the state of each source."""
+    """Checks a complete read. ``kinds``: its number of records by kind. ``states``: the state of each source."""
     records = sum(kinds.values())
-    state = kept.get(name)
+    state = states.get(name)
     before = 0 if state is None else state.records
-    in_force = sum(one.records for one in kept.values())
+    in_force = sum(state.records for state in states.values())
     accept = f"{IF_INTENDED}: usher directory refresh --accept-empty {quote(name)}"
     if not records and before:
-        advice = f"see whether its reader may still see what is in it; {accept}"
+        advice = f"check that its reader may still read the contents; {accept}"
         return SourceWarning(
             name, f"is empty, but provided {counted(before, 'record')} before", advice, is_refused=True
         )
@@ -51,36 +54,45 @@ def check_read(
         return SourceWarning(name, message, f"{_WHY_EMPTY}; {accept}", is_refused=True)
     if not records and not in_force:
         return SourceWarning(name, "is empty: nobody gets access", _WHY_EMPTY)
-    going = {kind: numbers for kind, numbers in missing_records(name, kinds, kept).items() if guard.refuses(*numbers)}
-    if going:
-        message = f"would take away at least {losses_in_words(going)}, {guard}"
-        return SourceWarning(name, message, f"see whether it is whole; {how_to_accept(name)}", is_refused=True)
+    losses = missing_records(name, kinds, states)
+    refused_losses = {kind: numbers for kind, numbers in losses.items() if guard.refuses(*numbers)}
+    if refused_losses:
+        message = f"would take away at least {losses_in_words(refused_losses)}, {guard}"
+        return SourceWarning(
+            name, message, f"check that the export is complete; {how_to_accept(name)}", is_refused=True
+        )
     if before >= _MIN_RECORDS and records * 2 < before:
-        advice = "see whether it is whole: access ends with the next read, and the deletes are held by the limits"
+        advice = (
+            "check that the export is complete: access ends with the next read, and the deletes are held by the limits"
+        )
         return SourceWarning(name, f"{counted(records, 'record')}, where {before:,} are in force", advice)
     return None
 
 
-def missing_records(name: str, kinds: Mapping[str, int], kept: Mapping[str, SourceState]) -> dict[str, tuple[int, int]]:
-    """Kind → the number of missing records, and the number of effective ones.
+def missing_records(
+    name: str, kinds: Mapping[str, int], states: Mapping[str, SourceState]
+) -> dict[str, tuple[int, int]]:
+    """Kind → the number of missing records, and the number of stored ones.
 
-    At least so many would be removed: new records hide removed ones."""
-    state = kept.get(name)
+    A lower bound: if ten records are removed and ten added, the difference is zero.
+    """
+    state = states.get(name)
     before = {} if state is None else state.kinds
-    found = {kind: (number - kinds.get(kind, 0), number) for kind, number in before.items()}
-    return {kind: numbers for kind, numbers in found.items() if numbers[0] > 0}
+    return {
+        kind: (number - kinds.get(kind, 0), number) for kind, number in before.items() if number > kinds.get(kind, 0)
+    }
 
 
-def check_retained(configured: Collection[str], kept: Mapping[str, SourceState]) -> Iterator[SourceWarning]:
-    """Sources with effective records that are no longer configured."""
-    for name, state in kept.items():
+def check_retained(configured: Collection[str], states: Mapping[str, SourceState]) -> Iterator[SourceWarning]:
+    """Sources with stored records that are no longer configured."""
+    for name, state in states.items():
         if name not in configured and state.records:
             yield _retained(name, f"{counted(state.records, 'record')} of it {are(state.records)} still in force")
 
 
 def retained_sentence(name: str) -> str:
     """The sentence about a source that is no longer configured."""
-    return str(_retained(name, "its records stay effective"))
+    return str(_retained(name, "its records stay in force"))
 
 
 def _retained(name: str, consequence: str) -> SourceWarning:

@@ -1,7 +1,7 @@
 """The current status of synchronization: held deletes, the last failure, the last start.
 
 Each run holds the deletes over the limits again, and earlier runs can still be approved. The deletes held *now* are
-those of the last run of everything, and of narrower runs since.
+those of the last full run, and of narrower runs since.
 """
 
 import json
@@ -16,27 +16,27 @@ from app.sync.ledger.counts import total
 from app.sync.runs.rows import row_of, run_from
 from app.sync.runs.run import Run
 
-EVERYTHING = "NOT dry_run AND organization_ids = '[]' AND user_ids = '[]'"
-"""The condition on ``run`` that it is not narrowed and no dry run."""
+IS_FULL_RUN = "NOT dry_run AND organization_ids = '[]' AND user_ids = '[]'"
+"""The condition on ``run`` that it is a full run: not narrowed, and not a dry run."""
 
-# A run whose held deletes were discarded has settled them too.
-_SETTLED = "(status IN ('done', 'partial', 'held') OR (status = 'cancelled' AND held_until IS NOT NULL))"
+# A cancelled run whose held deletes were discarded has resolved them too.
+_RESOLVED = "(status IN ('done', 'partial', 'held') OR (status = 'cancelled' AND held_until IS NOT NULL))"
 
 _HELD = """
 SELECT run_id, requested_at, finished_at, held_until, counts, report FROM run
 WHERE status = 'held' AND (held_until IS NULL OR held_until >= :now) AND finished_at >= (
-  SELECT COALESCE(MAX(finished_at), 0) FROM run WHERE finished_at IS NOT NULL AND {everything} AND {settled})
+  SELECT COALESCE(MAX(finished_at), 0) FROM run WHERE finished_at IS NOT NULL AND {is_full_run} AND {resolved})
 ORDER BY finished_at, run_id
 """
 
 _SUPERSEDED_BY = """
 SELECT MAX(run_id) AS run_id FROM run WHERE finished_at = (
-  SELECT MAX(finished_at) FROM run WHERE finished_at > :finished_at AND {everything} AND {settled})
-AND {everything} AND {settled}
+  SELECT MAX(finished_at) FROM run WHERE finished_at > :finished_at AND {is_full_run} AND {resolved})
+AND {is_full_run} AND {resolved}
 """
 
 _LAST_ENDED = """
-SELECT run_id FROM run WHERE finished_at IS NOT NULL AND started_at IS NOT NULL AND {everything}
+SELECT run_id FROM run WHERE finished_at IS NOT NULL AND started_at IS NOT NULL AND {is_full_run}
 ORDER BY finished_at DESC, run_id DESC LIMIT 1
 """
 
@@ -53,9 +53,9 @@ ORDER BY run_id DESC LIMIT 1
 
 _LAST = """
 SELECT run_id, status, error, finished_at, counts FROM run
-WHERE finished_at IS NOT NULL AND {everything} AND status IN ('done', 'partial', 'held', 'failed')
+WHERE finished_at IS NOT NULL AND {is_full_run} AND status IN ('done', 'partial', 'held', 'failed')
   AND NOT (status = 'failed' AND interrupted AND (continued_by IS NOT NULL OR finished_at > :continued_until))
-ORDER BY finished_at DESC, run_id DESC LIMIT {remembered}
+ORDER BY finished_at DESC, run_id DESC LIMIT {limit}
 """
 
 _CONTINUED_WITHIN = 60_000
@@ -64,7 +64,7 @@ _CONTINUED_WITHIN = 60_000
 _MAX_FAILURES = 1_000
 """The maximum of failed runs in a row that are read."""
 
-_LAST_BEGAN = "SELECT MAX(started_at) AS began, MIN(requested_at) AS asked FROM run WHERE {everything}"
+_LAST_BEGAN = "SELECT MAX(started_at) AS began, MIN(requested_at) AS requested FROM run WHERE {is_full_run}"
 
 
 _WAITING = """
@@ -95,18 +95,18 @@ class HeldRun:
 
 @dataclass(frozen=True, slots=True)
 class FailedRun:
-    """The last run, which failed. Times are epoch milliseconds."""
+    """The last full run, if it or all of its items failed. Times are epoch milliseconds."""
 
     run_id: str
     error: str
     since: int
-    """When the first of the failed runs in a row ended."""
+    """When the first run of the current series of failures ended."""
     items: int = 0
     """The number of failed items if all items of the run failed; 0 if the run itself failed."""
 
 
 def held_runs(connection: Connection, now_ms: int) -> list[HeldRun]:
-    """The runs with deletes held now: at most one run of everything, and narrower ones since."""
+    """The runs with deletes held now: at most one full run, and narrower ones since."""
     return [
         HeldRun(
             run_id=row.run_id,
@@ -116,21 +116,21 @@ def held_runs(connection: Connection, now_ms: int) -> list[HeldRun]:
             counts=json.loads(row.counts),
             holds=tuple(_holds(row.report)),
         )
-        for row in run(connection, _HELD, {"now": now_ms}, everything=EVERYTHING, settled=_SETTLED)
+        for row in run(connection, _HELD, {"now": now_ms}, is_full_run=IS_FULL_RUN, resolved=_RESOLVED)
     ]
 
 
 def superseded_by(connection: Connection, held: Run) -> str | None:
-    """The id of the newest run that settled the deletes of this held run again; None if they are still held."""
+    """The id of the newest full run after this held run; None if the deletes of this one are still held."""
     finished_at = 0 if held.finished_at is None else epoch_ms(held.finished_at)
     values = {"finished_at": finished_at}
-    found: str | None = run(connection, _SUPERSEDED_BY, values, everything=EVERYTHING, settled=_SETTLED).scalar()
-    return found
+    run_id: str | None = run(connection, _SUPERSEDED_BY, values, is_full_run=IS_FULL_RUN, resolved=_RESOLVED).scalar()
+    return run_id
 
 
 def last_ended(connection: Connection) -> Run | None:
-    """The last run of everything that has started and ended."""
-    row = run(connection, _LAST_ENDED, {}, everything=EVERYTHING).first()
+    """The last full run that has started and ended."""
+    row = run(connection, _LAST_ENDED, {}, is_full_run=IS_FULL_RUN).first()
     return None if row is None else run_from(row_of(connection, row.run_id))
 
 
@@ -146,44 +146,44 @@ def applied_by(connection: Connection, plan_id: str) -> Run | None:
 
 
 def failed_run(connection: Connection, now_ms: int) -> FailedRun | None:
-    """The last run of everything, if it failed or all of its items did. A cancelled run is no failure.
+    """The last full run, if it or all of its items failed. A cancelled run is not a failure.
 
-    Two kinds of runs are ignored: those that tried nothing, because all failed items still wait, and interrupted ones
-    that another run continues.
+    Two kinds of runs are ignored: those that tried nothing, because all failed items wait for their retry, and
+    interrupted ones that another run continues.
     """
     found: FailedRun | None = None
     parameters = {"continued_until": now_ms - _CONTINUED_WITHIN}
-    for row in run(connection, _LAST, parameters, everything=EVERYTHING, remembered=str(_MAX_FAILURES)):
-        failures = _failures_alone(row.counts) if row.status == "partial" else 0
-        if row.status == "partial" and failures is None:
-            continue
-        if row.status != "failed" and not failures:
+    for row in run(connection, _LAST, parameters, is_full_run=IS_FULL_RUN, limit=str(_MAX_FAILURES)):
+        if row.status not in {"failed", "partial"}:
             break
+        done, failed = _outcomes(row.counts) if row.status == "partial" else (0, 0)
+        if done:
+            break
+        if row.status == "partial" and not failed:
+            continue
         if found is None:
-            found = FailedRun(run_id=row.run_id, error=row.error or "", since=row.finished_at, items=failures or 0)
+            found = FailedRun(run_id=row.run_id, error=row.error or "", since=row.finished_at, items=failed)
         found = replace(found, since=row.finished_at)
     return found
 
 
 def last_began(connection: Connection) -> int | None:
-    """When a run of everything last started, or else when the first was requested, in epoch milliseconds."""
-    row = run(connection, _LAST_BEGAN, {}, everything=EVERYTHING).one()
-    found: int | None = row.asked if row.began is None else row.began
-    return found
+    """When a full run last started, or else when the first was requested, in epoch milliseconds."""
+    row = run(connection, _LAST_BEGAN, {}, is_full_run=IS_FULL_RUN).one()
+    began_ms: int | None = row.requested if row.began is None else row.began
+    return began_ms
 
 
 def waiting_runs(connection: Connection) -> tuple[int, int | None]:
-    """The number of queued runs and the time of the oldest request, in epoch milliseconds; none while one runs."""
+    """The number of queued runs and the time of the oldest request, in epoch milliseconds; none during a run."""
     row = run(connection, _WAITING, {}).one()
     return (0, None) if row.running else (row.waiting, row.since)
 
 
-def _failures_alone(counts: str) -> int | None:
-    """The number of failed items of a run without done ones; 0 if some were done; None if none was tried."""
-    numbers = [outcomes for actions in json.loads(counts).values() for outcomes in actions.values()]
-    if any(outcomes.get("done") for outcomes in numbers):
-        return 0
-    return sum(outcomes.get("failed", 0) for outcomes in numbers) or None
+def _outcomes(counts: str) -> tuple[int, int]:
+    """The numbers of done and failed items of a run."""
+    parsed = json.loads(counts)
+    return total(parsed, "done"), total(parsed, "failed")
 
 
 def _holds(report: str) -> Iterator[Mapping[str, object]]:

@@ -421,7 +421,7 @@ def test_source_that_left_the_configuration_is_told_until_it_is_forgotten(
     assert kept.told() == [("began", "source")]
     data = kept.got[0].content["data"]
     assert data["about"] == "people"
-    assert data["summary"] == "source people is no longer among directory.sources; of its records 1 is still in force"
+    assert data["summary"] == "source people is no longer among directory.sources; 1 of its records is still in force"
     assert data["advice"].startswith("remove them with usher directory forget people")
     forget(engine, "people", [], clock=time)
     watch.tick()

@@ -54,7 +54,7 @@ def test_limits_hold_what_is_over_either(*, world, documents, before, after, cou
     assert (plan.total("held"), plan.total("planned")) == ((held, 0) if held else (0, before - after))
     if held:
         (hold,) = plan.holds
-        assert (hold.kind, hold.organization_id, hold.deletes, hold.ledger) == ("document", "acme", held, before)
+        assert (hold.kind, hold.organization_id, hold.deletes, hold.in_ledger) == ("document", "acme", held, before)
         assert {item.message for item in world.items(plan, "held")} == {hold.reason}
 
 
@@ -139,7 +139,7 @@ def test_limits_count_everything_below_a_folder(world, tree):
     assert world.plan(limits=below).total("held") == 0
     over = world.plan(limits=LimitSettings(delete_count=6, delete_percent=NO_PERCENT))
     (hold,) = over.holds
-    assert (hold.kind, hold.deletes, hold.below, hold.ledger) == ("folder", 1, 6, 1)
+    assert (hold.kind, hold.deletes, hold.contained, hold.in_ledger) == ("folder", 1, 6, 1)
     assert hold.reason == (
         f"1 folder and 6 items in it would be deleted, 7 in all, over sync.limits.delete_count (6){DECIDE}"
     )
@@ -153,7 +153,13 @@ def test_limits_count_everything_below_an_organization(world, tree):
 
     over = world.plan(limits=LimitSettings(delete_count=8, delete_percent=NO_PERCENT))
     (hold,) = over.holds
-    assert (hold.kind, hold.organization_id, hold.deletes, hold.below, hold.ledger) == ("organization", "", 1, 8, 2)
+    assert (hold.kind, hold.organization_id, hold.deletes, hold.contained, hold.in_ledger) == (
+        "organization",
+        "",
+        1,
+        8,
+        2,
+    )
     assert hold.reason == (
         f"1 organization and 8 items in it would be deleted, 9 in all, over sync.limits.delete_count (8){DECIDE}"
     )
@@ -173,7 +179,7 @@ def test_deleting_an_organization_always_asks(world, documents, new_directory):
         "2 organizations and 1 item in them would be deleted; deleting an organization always asks, whatever"
         f" sync.limits allow{DECIDE}"
     )
-    assert (hold.kind, hold.deletes, hold.below, hold.ledger) == ("organization", 2, 1, 3)
+    assert (hold.kind, hold.deletes, hold.contained, hold.in_ledger) == ("organization", 2, 1, 3)
     assert (plan.total("held"), plan.total()) == (3, 3)
     assert world.plan(limits=limits, approving=plan.plan_id).total("planned") == 3
     assert world.plan().total("planned") == 3
@@ -209,7 +215,7 @@ def test_limits_hold_an_organization_for_what_is_in_it(world, documents, new_dir
         ("document", "third"),
     }
     assert plan.total() == 15
-    assert {(hold.kind, hold.organization_id): (hold.deletes, hold.below, hold.reason) for hold in plan.holds} == {
+    assert {(hold.kind, hold.organization_id): (hold.deletes, hold.contained, hold.reason) for hold in plan.holds} == {
         ("document", "acme"): (
             12,
             0,

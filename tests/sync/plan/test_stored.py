@@ -18,7 +18,7 @@ from tests.tables import make_tables
 from tests.worlds.clock import NOON
 
 ITEM = PlanItemRow.__table__
-HOLD = Hold(kind="document", organization_id="acme", deletes=7, ledger=10, reason="7 of 10")
+HOLD = Hold(kind="document", organization_id="acme", deletes=7, in_ledger=10, reason="7 of 10")
 
 
 class Stored:

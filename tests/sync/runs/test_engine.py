@@ -315,7 +315,7 @@ def test_run_reports_unknown_ids(company: Any) -> None:
     assert (unknown["organizationIds"], unknown["count"]) == (["acmee"], 32)
     assert unknown["userIds"] == ["adda", *(f"u{n:02}" for n in range(19))]
     assert unknown_sentence(run.report) == (
-        f"not in the directory, and never synced: organization acmee, user adda,"
+        f"in neither the directory nor the ledger: organization acmee, user adda,"
         f" {', '.join(f'user u{n:02}' for n in range(19))} and 11 more"
     )
 

@@ -16,7 +16,7 @@ from app.directory.settings import GuardSettings
 from app.directory.source import EVERYTHING, End, Reading, ReadRequest, Source, Verdict
 from app.foundation.database.engine import open_engine, reading
 from app.sync.runs.lifecycle import Runs
-from app.sync.runs.polling import Poll, polls_of
+from app.sync.runs.polling import SourcePoller, source_pollers
 from app.sync.runs.queue import CHANGES
 from app.sync.runs.refresh import refresh
 from tests.tables import make_tables
@@ -60,13 +60,13 @@ def person(user_id: str, *, disabled: bool = False) -> list[User | Membership]:
     ]
 
 
-def polls(engine: Engine, time: SimulatedTime, people: ChangingSource, others: ChangingSource) -> list[Poll]:
+def polls(engine: Engine, time: SimulatedTime, people: ChangingSource, others: ChangingSource) -> list[SourcePoller]:
     sources = [
         GuardedSource(people, timeout=30, policy=Policy(poll=60)),
         GuardedSource(others, timeout=30),
         GuardedSource(ChangingSource("never read"), timeout=30, policy=Policy(poll=60)),
     ]
-    return polls_of(engine, sources, guard=GuardSettings(), clock=time, stop=threading.Event())
+    return source_pollers(engine, sources, guard=GuardSettings(), clock=time, stop=threading.Event())
 
 
 def users(engine: Engine) -> dict[str, bool]:
@@ -192,8 +192,8 @@ def test_polls_stop_after_three_refused_logins_until_a_sync_succeeds(engine: Eng
     source.put("ada", *person("ada"))
     guarded = GuardedSource(source, timeout=30, policy=Policy(poll=60))
 
-    def started() -> Poll:
-        [poll] = polls_of(engine, [guarded], guard=GuardSettings(), clock=time, stop=threading.Event())
+    def started() -> SourcePoller:
+        [poll] = source_pollers(engine, [guarded], guard=GuardSettings(), clock=time, stop=threading.Event())
         return poll
 
     refresh(engine, [source], clock=time)
@@ -265,8 +265,8 @@ def test_polling_ends_when_the_process_is_to_end(engine: Engine, time: Simulated
     refresh(engine, [people], clock=time)
     time.move_on(minutes=1)
     source = GuardedSource(Hanging("people"), timeout=0, stop=stop, policy=Policy(poll=60))
-    [poll] = polls_of(engine, [source], guard=GuardSettings(), clock=time, stop=stop)
-    poll.look = 0.01
+    [poll] = source_pollers(engine, [source], guard=GuardSettings(), clock=time, stop=stop)
+    poll.check_interval = 0.01
     thread = threading.Thread(target=poll.run)
     thread.start()
     try:
