@@ -99,15 +99,15 @@ def check(  # noqa: PLR0917 - click passes them by name
         view = parts.view_loader(names=True)([request])
         if view.revision == 0:
             raise CommandError("the directory was never read: run usher directory refresh, or a sync")
-        found = explain(view, request, at or parts.clock(), policy)
+        explanation = explain(view, request, at or parts.clock(), policy)
         with reading(parts.engine) as connection:
-            found = with_shared_aliases(connection, request, found)
-        origins = load_origins(parts.engine, found.records) if explained else None
+            explanation = with_shared_aliases(connection, request, explanation)
+        origins = load_origins(parts.engine, explanation.records) if explained else None
     if as_json:
-        show_json(to_wire(request, found, origins))
+        show_json(to_wire(request, explanation, origins))
     else:
-        _show(found, origins)
-    context.exit(0 if found.decision.has_access else EXIT_DENIED)
+        _show(explanation, origins)
+    context.exit(0 if explanation.decision.has_access else EXIT_DENIED)
 
 
 def _require_valid_call(user: str, type_: str, id_: str, organization: str, context: Mapping[str, str]) -> None:
@@ -120,12 +120,12 @@ def _require_valid_call(user: str, type_: str, id_: str, organization: str, cont
         raise CommandError(entry.error)
 
 
-def to_wire(request: PlainQuestion, found: Explanation, origins: Origins | None) -> dict[str, object]:
+def to_wire(request: PlainQuestion, explanation: Explanation, origins: Origins | None) -> dict[str, object]:
     """The decision in the format of the permission-provider answer, except that times are ISO 8601. With ``origins``,
     it includes the records behind the decision."""
     from app.access.origins import path_with_origins
 
-    decision = found.decision
+    decision = explanation.decision
     wire: dict[str, object] = {
         "userId": request.user_id,
         "resourceId": request.resource_id,
@@ -137,9 +137,9 @@ def to_wire(request: PlainQuestion, found: Explanation, origins: Origins | None)
         wire["accessRole"] = decision.access_role.value
     if decision.expires_at is not None:
         wire["expiresAt"] = utc_text(decision.expires_at)
-    wire["reason"] = found.reason
+    wire["reason"] = explanation.reason
     if origins is not None:
-        wire["path"] = [_with_readable_time(record) for record in path_with_origins(found, origins)]
+        wire["path"] = [_with_readable_time(record) for record in path_with_origins(explanation, origins)]
     return wire
 
 
@@ -148,13 +148,15 @@ def _with_readable_time(record: Mapping[str, object]) -> dict[str, object]:
     return dict(record) | ({"expiresAt": utc_text(from_epoch_ms(ends))} if isinstance(ends, int) else {})
 
 
-def _show(found: Explanation, origins: Origins | None) -> None:
-    outcome = "allowed" if found.decision.has_access else "denied"
+def _show(explanation: Explanation, origins: Origins | None) -> None:
+    outcome = "allowed" if explanation.decision.has_access else "denied"
     say(coloured(outcome, outcome))
-    say(printable(found.reason))
+    say(printable(explanation.reason))
     if origins is None:
         return
-    for number, (record, wire) in enumerate(zip(found.records, map(_with_readable_time, found.path), strict=True), 1):
+    for number, (record, wire) in enumerate(
+        zip(explanation.records, map(_with_readable_time, explanation.path), strict=True), 1
+    ):
         fields = ", ".join(f"{name} {_plain(value)}" for name, value in wire.items() if name != "kind")
         say(f"  {number}. {wire['kind']}: {printable(fields)}")
         rows = origins.get(record.key, ())

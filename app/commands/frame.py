@@ -76,7 +76,7 @@ class Invocation:
         return found
 
     def settings(self, *, server: bool = False) -> "Settings":
-        """The same, without the origins of the settings."""
+        """Loads the settings, as ``configuration`` does."""
         return self.configuration(server=server).settings
 
 

@@ -50,7 +50,7 @@ def show_plan_summary(run: Run) -> None:
 
 
 def plan_in_words(run: Run, paint: Callable[[str, str], str] = lambda number, _: number) -> str:
-    """What a plan would do now, and what it keeps back. ``paint`` colours a number by its action."""
+    """The numbers of operations that a plan would send now, and of those that wait. ``paint`` colours a number."""
     to_send = run.pending()
     now = ", ".join(
         f"{paint(str(to_send[action]), action)} to {action}"

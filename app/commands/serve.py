@@ -56,8 +56,8 @@ def serve(invocation: Invocation, workers: int | None, port: int | None, with_wo
     from app.monitoring.counters import share_counters
 
     invocation.values = {"server.workers": workers, "server.port": port}
-    found = _service_configuration(invocation, with_worker=with_worker)
-    settings = found.settings
+    configuration = _service_configuration(invocation, with_worker=with_worker)
+    settings = configuration.settings
     # Check the schema before anything listens. Each process opens the database itself.
     open_store(settings).dispose()
     with share_counters(settings.metrics.directory):
@@ -65,7 +65,7 @@ def serve(invocation: Invocation, workers: int | None, port: int | None, with_wo
             _serve_with_worker(invocation, settings)
         else:
             log_start(invocation, "service", settings.database_url)
-            _serve_alone(invocation, found)
+            _serve_alone(invocation, configuration)
 
 
 def _service_configuration(invocation: Invocation, *, with_worker: bool = False) -> Configuration[Settings]:
@@ -77,13 +77,13 @@ def _service_configuration(invocation: Invocation, *, with_worker: bool = False)
         require_sources,
     )
 
-    found = invocation.configuration(server=True)
-    require_provider_tokens(found.settings)
-    require_issuer_library(found.settings)
+    configuration = invocation.configuration(server=True)
+    require_provider_tokens(configuration.settings)
+    require_issuer_library(configuration.settings)
     if with_worker:
-        require_backend(found.settings)
-    require_sources(found.settings)
-    return found
+        require_backend(configuration.settings)
+    require_sources(configuration.settings)
+    return configuration
 
 
 def log_start(invocation: Invocation, program: str, database_url: str, **further: object) -> None:
@@ -103,7 +103,7 @@ def log_start(invocation: Invocation, program: str, database_url: str, **further
     )
 
 
-def _serve_alone(invocation: Invocation, found: Configuration[Settings]) -> NoReturn:
+def _serve_alone(invocation: Invocation, configuration: Configuration[Settings]) -> NoReturn:
     """Runs gunicorn in this process.
 
     On SIGHUP, new processes take over with the current settings, so that tokens can be rotated. The address and the
@@ -121,13 +121,13 @@ def _serve_alone(invocation: Invocation, found: Configuration[Settings]) -> NoRe
         return lambda: open_service(configuration.settings, origins=configuration.origins, examine=examine)
 
     options = server_options(
-        found.settings,
-        found.settings.server.port,
+        configuration.settings,
+        configuration.settings.server.port,
         name="usher",
         on_worker_exit=mark_process_dead,
         reload_factory=lambda: factory(_service_configuration(invocation)),
     )
-    serve_app(factory(found), options)
+    serve_app(factory(configuration), options)
 
 
 def server_options(settings: Settings, port: int, **further: Any) -> ServerOptions:

@@ -122,8 +122,10 @@ class Children:
         return child
 
     def keep(self, name: str, arguments: Sequence[str]) -> None:
-        """As ``start``, and restarts the process whenever it ends, after a pause that grows from a second to a minute.
-        It is not restarted if its first start fails early."""
+        """Starts ``usher`` and restarts it whenever it ends, after a pause that grows from a second to a minute.
+
+        It is not restarted if its first start fails early.
+        """
         self._restarted.append(_Restarted(arguments, self.start(name, arguments), time.monotonic()))
 
     def check(self) -> None:

@@ -91,7 +91,7 @@ def _is_proven(raw: bytes, value: object) -> bool:
 
 
 def _is_shallow_with_colons(value: object, colons: int) -> bool:
-    """The same proof without writing the value, which would take up to 33 times its size in indentation."""
+    """Compares depth and colons without writing the value, which could take 33 times its size in indentation."""
     level: list[dict[str, object] | list[object]] = [[value]]
     for _ in range(MAX_DEPTH + 1):
         below: list[dict[str, object] | list[object]] = []
@@ -113,7 +113,7 @@ def _is_shallow_with_colons(value: object, colons: int) -> bool:
 
 
 def parse_slowly(raw: bytes, *, odd_values: bool = False) -> object:
-    """As ``parse``, with one check per rule."""
+    """Parses like ``parse``, with one check for each rule."""
     if raw.startswith(_BOM):
         raise InvalidArgument("the body must not begin with a byte order mark")
     try:
@@ -170,12 +170,12 @@ def _integer_or_infinity(digits: str) -> int | float:
 def _float(digits: str) -> float:
     value = float(digits)
     if math.isinf(value):
-        raise InvalidArgument(f"the body holds a number beyond the range of a double: {digits[:24]}")
+        raise InvalidArgument(f"the body contains a number beyond the range of a double: {digits[:24]}")
     return value
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise InvalidArgument(f"the body is not valid JSON: {name} is no JSON value")
+    raise InvalidArgument(f"the body is not valid JSON: {name} is not a JSON value")
 
 
 def _check_text_and_depth(value: object, *, odd_values: bool) -> None:

@@ -1,1 +1,1 @@
-"""What answers over HTTP: permission calls, the operators' API, pushes and the console."""
+"""The HTTP service: permission calls, the operators' API, pushes and the console."""

@@ -40,7 +40,7 @@ def per_id(item_ids: Iterable[str], succeeded: Container[str], success: str, fai
 
 
 def all_failed(item_ids: Iterable[str], message: str) -> Results:
-    """The same failure for every item, because their container does not exist."""
+    """Fails every item with ``message``, for example because their container does not exist."""
     return {item_id: failed(item_id, message) for item_id in item_ids}
 
 

@@ -34,16 +34,16 @@ def search_judgments(search: JudgmentSearcher, call: Call[SearchJudgmentsRequest
     query, scope = _query(call, request.recency_days)
     limit = request.limit or limits.JUDGMENT_LIMIT_DEFAULT
     if query.annotation_id is not None:
-        found, total = search.thread(connection, query, limit)
+        judgments, total = search.thread(connection, query, limit)
     elif request.recency_days is not None:
-        found, total = search.newest(connection, query, limit)
+        judgments, total = search.newest(connection, query, limit)
     else:
-        found, total = search.nearest(connection, query, request.query, request.embedding_type or "review", limit)
+        judgments, total = search.nearest(connection, query, request.query, request.embedding_type or "review", limit)
     latency = (call.backend.clock() - started).total_seconds() * 1000
     return Reply(
         "Judgments found.",
         {
-            "results": [_result(judgment, scope) for judgment in found],
+            "results": [_result(judgment, scope) for judgment in judgments],
             "totalInScope": total,
             "searchLatencyMs": max(0.0, round(latency, 3)),
         },
@@ -54,10 +54,10 @@ def query_judgments(search: JudgmentSearcher, call: Call[QueryJudgmentsRequest],
     query, scope = _query(call, None)
     limit = call.request.limit or limits.JUDGMENT_QUERY_LIMIT_DEFAULT
     if query.annotation_id is not None:
-        found, _ = search.thread(connection, query, limit, newest_first=True)
+        judgments, _ = search.thread(connection, query, limit, newest_first=True)
     else:
-        found, _ = search.newest(connection, query, limit)
-    return Reply("Judgment(s) retrieved successfully.", [_record(judgment.row, scope) for judgment in found])
+        judgments, _ = search.newest(connection, query, limit)
+    return Reply("Judgment(s) retrieved successfully.", [_record(judgment.row, scope) for judgment in judgments])
 
 
 def _query(
@@ -94,8 +94,8 @@ def _default_scope(organization_id: str | None, document_id: str | None) -> Sear
     return "apiKey" if organization_id is None else "organization"
 
 
-def _result(found: FoundJudgment, scope: SearchScope) -> dict[str, object]:
-    row = found.row
+def _result(judgment: FoundJudgment, scope: SearchScope) -> dict[str, object]:
+    row = judgment.row
     payload = json_sets.load_object(row.payload)
     return {
         "recordId": row.record_id,
@@ -104,7 +104,7 @@ def _result(found: FoundJudgment, scope: SearchScope) -> dict[str, object]:
         "confidence": payload.get("confidence"),
         "actionUser": payload.get("actionUser"),
         "createdAt": row.created_at,
-        "similarity": round(found.similarity, 5),
+        "similarity": round(judgment.similarity, 5),
         "scope": scope,
         "agent": payload.get("agent"),
     }

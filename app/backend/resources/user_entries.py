@@ -109,6 +109,6 @@ def to_wire(
     return {**payload, "userId": user_id} | json_sets.without_none(accessRole=access_role, expiresAt=expires_at_seconds)
 
 
-def row_to_wire(found: Row[str, str, str, int | None, str]) -> dict[str, object]:
+def row_to_wire(row: Row[str, str, str, int | None, str]) -> dict[str, object]:
     """A row with the columns of an entry, in the result of Get Users."""
-    return to_wire(found.user_id, found.access_role, found.expires_at, json_sets.load_object(found.payload))
+    return to_wire(row.user_id, row.access_role, row.expires_at, json_sets.load_object(row.payload))

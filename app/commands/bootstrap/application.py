@@ -122,7 +122,7 @@ class Application:
             return stale_sentence(plan_id) if is_stale else None
 
     def concerns(self) -> Sequence[Concern]:
-        """What needs attention now."""
+        """The current concerns."""
         with reading(self.engine) as connection:
             return concern_finder(self.settings)(connection, self.clock())
 
@@ -135,7 +135,7 @@ class Application:
 def concern_finder(
     settings: Settings, *, limit: int | None = None
 ) -> Callable[[Connection, datetime], Sequence[Concern]]:
-    """Returns a function that reads from the database what needs attention. It counts up to ``limit`` items."""
+    """Returns a function that reads the concerns from the database. It counts up to ``limit`` items."""
     from app.monitoring.notify.concerns import concerns
 
     expected = expectations(settings)
@@ -143,7 +143,7 @@ def concern_finder(
 
 
 def expectations(settings: Settings) -> Expectations:
-    """When runs are due, and when a late run or a silent worker needs attention."""
+    """The times after which runs are due, and a late run or an unresponsive worker is a concern."""
     from app.monitoring.notify.concerns import Expectations
 
     sync = settings.sync
@@ -156,8 +156,10 @@ def expectations(settings: Settings) -> Expectations:
 
 
 def build_watch(settings: Settings, engine: Engine, *, clock: Clock, stop: Event) -> Watch:
-    """The thread that sends notifications until ``stop`` is set. Workers run it, and services, which notice if no
-    worker is alive."""
+    """Builds the loop that sends notifications until ``stop`` is set.
+
+    Workers run it. Services run it too, because a dead worker cannot report itself.
+    """
     from app.monitoring.notify.watch import Watch
 
     return Watch(

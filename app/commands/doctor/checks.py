@@ -27,7 +27,7 @@ from app.settings import Settings
 
 
 def run_checks(
-    found: Configuration[Settings],
+    configuration: Configuration[Settings],
     *,
     clock: Clock,
     notify: bool = False,
@@ -40,8 +40,8 @@ def run_checks(
     Changes nothing, except that ``notify`` sends a test message through each channel. ``transport`` replaces the
     network to the backend. ``environment`` may contain proxies and certificates that Usher ignores.
     """
-    settings = found.settings
-    yield from check_settings(found, environment)
+    settings = configuration.settings
+    yield from check_settings(configuration, environment)
     yield from check_store(settings, clock)
     yield from check_permissions(settings.self_hosted_backend.database_url, "self-hosted backend")
     if settings.directory.sources:

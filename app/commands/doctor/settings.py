@@ -10,10 +10,12 @@ from app.foundation.configuration.loading import Configuration
 from app.settings import Settings
 
 
-def check_settings(found: Configuration[Settings], environment: Mapping[str, str]) -> Findings:
-    settings = found.settings
-    sections = {key.rpartition(".")[0] for key in found.origins} | {key.rpartition("[")[0] for key in found.origins}
-    number = len(found.origins.keys() - sections)
+def check_settings(configuration: Configuration[Settings], environment: Mapping[str, str]) -> Findings:
+    settings = configuration.settings
+    sections = {key.rpartition(".")[0] for key in configuration.origins} | {
+        key.rpartition("[")[0] for key in configuration.origins
+    }
+    number = len(configuration.origins.keys() - sections)
     yield ok("settings", f"valid; {number} {'value is' if number == 1 else 'values are'} set, the others are defaults")
     yield from _check_tokens(settings)
     if not settings.sync.schedule:
@@ -71,14 +73,14 @@ def _ignored_proxy(url: str, environment: Mapping[str, str]) -> str:
     """The variable with the proxy that other programs would use for ``url``; empty if there is none."""
     parts = urlsplit(url)
     names = [f"{parts.scheme}_proxy", "all_proxy"] if url else []
-    found = next((each for name in names for each in (name.upper(), name) if environment.get(each)), "")
+    value = next((each for name in names for each in (name.upper(), name) if environment.get(each)), "")
     exempt = environment.get("no_proxy") or environment.get("NO_PROXY") or ""
     host = parts.hostname or ""
     for entry in exempt.split(","):
         name = entry.strip().removeprefix("*").removeprefix(".").partition(":")[0].lower()
         if entry.strip() == "*" or (name and (host == name or host.endswith(f".{name}"))):
             return ""
-    return found
+    return value
 
 
 def _is_unencrypted(url: str) -> bool:

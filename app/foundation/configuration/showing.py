@@ -31,7 +31,7 @@ def without_password(text: str) -> str:
 def _shown(key: str, value: Any, field: FieldInfo) -> str:
     """A setting's value with secrets masked; empty values are ``""``."""
     if key.endswith("proxy") and isinstance(value, SecretStr):
-        # The proxy's address is no secret.
+        # The proxy's address is not a secret.
         return _CREDENTIALS_IN_URL.sub(rf"\1{MASK}@", value.get_secret_value()) or '""'
     if isinstance(value, SecretStr):
         return MASK if value.get_secret_value() else '""'

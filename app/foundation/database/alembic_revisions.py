@@ -36,7 +36,7 @@ def context_of(connection: Connection, program: Program) -> MigrationContext:
 
 
 def state_of(engine: Engine, migrations: Migrations) -> SchemaState:
-    """As ``migrations.state_of``."""
+    """Compares the revisions with Alembic. Raises ``SchemaNewerError`` if a newer schema is not compatible."""
     scripts = ScriptDirectory(str(migrations.folder))
     with reading(engine) as connection:
         if _has_shared_version_table(connection, migrations.program):

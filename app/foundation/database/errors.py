@@ -134,7 +134,7 @@ def database_problem(error: BaseException) -> str:
 
 
 def cause_with_remedy(error: BaseException) -> str:
-    """As ``database_problem``, without its prefix."""
+    """The cause and the advice on one line, without a prefix."""
     remedy = remedy_of(error)
     return cause_of(error) + (f"; {remedy}" if remedy else "")
 

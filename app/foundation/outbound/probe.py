@@ -12,8 +12,10 @@ _AMBIGUOUS = frozenset({FailureKind.HANDSHAKE, FailureKind.NOT_TLS, FailureKind.
 
 
 def probed_failure_of(error: BaseException, url: str, route: Route | None = None) -> CallFailure:
-    """As ``failure_of``. If the peer hung up or did not respond to TLS, it also probes the port, which may take some
-    seconds."""
+    """The cause of a failed call. Like ``failure_of``, but probes the port if the cause is ambiguous.
+
+    It is ambiguous if the peer hung up or did not respond to TLS. A probe may take some seconds.
+    """
     failure = failure_of(error, url, route)
     if route is not None and route.proxy_address:
         return failure

@@ -43,7 +43,7 @@ class OriginWire(TypedDict):
     gives: Annotated[list[str], Field(description="The fields whose effective value comes from this record.")]
     alias: Annotated[
         str | None,
-        Field(description="The alias by which it disables the user, if others have it or the user had it; else null."),
+        Field(description="The alias by which it disables the user, if others have it or the user no longer has it."),
     ]
 
 
@@ -91,13 +91,13 @@ class _Endpoint(NamedTuple):
     path: str
     name: str
     summary: str
-    token: str
-    """The security scheme."""
-    success: int
-    answer: str
+    scheme: str
+    """The name of the security scheme."""
+    response: str
     """The schema of a success."""
     failures: tuple[int, ...]
     """In addition to those of every endpoint with a token."""
+    success: int = 200
     parameters: Sequence[JsonValue] = ()
     body: Json | None = None
 
@@ -168,25 +168,99 @@ def _schemas(max_requests: int) -> Json:
 
 
 def _endpoints(provider_path: str, explain_path: str) -> tuple[_Endpoint, ...]:
-    def parameter(place: str, name: str, schema: Json, description: str = "") -> Json:
-        described: Json = {"name": name, "in": place, "schema": schema}
-        return (
-            described
-            | ({"required": True} if place == "path" else {})
-            | ({"description": description} if description else {})
-        )
-
     questions, decision = _body("Questions"), _body("DecisionRequest", required=False)
-    run_id = parameter("path", "runId", {"type": "string", "minLength": 1, "maxLength": 200})
-    key = parameter("header", "Idempotency-Key", {"type": "string", "pattern": "^[!-~]{1,200}$"})
+    run_id = _parameter("path", "runId", {"type": "string", "minLength": 1, "maxLength": 200})
+    key = _parameter("header", "Idempotency-Key", {"type": "string", "pattern": "^[!-~]{1,200}$"})
     pages = [
-        parameter("query", "status", {"type": "string", "enum": [*get_args(ItemStatus)]}),
-        parameter("query", "kind", {"type": "string", "enum": [*get_args(ItemKind)]}),
-        parameter("query", "pageToken", {"type": "string"}),
-        parameter("query", "pageSize", {"type": "integer", "minimum": 1, "maximum": 1000}),
+        _parameter("query", "status", {"type": "string", "enum": [*get_args(ItemStatus)]}),
+        _parameter("query", "kind", {"type": "string", "enum": [*get_args(ItemKind)]}),
+        _parameter("query", "pageToken", {"type": "string"}),
+        _parameter("query", "pageSize", {"type": "integer", "minimum": 1, "maximum": 1000}),
     ]
-    source = parameter("path", "name", {"type": "string", "minLength": 1}, "The source's name, URL-encoded.")
-    shrink = parameter(
+    return (
+        _Endpoint(
+            "post",
+            provider_path,
+            "check",
+            "Decide permission requests.",
+            scheme="provider",
+            response="Answers",
+            failures=(400, *_BODY_CODES),
+            body=questions,
+        ),
+        _Endpoint(
+            "post",
+            explain_path,
+            "explain",
+            "Decide permission requests, with reasons.",
+            scheme="admin",
+            response="Explanations",
+            failures=(400, *_BODY_CODES),
+            body=questions,
+        ),
+        _Endpoint(
+            "post",
+            "/resync",
+            "startRun",
+            "Queue a run.",
+            scheme="admin",
+            success=202,
+            response="NewRun",
+            failures=(400, *_BODY_CODES),
+            parameters=[key],
+            body=_body("ResyncRequest", required=False),
+        ),
+        _Endpoint(
+            "get",
+            "/resync/{runId}",
+            "getRun",
+            "The state of a run.",
+            scheme="admin",
+            response="RunWire",
+            failures=(404,),
+            parameters=[run_id],
+        ),
+        _Endpoint(
+            "get",
+            "/resync/{runId}/changes",
+            "getChanges",
+            "The changes of a run, with reasons.",
+            scheme="admin",
+            response="Changes",
+            failures=(400, 404),
+            parameters=[run_id, *pages],
+        ),
+        _Endpoint(
+            "post",
+            "/resync/{runId}/approve",
+            "approveRun",
+            "Approve held deletes.",
+            scheme="admin",
+            success=202,
+            response="RunWire",
+            failures=(400, 404, *_BODY_CODES),
+            parameters=[run_id],
+            body=decision,
+        ),
+        _Endpoint(
+            "post",
+            "/resync/{runId}/cancel",
+            "cancelRun",
+            "Stop a run, or discard held deletes.",
+            scheme="admin",
+            success=202,
+            response="RunWire",
+            failures=(400, 404, *_BODY_CODES),
+            parameters=[run_id],
+            body=decision,
+        ),
+        *_source_endpoints(),
+    )
+
+
+def _source_endpoints() -> tuple[_Endpoint, ...]:
+    source = _parameter("path", "name", {"type": "string", "minLength": 1}, "The source's name, URL-encoded.")
+    shrink = _parameter(
         "query", "acceptShrink", {"type": "boolean"}, "Whether it may remove more than the source's guard allows."
     )
     lines: Json = {
@@ -194,39 +268,58 @@ def _endpoints(provider_path: str, explain_path: str) -> tuple[_Endpoint, ...]:
         "description": 'Records, one per line, and a last line {"end": true, "records": N}.',
         "content": {name: {} for name in LINES_TYPES},
     }
-    # fmt: off
-    # One row for each endpoint.
     return (
-        _Endpoint("post", provider_path, "check", "Decide permission requests.", "provider", 200, "Answers",
-                  (400, *_BODY_CODES), (), questions),
-        _Endpoint("post", explain_path, "explain", "Decide permission requests, with reasons.", "admin", 200,
-                  "Explanations", (400, *_BODY_CODES), (), questions),
-        _Endpoint("post", "/resync", "startRun", "Queue a run.", "admin", 202, "NewRun",
-                  (400, *_BODY_CODES), [key], _body("ResyncRequest", required=False)),
-        _Endpoint("get", "/resync/{runId}", "getRun", "The state of a run.", "admin", 200, "RunWire", (404,), [run_id]),
-        _Endpoint("get", "/resync/{runId}/changes", "getChanges", "The changes of a run, with reasons.", "admin", 200,
-                  "Changes", (400, 404), [run_id, *pages]),
-        _Endpoint("post", "/resync/{runId}/approve", "approveRun", "Approve held deletes.", "admin", 202, "RunWire",
-                  (400, 404, *_BODY_CODES), [run_id], decision),
-        _Endpoint("post", "/resync/{runId}/cancel", "cancelRun", "Stop a run, or discard held deletes.", "admin", 202,
-                  "RunWire", (400, 404, *_BODY_CODES), [run_id], decision),
-        _Endpoint("get", "/directory/{name}", "getSource", "The state of a source.", "source", 200,
-                  "SourceStateWire", (403, 404), [source]),
-        _Endpoint("put", "/directory/{name}", "putSource", "Upload a whole source.", "source", 200, "UploadAnswer",
-                  (400, 403, 404, 409, 411, *_BODY_CODES), [source, shrink], lines),
-        _Endpoint("post", "/directory/{name}/changes", "pushChanges", "Push changes of a source.", "source", 200,
-                  "PushAnswer", (400, 403, 404, 409, *_BODY_CODES), [source], _body("PushWire")),
+        _Endpoint(
+            "get",
+            "/directory/{name}",
+            "getSource",
+            "The state of a source.",
+            scheme="source",
+            response="SourceStateWire",
+            failures=(403, 404),
+            parameters=[source],
+        ),
+        _Endpoint(
+            "put",
+            "/directory/{name}",
+            "putSource",
+            "Upload a whole source.",
+            scheme="source",
+            response="UploadAnswer",
+            failures=(400, 403, 404, 409, 411, *_BODY_CODES),
+            parameters=[source, shrink],
+            body=lines,
+        ),
+        _Endpoint(
+            "post",
+            "/directory/{name}/changes",
+            "pushChanges",
+            "Push changes of a source.",
+            scheme="source",
+            response="PushAnswer",
+            failures=(400, 403, 404, 409, *_BODY_CODES),
+            parameters=[source],
+            body=_body("PushWire"),
+        ),
     )
-    # fmt: on
+
+
+def _parameter(place: str, name: str, schema: Json, description: str = "") -> Json:
+    parameter: Json = {"name": name, "in": place, "schema": schema}
+    if place == "path":
+        parameter["required"] = True
+    if description:
+        parameter["description"] = description
+    return parameter
 
 
 def _operation(endpoint: _Endpoint) -> Json:
     failures = sorted({*endpoint.failures, 401, 429, 503})
-    responses: Json = {str(endpoint.success): _response("Success", endpoint.answer)}
+    responses: Json = {str(endpoint.success): _response("Success", endpoint.response)}
     described: Json = {
         "operationId": endpoint.name,
         "summary": endpoint.summary,
-        "security": [{endpoint.token: []}],
+        "security": [{endpoint.scheme: []}],
         "parameters": list(endpoint.parameters),
         "responses": responses | {str(code): _response("Failure", "FailureWire") for code in failures},
     }

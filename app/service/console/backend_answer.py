@@ -68,8 +68,12 @@ def compare(backend: GetPermissions, entry: RequestEntry, decision: Decision) ->
     return Comparison(tuple(rows), denial="" if allows else permission.error or permission.error_code or "")
 
 
-def _permission(found: UserPermissions | None, entry: RequestEntry) -> Permission | None:
-    if found is None:
+def _permission(permissions: UserPermissions | None, entry: RequestEntry) -> Permission | None:
+    if permissions is None:
         return None
-    by_id = {"organization": found.organization, "folder": found.folders, "document": found.documents}[entry.type]
+    by_id = {
+        "organization": permissions.organization,
+        "folder": permissions.folders,
+        "document": permissions.documents,
+    }[entry.type]
     return by_id.get(entry.resource_id)

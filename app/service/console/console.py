@@ -1,4 +1,4 @@
-"""What all pages of the console share: the parts that they use, the menu, rendering, URLs and query parameters."""
+"""Shared code of all console pages: the parts that they use, the menu, rendering, URLs and query parameters."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -86,7 +86,7 @@ def visible(text: str) -> str:
 
 
 def visible_lines(text: str) -> str:
-    """The same for a text of several lines."""
+    """Calls ``visible`` for each line, with tabs as spaces."""
     return "\n".join(visible(line) for line in text.replace("\t", "  ").split("\n"))
 
 

@@ -39,7 +39,7 @@ _CONTENT_SECURITY_POLICY = (
 _FORM_TYPE = "application/x-www-form-urlencoded"
 
 
-class SignInNeeded(Exception):  # noqa: N818 - it is no error: it redirects to the sign-in
+class SignInNeeded(Exception):  # noqa: N818 - it is not an error: it redirects to the sign-in
     """The request has no valid session."""
 
 

@@ -75,7 +75,7 @@ class Lists:
     def page_by_id(
         self, name: str, read: Callable[[str, int], Sequence[Row]], id_of: Callable[[Row], str]
     ) -> Listing[Row] | None:
-        """The same for a list whose key is one id."""
+        """One page of a list whose key is an id. None: the cursor belongs to another list."""
         return self.page(name, lambda after, limit: read(after[0] if after else "", limit), lambda row: (id_of(row),))
 
 

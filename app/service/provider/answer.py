@@ -114,8 +114,10 @@ def explain_entries(
     now: datetime,
     policy: DecisionPolicy,
 ) -> PermissionAnswer:
-    """The same with reasons: results of parsed requests also have ``reason`` and ``path``, whose records have their
-    ``origins``."""
+    """Decides the entries, with reasons.
+
+    Results of parsed requests also have ``reason`` and ``path``, whose records have their ``origins``.
+    """
     view = _load(entries, load)
     answer = PermissionAnswer([])
     explained: list[tuple[dict[str, object], Explanation]] = []
