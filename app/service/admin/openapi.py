@@ -168,15 +168,11 @@ def _schemas(max_requests: int) -> Json:
 
 
 def _endpoints(provider_path: str, explain_path: str) -> tuple[_Endpoint, ...]:
-    questions, decision = _body("Questions"), _body("DecisionRequest", required=False)
-    run_id = _parameter("path", "runId", {"type": "string", "minLength": 1, "maxLength": 200})
-    key = _parameter("header", "Idempotency-Key", {"type": "string", "pattern": "^[!-~]{1,200}$"})
-    pages = [
-        _parameter("query", "status", {"type": "string", "enum": [*get_args(ItemStatus)]}),
-        _parameter("query", "kind", {"type": "string", "enum": [*get_args(ItemKind)]}),
-        _parameter("query", "pageToken", {"type": "string"}),
-        _parameter("query", "pageSize", {"type": "integer", "minimum": 1, "maximum": 1000}),
-    ]
+    return (*_decision_endpoints(provider_path, explain_path), *_run_endpoints(), *_source_endpoints())
+
+
+def _decision_endpoints(provider_path: str, explain_path: str) -> tuple[_Endpoint, ...]:
+    questions = _body("Questions")
     return (
         _Endpoint(
             "post",
@@ -198,6 +194,20 @@ def _endpoints(provider_path: str, explain_path: str) -> tuple[_Endpoint, ...]:
             failures=(400, *_BODY_CODES),
             body=questions,
         ),
+    )
+
+
+def _run_endpoints() -> tuple[_Endpoint, ...]:
+    decision = _body("DecisionRequest", required=False)
+    run_id = _parameter("path", "runId", {"type": "string", "minLength": 1, "maxLength": 200})
+    key = _parameter("header", "Idempotency-Key", {"type": "string", "pattern": "^[!-~]{1,200}$"})
+    pages = [
+        _parameter("query", "status", {"type": "string", "enum": [*get_args(ItemStatus)]}),
+        _parameter("query", "kind", {"type": "string", "enum": [*get_args(ItemKind)]}),
+        _parameter("query", "pageToken", {"type": "string"}),
+        _parameter("query", "pageSize", {"type": "integer", "minimum": 1, "maximum": 1000}),
+    ]
+    return (
         _Endpoint(
             "post",
             "/resync",
@@ -254,7 +264,6 @@ def _endpoints(provider_path: str, explain_path: str) -> tuple[_Endpoint, ...]:
             parameters=[run_id],
             body=decision,
         ),
-        *_source_endpoints(),
     )
 
 
