@@ -2,7 +2,8 @@
 
 The rules: ``app/access/README.md``, "Origins".
 
-Explanations look up the few records that led to a decision, in a fixed number of statements. Decisions never do.
+Used to explain decisions and to show records. Decisions do not use it. It looks up a few records in a fixed number of
+statements.
 """
 
 import json
@@ -21,7 +22,7 @@ from app.access.kinds import KINDS
 from app.access.record_tables import KIND_TABLES, KindTable
 from app.access.records import Folder, Key, Record, User
 from app.access.refresh.sources import UNCONFIGURED_POSITION
-from app.access.refresh.users import add_fill, disabling
+from app.access.refresh.users import add_fill, is_disabling_sql, is_visible_sql
 from app.access.source_tables import SOURCE_TABLES, access_keys, object_of_origin
 from app.foundation.database.engine import reading
 from app.foundation.database.statements import json_list, run
@@ -29,34 +30,32 @@ from app.foundation.text import quoted
 
 # A cross join stops SQLite from reading the source's table to look its rows up in the list.
 _ROWS = """
-SELECT s.*, d.name AS source_name, d.position, @part(asked.value, {number}) AS number
-FROM (@list(keys)) AS asked CROSS JOIN {source} s JOIN directory_source d ON d.source_id = s.source_id
+SELECT s.*, d.name AS source_name, d.position, @part(requested.value, {number}) AS number
+FROM (@list(keys)) AS requested CROSS JOIN {source} s JOIN directory_source d ON d.source_id = s.source_id
 WHERE {same}
 ORDER BY d.position, s.origin @bytes, LENGTH(s.rule), s.rule @bytes
 """
 
 # In the order of precedence, as in the merge, except that the user's own source is not first.
 _FILLS = """
-SELECT f.*, d.name AS source_name, d.position, @part(asked.value, 2) AS number
-FROM (@list(keys)) AS asked CROSS JOIN source_fill f JOIN directory_source d ON d.source_id = f.source_id
-WHERE f.user_id = @part(asked.value, 0) AND f.user_alias = @part(asked.value, 1) AND (f.origin = '' OR NOT EXISTS (
-  SELECT 1 FROM source_fill p WHERE p.user_id = f.user_id AND p.user_alias = f.user_alias AND p.source_id = f.source_id
-  AND p.origin = ''))
+SELECT f.*, d.name AS source_name, d.position, @part(requested.value, 2) AS number
+FROM (@list(keys)) AS requested CROSS JOIN source_fill f JOIN directory_source d ON d.source_id = f.source_id
+WHERE f.user_id = @part(requested.value, 0) AND f.user_alias = @part(requested.value, 1) AND {is_visible}
 ORDER BY d.position, f.user_alias @bytes, f.origin @bytes, LENGTH(f.rule), f.rule @bytes
 """
 
 # Fills that disable a user by an alias that other users have, or that the user had.
-_BOUND = f"""
+_ALIAS_DISABLES = """
 SELECT f.*, d.name AS source_name, d.position, b.user_id AS bound_user, EXISTS (
   SELECT 1 FROM model_user_alias a WHERE a.alias = b.user_alias AND a.user_id = b.user_id) AS has_alias
-FROM (@list(users)) AS asked CROSS JOIN fill_binding b CROSS JOIN source_fill f
+FROM (@list(users)) AS requested CROSS JOIN fill_binding b CROSS JOIN source_fill f
 JOIN directory_source d ON d.source_id = f.source_id
-WHERE b.user_id = asked.value AND f.user_alias = b.user_alias AND f.user_alias <> '' AND f.source_id = b.source_id
-AND {disabling("f")} AND (
+WHERE b.user_id = requested.value AND f.user_alias = b.user_alias AND f.user_alias <> '' AND f.source_id = b.source_id
+AND {is_disabling} AND (
   NOT EXISTS (SELECT 1 FROM model_user_alias a WHERE a.alias = b.user_alias AND a.user_id = b.user_id)
   OR EXISTS (SELECT 1 FROM model_user_alias o WHERE o.alias = b.user_alias AND o.user_id <> b.user_id))
 ORDER BY d.position, f.user_alias @bytes, f.origin @bytes, LENGTH(f.rule), f.rule @bytes
-"""  # noqa: S608 - our own names
+"""
 
 _ALIASES = """
 SELECT a.alias, a.user_id FROM model_user_alias a WHERE a.user_id IN (@list(users)) AND NOT EXISTS (
@@ -77,27 +76,27 @@ class RecordOrigin:
     source: str
     """The source's name."""
     retained: bool
-    """Whether it is no longer configured."""
+    """Whether the source is no longer configured."""
     place: str
     """The place of the row when it last changed: ``file:line``, a DN, a query and row, a push and its item."""
     object_set: str
-    """The set of the object that it was made from; empty: the source has no objects."""
+    """The set of the object that the row was made from. Empty if the source has no objects."""
     object_id: str
-    """Its id; empty: as before, or it was too long to be stored."""
+    """The object's id. Empty if the source has no objects or the id was too long to store."""
     rule: str
-    """The number of the rule that made the record; empty: no rule did."""
+    """The number of the mapping rule that made the record. Empty if no rule did."""
     gives: tuple[str, ...]
     """The fields whose value in the access model it provides, by their wire names."""
     alias: str = ""
-    """Of a fill that disables a user by an alias that others have or that the user had: the alias."""
+    """The alias of a disabling fill, if other users have it or the user no longer has it. Otherwise empty."""
     has_alias: bool = False
-    """Whether the user has it now."""
+    """Whether the user has this alias now."""
 
     def __str__(self) -> str:
-        """In words: the source, the object, and the rule that made the record of it."""
+        """For messages: the source, the object, and the rule that made the record."""
         # The places of a query's rows contain its name.
-        named = not self.object_set or self.place.startswith(f"{self.object_set}, ")
-        parts = [self.place if named else f"{self.object_set} {self.place}"]
+        has_set = not self.object_set or self.place.startswith(f"{self.object_set}, ")
+        parts = [self.place if has_set else f"{self.object_set} {self.place}"]
         if self.object_id and self.object_id != self.place:
             parts.append(f"id {self.object_id}")
         if self.rule:
@@ -105,8 +104,8 @@ class RecordOrigin:
         # A file's places begin with its path, which is its name unless it has one.
         name = "" if self.place.startswith(f"{self.source}:") else f"{self.source}: "
         if self.alias:
-            whose = "that several users have" if self.has_alias else "that this user had"
-            parts.append(f"under {quoted(self.alias)}, an alias {whose}")
+            holders = "that several users have" if self.has_alias else "that this user had"
+            parts.append(f"under {quoted(self.alias)}, an alias {holders}")
         return f"{name}{', '.join(parts)}{' (retained)' if self.retained else ''}"
 
     def to_wire(self) -> dict[str, object]:
@@ -128,7 +127,7 @@ Origins = Mapping[Key, Sequence[RecordOrigin]]
 
 
 def path_with_origins(explanation: Explanation, origins: Origins) -> list[dict[str, object]]:
-    """The records that led to a decision, each with its ``origins``; empty if they are not known any more."""
+    """The records that led to a decision, each with its ``origins``, which are empty if they no longer exist."""
     return [
         {**wire, "origins": [origin.to_wire() for origin in origins.get(record.key, ())]}
         for wire, record in zip(explanation.path, explanation.records, strict=True)
@@ -136,31 +135,32 @@ def path_with_origins(explanation: Explanation, origins: Origins) -> list[dict[s
 
 
 def load_origins(engine: Engine, records: Iterable[Record]) -> Origins:
-    """``origins_of``, in a transaction of its own."""
+    """Calls ``origins_of`` in its own transaction."""
     with reading(engine) as connection:
         return origins_of(connection, records)
 
 
 def origins_of(connection: Connection, records: Iterable[Record]) -> Origins:
     """The origins of records of the access model."""
-    asked = {record.key: record for record in records}
-    found: dict[Key, Sequence[RecordOrigin]] = {}
-    aliases = _aliases(connection, asked.values())
-    for kind, group in groupby(sorted(asked.values(), key=attrgetter("kind")), key=attrgetter("kind")):
+    by_key = {record.key: record for record in records}
+    origins: dict[Key, Sequence[RecordOrigin]] = {}
+    aliases = _aliases(connection, by_key.values())
+    for kind, group in groupby(sorted(by_key.values(), key=attrgetter("kind")), key=attrgetter("kind")):
         of_kind = list(group)
-        owned = _owned(_rows_of(connection, kind, of_kind, aliases))
-        fills = _fills(connection, of_kind, aliases) if kind == User.kind and owned else {}
-        bound = _bound(connection, of_kind) if kind == User.kind and owned else {}
-        for key, rows in owned.items():
-            record = asked[key]
+        winning = _winning_rows(_rows_of(connection, kind, of_kind, aliases))
+        fills = _fill_rows(connection, of_kind, aliases) if kind == User.kind and winning else {}
+        disables = _alias_disables(connection, of_kind) if kind == User.kind and winning else {}
+        for key, rows in winning.items():
+            record = by_key[key]
             if isinstance(record, User):
-                found[key] = [*_of_user(record, rows[0], fills.get(key, ())), *bound.get(record.user_id, ())]
+                of_user = _user_origins(record, rows[0], fills.get(key, ()))
+                origins[key] = [*of_user, *disables.get(record.user_id, ())]
             elif KINDS[kind].carries:
                 # Only the first row was used.
-                found[key] = [_origin(rows[0], _fields_with_values(kind, rows[0]))]
+                origins[key] = [_origin(rows[0], _fields_with_values(kind, rows[0]))]
             else:
-                found[key] = [_origin(row, _same_fields(record, row)) for row in rows]
-    return found
+                origins[key] = [_origin(row, _same_fields(record, row)) for row in rows]
+    return origins
 
 
 def _aliases(connection: Connection, records: Iterable[Record]) -> Mapping[str, Sequence[str]]:
@@ -178,63 +178,64 @@ def _rows_of(
     """The sources' rows with the keys of the records, or with an alias of the user instead of the id."""
     keys, names_user = access_keys(KINDS[kind]), KINDS[kind].names_user
     columns = (*keys, "user_alias") if names_user else keys
-    asked: list[tuple[str, ...]] = []
+    requested: list[tuple[str, ...]] = []
     for number, record in enumerate(records):
         ids = {name: getattr(record, name) or "" for name in keys} | {"user_alias": ""}
         aliased = aliases.get(ids.get("user_id", ""), ()) if names_user else ()
         named = [ids, *(ids | {"user_id": "", "user_alias": alias} for alias in aliased)]
-        asked.extend((*(key[name] for name in columns), str(number)) for key in named)
+        requested.extend((*(key[name] for name in columns), str(number)) for key in named)
     for row in run(
         connection,
         _ROWS,
-        {"keys": _keys(asked)},
+        {"keys": _keys(requested)},
         source=SOURCE_TABLES[kind].name,
         number=str(len(columns)),
-        same=" AND ".join(f"s.{name} = @part(asked.value, {number})" for number, name in enumerate(columns)),
+        same=" AND ".join(f"s.{name} = @part(requested.value, {number})" for number, name in enumerate(columns)),
     ):
         yield records[int(row.number)].key, row
 
 
-def _fills(
+def _fill_rows(
     connection: Connection, users: Sequence[Record], aliases: Mapping[str, Sequence[str]]
 ) -> dict[Key, list[Row[Any]]]:
     """Key → the fills of the user, by position."""
-    asked: list[tuple[str, ...]] = []
+    requested: list[tuple[str, ...]] = []
     for number, user in enumerate(users):
         user_id = user.key[1]
-        asked.append((user_id, "", str(number)))
-        asked.extend(("", alias, str(number)) for alias in aliases.get(user_id, ()))
+        requested.append((user_id, "", str(number)))
+        requested.extend(("", alias, str(number)) for alias in aliases.get(user_id, ()))
     found: dict[Key, list[Row[Any]]] = {}
-    for row in run(connection, _FILLS, {"keys": _keys(asked)}):
+    for row in run(connection, _FILLS, {"keys": _keys(requested)}, is_visible=is_visible_sql("f")):
         found.setdefault(users[int(row.number)].key, []).append(row)
     return found
 
 
-def _bound(connection: Connection, users: Sequence[Record]) -> dict[str, list[RecordOrigin]]:
+def _alias_disables(connection: Connection, users: Sequence[Record]) -> dict[str, list[RecordOrigin]]:
     """User → the fills that disable them by an alias that other users have, or that the user had."""
     found: dict[str, list[RecordOrigin]] = {}
-    for row in run(connection, _BOUND, {"users": json_list(user.key[1] for user in users)}):
+    parameters = {"users": json_list(user.key[1] for user in users)}
+    for row in run(connection, _ALIAS_DISABLES, parameters, is_disabling=is_disabling_sql("f")):
         origin = replace(_origin(row, ["disabled"]), alias=row.user_alias, has_alias=bool(row.has_alias))
         found.setdefault(row.bound_user, []).append(origin)
     return found
 
 
-def _keys(asked: Iterable[Sequence[str]]) -> str:
-    return json_list(json.dumps(key, ensure_ascii=False) for key in asked)
+def _keys(keys: Iterable[Sequence[str]]) -> str:
+    return json_list(json.dumps(key, ensure_ascii=False) for key in keys)
 
 
-def _owned(rows_of_records: Iterable[tuple[Key, Row[Any]]]) -> dict[Key, list[Row[Any]]]:
+def _winning_rows(rows_of_records: Iterable[tuple[Key, Row[Any]]]) -> dict[Key, list[Row[Any]]]:
     """Key → the rows of the most authoritative source that provides it, without those that a pushed row hides."""
     found: dict[Key, list[Row[Any]]] = {}
     pushed: set[tuple[Any, ...]] = set()
     for key, row in rows_of_records:
         rows = found.setdefault(key, [])
         # Under one key a pushed row comes first.
-        written = (*key, getattr(row, "user_alias", ""), row.source_id)
-        if (not rows or rows[0].source_id == row.source_id) and written not in pushed:
+        row_key = (*key, getattr(row, "user_alias", ""), row.source_id)
+        if (not rows or rows[0].source_id == row.source_id) and row_key not in pushed:
             rows.append(row)
         if not row.origin:
-            pushed.add(written)
+            pushed.add(row_key)
     return found
 
 
@@ -255,22 +256,24 @@ def _same_fields(record: Record, row: Row[Any]) -> list[str]:
     return [field.name for field in fields if getattr(source, field.attribute) == getattr(record, field.attribute)]
 
 
-def _of_user(user: User, own: Row[Any], fills: Sequence[Row[Any]]) -> Sequence[RecordOrigin]:
+def _user_origins(user: User, own: Row[Any], fills: Sequence[Row[Any]]) -> Sequence[RecordOrigin]:
     """The user's own row, then the fills that add a field."""
-    gives = {-1: [name for name in _fields_with_values(User.kind, own) if name != "disabled"]}
+    # Fills of the user's own source come first.
+    rows = [own, *sorted(fills, key=lambda row: row.source_id != own.source_id)]
+    provided: list[list[str]] = [[] for _ in rows]
+    provided[0] = [name for name in _fields_with_values(User.kind, own) if name != "disabled"]
     fields = orjson.loads(own.payload)
-    # The user's own source comes first.
-    ordered = sorted(fills, key=lambda row: row.source_id != own.source_id)
-    by_name: dict[str, int] = {}
-    for number, row in enumerate(ordered):
-        by_name |= dict.fromkeys(add_fill(fields, row.payload), number)
-    for name, number in by_name.items():
+    number_of: dict[str, int] = {}
+    for number, row in enumerate(rows[1:], start=1):
+        number_of |= dict.fromkeys(add_fill(fields, row.payload), number)
+    for name, number in number_of.items():
         if fields[name] not in _ABSENT:
-            gives.setdefault(number, []).append(name)
-    for number, row in ((-1, own), *enumerate(ordered)):
-        if bool(row.disabled) if user.disabled else number == -1:
-            gives.setdefault(number, []).append("disabled")
-    return [_origin(own if number == -1 else ordered[number], names) for number, names in sorted(gives.items())]
+            provided[number].append(name)
+    for row, names in zip(rows, provided, strict=True):
+        sets_disabled = bool(row.disabled) if user.disabled else row is own
+        if sets_disabled:
+            names.append("disabled")
+    return [_origin(row, names) for row, names in zip(rows, provided, strict=True) if names or row is own]
 
 
 def _origin(row: Row[Any], gives: Iterable[str]) -> RecordOrigin:
@@ -329,4 +332,4 @@ def with_shared_aliases(connection: Connection, question: PermissionRequest, exp
     shared = (
         f"a {row.kind} of source {quoted(row.name)} names {quoted(row.alias)}, an alias of several users: {holders}"
     )
-    return replace(explanation, reason=f"{explanation.reason[:-1]}; {shared}.")
+    return replace(explanation, reason=f"{explanation.reason.removesuffix('.')}; {shared}.")

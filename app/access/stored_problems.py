@@ -16,7 +16,7 @@ from app.access.record_tables import core_table
 from app.access.records import Fill
 from app.access.refresh.problems import NO_SOURCE, FoundProblems, find_problems, remaining_problems
 from app.access.refresh.sources import FAILED, UNCONFIGURED_POSITION, StagedRead
-from app.access.refresh.users import disabling
+from app.access.refresh.users import is_disabling_sql
 from app.access.revisions import current_revision
 from app.access.source_tables import DirectorySourceRow, DirectoryStateRow, ProblemCountRow, ProblemRow
 from app.foundation.clock import Clock, epoch_ms
@@ -59,16 +59,16 @@ def count_problems(engine: Engine, clock: Clock, *, every_ms: int = 0) -> None:
             _store(connection, found, now_ms, _COUNT.c.by_read.is_(False), _PROBLEM.c.by_read.is_(False))
 
 
-_DISABLING = f"""
+_DISABLING = """
 SELECT c.source_id, c.users <> 0 AS is_several, COUNT(*) AS records, MIN(c.named) AS named
 FROM (
   SELECT f.source_id, CASE WHEN f.user_alias = '' THEN f.user_id ELSE f.user_alias END AS named,
     CASE WHEN f.user_alias = '' THEN (SELECT COUNT(*) FROM model_user u WHERE u.user_id = f.user_id)
       ELSE (SELECT COUNT(*) FROM fill_binding b WHERE b.user_alias = f.user_alias AND b.source_id = f.source_id)
     END AS users
-  FROM (SELECT DISTINCT source_id, user_id, user_alias FROM source_fill s WHERE {disabling("s")}) f) AS c
+  FROM (SELECT DISTINCT source_id, user_id, user_alias FROM source_fill s WHERE {is_disabling}) f) AS c
 WHERE c.users <> 1 GROUP BY c.source_id, c.users <> 0
-"""  # noqa: S608 - our own names
+"""
 
 _BOUND = """
 SELECT user_id FROM fill_binding WHERE source_id = :source_id AND user_alias = :alias ORDER BY user_id @bytes LIMIT 3
@@ -78,7 +78,7 @@ SELECT user_id FROM fill_binding WHERE source_id = :source_id AND user_alias = :
 def _unclear_disabling(connection: Connection) -> FoundProblems:
     """The disabling fills that do not match exactly one user, with an example for each source."""
     found = {}
-    for row in run(connection, _DISABLING).all():
+    for row in run(connection, _DISABLING, is_disabling=is_disabling_sql("s")).all():
         sort = UnclearDisabling.SEVERAL if row.is_several else UnclearDisabling.NOBODY
         of_alias = {"source_id": row.source_id, "alias": row.named}
         users = tuple(run(connection, _BOUND, of_alias).scalars()) if row.is_several else ()

@@ -190,7 +190,7 @@ def _show_counts(previewed: PreviewedSource) -> None:
 
 def _title(counts: RuleCounts) -> str:
     rule = counts.rule
-    return f"{rule.number} {rule.set}{', each member' if rule.each else ''}: {rule.kind}"
+    return f"{rule.number} {rule.set}{', each member' if rule.is_for_members else ''}: {rule.kind}"
 
 
 def _malformed(counts: RuleCounts) -> int:
@@ -243,7 +243,7 @@ def _to_json(name: str, previewed: PreviewedSource, report: Preview) -> dict[str
                 "rule": int(counts.rule.number),
                 "from": counts.rule.set,
                 "kind": counts.rule.kind,
-                "each": "members" if counts.rule.each else None,
+                "each": "members" if counts.rule.is_for_members else None,
                 "objects": counts.objects,
                 "matched": counts.matched,
                 "skipped": counts.skipped,

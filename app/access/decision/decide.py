@@ -6,7 +6,7 @@ The pure function ``decide(view, question, now, policy)`` makes all decisions. I
 
 1. *organization*: the user is an active member, and gets the membership's role.
 2. *folder, document*: the nearest level of the ancestry with an active grant to the user decides: the user's own
-   grant, otherwise the most permissive grant of their groups. Without a grant, the effective access type decides:
+   grant, otherwise the most permissive grant of their groups. Without such a level, the effective access type decides:
    ``restricted`` denies, otherwise members get their membership's role, and ``public`` allows everyone else with the
    role of the policy.
 3. *context*: rule 2 allows the document, and an active context grant covers every field.
@@ -102,15 +102,15 @@ class Rule(StrEnum):
     """Allowed: the user is an active member of the organization."""
     NOT_A_MEMBER = "not_a_member"
     OWN_GRANT = "own_grant"
-    """Allowed: the user's own grant at the nearest level that has any."""
+    """Allowed: the user's own grant at the nearest level that has an active grant."""
     GROUP_GRANT = "group_grant"
-    """Allowed: grants of the user's groups at the nearest level that has any."""
+    """Allowed: grants of the user's groups at the nearest level that has an active grant."""
     MEMBER_ACCESS = "member_access"
     """Allowed: members have access, and the user is one."""
     PUBLIC_ACCESS = "public_access"
     """Allowed: the resource is public, and the user is not a member."""
     RESTRICTED = "restricted"
-    """Denied: the resource is restricted, and the user has no grant in the ancestry."""
+    """Denied: the resource is restricted, and no level of the ancestry has an active grant to the user."""
     CONTEXT_EMPTY = "context_empty"
     """Denied: the question contains no context field."""
     CONTEXT_NOT_COVERED = "context_not_covered"
@@ -286,7 +286,7 @@ def _decide_by_access_type(
     now: datetime,
     policy: DecisionPolicy,
 ) -> Decision:
-    """The decision if there is no grant in the ancestry."""
+    """The decision if no level has an active grant to the user."""
     if access_type is AccessType.RESTRICTED:
         return Decision(False, Rule.RESTRICTED, trail)
     if membership is not None:

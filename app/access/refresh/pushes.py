@@ -3,8 +3,9 @@
 The rules: ``app/service/push/README.md``, "Sequences" above all.
 
 A push is one transaction under the lock of refreshes. It compares the sequence, changes the records of the source,
-stores the pushed keys so that a running read does not undo them, merges the records, and stores the answer. A push that
-was applied before changes nothing, and returns the answer of that time.
+stores the pushed keys so that a running read does not undo them, and merges the records. A second transaction stores
+the answer. Repeating one of the latest ``DIGESTS_KEPT`` pushes changes nothing, and returns the answer to the last
+push.
 """
 
 import json
@@ -41,14 +42,17 @@ from app.foundation.database.engine import is_sqlite, reading, writing
 from app.foundation.database.statements import json_list
 
 HIGHEST_FIRST_SEQUENCE = 2**62
-"""The highest number of a source's first push: nanoseconds since 1970 fit for a hundred years."""
+"""The highest sequence of a source's first push. Nanoseconds since 1970 are below it for a hundred years."""
 
-_STEP, _SHARE = 1_000_000_000, 8
-"""The next number is at most so much above the last, or an eighth of it. A number far above is a mistake that would
-make all later pushes too late. Times of any unit fit: the source may pause for years."""
+_MAX_INCREASE, _MAX_INCREASE_DIVISOR = 1_000_000_000, 8
+"""A sequence may exceed the last by 1,000,000,000, or by an eighth of the last if that is more.
+
+A larger jump is taken for a mistake, because all later pushes would be too late. Times of any unit can be sequences,
+even if the source pauses for years.
+"""
 
 DIGESTS_KEPT = 100
-"""How many of a source's latest pushes are compared with repetitions."""
+"""The number of a source's latest pushes whose repetitions are recognized."""
 
 PushAuditHook = Callable[[Connection, Mapping[str, int], int], None]
 """A callback in the transaction that applies a push: its counts, and the number of pushes to its source so far."""
@@ -60,7 +64,7 @@ class SequenceConflictError(Exception):
     def __init__(self, message: str, last: int) -> None:
         super().__init__(message)
         self.last = last
-        """The sequence of the last push that was applied; 0: none was."""
+        """The sequence of the last applied push; 0 if there is none."""
 
 
 class PushNumber(NamedTuple):
@@ -69,7 +73,7 @@ class PushNumber(NamedTuple):
     sequence: int
     previous: int | None
     digest: str
-    """Of the records and keys that are pushed."""
+    """The digest of the pushed records and keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,8 +111,8 @@ _KEY_POSITIONS = {
 _REMOVE = """
 INSERT INTO {source_delta} ({source_keys}, change)
 SELECT {source_keys:s}, {remove}
-FROM (SELECT value AS key FROM (@list(keys)) AS listed) AS asked CROSS JOIN {source} s
-WHERE ({pushed_keys:s}) = ({pushed_values:asked}) AND s.source_id = :source_id
+FROM (SELECT value AS key FROM (@list(keys)) AS listed) AS requested CROSS JOIN {source} s
+WHERE ({pushed_keys:s}) = ({pushed_values:requested}) AND s.source_id = :source_id
 """
 
 _REMOVED_KEYS = """
@@ -196,7 +200,7 @@ class _Application:
         return answer
 
     def _compare(self, connection: Connection) -> "_KeyCounts | None":
-        """Fills the deltas, and counts; None: the push was applied before."""
+        """Computes the deltas and counts their keys; None: the push was applied before."""
         answer = _earlier_answer(connection, self._source_id, self._push.number)
         if answer is not None:
             self._answer = answer
@@ -246,10 +250,10 @@ class _Application:
 
 
 class _KeyCounts(NamedTuple):
-    """How many keys a push changes, which may have several rows."""
+    """The number of keys that a push changes. A key may have several rows."""
 
     over_objects: int
-    """Keys that are pushed for the first time, and that objects of the source provide already."""
+    """Keys that are pushed for the first time and that objects of the source already provide."""
     removed: int
 
 
@@ -320,7 +324,10 @@ def _last_push(connection: Connection, source_id: int) -> Row[Any] | None:
 
 
 def _earlier_answer(connection: Connection, source_id: int, push: PushNumber) -> dict[str, Any] | None:
-    """The answer to a push that was applied before; None: it is the next one. Raises ``SequenceConflictError``."""
+    """The answer to a repeated push; None if it is the next push. Raises ``SequenceConflictError``.
+
+    It is the answer to the last push, also for a repetition of an earlier one.
+    """
     last = _last_push(connection, source_id)
     if last is not None and push.sequence <= last.sequence:
         _check_repetition(push, last.sequence, dict(json.loads(last.digests)))
@@ -334,7 +341,9 @@ def _earlier_answer(connection: Connection, source_id: int, push: PushNumber) ->
         raise SequenceConflictError(
             f"previousSequence: the last push that was applied is {sequence}; send what came after it first", sequence
         )
-    highest = HIGHEST_FIRST_SEQUENCE if last is None else sequence + max(_STEP, sequence // _SHARE)
+    highest = (
+        HIGHEST_FIRST_SEQUENCE if last is None else sequence + max(_MAX_INCREASE, sequence // _MAX_INCREASE_DIVISOR)
+    )
     if push.sequence > highest:
         raise SequenceConflictError(
             f"sequence: {push.sequence} is too far above {sequence}, the last push that was applied; the next one is"
@@ -363,7 +372,7 @@ def _check_repetition(push: PushNumber, last: int, digests: Mapping[int, str]) -
 def _store_push(
     connection: Connection, source_id: int, push: PushNumber, *, by: str, now_ms: int, answer: str = ""
 ) -> int:
-    """Stores a push as the last one; returns how many there were with it."""
+    """Stores a push as the last one; returns the number of pushes so far."""
     last = _last_push(connection, source_id)
     digests = [] if last is None or not push.digest else json.loads(last.digests)
     digests = [pair for pair in digests if pair[0] != push.sequence] + [[push.sequence, push.digest]]

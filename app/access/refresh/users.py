@@ -1,10 +1,10 @@
-"""Aliases of users, fills that add fields to users, and bindings of disabling fills.
+"""Updates aliases, fills and bindings during a refresh. A fill adds fields to a user of another source.
 
 The rules: ``app/access/README.md``, "The merge" and "Disabling fills".
 
-An alias refers to its only holder. Fills are fields that one source adds to users of another: what a user's own record
-contains is kept, except empty texts. Of several fills the most authoritative source wins, field by field, the user's
-own source first. ``disabled`` wins wherever it is true.
+An alias refers to a user only if no other user has it. A fill adds only fields that are missing or empty in the user's
+own record. Of several fills, the user's own source wins, then the most authoritative source, field by field. A user is
+disabled if the own record or any fill disables it.
 
 Users may be able to change their aliases, so an alias must not decide who is enabled again. A disabling fill binds each
 user who has its alias, even if several users have it. It adds no other field to users who are only bound.
@@ -82,7 +82,7 @@ UPDATE refresh_changed_alias SET user_id = (
 
 
 def update_aliases(session: RefreshSession, connection: Connection) -> None:
-    """Brings the aliases of the changed users, which are merged, in line; fills ``refresh_changed_alias``."""
+    """Updates the aliases of the merged users; writes ``refresh_changed_alias``."""
     changes = {"add": _ADD, "remove": _REMOVE}
     run(connection, _ALIASES_OF_CHANGED_USERS)
     added = run(connection, _ALIASES_ADDED, changes).rowcount
@@ -100,7 +100,7 @@ def update_aliases(session: RefreshSession, connection: Connection) -> None:
     run(connection, _HOLDERS)
 
 
-# The users whom fills affect.
+# Users that fills affect.
 
 _CHANGED_FILLS = """
 INSERT INTO refresh_changed_fill (user_id, user_alias) SELECT DISTINCT user_id, user_alias FROM {source_delta}
@@ -134,7 +134,7 @@ ON CONFLICT DO NOTHING
 
 
 def store_changed_fills(connection: Connection, *, all_fills: bool) -> bool:
-    """Fills ``refresh_changed_fill``; ``all_fills``: changed or not. Returns whether there are any."""
+    """Writes ``refresh_changed_fill``; ``all_fills``: all fills, changed or not. Returns whether there are any."""
     fills = _ALL_FILLS if all_fills else _CHANGED_FILLS
     return REFRESH_TABLES_OF_KIND[Fill.kind].run(connection, fills).rowcount > 0
 
@@ -145,63 +145,72 @@ def has_fills(connection: Connection) -> bool:
 
 
 def store_filled_users(connection: Connection) -> int:
-    """Adds the users whom changed fills or aliases affect to the changed users; returns how many."""
+    """Adds the users that changed fills or aliases affect to the changed users; returns their number."""
     return run(connection, _FILLED_USERS).rowcount
 
 
 # Bindings.
 
 
-def disabling(fill: str) -> str:
-    """SQL condition: the fill disables, and no pushed fill of the same source and key hides it."""
-    return f"""{fill}.disabled AND ({fill}.origin = '' OR NOT EXISTS (
-  SELECT 1 FROM source_fill p WHERE p.user_id = {fill}.user_id AND p.user_alias = {fill}.user_alias
-  AND p.source_id = {fill}.source_id AND p.origin = ''))"""  # noqa: S608 - our own names
+_VISIBLE = """({fill}.origin = '' OR NOT EXISTS (
+    SELECT 1 FROM source_fill p WHERE p.user_id = {fill}.user_id AND p.user_alias = {fill}.user_alias
+    AND p.source_id = {fill}.source_id AND p.origin = ''))"""
 
 
-_BINDINGS_ADDED = f"""
+def is_visible_sql(fill: str) -> str:
+    """SQL condition: no pushed fill of the same source and key hides the fill."""
+    return _VISIBLE.replace("{fill}", fill)
+
+
+def is_disabling_sql(fill: str) -> str:
+    """SQL condition: the fill disables and is visible."""
+    return f"{fill}.disabled AND {is_visible_sql(fill)}"
+
+
+_BINDINGS_ADDED = """
 INSERT INTO refresh_binding_delta (user_alias, source_id, user_id, change)
-SELECT DISTINCT f.user_alias, f.source_id, a.user_id, {_ADD}
+SELECT DISTINCT f.user_alias, f.source_id, a.user_id, {add}
 FROM (SELECT user_alias AS alias FROM refresh_changed_fill WHERE user_alias <> ''
-  UNION SELECT alias FROM refresh_alias_delta WHERE change = {_ADD}) AS changed
+  UNION SELECT alias FROM refresh_alias_delta WHERE change = {add}) AS changed
 CROSS JOIN source_fill f CROSS JOIN model_user_alias a
-WHERE f.user_alias = changed.alias AND f.user_alias <> '' AND a.alias = changed.alias AND {disabling("f")}
+WHERE f.user_alias = changed.alias AND f.user_alias <> '' AND a.alias = changed.alias AND {is_disabling}
 AND NOT EXISTS (
   SELECT 1 FROM fill_binding b
   WHERE b.user_alias = f.user_alias AND b.source_id = f.source_id AND b.user_id = a.user_id)
-"""  # noqa: S608 - our own names
+"""
 
-_BINDINGS_REMOVED = f"""
+_BINDINGS_REMOVED = """
 INSERT INTO refresh_binding_delta (user_alias, source_id, user_id, change)
-SELECT b.user_alias, b.source_id, b.user_id, {_REMOVE}
+SELECT b.user_alias, b.source_id, b.user_id, {remove}
 FROM (SELECT DISTINCT user_alias FROM refresh_changed_fill WHERE user_alias <> '') AS changed CROSS JOIN fill_binding b
 WHERE b.user_alias = changed.user_alias AND NOT EXISTS (
   SELECT 1 FROM source_fill f
-  WHERE f.user_alias = b.user_alias AND f.user_alias <> '' AND f.source_id = b.source_id AND {disabling("f")})
-"""  # noqa: S608 - as above
+  WHERE f.user_alias = b.user_alias AND f.user_alias <> '' AND f.source_id = b.source_id AND {is_disabling})
+"""
 
-_REMOVE_BINDINGS = f"""
+_REMOVE_BINDINGS = """
 DELETE FROM fill_binding WHERE (user_alias, source_id, user_id) IN (
-  SELECT user_alias, source_id, user_id FROM refresh_binding_delta WHERE change = {_REMOVE})
-"""  # noqa: S608 - as above
+  SELECT user_alias, source_id, user_id FROM refresh_binding_delta WHERE change = {remove})
+"""
 
-_ADD_BINDINGS = f"""
+_ADD_BINDINGS = """
 INSERT INTO fill_binding (user_alias, source_id, user_id)
-SELECT user_alias, source_id, user_id FROM refresh_binding_delta WHERE change = {_ADD}
-"""  # noqa: S608 - as above
+SELECT user_alias, source_id, user_id FROM refresh_binding_delta WHERE change = {add}
+"""
 
 
 def update_bindings(session: RefreshSession, connection: Connection) -> None:
-    """Brings the bindings of changed fills and aliases in line."""
-    added = run(connection, _BINDINGS_ADDED).rowcount
-    removed = run(connection, _BINDINGS_REMOVED).rowcount
+    """Updates the bindings of changed fills and aliases."""
+    parts = {"add": str(_ADD), "remove": str(_REMOVE), "is_disabling": is_disabling_sql("f")}
+    added = run(connection, _BINDINGS_ADDED, **parts).rowcount
+    removed = run(connection, _BINDINGS_REMOVED, **parts).rowcount
     # Even a DELETE of no row takes SQLite's write lock, which a candidate must never need.
     if (added or removed) and session.on_candidate:
         shadow(connection, FILL_BINDING)
     if removed:
-        run(connection, _REMOVE_BINDINGS)
+        run(connection, _REMOVE_BINDINGS, **parts)
     if added:
-        run(connection, _ADD_BINDINGS)
+        run(connection, _ADD_BINDINGS, **parts)
 
 
 # Fills.
@@ -212,17 +221,13 @@ SELECT u.user_id, u.disabled, u.payload, u.digest, f.disabled AS fill_disabled, 
 FROM (
   SELECT c.user_id, s.source_id, s.user_alias, s.origin, s.rule, s.disabled, s.payload
   FROM refresh_changed_user c CROSS JOIN source_fill s
-  WHERE s.user_id = c.user_id AND s.user_alias = '' AND (s.origin = '' OR NOT EXISTS (
-    SELECT 1 FROM source_fill p WHERE p.user_id = s.user_id AND p.user_alias = s.user_alias
-    AND p.source_id = s.source_id AND p.origin = ''))
+  WHERE s.user_id = c.user_id AND s.user_alias = '' AND {is_visible}
   UNION ALL
   SELECT c.user_id, s.source_id, s.user_alias, s.origin, s.rule, s.disabled, s.payload
   FROM refresh_changed_user c CROSS JOIN model_user_alias a CROSS JOIN source_fill s
   WHERE a.user_id = c.user_id AND s.user_alias = a.alias AND s.user_alias <> ''
   AND NOT EXISTS (SELECT 1 FROM model_user_alias o WHERE o.alias = a.alias AND o.user_id <> a.user_id)
-  AND (s.origin = '' OR NOT EXISTS (
-    SELECT 1 FROM source_fill p WHERE p.user_id = s.user_id AND p.user_alias = s.user_alias
-    AND p.source_id = s.source_id AND p.origin = ''))
+  AND {is_visible}
   UNION ALL
   SELECT c.user_id, b.source_id, b.user_alias, '', '', true, '{}'
   FROM refresh_changed_user c CROSS JOIN fill_binding b WHERE b.user_id = c.user_id
@@ -243,8 +248,9 @@ FROM refresh_filled_user f WHERE refresh_merged_user.user_id = f.user_id
 
 
 def apply_fills(connection: Connection) -> None:
-    """Adds the fills to the changed users, which are merged."""
-    rows = connection.execute(statement(connection, _FILLS), execution_options={"yield_per": _BATCH_ROWS})
+    """Adds the fills to the merged users."""
+    query = statement(connection, _FILLS, is_visible=is_visible_sql("s"))
+    rows = connection.execute(query, execution_options={"yield_per": _BATCH_ROWS})
     filled = _filled(rows)
     while batch := list(islice(filled, _BATCH_ROWS)):
         run(connection, _STORE_FILLED, batch)
@@ -252,7 +258,7 @@ def apply_fills(connection: Connection) -> None:
 
 
 def _filled(rows: Iterable[Row[Any]]) -> Iterator[Mapping[str, object]]:
-    """The users whom their fills change, as rows of ``refresh_filled_user``."""
+    """The users that fills change, as rows of ``refresh_filled_user``."""
     for user_id, fills in groupby(rows, key=lambda row: row.user_id):
         disabled, fields = False, dict[str, object]()
         for row in fills:
@@ -265,12 +271,12 @@ def _filled(rows: Iterable[Row[Any]]) -> Iterator[Mapping[str, object]]:
 
 
 def add_fill(fields: dict[str, object], payload: str) -> list[str]:
-    """Adds a fill to the fields of a user that are missing or empty; returns the names of those that it adds."""
+    """Adds the values of a fill to a user's missing or empty fields; returns the names of these fields."""
     added = []
     for name, value in orjson.loads(payload).items():
-        there = fields.get(name)
+        current = fields.get(name)
         # Old versions stored fills with aliases, which are not sent to backends.
-        if value is not None and name != _ALIASES and (there is None or there == ""):
+        if value is not None and name != _ALIASES and (current is None or current == ""):
             fields[name] = value
             added.append(name)
     return added

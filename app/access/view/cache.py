@@ -1,7 +1,7 @@
 """The cache of organizations, folders and groups of one revision.
 
-There are few of them, and every question needs some, so they are cached as long as the revision stays. Users and
-documents are too many for that.
+There are few of them, and every question needs some. They are cached until the revision changes. Users and documents
+are too many to be cached.
 """
 
 from collections import deque
@@ -17,7 +17,7 @@ Stamp = tuple[int, int]
 NEVER_READ: Stamp = (0, 0)
 
 MAX_CACHED = 50_000
-"""The most entries of a cache; 50,000 folders with their grants take some 50 MB."""
+"""The maximum number of entries; 50,000 folders with their grants take some 50 MB."""
 
 
 class CachedAncestry:
@@ -33,9 +33,9 @@ class CachedAncestry:
 
 
 class Structure:
-    """The organizations, folders and groups of one revision that were read so far. None: the folder does not exist.
+    """The organizations, folders and groups of one revision that were read so far. A missing folder is None.
 
-    Threads share it. Each adds only what it read from the same revision, so their order does not matter.
+    Threads share it without a lock: all of them add rows of the same revision, so their order does not matter.
     """
 
     __slots__ = ("ancestries", "folder_grants", "folders", "groups_above", "is_crowded", "organizations", "stamp")
@@ -72,12 +72,12 @@ class Structure:
 
     def reached(self, organization_id: str, groups: Iterable[str]) -> dict[str, str | None]:
         """The groups and those above them, nearest first, each with the group through which it was reached."""
-        came_from: dict[str, str | None] = dict.fromkeys(groups)
-        waiting = deque(came_from)
+        through: dict[str, str | None] = dict.fromkeys(groups)
+        waiting = deque(through)
         while waiting:
             member = waiting.popleft()
             for group_id in self.groups_above.get((organization_id, member), ()):
-                if group_id not in came_from:
-                    came_from[group_id] = member
+                if group_id not in through:
+                    through[group_id] = member
                     waiting.append(group_id)
-        return came_from
+        return through

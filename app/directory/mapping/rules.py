@@ -1,4 +1,5 @@
-"""Rules: make records of objects and of their members.
+"""Mapping rules: create records from a connector's objects and group members, and find the attributes that the rules
+need.
 
 Semantics: ``app/directory/mapping/README.md``.
 """
@@ -26,7 +27,7 @@ MAX_ELEMENTS = 2_000
 """The longest list for an expression with a loop. The library takes quadratic time to build a list."""
 
 _NEVER_ABSENT = frozenset({"accessRole", "accessType"})
-"""Fields that a missing attribute must not leave out: users would become editors, and documents visible to all."""
+"""Fields that must not be left out because of a missing attribute: users would become editors, documents public."""
 
 _USER_FIELDS = frozenset({"userId", "userAlias"})
 
@@ -36,7 +37,7 @@ class Made(NamedTuple):
 
     record: Record
     remarks: tuple[str, ...] = ()
-    """Oddities of its fields."""
+    """Remarks about its fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,27 +70,32 @@ class MappingRule:
         """From 1, as in ``Origin.rule``."""
         self.set = settings.from_
         self.kind = settings.kind
-        self.each = settings.each is not None
-        """Whether it makes a record for each member."""
-        cel = language(IT, MEMBER) if self.each else language(IT)
+        self.is_for_members = settings.each is not None
+        """Whether it makes a record for each member (``each: members``)."""
+        cel = language(IT, MEMBER) if self.is_for_members else language(IT)
         self._when = None if settings.when is None else cel.compile(settings.when)
         self._when_uses_member = self._when is not None and MEMBER in self._when.names
         self._aliases = [cel.compile(text) for text in settings.aliases]
         self._constants = {name: value for name, value in settings.fields.items() if not isinstance(value, str)}
         self._fields = {name: cel.compile(text) for name, text in settings.fields.items() if isinstance(text, str)}
-        self._object_fields = {name: one for name, one in self._fields.items() if MEMBER not in one.names}
-        self._member_fields = {name: one for name, one in self._fields.items() if MEMBER in one.names}
+        self._object_fields = {
+            name: expression for name, expression in self._fields.items() if MEMBER not in expression.names
+        }
+        self._member_fields = {
+            name: expression for name, expression in self._fields.items() if MEMBER in expression.names
+        }
         self.makes = frozenset(settings.fields)
         """The fields that its records may have."""
         self.may_disable = "disabled" in self.makes and self._constants.get("disabled") is not False
         self._required = self._required_attributes(always)
 
     def _required_attributes(self, always: frozenset[str]) -> Mapping[str, Sequence[tuple[str, str]]]:
-        """Field → the variables and attributes that it requires, because its absence would be the most permissive.
+        """Field → attributes that must be present, because a missing one would leave the field out and give too much
+        access.
 
         ``when`` is one of the fields if the rule disables the users that it matches.
         """
-        expressions = {name: one for name, one in self._fields.items() if name in ACCESS_FIELDS}
+        expressions = {name: expression for name, expression in self._fields.items() if name in ACCESS_FIELDS}
         if self._when is not None and self.kind == Fill.kind and self.may_disable:
             expressions["when"] = self._when
         # Attributes of directories ignore case.
@@ -104,7 +110,7 @@ class MappingRule:
         return found
 
     def attribute_of(self, field: str) -> str:
-        """The attribute of ``it`` that the field is; empty if its expression is more than that."""
+        """The attribute of ``it`` that is the field's whole expression; otherwise empty."""
         return self._fields[field].attribute if field in self._fields else ""
 
     def disabling(self, variable: str) -> frozenset[str]:
@@ -120,7 +126,7 @@ class MappingRule:
         return [*([] if self._when is None else [self._when]), *self._aliases, *self._fields.values()]
 
     def apply(self, variables: Variables) -> Outcome:
-        """The record of an object; only for a rule without ``each``."""
+        """The record of an object. Only for a rule without ``each``."""
         if self._when is not None and (outcome := self._check_when(self._when, variables)) is not None:
             return outcome
         try:
@@ -146,10 +152,10 @@ class MappingRule:
 
     def disables(self, variables: Variables) -> bool:
         """Whether the record of a malformed object would be disabled."""
-        return self.may_disable and not self.each and self.readable_fields(variables).get("disabled") is True
+        return self.may_disable and not self.is_for_members and self.readable_fields(variables).get("disabled") is True
 
     def begin(self, variables: Variables) -> "MemberRule | Skipped | NotMade":
-        """The rule for the members of an object; only for a rule with ``each``."""
+        """The rule for the members of an object. Only for a rule with ``each``."""
         if self._when is not None and not self._when_uses_member:
             outcome = self._check_when(self._when, variables)
             if outcome is not None:
@@ -257,12 +263,14 @@ class Rules:
         self.all = [
             MappingRule(number, one, always.get(one.from_, frozenset())) for number, one in enumerate(settings, start=1)
         ]
-        self.plain = _by_set(rule for rule in self.all if not rule.each)
+        self.plain = _by_set(rule for rule in self.all if not rule.is_for_members)
         """Set → its rules without ``each``."""
-        self.each = _by_set(rule for rule in self.all if rule.each)
+        self.member_rules = _by_set(rule for rule in self.all if rule.is_for_members)
         """Set → its rules with ``each``."""
         named = _named(self.all, MEMBER)
-        made = frozenset().union(*(rule.makes for rule in self.all if rule.kind == User.kind and not rule.each))
+        made = frozenset().union(
+            *(rule.makes for rule in self.all if rule.kind == User.kind and not rule.is_for_members)
+        )
         self.member_user_fields = made if ALL_ATTRIBUTES in named else named & made
         """The fields of a member's user that expressions name."""
         self.member_attributes = named - made
@@ -276,20 +284,20 @@ class Rules:
         ).hexdigest()
         """A hash of the rules."""
 
-    def used_values(self, set_: str, value: Value) -> Value:
-        """The attributes of an object that rules name. Raises ``MalformedRecordError`` for unusable values."""
-        used = self._named_values(set_, value)
-        check_values(used, with_loops=set_ in self._sets_with_loops)
-        return used
+    def checked_values(self, set_: str, value: Value) -> Value:
+        """The attributes of an object that rules name. Raises ``MalformedRecordError`` for invalid values."""
+        named = self._named_values(set_, value)
+        check_values(named, with_loops=set_ in self._sets_with_loops)
+        return named
 
-    def usable_values(self, set_: str, value: Value) -> Value:
-        """The attributes of a malformed object that rules name and that are usable."""
-        usable = {}
+    def valid_values_only(self, set_: str, value: Value) -> Value:
+        """The attributes of a malformed object that rules name and that have valid values."""
+        valid = {}
         for name, inner in self._named_values(set_, value).items():
             with suppress(MalformedRecordError):
                 check_values({name: inner}, with_loops=set_ in self._sets_with_loops)
-                usable[name] = inner
-        return usable
+                valid[name] = inner
+        return valid
 
     def _named_values(self, set_: str, value: Value) -> Value:
         wanted = self.wanted.attributes.get(set_, frozenset())
@@ -328,16 +336,16 @@ class Rules:
         attributes: dict[str, frozenset[str]] = {}
         for rule in self.all:
             attributes[rule.set] = attributes.get(rule.set, frozenset()) | _named([rule], IT)
-        if self.each and self.member_attributes:
+        if self.member_rules and self.member_attributes:
             # Objects that no rule reads can be members, too.
             attributes.setdefault(USERS, frozenset())
             for name in attributes:
-                if name not in self.each:
+                if name not in self.member_rules:
                     attributes[name] |= self.member_attributes
-        plain = [rule for rule in self.all if not rule.each]
+        plain = [rule for rule in self.all if not rule.is_for_members]
         return RequestedFields(
             attributes=attributes,
-            members=frozenset(self.each),
+            members=frozenset(self.member_rules),
             user_ids=_only_attributes((r.set, r.attribute_of("userId")) for r in plain if r.kind == User.kind),
             user_aliases=_only_attributes(
                 (r.set, r.attribute_of("userAlias")) for r in plain if "userAlias" in r.makes

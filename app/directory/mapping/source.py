@@ -100,7 +100,7 @@ class MappedSource:
     def observed(self, request: ReadRequest, observer: MappingObserver | None) -> Reading:
         """A read with an observer."""
         try:
-            if not self.rules.each:
+            if not self.rules.member_rules:
                 yield from _MappedRead(self, request, None, observer).steps()
                 return
             spool = None
@@ -204,7 +204,7 @@ class _MappedRead:
         if unseen := self._unseen.get(set_):
             unseen.difference_update([name for name in unseen if object_.value.get(name) is not None])
         try:
-            value = self._rules.used_values(set_, object_.value)
+            value = self._rules.checked_values(set_, object_.value)
         except MalformedRecordError as error:
             return self._unusable_steps(object_, str(error))
         mapped = MappedObject(object_.id, object_.place, value)
@@ -212,7 +212,7 @@ class _MappedRead:
             self._observer.on_object(mapped)
         steps = self._plain_steps(mapped)
         if self._spool is not None:
-            if set_ in self._rules.each:
+            if set_ in self._rules.member_rules:
                 self._spool.put(object_, value=value, member=None)
                 return steps
             users: list[User] = []
@@ -221,7 +221,7 @@ class _MappedRead:
             is_malformed = not users and any(type(step) is Malformed for step in steps)
             malformed_user = self._readable_user(set_, value) if is_malformed else {}
             self._spool.put(object_, value=None, member=self._rules.member_value(value, users, malformed_user))
-        if not self._is_full and set_ not in self._rules.each and all(type(step) is Remark for step in steps):
+        if not self._is_full and set_ not in self._rules.member_rules and all(type(step) is Remark for step in steps):
             return [*steps, Gone(object_.id)]
         return steps
 
@@ -230,8 +230,8 @@ class _MappedRead:
         self._malformed += 1
         if self._observer is not None:
             self._observer.on_unusable(object_, reason)
-        set_, value = object_.id.set, self._rules.usable_values(object_.id.set, object_.value)
-        if self._spool is not None and set_ not in self._rules.each:
+        set_, value = object_.id.set, self._rules.valid_values_only(object_.id.set, object_.value)
+        if self._spool is not None and set_ not in self._rules.member_rules:
             member = self._rules.member_value(value, (), self._readable_user(set_, value))
             self._spool.put(object_, value=None, member=member)
         variables = Variables(language(IT), {IT: value})
@@ -315,7 +315,7 @@ class _MappedRead:
         """The records of rules with ``each``."""
         variables = Variables(language(IT, MEMBER), {IT: group.value, MEMBER: {}})
         member_rules: list[MemberRule] = []
-        for rule in self._rules.each[group.id.set]:
+        for rule in self._rules.member_rules[group.id.set]:
             start = rule.begin(variables)
             if self._observer is not None:
                 self._observer.on_group(object_, rule, start)
@@ -346,7 +346,7 @@ class _MappedRead:
                     self._members_without_user += outcome is NO_USER
 
     def _unknown_members(self, spool: Spool) -> Iterator[Remark]:
-        sets = ", ".join(sorted(self._rules.each))
+        sets = ", ".join(sorted(self._rules.member_rules))
         count, example = spool.unknown_members()
         if count:
             yield Remark(sets, f"{_members(count)} not in scope, for example {example}: no object has this name")
