@@ -22,7 +22,7 @@ _EFFECTIVE = "WITH RECURSIVE {folders} SELECT m.* FROM {table} m WHERE {cause} =
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """How a source was last read. Times are epoch milliseconds; None: never."""
+    """The state of a source and its last read. Times are epoch milliseconds; None: never."""
 
     name: str
     last_verdict: str
@@ -33,31 +33,31 @@ class SourceState:
     """When it was last read completely or partially: how old the records in force may be."""
     last_complete_at: int | None
     records: int
-    """How many of its records are stored, including those without effect."""
+    """The number of its stored records, including those without effect."""
     is_configured: bool = True
     """Whether it was among the sources of the last refresh."""
     malformed: int = 0
-    """How many records of the last read were malformed."""
+    """The number of malformed records of the last read."""
     dangling: int = 0
-    """How many of its records refer to something that does not exist or has no effect, as of the last count."""
+    """The number of its records that refer to a missing or ineffective record, as of the last count."""
     tells_changes: bool = False
-    """Whether it can be asked for changes: there is a cursor."""
+    """Whether changes can be read: there is a cursor."""
     last_answered: str = ""
-    """What its last read was about: ``changes``, ``part``, or empty: everything."""
+    """The extent of its last read: ``changes``, ``part``, or empty for everything."""
     last_read_seconds: float = 0
-    """How long its last read took."""
+    """The duration of its last read."""
     last_full_at: int | None = None
     """When everything was last read."""
     refused: str = ""
-    """Why its last complete read was not used as complete; empty: it was, or it was not complete."""
+    """Why its last complete read was not used as complete; otherwise empty."""
     last_refusal: str = ""
     """The last refusal: of its records by the guard, or of the cursor by the source; empty: none."""
     last_refused_at: int | None = None
     kinds: Mapping[str, int] = field(default_factory=dict)
-    """kind → how many of its records are stored, if the caller asked for that."""
+    """kind → the number of its stored records, if requested."""
 
     def in_words(self, now_ms: int) -> str:
-        """How many of its records are in force and how it was read, for people."""
+        """The state in one line, for messages."""
         parts = [f"{counted(self.records, 'record')} in force"]
         if self.last_read_at is not None:
             what = self.last_answered or "everything"
@@ -83,7 +83,7 @@ def _ago(passed_ms: int) -> str:
 
 
 def model_counts(connection: Connection) -> dict[str, int]:
-    """kind → how many records of it the access model contains, for every kind."""
+    """kind → the number of its records in the access model, for every kind."""
     return {
         kind_table.kind: int(connection.execute(select(func.count()).select_from(kind_table.table)).scalar_one())
         for kind_table in KIND_TABLES

@@ -1,7 +1,7 @@
 """Effective records: SQL that resolves the references of the access model.
 
 A row of the access model is *effective* if everything that it refers to exists. Readers check that with these texts.
-They are no database views: a candidate puts temporary tables in front of the lasting ones, and a view would keep
+They are not database views: a candidate puts temporary tables in front of the lasting ones, and a view would keep
 reading the lasting ones.
 
 Decisions and planning check the same rules on their own paths: ``app.access.view`` and ``app.sync.plan.desired``.
@@ -84,7 +84,7 @@ folder_walk (organization_id, folder_id, above) AS (
   SELECT f.organization_id, f.folder_id, f.folder_id FROM model_folder f
   WHERE (f.organization_id, f.folder_id) NOT IN (SELECT e.organization_id, e.folder_id FROM effective_folder e)
 {_WALK}"""
-"""The same for all folders of the access model. Those whose organization does not exist are not effective."""
+"""All effective folders of the access model. Folders of a missing organization are not effective."""
 
 _ORGANIZATION = """
   WHEN NOT EXISTS (SELECT 1 FROM model_organization x WHERE x.organization_id = {row}.organization_id)

@@ -48,7 +48,7 @@ class RecordField:
     default: object
     """The value of an absent field; None: it has none."""
     refers_to: str
-    """The kind of record to which the field refers; empty: it is no reference."""
+    """The kind of record to which the field refers; empty if it is not a reference."""
 
 
 @dataclass(frozen=True)

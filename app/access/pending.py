@@ -26,7 +26,7 @@ ON CONFLICT DO NOTHING
 
 @dataclass(frozen=True, slots=True)
 class PendingChanges:
-    """What changed and has no run yet, each sorted."""
+    """The changes that have no run yet, each list sorted."""
 
     organization_ids: tuple[str, ...]
     user_ids: tuple[str, ...]

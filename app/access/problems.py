@@ -32,7 +32,7 @@ class ProblemSort(StrEnum):
     REMARK = "remark"
     """Odd, but used."""
     DUPLICATE = "duplicate"
-    """The same source provides the same key twice: the last one wins; of several objects, the first."""
+    """The same source provides the same key twice. The last record of an object wins; of several objects, the first."""
     OWNED_ELSEWHERE = "ownedElsewhere"
     """A source further up provides the same key. The record has no effect."""
     DANGLING = "dangling"
@@ -51,7 +51,7 @@ class UnclearDisabling(StrEnum):
     NOBODY = "disablesNobody"
     """It matches no user."""
     SEVERAL = "disablesSeveral"
-    """Its alias is one of several users, and all of them are disabled."""
+    """Several users have its alias, and all of them are disabled."""
 
 
 AnySort = ProblemSort | UnclearDisabling
@@ -73,7 +73,7 @@ class ProblemCause(StrEnum):
     UNKNOWN = "unknown"
     """Detail: kind, id and field of the reference."""
     WITHOUT_EFFECT = "withoutEffect"
-    """The same; the other record exists, but has no effect itself."""
+    """Detail: kind, id and field of the reference, to a record without effect."""
     FOLDER_CYCLE = "folderCycle"
     GROUP_CYCLE = "groupCycle"
     """Detail: the groups."""
@@ -167,9 +167,9 @@ class ProblemGroup:
     sort: AnySort
     source: str
     reason: str
-    """Of the first problem."""
+    """The reason of the first problem."""
     places: tuple[str, ...]
-    """Of the first problems."""
+    """The places of the first problems."""
     count: int
 
     def __str__(self) -> str:

@@ -47,7 +47,7 @@ class Form:
 
     sort: Sort
     of: str = ""
-    """Of an id: the kind of record whose key contains it."""
+    """The kind of record to which an id belongs; empty for other sorts."""
 
 
 OrganizationId = Annotated[str, Form(Sort.ID, "organization")]
@@ -61,16 +61,16 @@ ContextField = Annotated[str, Form(Sort.ID)]
 ContextValue = Annotated[str, Form(Sort.CONTEXT_VALUE)]
 Words = Annotated[str, Form(Sort.TEXT)]
 
-NO_FURTHER_FIELDS: Mapping[str, object] = MappingProxyType({})
+NO_EXTRA_FIELDS: Mapping[str, object] = MappingProxyType({})
 
 
 def _no_extra_fields() -> Mapping[str, object]:
     # A dataclass refuses a read-only mapping as a plain default, because it cannot be hashed.
-    return NO_FURTHER_FIELDS
+    return NO_EXTRA_FIELDS
 
 
 class AccessType(StrEnum):
-    """Who has access to a folder or document without a grant."""
+    """The users that have access to a folder or document without a grant."""
 
     PUBLIC = "public"
     """Any user of the directory."""

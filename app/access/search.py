@@ -27,9 +27,9 @@ DEFAULT_LIMIT = 20
 """The most records of a kind that a search returns, unless the caller sets a limit."""
 
 _MAX_NAME = 64
-"""How many characters of a name are stored."""
+"""The number of characters of a name that are stored."""
 _MAX_TEXT = 256
-"""How many characters of a text are read."""
+"""The number of characters of a text that are read."""
 _WORDS = 4
 
 _LAST = "\U0010ffff"

@@ -35,9 +35,9 @@ class DirectorySourceRow(StoreTable, table=True):
     read_in_force: int = Field(default=0, sa_type=BigInteger)
     """The number of the read whose records are stored; 0: no read has succeeded."""
     records: int = Field(default=0, sa_type=BigInteger)
-    """How many records are stored."""
+    """The number of stored records."""
     malformed: int = Field(default=0, sa_type=BigInteger, sa_column_kwargs=ZERO)
-    """How many records of the last read were malformed."""
+    """The number of malformed records of the last read."""
     last_verdict: str = ""
     """complete, partial, failed; empty before the first read."""
     last_reason: str = ""
@@ -46,17 +46,17 @@ class DirectorySourceRow(StoreTable, table=True):
     """When it was last read completely or partially."""
     last_complete_at: int | None = Field(default=None, sa_type=BigInteger)
     last_answered: str = Field(default="", sa_column_kwargs={"server_default": ""})
-    """What the last read answered: ``changes`` or ``part``; empty: everything."""
+    """The extent of the last read: ``changes`` or ``part``; empty for everything."""
     last_read_ms: int = Field(default=0, sa_type=BigInteger, sa_column_kwargs=ZERO)
     """The duration of the last read in milliseconds."""
     cursor: str = Field(default="", sa_column_kwargs={"server_default": ""})
     """The cursor for the next read of changes, as of the stored records. Empty: only complete reads are possible."""
     settings_digest: str = Field(default="", sa_column_kwargs={"server_default": ""})
-    """Of the settings under which the cursor was stored."""
+    """The digest of the settings with which the cursor was stored."""
     last_full_at: int | None = Field(default=None, sa_type=BigInteger)
     """When everything was last read."""
     refused: str = Field(default="", sa_column_kwargs={"server_default": ""})
-    """Why its last complete read was not used as complete; empty: it was, or it was not complete."""
+    """Why its last complete read was not used as complete; otherwise empty."""
     last_refusal: str = Field(default="", sa_column_kwargs={"server_default": ""})
     """The last refusal: of its records by the guard, or of the cursor by the source."""
     last_refused_at: int | None = Field(default=None, sa_type=BigInteger)
@@ -75,13 +75,13 @@ class DirectoryStateRow(StoreTable, table=True):
     merge_all: bool = Field(default=False)
     """Whether the next refresh merges all keys: after an upgrade, or if a push moved sources in their order."""
     changes: int = Field(default=0, sa_type=BigInteger)
-    """How many transactions changed records of sources, or the order of the sources."""
+    """The number of transactions that changed records of sources, or the order of the sources."""
     counted_changes: int = Field(default=-1, sa_type=BigInteger, sa_column_kwargs={"server_default": "-1"})
     """``changes`` when problems were last counted; see ``app.access.stored_problems``."""
     counted_revision: int = Field(default=0, sa_type=BigInteger, sa_column_kwargs=ZERO)
     """The revision at which they were counted."""
     counted_at: int | None = Field(default=None, sa_type=BigInteger)
-    """When, in epoch milliseconds; None: never."""
+    """When they were counted, in epoch milliseconds; None: never."""
 
 
 class FillBindingRow(StoreTable, table=True):
@@ -97,13 +97,13 @@ class FillBindingRow(StoreTable, table=True):
 
 
 class ProblemCountRow(StoreTable, table=True):
-    """How many problems of a sort a source has; none: no row. See ``app.access.stored_problems``."""
+    """The number of problems of a sort that a source has, if any. See ``app.access.stored_problems``."""
 
     __tablename__ = "problem_count"
     __table_args__ = (KEYED,)
 
     source_id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
-    """0: no source alone has them."""
+    """0 for problems that do not belong to one source."""
     sort: str = Field(primary_key=True)
     """A ``ProblemSort`` or ``UnclearDisabling`` of ``app.access.problems``."""
     by_read: bool = Field(primary_key=True)
@@ -125,20 +125,20 @@ class ProblemRow(StoreTable, table=True):
     ordinal: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
     """From 1 on."""
     kind: str
-    """Of the record; empty: it could not be understood."""
+    """The kind of the record; empty if it could not be read."""
     key: str
     """The values of the record's key, as a JSON list."""
     cause: str
     detail: str
     """The values of the sentence, as a JSON list."""
     place: str
-    """Where the record is in the source; may be empty."""
+    """The place of the record in the source; may be empty."""
     origin: str
     """The object of the source, if a read found the problem; may be empty."""
 
 
 class DirectoryPushRow(StoreTable, table=True):
-    """The last push to a source; no row: nothing was ever pushed to it."""
+    """The last push to a source, if there was one."""
 
     __tablename__ = "directory_push"
 
@@ -151,7 +151,7 @@ class DirectoryPushRow(StoreTable, table=True):
     pushed_by: str
     """The fingerprint of the token."""
     pushes: int = Field(sa_type=BigInteger)
-    """How many pushes were ever applied."""
+    """The number of pushes so far."""
     digests: str = Field(default="[]", sa_column_kwargs={"server_default": "[]"})
     """The sequences of the latest pushes with digests of their content, as a JSON list of pairs."""
 

@@ -270,15 +270,15 @@ class DisablingFills:
 
     source: str
     nobody: int = 0
-    """How many match no user."""
+    """The number of those that match no user."""
     example_of_nobody: str = ""
     """The alias or user id of one of them."""
     several: int = 0
-    """How many match several users, and disable all of them."""
+    """The number of those that match several users, and disable all of them."""
     example_of_several: str = ""
     """The alias of one of them."""
     users: tuple[str, ...] = field(default=())
-    """The first users whom it disables."""
+    """The first users that it disables."""
 
 
 def unclear_disabling(connection: Connection) -> list[DisablingFills]:

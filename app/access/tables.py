@@ -200,7 +200,7 @@ class FormerPayloadRow(StoreTable, table=True):
 
 
 class AccessCountRow(StoreTable, table=True):
-    """How many records of a kind the access model has. Refreshes add and subtract what they change."""
+    """The number of records of a kind in the access model. Refreshes update it by their changes."""
 
     __tablename__ = "access_count"
     __table_args__ = (KEYED,)
@@ -239,4 +239,4 @@ class RevisionRow(StoreTable, table=True):
     revision: int = Field(primary_key=True, sa_type=BigInteger)
     created_at: int = Field(sa_type=BigInteger)
     changes: str
-    """What this revision changed, as JSON: kind → {added, updated, removed}."""
+    """The changes of this revision, as JSON: kind → {added, updated, removed}."""

@@ -190,7 +190,7 @@ def _check_unknown(kind: str, unknown: list[str], fields: Fields) -> None:
         if kind == Fill.kind and isinstance(name, str) and meant(name, _NEVER_SENT) is not None:
             raise MalformedRecordError(f"{quoted(name)}: is set by the user's own record only, and never sent")
         near = _misspelled(kind, name) if isinstance(name, str) else None
-        # ``emails`` beside ``email`` is no misspelling.
+        # ``emails`` beside ``email`` is not a misspelling.
         if near is not None and not (
             near in _HARMLESS.get(kind, ()) and fields.get(near) is not None and bare(name) != bare(near)
         ):

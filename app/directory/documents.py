@@ -137,7 +137,7 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[object, object]:
     repeated = _repeated(written)
     if repeated is None:
         return fields
-    marked = RepeatedKeys(fields)  # type: ignore[arg-type] # casting rejects keys that are no text
+    marked = RepeatedKeys(fields)  # type: ignore[arg-type] # casting rejects keys that are not text
     marked.repeated_key = str(repeated)
     return marked  # type: ignore[return-value] # as above
 

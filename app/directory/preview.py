@@ -68,7 +68,7 @@ class RuleResult:
     """The record that a rule made of an object, or of the object as a member of a group."""
 
     rule: str
-    """The number of the rule; empty: there are no rules."""
+    """The number of the rule; empty if there are no rules."""
     kind: str
     record: Mapping[str, object] | None = None
     """The record as in files; None: no record was made."""
@@ -145,7 +145,7 @@ class PreviewedSource:
         self.end: End | None = None
         rules = source.rules.all if isinstance(source, ObservableSource) else []
         self.counts: Mapping[str, RuleCounts] = {rule.number: RuleCounts(rule) for rule in rules}
-        """Number of a rule → its counts; empty: there are no rules."""
+        """Number of a rule → its counts; empty if there are no rules."""
 
     @property
     def name(self) -> str:

@@ -3,7 +3,7 @@
 The contract is in ``app/directory/README.md``, "The contract of a source". In short, ``Source.read``
 
 1. starts from the beginning each time it is called, and yields while it reads, in constant memory;
-2. yields a ``Found`` for each record, a ``Malformed`` for each object that is no record, and a ``Remark`` for oddities;
+2. yields a ``Found`` for each record, a ``Malformed`` for each invalid object, and a ``Remark`` for oddities;
 3. yields exactly one ``End``, last, with the verdict: complete, partial or failed;
 4. raises no exception for anything that the outside world can cause, and puts no secret into a reason;
 5. may answer a ``ReadRequest`` with less than everything, and then sets ``End.answered``.

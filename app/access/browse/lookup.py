@@ -70,15 +70,15 @@ def find(connection: Connection, of: type[Found], *key: str) -> Found | None:
 
 def find_all(connection: Connection, of: type[Found], keys: Iterable[Key]) -> dict[Key, Found]:
     """The existing records of this kind among these keys."""
-    asked = sorted(set(keys))
-    if not asked:
+    requested = sorted(set(keys))
+    if not requested:
         return {}
     table = _TABLES[of.kind]
     offset = 2 - len(table.keys)
     rows = run(
         connection,
         _SEVERAL,
-        {"asked": json_list(json.dumps(key, ensure_ascii=False) for key in asked)},
+        {"asked": json_list(json.dumps(key, ensure_ascii=False) for key in requested)},
         columns=_columns(table),
         table=table.table.name,
         key=" AND ".join(f"t.{name} = @part(asked.value, {part + offset})" for part, name in enumerate(table.keys)),
@@ -100,8 +100,10 @@ def find_by_id(connection: Connection, of: type[Found], item_id: str, *, limit: 
     if len(table.keys) == 1:
         found = find(connection, of, item_id)
         return {} if found is None else {("", item_id): found}
-    asked = {"organizations": _MAX_ORGANIZATIONS, "item_id": item_id, "limit": limit}
-    rows = run(connection, _OF_ID, asked, columns=_columns(table), table=table.table.name, item=table.keys[1]).all()
+    parameters = {"organizations": _MAX_ORGANIZATIONS, "item_id": item_id, "limit": limit}
+    rows = run(
+        connection, _OF_ID, parameters, columns=_columns(table), table=table.table.name, item=table.keys[1]
+    ).all()
     records = ((row.organization_id, table.record_from_row(row)) for row in rows)
     return {(within, item_id): record for within, record in records if isinstance(record, of)}
 
@@ -112,7 +114,7 @@ def names_of(connection: Connection, of: type[Found], keys: Iterable[Key]) -> di
 
 
 def name_of(record: Record) -> str:
-    """Its name; empty: it has none."""
+    """The name of a record; empty if it has none."""
     for field in ("name", "organization_name", "group_name", "folder_name", "document_name"):
         if hasattr(record, field):
             return str(getattr(record, field) or "")
@@ -123,8 +125,8 @@ def folders_from(connection: Connection, organization_id: str, folder_id: str | 
     """A folder and its parents, nearest first."""
     if folder_id is None:
         return Ancestry()
-    asked = {"organization_id": organization_id, "folder_id": folder_id}
-    ids = [row.folder_id for row in run(connection, _ABOVE, asked)]
+    parameters = {"organization_id": organization_id, "folder_id": folder_id}
+    ids = [row.folder_id for row in run(connection, _ABOVE, parameters)]
     found = find_all(connection, Folder, [(organization_id, item_id) for item_id in ids])
     return ancestry_of(lambda above: found.get((organization_id, above)), folder_id)
 

@@ -301,8 +301,8 @@ def _decide_by_access_type(
 def _decide_context(
     view: AccessView, question: PermissionRequest, now: datetime, policy: DecisionPolicy, organization: Organization
 ) -> Decision:
-    asked = question.context
-    if not asked:
+    requested = question.context
+    if not requested:
         return Decision(False, Rule.CONTEXT_EMPTY)
     document = _decide_resource(view, question, now, policy, organization)
     if not document.has_access:
@@ -310,11 +310,11 @@ def _decide_context(
     # The trail of an allow begins with the document. An unknown one has no context grants of its own.
     is_known = isinstance(document.trail[0], Document)
     documents = (None, question.resource_id) if is_known else (None,)
-    covering: dict[str, list[ContextGrant]] = {name: [] for name in asked}
+    covering: dict[str, list[ContextGrant]] = {name: [] for name in requested}
     for grant in view.context_grants(question.organization_id, question.user_id):
         if (
             grant.field in covering
-            and grant.value in (asked[grant.field], ANY_VALUE)
+            and grant.value in (requested[grant.field], ANY_VALUE)
             and grant.document_id in documents
             and _is_active(grant, now)
         ):
@@ -344,8 +344,8 @@ def _latest(grants: Sequence[Grant | ContextGrant]) -> datetime | None:
     return latest
 
 
-def _earlier(one: datetime | None, other: datetime | None) -> datetime | None:
+def _earlier(first: datetime | None, second: datetime | None) -> datetime | None:
     """The earlier of two ends, where None is never."""
-    if one is None or other is None:
-        return one or other
-    return min(one, other)
+    if first is None or second is None:
+        return first or second
+    return min(first, second)

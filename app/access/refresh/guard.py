@@ -1,11 +1,11 @@
-"""Which reads are used: verdicts, and the guard against reads that would remove too much.
+"""Decides which reads are used, and refuses reads that would remove too much.
 
 The rules: ``app/access/README.md``, "Verdicts".
 
-A reader that has lost its permissions often gets success, and nothing or next to nothing; or everything except the
-attribute that disables. A read is refused if it would remove, or enable again, more than so many records of one kind,
-and more than so many percent of them. Until an operator confirms it, it is partial: it adds and updates, but neither
-removes nor enables. The guard checks ``source_delta`` before it is carried out.
+If a reader has lost its permissions, a directory often reports success, but returns nothing, very little, or no
+attribute that disables. The guard refuses a read that would remove or enable more records of one kind than a number and
+a percentage. Until an operator confirms it, such a read is partial: it adds and updates, but neither removes nor
+enables. The guard checks ``source_delta`` before it is applied.
 """
 
 from collections import Counter
@@ -26,7 +26,7 @@ IF_INTENDED = "if this is intended"
 
 
 def judge(connection: Connection, reads: Sequence[StagedRead], accept_empty: Collection[str]) -> list[StagedRead]:
-    """The reads, with those failed that must not be used."""
+    """The reads; those that must not be used are failed."""
     sources = {row.source_id: row for row in connection.execute(select(SOURCE))}
     in_force = sum(row.records for row in sources.values())
     judged = []
@@ -48,13 +48,13 @@ def judge(connection: Connection, reads: Sequence[StagedRead], accept_empty: Col
 
 
 def _refuse(read: StagedRead, reason: str, verdict: str = FAILED) -> StagedRead:
-    """The read with a lower verdict, although the source provided everything."""
+    """The read with a lower verdict than that of the source."""
     return replace(read, verdict=verdict, reason=reason, refused=reason, except_malformed=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """How many records one read may remove: a read that exceeds both numbers is refused."""
+    """The limits of removed records per read. A read that exceeds both is refused."""
 
     count: int = 20
     percent: float = 20
@@ -68,7 +68,7 @@ class Guard:
 
 
 def losses_in_words(losses: Losses) -> str:
-    """What a read would remove, for people."""
+    """The losses of a read, for messages."""
     return " and ".join(
         f"{removed:,} {kind} {'record' if removed == 1 else 'records'}"
         if stored is None

@@ -308,7 +308,7 @@ class PushState:
     pushed_by: str = ""
     """The fingerprint of the token."""
     pushes: int = 0
-    """How many were ever applied."""
+    """The number of pushes so far."""
 
 
 def push_states(connection: Connection) -> dict[str, PushState]:

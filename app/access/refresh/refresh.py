@@ -71,7 +71,7 @@ class RefreshResult:
     retained: tuple[str, ...]
     """Sources that are no longer configured, and whose records are used until an operator forgets them."""
     depends_on: DatabaseState | None = None
-    """Of a candidate: the state of the database on which it depends; None: on none."""
+    """The state of the database on which a candidate depends; None if it depends on none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class AppliedChange(Generic[Outcome]):
     """The result of a change to the records of sources."""
 
     result: Outcome
-    """What ``store`` returned."""
+    """The return value of ``store``."""
     change: ModelChange
     left_out: tuple[Problem, ...]
     """The staged records that have no effect."""

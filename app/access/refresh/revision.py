@@ -26,7 +26,7 @@ FORMER_PAYLOAD: Table = core_table(FormerPayloadRow)
 
 @dataclass(frozen=True, slots=True)
 class ModelChange:
-    """What a refresh changed in the access model."""
+    """The changes of a refresh to the access model."""
 
     revision: int
     """The current revision; 0 if there is none yet."""

@@ -38,7 +38,7 @@ _MAX_TOTAL_ROWS = 50_000
 """The most rows in total: deleted rows stay in PostgreSQL's files, so the tables are created again after that."""
 
 _MAX_PREPARED = 500
-"""How many statements PostgreSQL prepares on a connection: more than one change executes."""
+"""The number of statements that PostgreSQL prepares on a connection, which is more than a change executes."""
 
 _ANALYZE_FROM = 1_000
 """The number of changed rows from which a table is analyzed on PostgreSQL."""
@@ -67,7 +67,7 @@ class RefreshSession:
         self._connection = engine.connect()
         self._sqlite = is_sqlite(engine)
         self._rows = 0
-        """How many rows went through the tables in this session."""
+        """The number of rows written to the tables in this session."""
         self._kinds_staged: set[str] = set()
         self._is_staged_indexed = True
 

@@ -67,15 +67,15 @@ class ReadDetails:
     cursor: str = ""
     """The cursor for the next read of changes; empty: only complete reads are possible."""
     digest: str = ""
-    """Of the settings under which it was read."""
+    """The digest of the settings with which it was read."""
     except_malformed: bool = False
-    """Of a partial read: whether only malformed objects make it partial. What they provided before is kept."""
+    """Whether a read is partial only because of malformed objects. Their earlier records are kept."""
     caught_up: bool = False
-    """Whether it includes what changed while everything was read (``Refresh.end_changes``)."""
+    """Whether it includes the changes during the complete read (``Refresh.end_changes``)."""
     seconds: float = 0
-    """How long it took."""
+    """The duration in seconds."""
     cursor_refused: str = ""
-    """Why the source did not accept the first cursor; empty: it did."""
+    """Why the source refused the first cursor; empty if it did not."""
     login_refused: bool = False
     """Whether it failed because the source refused the name or the password."""
 
@@ -93,17 +93,17 @@ class StagedRead(ReadDetails):
     number: int = 0
     """Its number among the reads of this source."""
     records: int
-    """How many records it provided, duplicates included."""
+    """The number of records that it provided, including duplicates."""
     verdict: str
     reason: str = ""
     malformed: int = 0
-    """How many of its records were malformed."""
+    """The number of malformed records."""
     overtaken: bool = False
-    """Whether another read, which began later, is in force already."""
+    """Whether a read that began later is already in force."""
     refused: str = ""
-    """Why it is not used as complete although the source provided everything; empty: it is."""
+    """Why a complete read is not used as complete; empty if it is."""
     losses: Losses = field(default_factory=dict)
-    """What it removes, or would remove if it were not refused."""
+    """The records that it removes, or would remove if it were not refused."""
 
     @property
     def removes_missing(self) -> bool:
@@ -122,7 +122,7 @@ class StartedRead:
     cursor: str = ""
     """The cursor for reads of changes; empty: only complete reads are possible."""
     settings_digest: str = ""
-    """Of the settings under which the cursor was stored."""
+    """The digest of the settings with which the cursor was stored."""
     last_full_at: int | None = None
 
 

@@ -37,7 +37,7 @@ _BATCH_CHARACTERS = 4 * 1024 * 1024
 """The buffered records are written when they exceed one of these sizes."""
 
 _BATCH_OBJECTS = 500
-"""The same for objects that are gone or malformed."""
+"""Buffered ids of gone or malformed objects are written when they exceed this number."""
 
 _EMPTY: Mapping[str, int] = MappingProxyType({})
 

@@ -63,12 +63,12 @@ class RowChange(IntEnum):
     UPDATE = 2
     REMOVE = 3
     OWNER = 4
-    """Another source provides the same content. It is stored, and is no change of the access model."""
+    """Another source provides the same content. The row is stored, but the access model does not change."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeCounts:
-    """How many records of a kind changed."""
+    """The numbers of changed records of a kind."""
 
     added: int = 0
     updated: int = 0

@@ -353,7 +353,7 @@ class SyncreplChanges:
         """Raises ``CursorRefusedError`` if an old container changed: the entries in it may have other DNs now.
 
         The search covers the whole naming context, because a container may have been moved out of the base. Returns the
-        UUIDs of entries that were deleted, or that changed and are no containers.
+        UUIDs of entries that were deleted, or that changed and are not containers.
         """
         then = max(csn[:14] for csn in csns)
         others = set[str]()

@@ -44,7 +44,7 @@ from app.foundation.text import printable
 _T = TypeVar("_T")
 
 DN = "dn"
-"""The name of an object's DN in rules; it is no attribute."""
+"""The name of an object's DN in rules; it is not an attribute."""
 
 FIRST_RANGE = ";range=0-1499"
 

@@ -139,7 +139,7 @@ class QueryRows:
                     plain = convert(value)
                 except UnreadableValueError as error:
                     raise MalformedRecordError(f"{column}: {error}") from None
-                # ``infinity`` is no end.
+                # ``infinity`` means no end.
                 if plain is not None or column != "expiresAt":
                     values[column] = plain
             else:
@@ -224,7 +224,7 @@ def check_columns(query: Query, columns: Sequence[str], database: str) -> None:
     """Checks the columns of a query before its rows are read.
 
     Raises ``ReadError`` for several columns of one name; for a missing column that the settings name; and, if the query
-    has a kind, for missing fields and for columns that are no field.
+    has a kind, for missing fields and for columns that are not a field.
     """
     where = f"queries.{query.name}"
     numbered = {found[1] for name in columns if (found := _NUMBERED.fullmatch(name)) and found[1] in columns}

@@ -124,7 +124,7 @@ _BOOLEANS: Mapping[object, bool] = {0: False, 1: True, b"\0": False, b"\1": True
 
 
 def _time(plain: object, _: object, zone: tzinfo) -> object:
-    """Text without a zone gets ``zone``, like the values of time columns; ``infinity`` is no end."""
+    """Text without a zone gets ``zone``, like the values of time columns; ``infinity`` means no end."""
     if plain == "infinity":
         return None
     if not isinstance(plain, str):
