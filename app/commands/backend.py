@@ -96,8 +96,8 @@ def bootstrap(invocation: Invocation, email: str, as_json: bool) -> None:
     from app.commands.bootstrap.peers import new_workspace
     from app.foundation.audit import DONE
 
-    found = invocation.configuration()
-    settings = found.settings
+    configuration = invocation.configuration()
+    settings = configuration.settings
     subject = f"for {email} at {settings.backend.base_url}"
     with application(settings) as parts, audited_action(parts.engine, "workspace made", subject) as action:
         workspace = new_workspace(settings, email)
@@ -112,7 +112,7 @@ def bootstrap(invocation: Invocation, email: str, as_json: bool) -> None:
         show_json(wire)
         return
     say(f"# workspace {wire['workspaceId']}, its own auth token: {wire['workspaceAuthToken']}")
-    origins = [origin for key, origin in found.origins.items() if key.startswith("backend.")]
+    origins = [origin for key, origin in configuration.origins.items() if key.startswith("backend.")]
     if any(not origin.startswith("environment") for origin in origins):
         say("# for the section backend of the settings:")
     else:

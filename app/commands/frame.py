@@ -60,20 +60,20 @@ class Invocation:
         from app.foundation.logs import configure_logs
         from app.settings import load_settings
 
-        found = load_settings(self.config, command_line=self.values)
-        self.without_file = found.file is None
-        self.settings_file = found.file
-        log = found.settings.log
+        configuration = load_settings(self.config, command_line=self.values)
+        self.without_file = configuration.file is None
+        self.settings_file = configuration.file
+        log = configuration.settings.log
         if self.verbosity:
             log = log.model_copy(update={"level": "debug"})
-        elif not server and "log.level" not in found.origins:
+        elif not server and "log.level" not in configuration.origins:
             # Without a terminal, a command prints its error line and no warnings.
             log = log.model_copy(update={"level": "warning" if sys.stderr.isatty() else "error"})
         configure_logs(log)
         if self.verbosity == 1:
             for name in ("sqlalchemy", "urllib3", "alembic"):
                 logging.getLogger(name).setLevel(logging.INFO if name == "alembic" else logging.WARNING)
-        return found
+        return configuration
 
     def settings(self, *, server: bool = False) -> "Settings":
         """Loads the settings, as ``configuration`` does."""
@@ -147,16 +147,16 @@ class UsherCommands(UsherGroup):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Completes names of commands without importing their modules, and options."""
         names = [name for name in self._targets if name.startswith(incomplete)]
-        found = [CompletionItem(name, help=self._targets[name][1]) for name in names]
-        return found + click.Command.shell_complete(self, ctx, incomplete)
+        items = [CompletionItem(name, help=self._targets[name][1]) for name in names]
+        return items + click.Command.shell_complete(self, ctx, incomplete)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
         """Imports a command, such as ``app.commands.sync:plan``."""
         if cmd_name not in self._targets:
             return None
         module, _, name = self._targets[cmd_name][0].partition(":")
-        found: click.Command = getattr(importlib.import_module(module), name)
-        return found
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs a command and turns errors into lines and exit codes."""

@@ -38,13 +38,13 @@ def runs(invocation: Invocation, run_id: str | None, limit: int, as_json: bool) 
 
     with application(invocation.settings()) as parts:
         if run_id is None:
-            found = parts.runs.recent(limit)
+            runs = parts.runs.recent(limit)
             for concern in parts.concerns():
                 note(f"{concern.summary} ({concern.advice})")
             if as_json:
-                show_json([run_to_wire(run) for run in found])
+                show_json([run_to_wire(run) for run in runs])
             else:
-                _list_runs(found)
+                _list_runs(runs)
             return
         run = parts.runs.get(parts.runs.named(run_id))
         changes = changes_of(parts, run.run_id)

@@ -25,8 +25,8 @@ def show(invocation: Invocation, as_json: bool) -> None:
     """
     from app.foundation.configuration.showing import listed
 
-    found = invocation.configuration()
-    rows = listed(found.settings, found.origins)
+    configuration = invocation.configuration()
+    rows = listed(configuration.settings, configuration.origins)
     if as_json:
         show_json({key: {"value": _parsed(value), "from": origin} for key, value, origin in rows})
     else:

@@ -22,8 +22,8 @@ def bind(host: str, port: int, backlog: int = 1024) -> socket.socket:
         # getaddrinfo takes the port modulo 65536.
         raise BindError(f"cannot listen on {address}: a port lies between 0 and 65535")
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, *_, resolved = found[0]
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, *_, resolved = addresses[0]
         return socket.create_server(resolved, family=family, backlog=backlog)
     except (OSError, UnicodeError) as error:
         reason = str(error)

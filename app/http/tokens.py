@@ -23,10 +23,10 @@ class TokenSet:
     def accepts(self, token: str) -> bool:
         """Whether ``token`` is one of them, in constant time."""
         candidate = _digest(token)
-        found = False
+        is_accepted = False
         for digest in self._digests:
-            found |= hmac.compare_digest(digest, candidate)
-        return found
+            is_accepted |= hmac.compare_digest(digest, candidate)
+        return is_accepted
 
     def __len__(self) -> int:
         return len(self._digests)

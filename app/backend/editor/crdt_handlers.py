@@ -88,8 +88,8 @@ def get_crdt_data(call: Call[GetCrdtDataRequest], connection: Connection) -> Rep
     query = select(EDITOR_DATA).where(within(EDITOR_DATA, call.scope), of_document)
     if request.editor_id is not None:
         query = query.where(EDITOR_DATA.c.editor_id == request.editor_id)
-    found = connection.execute(query.order_by(EDITOR_DATA.c.editor_id))
-    rows = fetch_all(found, "ask by editorId", lambda row: len(row.state))
+    result = connection.execute(query.order_by(EDITOR_DATA.c.editor_id))
+    rows = fetch_all(result, "ask by editorId", lambda row: len(row.state))
     if request.editor_id is not None and not rows:
         raise NotFound(NO_EDITOR)
     data = [

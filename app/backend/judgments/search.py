@@ -63,8 +63,8 @@ class JudgmentSearcher:
         in_scope = _matching(snapshot, query.scope)
         (vector,) = self.embedder.embed([text])
         seqs, similarities = snapshot.nearest(in_scope & _filtered(snapshot, query), vector, limit)
-        found = dict(zip(seqs.tolist(), similarities.tolist(), strict=True))
-        return _load(connection, query.api_key_id, found), int(np.count_nonzero(in_scope))
+        similarities_by_seq = dict(zip(seqs.tolist(), similarities.tolist(), strict=True))
+        return _load(connection, query.api_key_id, similarities_by_seq), int(np.count_nonzero(in_scope))
 
     def newest(self, connection: Connection, query: JudgmentQuery, limit: int) -> Found:
         """The newest judgments, newest first."""
@@ -86,25 +86,25 @@ class JudgmentSearcher:
         if query.latest is not None:
             rows = rows.where(table.created_at <= query.latest)
         order = (table.created_at.desc(), table.seq.desc()) if newest_first else (table.created_at, table.seq)
-        found = [FoundJudgment(row, 1.0) for row in connection.execute(rows.order_by(*order).limit(limit))]
+        judgments = [FoundJudgment(row, 1.0) for row in connection.execute(rows.order_by(*order).limit(limit))]
         snapshot = self.indexes.snapshot(connection, query.api_key_id)
-        return found, int(np.count_nonzero(_matching(snapshot, query.scope)))
+        return judgments, int(np.count_nonzero(_matching(snapshot, query.scope)))
 
 
 def _matching(snapshot: Snapshot, columns: Mapping[str, str]) -> Mask:
-    found = snapshot.alive
+    mask = snapshot.alive
     for column, value in columns.items():
-        found = found & snapshot.where(column, value)
-    return found
+        mask = mask & snapshot.where(column, value)
+    return mask
 
 
 def _filtered(snapshot: Snapshot, query: JudgmentQuery) -> Mask:
-    found = _matching(snapshot, query.filters)
+    mask = _matching(snapshot, query.filters)
     if query.earliest is not None:
-        found = found & (snapshot.created_at >= query.earliest)
+        mask = mask & (snapshot.created_at >= query.earliest)
     if query.latest is not None:
-        found = found & (snapshot.created_at <= query.latest)
-    return found
+        mask = mask & (snapshot.created_at <= query.latest)
+    return mask
 
 
 def _load(connection: Connection, api_key_id: str, similarities: Mapping[int, float]) -> list[FoundJudgment]:

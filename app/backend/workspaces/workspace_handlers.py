@@ -185,14 +185,14 @@ def _insert_auth_token(call: Call[Any], connection: Connection, api_key_id: str,
 
 def _own_api_key(call: Call[GetAuthTokensRequest] | Call[ResetAuthTokenRequest], connection: Connection) -> str:
     """The requested API key. Raises ``NotFound`` unless it belongs to the caller's workspace."""
-    found = connection.scalar(
+    api_key_id = connection.scalar(
         select(API_KEY.c.api_key_id).where(
             API_KEY.c.api_key_id == call.request.api_key, API_KEY.c.workspace_id == call.principal.workspace_id
         )
     )
-    if found is None:
+    if api_key_id is None:
         raise NotFound("data.apiKey: API key not found")
-    return str(found)
+    return str(api_key_id)
 
 
 def _auth_tokens(connection: Connection, api_key_id: str) -> list[Any]:

@@ -74,8 +74,12 @@ def _ask_backend(case: Case, client: BackendClient) -> Permission:
         folder_ids=[case.resource_id] if case.type == "folder" else None,
         document_ids=[case.resource_id] if case.type == "document" else None,
     )
-    found = client.call(operations.GET_PERMISSIONS, request).data[case.user_id]
-    by_id = {"organization": found.organization, "folder": found.folders, "document": found.documents}[case.type]
+    permissions = client.call(operations.GET_PERMISSIONS, request).data[case.user_id]
+    by_id = {
+        "organization": permissions.organization,
+        "folder": permissions.folders,
+        "document": permissions.documents,
+    }[case.type]
     return by_id[case.resource_id]
 
 

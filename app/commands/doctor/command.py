@@ -61,12 +61,12 @@ def _findings(invocation: Invocation, *, notify: bool) -> Iterator[Finding]:
     from app.foundation.configuration.problems import ConfigurationError
 
     try:
-        found = invocation.configuration()
+        configuration = invocation.configuration()
     except ConfigurationError as error:
         for line in error.problems:
             yield problem("settings", printable(line), "fix this line first; nothing else was checked")
         return
-    yield from run_checks(found, clock=utc_now, notify=notify, environment=os.environ)
+    yield from run_checks(configuration, clock=utc_now, notify=notify, environment=os.environ)
 
 
 def _show(finding: Finding) -> None:

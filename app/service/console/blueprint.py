@@ -90,10 +90,10 @@ def console_blueprint(parts: ConsoleParts) -> Blueprint:
 
     @blueprint.get("/assets/<name>")
     def asset(name: str) -> Response:
-        found = console.assets.find(name)
-        if found is None:
+        asset = console.assets.find(name)
+        if asset is None:
             raise NotFound
-        content, content_type = found
+        content, content_type = asset
         response = make_response(content)
         response.headers["Content-Type"] = content_type
         response.headers["Cache-Control"] = _CACHE_FOREVER

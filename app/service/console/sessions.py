@@ -59,11 +59,11 @@ class Credentials:
 
     def find(self, token: str) -> tuple[str, TokenOwner] | None:
         """The digest and the owner of a token, in constant time. None: the token is not valid."""
-        shown, found = _digest(token), ""
+        shown, matching = _digest(token), ""
         for digest in self._owners:
             if hmac.compare_digest(digest, shown):
-                found = digest
-        return (found, self._owners[found]) if found else None
+                matching = digest
+        return (matching, self._owners[matching]) if matching else None
 
     def owner_of(self, digest: str) -> TokenOwner | None:
         """The owner of the token with this digest. None: the token is no longer valid."""

@@ -166,21 +166,21 @@ class Issuer:
             raise IssuerError(_describe(error)) from error
 
     def _read_metadata(self, session: requests.Session) -> _Metadata:
-        found = _get(session, f"{self.settings.issuer.rstrip('/')}/.well-known/openid-configuration")
-        if found.get("issuer") != self.settings.issuer:
+        document = _get(session, f"{self.settings.issuer.rstrip('/')}/.well-known/openid-configuration")
+        if document.get("issuer") != self.settings.issuer:
             raise IssuerError("its metadata contains another issuer than console.oidc.issuer (.well-known)")
         is_plain = self.settings.issuer.startswith("http:")
         for name in (*_ENDPOINTS, "userinfo_endpoint"):
-            url = found.get(name, "")
+            url = document.get(name, "")
             is_needed = name in _ENDPOINTS or url
             if not isinstance(url, str) or (is_needed and not _is_usable(url, is_plain=is_plain)):
                 raise IssuerError(f"its {name} is not a usable URL")
         return _Metadata(
-            **{name: found[name] for name in _ENDPOINTS},
-            userinfo_endpoint=found.get("userinfo_endpoint", ""),
-            scopes=_texts(found.get("scopes_supported")),
-            auth_methods=_texts(found.get("token_endpoint_auth_methods_supported")) or _DEFAULT_AUTH_METHODS,
-            sends_iss=found.get("authorization_response_iss_parameter_supported") is True,
+            **{name: document[name] for name in _ENDPOINTS},
+            userinfo_endpoint=document.get("userinfo_endpoint", ""),
+            scopes=_texts(document.get("scopes_supported")),
+            auth_methods=_texts(document.get("token_endpoint_auth_methods_supported")) or _DEFAULT_AUTH_METHODS,
+            sends_iss=document.get("authorization_response_iss_parameter_supported") is True,
         )
 
     def _claims(
@@ -212,20 +212,20 @@ class Issuer:
         if header.get("alg") not in _ALGORITHMS:
             raise IssuerError("the ID token is signed by an algorithm that is not accepted (alg)")
         kid = header.get("kid")
-        found = _decode(self._keys.get(lambda: self._read_keys(session, metadata)), text, kid)
-        if found is None and self._keys.age > _KEYS_MIN_AGE:
+        claims = _decode(self._keys.get(lambda: self._read_keys(session, metadata)), text, kid)
+        if claims is None and self._keys.age > _KEYS_MIN_AGE:
             # The issuer may have new keys.
             keys = self._keys.get(lambda: self._read_keys(session, metadata), max_age=_KEYS_MIN_AGE)
-            found = _decode(keys, text, kid)
-        if found is None:
+            claims = _decode(keys, text, kid)
+        if claims is None:
             raise IssuerError("the ID token is not signed by one of its keys")
-        return found
+        return claims
 
     def _read_keys(self, session: requests.Session, metadata: _Metadata) -> Sequence[Any]:
-        found = _get(session, metadata.jwks_uri).get("keys")
-        if not isinstance(found, list):
+        described_keys = _get(session, metadata.jwks_uri).get("keys")
+        if not isinstance(described_keys, list):
             raise IssuerAwayError("its key set contains no list of keys")
-        return [key for described in found[:_MAX_KEYS] if (key := _verifying_key(described)) is not None]
+        return [key for described in described_keys[:_MAX_KEYS] if (key := _verifying_key(described)) is not None]
 
     def _groups_by_userinfo(
         self, session: requests.Session, metadata: _Metadata, token: Mapping[str, Any], claims: Mapping[str, Any]
@@ -233,12 +233,12 @@ class Issuer:
         access_token = token.get("access_token")
         if not metadata.userinfo_endpoint or not isinstance(access_token, str):
             return []
-        found = _get(session, metadata.userinfo_endpoint, {"Authorization": f"Bearer {access_token}"})
-        if not isinstance(found.get("sub"), str) or not hmac.compare_digest(
-            found["sub"].encode("utf-8", "surrogatepass"), str(claims["sub"]).encode("utf-8", "surrogatepass")
+        userinfo = _get(session, metadata.userinfo_endpoint, {"Authorization": f"Bearer {access_token}"})
+        if not isinstance(userinfo.get("sub"), str) or not hmac.compare_digest(
+            userinfo["sub"].encode("utf-8", "surrogatepass"), str(claims["sub"]).encode("utf-8", "surrogatepass")
         ):
             raise IssuerError("the userinfo is about another subject (sub)")
-        return groups_in(found, self.settings.groups_claim) or []
+        return groups_in(userinfo, self.settings.groups_claim) or []
 
 
 class _Client(OAuth2Client):  # type: ignore[misc] # it has no types
@@ -252,12 +252,12 @@ def _get(session: requests.Session, url: str, headers: Mapping[str, str] | None 
     if response.status_code != requests.codes.ok:
         raise IssuerAwayError(f"it answers with HTTP {response.status_code}")
     try:
-        found = orjson.loads(response.content)
+        body = orjson.loads(response.content)
     except orjson.JSONDecodeError:
-        found = None
-    if not isinstance(found, dict):
+        body = None
+    if not isinstance(body, dict):
         raise IssuerAwayError("its answer is not a JSON object")
-    return found
+    return body
 
 
 def _is_usable(url: str, *, is_plain: bool) -> bool:
@@ -266,10 +266,10 @@ def _is_usable(url: str, *, is_plain: bool) -> bool:
 
 
 def _header(text: str) -> Mapping[str, Any]:
-    found = orjson.loads(urlsafe_b64decode(text.partition(".")[0].encode("ascii")))
-    if not isinstance(found, dict):
+    header = orjson.loads(urlsafe_b64decode(text.partition(".")[0].encode("ascii")))
+    if not isinstance(header, dict):
         raise IssuerError("its answer contains no ID token")
-    return found
+    return header
 
 
 def _verifying_key(described: Any) -> Any:

@@ -72,17 +72,17 @@ def begin_attempt(clock: Clock, random: Random, *, back: str) -> Attempt:
 
 def attempt_from_cookie(cookie: str, clock: Clock) -> Attempt | None:
     """The attempt in a cookie. None: the cookie is invalid or has expired."""
-    found = _COOKIE.fullmatch(cookie)
-    if found is None:
+    match = _COOKIE.fullmatch(cookie)
+    if match is None:
         return None
-    began_at = int(found[1])
+    began_at = int(match[1])
     if abs(epoch_ms(clock()) - began_at) > ATTEMPT_TIMEOUT.total_seconds() * 1000:
         return None
     try:
-        back = urlsafe_b64decode(found[3] + "=" * (-len(found[3]) % 4)).decode()
+        back = urlsafe_b64decode(match[3] + "=" * (-len(match[3]) % 4)).decode()
     except ValueError:
         return None
-    return Attempt(began_at, found[2], back)
+    return Attempt(began_at, match[2], back)
 
 
 def _base64(raw: bytes) -> str:

@@ -61,8 +61,8 @@ def audit_lines(console: Console) -> Response:
 
 def _run_in(subject: str) -> str:
     """The id of the run that a row is about; empty: none."""
-    found = _RUN.match(subject)
-    return found[0] if found else ""
+    match = _RUN.match(subject)
+    return match[0] if match else ""
 
 
 def _page(console: Console, parameters: dict[str, str], limit: int, wrong: dict[str, str]) -> list[AuditRow]:

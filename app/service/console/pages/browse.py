@@ -26,12 +26,12 @@ VIEWS = Views()
 @VIEWS.read("browse")
 def browse(console: Console, connection: Connection) -> Response:
     lists = Lists(query("after")["after"], {"organizations": 1})
-    found = lists.page_by_id(
+    organizations = lists.page_by_id(
         "organizations",
         lambda after, limit: organization_sizes(connection, after=after, limit=limit),
         lambda row: row.organization_id,
     )
-    return console.show("browse.html", current="browse", organizations=found)
+    return console.show("browse.html", current="browse", organizations=organizations)
 
 
 @VIEWS.read("organization")
@@ -39,13 +39,13 @@ def organization(console: Console, connection: Connection) -> Response:
     parameters = query("id", "after")
     organization_id = parameters["id"]
     lists = Lists(parameters["after"], {**_CONTENTS, "members": 1, "groups": 1}, organization_id)
-    found = find(connection, Organization, organization_id)
-    if found is None:
+    organization = find(connection, Organization, organization_id)
+    if organization is None:
         return show_unknown(console, connection, "organization", "", organization_id)
     return console.show(
         "browse_organization.html",
         current="browse",
-        organization=found,
+        organization=organization,
         sizes=organization_size(connection, organization_id),
         turned=lists.turned,
         contents=_contents(connection, lists, organization_id, ""),
@@ -67,16 +67,16 @@ def folder(console: Console, connection: Connection) -> Response:
     parameters = query("organization", "id", "after")
     organization_id, folder_id = parameters["organization"], parameters["id"]
     lists = Lists(parameters["after"], {**_CONTENTS, "grants": 4}, organization_id, folder_id)
-    found = find(connection, Folder, organization_id, folder_id)
+    folder = find(connection, Folder, organization_id, folder_id)
     within = find(connection, Organization, organization_id)
-    if found is None or within is None:
+    if folder is None or within is None:
         return show_unknown(console, connection, "folder", organization_id, folder_id)
     above = folders_from(connection, organization_id, folder_id)
     return console.show(
         "browse_folder.html",
         current="browse",
         organization=within,
-        folder=found,
+        folder=folder,
         crumbs=above.folders[:0:-1],
         sizes=sizes_of(connection, "folder", organization_id, folder_id),
         turned=lists.turned,
@@ -91,21 +91,21 @@ def document(console: Console, connection: Connection) -> Response:
     parameters = query("organization", "id", "after")
     organization_id, document_id = parameters["organization"], parameters["id"]
     lists = Lists(parameters["after"], {"grants": 4}, organization_id, document_id)
-    found = find(connection, Document, organization_id, document_id)
+    document = find(connection, Document, organization_id, document_id)
     within = find(connection, Organization, organization_id)
-    if found is None or within is None:
+    if document is None or within is None:
         return show_unknown(console, connection, "document", organization_id, document_id)
-    above = folders_from(connection, organization_id, found.folder_id)
+    above = folders_from(connection, organization_id, document.folder_id)
     return console.show(
         "browse_document.html",
         current="browse",
         organization=within,
-        document=found,
+        document=document,
         crumbs=above.folders[::-1],
         sizes=sizes_of(connection, "document", organization_id, document_id),
         turned=lists.turned,
-        default=_default(console, within, found, above),
-        **_grants(connection, lists, console.parts.clock(), found, above),
+        default=_default(console, within, document, above),
+        **_grants(connection, lists, console.parts.clock(), document, above),
     )
 
 

@@ -33,7 +33,7 @@ def held(console: Console) -> Response:
     query()
     now = console.parts.clock()
     with console.reading() as connection:
-        found = held_runs(connection, epoch_ms(now))
+        runs = held_runs(connection, epoch_ms(now))
     rows = [
         {
             "run_id": run.run_id,
@@ -42,7 +42,7 @@ def held(console: Console) -> Response:
             "deletes": run.deletes,
             "holds": hold_rows(run.holds),
         }
-        for run in found
+        for run in runs
     ]
     return console.show("held.html", current="held", held=rows)
 

@@ -58,14 +58,14 @@ def item(console: Console) -> Response:
     if ordinal is None or run.plan_id is None:
         raise NotFound(_NO_ITEM)
     with console.reading() as connection:
-        found = read_item(connection, run.plan_id, ordinal)
-        if found is None:
+        item = read_item(connection, run.plan_id, ordinal)
+        if item is None:
             raise NotFound(_NO_ITEM)
         change = list_changes(connection, run.plan_id, after=ordinal - 1, limit=1)[0]
-        stories = field_histories(connection, found, was_of(connection, run.plan_id, ordinal))
+        stories = field_histories(connection, item, was_of(connection, run.plan_id, ordinal))
         history = item_history(connection, change, limit=_HISTORY)
-        call = _call(connection, found)
-        supporting, more_groups = supporting_records(connection, found, console.parts.clock())
+        call = _call(connection, item)
+        supporting, more_groups = supporting_records(connection, item, console.parts.clock())
     return console.show(
         "item.html",
         current="runs",
@@ -73,15 +73,15 @@ def item(console: Console) -> Response:
         item=change,
         changed=[_field_row(story) for story in stories if story.is_changed],
         unchanged=[_field_row(story) for story in stories if not story.is_changed and story.after is not None],
-        covered_by=found.covered_by,
-        sent=None if call is None and found.covered_by is not None else _request(found),
+        covered_by=item.covered_by,
+        sent=None if call is None and item.covered_by is not None else _request(item),
         call=call,
         sent_at=None if call is None else from_epoch_ms(call.sent_at),
         took=None if call is None or call.settled_at is None else (call.settled_at - call.sent_at) / 1000,
         history=history,
         supporting=supporting,
         more_groups=more_groups,
-        explain=_explain_link(found),
+        explain=_explain_link(item),
     )
 
 
@@ -156,19 +156,19 @@ class SupportingRecord:
 def supporting_records(connection: Connection, item: PlanItem, now: datetime) -> tuple[list[SupportingRecord], int]:
     """The records that the item depends on, as the sources contain them now, and the number of groups with grants on
     it that are left out."""
-    found = [(record, SupportingRecord(record.kind)) for record in _own_records(item)]
+    records = [(record, SupportingRecord(record.kind)) for record in _own_records(item)]
     kind, more = Kind(item.kind), 0
     if kind in {Kind.FOLDER_USER, Kind.DOCUMENT_USER, Kind.GROUP_MEMBER}:
         memberships = groups_of_user(connection, item.organization_id, item.item_id)
         if kind is not Kind.GROUP_MEMBER:
             group_grants, more = _group_grants(connection, item, memberships, now)
-            found += group_grants
+            records += group_grants
         elif len(chain := chain_to(memberships, item.container_id)) > 1:
-            found += _members(item, chain)
-    origins = origins_of(connection, [record for record, _ in found])
+            records += _members(item, chain)
+    origins = origins_of(connection, [record for record, _ in records])
     return [
         replace(supporting, places=[str(origin) for origin in origins.get(record.key, ())])
-        for record, supporting in found
+        for record, supporting in records
     ], more
 
 
@@ -205,13 +205,13 @@ def _group_grants(
     that are left out."""
     level = (item.container_id, "") if Kind(item.kind) is Kind.FOLDER_USER else ("", item.container_id)
     grants = group_grants_on(connection, item.organization_id, level, memberships)
-    found: dict[Key, tuple[Record, SupportingRecord]] = {}
+    records: dict[Key, tuple[Record, SupportingRecord]] = {}
     for group, grant in islice(grants.items(), _GROUPS_SHOWN):
         ended = ", ended" if grant.expires_at is not None and grant.expires_at <= now else ""
-        found[grant.key] = grant, SupportingRecord(grant.kind, group_id=group, role=f"{grant.access_role}{ended}")
+        records[grant.key] = grant, SupportingRecord(grant.kind, group_id=group, role=f"{grant.access_role}{ended}")
         for member, supporting in _members(item, chain_to(memberships, group)):
-            found[member.key] = member, supporting
-    return list(found.values()), max(0, len(grants) - _GROUPS_SHOWN)
+            records[member.key] = member, supporting
+    return list(records.values()), max(0, len(grants) - _GROUPS_SHOWN)
 
 
 def _members(item: PlanItem, chain: Sequence[str]) -> list[tuple[Record, SupportingRecord]]:

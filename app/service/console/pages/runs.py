@@ -51,7 +51,7 @@ def runs(console: Console) -> Response:
     if before and not _RUN_ID.fullmatch(before):
         raise NotFound("This is not a position in the list of runs; start from its first page")
     with console.reading() as connection:
-        found = recent_runs(
+        runs = recent_runs(
             connection,
             PAGE_ROWS + 1,
             before or None,
@@ -63,8 +63,8 @@ def runs(console: Console) -> Response:
     return console.show(
         "runs.html",
         current="runs",
-        runs=[(run, shown_status(run, held, console.parts.clock())) for run in found[:PAGE_ROWS]],
-        next_before=found[PAGE_ROWS - 1].run_id if len(found) > PAGE_ROWS else "",
+        runs=[(run, shown_status(run, held, console.parts.clock())) for run in runs[:PAGE_ROWS]],
+        next_before=runs[PAGE_ROWS - 1].run_id if len(runs) > PAGE_ROWS else "",
         filters={"status": status, "trigger": trigger, "scope": scope},
         statuses=STATUSES,
         triggers=TRIGGERS,
@@ -80,21 +80,21 @@ def run(console: Console) -> Response:
     after = parse_ordinal(parameters["after"])
     is_fragment = request.headers.get("x-fragment") == "1"
     with console.reading() as connection:
-        found = _read_run(connection, parameters["id"])
-        key = (found.run_id, *filters.items(), after)
+        run = _read_run(connection, parameters["id"])
+        key = (run.run_id, *filters.items(), after)
         cached = console.followed.get(key) if is_fragment else None
-        if cached is None or cached[0] != found:
+        if cached is None or cached[0] != run:
             if len(console.followed) >= _MAX_FOLLOWED:
                 console.followed.clear()
-            cached = console.followed[key] = found, _run_context(connection, found, filters, after)
-        context = cached[1] | _current_context(connection, found, console.parts.clock())
-    if context["run_status"] != found.status:
+            cached = console.followed[key] = run, _run_context(connection, run, filters, after)
+        context = cached[1] | _current_context(connection, run, console.parts.clock())
+    if context["run_status"] != run.status:
         *before, last = context["stages"]
         ended = context["run_status"]
         context["stages"] = [*before, replace(last, name=ended.capitalize(), state=ended, note="")]
     context["plan_problem"] = None
-    if _may_be_applied(found) and context["applied"] is None and found.plan_id is not None:
-        context["plan_problem"] = console.parts.plan_problem(found.plan_id)
+    if _may_be_applied(run) and context["applied"] is None and run.plan_id is not None:
+        context["plan_problem"] = console.parts.plan_problem(run.plan_id)
     if is_fragment:
         return console.bare("run_live.html", ended=not context["is_live"], **context)
     return console.show("run.html", current="runs", ended=False, keep_runs=console.parts.keep_runs, **context)

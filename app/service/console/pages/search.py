@@ -59,12 +59,12 @@ def _search(connection: Connection, text: str, record: type[Record], heading: st
     """The records with exactly this id, then those with this prefix."""
     exact = _with_id(connection, text, record)
     keys = {(hit.organization_id, hit.item_id) for hit in exact}
-    found = search(connection, text, record.kind, DEFAULT_LIMIT + 1)
-    return _hits(record, heading, [*exact, *(hit for hit in found if (hit.organization_id, hit.item_id) not in keys)])
+    hits = search(connection, text, record.kind, DEFAULT_LIMIT + 1)
+    return _hits(record, heading, [*exact, *(hit for hit in hits if (hit.organization_id, hit.item_id) not in keys)])
 
 
-def _hits(record: type[Record], heading: str, found: list[SearchHit]) -> _Hits:
-    return _Hits(record.kind, heading, found[:DEFAULT_LIMIT], len(found) > DEFAULT_LIMIT)
+def _hits(record: type[Record], heading: str, hits: list[SearchHit]) -> _Hits:
+    return _Hits(record.kind, heading, hits[:DEFAULT_LIMIT], len(hits) > DEFAULT_LIMIT)
 
 
 def _with_id(connection: Connection, text: str, kind: type[Record]) -> list[SearchHit]:

@@ -29,10 +29,10 @@ def sessions(console: Console) -> Response:
     query()
     operator = console.operator
     with console.reading() as connection:
-        found = console.gate.sessions.listed(connection)
+        sessions = console.gate.sessions.listed(connection)
     rows = [
         (session, from_epoch_ms(session.created_at), from_epoch_ms(session.seen_at))
-        for session in found
+        for session in sessions
         if console.gate.owner_of(session) is not None
         and (operator.may(Role.ADMIN) or session.credential == operator.credential)
     ]
@@ -54,8 +54,8 @@ def end_session(console: Console) -> Response:
             audit.record(connection, operator.actor, "sessions ended", subject=f"{ended} others")
         return go_to(address("sessions"))
     with console.reading() as connection:
-        found = {session.session_digest: session for session in console.gate.sessions.listed(connection)}
-    session = found.get(digest) if _DIGEST.fullmatch(digest) else None
+        sessions = {session.session_digest: session for session in console.gate.sessions.listed(connection)}
+    session = sessions.get(digest) if _DIGEST.fullmatch(digest) else None
     if session is None:
         raise NotFound("That session has ended already")
     if session.credential != operator.credential and not operator.may(Role.ADMIN):

@@ -23,8 +23,8 @@ VIEWS = Views()
 def user(console: Console, connection: Connection) -> Response:
     parameters = query("id", "organization", "after")
     user_id, organization_id = parameters["id"], parameters["organization"]
-    found = find(connection, User, user_id)
-    if found is None or not may_be_stored(organization_id):
+    user = find(connection, User, user_id)
+    if user is None or not may_be_stored(organization_id):
         return show_unknown(console, connection, "user", "", user_id)
     if not organization_id:
         first = organizations_of(connection, user_id, after="", limit=1)
@@ -41,7 +41,7 @@ def user(console: Console, connection: Connection) -> Response:
     return console.show(
         "browse_user.html",
         current="browse",
-        user=found,
+        user=user,
         within=within,
         organization_id=organization_id,
         membership=None if within is None else find(connection, Membership, organization_id, user_id),
@@ -57,9 +57,9 @@ def group(console: Console, connection: Connection) -> Response:
     parameters = query("organization", "id", "after")
     organization_id, group_id = parameters["organization"], parameters["id"]
     lists = Lists(parameters["after"], {"users": 1, "inside": 1, "around": 1, "grants": 3}, organization_id, group_id)
-    found = find(connection, Group, organization_id, group_id)
+    group = find(connection, Group, organization_id, group_id)
     within = find(connection, Organization, organization_id)
-    if found is None or within is None:
+    if group is None or within is None:
         return show_unknown(console, connection, "group", organization_id, group_id)
 
     def nested(name: str, read: Callable[..., Sequence[ListEntry]]) -> Listing[ListEntry] | None:
@@ -73,7 +73,7 @@ def group(console: Console, connection: Connection) -> Response:
         "browse_group.html",
         current="browse",
         organization=within,
-        group=found,
+        group=group,
         sizes=sizes_of(connection, "group", organization_id, group_id),
         turned=lists.turned,
         users=nested("users", users_in),
