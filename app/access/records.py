@@ -1,7 +1,7 @@
 """The ten kinds of record of a directory.
 
 Ids of folders, documents and groups are unique within their organization, ids of users in the whole directory. A
-record's ``key`` identifies it. Times are aware and in UTC. ``further`` contains fields that Usher does not use;
+record's ``key`` identifies it. Times are aware and in UTC. ``extra_fields`` contains fields that Usher does not use;
 it sends them to the backend unchanged.
 
 A record can name a user by an alias (``user_alias``) instead of the id. The merge of the sources replaces aliases by
@@ -286,4 +286,4 @@ class Fill(_Keyed):
 Record = Organization | User | Membership | Group | GroupMember | Folder | Document | Grant | ContextGrant | Fill
 
 Carrier = Organization | User | Group | Folder | Document | Fill
-"""The kinds with ``further`` fields."""
+"""The kinds with ``extra_fields``."""
