@@ -63,7 +63,7 @@ class Worker:
             except SchemaNewerError as error:
                 log.error("worker_stops", reason=str(error))  # noqa: TRY400 - the reason is all there is
                 self.stop.set()
-            except Exception as error:  # noqa: BLE001 - log_fields tells all of it
+            except Exception as error:  # noqa: BLE001 - log_fields logs the full error
                 pause = min(max(pause, 1.0) * 2, _LONGEST_PAUSE)
                 log.warning("queue_unreadable", again_in=pause, **log_fields(error))
             else:
@@ -215,7 +215,7 @@ def scheduled_run(
     key = f"{request.trigger} {moment:%Y-%m-%dT%H:%M:%SZ}"
     try:
         run, created = runs.enqueue(RunRequest(trigger=request.trigger, verify=request.verify, idempotency_key=key))
-    except Exception as error:  # noqa: BLE001 - log_fields tells all of it
+    except Exception as error:  # noqa: BLE001 - log_fields logs the full error
         log.warning("schedule_missed", due=key, **log_fields(error))
         return None
     if created:

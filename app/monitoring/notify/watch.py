@@ -45,12 +45,12 @@ _MAX_INTERVAL = 120.0
 _FIRST_PAUSE = timedelta(seconds=30)
 """The pause after the first failed try of a message. Each further pause is four times as long."""
 _LEASE = timedelta(minutes=10)
-"""Longer than any try takes."""
+"""The lease on a message. It is longer than any try takes."""
 _RETENTION = timedelta(days=30)
 _TIME_BASED = frozenset({Cause.WORKER, Cause.MISSED})
 _TIME_BASED_DELAY = 20.0
-"""A concern that follows from the time alone is reported after so many seconds. If the clock jumps forward, every
-heartbeat looks old until the next one."""
+"""Seconds until a time-based concern is reported. If the clock jumps forward, every heartbeat looks old until the next
+one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +162,8 @@ class Watch:
             if self.stop.is_set():
                 return
             with writing(self.engine) as connection:
-                is_ours = take_lease(connection, message, epoch_ms(self.clock() + _LEASE))
-            if is_ours:
+                has_lease = take_lease(connection, message, epoch_ms(self.clock() + _LEASE))
+            if has_lease:
                 self._try(message)
 
     def _try(self, message: WaitingMessage) -> None:

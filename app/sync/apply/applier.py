@@ -171,8 +171,8 @@ class Applier:
         in_flight = 0
         answered: list[_Answered] = []
         while True:
-            for one in answered:
-                self._release_next(queue, one.call.batch)
+            for answer in answered:
+                self._release_next(queue, answer.call.batch)
             fresh = self._take(queue, self._threads * (1 + AHEAD) - in_flight)
             if answered or fresh:
                 for call in self._write(queue, answered, fresh):
@@ -197,9 +197,9 @@ class Applier:
                 answered.append(self._answers.get(timeout=_CLOSE_BEHIND))
             except Empty:
                 break
-        for one in answered:
-            if one.outcome.error is not None:
-                raise one.outcome.error
+        for answer in answered:
+            if answer.outcome.error is not None:
+                raise answer.outcome.error
         return answered
 
     def _take(self, queue: _PhaseQueue, number: int) -> list[Batch]:
@@ -270,8 +270,8 @@ class Applier:
         processor = AnswerProcessor(
             connection=connection, state=state, settlement=settlement, omits_roles=self._sender.omits_roles
         )
-        for one in self._settle_calls(connection, answered, now_ms):
-            processor.process(one.outcome)
+        for answer in self._settle_calls(connection, answered, now_ms):
+            processor.process(answer.outcome)
         settle(connection, settlement, now_ms=now_ms, random=self._random)
         calls, left_out = self._record(connection, state, fresh, now_ms)
         state.cancel_requested = store_counts(connection, self._target.run_id, state.counts, state.calls)
@@ -282,9 +282,11 @@ class Applier:
 
         After this process lost the lock, another one may have recovered its calls. Their answers are outdated then.
         """
-        settled = settle_calls(connection, [one.call.call_id for one in answered], now_ms=now_ms)
-        ours = [one for one in answered if one.call.call_id in settled]
-        note_answers(connection, [AnsweredCall(one.call.call_id, **asdict(one.outcome.exchange)) for one in ours])
+        settled = settle_calls(connection, [answer.call.call_id for answer in answered], now_ms=now_ms)
+        ours = [answer for answer in answered if answer.call.call_id in settled]
+        note_answers(
+            connection, [AnsweredCall(answer.call.call_id, **asdict(answer.outcome.exchange)) for answer in ours]
+        )
         return ours
 
     def _record(

@@ -93,8 +93,8 @@ class BackendReads:
         for data in self._user_pages(request):
             if isinstance(data, dict):
                 for document_id, users in data.items():
-                    for one in users:
-                        yield observations.user(Kind.DOCUMENT_USER, organization_id, document_id, one)
+                    for user in users:
+                        yield observations.user(Kind.DOCUMENT_USER, organization_id, document_id, user)
 
     def users(self, container: Container, user_ids: list[str] | None) -> Iterator[Observed]:
         """Users of a container. ``user_ids``: None for all users."""
@@ -108,11 +108,11 @@ class BackendReads:
         for data in self._user_pages(request):
             if isinstance(data, dict):
                 continue
-            for one in data:
+            for user in data:
                 if container.kind is Kind.GROUP_MEMBER:
-                    yield observations.member(container.organization_id, container.container_id, one)
+                    yield observations.member(container.organization_id, container.container_id, user)
                 else:
-                    yield observations.user(container.kind, container.organization_id, container.container_id, one)
+                    yield observations.user(container.kind, container.organization_id, container.container_id, user)
 
     def _user_pages(self, request: GetUsersRequest) -> Iterator[list[User] | dict[str, list[User]]]:
         """Pages of users. A container that does not exist has none."""

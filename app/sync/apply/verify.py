@@ -144,7 +144,9 @@ class Verify:
             for container in containers:
                 if container.kind is Kind.DOCUMENT_USER:
                     self._stage(self._reads.document_users(container.organization_id, user_ids))
-            self._stage_users([one for one in containers if one.kind is not Kind.DOCUMENT_USER], user_ids)
+            self._stage_users(
+                [container for container in containers if container.kind is not Kind.DOCUMENT_USER], user_ids
+            )
 
     def _stage(self, items: Iterable[Observed]) -> None:
         for chunk in in_parts(items, _STAGED_AT_ONCE):
@@ -156,9 +158,9 @@ class Verify:
     def _stage_users(self, containers: Iterable[Container], user_ids: list[str] | None) -> None:
         """Reads several containers concurrently."""
         with ThreadPoolExecutor(self._threads, thread_name_prefix="verify") as pool:
-            for some in in_parts(containers, _SIDE_BY_SIDE):
-                for found in pool.map(lambda one: list(self._reads.users(one, user_ids)), some):
-                    self._stage(found)
+            for chunk in in_parts(containers, _SIDE_BY_SIDE):
+                for users in pool.map(lambda container: list(self._reads.users(container, user_ids)), chunk):
+                    self._stage(users)
 
     def _correct(self, connection: Connection, selection: Selection) -> None:
         report, ledger_id = self._report, self._ledger_id

@@ -98,7 +98,7 @@ def count_failures(connection: Connection, ledger_id: int, *, limit: int | None 
         for parked in (False, True)
         for row in run(connection, _COUNTED, _parameters(ledger_id, parked=parked, limit=limit))
     ]
-    return sorted(found, key=lambda one: (one.kind, one.parked))
+    return sorted(found, key=lambda group: (group.kind, group.parked))
 
 
 def _parameters(ledger_id: int, *, parked: bool, limit: int | None) -> dict[str, object]:
@@ -192,14 +192,14 @@ def failures_page(
     no more rows are read than returned.
     """
     like = like or FailureGroup()
-    asked: dict[str, object] = {"ledger_id": ledger_id, "parked": parked}
+    parameters: dict[str, object] = {"ledger_id": ledger_id, "parked": parked}
     alike = ""
     if like.message is not None:
         alike += " AND f.message_digest = :message_digest AND f.message = :message"
-        asked |= {"message": like.message, "message_digest": message_digest(like.message)}
+        parameters |= {"message": like.message, "message_digest": message_digest(like.message)}
     if like.organization_id is not None:
         alike += " AND f.organization_id = :organization_id"
-        asked["organization_id"] = like.organization_id
+        parameters["organization_id"] = like.organization_id
     found: list[Failure] = []
     for kind in sorted(ITEM_KINDS) if like.kind is None else [like.kind]:
         behind = ""
@@ -213,11 +213,11 @@ def failures_page(
             }
             columns, values = (", ".join(f"{before}{name}" for name in last) for before in ("f.", ":last_"))
             behind = f"AND ({columns}) > ({values})"
-            asked |= {f"last_{name}": value for name, value in last.items()}
+            parameters |= {f"last_{name}": value for name, value in last.items()}
         page = run(
             connection,
             _PAGE,
-            {**asked, "kind": kind, "limit": limit - len(found)},
+            {**parameters, "kind": kind, "limit": limit - len(found)},
             index="ix_item_failure_listed" if like.message is None else "ix_item_failure_alike",
             alike=alike,
             behind=behind,

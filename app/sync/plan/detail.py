@@ -185,5 +185,5 @@ def item_history(connection: Connection, change: PlannedChange | ItemKey, *, lim
         "container_id": change.container_id,
         "item_id": change.item_id,
     }
-    asked, items = {**identity, "limit": limit}, _ITEMS[connection.dialect.name]
-    return [PastChange(*row) for row in run(connection, _HISTORY, asked, items=items)]
+    rows = run(connection, _HISTORY, {**identity, "limit": limit}, items=_ITEMS[connection.dialect.name])
+    return [PastChange(*row) for row in rows]

@@ -198,10 +198,10 @@ def _changed(row: Row[Any], kind: Kind, was: Mapping[str, Any] | None) -> Iterat
 
 def _changed_fields(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[FieldChange]:
     for field in sorted(old.keys() | new.keys()):
-        if field not in old or field not in new or not _same(old[field], new[field]):
+        if field not in old or field not in new or not _equal_as_json(old[field], new[field]):
             yield FieldChange(field, old.get(field), new.get(field))
 
 
-def _same(one: object, other: object) -> bool:
+def _equal_as_json(left: object, right: object) -> bool:
     """Compares as JSON, where true is not 1."""
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+    return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)

@@ -89,8 +89,13 @@ class Parts:
             self._ended = []
 
 
-def _are_alike(one: PlanPart, other: PlanPart) -> bool:
-    return (one.phase, one.kind, one.action, one.operation) == (other.phase, other.kind, other.action, other.operation)
+def _are_alike(left: PlanPart, right: PlanPart) -> bool:
+    return (left.phase, left.kind, left.action, left.operation) == (
+        right.phase,
+        right.kind,
+        right.action,
+        right.operation,
+    )
 
 
 def parts_of(connection: Connection, plan_id: str, organization_id: str = "") -> list[PlanPart]:

@@ -23,7 +23,7 @@ EVERY = 15.0
 _LOOK = 1.0
 """Seconds between two checks of the clock."""
 _JUMP = 5.0
-"""The clock jumped if it moved by so many seconds more or less than the monotonic one."""
+"""The clock jumped if it and the monotonic clock differ by more than this many seconds."""
 _DEAD_KEPT = timedelta(days=1)
 """How long the rows of dead workers are kept."""
 

@@ -85,43 +85,49 @@ class Runs:
         with reading(self.engine) as connection:
             return run_from(row_of(connection, run_id))
 
-    def named(self, shown: str) -> str:
-        """The id of the run whose id begins with ``shown``, or of the ``latest``. Raises ``RunNotFoundError``."""
-        return self._named(RUN.c.run_id, shown, "run", select(RUN.c.run_id).order_by(RUN.c.run_id.desc()))
+    def named(self, prefix: str) -> str:
+        """The id of the run whose id begins with ``prefix``, or of the ``latest``. Raises ``RunNotFoundError``."""
+        return self._named(RUN.c.run_id, prefix, "run", select(RUN.c.run_id).order_by(RUN.c.run_id.desc()))
 
-    def named_held(self, shown: str, *, can_be_approved: bool = False) -> str:
-        """The same. ``latest`` is the latest held run. ``can_be_approved``: that can still be approved."""
+    def named_held(self, prefix: str, *, can_be_approved: bool = False) -> str:
+        """The id of the run whose id begins with ``prefix``, or of the ``latest`` held run.
+
+        ``can_be_approved``: of the latest one that can still be approved. Raises ``RunNotFoundError``.
+        """
         latest = select(RUN.c.run_id).where(RUN.c.status == RunStatus.HELD).order_by(RUN.c.run_id.desc())
         if can_be_approved:
             latest = latest.where(or_(RUN.c.held_until.is_(None), RUN.c.held_until >= epoch_ms(self.clock())))
-        return self._named(RUN.c.run_id, shown, "run", latest, "held run")
+        return self._named(RUN.c.run_id, prefix, "run", latest, "held run")
 
-    def named_plan(self, shown: str) -> str:
-        """The same for plans. ``latest`` is the latest plan of a dry run."""
+    def named_plan(self, prefix: str) -> str:
+        """The id of the plan whose id begins with ``prefix``, or of the ``latest`` plan of a dry run.
+
+        Raises ``RunNotFoundError``.
+        """
         latest = (
             select(RUN.c.plan_id)
             .join(_PLAN, _PLAN.c.plan_id == RUN.c.plan_id)
             .where(RUN.c.dry_run, RUN.c.status == RunStatus.DONE)
             .order_by(_PLAN.c.created_at.desc(), _PLAN.c.plan_id.desc())
         )
-        return self._named(_PLAN.c.plan_id, shown, "plan", latest)
+        return self._named(_PLAN.c.plan_id, prefix, "plan", latest)
 
     def _named(
-        self, ids: Column[str], shown: str, what: str, latest: Select[tuple[str | None]], of_latest: str = ""
+        self, ids: Column[str], prefix: str, what: str, latest: Select[tuple[str | None]], of_latest: str = ""
     ) -> str:
         with reading(self.engine) as connection:
-            if shown == LATEST:
+            if prefix == LATEST:
                 what = of_latest or what
-                found = [str(one) for one in connection.execute(latest.limit(1)).scalars()]
+                found = [str(row_id) for row_id in connection.execute(latest.limit(1)).scalars()]
             else:
-                query = select(ids).where(func.substr(ids, 1, len(shown)) == shown).order_by(ids.desc()).limit(2)
-                found = [str(one) for one in connection.execute(query).scalars()]
-                exact = connection.execute(select(ids).where(ids == shown)).scalar()
+                query = select(ids).where(func.substr(ids, 1, len(prefix)) == prefix).order_by(ids.desc()).limit(2)
+                found = [str(row_id) for row_id in connection.execute(query).scalars()]
+                exact = connection.execute(select(ids).where(ids == prefix)).scalar()
                 found = [exact] if exact is not None else found
         if len(found) > 1:
-            raise RunNotFoundError(f"more than one {what} begins with {shown}, as {found[0]} and {found[1]}")
-        if not found or not shown:
-            raise RunNotFoundError(f"there is no {what} yet" if shown == LATEST else f"there is no {what} {shown}")
+            raise RunNotFoundError(f"more than one {what} begins with {prefix}, as {found[0]} and {found[1]}")
+        if not found or not prefix:
+            raise RunNotFoundError(f"there is no {what} yet" if prefix == LATEST else f"there is no {what} {prefix}")
         return str(found[0])
 
     def recent(
@@ -326,12 +332,14 @@ class Runs:
             connection.execute(delete(KEY).where(KEY.c.run_id.not_in(select(RUN.c.run_id))))
             connection.execute(delete(_CALL).where(_CALL.c.settled_at < before))
             kept = select(RUN.c.plan_id).where(RUN.c.plan_id.is_not(None))
-            asked = select(RUN.c.requested_plan_id).where(RUN.c.requested_plan_id.is_not(None))
+            requested = select(RUN.c.requested_plan_id).where(RUN.c.requested_plan_id.is_not(None))
             in_flight = select(_CALL.c.plan_id).where(_CALL.c.settled_at.is_(None))
             connection.execute(
                 delete(_PLAN)
                 .where(_PLAN.c.created_at < brief)
-                .where(_PLAN.c.plan_id.not_in(kept), _PLAN.c.plan_id.not_in(asked), _PLAN.c.plan_id.not_in(in_flight))
+                .where(
+                    _PLAN.c.plan_id.not_in(kept), _PLAN.c.plan_id.not_in(requested), _PLAN.c.plan_id.not_in(in_flight)
+                )
             )
             for table in _OF_PLANS:
                 connection.execute(delete(table).where(table.c.plan_id.not_in(select(_PLAN.c.plan_id))))

@@ -25,7 +25,7 @@ CONTINUATION = "continuation"
 """The trigger of a run that continues an interrupted one."""
 
 MAX_TOUCHED = 1_000
-"""With more organizations or users, a run of everything is queued."""
+"""The maximum of changed organizations or users for narrowed runs. With more, a full run is queued."""
 
 _ENQUEUE_LOCK = 0x75736865725F71
 """The PostgreSQL advisory lock for enqueuing."""
@@ -70,7 +70,7 @@ def enqueue(connection: Connection, request: RunRequest, *, now: datetime, rando
 
 def requests_for_changes(connection: Connection) -> list[RunRequest]:
     """Removes the changes between two syncs and returns requests for them: one for the organizations and one for the
-    users, or one for everything if they are too many."""
+    users, or one full run if they are too many."""
     touched = take_pending(connection)
     if len(touched.organization_ids) > MAX_TOUCHED or len(touched.user_ids) > MAX_TOUCHED:
         return [RunRequest(trigger=CHANGES)]
@@ -98,7 +98,7 @@ def _refuse_too_many(connection: Connection, request: RunRequest) -> None:
     )
     if queued is not None and queued >= MAX_QUEUED:
         raise QueueFullError(
-            f"{queued} runs are queued already: wait until a worker has taken some, or ask for one run of everything"
+            f"{queued} runs are queued already: wait until a worker has taken some, or request one full run"
             " instead of many narrow ones"
         )
 

@@ -13,7 +13,7 @@ def report_lines(report: Any) -> Iterator[str]:
     """The sentences of a run's report. Unknown entries are shown as they are."""
     for topic, value in report.items():
         if topic == "sources":
-            yield from (source_sentence(one["name"], one["verdict"], one["reason"]) for one in value)
+            yield from (source_sentence(read["name"], read["verdict"], read["reason"]) for read in value)
         elif topic == "losses":
             yield from value
         elif topic == "unknown":
@@ -53,8 +53,8 @@ def incomplete_sentence(verdicts: Mapping[str, str], retained: Collection[str], 
 
 
 def incomplete_run(report: Any, sources: int) -> str | None:
-    """The same for a run's report."""
-    verdicts = {one["name"]: one["verdict"] for one in report.get("sources", ())}
+    """The sentence about sources that a run did not read completely; None if it read all."""
+    verdicts = {read["name"]: read["verdict"] for read in report.get("sources", ())}
     return incomplete_sentence(verdicts, report.get("retainedSources", ()), sources)
 
 

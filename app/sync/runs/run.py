@@ -61,7 +61,7 @@ class RunError(Exception):
 
 
 class RunNotFoundError(RunError):
-    """There is no run of that id."""
+    """No run has this id."""
 
 
 class RunConflictError(RunError):
@@ -74,7 +74,7 @@ class QueueFullError(RunError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
-    """A request for a run of everything, or of some organizations or users."""
+    """A request for a full run, or for a run of some organizations or users."""
 
     trigger: str
     organization_ids: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
 """Reads sources concurrently into a refresh, each with the request that it needs.
 
-The rules: ``app/sync/runs/README.md``, "What sources are asked for".
+The rules: ``app/sync/runs/README.md``, "Requests to sources".
 """
 
 from collections import Counter
@@ -48,7 +48,7 @@ def policy_of(source: Source) -> Policy:
 
 
 class _Stage(Enum):
-    """What a source is asked for."""
+    """The request to a source."""
 
     EVERYTHING = 1
     CHANGES = 2
@@ -131,7 +131,7 @@ class SourceReads:
             organization_ids, user_ids = self._asked.organization_ids, self._asked.user_ids
             objects = self._refreshing.objects_of(position, organization_ids, user_ids)
             if objects is not None:
-                known = tuple(ObjectId(*one) for one in objects)
+                known = tuple(ObjectId(*key) for key in objects)
                 aliases = tuple(self._refreshing.aliases_of(user_ids)) if user_ids else ()
                 return _Stage.PART, ReadRequest(part=Part(organization_ids, user_ids, known, aliases))
         now = epoch_ms(self._clock())
@@ -243,7 +243,7 @@ def _protocol_error(read: SourceRead, end: End) -> str | None:
     if end.verdict is Verdict.FAILED:
         return None
     if end.answered not in _ANSWERS[read.stage]:
-        return f"an error of the program: it answered with {end.answered} when it was not asked for that"
+        return f"an error of the program: it answered with {end.answered}, which was not requested"
     if end.answered is not None and read.without_origin:
         return "an error of the program: it reported a change without the object that changed"
     return None

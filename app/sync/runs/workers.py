@@ -1,7 +1,8 @@
 """The rows of workers, alive and dead.
 
 Each worker updates its row regularly and deletes it when it stops. An old row belongs to a worker that was killed or
-has lost the database."""
+has lost the database.
+"""
 
 import socket
 from dataclasses import asdict, dataclass
