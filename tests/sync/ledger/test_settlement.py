@@ -11,7 +11,7 @@ from sqlalchemy import Engine, event, insert, select
 from app.commands.schema import METADATA
 from app.foundation.database.engine import is_sqlite, open_engine, writing
 from app.sync.ledger.counts import add_counts
-from app.sync.ledger.settlement import Settlement, settle
+from app.sync.ledger.settlement import UNSUPPORTED, UNSUPPORTED_BEFORE, Settlement, settle
 from app.sync.ledger.tables import LedgerItemRow, LedgerRow
 from app.sync.plan.tables import PlanItemRow
 from tests.tables import make_tables
@@ -131,6 +131,20 @@ def test_last_operation_does_not_confirm_an_item_of_which_an_earlier_one_was_not
     take_in(engine, done={"update_documents": [2]})
     row = held(engine)["document", "", "d1"]
     assert (row.digest, row.parent_id, row.certain) == ("new", "old", False)
+
+
+@pytest.mark.parametrize(("message", "certain"), [(UNSUPPORTED, True), (UNSUPPORTED_BEFORE, True), ("", False)])
+def test_last_operation_confirms_an_item_despite_an_unsupported_one(
+    engine: Engine, message: str, certain: bool
+) -> None:
+    plan(
+        engine,
+        {"item_id": "a", "operation": "move_documents", "action": "update", "status": "skipped", "message": message},
+        {"item_id": "a", "operation": "update_documents", "action": "update"},
+    )
+    ledger(engine, {"item_id": "a", "certain": False})
+    take_in(engine, done={"update_documents": [2]})
+    assert held(engine)["document", "", "a"].certain is certain
 
 
 def test_unknown_add_has_an_unconfirmed_row(engine: Engine) -> None:
