@@ -45,6 +45,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     choice.choose(config, items)
 
 
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Shortens the ids of long parameters: some have a million characters, and every process sends all ids."""
+    if isinstance(val, str | bytes) and len(val) > 100:
+        return f"{val[:60]!r}... ({len(val)})"
+    return None
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Prints a failure when it happens; with pytest-xdist, in the controlling process."""
