@@ -193,7 +193,7 @@ def _compute_names(session: RefreshSession, connection: Connection, tables: Mode
     query = statement(connection, tables.text(_PAYLOADS))
     rows = connection.execute(query, execution_options={"yield_per": _BATCH_ROWS})
     changed: list[Values] = []
-    for batch in rows.partitions():
+    for batch in rows.partitions(_BATCH_ROWS):
         for organization_id, item_id, before, after in batch:
             for change, name in _name_changes(tables.kind, item_id, before, after):
                 changed.append((int(change), tables.kind, name, organization_id, item_id))
