@@ -83,7 +83,7 @@ def test_tokens_are_exchanged_while_calls_go_on(tmp_path: Path, arguments: list[
             time.sleep(1)
         tokens.unlink()
         usher.process.send_signal(signal.SIGHUP)
-        wait_for("the complaint", lambda: "cannot be read again" in usher.stderr(), 10)
+        wait_for("the complaint", lambda: "cannot be reloaded" in usher.stderr(), 10)
         time.sleep(1)
         assert ask(url, NEW).status_code == 200
     finally:
