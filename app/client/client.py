@@ -1,10 +1,13 @@
-"""The typed client of the backend: ``BackendClient.call`` calls any operation of the contract."""
+"""The typed client of the backend: ``BackendClient.call`` calls any operation of the contract, and records the call."""
 
+import json
 import random as random_module
+import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Protocol, Self, TypeVar
 
@@ -14,10 +17,8 @@ from pydantic import SecretStr
 from requests.adapters import BaseAdapter
 
 from app.client.errors import ClientError, CredentialsRefused, OutcomeUnknown
-from app.client.rate import RateLimiter
-from app.client.recording import CallRecord, masked, record_call
 from app.client.response import read_response, refusal
-from app.client.retry import Retrying, RetryPolicy, Throttled, Unclear
+from app.client.retry import RateLimiter, Retrying, RetryPolicy, Throttled, Unclear
 from app.client.settings import BackendSettings
 from app.client.transport import RawResponse, Transport
 from app.contract.base import Request
@@ -33,6 +34,71 @@ ResultT = TypeVar("ResultT")
 
 _STOP_INTERVAL = 0.25
 """Seconds between checks of the stop event during a wait with ``time.sleep``."""
+
+MAX_EXCERPT = 2000
+"""Characters of a response in an excerpt."""
+
+_MASKED_BYTES = 64 * 1024
+"""Bytes of a response that are searched for secrets before it is cut."""
+
+_FAILED_ITEM = re.compile(rb'"success"\s*:\s*false')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRecord:
+    """An ended call. Recording is cheap: the response becomes text only in ``excerpt``."""
+
+    operation: str
+    seconds: float
+    http_status: int | None
+    """Of the last response; None if there was none."""
+    tries: int
+    succeeded: bool
+    body: bytes = b""
+    """The last response."""
+    problem: str = ""
+    """The error of the call; empty if it succeeded."""
+    mask: Callable[[str], str] = str
+    """Removes credentials from a text."""
+
+    @property
+    def has_failures(self) -> bool:
+        """Whether the call failed or its response contains failed items."""
+        return bool(self.problem) or _FAILED_ITEM.search(self.body) is not None
+
+    def excerpt(self) -> str:
+        """The beginning of the response, or the error if there is none; without credentials."""
+        text = self.body[:_MASKED_BYTES].decode("utf-8", "replace").replace("\0", "\ufffd").strip() or self.problem
+        return self.mask(text)[:MAX_EXCERPT]
+
+
+_RECORDS: ContextVar[list[CallRecord] | None] = ContextVar("records", default=None)
+
+
+@contextmanager
+def recorded_calls() -> Iterator[list[CallRecord]]:
+    """Yields a list to which this thread's calls are appended as they end."""
+    records: list[CallRecord] = []
+    token = _RECORDS.set(records)
+    try:
+        yield records
+    finally:
+        _RECORDS.reset(token)
+
+
+def record_call(record: CallRecord) -> None:
+    """Appends the record to the list of the innermost ``recorded_calls``, if there is one."""
+    records = _RECORDS.get()
+    if records is not None:
+        records.append(record)
+
+
+def masked(text: str, secrets: Sequence[str]) -> str:
+    """The text with ``***`` in place of the secrets, plain or escaped as in JSON."""
+    for secret in secrets:
+        for spelling in {secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}:
+            text = text.replace(spelling, "***")
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +156,12 @@ class BackendClient:
             settings.max_in_flight, monotonic=monotonic, pause=self._pause, stopped=self._stop.is_set
         )
         self._retrying = Retrying(
-            policy or RetryPolicy(),
-            self._limiter,
+            policy=policy or RetryPolicy(),
+            limiter=self._limiter,
             clock=clock or utc_now,
             pause=self._pause,
-            stopped=self._stop.is_set,
             may_send=lambda: self._may_send(),  # noqa: PLW0108 - it changes
-            random_source=random or random_module.Random(),  # noqa: S311 - jitter needs no secrecy
+            random=random or random_module.Random(),  # noqa: S311 - jitter needs no secrecy
         )
 
     def __repr__(self) -> str:
@@ -128,7 +193,7 @@ class BackendClient:
         """Calls ``operation`` with retries and returns its answer. ``twin`` uses the path in the other version of the
         API, if there is one.
 
-        A batch with failed items is an answer: see ``items``. Raises ``ClientError``.
+        A batch with failed items is an answer: see ``response``. Raises ``ClientError``.
         """
         started_at = self._monotonic()
         body, headers = self._body(operation, request), self._headers(operation)
@@ -173,13 +238,11 @@ class BackendClient:
             )
         return replace(answer, maybe_applied_earlier=True) if any_unclear else answer
 
-    def pages(
-        self, operation: Operation[RequestT, ResultT], request: RequestT, *, twin: bool = False
-    ) -> Iterator[Answer[ResultT]]:
+    def pages(self, operation: Operation[RequestT, ResultT], request: RequestT) -> Iterator[Answer[ResultT]]:
         """All pages from that of ``request`` on, one call each. ``request`` has a field ``page_token``."""
         seen: set[str] = set()
         while True:
-            answer = self.call(operation, request, twin=twin)
+            answer = self.call(operation, request)
             yield answer
             token = answer.next_page_token
             if token is None:

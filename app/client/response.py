@@ -1,11 +1,16 @@
-"""Reads a response: it is an answer, or it is raised as a refusal, a missing operation or a failed try."""
+"""Reads a response: it is an answer, or it is raised as a refusal, a missing operation or a failed try.
+
+A batch is answered with an item map in a success, or with HTTP 500 and ``error.details``, in which items with
+``success`` were applied. Both become one ``ItemAnswer`` for each item of the request."""
 
 import contextlib
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import orjson
+from pydantic import ValidationError
 
 from app.client.errors import (
     BackendRefused,
@@ -15,7 +20,6 @@ from app.client.errors import (
     ItemsFailed,
     OperationMissing,
 )
-from app.client.items import readable_items
 from app.client.retry import Throttled, Unclear
 from app.client.transport import RawResponse
 from app.contract.base import ItemResult, Request
@@ -31,6 +35,73 @@ _MESSAGE_LENGTH = 500
 
 _TIMEOUT_CODES = frozenset({408, 425})
 """Client errors whose call may have been applied."""
+
+ALREADY_EXISTS = "already-exists"
+NOT_FOUND = "not-found"
+
+_EXISTS = re.compile(r"\balready[ _-]?exist", re.IGNORECASE)
+_MISSING = re.compile(r"\b(does|do)(n't| not)[ _-]?exist|\bnot[ _-]?found\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class ItemAnswer:
+    """The result of one item. If the response does not contain the item, ``answered`` is false and the outcome
+    unknown."""
+
+    success: bool
+    message: str = ""
+    code: str | None = None
+    """``already-exists``, ``not-found`` (final) or ``internal`` (may be temporary); derived from the message if the
+    response has no code."""
+    answered: bool = True
+    maybe_applied_earlier: bool = False
+    """Of a failed item: an earlier try of the call, with an unknown outcome, may have applied it."""
+
+    @property
+    def already_exists(self) -> bool:
+        """Whether the item could not be added because it exists."""
+        return self.code == ALREADY_EXISTS
+
+    @property
+    def does_not_exist(self) -> bool:
+        """Whether the item could not be changed or deleted because it does not exist."""
+        return self.code == NOT_FOUND
+
+
+SUCCEEDED = ItemAnswer(success=True)
+UNANSWERED = ItemAnswer(success=False, message="the answer does not mention this item", answered=False)
+
+
+def item_results(items: Mapping[str, ItemResult], *, maybe_applied_earlier: bool = False) -> dict[str, ItemAnswer]:
+    """The answer for each item, by id."""
+    return {
+        name: ItemAnswer(True, item.message or "")
+        if item.success
+        else ItemAnswer(False, item.message or "", _item_code(item), maybe_applied_earlier=maybe_applied_earlier)
+        for name, item in items.items()
+    }
+
+
+def readable_items(value: object) -> dict[str, ItemResult] | None:
+    """The valid items of ``result.data`` or ``error.details``; None if it is not a map of items."""
+    if not isinstance(value, Mapping):
+        return None
+    items: dict[str, ItemResult] = {}
+    for name, item in value.items():
+        try:
+            items[str(name)] = ItemResult.from_wire(item)
+        except ValidationError:
+            # An invalid item is treated as unanswered.
+            continue
+    return items if items or not value else None
+
+
+def _item_code(item: ItemResult) -> str | None:
+    if item.code is not None:
+        return item.code.strip().lower().replace("_", "-")
+    if _EXISTS.search(item.message or ""):
+        return ALREADY_EXISTS
+    return NOT_FOUND if _MISSING.search(item.message or "") else None
 
 
 def read_response(

@@ -1,18 +1,20 @@
-"""Retries of a call.
+"""Retries of a call, and the rate limiter that all calls of a client share.
 
 The rules are in ``app/sync/apply/README.md``, "Tries of one call":
 
 - no connection, or an unknown outcome: up to 5 retries, with exponential backoff and jitter;
 - throttled (429, 503, RESOURCE_EXHAUSTED): wait as long as the backend asks for, within a limit, or back off if it
-  does not ask, and send less at a time, until the waits add up to ``max_waiting``;
+  does not ask, until the waits add up to ``max_waiting``. A throttled call halves the number of concurrent calls and
+  pauses all of them. Each round of successful calls raises it slowly;
 - every other response ends the call.
 
-Operations that create something on each call are retried only if nothing was sent.
-"""
+Operations that create something on each call are retried only if nothing was sent."""
 
 import math
 import random
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -21,13 +23,91 @@ from typing import TypeVar
 import structlog
 
 from app.client.errors import ClientError, NotReached, OutcomeUnknown, RateLimited
-from app.client.rate import RateLimiter, Stopped
 from app.foundation.clock import Clock
 from app.foundation.outbound.failure import CallFailure
 
 ResultT = TypeVar("ResultT")
 
 _EXPONENT_MAX = 16
+
+_INCREASE = 0.25
+"""The increase of the limit after as many successful calls as it allows at once."""
+
+_STOP_INTERVAL = 0.2
+"""Seconds between checks of the stop event by a thread that waits for a slot."""
+
+
+class Stopped(Exception):  # noqa: N818 - not an error: the caller requested it
+    """The stop event was set while a call waited for a slot."""
+
+
+class RateLimiter:
+    """``limit`` is the maximum of concurrent calls. ``pause`` waits the given number of seconds, or less if
+    ``stopped`` becomes true."""
+
+    def __init__(
+        self,
+        limit: int,
+        *,
+        monotonic: Callable[[], float],
+        pause: Callable[[float], None],
+        stopped: Callable[[], bool],
+    ) -> None:
+        self._limit = limit
+        self._allowed = float(limit)
+        self._in_flight = 0
+        self._resume_at = float("-inf")
+        self._reduced_at = float("-inf")
+        self._monotonic = monotonic
+        self._pause = pause
+        self._stopped = stopped
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def slot(self) -> Iterator[float]:
+        """Waits for a slot and holds it. Yields the start time. Raises ``Stopped``."""
+        self._acquire()
+        try:
+            yield self._monotonic()
+        finally:
+            with self._changed:
+                self._in_flight -= 1
+                self._changed.notify()
+
+    def succeeded(self) -> None:
+        """Reports a call that was not throttled."""
+        with self._changed:
+            if self._allowed < self._limit:
+                self._allowed = min(self._limit, self._allowed + _INCREASE / self._allowed)
+                self._changed.notify()
+
+    def throttled(self, started_at: float, wait: float) -> None:
+        """Reports a throttled call that may be retried in ``wait`` seconds."""
+        now = self._monotonic()
+        with self._changed:
+            self._resume_at = max(self._resume_at, now + wait)
+            # Calls that ran concurrently are throttled together, which reduces the limit only once.
+            if started_at >= self._reduced_at:
+                self._allowed = max(1.0, self._allowed / 2)
+                self._reduced_at = now
+
+    def _acquire(self) -> None:
+        waited_until = float("-inf")
+        while True:
+            if self._stopped():
+                raise Stopped
+            with self._changed:
+                resume_at = self._resume_at
+                remaining = resume_at - self._monotonic()
+                # One wait is enough: the clock may be a microsecond short of the time that was waited for.
+                if remaining <= 0 or resume_at <= waited_until:
+                    if self._in_flight < int(self._allowed):
+                        self._in_flight += 1
+                        return
+                    self._changed.wait(_STOP_INTERVAL)
+                    continue
+            self._pause(remaining)
+            waited_until = resume_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,28 +205,17 @@ class _CallState:
         return error
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Retrying:
     """Applies the rules above. Threads may share it."""
 
-    def __init__(
-        self,
-        policy: RetryPolicy,
-        limiter: RateLimiter,
-        *,
-        clock: Clock,
-        pause: Callable[[float], None],
-        stopped: Callable[[], bool],
-        may_send: Callable[[], bool],
-        random_source: random.Random,
-    ) -> None:
-        """``may_send`` is called immediately before every try, after all waits."""
-        self._policy = policy
-        self._limiter = limiter
-        self._clock = clock
-        self._pause = pause
-        self._stopped = stopped
-        self._may_send = may_send
-        self._random = random_source
+    policy: RetryPolicy
+    limiter: RateLimiter
+    clock: Clock
+    pause: Callable[[float], None]
+    may_send: Callable[[], bool]
+    """Called immediately before every try, after all waits."""
+    random: random.Random
 
     def run(self, operation: str, send: Callable[[], ResultT], *, repeatable: bool = True) -> ResultT:
         """The result of ``send``, which raises ``AttemptFailed`` for a try that may be retried.
@@ -171,49 +240,49 @@ class Retrying:
             )
             if not isinstance(last, Throttled):
                 # After throttling, the limiter pauses all calls, including this one.
-                self._pause(wait)
+                self.pause(wait)
 
     def is_worth_waiting(self, throttled: Throttled) -> bool:
         """Whether the backend asks to retry soon."""
-        requested = retry_after_seconds(throttled.retry_after, self._clock())
-        return requested is not None and requested <= self._policy.retry_after_cap
+        requested = retry_after_seconds(throttled.retry_after, self.clock())
+        return requested is not None and requested <= self.policy.retry_after_cap
 
     def _try_once(self, state: _CallState, send: Callable[[], ResultT]) -> ResultT:
-        with self._limiter.slot() as started_at:
-            if not self._may_send():
+        with self.limiter.slot() as started_at:
+            if not self.may_send():
                 raise Stopped
             state.tries += 1
             try:
                 result = send()
             except Throttled as throttled:
                 throttled.wait = self._throttle_wait(state, throttled)
-                self._limiter.throttled(started_at, throttled.wait)
+                self.limiter.throttled(started_at, throttled.wait)
                 raise
             except ClientError:
                 # Refused, but not throttled.
-                self._limiter.succeeded()
+                self.limiter.succeeded()
                 raise
-            self._limiter.succeeded()
+            self.limiter.succeeded()
             return result
 
     def _wait_after(self, state: _CallState, failed: AttemptFailed, *, repeatable: bool) -> float | None:
         """Seconds until the next try; None if there is none."""
         if isinstance(failed, Throttled):
             state.throttles += 1
-            if state.waited + failed.wait > self._policy.max_waiting:
+            if state.waited + failed.wait > self.policy.max_waiting:
                 return None
             state.waited += failed.wait
             return failed.wait
         is_unclear = isinstance(failed, Unclear)
         state.unclear |= is_unclear
         is_lasting = isinstance(failed, Unreached) and failed.is_lasting
-        if is_lasting or (is_unclear and not repeatable) or state.failures >= self._policy.repeats:
+        if is_lasting or (is_unclear and not repeatable) or state.failures >= self.policy.repeats:
             return None
         state.failures += 1
-        return self._policy.backoff(state.failures - 1, self._random)
+        return self.policy.backoff(state.failures - 1, self.random)
 
     def _throttle_wait(self, state: _CallState, throttled: Throttled) -> float:
-        requested = retry_after_seconds(throttled.retry_after, self._clock())
+        requested = retry_after_seconds(throttled.retry_after, self.clock())
         if requested is None:
-            return self._policy.backoff(state.throttles, self._random)
-        return min(requested, self._policy.retry_after_cap)
+            return self.policy.backoff(state.throttles, self.random)
+        return min(requested, self.policy.retry_after_cap)

@@ -48,7 +48,7 @@ class ItemKind(click.ParamType[str]):
 
     @staticmethod
     def _choice() -> click.Choice[str]:
-        from app.sync.ledger.items import ITEM_KINDS
+        from app.sync.ledger.ledger import ITEM_KINDS
 
         return click.Choice(ITEM_KINDS)
 
@@ -220,7 +220,7 @@ def sync(  # noqa: PLR0917 - click passes them by name
     from app.commands.execution import run_now
     from app.commands.run_report import show_incomplete, show_report, show_summary, show_unfinished
     from app.service.admin.wire import run_to_wire
-    from app.sync.ledger.items import ItemKey
+    from app.sync.ledger.ledger import ItemKey
     from app.sync.runs.run import RunRequest, RunStatus
 
     if plan_id is not None and (organizations or users or verify or retry):
@@ -288,7 +288,7 @@ def _refuse_failed(run: Run) -> None:
 
 def _refuse_unknown(run: Run) -> None:
     """Raises ``CommandError`` if the selection contains unknown ids."""
-    from app.sync.plan.unknown import unknown_sentence
+    from app.sync.plan.selection import unknown_sentence
 
     sentence = unknown_sentence(run.report)
     if sentence is not None:

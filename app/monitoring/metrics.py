@@ -8,6 +8,7 @@ share their counters.
 import platform
 import struct
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -18,7 +19,10 @@ from prometheus_client.registry import Collector
 
 from app import __version__
 from app.access.decision.decide import Rule
-from app.client.recording import CallRecord
+
+# The service, which calls no backend, does not load the client.
+if TYPE_CHECKING:
+    from app.client.client import CallRecord
 
 _FAST = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _SLOW = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -88,7 +92,7 @@ class Metrics:
             self._denied[rule].inc(number)
         self.decision_call_seconds.observe(seconds)
 
-    def call_ended(self, record: CallRecord) -> None:
+    def call_ended(self, record: "CallRecord") -> None:
         """Counts a call to the backend."""
         outcome = "done" if record.succeeded else "failed"
         self.backend_calls.labels(record.operation, outcome).inc()

@@ -22,7 +22,7 @@ from app.client.errors import (
     OutcomeUnknown,
     RateLimited,
 )
-from app.client.items import item_results
+from app.client.response import UNANSWERED, item_results
 from app.client.retry import RetryPolicy
 from app.contract import operations
 from app.contract.base import NoParameters
@@ -132,7 +132,8 @@ def test_repeated_page_tokens_are_an_error(server: SERVER, client: BackendClient
 
 def results(client: BackendClient, request: AddUsersRequest = ADD) -> dict[str, tuple[bool, str | None, bool]]:
     answer = client.call(operations.ADD_USERS, request)
-    outcome = item_results(answer.data, [user.user_id for user in request.users])
+    found = item_results(answer.data)
+    outcome = {user.user_id: found.get(user.user_id, UNANSWERED) for user in request.users}
     return {name: (item.success, item.code, item.answered) for name, item in outcome.items()}
 
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.client.rate import RateLimiter, Stopped
-from app.client.retry import RetryPolicy, retry_after_seconds
+from app.client.retry import RateLimiter, RetryPolicy, Stopped, retry_after_seconds
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 

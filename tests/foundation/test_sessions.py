@@ -22,9 +22,9 @@ from app.contract.permission_call import RequestEntry
 from app.foundation.outbound.route import Route
 from app.foundation.outbound.session import bare_session
 from app.http.listening import wait_until_ready
+from app.monitoring.notify.channels import Webhook
 from app.monitoring.notify.message import Message
 from app.monitoring.notify.settings import WebhookSettings
-from app.monitoring.notify.webhook import Webhook
 
 CODE = Path(app.__file__).parent
 MAKERS = {"app/foundation/outbound/session.py"}

@@ -2,7 +2,7 @@
 
 from sqlalchemy import Connection, text
 
-from app.sync.plan.parts import ALIKE, Parts
+from app.sync.plan.summary import ALIKE, Parts
 
 
 def note_parts(connection: Connection, plan_id: str) -> None:

@@ -20,7 +20,7 @@ from app.access import tables as access
 from app.client.capabilities import Capabilities
 from app.client.client import BackendClient
 from app.client.errors import BackendRefused
-from app.client.items import ItemAnswer
+from app.client.response import ItemAnswer
 from app.client.retry import RetryPolicy
 from app.client.settings import BackendSettings
 from app.contract.base import Request
@@ -28,9 +28,9 @@ from app.contract.errors import Status
 from app.foundation.clock import epoch_ms
 from app.foundation.database.engine import open_engine, reading, writing
 from app.foundation.database.tables import METADATA
-from app.sync.apply.applier import Applier, ApplyTarget
+from app.sync.apply.applier import Applier
 from app.sync.apply.gate import Gate
-from app.sync.apply.port import ClientPort
+from app.sync.apply.requests import BackendWrites
 from app.sync.apply.sender import Sender
 from app.sync.ledger.ledger import open_ledger
 from app.sync.ledger.settlement import cancel_unsent
@@ -262,20 +262,22 @@ class PlanningWorld:
         ``refuses``: an operation that the backend refuses.
         """
         self.runs += 1
-        target = ApplyTarget(run_id=f"run-{self.runs}", plan_id=plan.plan_id, ledger_id=self.ledger_id)
+        run_id = f"run-{self.runs}"
         with writing(self.engine) as connection:
             connection.execute(
-                insert(RUN).values(run_id=target.run_id, trigger="command", status="applying", requested_at=NOON_MS)
+                insert(RUN).values(run_id=run_id, trigger="command", status="applying", requested_at=NOON_MS)
             )
         gate = Gate(held=lambda: True, stop=Event())
         with BackendClient(SETTINGS, transport=WsgiAdapter(self.backend), policy=ONE_TRY, clock=self.time) as client:
-            port = RefusingPort(client, refuses)
+            port = RefusingBackend(client, refuses)
             Applier(
-                self.engine,
-                target,
+                engine=self.engine,
+                run_id=run_id,
+                plan_id=plan.plan_id,
+                ledger_id=self.ledger_id,
                 sender=Sender(port, Capabilities("auto"), gate, batch_size=SETTINGS.batch_size),
                 gate=gate,
-                max_in_flight=1,
+                threads=1,
                 batch_size=SETTINGS.batch_size,
                 progress=QuietProgress(),
                 random=Random(1),
@@ -286,10 +288,10 @@ class PlanningWorld:
             ).apply()
         with writing(self.engine) as connection:
             cancel_unsent(connection, plan.plan_id, "the run ended")
-            connection.execute(update(RUN).where(RUN.c.run_id == target.run_id).values(status="done"))
+            connection.execute(update(RUN).where(RUN.c.run_id == run_id).values(status="done"))
 
 
-class RefusingPort(ClientPort):
+class RefusingBackend(BackendWrites):
     """A backend that refuses one operation."""
 
     def __init__(self, client: BackendClient, refuses: str) -> None:

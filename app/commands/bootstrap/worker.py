@@ -21,10 +21,9 @@ from app.foundation.database.errors import log_fields
 from app.monitoring.activity import delete_old_activity
 from app.monitoring.metrics import Metrics
 from app.monitoring.notify.watch import Watch
-from app.sync.runs.heartbeat import Heartbeat
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.polling import SourcePoller, source_pollers
-from app.sync.runs.workers import process_name
+from app.sync.runs.workers import Heartbeat, process_name
 from app.sync.worker import Timetable, Worker, scheduler_for
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from app.http.json import json_response
 from app.http.throttle import TooManyRequests
 from app.service.admin.auth import AdminAuth, actor, caller_name
 from app.service.admin.wire import Changes, ItemKind, ItemStatus, NewRun, change_to_wire, run_to_wire
-from app.sync.ledger.items import ItemKey
+from app.sync.ledger.ledger import ItemKey
 from app.sync.runs.audit import audited
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.run import QueueFullError, Run, RunConflictError, RunNotFoundError, RunRequest

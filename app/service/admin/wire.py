@@ -8,7 +8,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from app.foundation.clock import utc_text
-from app.sync.ledger.items import ItemKey
+from app.sync.ledger.ledger import ItemKey
 from app.sync.plan.listing import FieldChange, PlannedChange
 from app.sync.plan.rules import Action
 from app.sync.runs.run import Run

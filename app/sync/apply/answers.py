@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from app.foundation.database.statements import json_list, run
-from app.sync.apply.batch import BatchOutcome
-from app.sync.apply.covered_outcomes import detach_exceptions
-from app.sync.apply.outcome import ItemOutcome, OutcomeKind
-from app.sync.ledger.counts import Counts
-from app.sync.ledger.items import Kind
+from app.sync.apply.batch import BatchOutcome, ItemOutcome, OutcomeKind
+from app.sync.apply.covered import covered_items, detach_contents, detach_exceptions
+from app.sync.ledger.ledger import Kind
 from app.sync.ledger.settlement import Settlement
-from app.sync.plan.covered import covered_items, detach_contents
-from app.sync.plan.stored import PlanItem
+from app.sync.plan.stored import Counts, PlanItem
 
 _STATUS = {
     OutcomeKind.FAILED: "failed",

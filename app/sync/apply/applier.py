@@ -10,7 +10,7 @@ they are sent. A phase begins when the one before is settled.
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import groupby
 from queue import Empty, SimpleQueue
 from random import Random
@@ -25,22 +25,20 @@ from app.foundation.database.engine import reading, writing
 from app.foundation.database.errors import cause_of, is_outage
 from app.sync.apply.answers import AnswerProcessor, ApplyState
 from app.sync.apply.batch import Batch, BatchOutcome, in_calls
-from app.sync.apply.gate import BROKEN, LOCK_LOST, Ending, Gate
+from app.sync.apply.gate import BROKEN, CANCELLED, LOCK_LOST, Ending, Gate
 from app.sync.apply.progress import Progress
 from app.sync.apply.sender import Sender
-from app.sync.ledger.counts import Counts, add_counts, phase_totals, read_run_counts
 from app.sync.ledger.journal import (
-    AnsweredCall,
     JournalledCall,
     journal_calls,
     last_call_id,
-    note_answers,
+    note_exchanges,
     settle_calls,
 )
 from app.sync.ledger.settlement import Settlement, is_still_applying, settle, store_counts
 from app.sync.plan.dependencies import any_missing, find_dependents, find_unsafe_deletes
 from app.sync.plan.rules import Phase
-from app.sync.plan.stored import PlanItem, read_items
+from app.sync.plan.stored import Counts, PlanItem, add_counts, phase_totals, read_items, read_run_counts
 
 AHEAD = 3
 """Recorded calls that wait for a free thread, as a multiple of the threads: their work during a transaction."""
@@ -53,29 +51,6 @@ _CLOSE_BEHIND = 0.005
 _PAGE = 2000
 _DATABASE_PATIENCE = (1.0, 2.0, 4.0, 8.0)
 """Pauses between attempts to reach a database that is unavailable, in seconds. Then the run fails."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApplyTarget:
-    """The plan to apply, its run and its ledger."""
-
-    run_id: str
-    plan_id: str
-    ledger_id: int
-
-
-@dataclass(slots=True)
-class _Call:
-    """A batch in the journal."""
-
-    batch: Batch
-    call_id: int
-
-
-@dataclass(slots=True)
-class _Answered:
-    call: _Call
-    outcome: BatchOutcome
 
 
 @dataclass(slots=True)
@@ -92,76 +67,69 @@ class _PhaseQueue:
         return sum(len(batches) for batches in self.waiting.values())
 
 
+@dataclass(kw_only=True)
 class Applier:
     """Applies one plan, once."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        target: ApplyTarget,
-        *,
-        sender: Sender,
-        gate: Gate,
-        max_in_flight: int,
-        batch_size: int,
-        progress: Progress,
-        clock: Clock,
-        sleep: Sleep,
-        random: Random,
-        before: Counts,
-        calls: int,
-    ) -> None:
-        """``before`` and ``calls``: the counts and calls of the run's earlier plan."""
-        self._engine = engine
-        self._target = target
-        self._sender = sender
-        self._gate = gate
-        self._threads = max_in_flight
-        self._batch_size = batch_size
-        self._progress = progress
-        self._clock = clock
-        self._sleep = sleep
-        self._random = random
-        self._state = ApplyState(before, calls, last_call_id=0, broken=False)
-        self._answers: SimpleQueue[_Answered] = SimpleQueue()
-        self._log = structlog.stdlib.get_logger(__name__).bind(run_id=target.run_id)
+    engine: Engine
+    run_id: str
+    plan_id: str
+    ledger_id: int
+    sender: Sender
+    gate: Gate
+    threads: int
+    batch_size: int
+    progress: Progress
+    clock: Clock
+    sleep: Sleep
+    random: Random
+    before: Counts
+    """The counts of the run's earlier plan."""
+    calls: int
+    """The number of its calls."""
+    _state: ApplyState = field(init=False)
+    _answers: SimpleQueue[tuple[int, BatchOutcome]] = field(default_factory=SimpleQueue, init=False)
+    """Outcomes with the ids of their calls."""
 
     def apply(self) -> None:
         """Sends what is planned until nothing is left or the gate closes, which then has the reason."""
-        with reading(self._engine) as connection:
-            self._state.counts = add_counts(self._state.counts, read_run_counts(connection, self._target.plan_id))
-            self._state.broken = any_missing(connection, self._target.plan_id)
-            self._state.last_call_id = last_call_id(connection)
-        with ThreadPoolExecutor(self._threads, thread_name_prefix="apply") as pool:
+        with reading(self.engine) as connection:
+            self._state = ApplyState(
+                counts=add_counts(self.before, read_run_counts(connection, self.plan_id)),
+                calls=self.calls,
+                last_call_id=last_call_id(connection),
+                broken=any_missing(connection, self.plan_id),
+            )
+        with ThreadPoolExecutor(self.threads, thread_name_prefix="apply") as pool:
             try:
                 self._apply_planned(pool)
-                while self._state.uncovered and self._gate.ending is None:
+                while self._state.uncovered and self.gate.ending is None:
                     # Items that a delete no longer covers are sent by themselves.
                     self._state.uncovered = False
                     self._apply_planned(pool)
             except BaseException:
-                self._gate.end(BROKEN)
+                self.gate.end(BROKEN)
                 raise
 
     def _apply_planned(self, pool: ThreadPoolExecutor) -> None:
-        totals = phase_totals(self._engine, self._target.plan_id)
+        totals = phase_totals(self.engine, self.plan_id)
         for phase, batches in groupby(self._batches(), key=lambda batch: batch.items[0].phase):
-            if self._gate.ending is not None:
+            if self.gate.ending is not None:
                 return
-            self._progress.phase(_phase_name(phase), totals.get(phase))
+            self.progress.phase(_phase_name(phase), totals.get(phase))
             self._apply_phase(pool, _PhaseQueue(batches))
 
     def _batches(self) -> Iterator[Batch]:
         """The plan as batches: neighbours that share phase, operation, kind and scope, up to the batch size."""
         items = self._items()
         for _, together in groupby(items, key=lambda item: (item.phase, item.operation, item.kind, item.scope)):
-            yield from in_calls(together, self._batch_size)
+            yield from in_calls(together, self.batch_size)
 
     def _items(self) -> Iterator[PlanItem]:
         after = 0
         while True:
-            with reading(self._engine) as connection:
-                page = read_items(connection, self._target.plan_id, after_ordinal=after, limit=_PAGE)
+            with reading(self.engine) as connection:
+                page = read_items(connection, self.plan_id, after_ordinal=after, limit=_PAGE)
             if not page:
                 return
             after = page[-1].ordinal
@@ -169,47 +137,48 @@ class Applier:
 
     def _apply_phase(self, pool: ThreadPoolExecutor, queue: _PhaseQueue) -> None:
         in_flight = 0
-        answered: list[_Answered] = []
+        answered: dict[int, BatchOutcome] = {}
         while True:
-            for answer in answered:
-                self._release_next(queue, answer.call.batch)
-            fresh = self._take(queue, self._threads * (1 + AHEAD) - in_flight)
+            for outcome in answered.values():
+                self._release_next(queue, outcome.batch)
+            fresh = self._take(queue, self.threads * (1 + AHEAD) - in_flight)
             if answered or fresh:
-                for call in self._write(queue, answered, fresh):
-                    pool.submit(self._send, call)
+                for call_id, batch in self._write(queue, answered, fresh).items():
+                    pool.submit(self._send, call_id, batch)
                     in_flight += 1
             if in_flight == 0:
-                if self._gate.ending is not None or (queue.exhausted and not queue.ready):
+                if self.gate.ending is not None or (queue.exhausted and not queue.ready):
                     return
-                answered = []
+                answered = {}
                 continue
             answered = self._wait_for_answers(in_flight)
             in_flight -= len(answered)
 
-    def _send(self, call: _Call) -> None:
-        self._answers.put(_Answered(call, self._sender.send(call.batch)))
+    def _send(self, call_id: int, batch: Batch) -> None:
+        self._answers.put((call_id, self.sender.send(batch)))
 
-    def _wait_for_answers(self, in_flight: int) -> list[_Answered]:
-        """At least one answer, with those that arrive right after it."""
-        answered = [self._answers.get()]
-        while len(answered) < min(in_flight, TOGETHER * self._threads):
+    def _wait_for_answers(self, in_flight: int) -> dict[int, BatchOutcome]:
+        """At least one answer, with those that arrive right after it, by call."""
+        answered = dict([self._answers.get()])
+        while len(answered) < min(in_flight, TOGETHER * self.threads):
             try:
-                answered.append(self._answers.get(timeout=_CLOSE_BEHIND))
+                call_id, outcome = self._answers.get(timeout=_CLOSE_BEHIND)
             except Empty:
                 break
-        for answer in answered:
-            if answer.outcome.error is not None:
-                raise answer.outcome.error
+            answered[call_id] = outcome
+        for outcome in answered.values():
+            if outcome.error is not None:
+                raise outcome.error
         return answered
 
     def _take(self, queue: _PhaseQueue, number: int) -> list[Batch]:
         """Up to ``number`` batches that can be sent."""
         taken: list[Batch] = []
-        while len(taken) < number and self._gate.ending is None:
+        while len(taken) < number and self.gate.ending is None:
             if queue.ready:
                 taken.append(queue.ready.popleft())
                 continue
-            if queue.exhausted or queue.held_back >= self._threads * (1 + AHEAD):
+            if queue.exhausted or queue.held_back >= self.threads * (1 + AHEAD):
                 break
             batch = next(queue.batches, None)
             if batch is None:
@@ -234,68 +203,61 @@ class Applier:
         else:
             del queue.waiting[scope]
 
-    def _write(self, queue: _PhaseQueue, answered: list[_Answered], fresh: list[Batch]) -> list[_Call]:
-        """Settles answers and records the next calls in one transaction; returns the calls to send."""
+    def _write(self, queue: _PhaseQueue, answered: dict[int, BatchOutcome], fresh: list[Batch]) -> dict[int, Batch]:
+        """Settles answers and records the next calls in one transaction; returns the batches to send, by call."""
         for pause in (*_DATABASE_PATIENCE, None):
             try:
-                with writing(self._engine) as connection:
+                with writing(self.engine) as connection:
                     state = self._state.next()
                     calls, left_out = self._settle(connection, state, answered, fresh)
             except SQLAlchemyError as error:
                 if pause is None or not is_outage(error):
                     raise
-                self._log.warning("database_away", reason=cause_of(error), wait=pause)
-                self._sleep(pause)
+                log = structlog.stdlib.get_logger(__name__)
+                log.warning("database_away", run_id=self.run_id, reason=cause_of(error), wait=pause)
+                self.sleep(pause)
                 continue
             break
         self._state = state
         if state.taken_over:
-            self._gate.end(Ending(cancelled=False, message=LOCK_LOST))
+            self.gate.end(Ending(LOCK_LOST))
         if state.cancel_requested:
-            self._gate.end(Ending(cancelled=True, message="cancelled on request"))
+            self.gate.end(CANCELLED)
         if state.settled:
-            self._progress.advance(state.settled)
+            self.progress.advance(state.settled)
         for batch in left_out:
             self._release_next(queue, batch)
         return calls
 
     def _settle(
-        self, connection: Connection, state: ApplyState, answered: list[_Answered], fresh: list[Batch]
-    ) -> tuple[list[_Call], list[Batch]]:
-        if not is_still_applying(connection, self._target.run_id):
+        self, connection: Connection, state: ApplyState, answered: dict[int, BatchOutcome], fresh: list[Batch]
+    ) -> tuple[dict[int, Batch], list[Batch]]:
+        if not is_still_applying(connection, self.run_id):
             state.taken_over = True
-            return [], []
-        now_ms = epoch_ms(self._clock())
-        settlement = Settlement(ledger_id=self._target.ledger_id, plan_id=self._target.plan_id)
+            return {}, []
+        now_ms = epoch_ms(self.clock())
+        settlement = Settlement(ledger_id=self.ledger_id, plan_id=self.plan_id)
         processor = AnswerProcessor(
-            connection=connection, state=state, settlement=settlement, omits_roles=self._sender.omits_roles
+            connection=connection, state=state, settlement=settlement, omits_roles=self.sender.omits_roles
         )
-        for answer in self._settle_calls(connection, answered, now_ms):
-            processor.process(answer.outcome)
-        settle(connection, settlement, now_ms=now_ms, random=self._random)
+        # If this process lost the lock, another one may have recovered its calls. Their answers are outdated then.
+        settled = settle_calls(connection, list(answered), now_ms=now_ms)
+        ours = {call_id: outcome for call_id, outcome in answered.items() if call_id in settled}
+        note_exchanges(connection, {call_id: outcome.exchange for call_id, outcome in ours.items() if outcome.exchange})
+        for outcome in ours.values():
+            processor.process(outcome)
+        settle(connection, settlement, now_ms=now_ms, random=self.random)
         calls, left_out = self._record(connection, state, fresh, now_ms)
-        state.cancel_requested = store_counts(connection, self._target.run_id, state.counts, state.calls)
+        state.cancel_requested = store_counts(connection, self.run_id, state.counts, state.calls)
         return calls, left_out
-
-    def _settle_calls(self, connection: Connection, answered: list[_Answered], now_ms: int) -> list[_Answered]:
-        """Marks the calls as settled, and returns those that another process has not settled before.
-
-        After this process lost the lock, another one may have recovered its calls. Their answers are outdated then.
-        """
-        settled = settle_calls(connection, [answer.call.call_id for answer in answered], now_ms=now_ms)
-        ours = [answer for answer in answered if answer.call.call_id in settled]
-        note_answers(
-            connection, [AnsweredCall(answer.call.call_id, **asdict(answer.outcome.exchange)) for answer in ours]
-        )
-        return ours
 
     def _record(
         self, connection: Connection, state: ApplyState, fresh: list[Batch], now_ms: int
-    ) -> tuple[list[_Call], list[Batch]]:
-        """Records the next calls. Returns them, and the batches of which every item is skipped."""
+    ) -> tuple[dict[int, Batch], list[Batch]]:
+        """Records the next calls. Returns their batches by call, and the batches of which every item is skipped."""
         going: list[Batch] = []
         left_out: list[Batch] = []
-        skipped = Settlement(ledger_id=self._target.ledger_id, plan_id=self._target.plan_id)
+        skipped = Settlement(ledger_id=self.ledger_id, plan_id=self.plan_id)
         for batch in fresh:
             reasons = self._find_skipped(connection, state, batch)
             for item in batch.items:
@@ -303,7 +265,7 @@ class Applier:
                     state.count(item.kind, item.action, "skipped")
                     state.broken |= item.action == "add"
             if batch.items[0].action == "delete":
-                state.count_covered(connection, self._target.plan_id, list(reasons), "skipped")
+                state.count_covered(connection, self.plan_id, list(reasons), "skipped")
             skipped.skipped |= reasons
             rest = tuple(item for item in batch.items if item.ordinal not in reasons)
             if rest:
@@ -311,16 +273,16 @@ class Applier:
             else:
                 left_out.append(batch)
         if skipped.skipped:
-            settle(connection, skipped, now_ms=now_ms, random=self._random)
-        calls = [_Call(batch, state.next_call_id()) for batch in going]
+            settle(connection, skipped, now_ms=now_ms, random=self.random)
+        calls = {state.next_call_id(): batch for batch in going}
         journal_calls(
             connection,
-            run_id=self._target.run_id,
-            plan_id=self._target.plan_id,
-            ledger_id=self._target.ledger_id,
+            run_id=self.run_id,
+            plan_id=self.plan_id,
+            ledger_id=self.ledger_id,
             calls=[
-                JournalledCall(call.call_id, call.batch.operation, [item.ordinal for item in call.batch.items])
-                for call in calls
+                JournalledCall(call_id, batch.operation, [item.ordinal for item in batch.items])
+                for call_id, batch in calls.items()
             ],
             now_ms=now_ms,
         )
@@ -329,8 +291,8 @@ class Applier:
     def _find_skipped(self, connection: Connection, state: ApplyState, batch: Batch) -> dict[int, str]:
         """The items of the batch that must not be sent, by ordinal, with the reasons."""
         if batch.items[0].action == "delete":
-            return find_unsafe_deletes(connection, self._target.ledger_id, batch.items)
-        return find_dependents(connection, self._target.ledger_id, batch.items) if state.broken else {}
+            return find_unsafe_deletes(connection, self.ledger_id, batch.items)
+        return find_dependents(connection, self.ledger_id, batch.items) if state.broken else {}
 
 
 def _phase_name(phase: int) -> str:

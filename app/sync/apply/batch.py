@@ -1,14 +1,75 @@
-"""Batches of plan items, which one call carries, and their outcomes."""
+"""Batches of plan items, which one call carries, and the outcomes of their items, judged from the backend's answers.
+
+The rules: ``app/sync/apply/README.md``, "Outcomes". ``app.sync.apply.sender`` handles answers to whole calls."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from itertools import islice
 
-from app.client.recording import CallRecord
-from app.sync.apply.outcome import ItemOutcome
+from app.client.client import CallRecord
+from app.client.response import ItemAnswer
+from app.contract import operations as contract
+from app.contract.operation import Verb
 from app.sync.apply.requests import batch_limit
+from app.sync.ledger.journal import Exchange
 from app.sync.plan.stored import PlanItem
+
+
+class OutcomeKind(StrEnum):
+    """The result of sending an item."""
+
+    DONE = "done"
+    EXISTS = "exists"
+    """An add found the item in the backend. An update follows."""
+    MISSING = "missing"
+    """An update did not find the item. An add follows."""
+    FAILED = "failed"
+    """The backend refused it and changed nothing."""
+    UNKNOWN = "unknown"
+    """There is no usable answer. The backend may have done it."""
+    UNSUPPORTED = "unsupported"
+    """The backend lacks the operation."""
+    LEFT_BEHIND = "left behind"
+    """The backend lacks the operation that deletes it. It is emptied and removed from the ledger."""
+    LOST = "lost"
+    """The backend does not have it any more, and the plan item lacks the fields to add it."""
+    SKIPPED = "skipped"
+    """Not sent because of another item."""
+    UNSENT = "unsent"
+    """The run ended before it was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class ItemOutcome:
+    """The outcome of one item, with a message for operators."""
+
+    kind: OutcomeKind
+    message: str = ""
+    unconfirmed: bool = False
+    """An earlier try of the call had an unknown outcome. If the item is not done in the end, its outcome is unknown."""
+
+
+DONE = ItemOutcome(OutcomeKind.DONE)
+
+
+def judge_item(operation: str, result: ItemAnswer) -> ItemOutcome:
+    """The outcome of one item of a call. If the item already is as the call requests, it is done."""
+    if result.success:
+        return DONE
+    message = result.message or "the backend gave no reason"
+    if not result.answered:
+        return ItemOutcome(OutcomeKind.UNKNOWN, message)
+    contracted = contract.by_name(operation)
+    if contracted.verb is Verb.ADD and result.already_exists:
+        # Groups and group members have no fields to update.
+        if contracted.counterpart is None:
+            return DONE
+        return ItemOutcome(OutcomeKind.EXISTS, message, unconfirmed=result.maybe_applied_earlier)
+    if contracted.verb is not Verb.ADD and result.does_not_exist:
+        return DONE if contracted.verb is Verb.DELETE else ItemOutcome(OutcomeKind.MISSING, message)
+    return ItemOutcome(OutcomeKind.UNKNOWN if result.maybe_applied_earlier else OutcomeKind.FAILED, message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,27 +78,6 @@ class Batch:
 
     operation: str
     items: tuple[PlanItem, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """A summary of the calls that a batch caused."""
-
-    code: int | None
-    """The HTTP status of the last refusal, or else of the last answer."""
-    tries: int
-    """The number of requests sent."""
-    answer: str
-    """The beginning of that answer if something was not done."""
-
-    @classmethod
-    def of(cls, calls: Sequence[CallRecord]) -> "Exchange":
-        shown = next((call for call in reversed(calls) if call.has_failures), calls[-1] if calls else None)
-        return cls(
-            code=None if shown is None else shown.http_status,
-            tries=sum(call.tries for call in calls),
-            answer=shown.excerpt() if shown is not None and shown.has_failures else "",
-        )
 
 
 @dataclass(slots=True)
@@ -57,9 +97,19 @@ class BatchOutcome:
     absent: set[int] = field(default_factory=set)
     """Of folder deletes: folders that did not exist. The answer does not mention their contents."""
     calls: int = 0
-    exchange: Exchange = Exchange(None, 0, "")
+    exchange: Exchange | None = None
     error: BaseException | None = None
     """A programming error, which ends the run."""
+
+
+def exchange_of(calls: Sequence[CallRecord]) -> Exchange:
+    """The summary of the calls that a batch caused."""
+    shown = next((call for call in reversed(calls) if call.has_failures), calls[-1] if calls else None)
+    return Exchange(
+        code=None if shown is None else shown.http_status,
+        tries=sum(call.tries for call in calls),
+        answer=shown.excerpt() if shown is not None and shown.has_failures else "",
+    )
 
 
 def in_calls(items: Iterable[PlanItem], batch_size: int) -> Iterator[Batch]:
@@ -84,12 +134,10 @@ def in_calls_by_scope(operation: str, items: Sequence[PlanItem], batch_size: int
 def _call_scope(operation: str, item: PlanItem) -> object:
     if operation == "disable_organizations":
         return item.disabled
-    if operation == "move_documents":
+    if operation in {"add_documents", "move_documents"}:
         return item.organization_id, item.parent_id
     if operation in {"update_folder_access", "update_document_access"}:
         return item.organization_id, item.access_type
-    if operation == "add_documents":
-        return item.organization_id, item.parent_id
     if operation in {"add_users", "update_users"}:
         return item.organization_id, item.kind, item.container_id
     return None if operation.endswith("_organizations") else item.organization_id

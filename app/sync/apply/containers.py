@@ -4,6 +4,7 @@ They are desired, in the ledger, were in the ledger, or have just been read.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from sqlalchemy import Engine
 
@@ -11,23 +12,23 @@ from app.foundation.clock import Clock
 from app.foundation.database.engine import reading, writing
 from app.foundation.database.statements import run
 from app.sync.apply.backend_reads import Container
-from app.sync.ledger.items import CONTAINERS, USER_KINDS, Kind
+from app.sync.ledger.ledger import CONTAINERS, USER_KINDS, Kind, listed
 from app.sync.plan.desired import compute, drop
 from app.sync.plan.selection import Selection
 
 
+@dataclass(frozen=True, slots=True)
 class Containers:
     """The containers of one backend."""
 
-    def __init__(self, engine: Engine, *, ledger_id: int) -> None:
-        self._engine = engine
-        self._ledger_id = ledger_id
+    engine: Engine
+    ledger_id: int
 
     def of_users(self, selection: Selection, *, clock: Clock) -> list[Container]:
         """Containers where the directory or the ledger has, or had, entries of the selected users. All documents of an
         organization are one container, because one call reads them."""
-        with writing(self._engine) as connection:
-            compute(connection, ledger_id=self._ledger_id, now=clock(), selection=selection)
+        with writing(self.engine) as connection:
+            compute(connection, ledger_id=self.ledger_id, now=clock(), selection=selection)
             rows = run(
                 connection,
                 """
@@ -40,17 +41,16 @@ class Containers:
                     WHERE l.ledger_id = :ledger_id AND l.kind IN ({kinds}) AND {within}
                 ) AS containers ORDER BY 1, 2, 3
                 """,
-                {"ledger_id": self._ledger_id, **ids_of(selection)},
-                kinds=", ".join(f"'{kind.value}'" for kind in USER_KINDS),
-                within=within(selection),
+                {"ledger_id": self.ledger_id, **selection.parameters},
+                kinds=listed(USER_KINDS),
+                within=selection.condition("l.organization_id", "l.item_id"),
             ).all()
             drop(connection)
         return [Container(Kind(str(kind)), str(organization), str(container)) for kind, organization, container in rows]
 
     def organizations(self, selection: Selection) -> list[str]:
         """Organizations of the backend that are in the directory, or are or were in the ledger."""
-        selected = "o.organization_id IN (@list(organization_ids))" if selection.organization_ids else "TRUE"
-        with reading(self._engine) as connection:
+        with reading(self.engine) as connection:
             rows = run(
                 connection,
                 """
@@ -62,8 +62,8 @@ class Containers:
                     OR o.item_id IN (SELECT organization_id FROM deleted_item WHERE ledger_id = :ledger_id))
                 ORDER BY o.item_id
                 """,
-                {"ledger_id": self._ledger_id, **ids_of(selection)},
-                within=selected,
+                {"ledger_id": self.ledger_id, **selection.parameters},
+                within=selection.condition("o.organization_id"),
             )
             return [str(row[0]) for row in rows]
 
@@ -79,7 +79,7 @@ class Containers:
     def groups(self, organization_id: str) -> Iterator[Container]:
         """The groups of the directory and of the ledger. Groups cannot be read from the backend."""
         ours = set(self._known_containers(Kind.GROUP_MEMBER, organization_id))
-        with reading(self._engine) as connection:
+        with reading(self.engine) as connection:
             rows = run(
                 connection,
                 "SELECT organization_user_group_id FROM model_group WHERE organization_id = :organization_id",
@@ -91,7 +91,7 @@ class Containers:
 
     def _known_containers(self, users: Kind, organization_id: str) -> list[str]:
         """Containers that are in the ledger, or in which the ledger has or had users."""
-        with reading(self._engine) as connection:
+        with reading(self.engine) as connection:
             rows = run(
                 connection,
                 """
@@ -104,7 +104,7 @@ class Containers:
                 ORDER BY 1
                 """,
                 {
-                    "ledger_id": self._ledger_id,
+                    "ledger_id": self.ledger_id,
                     "container": CONTAINERS[users].value,
                     "users": users.value,
                     "organization_id": organization_id,
@@ -115,7 +115,7 @@ class Containers:
     def _folders_seen(self, organization_id: str) -> Iterator[str]:
         after = ""
         while True:
-            with reading(self._engine) as connection:
+            with reading(self.engine) as connection:
                 rows = run(
                     connection,
                     """
@@ -123,24 +123,9 @@ class Containers:
                     AND organization_id = :organization_id AND container_id = '' AND item_id > :after
                     ORDER BY item_id LIMIT 2000
                     """,
-                    {"ledger_id": self._ledger_id, "organization_id": organization_id, "after": after},
+                    {"ledger_id": self.ledger_id, "organization_id": organization_id, "after": after},
                 ).all()
             if not rows:
                 return
             yield from (str(row[0]) for row in rows)
             after = str(rows[-1][0])
-
-
-def within(selection: Selection) -> str:
-    """The condition that a row ``l`` of the ledger is selected. Its parameters are ``ids_of``."""
-    conditions = []
-    if selection.organization_ids:
-        conditions.append("l.organization_id IN (@list(organization_ids))")
-    if selection.user_ids:
-        conditions.append("l.item_id IN (@list(user_ids))")
-    return " AND ".join(conditions) or "TRUE"
-
-
-def ids_of(selection: Selection) -> dict[str, object]:
-    """The parameters of ``within``."""
-    return {"organization_ids": selection.organizations_json, "user_ids": selection.users_json}

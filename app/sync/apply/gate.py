@@ -1,7 +1,7 @@
 """The gate, which decides whether a run may send another call."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Event, Lock
 
 from app.foundation.processes import StopFlag
@@ -14,65 +14,54 @@ PATIENCE = 3
 class Ending:
     """Why a run ends early."""
 
-    cancelled: bool
-    """Cancelled, or else failed."""
     message: str
+    cancelled: bool = False
+    """Cancelled, or else failed."""
     interrupted: bool = False
     """Ended by its environment: another run continues it."""
 
 
 STOPPED = "stopped: the process was asked to end"
-CANCELLED = Ending(cancelled=True, message="cancelled on request")
+CANCELLED = Ending("cancelled on request", cancelled=True)
 LOCK_LOST = "the lock was lost: another process may synchronize now"
-BROKEN = Ending(cancelled=False, message="the run failed")
+BROKEN = Ending("the run failed")
 """Stops the other threads while an exception is propagated."""
 
 
 def stopped(stop: Event, message: str = STOPPED) -> Ending:
     """The ending of a run after ``stop`` was set: cancelled by the operator, or interrupted with its process."""
     if isinstance(stop, StopFlag) and stop.cancels:
-        return Ending(cancelled=True, message="cancelled with Ctrl-C")
-    return Ending(cancelled=True, message=message, interrupted=True)
+        return Ending("cancelled with Ctrl-C", cancelled=True)
+    return Ending(message, cancelled=True, interrupted=True)
 
 
+@dataclass(kw_only=True)
 class Gate:
     """Thread-safe. The first reason to end wins."""
 
-    def __init__(
-        self,
-        *,
-        held: Callable[[], bool],
-        stop: Event,
-        why_lost: Callable[[], str] = lambda: LOCK_LOST,
-        is_cancelled: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self._held = held
-        self._why_lost = why_lost
-        self._is_cancelled = is_cancelled
-        self._stop = stop
-        self._lock = Lock()
-        self._ending: Ending | None = None
-        self._unanswered = 0
-
-    @property
-    def ending(self) -> Ending | None:
-        return self._ending
+    held: Callable[[], bool]
+    stop: Event
+    why_lost: Callable[[], str] = lambda: LOCK_LOST
+    is_cancelled: Callable[[], bool] = lambda: False
+    ending: Ending | None = field(default=None, init=False)
+    _lock: Lock = field(default_factory=Lock, init=False)
+    _unanswered: int = field(default=0, init=False)
 
     def end(self, ending: Ending) -> None:
         """Closes the gate."""
         with self._lock:
-            self._ending = self._ending or ending
+            self.ending = self.ending or ending
 
     def is_open(self) -> bool:
         """Whether another call may be sent. Checked before every call."""
-        if self._ending is None:
-            if self._stop.is_set():
-                self.end(stopped(self._stop))
-            elif not self._held():
-                self.end(Ending(cancelled=False, message=self._why_lost(), interrupted=True))
-            elif self._is_cancelled():
+        if self.ending is None:
+            if self.stop.is_set():
+                self.end(stopped(self.stop))
+            elif not self.held():
+                self.end(Ending(self.why_lost(), interrupted=True))
+            elif self.is_cancelled():
                 self.end(CANCELLED)
-        return self._ending is None
+        return self.ending is None
 
     def answered(self) -> None:
         """Records that the backend answered."""
@@ -84,5 +73,4 @@ class Gate:
             self._unanswered += 1
             over = self._unanswered >= PATIENCE
         if over:
-            message = f"the backend does not answer: {self._unanswered} calls in a row were given up; {reason}"
-            self.end(Ending(cancelled=False, message=message))
+            self.end(Ending(f"the backend does not answer: {self._unanswered} calls in a row were given up; {reason}"))

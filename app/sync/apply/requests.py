@@ -1,17 +1,21 @@
-"""Builds requests of the contract from plan items.
+"""Builds requests of the contract from plan items, and sends them.
 
-The items of a batch share operation and scope, so the other fields of the request come from the first item.
-"""
+The items of a batch share operation and scope, so the other fields of the request come from the first item."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from app.client.client import BackendClient
+from app.client.errors import BackendRefused, OperationMissing
+from app.client.response import ItemAnswer, item_results
 from app.contract import operations as contract
 from app.contract.base import Request
+from app.contract.errors import Status
 from app.contract.folders import ROOT_FOLDER_ID
-from app.sync.ledger.items import Kind
+from app.contract.organizations import GetOrganizationsRequest
+from app.sync.ledger.ledger import Kind
 from app.sync.plan.stored import PlanItem
 
 Items = Sequence[PlanItem]
@@ -185,3 +189,44 @@ _DATA: Mapping[str, Callable[[Items, RequestForm], dict[str, object]]] = Mapping
     }
 )
 """The ``data`` of each request."""
+
+
+@dataclass
+class BackendWrites:
+    """The write calls of a run, and probes of the backend. Every method may raise ``ClientError``."""
+
+    client: BackendClient
+
+    def write(self, operation: str, request: Request, *, without_roles: bool) -> Mapping[str, ItemAnswer] | None:
+        """Sends a request and returns the answers of items, by id; None if the answer mentions none.
+
+        ``without_roles``: uses the path without roles and access types, if the operation has two.
+        """
+        contracted = contract.by_name(operation)
+        answer = self.client.call(contracted, request, twin=not without_roles and contracted.roles_under_twin)
+        items = answer.data if contracted.result is contract.ITEMS else answer.items
+        if not isinstance(items, Mapping):
+            return None
+        return item_results(items, maybe_applied_earlier=answer.maybe_applied_earlier)
+
+    def organization_exists(self, organization_id: str) -> bool:
+        request = GetOrganizationsRequest(organization_ids=[organization_id])
+        return any(found.id == organization_id for found in self.client.call(contract.GET_ORGANIZATIONS, request).data)
+
+    def has_operation(self, operation: str, organization_id: str, *, with_roles: bool = False) -> bool:
+        """Whether the backend has the operation. Sends a call that changes nothing.
+
+        ``with_roles``: probes the path with roles and access types.
+        """
+        contracted = contract.by_name(operation)
+        if contracted.probed_by is not None:
+            contracted = contract.by_name(contracted.probed_by)
+        request = contracted.empty_request(organization_id)
+        try:
+            self.client.call(contracted, request, twin=with_roles)
+        except OperationMissing:
+            return False
+        except BackendRefused as error:
+            # On the path without roles, "not found" is about the organization.
+            return not (with_roles and error.status is Status.NOT_FOUND)
+        return True

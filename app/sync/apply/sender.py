@@ -5,13 +5,14 @@ finds an existing item (an update) or if an update does not find its item (an ad
 and writes nothing to the database.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from pydantic import ValidationError
 
 from app.client.capabilities import Capabilities
+from app.client.client import recorded_calls
 from app.client.errors import (
     BackendRefused,
     ClientError,
@@ -23,18 +24,23 @@ from app.client.errors import (
     OutcomeUnknown,
     RateLimited,
 )
-from app.client.items import SUCCEEDED, UNANSWERED, ItemAnswer, item_results, readable_items
-from app.client.recording import recorded_calls
+from app.client.response import SUCCEEDED, UNANSWERED, ItemAnswer, item_results, readable_items
 from app.contract import operations as contract
 from app.contract.errors import Status
 from app.contract.operation import Tier, Verb
 from app.contract.validation import first_error
-from app.sync.apply.batch import Batch, BatchOutcome, Exchange, in_calls_by_scope
+from app.sync.apply.batch import (
+    Batch,
+    BatchOutcome,
+    ItemOutcome,
+    OutcomeKind,
+    exchange_of,
+    in_calls_by_scope,
+    judge_item,
+)
 from app.sync.apply.gate import Ending, Gate
-from app.sync.apply.outcome import ItemOutcome, OutcomeKind, judge_item
-from app.sync.apply.port import BackendPort
-from app.sync.apply.requests import NotExpressibleError, RequestForm, request_of, takes_all_members
-from app.sync.ledger.items import Kind
+from app.sync.apply.requests import BackendWrites, NotExpressibleError, RequestForm, request_of, takes_all_members
+from app.sync.ledger.ledger import Kind
 from app.sync.plan.stored import PlanItem
 
 _Outcomes = dict[int, ItemOutcome]
@@ -50,21 +56,21 @@ _FOLLOW_UPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """Operations that set what the update of an existing item does not: its parent, access type or state."""
 
 
+@dataclass(frozen=True, slots=True)
 class Sender:
     """Sends batches. One per run, shared by its threads."""
 
-    def __init__(self, backend: BackendPort, capabilities: Capabilities, gate: Gate, *, batch_size: int) -> None:
-        self._backend = backend
-        self._capabilities = capabilities
-        self._gate = gate
-        self._batch_size = batch_size
+    backend: BackendWrites
+    capabilities: Capabilities
+    gate: Gate
+    batch_size: int
 
     def send(self, batch: Batch) -> BatchOutcome:
         """Sends the batch. Errors are in the returned outcome."""
         outcome = BatchOutcome(batch)
         with recorded_calls() as calls:
             self._send(batch, outcome)
-        outcome.exchange = Exchange.of(calls)
+        outcome.exchange = exchange_of(calls)
         return outcome
 
     def _send(self, batch: Batch, outcome: BatchOutcome) -> None:
@@ -106,40 +112,43 @@ class Sender:
         for follow_up in _FOLLOW_UPS.get(operation, ()):
             candidates = [_follow_up_item(follow_up, item) for item in existing if item.in_force]
             items = [item for item in candidates if item is not None]
-            for call_items in in_calls_by_scope(follow_up, items, self._batch_size):
-                outcomes = self._attempt(follow_up, call_items, outcome)
-                self._note_unsupported(follow_up, outcomes, outcome)
-                for ordinal, own in outcomes.items():
-                    # The backend cannot do it: `_note_unsupported` has recorded what is still to be sent.
-                    if own.kind in {OutcomeKind.DONE, OutcomeKind.UNSUPPORTED}:
-                        outcome.done[follow_up].append(ordinal)
-                    else:
-                        message = own.message or f"the run ended before {follow_up} was sent for it"
-                        outcome.not_done[ordinal] = ItemOutcome(OutcomeKind.UNKNOWN, message)
+            for ordinal, own in self._attempt_by_scope(follow_up, items, outcome):
+                # The backend cannot do it: `_note_unsupported` has recorded what is still to be sent.
+                if own.kind in {OutcomeKind.DONE, OutcomeKind.UNSUPPORTED}:
+                    outcome.done[follow_up].append(ordinal)
+                else:
+                    message = own.message or f"the run ended before {follow_up} was sent for it"
+                    outcome.not_done[ordinal] = ItemOutcome(OutcomeKind.UNKNOWN, message)
 
     def _send_replacement(
         self, operation: str, items: Sequence[PlanItem], refusals: Mapping[int, ItemOutcome], outcome: BatchOutcome
     ) -> list[int]:
         """Sends another operation for refused items, and returns the ordinals of those for which it succeeded."""
         done: list[int] = []
-        for call_items in in_calls_by_scope(operation, items, self._batch_size):
-            attempted = self._attempt(operation, call_items, outcome)
-            self._note_unsupported(operation, attempted, outcome)
-            for ordinal, attempt in attempted.items():
-                own, refusal = attempt, refusals[ordinal]
-                if own.kind is OutcomeKind.DONE:
-                    done.append(ordinal)
-                    continue
-                if own.kind in {OutcomeKind.EXISTS, OutcomeKind.MISSING}:
-                    # Something that the item needs is missing, not the item itself. The first refusal names it.
-                    own = ItemOutcome(OutcomeKind.FAILED, refusal.message)
-                outcome.not_done[ordinal] = _unconfirmed({ordinal: own})[ordinal] if refusal.unconfirmed else own
+        for ordinal, attempt in self._attempt_by_scope(operation, items, outcome):
+            own, refusal = attempt, refusals[ordinal]
+            if own.kind is OutcomeKind.DONE:
+                done.append(ordinal)
+                continue
+            if own.kind in {OutcomeKind.EXISTS, OutcomeKind.MISSING}:
+                # Something that the item needs is missing, not the item itself. The first refusal names it.
+                own = ItemOutcome(OutcomeKind.FAILED, refusal.message)
+            outcome.not_done[ordinal] = _unconfirmed({ordinal: own})[ordinal] if refusal.unconfirmed else own
         outcome.done[operation].extend(done)
         return done
 
+    def _attempt_by_scope(
+        self, operation: str, items: Sequence[PlanItem], outcome: BatchOutcome
+    ) -> Iterator[tuple[int, ItemOutcome]]:
+        """Sends items that need not share a scope."""
+        for call_items in in_calls_by_scope(operation, items, self.batch_size):
+            outcomes = self._attempt(operation, call_items, outcome)
+            self._note_unsupported(operation, outcomes, outcome)
+            yield from outcomes.items()
+
     def _note_unsupported(self, operation: str, outcomes: Mapping[int, ItemOutcome], outcome: BatchOutcome) -> None:
         """Records the items whose operation the backend does not support. A later run sends them once it does."""
-        if self._capabilities.is_unsupported(operation):
+        if self.capabilities.is_unsupported(operation):
             unsupported = {OutcomeKind.UNSUPPORTED, OutcomeKind.LEFT_BEHIND}
             outcome.unsupported[operation].extend(
                 ordinal for ordinal, own in outcomes.items() if own.kind in unsupported
@@ -147,26 +156,26 @@ class Sender:
 
     def _attempt(self, operation: str, items: Sequence[PlanItem], outcome: BatchOutcome) -> _Outcomes:
         """Sends one call, or several if it is refused, and returns the outcome of every item."""
-        if self._capabilities.is_unsupported(operation):
+        if self.capabilities.is_unsupported(operation):
             return self._unsupported(operation, items)
-        without_roles = self._capabilities.are_roles_unsupported(operation)
+        without_roles = self.capabilities.are_roles_unsupported(operation)
         form = self._form(without_roles=without_roles)
         try:
             request = request_of(operation, items, form)
         except NotExpressibleError as error:
-            self._capabilities.count_unsupported_items(operation, len(items))
+            self.capabilities.count_unsupported_items(operation, len(items))
             return _same_outcome(items, OutcomeKind.UNSUPPORTED, str(error))
         except ValidationError as error:
             if len(items) > 1:
                 return self._bisect(operation, items, outcome)
             return _same_outcome(items, OutcomeKind.FAILED, f"cannot be sent: {first_error(error)}")
-        if not self._gate.is_open():
+        if not self.gate.is_open():
             return _same_outcome(items, OutcomeKind.UNSENT)
         outcome.calls += 1
         try:
-            results = self._backend.write(operation, request, without_roles=without_roles)
+            results = self.backend.write(operation, request, without_roles=without_roles)
         except ClientError as error:
-            if not without_roles and self._backend.has_form_without_roles(operation) and _is_not_found(error):
+            if not without_roles and contract.by_name(operation).roles_under_twin and _is_not_found(error):
                 outcomes = self._attempt_without_roles(operation, items, outcome, error)
             else:
                 outcomes = self._judge_error(operation, items, outcome, error)
@@ -175,35 +184,35 @@ class Sender:
 
     def omits_roles(self, operation: str) -> bool:
         """Whether the operation is sent without roles and access types, because the backend does not support them."""
-        return self._backend.has_form_without_roles(operation) and self._capabilities.are_roles_unsupported(operation)
+        return contract.by_name(operation).roles_under_twin and self.capabilities.are_roles_unsupported(operation)
 
     def _attempt_without_roles(
         self, operation: str, items: Sequence[PlanItem], outcome: BatchOutcome, error: ClientError
     ) -> _Outcomes:
         """Tries the other path after "not found" for the path that takes roles and access types."""
-        if self._capabilities.is_supported(operation) or not self._gate.is_open():
+        if self.capabilities.is_supported(operation) or not self.gate.is_open():
             return self._judge_error(operation, items, outcome, error)
-        if self._capabilities.mode == "extended" and isinstance(error, OperationMissing):
-            return self._end_without(f"the path of {operation} that takes roles and access types", items)
+        if self.capabilities.mode == "extended" and isinstance(error, OperationMissing):
+            return self._end_without(items, f"the path of {operation} that takes roles and access types")
         outcome.calls += 1
         try:
-            results = self._backend.write(
+            results = self.backend.write(
                 operation, request_of(operation, items, self._form(without_roles=True)), without_roles=True
             )
         except ClientError as second_error:
             if _is_not_found(second_error):
                 return self._judge_error(operation, items, outcome, error)
-            self._capabilities.mark_roles_unsupported(operation)
+            self.capabilities.mark_roles_unsupported(operation)
             outcomes = self._judge_error(operation, items, outcome, second_error)
             return _unconfirmed(outcomes) if second_error.maybe_applied_earlier else outcomes
-        self._capabilities.mark_roles_unsupported(operation)
+        self.capabilities.mark_roles_unsupported(operation)
         return self._judge_results(operation, items, outcome, results)
 
     def _form(self, *, without_roles: bool) -> RequestForm:
         return RequestForm(
             without_roles=without_roles,
-            make_documents=self._capabilities.is_unsupported("add_documents"),
-            make_organizations=self._capabilities.is_unsupported("add_organizations"),
+            make_documents=self.capabilities.is_unsupported("add_documents"),
+            make_organizations=self.capabilities.is_unsupported("add_organizations"),
         )
 
     def _judge_results(
@@ -219,8 +228,8 @@ class Sender:
 
         ``succeeded``: whether the call as a whole succeeded.
         """
-        self._gate.answered()
-        self._capabilities.mark_supported(operation)
+        self.gate.answered()
+        self.capabilities.mark_supported(operation)
         if results is None:
             return _same_outcome(items, OutcomeKind.DONE)
         sent = set() if takes_all_members(items[0]) else {item.item_id for item in items}
@@ -238,25 +247,23 @@ class Sender:
         self, operation: str, items: Sequence[PlanItem], outcome: BatchOutcome, error: ClientError
     ) -> _Outcomes:
         if isinstance(error, ItemsFailed):
-            results = item_results(error.items, error.items, maybe_applied_earlier=error.maybe_applied_earlier)
+            results = item_results(error.items, maybe_applied_earlier=error.maybe_applied_earlier)
             succeeded = error.http_code < 300
             return self._judge_results(operation, items, outcome, results, succeeded=succeeded)
         if isinstance(error, CredentialsRefused):
-            self._gate.end(Ending(cancelled=False, message=f"the backend refuses the credentials: {error}"))
-            return _same_outcome(items, OutcomeKind.UNSENT)
+            return self._end(items, f"the backend refuses the credentials: {error}")
         if isinstance(error, NotReached):
             if error.stopped:  # not sent because the run ends; the gate has the reason
                 return _same_outcome(items, OutcomeKind.UNSENT)
-            self._gate.end(Ending(cancelled=False, message=f"the backend cannot be reached: {error}"))
-            return _same_outcome(items, OutcomeKind.UNSENT)
+            return self._end(items, f"the backend cannot be reached: {error}")
         if isinstance(error, OutcomeUnknown | RateLimited):
             if not error.stopped:
-                self._gate.unanswered(error.message)
+                self.gate.unanswered(error.message)
             elif isinstance(error, RateLimited):
                 return _same_outcome(items, OutcomeKind.UNSENT)
             unknown = isinstance(error, OutcomeUnknown)
             return _same_outcome(items, OutcomeKind.UNKNOWN if unknown else OutcomeKind.FAILED, error.message)
-        self._gate.answered()
+        self.gate.answered()
         if isinstance(error, OperationMissing):
             return self._judge_not_found(operation, items, outcome, error)
         if isinstance(error, BackendRefused):
@@ -267,8 +274,7 @@ class Sender:
         self, operation: str, items: Sequence[PlanItem], outcome: BatchOutcome, error: BackendRefused
     ) -> _Outcomes:
         if 300 <= error.http_code < 400:
-            self._gate.end(Ending(cancelled=False, message=str(error)))
-            return _same_outcome(items, OutcomeKind.UNSENT)
+            return self._end(items, str(error))
         contracted = contract.by_name(operation)
         exists = error.status is Status.ALREADY_EXISTS and contracted.verb is Verb.ADD
         absent = error.status is Status.NOT_FOUND and contracted.verb is Verb.DELETE
@@ -276,7 +282,7 @@ class Sender:
         if len(items) > 1 and (exists or absent or isinstance(error, InvalidRequest)):
             return self._bisect(operation, items, outcome)
         if (exists or absent) and (mentioned := readable_items(error.details)):
-            return self._judge_results(operation, items, outcome, item_results(mentioned, mentioned), succeeded=False)
+            return self._judge_results(operation, items, outcome, item_results(mentioned), succeeded=False)
         if absent and operation == "delete_folder":
             outcome.absent |= {item.ordinal for item in items}
         if exists:
@@ -293,38 +299,40 @@ class Sender:
         about_objects = error.has_envelope and error.own_error
         if not about_objects or (extended and self._is_unsupported(operation, items[0], outcome)):
             if not extended:
-                message = f"the backend has no {contract.by_name(operation).title}: is backend.base_url right? {error}"
-                self._gate.end(Ending(cancelled=False, message=message))
-                return _same_outcome(items, OutcomeKind.UNSENT)
-            if self._capabilities.mode == "extended":
-                return self._end_without(operation, items)
-            self._capabilities.mark_unsupported(operation)
+                title = contract.by_name(operation).title
+                return self._end(items, f"the backend has no {title}: is backend.base_url right? {error}")
+            if self.capabilities.mode == "extended":
+                return self._end_without(items, operation)
+            self.capabilities.mark_unsupported(operation)
             return self._unsupported(operation, items)
         not_found = BackendRefused(operation, Status.NOT_FOUND, error.message, error.http_code)
         return self._judge_refusal(operation, items, outcome, not_found)
 
-    def _end_without(self, what: str, items: Sequence[PlanItem]) -> _Outcomes:
-        message = f"the backend lacks {what}, and backend.operations is 'extended'"
-        self._gate.end(Ending(cancelled=False, message=message))
+    def _end(self, items: Sequence[PlanItem], message: str) -> _Outcomes:
+        """Ends the run."""
+        self.gate.end(Ending(message))
         return _same_outcome(items, OutcomeKind.UNSENT)
+
+    def _end_without(self, items: Sequence[PlanItem], what: str) -> _Outcomes:
+        return self._end(items, f"the backend lacks {what}, and backend.operations is 'extended'")
 
     def _is_unsupported(self, operation: str, item: PlanItem, outcome: BatchOutcome) -> bool:
         """Probes the operation without a change. If the organization does not exist either, the result is False."""
-        if self._capabilities.is_supported(operation):
+        if self.capabilities.is_supported(operation):
             return False
         try:
             outcome.calls += 1
-            if self._backend.has_operation(operation, item.organization_id):
-                self._capabilities.mark_supported(operation)
+            if self.backend.has_operation(operation, item.organization_id):
+                self.capabilities.mark_supported(operation)
                 return False
-            return self._backend.organization_exists(item.organization_id)
+            return self.backend.organization_exists(item.organization_id)
         except ClientError:
             return False
 
     def _unsupported(self, operation: str, items: Sequence[PlanItem]) -> _Outcomes:
         if contract.by_name(operation).verb is Verb.DELETE:
             return _same_outcome(items, OutcomeKind.LEFT_BEHIND)
-        self._capabilities.count_unsupported_items(operation, len(items))
+        self.capabilities.count_unsupported_items(operation, len(items))
         return _same_outcome(items, OutcomeKind.UNSUPPORTED)
 
     def _bisect(self, operation: str, items: Sequence[PlanItem], outcome: BatchOutcome) -> _Outcomes:

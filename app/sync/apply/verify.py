@@ -19,11 +19,10 @@ from app.foundation.clock import Clock
 from app.foundation.database.engine import writing
 from app.sync.apply import observations
 from app.sync.apply.backend_reads import BackendReads, Container, in_parts
-from app.sync.apply.containers import Containers, ids_of, within
+from app.sync.apply.containers import Containers
 from app.sync.apply.gate import Gate
 from app.sync.apply.progress import Progress
-from app.sync.ledger.items import USER_KINDS, Kind
-from app.sync.ledger.ledger import increment_revision, mark_verified
+from app.sync.ledger.ledger import USER_KINDS, Kind, increment_revision, mark_verified
 from app.sync.ledger.observed import (
     Observed,
     adopt,
@@ -84,45 +83,38 @@ class VerifyReport:
         return {**self.numbers(), "foreign": self.foreign, "foreignNamed": self.foreign_named, "notRead": self.not_read}
 
 
+@dataclass(kw_only=True)
 class Verify:
     """Verifies one backend, once."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        client: BackendClient,
-        *,
-        ledger_id: int,
-        capabilities: Capabilities,
-        gate: Gate,
-        threads: int,
-        progress: Progress,
-        clock: Clock,
-    ) -> None:
-        self._engine = engine
-        self._ledger_id = ledger_id
-        self._gate = gate
-        self._threads = threads
-        self._progress = progress
-        self._clock = clock
-        self._reads = BackendReads(client, capabilities, before_call=self._stop_if_ended)
-        self._containers = Containers(engine, ledger_id=ledger_id)
+    engine: Engine
+    client: BackendClient
+    ledger_id: int
+    capabilities: Capabilities
+    gate: Gate
+    threads: int
+    progress: Progress
+    clock: Clock
+
+    def __post_init__(self) -> None:
+        self._reads = BackendReads(self.client, self.capabilities, before_call=self._stop_if_ended)
+        self._containers = Containers(self.engine, self.ledger_id)
         self._report = VerifyReport()
 
     def run(self, selection: Selection) -> VerifyReport:
         """Reads what is selected and corrects the ledger. Raises ``ClientError`` and ``VerifyStoppedError``."""
-        with writing(self._engine) as connection:
-            clear_observed(connection, self._ledger_id)
+        with writing(self.engine) as connection:
+            clear_observed(connection, self.ledger_id)
         try:
             if selection.user_ids:
                 self._read_users(selection)
             else:
                 self._read_everything(selection)
-            with writing(self._engine) as connection:
+            with writing(self.engine) as connection:
                 self._correct(connection, selection)
         finally:
-            with writing(self._engine) as connection:
-                clear_observed(connection, self._ledger_id)
+            with writing(self.engine) as connection:
+                clear_observed(connection, self.ledger_id)
         self._report.not_read = sorted(kind.value for kind in self._reads.unread)
         return self._report
 
@@ -139,7 +131,7 @@ class Verify:
 
     def _read_users(self, selection: Selection) -> None:
         """Reads the entries of users in the containers where the directory or the ledger has, or had, entries."""
-        containers = self._containers.of_users(selection, clock=self._clock)
+        containers = self._containers.of_users(selection, clock=self.clock)
         for user_ids in in_parts(selection.user_ids, IDS_PER_READ):
             for container in containers:
                 if container.kind is Kind.DOCUMENT_USER:
@@ -150,28 +142,28 @@ class Verify:
 
     def _stage(self, items: Iterable[Observed]) -> None:
         for chunk in in_parts(items, _STAGED_AT_ONCE):
-            with writing(self._engine) as connection:
-                stage(connection, self._ledger_id, chunk)
+            with writing(self.engine) as connection:
+                stage(connection, self.ledger_id, chunk)
             self._report.seen += len(chunk)
-            self._progress.advance(len(chunk))
+            self.progress.advance(len(chunk))
 
     def _stage_users(self, containers: Iterable[Container], user_ids: list[str] | None) -> None:
         """Reads several containers concurrently."""
-        with ThreadPoolExecutor(self._threads, thread_name_prefix="verify") as pool:
+        with ThreadPoolExecutor(self.threads, thread_name_prefix="verify") as pool:
             for chunk in in_parts(containers, _SIDE_BY_SIDE):
                 for users in pool.map(lambda container: list(self._reads.users(container, user_ids)), chunk):
                     self._stage(users)
 
     def _correct(self, connection: Connection, selection: Selection) -> None:
-        report, ledger_id = self._report, self._ledger_id
-        condition, ids = within(selection), ids_of(selection)
+        report, ledger_id = self._report, self.ledger_id
+        condition, ids = selection.condition("l.organization_id", "l.item_id"), selection.parameters
         if not selection.user_ids:
             report.missing += drop_organizations(connection, ledger_id, condition, ids)
         for kind in USER_KINDS if selection.user_ids else Kind:
             if kind not in self._reads.unread:
                 report.missing += drop_missing(connection, ledger_id, kind.value, condition, ids)
         report.changed += update_observed(connection, ledger_id)
-        compute(connection, ledger_id=ledger_id, now=self._clock(), selection=selection)
+        compute(connection, ledger_id=ledger_id, now=self.clock(), selection=selection)
         report.adopted = adopt(connection, ledger_id)
         report.undeleted = restore_undeleted(connection, ledger_id)
         for kind in USER_KINDS if selection.user_ids else Kind:
@@ -196,8 +188,8 @@ class Verify:
         report.foreign, report.foreign_named = foreign(connection, ledger_id)
         increment_revision(connection, ledger_id)
         if selection.is_everything:
-            mark_verified(connection, ledger_id, self._clock())
+            mark_verified(connection, ledger_id, self.clock())
 
     def _stop_if_ended(self) -> None:
-        if not self._gate.is_open():
+        if not self.gate.is_open():
             raise VerifyStoppedError

@@ -16,8 +16,7 @@ from typing import Any
 from sqlalchemy import Connection, Row
 
 from app.foundation.database.statements import json_list, run
-from app.sync.ledger.items import ITEM_KINDS, ItemKey, selected_items
-from app.sync.ledger.ledger import FINGERPRINT
+from app.sync.ledger.ledger import FINGERPRINT, ITEM_KINDS, ItemKey, selected_items
 
 PARKED_AFTER = 10
 FIRST_PAUSE_MS = 60_000

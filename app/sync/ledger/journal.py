@@ -9,21 +9,15 @@ settled while no run is active was in flight when a process died: ``recover`` ma
 # ruff: noqa: S608 - SQL consists of constants of this project; data is in parameters.
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine
 
 from app.foundation.database.engine import is_sqlite, writing
 from app.foundation.database.statements import json_list, run
+from app.sync.ledger.ledger import increment_revision
 from app.sync.ledger.settlement import UNCONFIRM_ON_CONFLICT, UNCONFIRMED_VALUES
-
-_RECORD = text(
-    """
-    INSERT INTO call (call_id, run_id, plan_id, ledger_id, operation, ordinals, first_ordinal, sent_at)
-    VALUES (:call_id, :run_id, :plan_id, :ledger_id, :operation, :ordinals, :first_ordinal, :sent_at)
-    """
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +40,12 @@ def journal_calls(
 ) -> None:
     """Records calls before they are sent."""
     if calls:
-        connection.execute(
-            _RECORD,
+        run(
+            connection,
+            """
+            INSERT INTO call (call_id, run_id, plan_id, ledger_id, operation, ordinals, first_ordinal, sent_at)
+            VALUES (:call_id, :run_id, :plan_id, :ledger_id, :operation, :ordinals, :first_ordinal, :sent_at)
+            """,
             [
                 {
                     "call_id": call.call_id,
@@ -79,23 +77,26 @@ def settle_calls(connection: Connection, call_ids: Sequence[int], *, now_ms: int
     return set(rows.scalars())
 
 
-_ANSWERED = text("UPDATE call SET code = :code, tries = :tries, answer = :answer WHERE call_id = :call_id")
-
-
 @dataclass(frozen=True, slots=True)
-class AnsweredCall:
-    """The answer to a call. ``answer`` is its text if something was not done."""
+class Exchange:
+    """A summary of the requests that a call caused."""
 
-    call_id: int
     code: int | None
+    """The HTTP status of the last refusal, or else of the last answer."""
     tries: int
+    """The number of requests sent."""
     answer: str
+    """The beginning of that answer if something was not done."""
 
 
-def note_answers(connection: Connection, calls: Sequence[AnsweredCall]) -> None:
-    """Stores answers for operators."""
-    if calls:
-        connection.execute(_ANSWERED, [asdict(call) for call in calls])
+def note_exchanges(connection: Connection, exchanges: Mapping[int, Exchange]) -> None:
+    """Stores exchanges, by call, for operators."""
+    if exchanges:
+        run(
+            connection,
+            "UPDATE call SET code = :code, tries = :tries, answer = :answer WHERE call_id = :call_id",
+            [{"call_id": call_id, **asdict(exchange)} for call_id, exchange in exchanges.items()],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ _MAX_CALLS = 400
 # The items of a call are neighbours, so the last call that begins before an item contains it. Items that were detached
 # from a delete are exceptions.
 _BEFORE = """
-SELECT call_id, operation, ordinals, first_ordinal, sent_at, settled_at, code, tries, answer
+SELECT call_id, operation, ordinals, sent_at, settled_at, code, tries, answer
 FROM call @by(ix_call_plan_id_first_ordinal)
 WHERE plan_id = :plan_id AND first_ordinal <= :ordinal ORDER BY first_ordinal DESC, call_id DESC
 LIMIT :limit OFFSET :offset
@@ -130,13 +131,12 @@ def call_of_item(connection: Connection, plan_id: str, ordinal: int) -> SentCall
     for offset in range(0, _MAX_CALLS, _PAGE):
         values = {"plan_id": plan_id, "ordinal": ordinal, "limit": _PAGE, "offset": offset}
         rows = run(connection, _BEFORE, values).all()
-        for row in rows:
-            ordinals = json.loads(row.ordinals)
+        for call_id, operation, encoded, *answer in rows:
+            ordinals = json.loads(encoded)
             if ordinal in ordinals:
-                answer = row.sent_at, row.settled_at, row.code, row.tries, row.answer
-                return SentCall(row.call_id, row.operation, len(ordinals), *answer)
+                return SentCall(call_id, operation, len(ordinals), *answer)
         if len(rows) < _PAGE:
-            return None
+            break
     return None
 
 
@@ -156,7 +156,7 @@ def recover(engine: Engine, ledger_id: int, *, now_ms: int) -> int:
             run(connection, f"{in_flight} {_FIELDS_BECOME_UNKNOWN}", parameters)
             run(connection, f"{in_flight} {_ADDS_BECOME_UNCONFIRMED}", parameters)
             run(connection, f"{in_flight} {_DELETES_BECOME_UNCONFIRMED}", parameters)
-            run(connection, _INCREMENT_REVISION, parameters)
+            increment_revision(connection, ledger_id)
             run(connection, _SETTLE_ALL, parameters)
         return count
 
@@ -211,7 +211,5 @@ _DELETES_BECOME_UNCONFIRMED = """
         FROM flown JOIN plan_item p ON p.plan_id = flown.plan_id AND p.covered_by = flown.ordinal
     )
 """
-
-_INCREMENT_REVISION = "UPDATE ledger SET ledger_revision = ledger_revision + 1 WHERE ledger_id = :ledger_id"
 
 _SETTLE_ALL = "UPDATE call SET settled_at = :now WHERE ledger_id = :ledger_id AND settled_at IS NULL"

@@ -17,7 +17,6 @@ from sqlalchemy import Connection
 
 from app.foundation.database.engine import is_sqlite
 from app.foundation.database.statements import json_list, run
-from app.sync.ledger.counts import Counts
 from app.sync.ledger.failures import any_failures, forget_failures, note_failures
 from app.sync.ledger.ledger import increment_revision
 from app.sync.ledger.unsupported import remember_unsupported
@@ -306,7 +305,7 @@ class _SettlementWriter:
             run(self._connection, sql, values)
 
 
-def store_counts(connection: Connection, run_id: str, counts: Counts, calls: int) -> bool:
+def store_counts(connection: Connection, run_id: str, counts: Mapping[str, object], calls: int) -> bool:
     """Stores the counts and the number of write calls. Returns whether the run is to be cancelled."""
     cancelled = run(
         connection,

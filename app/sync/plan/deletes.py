@@ -1,18 +1,79 @@
-"""Finds the deletes of a plan: items that are in the ledger and no longer desired.
+"""Finds the deletes of a plan: items that are in the ledger and no longer desired. Skips those that were discarded.
 
-The rules: ``app/sync/plan/README.md``, "Deletes, and what goes along".
+The rules: ``app/sync/plan/README.md``, "Deletes, and what goes along" and "Discards".
 
 ``ledger_item.gone_at`` is the time at which a plan first found an item gone. Desired contents of a deleted container
 are moved in an earlier phase, which ``app.sync.plan.dependencies`` checks before the delete is sent."""
 
+# ruff: noqa: S608 - SQL consists of constants of this project; data is in parameters.
+
 from sqlalchemy import Connection
 
 from app.foundation.database.statements import run
-from app.sync.ledger.items import CONTAINERS, USER_KINDS, Kind
+from app.sync.ledger.ledger import CONTAINERS, FINGERPRINT, USER_KINDS, Kind
 from app.sync.plan.desired import containers
-from app.sync.plan.reasons import why_gone
-from app.sync.plan.rules import Aspect
+from app.sync.plan.rules import ASPECT_BITS
 from app.sync.plan.selection import Selection
+
+_USER = """
+    WHEN NOT EXISTS (SELECT 1 FROM model_user u WHERE u.user_id = l.item_id)
+      THEN 'the user is no longer in the directory'
+    WHEN EXISTS (SELECT 1 FROM model_user u WHERE u.user_id = l.item_id AND u.disabled)
+      THEN 'the user is disabled in the directory'
+    WHEN NOT EXISTS (SELECT 1 FROM model_organization a WHERE a.organization_id = l.organization_id)
+      THEN 'the organization is no longer in the directory'"""
+
+_GROUP = """
+    WHEN NOT EXISTS (
+      SELECT 1 FROM model_group g
+      WHERE g.organization_id = l.organization_id AND g.organization_user_group_id = l.container_id)
+      THEN 'the group is no longer in the directory'"""
+_CONTAINER = """
+    WHEN NOT EXISTS (
+      SELECT 1 FROM {containers} c WHERE c.kind = '{container}' AND c.organization_id = l.organization_id
+        AND c.container_id = '' AND c.item_id = l.container_id)
+      THEN 'the {container} is no longer in the directory'"""
+
+_EXPIRED_MEMBERSHIP = """(
+    SELECT 'the membership expired on ' || @minute(m.expires_at)
+    FROM model_membership m WHERE m.organization_id = l.organization_id AND m.user_id = l.item_id
+      AND m.expires_at <= :now)"""
+
+# The user's own grant comes first, as in decisions.
+_EXPIRED_GRANT = """(
+    SELECT 'the grant to the user expired on ' || @minute(g.expires_at)
+    FROM model_grant g WHERE g.organization_id = l.organization_id AND g.folder_id = {folder}
+      AND g.document_id = {document} AND g.user_id = l.item_id AND g.organization_user_group_id = ''
+      AND g.expires_at <= :now), (
+    SELECT 'the grant to group ' || g.organization_user_group_id || ' expired on '
+      || @minute(g.expires_at)
+    FROM model_grant g CROSS JOIN desired m
+    WHERE g.organization_id = l.organization_id AND g.folder_id = {folder} AND g.document_id = {document}
+      AND g.user_id = '' AND g.expires_at <= :now
+      AND m.kind = 'groupMember' AND m.organization_id = g.organization_id
+      AND m.container_id = g.organization_user_group_id AND m.item_id = l.item_id
+    ORDER BY g.expires_at DESC, g.organization_user_group_id LIMIT 1)"""
+
+
+def _why_gone(kind: Kind, containers: str) -> str:
+    """The expression for an item ``l`` of the ledger that is not desired. It uses the parameter ``now``.
+
+    ``containers``: the table with the effective folders and documents (``app.sync.plan.desired.containers``)."""
+    if kind not in USER_KINDS:
+        return "''"
+    cases = _USER
+    expired = _EXPIRED_MEMBERSHIP if kind is Kind.ORGANIZATION_USER else "NULL"
+    container = CONTAINERS.get(kind)
+    if container is Kind.GROUP:
+        cases += _GROUP
+    elif container is not None:
+        cases += _CONTAINER.format(containers=containers, container=container.value)
+        in_folder = container is Kind.FOLDER
+        expired = _EXPIRED_GRANT.format(
+            folder="l.container_id" if in_folder else "''", document="''" if in_folder else "l.container_id"
+        )
+    return f"CASE {cases} ELSE COALESCE({expired}, '') END"
+
 
 _GONE = """
 INSERT INTO step
@@ -120,17 +181,14 @@ ORDER BY d.kind, d.organization_id, d.container_id, d.item_id
 ON CONFLICT (kind, organization_id, container_id, item_id) DO UPDATE SET aspects = {restored}
 """
 
-_GONE_BIT = str(int(Aspect.GONE))
-
 
 def find_deletes(
-    connection: Connection, parameters: dict[str, object], selection: Selection, *, approving: bool, store_gone: bool
+    connection: Connection, parameters: dict[str, object], selection: Selection, *, store_gone: bool
 ) -> int:
     """Adds items that are gone to ``step``, with their coverers and whether they wait. Returns their number.
 
-    ``approving``: only those that the plan of the parameter ``approving`` held. ``store_gone``: stores ``gone_at``.
-    ``parameters``: ledger_id, now and grace_since (epoch milliseconds), organization_ids and user_ids (JSON lists), and
-    approving (the id of a plan).
+    ``store_gone``: stores ``gone_at``. ``parameters``: ledger_id, now and grace_since (epoch milliseconds), those of
+    the selection, and approving: the id of a plan, of which only the held deletes are found, or None.
     """
     found = 0
     for kind in USER_KINDS if selection.user_ids else Kind:
@@ -138,30 +196,30 @@ def find_deletes(
             connection,
             _GONE,
             parameters,
-            gone=_GONE_BIT,
-            kind=kind.value,
-            container_kind=_container_kind(kind),
+            kind=kind,
+            container_kind=Kind.FOLDER if kind is Kind.DOCUMENT else CONTAINERS.get(kind, ""),
             container_column="parent_id" if kind is Kind.DOCUMENT else "container_id",
-            why=why_gone(kind, containers(selection)),
+            why=_why_gone(kind, containers(selection)),
             ledger=_ledger(selection),
             within=_within(selection),
-            approved=_WAS_HELD if approving else "TRUE",
+            approved=_WAS_HELD if parameters["approving"] is not None else "TRUE",
+            **ASPECT_BITS,
         ).rowcount
         if kind is Kind.FOLDER and found:
-            run(connection, _FOLDER_CHAINS, parameters, gone=_GONE_BIT)
+            run(connection, _FOLDER_CHAINS, parameters, **ASPECT_BITS)
     if store_gone:
         run(connection, _MARK_DESIRED, parameters)
         if found:
-            run(connection, _MARK_GONE, parameters, gone=_GONE_BIT)
+            run(connection, _MARK_GONE, parameters, **ASPECT_BITS)
     if found:
-        run(connection, _COVERERS_WAIT, gone=_GONE_BIT)
+        run(connection, _COVERERS_WAIT, **ASPECT_BITS)
         follow_coverers(connection)
     return found
 
 
 def follow_coverers(connection: Connection) -> None:
     """Copies the status of coverers to the items that they cover."""
-    run(connection, _FOLLOW, gone=_GONE_BIT)
+    run(connection, _FOLLOW, **ASPECT_BITS)
 
 
 def restore_after_deletes(connection: Connection) -> int:
@@ -169,12 +227,7 @@ def restore_after_deletes(connection: Connection) -> int:
 
     The backend removes such a user from all folders, documents and groups of the organization. Other adds and updates
     of the user's entries move to the same later phase."""
-    return run(connection, _RESTORE, gone=_GONE_BIT, restored=str(int(Aspect.RESTORED))).rowcount
-
-
-def _container_kind(kind: Kind) -> str:
-    container = Kind.FOLDER if kind is Kind.DOCUMENT else CONTAINERS.get(kind)
-    return container.value if container else ""
+    return run(connection, _RESTORE, **ASPECT_BITS).rowcount
 
 
 def _ledger(selection: Selection) -> str:
@@ -184,8 +237,79 @@ def _ledger(selection: Selection) -> str:
 
 def _within(selection: Selection) -> str:
     if not selection.user_ids:
-        return "l.organization_id IN (@list(organization_ids))" if selection.organization_ids else "TRUE"
+        return selection.condition("l.organization_id")
     if not selection.organization_ids:
         return "l.item_id = wanted.value"
     # The empty text keeps SQLite from using the index of organizations instead of users.
     return "l.item_id = wanted.value AND l.organization_id || '' IN (@list(organization_ids))"
+
+
+_KEY = "kind, organization_id, container_id, item_id"
+
+_DELETE_FINGERPRINT = FINGERPRINT.replace("{row}", "{item}") + " || '|' || {cover_kind} || '|' || {cover_id}"
+"""The effect of a delete, as an SQL expression. ``{item}`` is a table with the columns of an item, ``{cover_kind}`` and
+``{cover_id}`` the container whose delete covers it, or empty."""
+
+_STORE = f"""
+INSERT INTO discarded_item (ledger_id, {_KEY}, fingerprint, run_id, message)
+SELECT CAST(:ledger_id AS INTEGER), p.kind, p.organization_id, p.container_id, p.item_id,
+  {_DELETE_FINGERPRINT.format(item="p", cover_kind="COALESCE(c.kind, '')", cover_id="COALESCE(c.item_id, '')")},
+  CAST(:run_id AS TEXT), CAST(:message AS TEXT)
+FROM plan_item p LEFT JOIN plan_item c ON c.plan_id = p.plan_id AND c.ordinal = p.covered_by
+WHERE p.plan_id = :plan_id AND p.status = 'held' AND p.action = 'delete'
+ON CONFLICT (ledger_id, {_KEY}) DO UPDATE
+SET fingerprint = excluded.fingerprint, run_id = excluded.run_id, message = excluded.message
+"""
+
+_MARK = "UPDATE plan_item SET status = 'discarded', message = :message WHERE plan_id = :plan_id AND status = 'held'"
+
+
+def discard_held(connection: Connection, *, ledger_id: int, run_id: str, plan_id: str, message: str) -> int:
+    """Stores the held deletes of a plan as discarded, with a message about who decided and why. Returns their
+    number."""
+    parameters: dict[str, object] = {"ledger_id": ledger_id, "run_id": run_id, "plan_id": plan_id, "message": message}
+    run(connection, _STORE, parameters)
+    return run(connection, _MARK, parameters).rowcount
+
+
+_FORGET = """
+DELETE FROM discarded_item WHERE ledger_id = :ledger_id AND (
+  EXISTS (
+    SELECT 1 FROM desired d WHERE d.kind = discarded_item.kind AND d.organization_id = discarded_item.organization_id
+      AND d.container_id = discarded_item.container_id AND d.item_id = discarded_item.item_id)
+  OR NOT EXISTS (
+    SELECT 1 FROM ledger_item l WHERE l.ledger_id = discarded_item.ledger_id AND l.kind = discarded_item.kind
+      AND l.organization_id = discarded_item.organization_id AND l.container_id = discarded_item.container_id
+      AND l.item_id = discarded_item.item_id))
+"""
+
+_SKIP = """
+UPDATE step SET status = 'discarded', message = x.message
+FROM discarded_item x
+WHERE x.ledger_id = :ledger_id AND step.aspects = {gone} AND step.status = 'planned' AND step.kind = x.kind
+  AND step.organization_id = x.organization_id AND step.container_id = x.container_id AND step.item_id = x.item_id
+  AND x.fingerprint = {fingerprint}
+"""
+
+_UNCOVER = """
+UPDATE step SET cover_kind = '', cover_id = ''
+FROM step AS coverer
+WHERE step.aspects = {gone} AND step.status = 'planned' AND step.cover_kind <> '' AND coverer.kind = step.cover_kind
+  AND coverer.organization_id = step.organization_id AND coverer.container_id = ''
+  AND coverer.item_id = step.cover_id AND coverer.status = 'discarded'
+"""
+
+_FINGERPRINT = _DELETE_FINGERPRINT.format(item="step", cover_kind="step.cover_kind", cover_id="step.cover_id")
+
+
+def forget_discarded(connection: Connection, parameters: dict[str, object]) -> None:
+    """Removes discards of items that are desired again or no longer in the ledger."""
+    run(connection, _FORGET, parameters)
+
+
+def skip_discarded(connection: Connection, parameters: dict[str, object]) -> None:
+    """Marks the deletes in ``step`` that were discarded."""
+    while run(connection, _SKIP, parameters, fingerprint=_FINGERPRINT, **ASPECT_BITS).rowcount:
+        # Items that the discarded deletes covered are now separate deletes, which may have been discarded as such.
+        if not run(connection, _UNCOVER, **ASPECT_BITS).rowcount:
+            return

@@ -12,17 +12,10 @@ from collections.abc import Sequence
 from sqlalchemy import Connection
 
 from app.foundation.database.statements import json_list, run
+from app.sync.ledger.ledger import Kind, listed
 from app.sync.plan.stored import PlanItem
 
-
-def _listed(kinds: Sequence[str]) -> str:
-    return ", ".join(f"'{kind}'" for kind in kinds)
-
-
-_BELOW_ORGANIZATIONS = (
-    *("folder", "document", "group"),
-    *("organizationUser", "folderUser", "documentUser", "groupMember"),
-)
+_BELOW_ORGANIZATIONS = tuple(kind.value for kind in Kind if kind is not Kind.ORGANIZATION)
 
 _NEEDED = (
     ("organization", ("organization", *_BELOW_ORGANIZATIONS), "organization_id"),
@@ -99,7 +92,7 @@ def skip_dependents(connection: Connection, ledger_id: int, plan_id: str) -> Non
     while skipped:
         skipped = False
         for kind, needing, column in _NEEDED:
-            names = {"kind": kind, "column": column, "needing": _listed(needing)}
+            names = {"kind": kind, "column": column, "needing": listed(needing)}
             done = run(connection, _SKIP, parameters, needs=_NEEDS, missing=_MISSING, **names)
             skipped |= done.rowcount > 0
 
@@ -136,7 +129,7 @@ _DELETED_FOLDERS = f"""{_DELETED}
 """
 
 _CONTENTS = {
-    "organization": ((_DELETED, f"l.kind IN ({_listed(_BELOW_ORGANIZATIONS)})"),),
+    "organization": ((_DELETED, f"l.kind IN ({listed(_BELOW_ORGANIZATIONS)})"),),
     "folder": (
         (_DELETED_FOLDERS, "l.kind IN ('folder', 'document') AND l.parent_id = d.item_id"),
         (_DELETED, "l.kind = 'folderUser' AND l.container_id = d.item_id"),

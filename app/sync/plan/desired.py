@@ -215,23 +215,19 @@ FROM (
 ON CONFLICT DO NOTHING
 """
 
+# A condition is on the table that a statement reads first, to use its index.
 _CONTAINERS = ((_ORGANIZATIONS, "o"), (_FOLDERS, "o"), (_DOCUMENTS, "d"), (_GROUPS, "g"))
 _MEMBERS = (_MEMBERSHIPS, _DIRECT_MEMBERS, _NESTED_MEMBERS)
 
 
 def compute(connection: Connection, *, ledger_id: int, now: datetime, selection: Selection) -> None:
     """Creates and fills ``desired``. For a selection of users it contains the user kinds alone, read by index."""
-    parameters: dict[str, object] = {
-        "ledger_id": ledger_id,
-        "now": epoch_ms(now),
-        "organization_ids": selection.organizations_json,
-        "user_ids": selection.users_json,
-    }
+    parameters = {"ledger_id": ledger_id, "now": epoch_ms(now), **selection.parameters}
     run(connection, _TABLE)
     if not selection.user_ids:
         for template, alias in _CONTAINERS:
-            run(connection, template, parameters, within=_within(selection, alias))
-    within = _within(selection, "m", users="m.user_id")
+            run(connection, template, parameters, within=selection.condition(f"{alias}.organization_id"))
+    within = selection.condition("m.organization_id", "m.user_id")
     for template in _MEMBERS:
         run(connection, template, parameters, within=within)
     if selection.user_ids:
@@ -254,13 +250,3 @@ def drop(connection: Connection) -> None:
     """Drops the tables of ``compute``."""
     run(connection, "DROP TABLE IF EXISTS desired")
     run(connection, "DROP TABLE IF EXISTS container")
-
-
-def _within(selection: Selection, alias: str, *, users: str = "") -> str:
-    """The condition on the table that a statement reads first, to use its index."""
-    conditions = []
-    if selection.organization_ids:
-        conditions.append(f"{alias}.organization_id IN (@list(organization_ids))")
-    if selection.user_ids and users:
-        conditions.append(f"{users} IN (@list(user_ids))")
-    return " AND ".join(conditions) or "TRUE"

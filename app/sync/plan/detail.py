@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from app.foundation.database.statements import run
-from app.sync.ledger.items import ItemKey, Kind
+from app.sync.ledger.ledger import ItemKey, Kind
 from app.sync.ledger.settlement import SETTLES
 from app.sync.plan.listing import PlannedChange
 from app.sync.plan.rules import Action

@@ -10,13 +10,11 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection
 
-from app.foundation.database.statements import run, statement
-from app.sync.ledger.items import ItemKey, selected_items
-from app.sync.ledger.ledger import FINGERPRINT
-from app.sync.plan.deletes import find_deletes, follow_coverers, restore_after_deletes
-from app.sync.plan.discards import forget_discarded, skip_discarded
+from app.foundation.database.statements import run
+from app.sync.ledger.ledger import FINGERPRINT, ItemKey, selected_items
+from app.sync.plan.deletes import find_deletes, follow_coverers, forget_discarded, restore_after_deletes, skip_discarded
 from app.sync.plan.limits import hold_deletes
-from app.sync.plan.rules import RULES, Aspect
+from app.sync.plan.rules import ASPECT_BITS, RULES
 from app.sync.plan.selection import Selection
 from app.sync.plan.settings import LimitSettings
 from app.sync.plan.stored import Hold
@@ -169,8 +167,6 @@ WHERE s.aspects = {gone} AND s.cover_kind <> '' AND coverer.plan_id = :plan_id A
   AND plan_item.item_id = s.item_id
 """
 
-_BITS = {name.lower(): str(int(aspect)) for name, aspect in Aspect.__members__.items()}
-
 
 def fill_steps(
     connection: Connection,
@@ -185,20 +181,18 @@ def fill_steps(
 
     ``retried``: the failed items that are retried, of the kinds that are; empty: all."""
     run(connection, _STEP_TABLE)
-    approving = parameters["approving"] is not None
-    if not approving:
-        run(connection, _DIFFERENCES, parameters, **_BITS)
-    deletes = find_deletes(connection, parameters, selection, approving=approving, store_gone=store_gone)
+    if parameters["approving"] is None:
+        run(connection, _DIFFERENCES, parameters, **ASPECT_BITS)
+    deletes = find_deletes(connection, parameters, selection, store_gone=store_gone)
     if store_gone:
-        forget_discarded(connection, int(str(parameters["ledger_id"])))
+        forget_discarded(connection, parameters)
     _postpone_failed(connection, parameters, retried)
     if not deletes:
         return ()
-    ledger_id = int(str(parameters["ledger_id"]))
     if limits is not None:
-        skip_discarded(connection, ledger_id)
+        skip_discarded(connection, parameters)
     follow_coverers(connection)
-    holds = hold_deletes(connection, ledger_id, limits) if limits else ()
+    holds = hold_deletes(connection, parameters, limits) if limits else ()
     if restore_after_deletes(connection):
         _postpone_failed(connection, parameters, retried)
     return holds
@@ -210,20 +204,18 @@ def _postpone_failed(connection: Connection, parameters: dict[str, object], retr
             connection,
             _FAILED_BEFORE,
             parameters,
-            gone=_BITS["gone"],
             fingerprint=FINGERPRINT.replace("{row}", "step"),
             retried=f"f.kind IN (@list(retry_kinds)) AND {is_selected}",
+            **ASPECT_BITS,
         )
 
 
 def write_items(connection: Connection, parameters: dict[str, object]) -> None:
     """Writes the items of the plan from ``step``."""
     run(connection, _RULE_TABLE)
-    connection.execute(
-        statement(
-            connection,
-            "INSERT INTO rule VALUES (:kind, :aspect, :action, :phase, :operation, :scope_form, :sentence, :payload)",
-        ),
+    run(
+        connection,
+        "INSERT INTO rule VALUES (:kind, :aspect, :action, :phase, :operation, :scope_form, :sentence, :payload)",
         [
             {
                 "kind": rule.kind.value,
@@ -240,5 +232,5 @@ def write_items(connection: Connection, parameters: dict[str, object]) -> None:
     )
     run(connection, _ORDER_TABLE)
     run(connection, _ORDER)
-    run(connection, _ITEMS, parameters, access=_BITS["access"], parent=_BITS["parent"])
-    run(connection, _COVERED_BY, parameters, gone=_BITS["gone"])
+    run(connection, _ITEMS, parameters, **ASPECT_BITS)
+    run(connection, _COVERED_BY, parameters, **ASPECT_BITS)

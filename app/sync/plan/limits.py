@@ -7,7 +7,7 @@ from sqlalchemy import Connection
 
 from app.foundation.database.statements import run
 from app.sync.plan.deletes import follow_coverers
-from app.sync.plan.rules import Aspect
+from app.sync.plan.rules import ASPECT_BITS
 from app.sync.plan.settings import LimitSettings
 from app.sync.plan.stored import MAX_HOLDS, Hold
 
@@ -88,8 +88,6 @@ def _noun(kind: str, number: str) -> str:
     return f"CASE {kind} {cases} END"
 
 
-_WHAT_TO_DO = ": approve or discard the run that holds them"
-
 # The sentence is for an operator who approves deletes: it separates items of the kind from covered ones.
 _OVER = """
 UPDATE tally SET reason = CASE
@@ -147,25 +145,22 @@ ORDER BY organization_id @bytes, kind @bytes LIMIT :limit
 """
 
 
-def hold_deletes(connection: Connection, ledger_id: int, limits: LimitSettings) -> tuple[Hold, ...]:
+def hold_deletes(connection: Connection, parameters: dict[str, object], limits: LimitSettings) -> tuple[Hold, ...]:
     """Marks deletes in ``step`` over a limit as held. Returns the first ``MAX_HOLDS`` holds."""
-    gone = str(int(Aspect.GONE))
-    percent = limits.delete_percent
-    parameters: dict[str, object] = {
-        "ledger_id": ledger_id,
+    parameters = parameters | {
         "count": limits.delete_count,
-        "percent": percent,
-        "percent_text": f"{percent:g}",
+        "percent": limits.delete_percent,
+        "percent_text": f"{limits.delete_percent:g}",
         "limit": MAX_HOLDS,
     }
     for template in (_TALLY_TABLE, _PAIR_TABLE, _PAIRS, _TALLY):
-        run(connection, template, parameters, gone=gone)
+        run(connection, template, parameters, **ASPECT_BITS)
     run(connection, _COUNT_LEDGER, parameters, which=_NEEDS_PERCENT)
     words = {
         "own_noun": _noun("tally.kind", "tally.own"),
         "ledger_noun": _noun("tally.kind", "tally.ledger"),
         "found_noun": _noun("found.kind", "found.items"),
-        "what_to_do": _WHAT_TO_DO,
+        "what_to_do": ": approve or discard the run that holds them",
     }
     held = run(connection, _OVER, parameters, **words).rowcount
     while held and run(connection, _SPREAD, parameters, **words).rowcount:
@@ -174,6 +169,6 @@ def hold_deletes(connection: Connection, ledger_id: int, limits: LimitSettings) 
     if not held:
         return ()
     run(connection, _COUNT_LEDGER, parameters, which="reason <> '' AND ledger IS NULL")
-    run(connection, _HOLD, parameters, gone=gone)
+    run(connection, _HOLD, parameters, **ASPECT_BITS)
     follow_coverers(connection)
     return tuple(Hold(**row._asdict()) for row in run(connection, _HOLDS, parameters))

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, Row
 
 from app.foundation.database.statements import json_list, run
-from app.sync.ledger.items import CONTAINERS, USER_KINDS, Kind
+from app.sync.ledger.ledger import CONTAINERS, USER_KINDS, Kind
 from app.sync.ledger.settlement import SETTLES
 from app.sync.plan.rules import Action
 from app.sync.plan.search import EVERY_ITEM, ItemFilter, find

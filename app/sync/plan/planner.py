@@ -21,17 +21,14 @@ from app.foundation.clock import epoch_ms
 from app.foundation.database.engine import WRITE_LOCK, is_sqlite
 from app.foundation.database.errors import is_write_conflict
 from app.foundation.database.statements import run, statement
-from app.sync.ledger.counts import Counts
-from app.sync.ledger.items import ItemKey, Kind
-from app.sync.ledger.ledger import read_ledger
+from app.sync.ledger.ledger import ItemKey, Kind, read_ledger
 from app.sync.plan.dependencies import skip_dependents, skip_without_container
 from app.sync.plan.desired import compute
 from app.sync.plan.differences import fill_steps, write_items
-from app.sync.plan.impact import store_impact
-from app.sync.plan.parts import ALIKE, Parts
 from app.sync.plan.selection import EVERYTHING, Selection
 from app.sync.plan.settings import LimitSettings
-from app.sync.plan.stored import Plan, load_plan
+from app.sync.plan.stored import Counts, Plan, load_plan
+from app.sync.plan.summary import ALIKE, Parts, store_impact
 from app.sync.plan.tables import PlanRow
 
 ResultT = TypeVar("ResultT")
@@ -178,8 +175,7 @@ def _plan(
         "ledger_id": ledger_id,
         "now": epoch_ms(now),
         "grace_since": epoch_ms(now - grace),
-        "organization_ids": selection.organizations_json,
-        "user_ids": selection.users_json,
+        **selection.parameters,
         "approving": approving,
         "retry_kinds": json.dumps(list(retry or Kind)) if retry is not None else "[]",
     }
@@ -200,8 +196,7 @@ def _plan(
         "ledger_revision": ledger_revision,
         "plan_hash": plan_hash,
         "created_at": epoch_ms(now),
-        "organization_ids": selection.organizations_json,
-        "user_ids": selection.users_json,
+        **selection.parameters,
         "limits": json.dumps([hold.to_wire() for hold in holds], ensure_ascii=False),
     }
     connection.execute(insert(PlanRow.__table__), row)

@@ -9,7 +9,7 @@ applied in ascending order. The calls of a phase run concurrently, except those 
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag, StrEnum
 
-from app.sync.ledger.items import Kind
+from app.sync.ledger.ledger import Kind
 
 
 class Action(StrEnum):
@@ -37,6 +37,10 @@ class Aspect(IntFlag):
     """It is in the ledger and not desired."""
     RESTORED = 64
     """It is up to date, but the delete of its user from the organization removes it: it is added again afterwards."""
+
+
+ASPECT_BITS = {name.lower(): str(int(aspect)) for name, aspect in Aspect.__members__.items()}
+"""Aspects as parts of SQL statements, such as ``{gone}``."""
 
 
 class Phase(IntEnum):

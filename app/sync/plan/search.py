@@ -1,7 +1,7 @@
 """Finds items of a plan by status, kind, action, organization or id.
 
 Each filter reads one range of an index: kinds, actions and organizations are ranges of ordinals
-(``app.sync.plan.parts``), and statuses and ids have indexes of their own. So a page costs the same in a plan of any
+(``app.sync.plan.summary``), and statuses and ids have indexes of their own. So a page costs the same in a plan of any
 size.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from sqlalchemy import Connection
 
 from app.foundation.database.statements import run
-from app.sync.plan.parts import PlanPart, parts_of
+from app.sync.plan.summary import PlanPart, parts_of
 
 _IN_RANGE = """
 SELECT ordinal FROM plan_item {index}

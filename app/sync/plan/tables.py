@@ -90,7 +90,7 @@ class PlanPartRow(StoreTable, table=True):
 
 
 class PlanImpactRow(StoreTable, table=True):
-    """The users of an organization that a plan affects; see ``app.sync.plan.impact``."""
+    """The users of an organization that a plan affects; see ``app.sync.plan.summary``."""
 
     __tablename__ = "plan_impact"
     __table_args__ = (Index(None, "plan_id", "people"),)

@@ -15,8 +15,8 @@ from app.directory.source import Verdict
 from app.foundation.database import statements
 from app.sync.apply.gate import Ending, Gate
 from app.sync.apply.progress import Progress
-from app.sync.ledger.counts import Counts, add_counts, read_run_counts, total
 from app.sync.ledger.settlement import LEFT_BEHIND, UNSUPPORTED, UNSUPPORTED_BEFORE, cancel_unsent
+from app.sync.plan.stored import Counts, add_counts, read_run_counts, total
 from app.sync.runs.refresh import RefreshReport, losses_sentences
 from app.sync.runs.run import HELD_FOR, Run, RunStatus
 

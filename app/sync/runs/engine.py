@@ -33,30 +33,27 @@ from app.foundation.clock import Clock, Sleep, epoch_ms
 from app.foundation.database import statements
 from app.foundation.database.engine import is_sqlite, reading, writing
 from app.foundation.database.errors import database_problem, is_outage
-from app.sync.apply.applier import Applier, ApplyTarget
+from app.sync.apply.applier import Applier
 from app.sync.apply.gate import BROKEN, CANCELLED, Ending, Gate, stopped
-from app.sync.apply.port import ClientPort
 from app.sync.apply.progress import Progress
+from app.sync.apply.requests import BackendWrites
 from app.sync.apply.sender import Sender
 from app.sync.apply.verify import Verify, VerifyStoppedError
-from app.sync.ledger.counts import add_counts, read_run_counts, run_counts
 from app.sync.ledger.failures import count_retried, forget_settled
 from app.sync.ledger.journal import recover
 from app.sync.ledger.ledger import Ledger, note_findings, open_ledger
 from app.sync.ledger.tables import LEDGER_TABLES
 from app.sync.ledger.unsupported import restore_unsupported, unsupported_operations
 from app.sync.plan.planner import PlanningError, is_still_due, make_plan
-from app.sync.plan.selection import Selection
-from app.sync.plan.stored import Plan, load_plan, stale_sentence
-from app.sync.plan.unknown import unknown_ids
+from app.sync.plan.selection import Selection, unknown_ids
+from app.sync.plan.stored import Plan, add_counts, load_plan, read_run_counts, run_counts, stale_sentence
 from app.sync.plan.unsupported import mark_unsupported, plan_unsupported_again
 from app.sync.runs.context import RunContext, directory_report, final_status, without_held
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.lock import SyncLock
 from app.sync.runs.queue import CHANGES
 from app.sync.runs.refresh import losses_sentences, refresh, source_sentence
-from app.sync.runs.rows import allowed_deletes
-from app.sync.runs.run import Run, RunConflictError, RunStatus, WhatIf
+from app.sync.runs.run import Run, RunConflictError, RunStatus, WhatIf, allowed_deletes
 from app.sync.runs.settings import SyncSettings
 from app.sync.runs.source_checks import retained_sentence
 from app.sync.runs.workers import process_name
@@ -127,20 +124,19 @@ class SyncEngine:
         except _EndedError as error:
             ending = error.ending
         except (RunConflictError, PlanningError) as error:
-            ending = Ending(cancelled=False, message=str(error))
+            ending = Ending(str(error))
         except ReadingStoppedError as error:
             ending = _reason(context.gate, stopped(stop, str(error)))
         except ClientError as error:
-            ending = _reason(context.gate, Ending(cancelled=False, message=f"the backend: {error}"))
+            ending = _reason(context.gate, Ending(f"the backend: {error}"))
         except Exception as error:
             if is_outage(error):
                 problem = database_problem(error)
                 log.warning("run_lost_its_database", problem=problem)
-                failed = Ending(cancelled=False, message=problem, interrupted=not is_sqlite(self.engine))
+                failed = Ending(problem, interrupted=not is_sqlite(self.engine))
             else:
                 log.exception("run_broke")
-                message = f"an error of the program, {type(error).__name__}; the log has the details"
-                failed = Ending(cancelled=False, message=message)
+                failed = Ending(f"an error of the program, {type(error).__name__}; the log has the details")
             ending = _reason(context.gate, failed)
         return self._end(runs, context, ending)
 
@@ -250,8 +246,8 @@ class SyncEngine:
         if run.dry_run:
             shadow_tables(context.engine, LEDGER_TABLES)
         verify = Verify(
-            context.engine,
-            self.client,
+            engine=context.engine,
+            client=self.client,
             ledger_id=ledger.ledger_id,
             capabilities=context.capabilities,
             gate=context.gate,
@@ -290,7 +286,7 @@ class SyncEngine:
             or context.run.plan_is_fixed
         ):
             return
-        backend = ClientPort(self.client)
+        backend = BackendWrites(self.client)
         self.random.shuffle(unsupported)
         for operation, without_roles in unsupported:
             try:
@@ -311,7 +307,7 @@ class SyncEngine:
         with reading(context.engine) as connection:
             unknown = unknown_ids(connection, ledger.ledger_id, Selection.of(run.organization_ids, run.user_ids))
         if unknown is not None:
-            context.report["unknown"] = unknown.to_wire()
+            context.report["unknown"] = unknown
             log = structlog.stdlib.get_logger(__name__)
             log.info("run_names_unknown_ids", run_id=run.run_id, unknown=context.report["unknown"])
 
@@ -368,21 +364,23 @@ class SyncEngine:
             self.engine, plan, limits=self.sync_settings.limits, grace=grace, allow_deletes=allow_deletes
         ):
             # Cancelled, not failed: only the caller needs to know.
-            raise _EndedError(Ending(cancelled=True, message=stale_sentence(plan_id)))
+            raise _EndedError(Ending(stale_sentence(plan_id), cancelled=True))
         return plan
 
     def _apply(self, context: RunContext, ledger: Ledger) -> None:
         if context.plan_id is None:
             return
         sender = Sender(
-            ClientPort(self.client), context.capabilities, context.gate, batch_size=self.backend_settings.batch_size
+            BackendWrites(self.client), context.capabilities, context.gate, batch_size=self.backend_settings.batch_size
         )
         Applier(
-            self.engine,
-            ApplyTarget(run_id=context.run.run_id, plan_id=context.plan_id, ledger_id=ledger.ledger_id),
+            engine=self.engine,
+            run_id=context.run.run_id,
+            plan_id=context.plan_id,
+            ledger_id=ledger.ledger_id,
             sender=sender,
             gate=context.gate,
-            max_in_flight=self.backend_settings.max_in_flight,
+            threads=self.backend_settings.max_in_flight,
             batch_size=self.backend_settings.batch_size,
             progress=context.progress,
             clock=self.clock,

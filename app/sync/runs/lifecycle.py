@@ -19,13 +19,27 @@ from app.foundation.database import statements
 from app.foundation.database.engine import reading, writing
 from app.foundation.database.errors import is_outage
 from app.sync.ledger.tables import CallRow
-from app.sync.plan.discards import discard_held
+from app.sync.plan.deletes import discard_held
 from app.sync.plan.listing import PlannedChange, Sum, list_changes, sum_up
 from app.sync.plan.search import ItemFilter
 from app.sync.plan.tables import PlanImpactRow, PlanItemRow, PlanPartRow, PlanRow
 from app.sync.runs.queue import CHANGES, CONTINUATION, KEY, enqueue, lock_queue, requests_for_changes
-from app.sync.runs.rows import RUN, cancel_is_requested, change, lock_run, move, recent_runs, row_of, run_from
-from app.sync.runs.run import RUNNING, Run, RunConflictError, RunNotFoundError, RunRequest, RunStatus
+from app.sync.runs.run import (
+    RUN,
+    RUNNING,
+    Run,
+    RunConflictError,
+    RunNotFoundError,
+    RunRequest,
+    RunStatus,
+    cancel_is_requested,
+    change,
+    lock_run,
+    move,
+    recent_runs,
+    row_of,
+    run_from,
+)
 
 LATEST = "latest"
 """An alias of the id of the newest run or plan."""

@@ -11,8 +11,7 @@ from app.access.pending import take_pending
 from app.foundation.clock import epoch_ms
 from app.foundation.database import statements
 from app.foundation.database.engine import is_sqlite
-from app.sync.runs.rows import RUN, row_of, run_from
-from app.sync.runs.run import QueueFullError, Run, RunConflictError, RunRequest, RunStatus
+from app.sync.runs.run import RUN, QueueFullError, Run, RunConflictError, RunRequest, RunStatus, row_of, run_from
 from app.sync.runs.tables import RunKeyRow
 
 MAX_QUEUED = 100

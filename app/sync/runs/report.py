@@ -5,7 +5,7 @@ from typing import Any
 
 from app.directory.source import Verdict
 from app.foundation.text import enumerated
-from app.sync.plan.unknown import unknown_sentence
+from app.sync.plan.selection import unknown_sentence
 from app.sync.runs.refresh import source_sentence
 
 

@@ -12,9 +12,8 @@ from sqlalchemy import Connection
 
 from app.foundation.clock import epoch_ms
 from app.foundation.database.statements import run
-from app.sync.ledger.counts import total
-from app.sync.runs.rows import row_of, run_from
-from app.sync.runs.run import Run
+from app.sync.plan.stored import total
+from app.sync.runs.run import Run, row_of, run_from
 
 IS_FULL_RUN = "NOT dry_run AND organization_ids = '[]' AND user_ids = '[]'"
 """The condition on ``run`` that it is a full run: not narrowed, and not a dry run."""

@@ -1,15 +1,23 @@
-"""The rows of workers, alive and dead.
+"""Workers: their rows, and the thread with which each updates its own.
 
 Each worker updates its row regularly and deletes it when it stops. An old row belongs to a worker that was killed or
-has lost the database.
-"""
+has lost the database. If the database is unavailable, or on SQLite busy with a large plan, a heartbeat is late."""
 
 import socket
-from dataclasses import asdict, dataclass
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from threading import Event
 
-from sqlalchemy import Connection, delete, select
+import structlog
+from sqlalchemy import Connection, Engine, delete, select
+from sqlalchemy.exc import SQLAlchemyError
 
 from app.access.record_tables import core_table
+from app.foundation.clock import Clock, epoch_ms
+from app.foundation.database.engine import writing
+from app.foundation.database.errors import database_problem, is_outage
 from app.foundation.database.statements import run
 from app.sync.runs.tables import WorkerRow
 
@@ -57,3 +65,87 @@ def workers(connection: Connection) -> list[WorkerState]:
     """All rows, the latest heartbeat first."""
     rows = connection.execute(select(_WORKER).order_by(_WORKER.c.seen_at.desc(), _WORKER.c.worker_id))
     return [WorkerState(**row._asdict()) for row in rows]
+
+
+EVERY = 15.0
+"""Seconds between two heartbeats."""
+_LOOK = 1.0
+"""Seconds between two checks of the clock."""
+_JUMP = 5.0
+"""The clock jumped if it and the monotonic clock differ by more than this many seconds."""
+_DEAD_KEPT = timedelta(days=1)
+"""How long the rows of dead workers are kept."""
+
+
+@dataclass(kw_only=True)
+class Heartbeat:
+    """The heartbeats of one worker, until ``stop`` is set."""
+
+    engine: Engine
+    worker_id: str
+    name: str
+    leads: Callable[[], bool]
+    clock: Clock
+    stop: Event
+    every: float = EVERY
+    monotonic: Callable[[], float] = time.monotonic
+    after_jump: Callable[[], None] = lambda: None
+    """Called after the clock jumped, to compute due times again."""
+    _started_at: int | None = field(default=None, init=False)
+
+    def run(self) -> None:
+        """Beats until ``stop`` is set. Logs all errors."""
+        log = structlog.stdlib.get_logger(__name__)
+        late = False
+        while not self.stop.is_set():
+            try:
+                self.beat()
+            except Exception as error:
+                if not is_outage(error):
+                    log.warning("heartbeat_failed", problem=type(error).__name__, exc_info=error)
+                elif not late:
+                    late = True
+                    log.warning("heartbeat_late", problem=database_problem(error))
+            else:
+                late = False
+            self._wait()
+
+    def _wait(self) -> None:
+        """Returns after ``every`` seconds, or when the clock has jumped, because the last heartbeat then looks old."""
+        began, now = self.monotonic(), self.clock()
+        while not self.stop.wait(min(_LOOK, self.every)):
+            passed = self.monotonic() - began
+            if abs((self.clock() - now).total_seconds() - passed) > _JUMP:
+                structlog.stdlib.get_logger(__name__).warning("clock_jumped")
+                self.after_jump()
+                return
+            if passed >= self.every:
+                return
+
+    def beat(self) -> None:
+        """Updates the row. The first heartbeat also removes old rows of dead workers."""
+        now = self.clock()
+        first = self._started_at is None
+        if self._started_at is None:
+            self._started_at = epoch_ms(now)
+        state = WorkerState(
+            worker_id=self.worker_id,
+            name=self.name,
+            started_at=self._started_at,
+            seen_at=epoch_ms(now),
+            leads=self.leads(),
+        )
+        with writing(self.engine) as connection:
+            beat(connection, state)
+            if first:
+                remove_dead(connection, epoch_ms(now - _DEAD_KEPT))
+
+    def end(self) -> None:
+        """Removes the rows of this worker, which is stopped and not dead, and of those that it replaced."""
+        try:
+            with writing(self.engine) as connection:
+                remove_worker(connection, self.worker_id)
+                if self._started_at is not None:
+                    remove_dead(connection, self._started_at)
+        except SQLAlchemyError as error:
+            structlog.stdlib.get_logger(__name__).warning("goodbye_unsaid", problem=database_problem(error))

@@ -18,9 +18,9 @@ from app.contract.users import DeleteUsersRequest
 from app.foundation.configuration.problems import ConfigurationError
 from app.foundation.configuration.showing import listed
 from app.foundation.logs import LogSettings, configure_logs
+from app.monitoring.notify.channels import Webhook
 from app.monitoring.notify.message import Message, NotDeliveredError
 from app.monitoring.notify.settings import EmailSettings, WebhookSettings
-from app.monitoring.notify.webhook import Webhook
 from app.settings import load_settings
 from tests.foundation.outbound.servers import Answering, Authority, ForwardProxy, web_server
 

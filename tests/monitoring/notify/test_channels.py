@@ -12,11 +12,10 @@ from standardwebhooks import Webhook as Receiving
 
 from app.commands.doctor.channels import check_channels
 from app.commands.doctor.finding import State
+from app.monitoring.notify.channels import Mail, Webhook, signature
 from app.monitoring.notify.concerns import Cause, Concern
-from app.monitoring.notify.mail import Mail
 from app.monitoring.notify.message import Channel, ConcernEvent, Message, NotDeliveredError, message_body
 from app.monitoring.notify.settings import EmailSettings, WebhookSettings
-from app.monitoring.notify.webhook import Webhook, signature
 from tests.monitoring.notify.conftest import MailServer, Receiver
 from tests.worlds.clock import NOON, SimulatedTime
 

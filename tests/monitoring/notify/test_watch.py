@@ -23,10 +23,9 @@ from app.monitoring.notify.settings import NotificationSettings
 from app.monitoring.notify.watch import Watch
 from app.settings import Settings
 from app.sync.ledger.ledger import open_ledger
-from app.sync.runs.heartbeat import Heartbeat
 from app.sync.runs.refresh import forget, refresh
 from app.sync.runs.run import RunRequest, RunStatus
-from app.sync.runs.workers import workers
+from app.sync.runs.workers import Heartbeat, workers
 from tests.monitoring.notify.conftest import Past, Receiver
 from tests.worlds.changing_source import ChangingSource
 from tests.worlds.clock import SimulatedTime

@@ -12,10 +12,9 @@ from app.service.console.console import address
 from app.service.console.pages.run_summary import hold_rows, phase_rows, stage_rows
 from app.service.console.settings import Role
 from app.sync.ledger.failures import message_digest
-from app.sync.ledger.items import ItemKey
-from app.sync.ledger.ledger import open_ledger
+from app.sync.ledger.ledger import ItemKey, open_ledger
 from app.sync.ledger.tables import CallRow, ItemFailureRow
-from app.sync.plan.parts import PlanPart
+from app.sync.plan.summary import PlanPart
 from app.sync.plan.tables import PlanItemRow
 from app.sync.runs.run import RunRequest, RunStatus
 from tests.service.console.conftest import Browser, Office

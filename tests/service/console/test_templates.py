@@ -10,7 +10,7 @@ from app.foundation.database.engine import writing
 from app.service.console.console import address
 from app.service.console.rendering import make_environment
 from app.service.console.settings import Role
-from app.sync.ledger.items import ItemKey
+from app.sync.ledger.ledger import ItemKey
 from app.sync.plan.tables import PlanImpactRow, PlanItemRow, PlanRow
 from app.sync.runs.run import Run, RunRequest, RunStatus
 from tests.commands.conftest import DIRECTORY

@@ -5,10 +5,10 @@ import json
 import pytest
 from sqlalchemy import select
 
-from app.client.recording import MAX_EXCERPT, CallRecord, masked, record_call, recorded_calls
+from app.client.client import MAX_EXCERPT, CallRecord, masked, record_call, recorded_calls
 from app.foundation.database.engine import reading
-from app.sync.apply.batch import Exchange
-from app.sync.ledger.journal import call_of_item
+from app.sync.apply.batch import exchange_of
+from app.sync.ledger.journal import Exchange, call_of_item
 from app.sync.ledger.tables import CallRow
 from tests.worlds.planning import Directory, PlanningWorld, world
 
@@ -42,7 +42,7 @@ def call(body: bytes, code: int | None = 200, tries: int = 1, problem: str = "",
     ],
 )
 def test_the_last_refusal_is_stored(calls: list[CallRecord], exchange: Exchange) -> None:
-    assert Exchange.of(calls) == exchange
+    assert exchange_of(calls) == exchange
 
 
 def test_secrets_are_masked_however_they_are_written() -> None:

@@ -7,7 +7,7 @@ import orjson
 import pytest
 from werkzeug.wrappers import Response
 
-from app.sync.ledger.items import Kind
+from app.sync.ledger.ledger import Kind
 
 pytestmark = pytest.mark.slow
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from app.client.items import item_results
+from app.client.response import UNANSWERED, item_results
 from app.contract.base import ItemResult
-from app.sync.apply.outcome import OutcomeKind, judge_item
+from app.sync.apply.batch import OutcomeKind, judge_item
 
 CASES = [
     ("add_users", True, "User added.", None, OutcomeKind.DONE),
@@ -35,11 +35,11 @@ def test_item_is_judged_by_what_the_call_asks_for(
     operation: str, success: bool, message: str | None, code: str | None, fate: OutcomeKind
 ) -> None:
     answered = {"x": ItemResult(success=success, message=message, code=code)}
-    outcome = judge_item(operation, item_results(answered, ["x"])["x"])
+    outcome = judge_item(operation, item_results(answered)["x"])
     assert outcome.kind is fate
     if fate is not OutcomeKind.DONE:
         assert outcome.message == (message or "the backend gave no reason")
 
 
 def test_unanswered_item_is_unknown() -> None:
-    assert judge_item("add_users", item_results({}, ["x"])["x"]).kind is OutcomeKind.UNKNOWN
+    assert judge_item("add_users", UNANSWERED).kind is OutcomeKind.UNKNOWN

@@ -10,9 +10,9 @@ from sqlalchemy import Engine, event, insert, select
 
 from app.commands.schema import METADATA
 from app.foundation.database.engine import is_sqlite, open_engine, writing
-from app.sync.ledger.counts import add_counts
 from app.sync.ledger.settlement import UNSUPPORTED, UNSUPPORTED_BEFORE, Settlement, settle
 from app.sync.ledger.tables import LedgerItemRow, LedgerRow
+from app.sync.plan.stored import add_counts
 from app.sync.plan.tables import PlanItemRow
 from tests.tables import make_tables
 

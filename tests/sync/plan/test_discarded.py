@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import text
 
 from app.foundation.database.engine import writing
-from app.sync.plan.discards import discard_held
+from app.sync.plan.deletes import discard_held
 from app.sync.plan.settings import LimitSettings
 
 ONE = LimitSettings(delete_count=1, delete_percent=100)

@@ -20,14 +20,13 @@ from app.sync.ledger.failures import FailureGroup, failures_page, message_digest
 from app.sync.ledger.journal import call_of_item
 from app.sync.ledger.tables import CallRow, ItemFailureRow
 from app.sync.plan.detail import field_histories, item_history, was_of
-from app.sync.plan.impact import affected, largest_impact
 from app.sync.plan.listing import list_changes
-from app.sync.plan.parts import parts_of
 from app.sync.plan.search import ItemFilter, count, find
 from app.sync.plan.stored import read_item
+from app.sync.plan.summary import affected, largest_impact, parts_of
 from app.sync.plan.tables import PlanItemRow, PlanRow
 from app.sync.runs.lifecycle import Runs
-from app.sync.runs.rows import recent_runs
+from app.sync.runs.run import recent_runs
 from app.sync.runs.tables import RunRow
 from tests.backend.plans import plan, recorded
 from tests.sync.plan.test_parts import ORGANIZATIONS, company

@@ -13,7 +13,7 @@ from sqlalchemy import insert
 from app.commands.schema import METADATA
 from app.foundation.database.engine import open_engine, writing
 from app.sync.ledger.tables import CallRow
-from app.sync.plan.parts import Parts
+from app.sync.plan.summary import Parts
 from app.sync.plan.tables import PlanItemRow, PlanRow
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.run import FINAL, HELD_FOR, MOVES, RunConflictError, RunNotFoundError, RunRequest, RunStatus

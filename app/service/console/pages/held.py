@@ -13,9 +13,9 @@ from app.service.console.pages.run_summary import OPENED_KINDS, hold_rows
 from app.service.console.pages.runs import find_run, held_now
 from app.service.console.settings import Role
 from app.service.console.views import Views
-from app.sync.plan.impact import largest_impact
 from app.sync.plan.listing import list_changes
 from app.sync.plan.search import ItemFilter
+from app.sync.plan.summary import largest_impact
 from app.sync.runs.run import Run, RunConflictError, RunStatus
 from app.sync.runs.status import held_runs, superseded_by
 

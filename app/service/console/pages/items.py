@@ -35,9 +35,8 @@ from app.service.console.pages.runs import find_run, parse_ordinal
 from app.service.console.views import Views
 from app.sync.apply.requests import NotExpressibleError, request_of
 from app.sync.ledger.failures import failures_of
-from app.sync.ledger.items import ITEM_KINDS, ItemKey, Kind
 from app.sync.ledger.journal import SentCall, call_of_item
-from app.sync.ledger.ledger import item_state, ledger_in_use
+from app.sync.ledger.ledger import ITEM_KINDS, ItemKey, Kind, item_state, ledger_in_use
 from app.sync.plan.detail import NOT_KNOWN, FieldHistory, field_histories, item_history, was_of
 from app.sync.plan.listing import list_changes
 from app.sync.plan.stored import PlanItem, read_item

@@ -21,8 +21,7 @@ from app.sync.ledger.failures import (
     failure_groups,
     failures_page,
 )
-from app.sync.ledger.items import ITEM_KINDS, ItemKey
-from app.sync.ledger.ledger import ledger_in_use
+from app.sync.ledger.ledger import ITEM_KINDS, ItemKey, ledger_in_use
 from app.sync.plan.limits import noun_of
 
 MAX_RETRIED = 1_000

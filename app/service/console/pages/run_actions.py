@@ -11,7 +11,7 @@ from app.service.console.pages.runs import find_run
 from app.service.console.sessions import Operator
 from app.service.console.settings import Role
 from app.service.console.views import Views
-from app.sync.ledger.items import ITEM_KINDS, ItemKey
+from app.sync.ledger.ledger import ITEM_KINDS, ItemKey
 from app.sync.runs.run import RunConflictError, RunRequest, RunStatus
 
 MAX_REASON = 1000

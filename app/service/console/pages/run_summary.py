@@ -7,9 +7,9 @@ from datetime import datetime
 
 from app.service.admin.resync import ITEM_STATUSES
 from app.service.console.formatting import counted
-from app.sync.ledger.items import ITEM_KINDS
-from app.sync.plan.parts import PlanPart
+from app.sync.ledger.ledger import ITEM_KINDS
 from app.sync.plan.rules import Phase
+from app.sync.plan.summary import PlanPart
 from app.sync.runs.run import RUNNING, Run, RunStatus
 
 ACTIONS = ("add", "update", "delete")

@@ -18,15 +18,13 @@ from app.service.console.console import COUNT_LIMIT, Console, address, one_of, q
 from app.service.console.pages.run_summary import ACTIONS, OPENED_KINDS, hold_rows, kind_rows, phase_rows, stage_rows
 from app.service.console.paging import PAGE_ROWS
 from app.service.console.views import Views
-from app.sync.ledger.items import ITEM_KINDS
-from app.sync.plan.impact import affected, largest_impact
+from app.sync.ledger.ledger import ITEM_KINDS
 from app.sync.plan.limits import noun_of
 from app.sync.plan.listing import PlannedChange, list_changes
-from app.sync.plan.parts import PlanPart, parts_of
 from app.sync.plan.search import ItemFilter, count
+from app.sync.plan.summary import PlanPart, affected, largest_impact, parts_of
 from app.sync.runs.report import report_lines
-from app.sync.runs.rows import SCOPES, recent_runs, row_of, run_from
-from app.sync.runs.run import Run, RunNotFoundError, RunStatus
+from app.sync.runs.run import SCOPES, Run, RunNotFoundError, RunStatus, recent_runs, row_of, run_from
 from app.sync.runs.status import applied_by, held_runs, superseded_by
 
 STATUSES = tuple(status.value for status in RunStatus)

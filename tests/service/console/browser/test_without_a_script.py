@@ -13,7 +13,7 @@ from app.foundation.database.engine import writing
 from app.service.console.settings import Role
 from app.sync.ledger.failures import PARKED_AFTER, note_failures
 from app.sync.ledger.ledger import ledger_in_use
-from app.sync.runs.rows import row_of, run_from
+from app.sync.runs.run import row_of, run_from
 from tests.service.console.browser.company import OLD, Company
 from tests.service.console.browser.conftest import OpenDesk, sign_all_in
 from tests.service.console.browser.desk import Desk
