@@ -7,7 +7,8 @@ from itertools import chain, islice
 
 from app.commands.screen import on_terminal, say, show_table
 from app.sync.ledger.ledger import USER_KINDS, Kind
-from app.sync.plan.listing import FieldChange, PlannedChange, Sum
+from app.sync.plan.fields import FieldChange
+from app.sync.plan.listing import PlannedChange, Sum
 from app.sync.plan.rules import Action
 
 MAX_CHANGES = 100

@@ -105,7 +105,7 @@ def check(context: click.Context, invocation: Invocation, limit: int, as_json: b
             }
         )
     else:
-        _show_problems(report.problem_groups, limit)
+        _show_problems(report.problems.groups, limit)
         for suspicion in suspicions:
             note(str(suspicion))
         for state in known.values():
@@ -114,7 +114,7 @@ def check(context: click.Context, invocation: Invocation, limit: int, as_json: b
         if known:
             _show_losses(report.sources, "would take away at least", "no kind has fewer records than are in force")
         say(", ".join(f"{count} {kind}" for kind, count in report.counts.items() if count) or "no records")
-    harm = sum(count for sort, count in report.problem_counts.items() if sort not in HARMLESS)
+    harm = sum(count for sort, count in report.problems.counts.items() if sort not in HARMLESS)
     complete = all(source.verdict is Verdict.COMPLETE for source in report.sources)
     context.exit(0 if complete and not harm and not suspicions else 1)
 
@@ -187,7 +187,7 @@ def refresh(  # noqa: PLR0917 - click passes them by name
     if as_json:
         show_json(object_from_report(report))
     else:
-        _show_problems(report.problem_groups, _MAX_PROBLEMS)
+        _show_problems(report.problems.groups, _MAX_PROBLEMS)
         _show_sources(report.sources)
         _show_losses(report.sources, "takes away", "nothing is taken away")
         for name in report.retained_sources:

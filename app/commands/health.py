@@ -148,7 +148,8 @@ def _check(process: Running, settings: Settings) -> None:
 
 def _check_heartbeat(connection: Connection, process: Running, settings: Settings) -> None:
     from app.foundation.clock import epoch_ms, utc_now
-    from app.sync.runs.workers import process_name, workers
+    from app.sync.runs.run import process_name
+    from app.sync.runs.workers import workers
 
     name = process_name(process.pid)
     last = next((worker.seen_at for worker in workers(connection) if worker.name == name), None)

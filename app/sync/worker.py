@@ -24,6 +24,7 @@ from app.sync.runs.lifecycle import Runs
 from app.sync.runs.lock import SyncLock
 from app.sync.runs.run import Run, RunError, RunRequest
 from app.sync.runs.schedule import interval_seconds, latest_due_time, trigger_of
+from app.sync.runs.settings import SyncSettings
 
 Execute = Callable[[str, SyncLock, Progress, Event], Run]
 
@@ -147,18 +148,8 @@ class LoggedProgress:
         structlog.stdlib.get_logger(__name__).info("run_note", run_id=self.run_id, note=text)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timetable:
-    """When runs and full verifies are due."""
-
-    schedule: str
-    verify_schedule: str
-    timezone: str
-    jitter: float
-
-
 def scheduler_for(
-    timetable: Timetable,
+    settings: SyncSettings,
     runs: Runs,
     *,
     prune: Callable[[], object],
@@ -177,14 +168,14 @@ def scheduler_for(
         job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None}, timezone="UTC"
     )
     for name, schedule, verify in (
-        ("schedule", timetable.schedule, False),
-        ("verify_schedule", timetable.verify_schedule, True),
+        ("schedule", settings.schedule, False),
+        ("verify_schedule", settings.verify_schedule, True),
     ):
         if not schedule:
             continue
-        trigger = trigger_of(schedule, timetable.timezone)
+        trigger = trigger_of(schedule, settings.timezone)
         pause = interval_seconds(schedule)
-        jitter = timetable.jitter if pause is None else min(timetable.jitter, pause / 2)
+        jitter = settings.jitter if pause is None else min(settings.jitter, pause / 2)
         scheduler.add_job(
             scheduled_run,
             trigger,

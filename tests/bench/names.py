@@ -24,7 +24,7 @@ from app.foundation.database.migrations import upgrade
 from app.service.console.transactions import page_reading
 from app.sync.ledger.ledger import ItemKey
 from app.sync.plan import tables as plan_tables
-from app.sync.plan.detail import item_history
+from app.sync.plan.listing import item_history
 from tests.bench.console_world import NOW_MS, Builder, Size, grants, item_values, people, places
 from tests.bench.databases import databases
 

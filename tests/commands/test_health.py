@@ -17,7 +17,8 @@ from app.foundation.clock import epoch_ms, utc_now
 from app.foundation.database.engine import open_engine, writing
 from app.settings import ServerSettings, Settings
 from app.sync.runs import workers
-from app.sync.runs.workers import WorkerState, process_name, remove_worker
+from app.sync.runs.run import process_name
+from app.sync.runs.workers import WorkerState, remove_worker
 from tests.commands.conftest import Usher
 from tests.faults.live import until
 

@@ -23,8 +23,9 @@ from app.monitoring.metrics import Metrics
 from app.monitoring.notify.watch import Watch
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.polling import SourcePoller, source_pollers
-from app.sync.runs.workers import Heartbeat, process_name
-from app.sync.worker import Timetable, Worker, scheduler_for
+from app.sync.runs.run import process_name
+from app.sync.runs.workers import Heartbeat
+from app.sync.worker import Worker, scheduler_for
 
 if TYPE_CHECKING:
     from apscheduler.schedulers.background import BackgroundScheduler
@@ -49,12 +50,7 @@ def worker_parts(parts: Application, *, stop: Event) -> WorkerParts:
     engine = parts.sync_engine(stop=stop, observer=Metrics())
     lock = parts.sync_lock()
     scheduler = scheduler_for(
-        Timetable(
-            schedule=settings.sync.schedule,
-            verify_schedule=settings.sync.verify_schedule,
-            timezone=settings.sync.timezone,
-            jitter=settings.sync.jitter,
-        ),
+        settings.sync,
         parts.runs,
         prune=partial(
             delete_old_rows,

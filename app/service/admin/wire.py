@@ -9,7 +9,8 @@ from typing_extensions import TypedDict
 
 from app.foundation.clock import utc_text
 from app.sync.ledger.ledger import ItemKey
-from app.sync.plan.listing import FieldChange, PlannedChange
+from app.sync.plan.fields import FieldChange
+from app.sync.plan.listing import PlannedChange
 from app.sync.plan.rules import Action
 from app.sync.runs.run import Run
 

@@ -69,7 +69,7 @@ class ApplyState:
             {"plan_id": plan_id, "ordinals": json_list(ordinals)},
         ).all()
         for row in rows:
-            self.count(row.kind, row.action, "done" if status == "done" else "skipped", row.number)
+            self.count(row.kind, row.action, status, row.number)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,15 +89,14 @@ class AnswerProcessor:
         deletes = outcome.batch.items[0].action == "delete"
         if deletes:
             self._process_contents(outcome)
-        done: list[int] = []
-        for operation, ordinals in outcome.done.items():
-            done.extend(ordinals)
-            if deletes:
-                settlement.deleted.extend(ordinals)
-            else:
+        done = [ordinal for ordinals in outcome.done.values() for ordinal in ordinals]
+        if deletes:
+            settlement.deleted.extend(done)
+            if outcome.batch.items[0].kind == Kind.ORGANIZATION_USER:
+                settlement.removed_members.extend(done)
+        else:
+            for operation, ordinals in outcome.done.items():
                 settlement.done[operation].extend(ordinals)
-        if deletes and outcome.batch.items[0].kind == Kind.ORGANIZATION_USER:
-            settlement.removed_members.extend(done)
         settlement.added_again.extend(outcome.added_again)
         self._note_unsupported(outcome)
         for ordinal, own in outcome.not_done.items():
@@ -115,23 +114,21 @@ class AnswerProcessor:
         for ordinal, status in statuses.items():
             state.count(by_ordinal[ordinal].kind, by_ordinal[ordinal].action, status)
         if deletes:
-            for status in ("done", "failed", "skipped"):
-                of_status = [ordinal for ordinal, own in statuses.items() if own == status]
-                state.count_covered(self.connection, settlement.plan_id, of_status, status)
+            state.count_covered(self.connection, settlement.plan_id, done, "done")
+            others = [ordinal for ordinal, status in statuses.items() if status != "done"]
+            state.count_covered(self.connection, settlement.plan_id, others, "skipped")
 
     def _process_contents(self, outcome: BatchOutcome) -> None:
         """Settles the covered items that have an outcome of their own, before the deletes that covered them."""
         ordinals = [ordinal for some in outcome.done.values() for ordinal in some]
         contents = detach_exceptions(self.connection, self.settlement.plan_id, outcome, ordinals)
-        for ordinal, own in contents.outcomes.items():
+        for item, own in contents.outcomes.items():
             if own.kind is OutcomeKind.DONE:
-                self.settlement.deleted.append(ordinal)
-            elif own.kind is OutcomeKind.UNKNOWN:
-                self.settlement.unknown[ordinal] = own.message
+                self.settlement.deleted.append(item.ordinal)
             else:
-                self.settlement.failed[ordinal] = own.message
-            status = "done" if own.kind is OutcomeKind.DONE else "failed"
-            self.state.count(contents.items[ordinal].kind, "delete", status)
+                messages = self.settlement.unknown if own.kind is OutcomeKind.UNKNOWN else self.settlement.failed
+                messages[item.ordinal] = own.message
+            self.state.count(item.kind, "delete", "done" if own.kind is OutcomeKind.DONE else "failed")
         self._detach_contents_of_absent(outcome)
         if contents.unmentioned:
             self.settlement.unconfirmed.extend(contents.unmentioned)
@@ -149,7 +146,7 @@ class AnswerProcessor:
         covered = covered_items(self.connection, plan_id=self.settlement.plan_id, ordinals=outcome.absent)
         unconfirmed = [item.ordinal for item in covered if item.kind != Kind.FOLDER]
         if unconfirmed:
-            detach_contents(self.connection, plan_id=self.settlement.plan_id, ordinals=list(outcome.absent))
+            detach_contents(self.connection, plan_id=self.settlement.plan_id, ordinals=outcome.absent)
             self.settlement.unconfirmed.extend(unconfirmed)
             self.state.uncovered = True
 
@@ -163,18 +160,16 @@ class AnswerProcessor:
 
 
 def _settle(settlement: Settlement, item: PlanItem, outcome: ItemOutcome) -> None:
-    match outcome.kind:
-        case OutcomeKind.FAILED:
-            settlement.failed[item.ordinal] = outcome.message
-        case OutcomeKind.UNKNOWN:
-            settlement.unknown[item.ordinal] = outcome.message
-        case OutcomeKind.LOST:
-            settlement.lost[item.ordinal] = outcome.message
-        case OutcomeKind.SKIPPED:
-            settlement.skipped[item.ordinal] = outcome.message
-        case OutcomeKind.UNSUPPORTED:
-            settlement.unsupported[item.operation].append(item.ordinal)
-        case OutcomeKind.LEFT_BEHIND:
-            settlement.left_behind.append(item.ordinal)
-        case _:
-            pass  # Unsent items stay planned, and are cancelled when the run ends.
+    messages = {
+        OutcomeKind.FAILED: settlement.failed,
+        OutcomeKind.UNKNOWN: settlement.unknown,
+        OutcomeKind.LOST: settlement.lost,
+        OutcomeKind.SKIPPED: settlement.skipped,
+    }
+    if outcome.kind in messages:
+        messages[outcome.kind][item.ordinal] = outcome.message
+    elif outcome.kind is OutcomeKind.UNSUPPORTED:
+        settlement.unsupported[item.operation].append(item.ordinal)
+    elif outcome.kind is OutcomeKind.LEFT_BEHIND:
+        settlement.left_behind.append(item.ordinal)
+    # Unsent items stay planned, and are cancelled when the run ends.

@@ -5,7 +5,7 @@ and detaches them. The caller settles them.
 
 The rules: ``app/sync/apply/README.md``, "What goes along"."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy import Connection
@@ -23,7 +23,9 @@ UPDATE plan_item SET covered_by = (
 WHERE plan_id = :plan_id AND status = 'planned' AND covered_by IN (@numbers(ordinals)) AND kind = '{member}'
 """
 
-_DETACH_OTHERS = """
+_DETACH = "UPDATE plan_item SET covered_by = NULL WHERE plan_id = :plan_id AND ordinal IN (@numbers(ordinals))"
+
+_DETACH_CONTENTS = """
 UPDATE plan_item SET covered_by = NULL
 WHERE plan_id = :plan_id AND status = 'planned' AND covered_by IN (@numbers(ordinals))
   AND kind IN ('organizationUser', 'folderUser', 'document', 'group')
@@ -40,7 +42,7 @@ class CoveredItem:
     covered_by: int
 
 
-def covered_items(connection: Connection, *, plan_id: str, ordinals: Collection[int]) -> Iterator[CoveredItem]:
+def covered_items(connection: Connection, *, plan_id: str, ordinals: Collection[int]) -> list[CoveredItem]:
     """The planned items that these deletes cover."""
     rows = run(
         connection,
@@ -50,29 +52,16 @@ def covered_items(connection: Connection, *, plan_id: str, ordinals: Collection[
         """,
         {"plan_id": plan_id, "ordinals": json_list(ordinals)},
     )
-    return (CoveredItem(row.ordinal, row.kind, row.item_id, row.covered_by) for row in rows)
+    return [CoveredItem(*row) for row in rows]
 
 
-def detach(connection: Connection, *, plan_id: str, ordinals: Collection[int]) -> None:
-    """Detaches these deletes from the deletes that cover them, so that they are sent."""
-    if ordinals:
-        run(
-            connection,
-            """
-            UPDATE plan_item SET covered_by = NULL
-            WHERE plan_id = :plan_id AND ordinal IN (@numbers(ordinals))
-            """,
-            {"plan_id": plan_id, "ordinals": json_list(ordinals)},
-        )
-
-
-def detach_contents(connection: Connection, *, plan_id: str, ordinals: Sequence[int]) -> None:
+def detach_contents(connection: Connection, *, plan_id: str, ordinals: Collection[int]) -> None:
     """Detaches the contents of these deletes, because the deletes may not have removed them. Users of a document and
     members of a group move to the delete of that document or group, if there is one. Subfolders stay covered."""
     parameters = {"plan_id": plan_id, "ordinals": json_list(ordinals)}
     for member, container in (("documentUser", "document"), ("groupMember", "group")):
         run(connection, _MOVE_TO_CONTAINER, parameters, member=member, container=container)
-    run(connection, _DETACH_OTHERS, parameters)
+    run(connection, _DETACH_CONTENTS, parameters)
 
 
 _UNCONFIRMED = ItemOutcome(
@@ -84,10 +73,8 @@ _UNCONFIRMED = ItemOutcome(
 class CoveredOutcomes:
     """The covered items whose outcome differs from that of the delete that covered them."""
 
-    outcomes: dict[int, ItemOutcome] = field(default_factory=dict)
-    """By ordinal: done, failed or unknown."""
-    items: dict[int, CoveredItem] = field(default_factory=dict)
-    """The same items, by ordinal."""
+    outcomes: dict[CoveredItem, ItemOutcome] = field(default_factory=dict)
+    """Done, failed or unknown."""
     unmentioned: list[int] = field(default_factory=list)
     """Members of an emptied group that the answer does not mention. The run deletes them by name."""
     foreign_failures: dict[str, str] = field(default_factory=dict)
@@ -107,11 +94,12 @@ def detach_exceptions(
         return CoveredOutcomes()
     covered = covered_items(connection, plan_id=plan_id, ordinals=done)
     contents = _of_group(covered, outcome, failed) if emptied else _of_container(covered, outcome, failed)
-    detach(connection, plan_id=plan_id, ordinals=[*contents.outcomes, *contents.unmentioned])
+    ordinals = [*(item.ordinal for item in contents.outcomes), *contents.unmentioned]
+    run(connection, _DETACH, {"plan_id": plan_id, "ordinals": json_list(ordinals)})
     return contents
 
 
-def _of_group(covered: Iterable[CoveredItem], outcome: BatchOutcome, failed: dict[str, str]) -> CoveredOutcomes:
+def _of_group(covered: Sequence[CoveredItem], outcome: BatchOutcome, failed: dict[str, str]) -> CoveredOutcomes:
     contents = CoveredOutcomes(foreign_failures=failed)
     for item in covered:
         failed.pop(item.item_id, None)
@@ -119,18 +107,14 @@ def _of_group(covered: Iterable[CoveredItem], outcome: BatchOutcome, failed: dic
         if own is None:
             contents.unmentioned.append(item.ordinal)
         else:
-            contents.outcomes[item.ordinal] = own
-            contents.items[item.ordinal] = item
+            contents.outcomes[item] = own
     return contents
 
 
-def _of_container(covered: Iterable[CoveredItem], outcome: BatchOutcome, failed: dict[str, str]) -> CoveredOutcomes:
+def _of_container(covered: Sequence[CoveredItem], outcome: BatchOutcome, failed: dict[str, str]) -> CoveredOutcomes:
     """An answer contains ids without kinds, so all items with the id of a failed one count as not deleted."""
-    contents = CoveredOutcomes()
-    all_covered = list(covered)
-    incomplete = {item.covered_by for item in all_covered if item.item_id in failed}
-    for item in all_covered:
-        if item.covered_by in incomplete and (own := outcome.contents.get(item.item_id, _UNCONFIRMED)) != DONE:
-            contents.outcomes[item.ordinal] = own
-            contents.items[item.ordinal] = item
-    return contents
+    incomplete = {item.covered_by for item in covered if item.item_id in failed}
+    outcomes = {
+        item: outcome.contents.get(item.item_id, _UNCONFIRMED) for item in covered if item.covered_by in incomplete
+    }
+    return CoveredOutcomes({item: own for item, own in outcomes.items() if own != DONE})

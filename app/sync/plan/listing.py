@@ -1,48 +1,30 @@
-"""Lists the items of a plan for pages and programs, with names and changed fields.
+"""Lists the items of a plan for pages and programs, with names, changed fields and their history in other runs.
 
 A name is read from the item itself, or else from the directory as it is or was. One statement reads a page of items.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Row
 
 from app.foundation.database.statements import json_list, run
-from app.sync.ledger.ledger import CONTAINERS, USER_KINDS, Kind
+from app.sync.ledger.ledger import CONTAINERS, USER_KINDS, ItemKey, Kind
 from app.sync.ledger.settlement import SETTLES
+from app.sync.plan.fields import FieldChange, updated_fields
 from app.sync.plan.rules import Action
 from app.sync.plan.search import EVERY_ITEM, ItemFilter, find
-
-
-@dataclass(frozen=True, slots=True)
-class FieldChange:
-    """One field that an update changes. None: the field is missing, inherited, or the top of the tree."""
-
-    field: str
-    """Its name in records."""
-    old: object
-    new: object
-    old_is_known: bool = True
+from app.sync.plan.stored import PlanItem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedChange:
+class PlannedChange(PlanItem):
     """One item of a run's plan."""
 
-    ordinal: int
-    phase: int
-    action: str
-    kind: str
-    organization_id: str
-    container_id: str
-    item_id: str
-    operation: str
-    reason: str
-    status: str
-    message: str
+    was: str
+    """The former state of an update, as in ``PlanItemRow``."""
     name: str | None
     """The name of the item, or of its user."""
     container_name: str | None
@@ -61,14 +43,12 @@ _TABLES = {
 }
 _USER_NAME = "name"
 
+_COLUMNS = [*PlanItem.__dataclass_fields__, "was"]
+
 _PAGE = """
 SELECT p.*, {item_payload} AS item_payload, {container_payload} AS container_payload
-FROM (
-  SELECT ordinal, phase, action, kind, organization_id, container_id, item_id, operation, reason, status, message,
-    parent_id, access_type, access_role, disabled, payload, was
-  FROM plan_item
-  WHERE plan_id = :plan_id AND ordinal IN (@numbers(ordinals))
-) p ORDER BY p.ordinal
+FROM (SELECT {columns} FROM plan_item WHERE plan_id = :plan_id AND ordinal IN (@numbers(ordinals))) p
+ORDER BY p.ordinal
 """
 
 _SUMMED = """
@@ -97,17 +77,12 @@ def list_changes(
     limit: int = 100,
 ) -> list[PlannedChange]:
     """The next items after the ordinal ``after``."""
-    ordinals = find(connection, plan_id, criteria, after=after, limit=limit)
-    if not ordinals:
-        return []
-    rows = run(
-        connection,
-        _PAGE,
-        {"plan_id": plan_id, "ordinals": json_list(ordinals)},
-        item_payload=_ITEM_PAYLOAD,
-        container_payload=_CONTAINER_PAYLOAD,
-    )
-    return [_change(row) for row in rows]
+    return _read(connection, plan_id, find(connection, plan_id, criteria, after=after, limit=limit))
+
+
+def read_change(connection: Connection, plan_id: str, ordinal: int) -> PlannedChange | None:
+    """One item of a plan; None if it does not exist."""
+    return next(iter(_read(connection, plan_id, [ordinal])), None)
 
 
 def sum_up(connection: Connection, plan_id: str) -> list[Sum]:
@@ -145,24 +120,32 @@ _CONTAINER_PAYLOAD = (
 )
 
 
-_COPIED = (
-    *("ordinal", "phase", "action", "kind", "organization_id", "container_id", "item_id"),
-    *("operation", "reason", "status", "message"),
-)
-"""The columns that ``PlannedChange`` copies."""
+def _read(connection: Connection, plan_id: str, ordinals: Sequence[int]) -> list[PlannedChange]:
+    if not ordinals:
+        return []
+    rows = run(
+        connection,
+        _PAGE,
+        {"plan_id": plan_id, "ordinals": json_list(ordinals)},
+        item_payload=_ITEM_PAYLOAD,
+        container_payload=_CONTAINER_PAYLOAD,
+        columns=", ".join(_COLUMNS),
+    )
+    return [_change(row) for row in rows]
 
 
 def _change(row: Row[Any]) -> PlannedChange:
     kind = Kind(row.kind)
+    values = {name: getattr(row, name) for name in _COLUMNS} | {"disabled": bool(row.disabled)}
+    item = PlanItem(**{name: value for name, value in values.items() if name != "was"})
     fields: tuple[FieldChange, ...] = ()
     known = True
-    if row.action == Action.UPDATE:
-        was = json.loads(row.was) if row.was else None
-        fields = tuple(_changed(row, kind, was))
-        sends_fields = "digest" in SETTLES.get(row.operation, ())
-        known = not sends_fields or (was is not None and was.get("fields", {}) is not None)
+    if item.action == Action.UPDATE:
+        fields = tuple(updated_fields(item, row.was))
+        sends_fields = "digest" in SETTLES.get(item.operation, ())
+        known = not sends_fields or (row.was != "" and json.loads(row.was).get("fields", {}) is not None)
     return PlannedChange(
-        **{name: getattr(row, name) for name in _COPIED},
+        **values,
         name=_name(row.item_payload, _USER_NAME if kind in USER_KINDS else _TABLES[kind][2]),
         container_name=_name(row.container_payload, _TABLES[CONTAINERS[kind]][2]) if kind in CONTAINERS else None,
         fields=fields,
@@ -175,33 +158,36 @@ def _name(payload: str | None, field: str) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def _changed(row: Row[Any], kind: Kind, was: Mapping[str, Any] | None) -> Iterator[FieldChange]:
-    columns = SETTLES.get(row.operation, ())
-    # The former state of an unconfirmed item is unknown.
-    if "disabled" in columns:
-        yield FieldChange("disabled", was and was["disabled"], bool(row.disabled), was is not None)
-    for column, key, field in (
-        ("access_role", "accessRole", "accessRole"),
-        ("access_type", "accessType", "accessType"),
-        ("parent_id", "parentId", "parentFolderId" if kind is Kind.FOLDER else "folderId"),
-    ):
-        if column not in columns:
-            continue
-        old, new = was and was[key], getattr(row, column)
-        if was is None or old != new:
-            # Unknown: a role that the backend did not return, and a type whose call has no answer.
-            known = was is not None and old != "?" and (old != "" or column != "access_role")
-            yield FieldChange(field, (old or None) if known else None, new or None, known)
-    if "digest" in columns and was is not None and was.get("fields"):
-        yield from _changed_fields(was["fields"], json.loads(row.payload))
+@dataclass(frozen=True, slots=True)
+class PastChange:
+    """An item in the plan of an earlier run. ``requested_at`` is epoch milliseconds."""
+
+    run_id: str
+    requested_at: int
+    ordinal: int
+    action: str
+    operation: str
+    status: str
+    message: str
 
 
-def _changed_fields(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[FieldChange]:
-    for field in sorted(old.keys() | new.keys()):
-        if field not in old or field not in new or not _equal_as_json(old[field], new[field]):
-            yield FieldChange(field, old.get(field), new.get(field))
+# Starts with the runs, which are few. The order is fixed, because PostgreSQL would read the items of all plans.
+_HISTORY = """
+SELECT r.run_id, r.requested_at, p.ordinal, p.action, p.operation, p.status, p.message
+FROM run r {items}
+ORDER BY r.run_id DESC, p.ordinal LIMIT :limit
+"""
+_OF_RUN = """p.plan_id = r.plan_id AND p.kind = :kind AND p.organization_id = :organization_id
+  AND p.container_id = :container_id AND p.item_id = :item_id"""
+_ITEMS = {
+    "sqlite": f"CROSS JOIN plan_item p WHERE r.plan_id IS NOT NULL AND {_OF_RUN}",
+    "postgresql": f"CROSS JOIN LATERAL (SELECT p.* FROM plan_item p WHERE {_OF_RUN} OFFSET 0) p"  # noqa: S608 - a constant
+    " WHERE r.plan_id IS NOT NULL",
+}
 
 
-def _equal_as_json(left: object, right: object) -> bool:
-    """Compares as JSON, where true is not 1."""
-    return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
+def item_history(connection: Connection, item: PlanItem | ItemKey, *, limit: int) -> list[PastChange]:
+    """The item in the plans of runs, newest first."""
+    key = ItemKey(item.kind, item.organization_id, item.container_id, item.item_id)
+    values = {**key._asdict(), "limit": limit}
+    return [PastChange(*row) for row in run(connection, _HISTORY, values, items=_ITEMS[connection.dialect.name])]

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from hashlib import sha256
 from random import Random
 from typing import TypeVar
@@ -79,23 +80,21 @@ def make_plan(
     Raises ``PlanningError`` if the directory was never read, because an empty access model would delete everything, or
     if the ledger or the plan to approve does not exist.
     """
-    identity = _new_id(now, random)
-    return _with_retries(
-        engine,
-        lambda connection: _plan(
-            connection,
-            plan_id=identity,
-            ledger_id=ledger_id,
-            now=now,
-            limits=None if allow_deletes or approving else limits,
-            grace=grace,
-            selection=selection,
-            approving=approving,
-            store_gone=not preview,
-            retry=retry,
-            retried=retried,
-        ),
+    plan_id = f"plan-{now:%Y%m%d-%H%M%S}-{(random or Random()).getrandbits(40):010x}"  # noqa: S311 - a name, no secret
+    work = partial(
+        _plan,
+        plan_id=plan_id,
+        ledger_id=ledger_id,
+        now=now,
+        limits=None if allow_deletes or approving else limits,
+        grace=grace,
+        selection=selection,
+        approving=approving,
+        store_gone=not preview,
+        retry=retry,
+        retried=retried,
     )
+    return _with_retries(engine, work)
 
 
 def is_still_due(
@@ -115,9 +114,7 @@ def is_still_due(
             limits=None if allow_deletes else limits,
             grace=grace,
             selection=Selection.of(plan.organization_ids, plan.user_ids),
-            approving=None,
             store_gone=False,
-            retry=None,
         )
         connection.rollback()
         return again.plan_hash == plan.plan_hash
@@ -151,10 +148,6 @@ def _snapshot(engine: Engine, *, lock_at_once: bool) -> Iterator[Connection]:
         yield connection
 
 
-def _new_id(now: datetime, random: Random | None) -> str:
-    return f"plan-{now:%Y%m%d-%H%M%S}-{(random or Random()).getrandbits(40):010x}"  # noqa: S311 - a name, no secret
-
-
 def _plan(
     connection: Connection,
     *,
@@ -164,9 +157,9 @@ def _plan(
     limits: LimitSettings | None,
     grace: timedelta,
     selection: Selection,
-    approving: str | None,
     store_gone: bool,
-    retry: Sequence[str] | None,
+    approving: str | None = None,
+    retry: Sequence[str] | None = None,
     retried: Sequence[ItemKey] = (),
 ) -> Plan:
     revision, ledger_revision = _starting_point(connection, ledger_id, approving)

@@ -236,13 +236,6 @@ def read_items(
     return [PlanItem(**row._asdict()) for row in rows]
 
 
-def read_item(connection: Connection, plan_id: str, ordinal: int) -> PlanItem | None:
-    """One item of a plan; None if it does not exist."""
-    query = select(*_ITEM_COLUMNS).where(_ITEM.c.plan_id == plan_id, _ITEM.c.ordinal == ordinal)
-    row = connection.execute(query).one_or_none()
-    return None if row is None else PlanItem(**row._asdict())
-
-
 def stale_sentence(plan_id: str) -> str:
     """The message for a stored plan that no longer applies."""
     return (

@@ -84,9 +84,9 @@ def directory_report(report: RefreshReport) -> dict[str, object]:
         findings["losses"] = losses
     if report.retained_sources:
         findings["retainedSources"] = list(report.retained_sources)
-    if report.problem_count:
-        findings["problemCounts"] = {str(sort): number for sort, number in report.problem_counts.items()}
-        findings["problems"] = [str(problem) for problem in report.problems[:_PROBLEMS_SHOWN]]
+    if report.problems.total:
+        findings["problemCounts"] = {str(sort): number for sort, number in report.problems.counts.items()}
+        findings["problems"] = [str(problem) for problem in report.problems.kept[:_PROBLEMS_SHOWN]]
     return findings
 
 

@@ -45,7 +45,7 @@ from app.sync.ledger.ledger import Ledger, note_findings, open_ledger
 from app.sync.ledger.tables import LEDGER_TABLES
 from app.sync.ledger.unsupported import restore_unsupported, unsupported_operations
 from app.sync.plan.planner import PlanningError, is_still_due, make_plan
-from app.sync.plan.selection import Selection, unknown_ids
+from app.sync.plan.selection import unknown_ids
 from app.sync.plan.stored import Plan, add_counts, load_plan, read_run_counts, run_counts, stale_sentence
 from app.sync.plan.unsupported import mark_unsupported, plan_unsupported_again
 from app.sync.runs.context import RunContext, directory_report, final_status, without_held
@@ -53,10 +53,9 @@ from app.sync.runs.lifecycle import Runs
 from app.sync.runs.lock import SyncLock
 from app.sync.runs.queue import CHANGES
 from app.sync.runs.refresh import losses_sentences, refresh, source_sentence
-from app.sync.runs.run import Run, RunConflictError, RunStatus, WhatIf, allowed_deletes
+from app.sync.runs.run import Run, RunConflictError, RunStatus, WhatIf, allowed_deletes, process_name
 from app.sync.runs.settings import SyncSettings
 from app.sync.runs.source_checks import retained_sentence
-from app.sync.runs.workers import process_name
 
 _CHANGED = "the directory has changed while the plan was made; make it again"
 _LEVELS = {
@@ -179,7 +178,7 @@ class SyncEngine:
         context.plan_id = plan.plan_id
         if plan.holds:
             context.report["held"] = [hold.to_wire() for hold in plan.holds]
-        if not run.dry_run and not run.plan_is_fixed and not (run.organization_ids or run.user_ids):
+        if not run.dry_run and not run.plan_is_fixed and run.selection.is_everything:
             with writing(self.engine) as connection:
                 forget_settled(connection, ledger.ledger_id, plan.plan_id)
         counts = run_counts(plan.counts)
@@ -194,16 +193,15 @@ class SyncEngine:
         if run.dry_run or not plan.has_changes:
             return
         _check_gate(context, runs.move(run.run_id, RunStatus.PLANNING, RunStatus.APPLYING))
-        self._apply(context, ledger)
+        self._apply(context, plan)
 
     def _read(self, context: RunContext) -> int:
         run = context.run
-        if run.trigger == CHANGES and (run.organization_ids or run.user_ids):
+        if run.trigger == CHANGES and not run.selection.is_everything:
             # The changes are in the access model already.
             with reading(self.engine) as connection:
                 return current_revision(connection)
         context.progress.phase("reading", None)
-        selection = Selection.of(context.run.organization_ids, context.run.user_ids)
         report = refresh(
             context.engine,
             self.sources,
@@ -213,7 +211,7 @@ class SyncEngine:
             # A preview of another file shows all of its changes.
             accept_shrink=[source.name for source in self.sources] if self.what_if is not None else (),
             # A narrowed run asks the sources for a part.
-            asked=None if selection.is_everything else selection,
+            asked=None if run.selection.is_everything else run.selection,
             progress=context.progress,
             on_candidate=context.run.dry_run,
             is_planned_from=context.run.dry_run,
@@ -256,7 +254,7 @@ class SyncEngine:
             clock=self.clock,
         )
         try:
-            report = verify.run(Selection.of(run.organization_ids, run.user_ids))
+            report = verify.run(run.selection)
         except VerifyStoppedError:
             _check_gate(context, run)
             raise
@@ -305,7 +303,7 @@ class SyncEngine:
         if run.plan_is_fixed:
             return
         with reading(context.engine) as connection:
-            unknown = unknown_ids(connection, ledger.ledger_id, Selection.of(run.organization_ids, run.user_ids))
+            unknown = unknown_ids(connection, ledger.ledger_id, run.selection)
         if unknown is not None:
             context.report["unknown"] = unknown
             log = structlog.stdlib.get_logger(__name__)
@@ -323,7 +321,7 @@ class SyncEngine:
             now=self.clock(),
             limits=self.sync_settings.limits,
             grace=timedelta(seconds=self.directory_settings.grace),
-            selection=Selection.of(run.organization_ids, run.user_ids),
+            selection=run.selection,
             allow_deletes=run.allow_deletes,
             approving=run.plan_id if run.approved_at is not None else None,
             random=self.random,
@@ -367,17 +365,15 @@ class SyncEngine:
             raise _EndedError(Ending(stale_sentence(plan_id), cancelled=True))
         return plan
 
-    def _apply(self, context: RunContext, ledger: Ledger) -> None:
-        if context.plan_id is None:
-            return
+    def _apply(self, context: RunContext, plan: Plan) -> None:
         sender = Sender(
             BackendWrites(self.client), context.capabilities, context.gate, batch_size=self.backend_settings.batch_size
         )
         Applier(
             engine=self.engine,
             run_id=context.run.run_id,
-            plan_id=context.plan_id,
-            ledger_id=ledger.ledger_id,
+            plan_id=plan.plan_id,
+            ledger_id=plan.ledger_id,
             sender=sender,
             gate=context.gate,
             threads=self.backend_settings.max_in_flight,

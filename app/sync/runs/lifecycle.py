@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from random import Random
 from types import MappingProxyType
 
-from sqlalchemy import Column, Connection, Engine, Select, delete, func, or_, select, update
+from sqlalchemy import Column, Connection, Engine, Select, bindparam, delete, func, or_, select, update
 from sqlalchemy.exc import DBAPIError
 
 from app.access.pending import pending_since
@@ -32,7 +32,6 @@ from app.sync.runs.run import (
     RunNotFoundError,
     RunRequest,
     RunStatus,
-    cancel_is_requested,
     change,
     lock_run,
     move,
@@ -50,6 +49,9 @@ MAX_CONTINUATIONS = 5
 _CHANGES_KEPT = timedelta(days=1)
 """How long successful runs of changes are kept."""
 
+# Built once: building takes longer than executing.
+_CANCEL_REQUESTED = select(RUN.c.cancel_requested).where(RUN.c.run_id == bindparam("run_id"))
+
 _PLAN = PlanRow.__table__
 _OF_PLANS = (PlanItemRow.__table__, PlanPartRow.__table__, PlanImpactRow.__table__)
 _CALL = CallRow.__table__
@@ -57,6 +59,10 @@ _CALL = CallRow.__table__
 
 AuditHook = Callable[[Connection, Run], None]
 """Writes the audit row of an action on a run, in the transaction of the action."""
+
+
+def no_audit(connection: Connection, run: Run) -> None:
+    """Writes no row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +73,7 @@ class Runs:
     clock: Clock
     random: Random
 
-    def enqueue(self, request: RunRequest, *, audit_hook: AuditHook | None = None) -> tuple[Run, bool]:
+    def enqueue(self, request: RunRequest, *, audit_hook: AuditHook = no_audit) -> tuple[Run, bool]:
         """Creates a run, or finds the one with the same key or an identical queued one. Returns whether it was created.
 
         Raises ``RunConflictError`` if the key was used for a different request, and ``QueueFullError``.
@@ -75,7 +81,7 @@ class Runs:
         with writing(self.engine) as connection:
             lock_queue(connection)
             run, created = enqueue(connection, request, now=self.clock(), random=self.random)
-            _audit(audit_hook, connection, run)
+            audit_hook(connection, run)
             return run, created
 
     def enqueue_changes(self, delay: timedelta) -> list[Run]:
@@ -191,7 +197,7 @@ class Runs:
             change(connection, run, **values)
 
     def approve(
-        self, run_id: str, *, by: str | None = None, reason: str | None = None, audit_hook: AuditHook | None = None
+        self, run_id: str, *, by: str | None = None, reason: str | None = None, audit_hook: AuditHook = no_audit
     ) -> Run:
         """Queues a held run again for its held deletes. Raises ``RunConflictError`` if it cannot be approved."""
         now = self.clock()
@@ -205,25 +211,25 @@ class Runs:
                     "a new run holds them again if they are still due"
                 )
             decision = _decision("approved", now, by, reason)
-            _audit(audit_hook, connection, run)
+            audit_hook(connection, run)
             return move(
                 connection, run, RunStatus.QUEUED, now, approved_at=now, finished_at=None, held_until=None, **decision
             )
 
     def discard(
-        self, run_id: str, *, by: str | None = None, reason: str | None = None, audit_hook: AuditHook | None = None
+        self, run_id: str, *, by: str | None = None, reason: str | None = None, audit_hook: AuditHook = no_audit
     ) -> Run:
         """Discards the held deletes of a run. Raises ``RunConflictError`` if it is not held."""
         with writing(self.engine) as connection:
             run = lock_run(connection, run_id)
             if run.status is not RunStatus.HELD:
                 raise RunConflictError(f"only a held run can be discarded; {_run_status(run)}")
-            _audit(audit_hook, connection, run)
+            audit_hook(connection, run)
             now = self.clock()
             return _discard(connection, run, now, _decision("discarded", now, by, reason))
 
     def cancel(
-        self, run_id: str, *, by: str | None = None, reason: str | None = None, audit_hook: AuditHook | None = None
+        self, run_id: str, *, by: str | None = None, reason: str | None = None, audit_hook: AuditHook = no_audit
     ) -> Run:
         """Ends a queued run, requests the end of a running one, or discards the deletes of a held one.
 
@@ -233,7 +239,7 @@ class Runs:
             run = lock_run(connection, run_id)
             now = self.clock()
             if not run.is_final:
-                _audit(audit_hook, connection, run)
+                audit_hook(connection, run)
             if run.status is RunStatus.HELD:
                 return _discard(connection, run, now, _decision("discarded", now, by, reason))
             # An approval is not overwritten.
@@ -250,7 +256,7 @@ class Runs:
         """Whether the run is to be cancelled. False if the database is unavailable, which the next write handles."""
         try:
             with reading(self.engine) as connection:
-                return cancel_is_requested(connection, run_id)
+                return bool(connection.execute(_CANCEL_REQUESTED, {"run_id": run_id}).scalar())
         except DBAPIError as error:
             if not is_outage(error):
                 raise
@@ -364,11 +370,6 @@ class Runs:
 def ended_runs(connection: Connection) -> dict[str, int]:
     """Status → the number of runs that ever ended with it. A held run that continued ended twice."""
     return {row.status: row.runs for row in statements.run(connection, "SELECT status, runs FROM run_tally")}
-
-
-def _audit(audit_hook: AuditHook | None, connection: Connection, run: Run) -> None:
-    if audit_hook is not None:
-        audit_hook(connection, run)
 
 
 def _decision(decision: str, at: datetime, by: str | None, reason: str | None) -> dict[str, object]:

@@ -14,10 +14,10 @@ from sqlalchemy import Engine
 from app.access.candidate import DatabaseState
 from app.access.contents import SourceState, export_records, model_counts, source_states
 from app.access.pending import CoveredByRun
-from app.access.problems import PROBLEMS_KEPT, Problem, ProblemGroup, ProblemList
+from app.access.problems import PROBLEMS_KEPT, ProblemList
 from app.access.refresh.guard import Guard, losses_in_words
 from app.access.refresh.pushes import confirm_pushed
-from app.access.refresh.refresh import AuditHook, Refresh, RefreshResult
+from app.access.refresh.refresh import AuditHook, Refresh
 from app.access.refresh.revision import ModelChange
 from app.access.refresh.sources import Losses, SourceError, StagedRead
 from app.access.refresh.tables import ChangeCounts
@@ -93,12 +93,7 @@ class ReadReport:
     """The reads of sources, and the problems of the directory."""
 
     sources: tuple[SourceReport, ...]
-    problems: tuple[Problem, ...]
-    """The first hundred, with at most three of each group."""
-    problem_groups: tuple[ProblemGroup, ...]
-    problem_count: int
-    problem_counts: Mapping[str, int]
-    """Sort of problem → number."""
+    problems: ProblemList
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +190,18 @@ def refresh(
         count_problems(engine, clock, every_ms=0 if is_complete else COUNT_EVERY_MS)
     if pushed and not on_candidate:
         confirm_pushed(engine, pushed, clock=clock)
-    return _report_of(outcome, reads, guards, problems, seconds=(clock() - began).total_seconds())
+    return RefreshReport(
+        revision=outcome.change.revision,
+        changed=outcome.change.changed,
+        changes=outcome.change.changes,
+        sources=tuple(
+            _reported(staged, read, guards[staged.name]) for staged, read in zip(outcome.reads, reads, strict=True)
+        ),
+        retained_sources=outcome.retained,
+        problems=problems,
+        seconds=(clock() - began).total_seconds(),
+        depends_on=outcome.depends_on,
+    )
 
 
 def _require_sources(sources: Sequence[Source], accepted: Collection[str], full: Collection[str]) -> None:
@@ -209,29 +215,7 @@ def _require_sources(sources: Sequence[Source], accepted: Collection[str], full:
             raise UnknownSourceError(f"source {source.name} is not read: what was pushed to it stays in force")
 
 
-def _report_of(
-    outcome: RefreshResult,
-    reads: Sequence[SourceRead],
-    guards: Mapping[str, Guard],
-    problems: ProblemList,
-    seconds: float,
-) -> RefreshReport:
-    return RefreshReport(
-        revision=outcome.change.revision,
-        changed=outcome.change.changed,
-        changes=outcome.change.changes,
-        sources=tuple(_reported(staged, read, guards) for staged, read in zip(outcome.reads, reads, strict=True)),
-        retained_sources=outcome.retained,
-        problems=problems.kept,
-        problem_groups=problems.groups,
-        problem_count=problems.total,
-        problem_counts=problems.counts,
-        seconds=seconds,
-        depends_on=outcome.depends_on,
-    )
-
-
-def _reported(staged: StagedRead, read: SourceRead, guards: Mapping[str, Guard]) -> SourceReport:
+def _reported(staged: StagedRead, read: SourceRead, guard: Guard) -> SourceReport:
     return SourceReport(
         name=staged.name,
         verdict=Verdict(staged.verdict),
@@ -243,7 +227,7 @@ def _reported(staged: StagedRead, read: SourceRead, guards: Mapping[str, Guard])
         answered=staged.answered,
         gone=read.gone,
         losses=staged.losses,
-        guard=guards[staged.name],
+        guard=guard,
         refused=staged.refused,
     )
 
@@ -301,24 +285,14 @@ def check(sources: Sequence[Source], *, clock: Clock, progress: ReadingProgress 
         engine = open_engine(f"sqlite:///{Path(folder) / 'check.db'}")
         try:
             METADATA.create_all(engine)
-            problems = ProblemList()
-            report = refresh(
-                engine, list(map(CheckedSource, sources)), clock=clock, progress=progress, problems=problems
-            )
+            report = refresh(engine, list(map(CheckedSource, sources)), clock=clock, progress=progress)
             with reading(engine) as connection:
                 counts = model_counts(connection)
                 for problem in similar_records(connection, PROBLEMS_KEPT):
-                    problems.add(problem)
+                    report.problems.add(problem)
         finally:
             engine.dispose()
-    return CheckReport(
-        sources=report.sources,
-        counts=counts,
-        problems=problems.kept,
-        problem_groups=problems.groups,
-        problem_count=problems.total,
-        problem_counts=problems.counts,
-    )
+    return CheckReport(sources=report.sources, counts=counts, problems=report.problems)
 
 
 def object_from_report(report: RefreshReport | CheckReport) -> dict[str, object]:
@@ -338,11 +312,11 @@ def object_from_report(report: RefreshReport | CheckReport) -> dict[str, object]
             }
             for source in report.sources
         ],
-        "problemCount": report.problem_count,
-        "problemCounts": dict(report.problem_counts),
+        "problemCount": report.problems.total,
+        "problemCounts": dict(report.problems.counts),
         "problems": [
             {"sort": problem.sort.value, "source": problem.source, "place": problem.place, "reason": problem.reason}
-            for problem in report.problems
+            for problem in report.problems.kept
         ],
         "problemGroups": [
             {
@@ -352,7 +326,7 @@ def object_from_report(report: RefreshReport | CheckReport) -> dict[str, object]
                 "places": list(group.places),
                 "count": group.count,
             }
-            for group in report.problem_groups
+            for group in report.problems.groups
         ],
     }
     if isinstance(report, CheckReport):

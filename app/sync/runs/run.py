@@ -6,6 +6,7 @@ A row is locked, compared with the status that the caller expects, and changed i
 move one run, one succeeds, and the others get a ``RunConflictError``."""
 
 import json
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -19,6 +20,7 @@ from sqlalchemy import Connection, Row, UpdateBase, bindparam, select, update
 from app.foundation.clock import epoch_ms, from_epoch_ms
 from app.foundation.database import statements
 from app.sync.ledger.ledger import ItemKey
+from app.sync.plan.selection import Selection
 from app.sync.plan.stored import total
 from app.sync.runs.tables import RunRow
 
@@ -63,6 +65,11 @@ MOVES: Mapping[RunStatus, frozenset[RunStatus]] = MappingProxyType(
         RunStatus.CANCELLED: frozenset(),
     }
 )
+
+
+def process_name(pid: int) -> str:
+    """The name of a process of this host, as in ``Run.worker``: for operators and ``usher health``."""
+    return f"{socket.gethostname()}:{pid}"
 
 
 class RunError(Exception):
@@ -167,6 +174,10 @@ class Run:
     report: Mapping[str, Any]  # JSON
 
     @property
+    def selection(self) -> Selection:
+        return Selection.of(self.organization_ids, self.user_ids)
+
+    @property
     def is_running(self) -> bool:
         return self.status in RUNNING
 
@@ -207,18 +218,11 @@ class Run:
 RUN = RunRow.__table__
 
 _MOMENTS = (
-    "requested_at",
-    "started_at",
-    "finished_at",
-    "held_until",
-    "approved_at",
-    "held_at",
-    "resumed_at",
-    "decided_at",
+    *("requested_at", "started_at", "finished_at", "held_until"),
+    *("approved_at", "held_at", "resumed_at", "decided_at"),
 )
 
 _ONE = select(RUN).where(RUN.c.run_id == bindparam("run_id"))
-_CANCEL_REQUESTED = select(RUN.c.cancel_requested).where(RUN.c.run_id == bindparam("run_id"))
 _ONE_LOCKED = _ONE.with_for_update()
 
 _COUNT_END = """
@@ -236,7 +240,7 @@ def row_of(connection: Connection, run_id: str, *, locked: bool = False) -> Row[
 
 
 SCOPES = ("everything", "narrowed", "preview")
-"""Runs of everything, runs of some organizations or users, and dry runs."""
+"""Full runs, runs of some organizations or users, and dry runs."""
 
 
 def recent_runs(
@@ -266,10 +270,6 @@ def recent_runs(
     elif scope is not None:
         query = query.where(~RUN.c.dry_run, is_everything if scope == "everything" else ~is_everything)
     return [run_from(row) for row in connection.execute(query)]
-
-
-def cancel_is_requested(connection: Connection, run_id: str) -> bool:
-    return bool(connection.execute(_CANCEL_REQUESTED, {"run_id": run_id}).scalar())
 
 
 def allowed_deletes(connection: Connection, plan_id: str) -> bool:

@@ -3,7 +3,6 @@
 Each worker updates its row regularly and deletes it when it stops. An old row belongs to a worker that was killed or
 has lost the database. If the database is unavailable, or on SQLite busy with a large plan, a heartbeat is late."""
 
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -23,6 +22,15 @@ from app.sync.runs.tables import WorkerRow
 
 _WORKER = core_table(WorkerRow)
 
+EVERY = 15.0
+"""Seconds between two heartbeats."""
+_LOOK = 1.0
+"""Seconds between two checks of the clock."""
+_JUMP = 5.0
+"""The clock jumped if it and the monotonic clock differ by more than this many seconds."""
+_DEAD_KEPT = timedelta(days=1)
+"""How long the rows of dead workers are kept."""
+
 _BEAT = """
 INSERT INTO worker (worker_id, name, started_at, seen_at, leads)
 VALUES (:worker_id, :name, :started_at, :seen_at, :leads)
@@ -39,11 +47,6 @@ class WorkerState:
     started_at: int
     seen_at: int
     leads: bool
-
-
-def process_name(pid: int) -> str:
-    """The name of a process of this host, for operators and ``usher health``."""
-    return f"{socket.gethostname()}:{pid}"
 
 
 def beat(connection: Connection, state: WorkerState) -> None:
@@ -65,16 +68,6 @@ def workers(connection: Connection) -> list[WorkerState]:
     """All rows, the latest heartbeat first."""
     rows = connection.execute(select(_WORKER).order_by(_WORKER.c.seen_at.desc(), _WORKER.c.worker_id))
     return [WorkerState(**row._asdict()) for row in rows]
-
-
-EVERY = 15.0
-"""Seconds between two heartbeats."""
-_LOOK = 1.0
-"""Seconds between two checks of the clock."""
-_JUMP = 5.0
-"""The clock jumped if it and the monotonic clock differ by more than this many seconds."""
-_DEAD_KEPT = timedelta(days=1)
-"""How long the rows of dead workers are kept."""
 
 
 @dataclass(kw_only=True)
@@ -124,21 +117,16 @@ class Heartbeat:
 
     def beat(self) -> None:
         """Updates the row. The first heartbeat also removes old rows of dead workers."""
-        now = self.clock()
-        first = self._started_at is None
-        if self._started_at is None:
-            self._started_at = epoch_ms(now)
+        now = epoch_ms(self.clock())
+        is_first = self._started_at is None
+        started_at = self._started_at = now if self._started_at is None else self._started_at
         state = WorkerState(
-            worker_id=self.worker_id,
-            name=self.name,
-            started_at=self._started_at,
-            seen_at=epoch_ms(now),
-            leads=self.leads(),
+            worker_id=self.worker_id, name=self.name, started_at=started_at, seen_at=now, leads=self.leads()
         )
         with writing(self.engine) as connection:
             beat(connection, state)
-            if first:
-                remove_dead(connection, epoch_ms(now - _DEAD_KEPT))
+            if is_first:
+                remove_dead(connection, now - _DEAD_KEPT // timedelta(milliseconds=1))
 
     def end(self) -> None:
         """Removes the rows of this worker, which is stopped and not dead, and of those that it replaced."""

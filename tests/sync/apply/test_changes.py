@@ -7,9 +7,8 @@ from app.access.records import AccessRole, User
 from app.access.refresh.revision import FORMER_PAYLOAD, delete_unused_payloads
 from app.foundation.database.engine import reading, writing
 from app.service.admin.wire import change_to_wire
-from app.sync.plan.detail import NOT_KNOWN, field_histories, was_of
+from app.sync.plan.fields import NOT_KNOWN, all_fields
 from app.sync.plan.listing import PlannedChange
-from app.sync.plan.stored import read_item
 from app.sync.runs.run import Run
 from tests.worlds.directory import small_company
 from tests.worlds.syncing import SyncedWorld
@@ -133,11 +132,9 @@ def stories(company: SyncedWorld, run: Run, kind: str, item_id: str) -> dict[str
     """Field → before and after, of the one item of that kind and id."""
     assert run.plan_id is not None
     with reading(company.engine) as connection:
-        (ordinal,) = [one.ordinal for one in changes(company, run) if (one.kind, one.item_id) == (kind, item_id)]
-        item = read_item(connection, run.plan_id, ordinal)
-        assert item is not None
-        found = field_histories(connection, item, was_of(connection, run.plan_id, ordinal))
-    return {one.field: (one.before, one.after) for one in found}
+        (item,) = [one for one in changes(company, run) if (one.kind, one.item_id) == (kind, item_id)]
+        found = all_fields(connection, item, item.was)
+    return {one.field: (one.old, one.new) for one in found}
 
 
 def test_item_has_its_fields_before_and_after_even_if_it_is_deleted(company: SyncedWorld) -> None:

@@ -19,10 +19,9 @@ from app.service.refusals import Refusals
 from app.sync.ledger.failures import FailureGroup, failures_page, message_digest
 from app.sync.ledger.journal import call_of_item
 from app.sync.ledger.tables import CallRow, ItemFailureRow
-from app.sync.plan.detail import field_histories, item_history, was_of
-from app.sync.plan.listing import list_changes
+from app.sync.plan.fields import all_fields
+from app.sync.plan.listing import item_history, list_changes, read_change
 from app.sync.plan.search import ItemFilter, count, find
-from app.sync.plan.stored import read_item
 from app.sync.plan.summary import affected, largest_impact, parts_of
 from app.sync.plan.tables import PlanItemRow, PlanRow
 from app.sync.runs.lifecycle import Runs
@@ -192,11 +191,11 @@ def test_no_statement_of_a_page_reads_through_a_plan(world: PlanningWorld) -> No
             for after in (None, ITEMS // 2):
                 list_changes(connection, "large", criteria=wanted, after=after, limit=51)
             count(connection, "large", wanted, limit=1_001)
-        item = read_item(connection, "large", 7_000)
+        item = read_change(connection, "large", 7_000)
         assert item is not None
-        (change,) = list_changes(connection, "large", after=6_999, limit=1)
-        assert len(item_history(connection, change, limit=20)) == 1
-        field_histories(connection, item, was_of(connection, "large", 7_000))
+        assert [item] == list_changes(connection, "large", after=6_999, limit=1)
+        assert len(item_history(connection, item, limit=20)) == 1
+        all_fields(connection, item, item.was)
         found = call_of_item(connection, "large", 7_000)
         assert found is not None
         parts_of(connection, "large")

@@ -127,7 +127,7 @@ def test_changes_that_could_not_be_read_are_read_later(engine: Engine, source: C
     source.meanwhile = meanwhile  # type: ignore[method-assign] # as above
     before = said(source)
     report = read(engine, source)
-    assert (report.sources[0].verdict, report.problem_count) == (Verdict.COMPLETE, 0)
+    assert (report.sources[0].verdict, report.problems.total) == (Verdict.COMPLETE, 0)
     assert model(engine) == before
     read(engine, source)
     assert source.asked[-1] == ReadRequest(since="4")

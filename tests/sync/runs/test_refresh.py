@@ -156,7 +156,7 @@ def test_incomplete_read_removes_nothing(engine: Engine, run: Refresh) -> None:
         ("a", Verdict.PARTIAL, "1 malformed", 1, 1),
         ("b", Verdict.FAILED, "gone fishing", 1, 0),
     ]
-    assert report.problem_counts == {"malformed": 1}
+    assert report.problems.counts == {"malformed": 1}
     assert (states(engine)["a"].last_verdict, states(engine)["a"].last_good_at) == ("partial", NOW_MS)
     assert (states(engine)["b"].last_verdict, states(engine)["b"].last_reason) == ("failed", "gone fishing")
     assert states(engine)["b"].last_good_at == NOW_MS
@@ -212,7 +212,7 @@ def test_forgetting_keeps_records_of_other_sources(engine: Engine, run: Refresh)
     report = run(GivenSource("new name", user("ada", "new")))
     assert names(engine) == {"ada": "new", "bob": "old"}
     # Each of its records stands behind another's: that is no problem of the directory's.
-    assert (report.problem_count, report.retained_sources) == (0, ("old name",))
+    assert (report.problems.total, report.retained_sources) == (0, ("old name",))
     replaced = forget(engine, "old name", [], clock=lambda: NOW).replaced
     assert replaced.changes["user"].total == 1
     assert names(engine) == {"ada": "new"}
@@ -254,21 +254,21 @@ def test_a_first_read_that_is_empty_counts_once_it_is_accepted(engine: Engine, r
 def test_first_source_with_a_key_wins(engine: Engine, run: Refresh) -> None:
     first, second = GivenSource("a", user("ada", "of a")), GivenSource("b", user("bob"), user("ada", "of b"))
     report = run(first, second)
-    assert report.problem_counts == {"ownedElsewhere": 1}
-    assert str(report.problems[0]) == "b:2: user userId='ada' belongs to the source 'a', which provides it at a:1"
+    assert report.problems.counts == {"ownedElsewhere": 1}
+    assert str(report.problems.kept[0]) == "b:2: user userId='ada' belongs to the source 'a', which provides it at a:1"
     assert model(engine)["user", "ada"] == user("ada", "of a")
     turned = run(second, first)
     assert turned.changes["user"].updated == 1
     assert model(engine)["user", "ada"] == user("ada", "of b")
-    assert turned.problems[0].source == "a"
+    assert turned.problems.kept[0].source == "a"
 
 
 def test_refresh_takes_the_last_of_duplicates_and_reports_the_others(engine: Engine, run: Refresh) -> None:
     report = run(GivenSource("a", user("ada", "1"), user("ada", "2"), user("bob"), user("ada", "3")))
     assert model(engine)["user", "ada"] == user("ada", "3")
     assert report.sources[0].verdict is Verdict.COMPLETE
-    assert report.problem_counts == {"duplicate": 2}
-    assert [str(problem) for problem in report.problems] == [
+    assert report.problems.counts == {"duplicate": 2}
+    assert [str(problem) for problem in report.problems.kept] == [
         "a:1: user userId='ada' is repeated at a:4, which replaces this record",
         "a:2: user userId='ada' is repeated at a:4, which replaces this record",
     ]
@@ -286,7 +286,7 @@ def test_refresh_reports_records_without_effect(run: Refresh) -> None:
         )
     )
     assert report.sources[0].verdict is Verdict.COMPLETE
-    assert [str(problem) for problem in report.problems] == [
+    assert [str(problem) for problem in report.problems.kept] == [
         (
             "a:3: document organizationId='acme', documentId='d' refers to the folder 'nowhere' (folderId), "
             "which is nowhere in the directory"
@@ -305,9 +305,9 @@ def test_refresh_reports_records_without_effect(run: Refresh) -> None:
 def test_refresh_reports_folder_cycles_and_what_is_below(run: Refresh) -> None:
     folders = [folder("top"), folder("x", "y"), folder("y", "x"), folder("self", "self"), folder("z", "y")]
     report = run(GivenSource("a", organization(), *folders, folder("w", "z")))
-    assert report.problem_counts == {"folderCycle": 3, "dangling": 2}
+    assert report.problems.counts == {"folderCycle": 3, "dangling": 2}
     prefix = "folder organizationId='acme', "
-    assert {problem.reason.removeprefix(prefix) for problem in report.problems} == {
+    assert {problem.reason.removeprefix(prefix) for problem in report.problems.kept} == {
         "folderId='self' is in a cycle of folders",
         "folderId='x' is in a cycle of folders",
         "folderId='y' is in a cycle of folders",
@@ -321,8 +321,8 @@ def test_refresh_keeps_group_cycles_and_reports_each_once(engine: Engine, run: R
     # a-b-c in a circle, d between that circle and the next (e-f), g in itself, h inside g and leading nowhere.
     edges = [nested(*pair) for pair in ("ab", "bc", "ca", "cd", "de", "ef", "fe", "gg", "gh")]
     report = run(GivenSource("s", organization(), *groups, *edges))
-    assert report.problem_counts == {"groupCycle": 3}
-    assert [str(problem) for problem in report.problems] == [
+    assert report.problems.counts == {"groupCycle": 3}
+    assert [str(problem) for problem in report.problems.kept] == [
         "s:10: the groups 'a', 'b', 'c' of 'acme' contain each other; all have the union of their members",
         "s:15: the groups 'e', 'f' of 'acme' contain each other; all have the union of their members",
         "s:17: the group 'g' of 'acme' contains itself",
@@ -334,7 +334,7 @@ def test_refresh_reports_the_same_problems_again_at_their_new_places(run: Refres
     run(GivenSource("a", organization(), folder("f", "gone")))
     report = run(GivenSource("a", Remark("a:1", "odd"), Remark("a:2", "odd"), organization(), folder("f", "gone")))
     assert report.changed is False
-    assert [problem.place for problem in report.problems] == ["a:1", "a:2", "a:4"]
+    assert [problem.place for problem in report.problems.kept] == ["a:1", "a:2", "a:4"]
 
 
 def test_refresh_counts_all_problems_and_keeps_the_first_hundred(run: Refresh) -> None:
@@ -342,9 +342,9 @@ def test_refresh_counts_all_problems_and_keeps_the_first_hundred(run: Refresh) -
     duplicates = [user("twice")] * 61
     dangling = [folder(str(number), "gone") for number in range(70)]
     report = run(GivenSource("a", *malformed, *duplicates, organization(), *dangling, End(Verdict.PARTIAL, "some")))
-    assert report.problem_counts == {"malformed": 60, "duplicate": 60, "dangling": 70}
-    assert report.problem_count == 190
-    assert len(report.problems) == 100
+    assert report.problems.counts == {"malformed": 60, "duplicate": 60, "dangling": 70}
+    assert report.problems.total == 190
+    assert len(report.problems.kept) == 100
 
 
 def test_refresh_carries_any_text_unharmed(engine: Engine, run: Refresh) -> None:
@@ -499,21 +499,21 @@ def test_object_from_report_is_json(run: Refresh) -> None:
 
 def test_export_is_read_back_as_the_same_model(engine: Engine, run: Refresh, tmp_path: Path) -> None:
     demo = FileSource(Path(__file__).parents[3] / "config" / "demo" / "directory.yaml")
-    assert run(demo).problem_count == 0
+    assert run(demo).problems.total == 0
     exported = tmp_path / "export.jsonl"
     exported.write_bytes(b"".join(orjson.dumps(fields) + b"\n" for fields in export(engine)))
     before = model(engine)
     report = run(FileSource(exported))
-    assert (report.revision, report.changed, report.problem_count) == (1, False, 0)
+    assert (report.revision, report.changed, report.problems.total) == (1, False, 0)
     assert model(engine) == before
 
 
 def test_check_reports_and_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     good = check([GivenSource("a", organization(), folder("f"))], clock=lambda: NOW)
-    assert (good.problem_count, good.sources[0].verdict) == (0, Verdict.COMPLETE)
+    assert (good.problems.total, good.sources[0].verdict) == (0, Verdict.COMPLETE)
     assert (good.counts["organization"], good.counts["folder"], good.counts["user"]) == (1, 1, 0)
     bad = check([GivenSource("a", organization(), folder("f", "gone")), GivenSource("b", FAILED)], clock=lambda: NOW)
     assert bad.counts["folder"] == 1
-    assert (bad.problem_counts, bad.sources[1].verdict) == ({"dangling": 1}, Verdict.FAILED)
+    assert (bad.problems.counts, bad.sources[1].verdict) == ({"dangling": 1}, Verdict.FAILED)
     assert list(tmp_path.iterdir()) == []

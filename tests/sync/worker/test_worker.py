@@ -18,7 +18,8 @@ from app.sync.runs.lifecycle import MAX_CONTINUATIONS, Runs
 from app.sync.runs.lock import SyncLock, sync_lock
 from app.sync.runs.run import Run, RunRequest, RunStatus
 from app.sync.runs.schedule import trigger_of
-from app.sync.worker import Timetable, Worker, scheduled_run, scheduler_for
+from app.sync.runs.settings import SyncSettings
+from app.sync.worker import Worker, scheduled_run, scheduler_for
 from tests.worlds.clock import SimulatedTime
 
 Execute = Callable[[str, SyncLock, Progress, Event], Run]
@@ -263,14 +264,8 @@ def test_scheduled_run_is_dropped_if_the_worker_stops_during_its_delay(runs: Run
 
 
 def test_scheduler_puts_due_runs_into_the_queue(runs: Runs, time: SimulatedTime) -> None:
-    timetable = Timetable(
-        schedule="every 1s",
-        verify_schedule="",
-        timezone="UTC",
-        jitter=0,
-    )
     scheduler = scheduler_for(
-        timetable,
+        SyncSettings(schedule="every 1s", verify_schedule="", jitter=0),
         runs,
         prune=lambda: None,
         count_problems=lambda: None,

@@ -37,9 +37,9 @@ from app.sync.apply.requests import NotExpressibleError, request_of
 from app.sync.ledger.failures import failures_of
 from app.sync.ledger.journal import SentCall, call_of_item
 from app.sync.ledger.ledger import ITEM_KINDS, ItemKey, Kind, item_state, ledger_in_use
-from app.sync.plan.detail import NOT_KNOWN, FieldHistory, field_histories, item_history, was_of
-from app.sync.plan.listing import list_changes
-from app.sync.plan.stored import PlanItem, read_item
+from app.sync.plan.fields import NOT_KNOWN, FieldChange, all_fields
+from app.sync.plan.listing import item_history, read_change
+from app.sync.plan.stored import PlanItem
 
 _HISTORY = 20
 _LEDGER_HISTORY = 50
@@ -57,21 +57,20 @@ def item(console: Console) -> Response:
     if ordinal is None or run.plan_id is None:
         raise NotFound(_NO_ITEM)
     with console.reading() as connection:
-        item = read_item(connection, run.plan_id, ordinal)
+        item = read_change(connection, run.plan_id, ordinal)
         if item is None:
             raise NotFound(_NO_ITEM)
-        change = list_changes(connection, run.plan_id, after=ordinal - 1, limit=1)[0]
-        stories = field_histories(connection, item, was_of(connection, run.plan_id, ordinal))
-        history = item_history(connection, change, limit=_HISTORY)
+        fields = all_fields(connection, item, item.was)
+        history = item_history(connection, item, limit=_HISTORY)
         call = _call(connection, item)
         supporting, more_groups = supporting_records(connection, item, console.parts.clock())
     return console.show(
         "item.html",
         current="runs",
         run=run,
-        item=change,
-        changed=[_field_row(story) for story in stories if story.is_changed],
-        unchanged=[_field_row(story) for story in stories if not story.is_changed and story.after is not None],
+        item=item,
+        changed=[_field_row(field) for field in fields if field.is_changed],
+        unchanged=[_field_row(field) for field in fields if not field.is_changed and field.new is not None],
         covered_by=item.covered_by,
         sent=None if call is None and item.covered_by is not None else _request(item),
         call=call,
@@ -91,12 +90,12 @@ def _call(connection: Connection, item: PlanItem) -> SentCall | None:
     return call_of_item(connection, item.plan_id, ordinal)
 
 
-def _field_row(story: FieldHistory) -> dict[str, Any]:
+def _field_row(field: FieldChange) -> dict[str, Any]:
     return {
-        "field": story.field,
-        "before": _text(story.before),
-        "after": _text(story.after),
-        "before_is_known": story.before is not NOT_KNOWN,
+        "field": field.field,
+        "before": _text(field.old),
+        "after": _text(field.new),
+        "before_is_known": field.old_is_known,
     }
 
 

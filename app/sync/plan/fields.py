@@ -1,0 +1,143 @@
+"""The fields of a plan item, before and after its operation.
+
+The fields before an update are in ``was``, those before a delete in the item's columns. The text of a digest is in the
+access model, or in ``former_payload`` while a ledger or a stored plan needs it.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection
+
+from app.foundation.database.statements import run
+from app.sync.ledger.ledger import Kind
+from app.sync.ledger.settlement import SETTLES
+from app.sync.plan.rules import Action
+from app.sync.plan.stored import PlanItem
+
+NOT_KNOWN = object()
+"""An unknown value."""
+
+_ROLE = {"accessRole": "access_role"}
+_ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
+    Kind.ORGANIZATION: {"disabled": "disabled"},
+    Kind.FOLDER: {"parentFolderId": "parent_id", "accessType": "access_type"},
+    Kind.DOCUMENT: {"folderId": "parent_id", "accessType": "access_type"},
+    Kind.ORGANIZATION_USER: _ROLE,
+    Kind.FOLDER_USER: _ROLE,
+    Kind.DOCUMENT_USER: _ROLE,
+}
+"""Kind → the fields with columns of their own, and these columns."""
+
+_IN_WAS = {"parent_id": "parentId", "access_type": "accessType", "access_role": "accessRole", "disabled": "disabled"}
+"""Column → its key in ``was``."""
+
+_FIELDS_OF = {
+    Kind.ORGANIZATION: "SELECT payload FROM model_organization WHERE organization_id = :item_id AND digest = :digest",
+    Kind.FOLDER: """SELECT payload FROM model_folder
+        WHERE organization_id = :organization_id AND folder_id = :item_id AND digest = :digest""",
+    Kind.DOCUMENT: """SELECT payload FROM model_document
+        WHERE organization_id = :organization_id AND document_id = :item_id AND digest = :digest""",
+    Kind.GROUP: """SELECT payload FROM model_group
+        WHERE organization_id = :organization_id AND organization_user_group_id = :item_id AND digest = :digest""",
+}
+_FIELDS_OF_USER = "SELECT payload FROM model_user WHERE user_id = :item_id AND digest = :digest"
+_FORMER = """
+SELECT payload FROM former_payload
+WHERE kind = :of AND organization_id = :within AND item_id = :item_id AND digest = :digest
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldChange:
+    """One field before and after, by its name in records. None: it is missing, inherited, or the top of the tree.
+    ``NOT_KNOWN``: it is unknown."""
+
+    field: str
+    old: object
+    new: object
+
+    @property
+    def old_is_known(self) -> bool:
+        return self.old is not NOT_KNOWN
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether it differs as JSON, where true is not 1."""
+        if NOT_KNOWN in (self.old, self.new):
+            return True
+        return json.dumps(self.old, sort_keys=True) != json.dumps(self.new, sort_keys=True)
+
+
+def all_fields(connection: Connection, item: PlanItem, was: str) -> list[FieldChange]:
+    """All fields of an item, changed or not. ``was``: its column."""
+    former = _former_fields(connection, item) if item.action == Action.DELETE else {}
+    return _fields(item, was, former)
+
+
+def updated_fields(item: PlanItem, was: str) -> list[FieldChange]:
+    """The fields that an update changes, without those of which the former state is unknown."""
+    attributes, settles = _ATTRIBUTES.get(item.kind, {}), SETTLES.get(item.operation, ())
+    changes = [
+        change
+        for change in _fields(item, was, {})
+        if change.is_changed
+        and (attributes[change.field] in settles if change.field in attributes else change.old_is_known)
+    ]
+    return sorted(changes, key=lambda change: (change.field not in attributes, change.field))
+
+
+def _fields(item: PlanItem, was: str, former: Mapping[str, object]) -> list[FieldChange]:
+    attributes, settles = _ATTRIBUTES.get(item.kind, {}), SETTLES.get(item.operation, ())
+    own = {name: getattr(item, column) or _empty(column) for name, column in attributes.items()}
+    sent: dict[str, object] = json.loads(item.payload) if item.payload else {}
+    before: dict[str, object] = {}
+    after: dict[str, object] = {}
+    if item.action == Action.DELETE:
+        before = {**former, **_known(own)}
+    elif item.action == Action.UPDATE and not was:
+        before = dict.fromkeys([*sent, *attributes], NOT_KNOWN)
+    elif item.action == Action.UPDATE:
+        old: dict[str, Any] = json.loads(was)
+        fields = old.get("fields", sent)
+        before = dict.fromkeys(sent, NOT_KNOWN) if fields is None else dict(fields)
+        before |= _known({name: old[_IN_WAS[column]] or _empty(column) for name, column in attributes.items()})
+    if item.action != Action.DELETE:
+        # An operation sends a part of an item; the rest stays as it was.
+        after = sent if item.payload else {name: value for name, value in before.items() if name not in attributes}
+        after |= {
+            name: value if item.action == Action.ADD or attributes[name] in settles else before.get(name)
+            for name, value in own.items()
+        }
+    return [FieldChange(name, before.get(name), after.get(name)) for name in dict.fromkeys([*before, *after])]
+
+
+def _empty(column: str) -> object:
+    return False if column == "disabled" else None
+
+
+def _known(attributes: Mapping[str, object]) -> dict[str, object]:
+    """Replaces a role that the backend did not return, and a type whose call has no answer, by ``NOT_KNOWN``."""
+    return {
+        name: NOT_KNOWN if value == "?" or (name == "accessRole" and value is None) else value
+        for name, value in attributes.items()
+    }
+
+
+def _former_fields(connection: Connection, item: PlanItem) -> dict[str, object]:
+    """The fields behind the digest of a delete; empty if they are unknown."""
+    kind = Kind(item.kind)
+    values = {
+        "organization_id": item.organization_id,
+        "item_id": item.item_id,
+        "digest": item.digest,
+        "of": kind if kind in _FIELDS_OF else "user",
+        "within": item.organization_id if kind in {Kind.FOLDER, Kind.DOCUMENT, Kind.GROUP} else "",
+    }
+    for query in (_FIELDS_OF.get(kind, _FIELDS_OF_USER), _FORMER):
+        if payload := run(connection, query, values).scalar():
+            fields: dict[str, object] = json.loads(payload)
+            return fields
+    return {}
