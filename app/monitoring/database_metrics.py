@@ -62,10 +62,6 @@ class DatabaseMetrics(Collector):
         self._counted_at = 0.0
         self._items: Mapping[str, int] = {}
 
-    def describe(self) -> list[Metric]:
-        """Nothing: otherwise the registry reads the database on registration."""
-        return []
-
     def collect(self) -> Iterator[Metric]:
         up = GaugeMetricFamily("usher_database_up", "Whether the database answered this scrape.")
         try:

@@ -77,7 +77,7 @@ class Metrics:
         """
         registry = CollectorRegistry()
         registry.register(_Build())
-        registry.register(_SharedCounters() if shared else _OwnCounters(self._registry))
+        registry.register(_SharedCounters() if shared else self._registry)
         for collector in collectors:
             registry.register(collector)
         encode, content_type = choose_encoder(accept)
@@ -108,28 +108,11 @@ class _Build(Collector):
         )
 
 
-class _OwnCounters(Collector):
-    """The counters of this process."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._registry = registry
-
-    def describe(self) -> list[Metric]:
-        return []
-
-    def collect(self) -> Iterator[Metric]:
-        yield from self._registry.collect()
-
-
 class _SharedCounters(Collector):
     """The counters of all processes that share them."""
 
     def __init__(self) -> None:
         self._files = MultiProcessCollector(CollectorRegistry())  # type: ignore[no-untyped-call] # it has no types
-
-    def describe(self) -> list[Metric]:
-        """Nothing: otherwise the registry reads all files on registration."""
-        return []
 
     def collect(self) -> Iterator[Metric]:
         try:

@@ -88,7 +88,7 @@ def _read_all(folder: Path, count: int, megabytes: int) -> int:
         return report
 
     report = read("the whole of it", verdict="complete", changed=True)
-    if not report.problems.counts.get("duplicate") or not report.problem_counts.get("dangling"):
+    if not report.problems.counts.get("duplicate") or not report.problems.counts.get("dangling"):
         wrong.append(f"what is wrong was not found: {dict(report.problems.counts)}")
     with reading(engine) as connection:
         before = model_counts(connection)

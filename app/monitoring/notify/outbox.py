@@ -6,12 +6,14 @@ future. If the worker dies, the message is tried again after the lease.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from sqlalchemy import Connection, delete, func, insert, select, text, update
 
 from app.access.record_tables import core_table
+from app.foundation.clock import epoch_ms, from_epoch_ms
 from app.foundation.database.engine import is_sqlite
+from app.monitoring.notify.concerns import Cause, Concern
 from app.monitoring.notify.tables import ChannelMessageRow, ConcernRow
 
 _CONCERN = core_table(ConcernRow)
@@ -19,21 +21,6 @@ _MESSAGE = core_table(ChannelMessageRow)
 
 _WATCH_LOCK = 0x75736865725F77
 """The PostgreSQL advisory lock that prevents two workers from reporting the same change."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenConcern:
-    """A row of ``concern``: a concern as it was last reported. Times are epoch milliseconds."""
-
-    concern_key: str
-    cause: str
-    about: str
-    fingerprint: str
-    size: int
-    says: str
-    run_id: str | None
-    since_at: int
-    told_at: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,15 +40,39 @@ def lock_watch(connection: Connection) -> None:
         connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _WATCH_LOCK})
 
 
-def open_concerns(connection: Connection) -> dict[str, OpenConcern]:
-    """The reported concerns that are not over, by their keys."""
-    return {row.concern_key: OpenConcern(**row._asdict()) for row in connection.execute(select(_CONCERN))}
+def open_concerns(connection: Connection) -> dict[str, Concern]:
+    """The concerns that are not over, by their keys, as they were last reported, without advice."""
+    return {
+        row.concern_key: Concern(
+            cause=Cause(row.cause),
+            about=row.about,
+            fingerprint=row.fingerprint,
+            size=row.size,
+            summary=row.says,
+            advice="",
+            since=from_epoch_ms(row.since_at),
+            run_id=row.run_id,
+        )
+        for row in connection.execute(select(_CONCERN))
+    }
 
 
-def store_concern(connection: Connection, concern: OpenConcern) -> None:
+def store_concern(connection: Connection, concern: Concern, now_ms: int) -> None:
     """Inserts or replaces a reported concern."""
-    delete_concern(connection, concern.concern_key)
-    connection.execute(insert(_CONCERN).values(asdict(concern)))
+    delete_concern(connection, concern.key)
+    connection.execute(
+        insert(_CONCERN).values(
+            concern_key=concern.key,
+            cause=concern.cause.value,
+            about=concern.about,
+            fingerprint=concern.fingerprint,
+            size=concern.size,
+            says=concern.summary,
+            run_id=concern.run_id,
+            since_at=epoch_ms(concern.since),
+            told_at=now_ms,
+        )
+    )
 
 
 def delete_concern(connection: Connection, concern_key: str) -> None:
@@ -72,17 +83,8 @@ def delete_concern(connection: Connection, concern_key: str) -> None:
 def add_message(connection: Connection, message_id: str, body: str, channels: Collection[str], now_ms: int) -> None:
     """Stores a message for each channel, due now."""
     for channel in channels:
-        connection.execute(
-            insert(_MESSAGE).values(
-                message_id=message_id,
-                channel=channel,
-                body=body,
-                created_at=now_ms,
-                tries=0,
-                next_try_at=now_ms,
-                problem="",
-            )
-        )
+        message = {"message_id": message_id, "channel": channel, "body": body, "created_at": now_ms}
+        connection.execute(insert(_MESSAGE).values(**message, tries=0, next_try_at=now_ms, problem=""))
 
 
 def due_messages(

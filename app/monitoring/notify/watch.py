@@ -16,13 +16,12 @@ from threading import Event
 import structlog
 from sqlalchemy import Connection, Engine
 
-from app.foundation.clock import Clock, epoch_ms, from_epoch_ms
+from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database.engine import reading, writing
 from app.foundation.database.errors import database_problem, is_outage
 from app.monitoring.notify.concerns import Cause, Concern
 from app.monitoring.notify.message import Channel, ConcernEvent, Message, NotDeliveredError, iso, message_body
 from app.monitoring.notify.outbox import (
-    OpenConcern,
     WaitingMessage,
     add_message,
     clean_up,
@@ -130,7 +129,7 @@ class Watch:
                 if change.event is ConcernEvent.OVER:
                     delete_concern(connection, key)
                 else:
-                    store_concern(connection, _to_row(change.concern, now_ms))
+                    store_concern(connection, change.concern, now_ms)
                 body = message_body(change.event, change.concern, now)
                 add_message(connection, f"msg_{self.random.getrandbits(96):024x}", body, self._names, now_ms)
             clean_up(connection, self._names, epoch_ms(now - _RETENTION))
@@ -151,7 +150,7 @@ class Watch:
                     changes.append(Change(ConcernEvent.BEGAN, concern))
             elif before.fingerprint != concern.fingerprint or concern.size >= 2 * max(before.size, 1):
                 changes.append(Change(ConcernEvent.CHANGED, concern))
-        return changes + [Change(ConcernEvent.OVER, _from_row(row)) for row in reported.values()]
+        return changes + [Change(ConcernEvent.OVER, concern) for concern in reported.values()]
 
     def _deliver(self) -> None:
         if not self.channels:
@@ -202,30 +201,3 @@ def _log(change: Change) -> None:
         log.error("attention_needed", advice=concern.advice)
     else:
         log.warning("attention_needed", advice=concern.advice)
-
-
-def _to_row(concern: Concern, now_ms: int) -> OpenConcern:
-    return OpenConcern(
-        concern_key=concern.key,
-        cause=concern.cause.value,
-        about=concern.about,
-        fingerprint=concern.fingerprint,
-        size=concern.size,
-        says=concern.summary,
-        run_id=concern.run_id,
-        since_at=epoch_ms(concern.since),
-        told_at=now_ms,
-    )
-
-
-def _from_row(row: OpenConcern) -> Concern:
-    return Concern(
-        cause=Cause(row.cause),
-        about=row.about,
-        fingerprint=row.fingerprint,
-        size=row.size,
-        summary=row.says,
-        advice="",
-        since=from_epoch_ms(row.since_at),
-        run_id=row.run_id,
-    )

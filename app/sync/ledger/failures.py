@@ -48,8 +48,8 @@ class Failure:
 
 def any_failures(connection: Connection, ledger_id: int) -> bool:
     """Whether any item has failed."""
-    anything = "SELECT 1 FROM item_failure WHERE ledger_id = :ledger_id LIMIT 1"
-    return run(connection, anything, {"ledger_id": ledger_id}).first() is not None
+    query = "SELECT 1 FROM item_failure WHERE ledger_id = :ledger_id LIMIT 1"
+    return run(connection, query, {"ledger_id": ledger_id}).first() is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,13 +270,9 @@ def note_failures(
     # Two operations on one item count as one failure, with the last message.
     counted = {
         (row.kind, row.organization_id, row.container_id, row.item_id, bool(row.deleting)): {
+            **row._asdict(),
             "ledger_id": ledger_id,
-            "kind": row.kind,
-            "organization_id": row.organization_id,
-            "container_id": row.container_id,
-            "item_id": row.item_id,
             "deleting": bool(row.deleting),
-            "fingerprint": row.fingerprint,
             "failures": row.before + 1,
             "retry_at": now_ms + pause_ms(row.before + 1, random),
             "parked": row.before + 1 >= PARKED_AFTER,
@@ -305,12 +301,13 @@ def note_failures(
 
 
 _RETRIED = """
-    ledger_id = :ledger_id AND (parked OR retry_at > :now) AND {of_kinds} AND EXISTS (
-        SELECT 1 FROM plan_item p WHERE p.plan_id = :plan_id AND p.kind = item_failure.kind
-        AND p.organization_id = item_failure.organization_id AND p.container_id = item_failure.container_id
-        AND p.item_id = item_failure.item_id AND p.status = 'planned' AND p.covered_by IS NULL
-        AND (p.action = 'delete') = item_failure.deleting
-    )
+SELECT parked, COUNT(*) AS items FROM item_failure
+WHERE ledger_id = :ledger_id AND (parked OR retry_at > :now) AND kind IN (@list(kinds)) AND {is_selected} AND EXISTS (
+  SELECT 1 FROM plan_item p WHERE p.plan_id = :plan_id AND p.kind = item_failure.kind
+    AND p.organization_id = item_failure.organization_id AND p.container_id = item_failure.container_id
+    AND p.item_id = item_failure.item_id AND p.status = 'planned' AND p.covered_by IS NULL
+    AND (p.action = 'delete') = item_failure.deleting)
+GROUP BY parked
 """
 
 
@@ -327,18 +324,11 @@ def count_retried(
 
     Their failures keep counting, so that regular retries end in parking.
     """
-    listed = ", ".join(f"'{kind}'" for kind in kinds if kind.isalpha())
+    parameters = {"ledger_id": ledger_id, "plan_id": plan_id, "now": now_ms, "kinds": json_list(kinds or ITEM_KINDS)}
     with selected_items(connection, items, "item_failure") as is_selected:
-        of_kinds = f"kind IN ({listed})" if listed else "TRUE"
-        condition = _RETRIED.replace("{of_kinds}", f"{of_kinds} AND {is_selected}")
-        parameters = {"ledger_id": ledger_id, "plan_id": plan_id, "now": now_ms}
-        rows = run(
-            connection,
-            f"SELECT parked, count(*) AS items FROM item_failure WHERE {condition} GROUP BY parked",
-            parameters,
-        ).all()
-    found = {bool(row.parked): row.items for row in rows}
-    return found.get(False, 0), found.get(True, 0)
+        rows = run(connection, _RETRIED, parameters, is_selected=is_selected).all()
+    numbers = {bool(row.parked): row.items for row in rows}
+    return numbers.get(False, 0), numbers.get(True, 0)
 
 
 def forget_failures(connection: Connection, *, ledger_id: int, plan_id: str, ordinals: Sequence[int]) -> None:

@@ -4,6 +4,8 @@ Each run holds the deletes over the limits again, and earlier runs can still be 
 those of the last full run, and of narrower runs since.
 """
 
+# ruff: noqa: S608 - SQL consists of constants of this module; data is in parameters.
+
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -21,21 +23,27 @@ IS_FULL_RUN = "NOT dry_run AND organization_ids = '[]' AND user_ids = '[]'"
 # A cancelled run whose held deletes were discarded has resolved them too.
 _RESOLVED = "(status IN ('done', 'partial', 'held') OR (status = 'cancelled' AND held_until IS NOT NULL))"
 
-_HELD = """
+_CONTINUED_WITHIN = 60_000
+"""Milliseconds within which a worker queues the continuation of an interrupted run."""
+
+_MAX_FAILURES = 1_000
+"""The maximum of failed runs in a row that are read."""
+
+_HELD = f"""
 SELECT run_id, requested_at, finished_at, held_until, counts, report FROM run
 WHERE status = 'held' AND (held_until IS NULL OR held_until >= :now) AND finished_at >= (
-  SELECT COALESCE(MAX(finished_at), 0) FROM run WHERE finished_at IS NOT NULL AND {is_full_run} AND {resolved})
+  SELECT COALESCE(MAX(finished_at), 0) FROM run WHERE finished_at IS NOT NULL AND {IS_FULL_RUN} AND {_RESOLVED})
 ORDER BY finished_at, run_id
 """
 
-_SUPERSEDED_BY = """
+_SUPERSEDED_BY = f"""
 SELECT MAX(run_id) AS run_id FROM run WHERE finished_at = (
-  SELECT MAX(finished_at) FROM run WHERE finished_at > :finished_at AND {is_full_run} AND {resolved})
-AND {is_full_run} AND {resolved}
+  SELECT MAX(finished_at) FROM run WHERE finished_at > :finished_at AND {IS_FULL_RUN} AND {_RESOLVED})
+AND {IS_FULL_RUN} AND {_RESOLVED}
 """
 
-_LAST_ENDED = """
-SELECT run_id FROM run WHERE finished_at IS NOT NULL AND started_at IS NOT NULL AND {is_full_run}
+_LAST_ENDED = f"""
+SELECT run_id FROM run WHERE finished_at IS NOT NULL AND started_at IS NOT NULL AND {IS_FULL_RUN}
 ORDER BY finished_at DESC, run_id DESC LIMIT 1
 """
 
@@ -50,20 +58,14 @@ WHERE requested_plan_id = :plan_id AND NOT dry_run AND (plan_id IS NOT NULL OR f
 ORDER BY run_id DESC LIMIT 1
 """
 
-_LAST = """
+_LAST = f"""
 SELECT run_id, status, error, finished_at, counts FROM run
-WHERE finished_at IS NOT NULL AND {is_full_run} AND status IN ('done', 'partial', 'held', 'failed')
+WHERE finished_at IS NOT NULL AND {IS_FULL_RUN} AND status IN ('done', 'partial', 'held', 'failed')
   AND NOT (status = 'failed' AND interrupted AND (continued_by IS NOT NULL OR finished_at > :continued_until))
-ORDER BY finished_at DESC, run_id DESC LIMIT {limit}
+ORDER BY finished_at DESC, run_id DESC LIMIT {_MAX_FAILURES}
 """
 
-_CONTINUED_WITHIN = 60_000
-"""Milliseconds within which a worker queues the continuation of an interrupted run."""
-
-_MAX_FAILURES = 1_000
-"""The maximum of failed runs in a row that are read."""
-
-_LAST_BEGAN = "SELECT MAX(started_at) AS began, MIN(requested_at) AS requested FROM run WHERE {is_full_run}"
+_LAST_BEGAN = f"SELECT MAX(started_at) AS began, MIN(requested_at) AS requested FROM run WHERE {IS_FULL_RUN}"
 
 
 _WAITING = """
@@ -115,27 +117,26 @@ def held_runs(connection: Connection, now_ms: int) -> list[HeldRun]:
             counts=json.loads(row.counts),
             holds=tuple(_holds(row.report)),
         )
-        for row in run(connection, _HELD, {"now": now_ms}, is_full_run=IS_FULL_RUN, resolved=_RESOLVED)
+        for row in run(connection, _HELD, {"now": now_ms})
     ]
 
 
 def superseded_by(connection: Connection, held: Run) -> str | None:
     """The id of the newest full run after this held run; None if the deletes of this one are still held."""
     finished_at = 0 if held.finished_at is None else epoch_ms(held.finished_at)
-    values = {"finished_at": finished_at}
-    run_id: str | None = run(connection, _SUPERSEDED_BY, values, is_full_run=IS_FULL_RUN, resolved=_RESOLVED).scalar()
+    run_id: str | None = run(connection, _SUPERSEDED_BY, {"finished_at": finished_at}).scalar()
     return run_id
 
 
 def last_ended(connection: Connection) -> Run | None:
     """The last full run that has started and ended."""
-    row = run(connection, _LAST_ENDED, {}, is_full_run=IS_FULL_RUN).first()
+    row = run(connection, _LAST_ENDED).first()
     return None if row is None else run_from(row_of(connection, row.run_id))
 
 
 def is_applying(connection: Connection) -> bool:
     """Whether a run changes the backend now, or will because it is approved."""
-    return run(connection, _APPLYING, {}).first() is not None
+    return run(connection, _APPLYING).first() is not None
 
 
 def applied_by(connection: Connection, plan_id: str) -> Run | None:
@@ -152,14 +153,17 @@ def failed_run(connection: Connection, now_ms: int) -> FailedRun | None:
     """
     found: FailedRun | None = None
     parameters = {"continued_until": now_ms - _CONTINUED_WITHIN}
-    for row in run(connection, _LAST, parameters, is_full_run=IS_FULL_RUN, limit=str(_MAX_FAILURES)):
+    for row in run(connection, _LAST, parameters):
         if row.status not in {"failed", "partial"}:
             break
-        done, failed = _outcomes(row.counts) if row.status == "partial" else (0, 0)
-        if done:
-            break
-        if row.status == "partial" and not failed:
-            continue
+        failed = 0
+        if row.status == "partial":
+            counts = json.loads(row.counts)
+            failed = total(counts, "failed")
+            if total(counts, "done"):
+                break
+            if not failed:
+                continue
         if found is None:
             found = FailedRun(run_id=row.run_id, error=row.error or "", since=row.finished_at, items=failed)
         found = replace(found, since=row.finished_at)
@@ -168,21 +172,15 @@ def failed_run(connection: Connection, now_ms: int) -> FailedRun | None:
 
 def last_began(connection: Connection) -> int | None:
     """When a full run last started, or else when the first was requested, in epoch milliseconds."""
-    row = run(connection, _LAST_BEGAN, {}, is_full_run=IS_FULL_RUN).one()
+    row = run(connection, _LAST_BEGAN).one()
     began_ms: int | None = row.requested if row.began is None else row.began
     return began_ms
 
 
 def waiting_runs(connection: Connection) -> tuple[int, int | None]:
     """The number of queued runs and the time of the oldest request, in epoch milliseconds; none during a run."""
-    row = run(connection, _WAITING, {}).one()
+    row = run(connection, _WAITING).one()
     return (0, None) if row.running else (row.waiting, row.since)
-
-
-def _outcomes(counts: str) -> tuple[int, int]:
-    """The numbers of done and failed items of a run."""
-    parsed = json.loads(counts)
-    return total(parsed, "done"), total(parsed, "failed")
 
 
 def _holds(report: str) -> Iterator[Mapping[str, object]]:
