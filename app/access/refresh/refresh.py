@@ -103,7 +103,7 @@ class Refresh(Intake):
         """``on_candidate``: the engine is a candidate's (``app.access.candidate``). ``is_planned_from``: a plan is made
         from it afterwards.
 
-        ``store_pending``: no run of everything follows; what changes is stored for a narrowed run, except what is
+        ``store_pending``: no full run follows; what changes is stored for a narrowed run, except what is
         ``covered`` (``app.access.pending``). ``audit_hook``: is called by ``finish`` and ``forget``.
         """
         super().__init__(RefreshSession(engine, on_candidate=on_candidate))

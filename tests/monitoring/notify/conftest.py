@@ -52,7 +52,7 @@ class Past:
     time: SimulatedTime
 
     def ended(self, status: RunStatus, **values: object) -> Run:
-        """A run of everything, from now to now."""
+        """A full run, from now to now."""
         run, created = self.runs.enqueue(RunRequest(trigger="schedule"))
         assert created
         self.runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, started_at=self.time())

@@ -28,7 +28,7 @@ from app.sync.runs.lifecycle import Runs
 from app.sync.runs.run import recent_runs
 from app.sync.runs.tables import RunRow
 from tests.backend.plans import plan, recorded
-from tests.sync.plan.test_parts import ORGANIZATIONS, company
+from tests.sync.plan.test_summary import ORGANIZATIONS, company
 from tests.worlds.plan_parts import note_parts
 from tests.worlds.planning import PlanningWorld
 

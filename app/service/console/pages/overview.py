@@ -91,7 +91,7 @@ def _verified(connection: Connection) -> dict[str, object]:
 
 
 def _backend_state(connection: Connection, last: Run | None, now: datetime) -> str:
-    """The state of the backend in words: the last run of everything, and the held, parked and failing items."""
+    """The state of the backend in words: the last full run, and the held, parked and failing items."""
     if is_applying(connection):
         return "a run is changing it"
     if last is None:

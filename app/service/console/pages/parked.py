@@ -30,7 +30,7 @@ MAX_RETRIED = 1_000
 _KEY_PARTS = 5
 _GROUPS_SHOWN = 10
 _MAX_ORGANIZATIONS = 100
-"""A retry of items in more organizations is a run of everything."""
+"""A retry of items in more organizations is a full run."""
 _FILTERS = ("kind", "organization", "message")
 _ANY = FailureGroup()
 
