@@ -184,10 +184,10 @@ def activity_since(connection: Connection, *, since: int, now: int, limit: int =
     # Intervals are counted back from the last full minute, so that all of them are full.
     shift = end * _MINUTE_MS % length
     rows = run(connection, _INTERVALS, {"since": first, "until": end * _MINUTE_MS, "length": length, "shift": shift})
-    found = {int(row.number): row for row in rows}
+    row_of = {int(row.number): row for row in rows}
     intervals = []
     for number in range((first - shift) // length, (end * _MINUTE_MS - shift) // length):
-        interval, row = Interval(number * length + shift, minutes), found.get(number)
+        interval, row = Interval(number * length + shift, minutes), row_of.get(number)
         if row is not None:
             calls = [int(getattr(row, name)) for name in _CALLS]
             interval = replace(

@@ -152,8 +152,8 @@ class DatabaseMetrics(Collector):
         ledger = ledger_id, read_ledger(connection, ledger_id).ledger_revision
         is_other = ledger_id != self._counted_ledger[0]
         if is_other or (ledger != self._counted_ledger and moment - self._counted_at >= _RECOUNT_AFTER):
-            found = items_by_kind(connection, ledger_id)
-            self._items = {kind: found.get(kind, 0) for kind in ITEM_KINDS}
+            counts = items_by_kind(connection, ledger_id)
+            self._items = {kind: counts.get(kind, 0) for kind in ITEM_KINDS}
             self._counted_ledger, self._counted_at = ledger, moment
         return self._items
 
@@ -235,18 +235,18 @@ def _last_run(counts: str, calls: int, times: tuple[int | None, int]) -> Iterato
     yield _gauge("usher_last_run_seconds", "Duration of the last run.", seconds)
 
 
-def _last_verify(found: LastVerify | None) -> Iterator[Metric]:
+def _last_verify(verify: LastVerify | None) -> Iterator[Metric]:
     yield _gauge(
         "usher_last_verify_timestamp_seconds",
         "When the backend was last verified; 0: never.",
-        0 if found is None else found.at / 1000,
+        0 if verify is None else verify.at / 1000,
     )
-    if found is not None:
+    if verify is not None:
         yield _labelled(
             "usher_last_verify_items",
             "Items that the last verify found: seen, missing, changed, adopted, undeleted, and foreign.",
             "finding",
-            found.findings,
+            verify.findings,
         )
 
 
@@ -300,12 +300,12 @@ _SOURCE_GAUGES: tuple[tuple[str, str, Callable[[SourceState], float]], ...] = (
 )
 
 
-def _attention(found: Sequence[Concern], messages: Mapping[str, int]) -> Iterator[Metric]:
+def _attention(concerns: Sequence[Concern], messages: Mapping[str, int]) -> Iterator[Metric]:
     yield _labelled(
         "usher_attention",
         "Concerns that need attention, by cause.",
         "cause",
-        {cause.value: sum(concern.cause is cause for concern in found) for cause in Cause},
+        {cause.value: sum(concern.cause is cause for concern in concerns) for cause in Cause},
     )
     yield _labelled("usher_notifications", "Messages about concerns, by state.", "state", messages)
 

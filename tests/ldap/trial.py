@@ -439,9 +439,9 @@ class Trial:
 
     def read(self, of: str) -> RefreshReport:
         if of == "organization":
-            return self._reader.read(asked=Selection.of(["acme"]))
+            return self._reader.read(selection=Selection.of(["acme"]))
         if of == "user":
-            return self._reader.read(asked=Selection.of([], [self._random.choice(sorted(self._everybody))]))
+            return self._reader.read(selection=Selection.of([], [self._random.choice(sorted(self._everybody))]))
         return self._reader.read(full=of == "everything")
 
     def compare(self, report: RefreshReport, *, full: bool) -> None:

@@ -175,9 +175,9 @@ def test_a_part_is_not_asked_for_while_the_source_may_deny_what_was_pushed(make:
     installation.push("app", application.record("grant", "d1", "ann"))
     application.drop("share", "s1")
     assert installation.allowed() == ANN
-    assert installation.read(asked=Selection.of([], ["ann"])).sources[0].answered == "changes"
+    assert installation.read(selection=Selection.of([], ["ann"])).sources[0].answered == "changes"
     assert installation.allowed() == NOBODY
-    assert installation.read(asked=Selection.of([], ["ann"])).sources[0].answered == "part"
+    assert installation.read(selection=Selection.of([], ["ann"])).sources[0].answered == "part"
 
 
 def test_a_restore_undoes_what_a_part_found(make: Make) -> None:
@@ -189,7 +189,7 @@ def test_a_restore_undoes_what_a_part_found(make: Make) -> None:
     installation.read()
     backup, allowed = application.save(), installation.allowed()
     application.put("share", "s1", doc="d1", person="ann", role="editor")
-    assert installation.read(asked=Selection.of([], ["ann"])).sources[0].answered == "part"
+    assert installation.read(selection=Selection.of([], ["ann"])).sources[0].answered == "part"
     assert installation.allowed() == allowed | ANN
     application.restore(backup)
     installation.read()
@@ -338,7 +338,7 @@ class Trial:
         breaking.meanwhile = lambda: self.do_all(step.meanwhile)
         if step.of in {"organization", "user"}:
             asked = Selection.of(["acme"] if step.of == "organization" else [], ["ann"] if step.of == "user" else [])
-            installation.read(asked=asked)
+            installation.read(selection=asked)
             return
         report = installation.read(full=step.of == "everything")
         if step.fault is not Fault.MEANWHILE or not step.meanwhile:

@@ -95,12 +95,14 @@ class Reader:
         self._view = AccessViewLoader(engine, DecisionPolicy())
         self._sequence = 0
 
-    def read(self, *, full: bool = False, asked: Selection | None = None, elsewhere: bool = False) -> RefreshReport:
+    def read(self, *, full: bool = False, selection: Selection | None = None, elsewhere: bool = False) -> RefreshReport:
         """A read; ``elsewhere``: by another node, concurrently."""
         self.now += timedelta(seconds=1)
         sources = self._others if elsewhere else self._sources
         anew = [one.name for one in sources] if full else []
-        return refresh(self.engine, sources, clock=lambda: self.now, full=anew, asked=asked, guard=self._settings.guard)
+        return refresh(
+            self.engine, sources, clock=lambda: self.now, full=anew, selection=selection, guard=self._settings.guard
+        )
 
     def push(self, source: str, *said: Said) -> dict[str, Any]:
         """The response to a push to a source."""

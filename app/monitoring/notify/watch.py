@@ -137,13 +137,13 @@ class Watch:
 
     def _changes(self, connection: Connection) -> list[Change]:
         reported = open_concerns(connection)
-        found = self.find_concerns(connection, self.clock())
+        current = self.find_concerns(connection, self.clock())
         now = self.monotonic()
         self._found_at = {
-            concern.key: self._found_at.get(concern.key, now) for concern in found if concern.cause in _TIME_BASED
+            concern.key: self._found_at.get(concern.key, now) for concern in current if concern.cause in _TIME_BASED
         }
         changes = []
-        for concern in found:
+        for concern in current:
             before = reported.pop(concern.key, None)
             if before is None:
                 if now - self._found_at.get(concern.key, -inf) >= _TIME_BASED_DELAY:

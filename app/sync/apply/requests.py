@@ -211,7 +211,8 @@ class BackendWrites:
 
     def organization_exists(self, organization_id: str) -> bool:
         request = GetOrganizationsRequest(organization_ids=[organization_id])
-        return any(found.id == organization_id for found in self.client.call(contract.GET_ORGANIZATIONS, request).data)
+        organizations = self.client.call(contract.GET_ORGANIZATIONS, request).data
+        return any(organization.id == organization_id for organization in organizations)
 
     def has_operation(self, operation: str, organization_id: str, *, with_roles: bool = False) -> bool:
         """Whether the backend has the operation. Sends a call that changes nothing.

@@ -173,7 +173,7 @@ class Verify:
         drop(connection)
         for kind in Kind:
             for page in to_compare(connection, ledger_id, kind.value):
-                found = [
+                digests = [
                     (
                         item,
                         item.desired_digest
@@ -182,8 +182,8 @@ class Verify:
                     )
                     for item in page
                 ]
-                report.changed += sum(bool(item.ledger_digest) and not digest for item, digest in found)
-                store_digests(connection, ledger_id, found)
+                report.changed += sum(bool(item.ledger_digest) and not digest for item, digest in digests)
+                store_digests(connection, ledger_id, digests)
         confirm_observed(connection, ledger_id)
         report.foreign, report.foreign_named = foreign(connection, ledger_id)
         increment_revision(connection, ledger_id)

@@ -92,12 +92,12 @@ ORDER BY failures DESC, kind, organization_id, container_id, item_id, deleting L
 
 def count_failures(connection: Connection, ledger_id: int, *, limit: int | None = None) -> list[FailureCount]:
     """The number of failed items of each kind. Counts at most ``limit`` that wait, and ``limit`` that are parked."""
-    found = [
+    counts = [
         FailureCount(row.kind, parked, row.items, row.since)
         for parked in (False, True)
         for row in run(connection, _COUNTED, _parameters(ledger_id, parked=parked, limit=limit))
     ]
-    return sorted(found, key=lambda group: (group.kind, group.parked))
+    return sorted(counts, key=lambda group: (group.kind, group.parked))
 
 
 def _parameters(ledger_id: int, *, parked: bool, limit: int | None) -> dict[str, object]:
@@ -199,7 +199,7 @@ def failures_page(
     if like.organization_id is not None:
         alike += " AND f.organization_id = :organization_id"
         parameters["organization_id"] = like.organization_id
-    found: list[Failure] = []
+    failures: list[Failure] = []
     for kind in sorted(ITEM_KINDS) if like.kind is None else [like.kind]:
         behind = ""
         if after is not None and kind <= after[0]:
@@ -216,15 +216,15 @@ def failures_page(
         page = run(
             connection,
             _PAGE,
-            {**parameters, "kind": kind, "limit": limit - len(found)},
+            {**parameters, "kind": kind, "limit": limit - len(failures)},
             index="ix_item_failure_listed" if like.message is None else "ix_item_failure_alike",
             alike=alike,
             behind=behind,
         )
-        found += [_failure(row) for row in page]
-        if len(found) >= limit:
+        failures += [_failure(row) for row in page]
+        if len(failures) >= limit:
             break
-    return found
+    return failures
 
 
 def message_digest(message: str) -> str:

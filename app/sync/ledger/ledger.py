@@ -154,12 +154,12 @@ def is_another_workspace(connection: Connection, base_url: str, api_key: str) ->
 
 def ledger_in_use(connection: Connection) -> int | None:
     """The ledger of the last run that opened one. Nodes without the credentials use it."""
-    found: int | None = run(
+    ledger_id: int | None = run(
         connection, "SELECT ledger_id FROM run WHERE ledger_id IS NOT NULL ORDER BY run_id DESC LIMIT 1"
     ).scalar()
-    if found is None:
-        found = run(connection, "SELECT MAX(ledger_id) FROM ledger").scalar()
-    return found
+    if ledger_id is None:
+        ledger_id = run(connection, "SELECT MAX(ledger_id) FROM ledger").scalar()
+    return ledger_id
 
 
 _ONE = select(_LEDGER).where(_LEDGER.c.ledger_id == bindparam("of_ledger"))

@@ -324,10 +324,10 @@ def is_still_applying(connection: Connection, run_id: str) -> bool:
     if not is_sqlite(connection):
         # A process that is frozen in the transaction must not block the process that takes over.
         what, lock = "set_config('idle_in_transaction_session_timeout', '10s', TRUE)", "FOR UPDATE"
-    found = run(
+    rows = run(
         connection, f"SELECT {what} FROM run WHERE run_id = :run_id AND status = 'applying' {lock}", {"run_id": run_id}
     )
-    return found.first() is not None
+    return rows.first() is not None
 
 
 def cancel_unsent(connection: Connection, plan_id: str, message: str) -> int:

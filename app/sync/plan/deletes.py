@@ -190,9 +190,9 @@ def find_deletes(
     ``store_gone``: stores ``gone_at``. ``parameters``: ledger_id, now and grace_since (epoch milliseconds), those of
     the selection, and approving: the id of a plan, of which only the held deletes are found, or None.
     """
-    found = 0
+    number = 0
     for kind in USER_KINDS if selection.user_ids else Kind:
-        found += run(
+        number += run(
             connection,
             _GONE,
             parameters,
@@ -205,16 +205,16 @@ def find_deletes(
             approved=_WAS_HELD if parameters["approving"] is not None else "TRUE",
             **ASPECT_BITS,
         ).rowcount
-        if kind is Kind.FOLDER and found:
+        if kind is Kind.FOLDER and number:
             run(connection, _FOLDER_CHAINS, parameters, **ASPECT_BITS)
     if store_gone:
         run(connection, _MARK_DESIRED, parameters)
-        if found:
+        if number:
             run(connection, _MARK_GONE, parameters, **ASPECT_BITS)
-    if found:
+    if number:
         run(connection, _COVERERS_WAIT, **ASPECT_BITS)
         follow_coverers(connection)
-    return found
+    return number
 
 
 def follow_coverers(connection: Connection) -> None:

@@ -50,12 +50,12 @@ EVERY_ITEM = ItemFilter()
 
 def find(connection: Connection, plan_id: str, criteria: ItemFilter, *, after: int | None, limit: int) -> list[int]:
     """The ordinals of the next items after the ordinal ``after``."""
-    found: list[int] = []
+    ordinals: list[int] = []
     for first, last in _ranges(connection, plan_id, criteria):
         begin = max(first - 1, -1 if after is None else after)
         if begin >= last:
             continue
-        found += run(
+        ordinals += run(
             connection,
             _IN_RANGE,
             {
@@ -64,15 +64,15 @@ def find(connection: Connection, plan_id: str, criteria: ItemFilter, *, after: i
                 "item_id": criteria.item_id,
                 "after": begin,
                 "last": last,
-                "limit": limit - len(found),
+                "limit": limit - len(ordinals),
             },
             index=_BY_ITEM if criteria.item_id is not None else _BY_STATUS if criteria.status is not None else "",
             of_status="TRUE" if criteria.status is None else "status = :status",
             of_item="TRUE" if criteria.item_id is None else "item_id = :item_id",
         ).scalars()
-        if len(found) >= limit:
+        if len(ordinals) >= limit:
             break
-    return found
+    return ordinals
 
 
 def count(connection: Connection, plan_id: str, criteria: ItemFilter, *, limit: int) -> int:

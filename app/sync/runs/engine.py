@@ -211,7 +211,7 @@ class SyncEngine:
             # A preview of another file shows all of its changes.
             accept_shrink=[source.name for source in self.sources] if self.what_if is not None else (),
             # A narrowed run asks the sources for a part.
-            asked=None if run.selection.is_everything else run.selection,
+            selection=None if run.selection.is_everything else run.selection,
             progress=context.progress,
             on_candidate=context.run.dry_run,
             is_planned_from=context.run.dry_run,

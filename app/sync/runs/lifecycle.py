@@ -138,17 +138,17 @@ class Runs:
         with reading(self.engine) as connection:
             if prefix == LATEST:
                 what = of_latest or what
-                found = [str(row_id) for row_id in connection.execute(latest.limit(1)).scalars()]
+                matches = [str(row_id) for row_id in connection.execute(latest.limit(1)).scalars()]
             else:
                 query = select(ids).where(func.substr(ids, 1, len(prefix)) == prefix).order_by(ids.desc()).limit(2)
-                found = [str(row_id) for row_id in connection.execute(query).scalars()]
+                matches = [str(row_id) for row_id in connection.execute(query).scalars()]
                 exact = connection.execute(select(ids).where(ids == prefix)).scalar()
-                found = [exact] if exact is not None else found
-        if len(found) > 1:
-            raise RunNotFoundError(f"more than one {what} begins with {prefix}, as {found[0]} and {found[1]}")
-        if not found or not prefix:
+                matches = [exact] if exact is not None else matches
+        if len(matches) > 1:
+            raise RunNotFoundError(f"more than one {what} begins with {prefix}, as {matches[0]} and {matches[1]}")
+        if not matches or not prefix:
             raise RunNotFoundError(f"there is no {what} yet" if prefix == LATEST else f"there is no {what} {prefix}")
-        return str(found[0])
+        return str(matches[0])
 
     def recent(
         self, limit: int = 50, before: str | None = None, *, statuses: Sequence[str] = (), trigger: str | None = None
@@ -275,8 +275,8 @@ class Runs:
             plan_id = row_of(connection, run_id).plan_id
             if plan_id is None:
                 return []
-            wanted = ItemFilter(status=status, kind=kind)
-            return list_changes(connection, plan_id, criteria=wanted, after=after, limit=limit)
+            criteria = ItemFilter(status=status, kind=kind)
+            return list_changes(connection, plan_id, criteria=criteria, after=after, limit=limit)
 
     def summary(self, run_id: str) -> list[Sum]:
         """The sums of the run's plan. Raises ``RunNotFoundError``."""

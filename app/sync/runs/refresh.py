@@ -129,7 +129,7 @@ def refresh(
     guard: GuardSettings | None = None,
     accept_empty: Collection[str] = (),
     accept_shrink: Collection[str] = (),
-    asked: Selection | None = None,
+    selection: Selection | None = None,
     only: Collection[str] | None = None,
     full: Collection[str] = (),
     store_pending: bool = False,
@@ -146,9 +146,9 @@ def refresh(
 
     - ``guard``: the maximum of losses for sources without a guard of their own; None for the default.
     - ``accept_empty``, ``accept_shrink``: sources that may be empty now, or may lose more than the guard allows.
-    - ``asked``: reads only these organizations and users, from sources that support it.
+    - ``selection``: reads only these organizations and users, from sources that support it.
     - ``only``: the sources to read. ``full``: sources that are read completely even if they support changes.
-    - ``store_pending``: stores the changed ids for later runs, because no run follows. ``asked`` does so for other ids.
+    - ``store_pending``: stores changed ids for later runs, because no run follows. ``selection`` does so for other ids.
     - ``is_planned_from``: a plan is made from the candidate.
     - ``audit_hook``: writes the audit row, with the changes.
 
@@ -165,8 +165,8 @@ def refresh(
         problems=problems,
         on_candidate=on_candidate,
         is_planned_from=is_planned_from,
-        store_pending=store_pending or asked is not None,
-        covered=None if asked is None else CoveredByRun(asked.organization_ids, asked.user_ids),
+        store_pending=store_pending or selection is not None,
+        covered=None if selection is None else CoveredByRun(selection.organization_ids, selection.user_ids),
         audit_hook=audit_hook,
     ) as refreshing:
         pushed = {source.name for source in sources if policy_of(source).only_pushed}
@@ -178,7 +178,7 @@ def refresh(
             guards={source.name: guard_from_settings(own) for source in sources if (own := policy_of(source).guard)},
             only=read_now,
         )
-        reads = SourceReads(refreshing, clock, progress, asked, full).read(
+        reads = SourceReads(refreshing, clock, progress, selection, full).read(
             {position: source for position, source in enumerate(sources) if source.name in read_now}
         )
         for read in reads:
@@ -186,7 +186,7 @@ def refresh(
         outcome = refreshing.finish(accept_empty, accept_shrink)
         is_complete = any(not read.answered for read in outcome.reads)
         problems.add_found(refreshing.staged_problems(cycles=is_complete))
-    if not on_candidate and asked is None:
+    if not on_candidate and selection is None:
         count_problems(engine, clock, every_ms=0 if is_complete else COUNT_EVERY_MS)
     if pushed and not on_candidate:
         confirm_pushed(engine, pushed, clock=clock)

@@ -76,28 +76,28 @@ def _hold_sentence(hold: Any) -> str:
     return f"held back{where}: {hold.get('reason')}"
 
 
-def _verify_lines(found: Any) -> Iterator[str]:
+def _verify_lines(findings: Any) -> Iterator[str]:
     """The findings of a verify, one line each."""
-    yield f"verify: {found.get('seen', 0):,} items in the backend"
+    yield f"verify: {findings.get('seen', 0):,} items in the backend"
     for key, words in (
         ("missing", "of ours missing"),
         ("changed", "of ours changed there"),
         ("adopted", "existing and desired: ours now"),
         ("undeleted", "existing although the backend had reported them as deleted"),
     ):
-        if found.get(key):
-            yield f"verify: {found[key]:,} {words}"
-    foreign = found.get("foreign") or {}
+        if findings.get(key):
+            yield f"verify: {findings[key]:,} {words}"
+    foreign = findings.get("foreign") or {}
     if foreign:
         kinds = ", ".join(f"{number:,} {kind}" for kind, number in foreign.items())
         yield f"verify: {sum(foreign.values()):,} foreign, left alone ({kinds})"
-        named = found.get("foreignNamed") or []
+        named = findings.get("foreignNamed") or []
         for name in named[:_MAX_NAMES]:
             yield f"verify:   {name}"
         if sum(foreign.values()) > len(named[:_MAX_NAMES]):
             yield f"verify:   … and {sum(foreign.values()) - len(named[:_MAX_NAMES]):,} more"
-    if found.get("notRead"):
-        yield f"verify: the backend does not return {', '.join(found['notRead'])}"
+    if findings.get("notRead"):
+        yield f"verify: the backend does not return {', '.join(findings['notRead'])}"
 
 
 def _flat(value: Any) -> str:

@@ -297,8 +297,8 @@ def move(connection: Connection, run: Run, to: RunStatus, at: datetime, **values
 def change(connection: Connection, run: Run, **values: object) -> Run:
     """Sets columns of a locked run. Raises ``RunConflictError`` if its status has changed."""
     new = {f"new_{name}": _stored(value) for name, value in values.items()}
-    found = {"found_run_id": run.run_id, "found_status": run.status}
-    row = connection.execute(_change_of(tuple(values)), new | found).first()
+    expected = {"expected_run_id": run.run_id, "expected_status": run.status}
+    row = connection.execute(_change_of(tuple(values)), new | expected).first()
     if row is None:
         raise RunConflictError(f"the run was {run.status} and is {row_of(connection, run.run_id).status} now")
     return run_from(row)
@@ -307,8 +307,8 @@ def change(connection: Connection, run: Run, **values: object) -> Run:
 @cache
 def _change_of(names: tuple[str, ...]) -> UpdateBase:
     """Cached, because building a statement takes longer than executing it."""
-    found = RUN.c.run_id == bindparam("found_run_id"), RUN.c.status == bindparam("found_status")
-    return update(RUN).where(*found).values({name: bindparam(f"new_{name}") for name in names}).returning(RUN)
+    expected = RUN.c.run_id == bindparam("expected_run_id"), RUN.c.status == bindparam("expected_status")
+    return update(RUN).where(*expected).values({name: bindparam(f"new_{name}") for name in names}).returning(RUN)
 
 
 def run_from(row: Row[tuple[object, ...]]) -> Run:

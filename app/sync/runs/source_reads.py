@@ -89,14 +89,14 @@ class SourceReads:
         refreshing: Refresh,
         clock: Clock,
         progress: ReadingProgress | None,
-        asked: Selection | None,
+        selection: Selection | None,
         full: Collection[str] = (),
     ) -> None:
         """``full``: the names of sources that are read completely."""
         self._refreshing = refreshing
         self._clock = clock
         self._progress = progress
-        self._asked = asked
+        self._selection = selection
         self._full = full
         self._unreported = 0
 
@@ -127,8 +127,8 @@ class SourceReads:
     def _request(self, position: int, source: Source) -> tuple[_Stage, ReadRequest]:
         """The request to a source: a part, the changes since its cursor, or everything."""
         begun, policy = self._refreshing.started(position), policy_of(source)
-        if self._asked is not None:
-            organization_ids, user_ids = self._asked.organization_ids, self._asked.user_ids
+        if self._selection is not None:
+            organization_ids, user_ids = self._selection.organization_ids, self._selection.user_ids
             objects = self._refreshing.objects_of(position, organization_ids, user_ids)
             if objects is not None:
                 known = tuple(ObjectId(*key) for key in objects)

@@ -151,7 +151,7 @@ def failed_run(connection: Connection, now_ms: int) -> FailedRun | None:
     Two kinds of runs are ignored: those that tried nothing, because all failed items wait for their retry, and
     interrupted ones that another run continues.
     """
-    found: FailedRun | None = None
+    failure: FailedRun | None = None
     parameters = {"continued_until": now_ms - _CONTINUED_WITHIN}
     for row in run(connection, _LAST, parameters):
         if row.status not in {"failed", "partial"}:
@@ -164,10 +164,10 @@ def failed_run(connection: Connection, now_ms: int) -> FailedRun | None:
                 break
             if not failed:
                 continue
-        if found is None:
-            found = FailedRun(run_id=row.run_id, error=row.error or "", since=row.finished_at, items=failed)
-        found = replace(found, since=row.finished_at)
-    return found
+        if failure is None:
+            failure = FailedRun(run_id=row.run_id, error=row.error or "", since=row.finished_at, items=failed)
+        failure = replace(failure, since=row.finished_at)
+    return failure
 
 
 def last_began(connection: Connection) -> int | None:

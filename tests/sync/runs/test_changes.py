@@ -260,7 +260,7 @@ def test_a_part_is_asked_for_and_touches_nothing_else(engine: Engine, source: Ch
     source.put("ada", User(user_id="ada", name="Ada", email=""))
     source.put("bob", *person("bob", "Robert"))
     source.asked.clear()
-    report = refresh(engine, [source], clock=lambda: NOW, asked=Selection.of(user_ids=["ada"]))
+    report = refresh(engine, [source], clock=lambda: NOW, selection=Selection.of(user_ids=["ada"]))
     [request] = source.asked
     assert request.part is not None
     assert (request.part.user_ids, [one.id for one in request.part.objects]) == (("ada",), ["ada"])
@@ -278,12 +278,12 @@ def test_a_part_is_asked_for_and_touches_nothing_else(engine: Engine, source: Ch
 def test_a_part_of_an_organization_is_what_names_it(engine: Engine, source: ChangingSource) -> None:
     read(engine, source)
     source.asked.clear()
-    refresh(engine, [source], clock=lambda: NOW, asked=Selection.of(["acme"]))
+    refresh(engine, [source], clock=lambda: NOW, selection=Selection.of(["acme"]))
     [request] = source.asked
     assert request.part is not None
     assert sorted(one.id for one in request.part.objects) == ["acme", "ada", "bob", "cleo"]
     source.remove("cleo")
-    refresh(engine, [source], clock=lambda: NOW, asked=Selection.of(["acme"], ["cleo"]))
+    refresh(engine, [source], clock=lambda: NOW, selection=Selection.of(["acme"], ["cleo"]))
     assert model(engine) == said(source)
 
 
@@ -293,7 +293,7 @@ def test_source_without_changes_is_read_completely(engine: Engine) -> None:
     source.put("ada", *person("ada"))
     read(engine, source)
     source.remove("ada")
-    report = refresh(engine, [source], clock=lambda: NOW, asked=Selection.of(user_ids=["somebody"]))
+    report = refresh(engine, [source], clock=lambda: NOW, selection=Selection.of(user_ids=["somebody"]))
     assert report.sources[0].answered == ""
     assert model(engine) == {ACME.key: ACME}
     assert source.asked[1].since == ""
@@ -376,7 +376,7 @@ def test_any_sequence_of_reads_ends_in_the_state_of_the_source(
             if step[0] == "part":
                 assert isinstance(step[1], set | frozenset)
                 given.append(said(source))
-                refresh(engine, [guarded], clock=lambda: moments[-1], asked=Selection.of(user_ids=step[1]))
+                refresh(engine, [guarded], clock=lambda: moments[-1], selection=Selection.of(user_ids=step[1]))
                 kept = model(engine)
                 continue
             if step[0] != "read":
