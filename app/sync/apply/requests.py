@@ -5,7 +5,6 @@ The items of a batch share operation and scope, so the other fields of the reque
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from app.client.client import BackendClient
 from app.client.errors import BackendRefused, OperationMissing
@@ -165,29 +164,27 @@ def _update_document_access(items: Items, _: RequestForm) -> dict[str, object]:
     return _organization(items) | {"documentIds": _ids(items), "accessType": items[0].access_type}
 
 
-_DATA: Mapping[str, Callable[[Items, RequestForm], dict[str, object]]] = MappingProxyType(
-    {
-        "add_organizations": lambda items, _: {"organizations": _each(items, "organizationId")},
-        "update_organizations": lambda items, _: {"organizations": _each(items, "organizationId")},
-        "delete_organizations": lambda items, _: {"organizationIds": _ids(items)},
-        "disable_organizations": lambda items, _: {"organizationIds": _ids(items), "disabled": items[0].disabled},
-        "add_folder": _add_folder,
-        "update_folder": _update_folder,
-        "update_folder_access": _update_folder_access,
-        "delete_folder": lambda items, _: _organization(items) | {"folderId": items[0].item_id},
-        "add_documents": _add_documents,
-        "update_documents": lambda items, _: _organization(items) | {"documents": _each(items, "documentId")},
-        "move_documents": _move_documents,
-        "update_document_access": _update_document_access,
-        "delete_documents": lambda items, _: _organization(items) | {"documentIds": _ids(items)},
-        "add_groups": _add_groups,
-        "add_users": _add_users,
-        "update_users": _users,
-        "delete_users": lambda items, _: _level(items) | {"userIds": _ids(items)},
-        "add_users_to_groups": lambda items, _: _group(items) | {"userIds": _ids(items)},
-        "delete_users_from_groups": _delete_users_from_groups,
-    }
-)
+_DATA: Mapping[str, Callable[[Items, RequestForm], dict[str, object]]] = {
+    "add_organizations": lambda items, _: {"organizations": _each(items, "organizationId")},
+    "update_organizations": lambda items, _: {"organizations": _each(items, "organizationId")},
+    "delete_organizations": lambda items, _: {"organizationIds": _ids(items)},
+    "disable_organizations": lambda items, _: {"organizationIds": _ids(items), "disabled": items[0].disabled},
+    "add_folder": _add_folder,
+    "update_folder": _update_folder,
+    "update_folder_access": _update_folder_access,
+    "delete_folder": lambda items, _: _organization(items) | {"folderId": items[0].item_id},
+    "add_documents": _add_documents,
+    "update_documents": lambda items, _: _organization(items) | {"documents": _each(items, "documentId")},
+    "move_documents": _move_documents,
+    "update_document_access": _update_document_access,
+    "delete_documents": lambda items, _: _organization(items) | {"documentIds": _ids(items)},
+    "add_groups": _add_groups,
+    "add_users": _add_users,
+    "update_users": _users,
+    "delete_users": lambda items, _: _level(items) | {"userIds": _ids(items)},
+    "add_users_to_groups": lambda items, _: _group(items) | {"userIds": _ids(items)},
+    "delete_users_from_groups": _delete_users_from_groups,
+}
 """The ``data`` of each request."""
 
 

@@ -7,7 +7,6 @@ and writes nothing to the database.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 from pydantic import ValidationError
 
@@ -46,13 +45,11 @@ from app.sync.plan.stored import PlanItem
 _Outcomes = dict[int, ItemOutcome]
 """By ordinal."""
 
-_FOLLOW_UPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "add_organizations": ("disable_organizations",),
-        "add_folder": ("update_folder_access",),
-        "add_documents": ("move_documents", "update_document_access"),
-    }
-)
+_FOLLOW_UPS: Mapping[str, tuple[str, ...]] = {
+    "add_organizations": ("disable_organizations",),
+    "add_folder": ("update_folder_access",),
+    "add_documents": ("move_documents", "update_document_access"),
+}
 """Operations that set what the update of an existing item does not: its parent, access type or state."""
 
 
@@ -69,23 +66,20 @@ class Sender:
         """Sends the batch. Errors are in the returned outcome."""
         outcome = BatchOutcome(batch)
         with recorded_calls() as calls:
-            self._send(batch, outcome)
+            try:
+                outcomes = self._attempt(batch.operation, batch.items, outcome)
+                self._note_unsupported(batch.operation, outcomes, outcome)
+                self._send_counterparts(batch, outcomes, outcome)
+                for ordinal, own in outcomes.items():
+                    if own.kind is not OutcomeKind.DONE:
+                        outcome.not_done.setdefault(ordinal, own)
+                    elif ordinal not in outcome.not_done:
+                        outcome.done[batch.operation].append(ordinal)
+                _skip_children_of_failed(outcome)
+            except Exception as error:  # noqa: BLE001 - the applier raises it in its own thread
+                outcome.error = error
         outcome.exchange = exchange_of(calls)
         return outcome
-
-    def _send(self, batch: Batch, outcome: BatchOutcome) -> None:
-        try:
-            outcomes = self._attempt(batch.operation, batch.items, outcome)
-            self._note_unsupported(batch.operation, outcomes, outcome)
-            self._send_counterparts(batch, outcomes, outcome)
-            for ordinal, own in outcomes.items():
-                if own.kind is not OutcomeKind.DONE:
-                    outcome.not_done.setdefault(ordinal, own)
-                elif ordinal not in outcome.not_done:
-                    outcome.done[batch.operation].append(ordinal)
-            _skip_children_of_failed(outcome)
-        except Exception as error:  # noqa: BLE001 - the applier raises it in its own thread
-            outcome.error = error
 
     def _send_counterparts(self, batch: Batch, outcomes: _Outcomes, outcome: BatchOutcome) -> None:
         """Updates the items that exist already, and adds those that are missing."""

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import Random
-from types import MappingProxyType
 
 from sqlalchemy import Column, Connection, Engine, Select, bindparam, delete, func, or_, select, update
 from sqlalchemy.exc import DBAPIError
@@ -202,9 +201,7 @@ class Runs:
         """Queues a held run again for its held deletes. Raises ``RunConflictError`` if it cannot be approved."""
         now = self.clock()
         with writing(self.engine) as connection:
-            run = lock_run(connection, run_id)
-            if run.status is not RunStatus.HELD:
-                raise RunConflictError(f"only a held run can be approved; {_run_status(run)}")
+            run = _lock_held(connection, run_id, "approved")
             if run.held_until is not None and run.held_until < now:
                 raise RunConflictError(
                     f"the held deletes could be approved until {run.held_until:%Y-%m-%d %H:%M} UTC; "
@@ -221,12 +218,9 @@ class Runs:
     ) -> Run:
         """Discards the held deletes of a run. Raises ``RunConflictError`` if it is not held."""
         with writing(self.engine) as connection:
-            run = lock_run(connection, run_id)
-            if run.status is not RunStatus.HELD:
-                raise RunConflictError(f"only a held run can be discarded; {_run_status(run)}")
+            run = _lock_held(connection, run_id, "discarded")
             audit_hook(connection, run)
-            now = self.clock()
-            return _discard(connection, run, now, _decision("discarded", now, by, reason))
+            return _discard(connection, run, self.clock(), by, reason)
 
     def cancel(
         self, run_id: str, *, by: str | None = None, reason: str | None = None, audit_hook: AuditHook = no_audit
@@ -241,7 +235,7 @@ class Runs:
             if not run.is_final:
                 audit_hook(connection, run)
             if run.status is RunStatus.HELD:
-                return _discard(connection, run, now, _decision("discarded", now, by, reason))
+                return _discard(connection, run, now, by, reason)
             # An approval is not overwritten.
             decision = {} if run.decision else _decision("cancelled", now, by, reason)
             if run.status is RunStatus.QUEUED:
@@ -284,7 +278,7 @@ class Runs:
             plan_id = row_of(connection, run_id).plan_id
             return [] if plan_id is None else sum_up(connection, plan_id)
 
-    def orphaned(self, causes: Mapping[str, str] = MappingProxyType({})) -> list[Run]:
+    def orphaned(self, causes: Mapping[str, str] | None = None) -> list[Run]:
         """Ends the runs of processes that died or lost their database, and returns them.
 
         The caller holds the lock, so no run is really running. ``causes``: run id → why it ended, if it is known.
@@ -297,9 +291,11 @@ class Runs:
             for run in map(run_from, left):
                 by = f" ({run.worker})" if run.worker else ""
                 guess = f"the process that ran it{by}, or its connection to the database, ended unexpectedly"
-                error = f"{causes.get(run.run_id, guess)}; the next run continues from there"
-                values = {"error": error, "finished_at": self.clock(), "interrupted": True}
-                ended.append(move(connection, run, RunStatus.FAILED, self.clock(), **values))
+                error = f"{(causes or {}).get(run.run_id, guess)}; the next run continues from there"
+                now = self.clock()
+                ended.append(
+                    move(connection, run, RunStatus.FAILED, now, error=error, finished_at=now, interrupted=True)
+                )
             return ended
 
     def continue_run(self, run: Run) -> Run | None:
@@ -381,7 +377,14 @@ def _run_status(run: Run) -> str:
     return f"this one is {run.status}" + (f", {decided}" if (decided := run.decided) else "")
 
 
-def _discard(connection: Connection, run: Run, at: datetime, decision: Mapping[str, object]) -> Run:
+def _lock_held(connection: Connection, run_id: str, decision: str) -> Run:
+    run = lock_run(connection, run_id)
+    if run.status is not RunStatus.HELD:
+        raise RunConflictError(f"only a held run can be {decision}; {_run_status(run)}")
+    return run
+
+
+def _discard(connection: Connection, run: Run, at: datetime, by: str | None, reason: str | None) -> Run:
     counts = {
         kind: {
             action: {("discarded" if outcome == "held" else outcome): number for outcome, number in numbers.items()}
@@ -389,6 +392,7 @@ def _discard(connection: Connection, run: Run, at: datetime, decision: Mapping[s
         }
         for kind, actions in run.counts.items()
     }
+    decision = _decision("discarded", at, by, reason)
     discarded = move(connection, run, RunStatus.CANCELLED, at, counts=counts, **decision)
     if run.plan_id is not None and run.ledger_id is not None:
         message = f"left alone: {discarded.decided}"

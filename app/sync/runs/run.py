@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cache
-from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import Connection, Row, UpdateBase, bindparam, select, update
@@ -51,20 +50,18 @@ FINAL = frozenset({RunStatus.DONE, RunStatus.PARTIAL, RunStatus.FAILED, RunStatu
 ENDS = FINAL | {RunStatus.HELD}
 """Statuses with which executing a run ends. A held one may continue."""
 
-MOVES: Mapping[RunStatus, frozenset[RunStatus]] = MappingProxyType(
-    {
-        RunStatus.QUEUED: frozenset({RunStatus.READING, RunStatus.CANCELLED, RunStatus.FAILED}),
-        RunStatus.READING: frozenset({RunStatus.PLANNING, RunStatus.FAILED, RunStatus.CANCELLED}),
-        RunStatus.PLANNING: frozenset({RunStatus.VERIFYING, RunStatus.APPLYING}) | ENDS,
-        RunStatus.VERIFYING: frozenset({RunStatus.PLANNING, RunStatus.FAILED, RunStatus.CANCELLED}),
-        RunStatus.APPLYING: ENDS,
-        RunStatus.HELD: frozenset({RunStatus.QUEUED, RunStatus.CANCELLED}),
-        RunStatus.DONE: frozenset(),
-        RunStatus.PARTIAL: frozenset(),
-        RunStatus.FAILED: frozenset(),
-        RunStatus.CANCELLED: frozenset(),
-    }
-)
+MOVES: Mapping[RunStatus, frozenset[RunStatus]] = {
+    RunStatus.QUEUED: frozenset({RunStatus.READING, RunStatus.CANCELLED, RunStatus.FAILED}),
+    RunStatus.READING: frozenset({RunStatus.PLANNING, RunStatus.FAILED, RunStatus.CANCELLED}),
+    RunStatus.PLANNING: frozenset({RunStatus.VERIFYING, RunStatus.APPLYING}) | ENDS,
+    RunStatus.VERIFYING: frozenset({RunStatus.PLANNING, RunStatus.FAILED, RunStatus.CANCELLED}),
+    RunStatus.APPLYING: ENDS,
+    RunStatus.HELD: frozenset({RunStatus.QUEUED, RunStatus.CANCELLED}),
+    RunStatus.DONE: frozenset(),
+    RunStatus.PARTIAL: frozenset(),
+    RunStatus.FAILED: frozenset(),
+    RunStatus.CANCELLED: frozenset(),
+}
 
 
 def process_name(pid: int) -> str:
