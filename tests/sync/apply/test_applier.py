@@ -574,10 +574,10 @@ class Crash(BaseException):
 def crash_after_sending(company: Any, monkeypatch: Any) -> None:
     """A sync that dies when its first calls were sent, and before their answers are written down."""
 
-    def dies(self: Any, call: Any) -> None:
-        outcome = self._sender.send(call.batch)
+    def dies(self: Any, call_id: int, batch: Any) -> None:
+        outcome = self.sender.send(batch)
         outcome.error = Crash()
-        self._answers.put(type("Answered", (), {"call": call, "outcome": outcome})())
+        self._answers.put((call_id, outcome))
 
     with monkeypatch.context() as patched:
         patched.setattr("app.sync.apply.applier.Applier._send", dies)
