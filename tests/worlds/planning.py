@@ -17,7 +17,6 @@ from pydantic import SecretStr
 from sqlalchemy import Engine, Table, delete, insert, select, update
 
 from app.access import tables as access
-from app.client.capabilities import Capabilities
 from app.client.client import BackendClient
 from app.client.errors import BackendRefused
 from app.client.response import ItemAnswer
@@ -29,6 +28,7 @@ from app.foundation.clock import epoch_ms
 from app.foundation.database.engine import open_engine, reading, writing
 from app.foundation.database.tables import METADATA
 from app.sync.apply.applier import Applier
+from app.sync.apply.capabilities import Capabilities
 from app.sync.apply.gate import Gate
 from app.sync.apply.requests import BackendWrites
 from app.sync.apply.sender import Sender

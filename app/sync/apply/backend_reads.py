@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
 
-from app.client.capabilities import Capabilities
 from app.client.client import BackendClient
 from app.client.errors import BackendRefused, OperationMissing
 from app.contract import operations as contract
@@ -19,6 +18,7 @@ from app.contract.limits import IDS_PER_READ
 from app.contract.organizations import GetOrganizationsRequest
 from app.contract.users import GetUsersRequest, User
 from app.sync.apply import observations
+from app.sync.apply.capabilities import Capabilities
 from app.sync.ledger.ledger import Kind
 from app.sync.ledger.observed import Observed
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 
-from app.client.capabilities import Capabilities
 from app.client.client import recorded_calls
 from app.client.errors import (
     BackendRefused,
@@ -37,6 +36,7 @@ from app.sync.apply.batch import (
     in_calls_by_scope,
     judge_item,
 )
+from app.sync.apply.capabilities import Capabilities
 from app.sync.apply.gate import Ending, Gate
 from app.sync.apply.requests import BackendWrites, NotExpressibleError, RequestForm, request_of, takes_all_members
 from app.sync.ledger.ledger import Kind

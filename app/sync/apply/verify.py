@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, Engine
 
-from app.client.capabilities import Capabilities
 from app.client.client import BackendClient
 from app.contract.limits import IDS_PER_READ
 from app.foundation.clock import Clock
 from app.foundation.database.engine import writing
 from app.sync.apply import observations
 from app.sync.apply.backend_reads import BackendReads, Container, in_parts
+from app.sync.apply.capabilities import Capabilities
 from app.sync.apply.containers import Containers
 from app.sync.apply.gate import Gate
 from app.sync.apply.progress import Progress

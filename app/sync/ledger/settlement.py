@@ -19,7 +19,6 @@ from app.foundation.database.engine import is_sqlite
 from app.foundation.database.statements import json_list, run
 from app.sync.ledger.failures import any_failures, forget_failures, note_failures
 from app.sync.ledger.ledger import increment_revision
-from app.sync.ledger.unsupported import remember_unsupported
 
 UNSUPPORTED = "not sent: the backend does not support this operation"
 UNSUPPORTED_BEFORE = "the backend lacks the operation that would tell it"
@@ -145,14 +144,7 @@ def settle(connection: Connection, settlement: Settlement, *, now_ms: int, rando
             writer.accept(operation, ordinals)
     for by_operation, without_roles in ((settlement.to_send_when_supported, False), (settlement.without_roles, True)):
         for operation, ordinals in by_operation.items():
-            remember_unsupported(
-                connection,
-                ledger_id=settlement.ledger_id,
-                plan_id=settlement.plan_id,
-                operation=operation,
-                ordinals=ordinals,
-                without_roles=without_roles,
-            )
+            writer.note_unsupported(operation, ordinals, without_roles=without_roles)
     writer.unconfirm_below(settlement.added_again)
     writer.unconfirm_entries(settlement.removed_members)
     writer.remove(settlement.deleted + list(settlement.lost), note_deleted=True)
@@ -222,6 +214,21 @@ class _SettlementWriter:
                     ordinals,
                 )
             self._run(f"DELETE FROM ledger_item WHERE (ledger_id, {_KEY}) IN ({keys})", ordinals)
+
+    def note_unsupported(self, operation: str, ordinals: Sequence[int], *, without_roles: bool) -> None:
+        """Stores items to send once the backend supports the operation. ``without_roles``: they were sent, but without
+        roles and access types."""
+        self._run(
+            f"""
+            INSERT INTO untold_item (ledger_id, operation, plain, {_KEY})
+            SELECT CAST(:ledger_id AS INTEGER), CAST(:operation AS TEXT), {"TRUE" if without_roles else "FALSE"},
+                   p.kind, p.organization_id, p.container_id, p.item_id
+            FROM plan_item p WHERE {self._among}
+            ON CONFLICT DO NOTHING
+            """,
+            ordinals,
+            operation=operation,
+        )
 
     def unconfirm(self, ordinals: Sequence[int]) -> None:
         """Marks items as unconfirmed. An add may have succeeded, so it gets a row."""

@@ -118,7 +118,7 @@ class ItemFailureRow(StoreTable, table=True):
 
 
 class UnsupportedItemRow(StoreTable, table=True):
-    """An item to send once the backend supports the operation; see ``app.sync.ledger.unsupported``."""
+    """An item to send once the backend supports the operation; see ``app.sync.apply.capabilities``."""
 
     __tablename__ = "untold_item"
 

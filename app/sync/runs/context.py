@@ -10,9 +10,9 @@ from datetime import datetime
 from sqlalchemy import Connection, Engine
 
 from app.access.candidate import DatabaseState
-from app.client.capabilities import Capabilities
 from app.directory.source import Verdict
 from app.foundation.database import statements
+from app.sync.apply.capabilities import Capabilities
 from app.sync.apply.gate import Ending, Gate
 from app.sync.apply.progress import Progress
 from app.sync.ledger.settlement import LEFT_BEHIND, UNSUPPORTED, UNSUPPORTED_BEFORE, cancel_unsent

@@ -22,7 +22,6 @@ from sqlalchemy import Engine
 
 from app.access.candidate import CandidateLostError, candidate_of, database_state, shadow_tables
 from app.access.revisions import current_revision
-from app.client.capabilities import Capabilities
 from app.client.client import BackendClient
 from app.client.errors import ClientError
 from app.client.settings import BackendSettings
@@ -30,10 +29,10 @@ from app.directory.guarded import ReadingStoppedError
 from app.directory.settings import DirectorySettings
 from app.directory.source import Source, Verdict
 from app.foundation.clock import Clock, Sleep, epoch_ms
-from app.foundation.database import statements
 from app.foundation.database.engine import is_sqlite, reading, writing
 from app.foundation.database.errors import database_problem, is_outage
 from app.sync.apply.applier import Applier
+from app.sync.apply.capabilities import Capabilities, mark_unsupported, plan_unsupported_again, probe_missing
 from app.sync.apply.gate import BROKEN, CANCELLED, Ending, Gate, stopped
 from app.sync.apply.progress import Progress
 from app.sync.apply.requests import BackendWrites
@@ -43,11 +42,9 @@ from app.sync.ledger.failures import count_retried, forget_settled
 from app.sync.ledger.journal import recover
 from app.sync.ledger.ledger import Ledger, note_findings, open_ledger
 from app.sync.ledger.tables import LEDGER_TABLES
-from app.sync.ledger.unsupported import restore_unsupported, unsupported_operations
 from app.sync.plan.planner import PlanningError, is_still_due, make_plan
 from app.sync.plan.selection import unknown_ids
 from app.sync.plan.stored import Plan, add_counts, load_plan, read_run_counts, run_counts, stale_sentence
-from app.sync.plan.unsupported import mark_unsupported, plan_unsupported_again
 from app.sync.runs.context import RunContext, directory_report, final_status, without_held
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.lock import SyncLock
@@ -170,7 +167,9 @@ class SyncEngine:
         interrupted = recover(self.engine, ledger.ledger_id, now_ms=epoch_ms(self.clock()))
         if interrupted:
             context.report["interruptedCalls"] = interrupted
-        self._probe_unsupported(context, ledger)
+        if context.capabilities.mode != "core" and not run.plan_is_fixed:
+            backend = BackendWrites(self.client)
+            probe_missing(self.engine, ledger.ledger_id, backend, probe_all=run.verify, random=self.random)
         self._verify(runs, context, ledger)
         self._report_unknown(context, ledger)
         context.progress.phase("planning", None)
@@ -263,39 +262,6 @@ class SyncEngine:
         with writing(context.engine) as connection:
             note_findings(connection, ledger.ledger_id, report.numbers(), self.clock())
         _check_gate(context, runs.move(run.run_id, RunStatus.VERIFYING, RunStatus.PLANNING))
-
-    def _probe_unsupported(self, context: RunContext, ledger: Ledger) -> None:
-        """Probes one operation that the backend lacked before, or all of them in a run with a verify. If the backend
-        has it now, the items that needed it become unconfirmed."""
-        with reading(self.engine) as connection:
-            unsupported = unsupported_operations(connection, ledger.ledger_id)
-            organization_id = statements.run(
-                connection,
-                """
-                SELECT item_id FROM ledger_item
-                WHERE ledger_id = :ledger_id AND kind = 'organization' AND certain ORDER BY item_id LIMIT 1
-                """,
-                {"ledger_id": ledger.ledger_id},
-            ).scalar()
-        if (
-            not unsupported
-            or organization_id is None
-            or context.capabilities.mode == "core"
-            or context.run.plan_is_fixed
-        ):
-            return
-        backend = BackendWrites(self.client)
-        self.random.shuffle(unsupported)
-        for operation, without_roles in unsupported:
-            try:
-                there = backend.has_operation(operation, str(organization_id), with_roles=without_roles)
-            except ClientError:
-                return
-            if there:
-                with writing(self.engine) as connection:
-                    restore_unsupported(connection, ledger.ledger_id, operation, without_roles=without_roles)
-            elif not context.run.verify:
-                return
 
     def _report_unknown(self, context: RunContext, ledger: Ledger) -> None:
         """Reports ids of the selection that neither the access model nor the ledger contains."""

@@ -1,0 +1,204 @@
+"""The operations that the backend supports, and the items that need the others.
+
+The rules: ``app/sync/apply/README.md``, "What the backend lacks".
+
+Every backend has the core operations. It may lack any of the extended ones, which the first call discovers. This run
+then does not call the operation again, and its items count as done, so that not every run tries them. The backend may
+lack it only for a while, for example during an upgrade. So the items are stored with the operation, and become
+unconfirmed when the backend has it again: the next plan sends them.
+
+In a preview the items of a missing operation are ``skipped``, with a message that begins with ``_UNSUPPORTED``. Before
+the plan is applied they become ``planned`` again, because the backend may have the operation by then.
+"""
+
+# ruff: noqa: S608 - SQL consists of constants of this module; data is in parameters.
+
+from collections import Counter
+from random import Random
+from threading import Lock
+from typing import Literal
+
+from sqlalchemy import Connection, Engine
+
+from app.client.errors import ClientError
+from app.contract import operations as contract
+from app.contract.operation import Tier
+from app.foundation.database.engine import reading, writing
+from app.foundation.database.statements import run
+from app.sync.apply.requests import BackendWrites
+from app.sync.ledger.ledger import increment_revision
+from app.sync.plan.rules import RULES
+
+
+class Capabilities:
+    """What one run has discovered. Threads may share it."""
+
+    def __init__(self, mode: Literal["auto", "core", "extended"]) -> None:
+        self.mode = mode
+        self._unsupported: set[str] = set()
+        self._supported: set[str] = set()
+        self._roles_unsupported: set[str] = set()
+        self._unsupported_items: Counter[str] = Counter()
+        self._lock = Lock()
+
+    def is_unsupported(self, operation: str) -> bool:
+        """Whether the operation must not be called."""
+        if contract.by_name(operation).tier is not Tier.EXTENDED:
+            return False
+        return self.mode == "core" or operation in self._unsupported
+
+    def is_supported(self, operation: str) -> bool:
+        """Whether a response proved that the backend has the operation."""
+        return operation in self._supported
+
+    def mark_supported(self, operation: str) -> None:
+        self._supported.add(operation)
+
+    def are_roles_unsupported(self, operation: str) -> bool:
+        """Whether the operation's path with roles and access types must not be called."""
+        return self.mode == "core" or operation in self._roles_unsupported
+
+    def mark_roles_unsupported(self, operation: str) -> None:
+        with self._lock:
+            self._roles_unsupported.add(operation)
+
+    def mark_unsupported(self, operation: str) -> None:
+        with self._lock:
+            self._unsupported.add(operation)
+
+    def count_unsupported_items(self, operation: str, number: int) -> None:
+        """Counts items that cannot be sent without the operation."""
+        with self._lock:
+            self._unsupported_items[operation] += number
+
+    def report(self) -> dict[str, object]:
+        """A part of the run's report; empty if everything was supported."""
+        report: dict[str, object] = {}
+        with self._lock:
+            if self._unsupported:
+                report["unsupportedOperations"] = sorted(self._unsupported)
+            if self._roles_unsupported or self.mode == "core":
+                report["rolesAndAccessTypesUnsupported"] = True
+            if self._unsupported_items:
+                report["unsupported"] = dict(sorted(self._unsupported_items.items()))
+        return report
+
+
+_UNSUPPORTED = "unsupported: "
+_BY_ITSELF = "goes by itself: "
+_PREFIXES = {
+    "unsupported": _UNSUPPORTED,
+    "length": len(_UNSUPPORTED),
+    "by_itself": _BY_ITSELF,
+    "by_itself_length": len(_BY_ITSELF),
+}
+
+_BUT = {
+    "add_organizations": "it is created with its first user",
+    "add_documents": "it is created with its first user",
+    "add_groups": "it is created with its first member",
+    "delete_organizations": "it is emptied and left behind",
+    "delete_folder": "it is emptied and left behind",
+}
+
+_MARK = """
+UPDATE plan_item SET status = 'skipped', message = :message
+WHERE plan_id = :plan_id AND status = 'planned' AND operation = :operation
+"""
+
+# Items that a delete covers are deleted one by one if their container is left behind.
+_ONE_BY_ONE = """
+UPDATE plan_item SET message = :by_itself || c.kind || ' ' || c.item_id || ' is left behind'
+FROM plan_item AS c
+WHERE plan_item.plan_id = :plan_id AND plan_item.status = 'planned' AND plan_item.covered_by = c.ordinal
+  AND c.plan_id = :plan_id AND c.status = 'skipped' AND SUBSTR(c.message, 1, :length) = :unsupported
+"""
+
+_UNMARK = """
+UPDATE plan_item SET status = 'planned', message = ''
+WHERE plan_id = :plan_id AND (
+  status = 'skipped' AND SUBSTR(message, 1, :length) = :unsupported
+  OR status = 'planned' AND SUBSTR(message, 1, :by_itself_length) = :by_itself)
+"""
+
+
+def mark_unsupported(connection: Connection, plan_id: str, capabilities: Capabilities) -> dict[str, int]:
+    """Marks the items of a preview that the backend does not support. Returns operation → number of items."""
+    why = "backend.operations is core" if capabilities.mode == "core" else "the backend lacks it"
+    marked: dict[str, int] = {}
+    for operation in dict.fromkeys(rule.operation for rule in RULES):
+        if not capabilities.is_unsupported(operation):
+            continue
+        but = f"; {_BUT[operation]}" if operation in _BUT else ""
+        message = f"{_UNSUPPORTED}{contract.by_name(operation).title} ({why}){but}"
+        parameters: dict[str, object] = {"plan_id": plan_id, "operation": operation, "message": message}
+        if number := run(connection, _MARK, parameters).rowcount:
+            marked[operation] = number
+    if marked:
+        # It reads every item of the plan.
+        run(connection, _ONE_BY_ONE, {"plan_id": plan_id, **_PREFIXES})
+    return marked
+
+
+def plan_unsupported_again(connection: Connection, plan_id: str) -> None:
+    """Removes the marks, so that the plan can be applied."""
+    run(connection, _UNMARK, {"plan_id": plan_id, **_PREFIXES})
+
+
+_MISSING_OPERATIONS = "SELECT DISTINCT operation, plain FROM untold_item WHERE ledger_id = :ledger_id ORDER BY 1, 2"
+
+_ANY_ORGANIZATION = """
+SELECT item_id FROM ledger_item
+WHERE ledger_id = :ledger_id AND kind = 'organization' AND certain ORDER BY item_id LIMIT 1
+"""
+
+_THESE = "u.ledger_id = :ledger_id AND u.operation = :operation AND u.plain = {plain}"
+
+_LEFT_BEHIND_AGAIN = f"""
+INSERT INTO ledger_item (ledger_id, kind, organization_id, container_id, item_id, digest, parent_id, access_type,
+  access_role, disabled, certain, gone_at)
+SELECT u.ledger_id, u.kind, u.organization_id, u.container_id, u.item_id, '', '', '', '', FALSE, FALSE,
+  CAST(NULL AS BIGINT)
+FROM untold_item u WHERE {_THESE}
+ON CONFLICT (ledger_id, kind, organization_id, container_id, item_id) DO UPDATE SET certain = FALSE
+"""
+
+_UNCONFIRM = f"""
+UPDATE ledger_item SET certain = FALSE {{changes}}
+WHERE ledger_id = :ledger_id AND EXISTS (
+  SELECT 1 FROM untold_item u WHERE {_THESE} AND u.kind = ledger_item.kind
+    AND u.organization_id = ledger_item.organization_id AND u.container_id = ledger_item.container_id
+    AND u.item_id = ledger_item.item_id)
+"""
+
+
+def probe_missing(engine: Engine, ledger_id: int, backend: BackendWrites, *, probe_all: bool, random: Random) -> None:
+    """Probes one operation that the backend lacked before, or all of them. If the backend has it now, the items that
+    needed it become unconfirmed, and what was left behind is in the ledger again."""
+    with reading(engine) as connection:
+        missing = list(run(connection, _MISSING_OPERATIONS, {"ledger_id": ledger_id}))
+        organization_id = run(connection, _ANY_ORGANIZATION, {"ledger_id": ledger_id}).scalar()
+    if organization_id is None:
+        return
+    random.shuffle(missing)
+    for operation, without_roles in missing:
+        try:
+            exists = backend.has_operation(operation, organization_id, with_roles=bool(without_roles))
+        except ClientError:
+            return
+        if exists:
+            with writing(engine) as connection:
+                _restore(connection, ledger_id, operation, without_roles=bool(without_roles))
+        elif not probe_all:
+            return
+
+
+def _restore(connection: Connection, ledger_id: int, operation: str, *, without_roles: bool) -> None:
+    parameters = {"ledger_id": ledger_id, "operation": operation}
+    plain = "TRUE" if without_roles else "FALSE"
+    # Access types of documents have an operation of their own. '?' differs from every type.
+    changes = ", access_type = '?'" if operation == "update_document_access" else ""
+    restore = _LEFT_BEHIND_AGAIN if operation.startswith("delete_") else _UNCONFIRM
+    run(connection, restore, parameters, plain=plain, changes=changes)
+    run(connection, f"DELETE FROM untold_item AS u WHERE {_THESE}", parameters, plain=plain)
+    increment_revision(connection, ledger_id)
