@@ -288,7 +288,7 @@ def _refuse_failed(run: Run) -> None:
 
 def _refuse_unknown(run: Run) -> None:
     """Raises ``CommandError`` if the selection contains unknown ids."""
-    from app.sync.plan.selection import unknown_sentence
+    from app.sync.runs.report import unknown_sentence
 
     sentence = unknown_sentence(run.report)
     if sentence is not None:

@@ -1,4 +1,4 @@
-"""The context of a run that is executed, and the status with which it ends.
+"""The context of a run that is executed, entries of its report, and the status with which it ends.
 
 The rules: ``app/sync/runs/README.md``, "Ends".
 """
@@ -15,12 +15,29 @@ from app.foundation.database import statements
 from app.sync.apply.capabilities import Capabilities
 from app.sync.apply.gate import Ending, Gate
 from app.sync.apply.progress import Progress
+from app.sync.ledger.ledger import USER_KINDS, listed
 from app.sync.ledger.settlement import LEFT_BEHIND, UNSUPPORTED, UNSUPPORTED_BEFORE, cancel_unsent
+from app.sync.plan.selection import Selection
 from app.sync.plan.stored import Counts, add_counts, read_run_counts, total
 from app.sync.runs.refresh import RefreshReport, losses_sentences
 from app.sync.runs.run import HELD_FOR, Run, RunStatus
 
 _PROBLEMS_SHOWN = 20
+_MAX_REPORTED = 20
+
+_UNKNOWN_ORGANIZATIONS = """
+SELECT wanted.value FROM (@list(organization_ids)) AS wanted
+WHERE NOT EXISTS (SELECT 1 FROM model_organization a WHERE a.organization_id = wanted.value)
+  AND NOT EXISTS (
+    SELECT 1 FROM ledger_item l WHERE l.ledger_id = :ledger_id AND l.organization_id = wanted.value)
+"""
+
+_UNKNOWN_USERS = """
+SELECT wanted.value FROM (@list(user_ids)) AS wanted
+WHERE NOT EXISTS (SELECT 1 FROM model_user a WHERE a.user_id = wanted.value)
+  AND NOT EXISTS (
+    SELECT 1 FROM ledger_item l WHERE l.ledger_id = :ledger_id AND l.kind IN ({kinds}) AND l.item_id = wanted.value)
+"""
 
 
 @dataclass(slots=True)
@@ -88,6 +105,21 @@ def directory_report(report: RefreshReport) -> dict[str, object]:
         findings["problemCounts"] = {str(sort): number for sort, number in report.problems.counts.items()}
         findings["problems"] = [str(problem) for problem in report.problems.kept[:_PROBLEMS_SHOWN]]
     return findings
+
+
+def unknown_ids(connection: Connection, ledger_id: int, selection: Selection) -> dict[str, object] | None:
+    """The ids of a selection that exist in neither the directory nor the ledger, as the entry of a run's report; None
+    if there are none. Without it, a run for a mistyped id would look like a run for an id that is up to date."""
+    parameters = {"ledger_id": ledger_id, **selection.parameters}
+    organizations = sorted(statements.run(connection, _UNKNOWN_ORGANIZATIONS, parameters).scalars())
+    users = sorted(statements.run(connection, _UNKNOWN_USERS, parameters, kinds=listed(USER_KINDS)).scalars())
+    if not organizations and not users:
+        return None
+    return {
+        "organizationIds": organizations[:_MAX_REPORTED],
+        "userIds": users[:_MAX_REPORTED],
+        "count": len(organizations) + len(users),
+    }
 
 
 def without_held(counts: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Counts:

@@ -43,9 +43,8 @@ from app.sync.ledger.journal import recover
 from app.sync.ledger.ledger import Ledger, note_findings, open_ledger
 from app.sync.ledger.tables import LEDGER_TABLES
 from app.sync.plan.planner import PlanningError, is_still_due, make_plan
-from app.sync.plan.selection import unknown_ids
 from app.sync.plan.stored import Plan, add_counts, load_plan, read_run_counts, run_counts, stale_sentence
-from app.sync.runs.context import RunContext, directory_report, final_status, without_held
+from app.sync.runs.context import RunContext, directory_report, final_status, unknown_ids, without_held
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.lock import SyncLock
 from app.sync.runs.queue import CHANGES

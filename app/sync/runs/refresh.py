@@ -17,7 +17,7 @@ from app.access.pending import CoveredByRun
 from app.access.problems import PROBLEMS_KEPT, ProblemList
 from app.access.refresh.guard import Guard, losses_in_words
 from app.access.refresh.pushes import confirm_pushed
-from app.access.refresh.refresh import AuditHook, Refresh
+from app.access.refresh.refresh import AuditHook, Refresh, RefreshResult
 from app.access.refresh.revision import ModelChange
 from app.access.refresh.sources import Losses, SourceError, StagedRead
 from app.access.refresh.tables import ChangeCounts
@@ -190,18 +190,7 @@ def refresh(
         count_problems(engine, clock, every_ms=0 if is_complete else COUNT_EVERY_MS)
     if pushed and not on_candidate:
         confirm_pushed(engine, pushed, clock=clock)
-    return RefreshReport(
-        revision=outcome.change.revision,
-        changed=outcome.change.changed,
-        changes=outcome.change.changes,
-        sources=tuple(
-            _reported(staged, read, guards[staged.name]) for staged, read in zip(outcome.reads, reads, strict=True)
-        ),
-        retained_sources=outcome.retained,
-        problems=problems,
-        seconds=(clock() - began).total_seconds(),
-        depends_on=outcome.depends_on,
-    )
+    return _report_of(outcome, reads, guards, problems, seconds=(clock() - began).total_seconds())
 
 
 def _require_sources(sources: Sequence[Source], accepted: Collection[str], full: Collection[str]) -> None:
@@ -213,6 +202,25 @@ def _require_sources(sources: Sequence[Source], accepted: Collection[str], full:
     for source in sources:
         if source.name in full and policy_of(source).only_pushed:
             raise UnknownSourceError(f"source {source.name} is not read: what was pushed to it stays in force")
+
+
+def _report_of(
+    outcome: RefreshResult,
+    reads: Sequence[SourceRead],
+    guards: Mapping[str, Guard],
+    problems: ProblemList,
+    seconds: float,
+) -> RefreshReport:
+    return RefreshReport(
+        revision=outcome.change.revision,
+        changed=outcome.change.changed,
+        changes=outcome.change.changes,
+        sources=tuple(map(_reported, outcome.reads, reads, [guards[read.name] for read in outcome.reads])),
+        retained_sources=outcome.retained,
+        problems=problems,
+        seconds=seconds,
+        depends_on=outcome.depends_on,
+    )
 
 
 def _reported(staged: StagedRead, read: SourceRead, guard: Guard) -> SourceReport:

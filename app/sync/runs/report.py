@@ -5,7 +5,6 @@ from typing import Any
 
 from app.directory.source import Verdict
 from app.foundation.text import enumerated
-from app.sync.plan.selection import unknown_sentence
 from app.sync.runs.refresh import source_sentence
 
 
@@ -56,6 +55,18 @@ def incomplete_run(report: Any, sources: int) -> str | None:
     """The sentence about sources that a run did not read completely; None if it read all."""
     verdicts = {read["name"]: read["verdict"] for read in report.get("sources", ())}
     return incomplete_sentence(verdicts, report.get("retainedSources", ()), sources)
+
+
+def unknown_sentence(report: Mapping[str, object]) -> str | None:
+    """The sentence about unknown ids in a run's report; None if it has none."""
+    unknown = report.get("unknown")
+    if not isinstance(unknown, Mapping):
+        return None
+    named = [f"organization {name}" for name in unknown["organizationIds"]]
+    named += [f"user {name}" for name in unknown["userIds"]]
+    further = unknown["count"] - len(named)
+    more = f" and {further} more" if further else ""
+    return f"in neither the directory nor the ledger: {', '.join(named)}{more}"
 
 
 _TITLES = {

@@ -12,10 +12,10 @@ from werkzeug.wrappers import Response
 
 from app.directory.source import EVERYTHING, Part, ReadRequest, Verdict
 from app.foundation.database.engine import is_sqlite
-from app.sync.plan.selection import unknown_sentence
 from app.sync.plan.settings import LimitSettings
 from app.sync.runs.lock import sync_lock
 from app.sync.runs.queue import CHANGES
+from app.sync.runs.report import unknown_sentence
 from app.sync.runs.run import RunRequest
 from tests.progress import QuietProgress
 
