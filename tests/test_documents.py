@@ -302,7 +302,7 @@ READERS_OF_THE_ACCESS_MODEL = {
 
 ACCESS_MODEL_TABLE = re.compile(
     r"\b(?:access|model)_(?:organization|user|user_alias|membership|group|group_member|folder|document|grant|context_grant)\b"
-    r"|\b(?:Access|Model)(?:Organization|User|Membership|Group|Folder|Document|Grant|Context)\w*Row\b|\b\w*KIND_TABLES\b"
+    r"|\b(?:ACCESS_TABLES|KIND_TABLES|TABLES_OF_KIND)\b"
 )
 
 

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, func, select
 
 from app.access.effective import ALL_FOLDERS, cause
 from app.access.problems import ProblemSort
-from app.access.record_tables import KIND_TABLES, KindTable, core_table
+from app.access.record_tables import KIND_TABLES, KindTable
 from app.access.records import Record, User
 from app.access.refresh.sources import MODEL_ALIAS, SOURCE, UNCONFIGURED_POSITION
 from app.access.source_tables import SOURCE_TABLES, ProblemCountRow
@@ -120,7 +120,7 @@ def source_states(connection: Connection, *, by_kind: bool = False) -> list[Sour
     ]
 
 
-_COUNT = core_table(ProblemCountRow)
+_COUNT = ProblemCountRow.__table__
 _WITHOUT_TARGET = (ProblemSort.DANGLING, ProblemSort.AMBIGUOUS, ProblemSort.FOLDER_CYCLE)
 _DANGLING = (
     select(_COUNT.c.source_id, func.sum(_COUNT.c.problems).label("problems"))

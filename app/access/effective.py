@@ -15,7 +15,7 @@ from enum import StrEnum
 
 from sqlalchemy import Connection
 
-from app.access.record_tables import KIND_TABLES, KindTable
+from app.access.record_tables import TABLES_OF_KIND
 from app.access.records import ContextGrant, Document, Folder, Grant, Group, GroupMember, Membership
 from app.foundation.database.statements import json_list, run
 
@@ -157,8 +157,6 @@ asked_folder (organization_id, folder_id) AS ({folders}),
 SELECT {keys}, cause FROM (SELECT asked.*, {cause} AS cause FROM asked) AS found WHERE cause <> ''
 """
 
-_TABLES: Mapping[str, KindTable] = {table.kind: table for table in KIND_TABLES}
-
 
 def find_causes(
     connection: Connection, kind: str, keys: Iterable[Sequence[str]]
@@ -170,7 +168,7 @@ def find_causes(
     asked = sorted({tuple(key) for key in keys})
     if not asked or kind not in _CAUSES:
         return {}
-    table = _TABLES[kind]
+    table = TABLES_OF_KIND[kind]
     columns = [*table.keys, "folder_id"] if kind == Document.kind else table.keys
     rows = run(
         connection,

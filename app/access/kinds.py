@@ -89,9 +89,14 @@ class RecordKind:
         return tuple(tuple(self.by_attribute[attribute] for attribute in group) for group in self.record.exactly_one_of)
 
     @cached_property
-    def references(self) -> Sequence[RecordField]:
-        """The fields that refer to other records."""
-        return tuple(field for field in self.fields if field.refers_to)
+    def column_fields(self) -> Sequence[RecordField]:
+        """The fields that have a column of their own in tables; the others are in the payload."""
+        return tuple(field for field in self.fields if field.sort is not Sort.TEXT)
+
+    @cached_property
+    def snake_name(self) -> str:
+        """The name in tables: ``group_member``."""
+        return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in self.name)
 
 
 def name_of_attribute(attribute: str) -> str:

@@ -19,11 +19,12 @@ from sqlalchemy import Connection, Engine, Row
 from app.access.decision.decide import PermissionRequest
 from app.access.decision.explain import Explanation
 from app.access.kinds import KINDS
-from app.access.record_tables import KIND_TABLES, KindTable
+from app.access.record_tables import TABLES_OF_KIND
 from app.access.records import Folder, Key, Record, User
 from app.access.refresh.sources import UNCONFIGURED_POSITION
 from app.access.refresh.users import add_fill, is_disabling_sql, is_visible_sql
-from app.access.source_tables import SOURCE_TABLES, access_keys, object_of_origin
+from app.access.source_tables import SOURCE_TABLES, object_of_origin
+from app.access.tables import access_keys
 from app.foundation.database.engine import reading
 from app.foundation.database.statements import json_list, run
 from app.foundation.text import quoted
@@ -65,8 +66,6 @@ ORDER BY a.alias @bytes
 
 _ABSENT: tuple[object, ...] = (None, "", ())
 """The values of absent fields."""
-
-_TABLES: Mapping[str, KindTable] = {table.kind: table for table in KIND_TABLES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +240,7 @@ def _winning_rows(rows_of_records: Iterable[tuple[Key, Row[Any]]]) -> dict[Key, 
 
 def _fields_with_values(kind: str, row: Row[Any]) -> list[str]:
     """The fields of a row that have a value, without its key."""
-    record = _TABLES[kind].record_from_row(row)
+    record = TABLES_OF_KIND[kind].record_from_row(row)
     fields = [field for field in KINDS[kind].fields if field not in KINDS[kind].keys]
     known = [field.name for field in fields if getattr(record, field.attribute) not in _ABSENT]
     extra_fields: Mapping[str, object] = getattr(record, "extra_fields", {})
@@ -251,7 +250,7 @@ def _fields_with_values(kind: str, row: Row[Any]) -> list[str]:
 def _same_fields(record: Record, row: Row[Any]) -> list[str]:
     """The fields, without its key, in which a record has the value of the row."""
     kind = KINDS[record.kind]
-    source = _TABLES[record.kind].record_from_row(row)
+    source = TABLES_OF_KIND[record.kind].record_from_row(row)
     fields = [field for field in kind.fields if field not in kind.keys]
     return [field.name for field in fields if getattr(source, field.attribute) == getattr(record, field.attribute)]
 

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Connection, Table, and_, delete, false, func, not_, select, true, union
 
-from app.access.record_tables import core_table
 from app.access.refresh.tables import MODEL_TABLES, ModelTables, RowChange
 from app.access.source_tables import TouchedRow
 from app.foundation.database.statements import json_list, run
 
 ORGANIZATION, USER = "organization", "user"
 
-_PENDING: Table = core_table(TouchedRow)
+_PENDING: Table = TouchedRow.__table__
 
 _STORE = """
 INSERT INTO touched (sort, item_id, since)

@@ -12,35 +12,10 @@ from typing import Any
 import orjson
 from sqlalchemy import Table
 
-from app.access.kinds import KINDS_BY_REFERENCE, RecordField, RecordKind
-from app.access.records import (
-    AccessRole,
-    AccessType,
-    ContextGrant,
-    Document,
-    Folder,
-    Grant,
-    Group,
-    GroupMember,
-    Membership,
-    Organization,
-    Record,
-    Sort,
-    User,
-)
-from app.access.tables import (
-    ModelContextGrantRow,
-    ModelDocumentRow,
-    ModelFolderRow,
-    ModelGrantRow,
-    ModelGroupMemberRow,
-    ModelGroupRow,
-    ModelMembershipRow,
-    ModelOrganizationRow,
-    ModelUserRow,
-)
+from app.access.kinds import KINDS, KINDS_BY_REFERENCE, RecordField, RecordKind
+from app.access.records import AccessRole, AccessType, Record, Sort
+from app.access.tables import ACCESS_TABLES, NO_ALIASES
 from app.foundation.clock import epoch_ms, from_epoch_ms
-from app.foundation.database.tables import StoreTable
 
 Values = tuple[object, ...]
 """The values of one row, in the order of the table's columns."""
@@ -70,22 +45,8 @@ def payload_and_digest(fields: Mapping[str, object]) -> tuple[str, str]:
     return payload.decode(), blake2b(payload, digest_size=16).hexdigest()
 
 
-def core_table(row_type: type[StoreTable]) -> Table:
-    """The SQLAlchemy table of a SQLModel class."""
-    return row_type.__table__
-
-
-def column_fields(kind: RecordKind) -> Sequence[RecordField]:
-    """The fields that have a column of their own in the sources' tables; the others are in the payload."""
-    return tuple(field for field in kind.fields if field.sort is not Sort.TEXT)
-
-
 def _aliases(aliases: tuple[str, ...]) -> str:
     return orjson.dumps(sorted(aliases)).decode() if aliases else NO_ALIASES
-
-
-NO_ALIASES = "[]"
-"""The column ``aliases`` of a user without aliases; it contains a sorted JSON list."""
 
 
 _TO_COLUMN: Mapping[Sort, Callable[[Any], object]] = {
@@ -108,7 +69,7 @@ _FROM_COLUMN: Mapping[Sort, Callable[[Any], object]] = {
 def _values_from_record(kind: RecordKind) -> Callable[[Any], Values]:
     columns = [
         (field.attribute, _TO_COLUMN.get(field.sort), None if field.sort is Sort.TIME else "")
-        for field in column_fields(kind)
+        for field in kind.column_fields
     ]
     described = [(field.attribute, field.name) for field in _described(kind)]
 
@@ -131,7 +92,7 @@ def _values_from_record(kind: RecordKind) -> Callable[[Any], Values]:
 def _record_from_row(kind: RecordKind) -> Callable[[Any], Record]:
     columns = [
         (field.attribute, _FROM_COLUMN.get(field.sort))
-        for field in column_fields(kind)
+        for field in kind.column_fields
         if field.sort not in {Sort.ALIAS, Sort.ALIASES}
     ]
     texts = [(field.attribute, field.name) for field in kind.fields if field.sort is Sort.TEXT]
@@ -160,26 +121,14 @@ def _described(kind: RecordKind) -> list[RecordField]:
     return [field for field in kind.fields if field is kind.own_id or field.sort is Sort.TEXT]
 
 
-_ROWS: Mapping[str, type[StoreTable]] = {
-    Organization.kind: ModelOrganizationRow,
-    User.kind: ModelUserRow,
-    Membership.kind: ModelMembershipRow,
-    Group.kind: ModelGroupRow,
-    GroupMember.kind: ModelGroupMemberRow,
-    Folder.kind: ModelFolderRow,
-    Document.kind: ModelDocumentRow,
-    Grant.kind: ModelGrantRow,
-    ContextGrant.kind: ModelContextGrantRow,
-}
-
 VALUES_FROM_RECORD: Mapping[str, Callable[[Any], Values]] = {
     kind.name: _values_from_record(kind) for kind in KINDS_BY_REFERENCE
 }
 """kind → a function that returns a record's values of ``column_fields``, then payload and digest if it has them."""
 
-KIND_TABLES: Sequence[KindTable] = tuple(
-    KindTable(kind.name, core_table(_ROWS[kind.name]), _record_from_row(kind))
-    for kind in KINDS_BY_REFERENCE
-    if kind.name in _ROWS
-)
+TABLES_OF_KIND: Mapping[str, KindTable] = {
+    kind: KindTable(kind, table, _record_from_row(KINDS[kind])) for kind, table in ACCESS_TABLES.items()
+}
 """The kinds of the access model, referred-to kinds first."""
+
+KIND_TABLES: Sequence[KindTable] = tuple(TABLES_OF_KIND.values())

@@ -7,8 +7,8 @@ it sends them to the backend unchanged.
 A record can name a user by an alias (``user_alias``) instead of the id. The merge of the sources replaces aliases by
 ids, so decisions use only ids. Aliases are case-insensitive and stored case-folded.
 
-These classes are the only definition of the kinds. ``app.access.kinds`` derives casting, rows, exports and references
-from their fields.
+These classes are the only definition of the kinds. Casting, tables, rows, exports and references are derived from their
+fields (``app.access.kinds``).
 """
 
 from collections.abc import Mapping

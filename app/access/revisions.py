@@ -4,10 +4,9 @@ from hashlib import sha256
 
 from sqlalchemy import Connection, Table, func, select
 
-from app.access.record_tables import core_table
 from app.access.tables import RevisionRow
 
-REVISION: Table = core_table(RevisionRow)
+REVISION: Table = RevisionRow.__table__
 
 
 def current_revision(connection: Connection) -> int:

@@ -6,19 +6,15 @@ source when it last changed. The tables contain all records of the sources, righ
 model.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from typing import Any
 
-from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, PrimaryKeyConstraint, String, Table, Text, text
-from sqlalchemy.types import TypeEngine
+from sqlalchemy import BigInteger, Column, Index, Integer, String, Text, text
 from sqlmodel import Field
 
 from app.access.kinds import KINDS_BY_REFERENCE, RecordKind
-from app.access.record_tables import NO_ALIASES, column_fields
-from app.access.records import Sort
-from app.access.tables import KEYED, ZERO
-from app.foundation.database.tables import METADATA, StoreTable
+from app.access.tables import KEYED, ZERO, TableIndex, access_keys, record_table
+from app.foundation.database.tables import StoreTable
 
 
 class DirectorySourceRow(StoreTable, table=True):
@@ -209,32 +205,6 @@ def object_of_origin(origin: str) -> tuple[str, str]:
     return object_set, object_id
 
 
-_TYPES: dict[Sort, TypeEngine[Any]] = {Sort.FLAG: Boolean(), Sort.TIME: BigInteger()}
-"""Sort of value → type of its column; the others are texts."""
-
-
-def _record_columns(kind: RecordKind) -> list[Column[object]]:
-    """New columns for the fields of a record, in the order of ``VALUES_FROM_RECORD``."""
-    defaults = {Sort.ALIAS: "", Sort.ALIASES: NO_ALIASES}
-    columns: list[Column[object]] = [
-        Column(
-            field.attribute,
-            _TYPES.get(field.sort, String()),
-            nullable=field.sort is Sort.TIME,
-            server_default=defaults.get(field.sort),
-        )
-        for field in column_fields(kind)
-    ]
-    if kind.carries:
-        columns += [Column("payload", String(), nullable=False), Column("digest", String(), nullable=False)]
-    return columns
-
-
-def access_keys(kind: RecordKind) -> tuple[str, ...]:
-    """The columns that identify a record in the access model."""
-    return tuple(field.attribute for field in kind.keys if field.sort is not Sort.ALIAS)
-
-
 def written_keys(kind: RecordKind) -> tuple[str, ...]:
     """The columns that identify a record as its source writes it: by a user's id or alias."""
     return (*access_keys(kind), *(("user_alias",) if kind.names_user else ()), "source_id")
@@ -245,52 +215,41 @@ def source_keys(kind: RecordKind) -> tuple[str, ...]:
     return (*written_keys(kind), "origin", "rule")
 
 
-_INDEXES: dict[str, Sequence[tuple[tuple[str, ...], str]]] = {
-    "folder": [(("organization_id", "parent_folder_id"), "")],
-    "document": [(("organization_id", "folder_id"), "folder_id <> ''")],
-    "membership": [(("user_id",), "user_id <> ''")],
+_INDEXES: Mapping[str, Sequence[TableIndex]] = {
+    "folder": [(None, ("organization_id", "parent_folder_id"), "")],
+    "document": [(None, ("organization_id", "folder_id"), "folder_id <> ''")],
+    "membership": [(None, ("user_id",), "user_id <> ''")],
     "groupMember": [
-        (("user_id",), "user_id <> ''"),
-        (("organization_id", "member_group_id"), "member_group_id <> ''"),
+        (None, ("user_id",), "user_id <> ''"),
+        (None, ("organization_id", "member_group_id"), "member_group_id <> ''"),
     ],
     "grant": [
-        (("user_id",), "user_id <> ''"),
-        (("organization_id", "organization_user_group_id"), "organization_user_group_id <> ''"),
+        (None, ("user_id",), "user_id <> ''"),
+        (None, ("organization_id", "organization_user_group_id"), "organization_user_group_id <> ''"),
     ],
     "contextGrant": [
-        (("user_id",), "user_id <> ''"),
-        (("organization_id", "document_id"), "document_id <> ''"),
+        (None, ("user_id",), "user_id <> ''"),
+        (None, ("organization_id", "document_id"), "document_id <> ''"),
     ],
-    "fill": [(("source_id", "user_alias"), "disabled")],
+    "fill": [(None, ("source_id", "user_alias"), "disabled")],
 }
-"""kind → the indexed columns of its references that do not begin the key, and the conditions of the indexes."""
+"""kind → the indexes of its references that do not begin the key."""
 
+_OF_OBJECT: TableIndex = (None, ("source_id", "origin"), "origin <> ''")
+_OF_ALIAS: TableIndex = (None, ("user_alias",), "user_alias <> ''")
 
-def _source_table(kind: RecordKind, name: str) -> Table:
-    table = Table(
-        name,
-        METADATA,
-        *_record_columns(kind),
+SOURCE_TABLES = {
+    kind.name: record_table(
+        "source",
+        kind,
         Column("source_id", Integer, nullable=False, autoincrement=False),
         Column("origin", String(), nullable=False, server_default=""),
         Column("rule", String(), nullable=False, server_default=""),
         Column("place", Text, nullable=False),
-        # The key is most of the row, so storing it once, in order, halves the size and the time.
-        sqlite_with_rowid=False,
+        keys=source_keys(kind),
+        indexes=[*_INDEXES.get(kind.name, ()), _OF_OBJECT, *([_OF_ALIAS] if kind.names_user else [])],
+        has_aliases=True,
     )
-    table.append_constraint(PrimaryKeyConstraint(*source_keys(kind)))
-    indexes = [*_INDEXES.get(kind.name, ()), (("source_id", "origin"), "origin <> ''")]
-    if kind.names_user:
-        indexes.append((("user_alias",), "user_alias <> ''"))
-    for names, rows in indexes:
-        where = text(rows) if rows else None
-        Index(None, *(table.c[column] for column in names), sqlite_where=where, postgresql_where=where)
-    return table
-
-
-_NAMES = {"groupMember": "group_member", "contextGrant": "context_grant"}
-
-SOURCE_TABLES = {
-    kind.name: _source_table(kind, f"source_{_NAMES.get(kind.name, kind.name)}") for kind in KINDS_BY_REFERENCE
+    for kind in KINDS_BY_REFERENCE
 }
 """kind → the table of its records."""

@@ -12,13 +12,12 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Engine, Row, and_, delete, func, insert, or_, select, update
 
 from app.access.problems import PROBLEMS_KEPT, Problem, ProblemList, ProblemSample, ProblemSort, UnclearDisabling
-from app.access.record_tables import core_table
 from app.access.records import Fill
 from app.access.refresh.problems import NO_SOURCE, FoundProblems, find_problems, remaining_problems
-from app.access.refresh.sources import FAILED, UNCONFIGURED_POSITION, StagedRead
+from app.access.refresh.sources import FAILED, SOURCE, STATE, UNCONFIGURED_POSITION, StagedRead
 from app.access.refresh.users import is_disabling_sql
 from app.access.revisions import current_revision
-from app.access.source_tables import DirectorySourceRow, DirectoryStateRow, ProblemCountRow, ProblemRow
+from app.access.source_tables import ProblemCountRow, ProblemRow
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database.engine import reading, writing
 from app.foundation.database.statements import run
@@ -29,14 +28,12 @@ COUNT_EVERY_MS = 5 * 60 * 1000
 NO_SOURCE_NAME = ""
 """The source of problems that no source has alone."""
 
-_SOURCE = core_table(DirectorySourceRow)
-_STATE = core_table(DirectoryStateRow)
-_COUNT = core_table(ProblemCountRow)
-_PROBLEM = core_table(ProblemRow)
+_COUNT = ProblemCountRow.__table__
+_PROBLEM = ProblemRow.__table__
 
 _SORTS = [sort.value for sort in ProblemSort]
-_NAME = func.coalesce(_SOURCE.c.name, NO_SOURCE_NAME).label("name")
-_IS_REPORTED = or_(_SOURCE.c.position < UNCONFIGURED_POSITION, _COUNT.c.source_id == NO_SOURCE)
+_NAME = func.coalesce(SOURCE.c.name, NO_SOURCE_NAME).label("name")
+_IS_REPORTED = or_(SOURCE.c.position < UNCONFIGURED_POSITION, _COUNT.c.source_id == NO_SOURCE)
 
 
 # Counting.
@@ -46,7 +43,7 @@ def count_problems(engine: Engine, clock: Clock, *, every_ms: int = 0) -> None:
     """Counts and stores all problems, if the directory has changed since the last count, at least ``every_ms`` ago."""
     now_ms = epoch_ms(clock())
     with reading(engine) as connection:
-        state = connection.execute(select(_STATE)).first()
+        state = connection.execute(select(STATE)).first()
         if state is None or state.merge_all or state.counted_changes == state.changes:
             return
         if state.counted_at is not None and now_ms - state.counted_at < every_ms:
@@ -54,8 +51,8 @@ def count_problems(engine: Engine, clock: Clock, *, every_ms: int = 0) -> None:
         found = {**find_problems(connection), **_unclear_disabling(connection)}
         counted = {"counted_changes": state.changes, "counted_revision": current_revision(connection)}
     with writing(engine) as connection:
-        newer = _STATE.c.counted_changes < state.changes
-        if connection.execute(update(_STATE).where(newer).values(**counted, counted_at=now_ms)).rowcount:
+        newer = STATE.c.counted_changes < state.changes
+        if connection.execute(update(STATE).where(newer).values(**counted, counted_at=now_ms)).rowcount:
             _store(connection, found, now_ms, _COUNT.c.by_read.is_(False), _PROBLEM.c.by_read.is_(False))
 
 
@@ -145,7 +142,7 @@ def _of_reads(connection: Connection, source_id: int) -> dict[str, ProblemSample
     """Sort → the stored problems of a source that reads found."""
     counts = select(_COUNT.c.sort, _COUNT.c.problems).where(_COUNT.c.source_id == source_id, _COUNT.c.by_read)
     found = {row.sort: ProblemSample(row.problems) for row in connection.execute(counts)}
-    rows = select(_PROBLEM, _SOURCE.c.name).join(_SOURCE, _SOURCE.c.source_id == _PROBLEM.c.source_id)
+    rows = select(_PROBLEM, SOURCE.c.name).join(SOURCE, SOURCE.c.source_id == _PROBLEM.c.source_id)
     of_source = rows.where(_PROBLEM.c.source_id == source_id, _PROBLEM.c.by_read)
     for row in connection.execute(of_source.order_by(_PROBLEM.c.sort, _PROBLEM.c.ordinal)):
         found[row.sort].first.append(_problem_from_row(row))
@@ -223,7 +220,7 @@ class LastCount(NamedTuple):
 
 def last_count(connection: Connection) -> LastCount | None:
     """The last count; None: problems were never counted."""
-    row = connection.execute(select(_STATE.c.counted_revision, _STATE.c.counted_at)).first()
+    row = connection.execute(select(STATE.c.counted_revision, STATE.c.counted_at)).first()
     return None if row is None or row.counted_at is None else LastCount(row.counted_revision, row.counted_at)
 
 
@@ -234,9 +231,9 @@ def problem_counts(connection: Connection) -> Mapping[str, Sequence[ProblemCount
         select(
             _NAME, _COUNT.c.sort, func.sum(_COUNT.c.problems).label("problems"), func.min(_COUNT.c.since).label("since")
         )
-        .outerjoin(_SOURCE, _SOURCE.c.source_id == _COUNT.c.source_id)
+        .outerjoin(SOURCE, SOURCE.c.source_id == _COUNT.c.source_id)
         .where(_IS_REPORTED, _COUNT.c.sort.in_(_SORTS))
-        .group_by(_COUNT.c.source_id, _SOURCE.c.name, _COUNT.c.sort)
+        .group_by(_COUNT.c.source_id, SOURCE.c.name, _COUNT.c.sort)
         .order_by(_COUNT.c.source_id, _COUNT.c.sort)
     )
     for row in rows:
@@ -249,10 +246,10 @@ def first_problems(connection: Connection, source: str, sort: str, *, only_remai
     key; those that reads found, and cycles of groups, are not checked."""
     query = (
         select(_PROBLEM, _NAME)
-        .outerjoin(_SOURCE, _SOURCE.c.source_id == _PROBLEM.c.source_id)
+        .outerjoin(SOURCE, SOURCE.c.source_id == _PROBLEM.c.source_id)
         .where(
             _PROBLEM.c.sort == sort,
-            _PROBLEM.c.source_id == NO_SOURCE if source == NO_SOURCE_NAME else _SOURCE.c.name == source,
+            _PROBLEM.c.source_id == NO_SOURCE if source == NO_SOURCE_NAME else SOURCE.c.name == source,
         )
         .order_by(_PROBLEM.c.by_read.desc(), _PROBLEM.c.ordinal)
     )
@@ -285,11 +282,11 @@ def unclear_disabling(connection: Connection) -> list[DisablingFills]:
     """The configured sources with such fills, in the order of the configuration."""
     found: dict[str, DisablingFills] = {}
     rows = connection.execute(
-        select(_SOURCE.c.name, _COUNT.c.sort, _COUNT.c.problems, _PROBLEM.c.key, _PROBLEM.c.detail)
-        .join(_SOURCE, _SOURCE.c.source_id == _COUNT.c.source_id)
+        select(SOURCE.c.name, _COUNT.c.sort, _COUNT.c.problems, _PROBLEM.c.key, _PROBLEM.c.detail)
+        .join(SOURCE, SOURCE.c.source_id == _COUNT.c.source_id)
         .join(_PROBLEM, and_(_PROBLEM.c.source_id == _COUNT.c.source_id, _PROBLEM.c.sort == _COUNT.c.sort))
-        .where(_COUNT.c.sort.in_([sort.value for sort in UnclearDisabling]), _SOURCE.c.position < UNCONFIGURED_POSITION)
-        .order_by(_SOURCE.c.position)
+        .where(_COUNT.c.sort.in_([sort.value for sort in UnclearDisabling]), SOURCE.c.position < UNCONFIGURED_POSITION)
+        .order_by(SOURCE.c.position)
     )
     for row in rows:
         fills = found.setdefault(row.name, DisablingFills(row.name))

@@ -5,46 +5,124 @@ record refers to may be missing. ``source_id`` is that source. Only ``app.access
 without checking references.
 
 Absent ids are stored as the empty string, so that they can be part of primary keys and compare by ``=``; no real id is
-empty. ``payload`` contains the record's descriptive fields, including unknown ones, as canonical JSON (sorted keys, no
-spaces). ``digest`` is a hash of it, so that planning need not parse it. Times are epoch milliseconds, UTC.
+empty. So is an access type that is inherited. ``payload`` contains the record's own id and its descriptive fields,
+including unknown ones, as canonical JSON (sorted keys, no spaces). ``digest`` is a hash of it, so that planning need
+not parse it. Times are epoch milliseconds, UTC.
 """
 
-from sqlalchemy import BigInteger, Column, Index, String, text
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, PrimaryKeyConstraint, String, Table, text
+from sqlalchemy.types import TypeEngine
 from sqlmodel import Field
 
-from app.foundation.database.tables import StoreTable
+from app.access.kinds import KINDS_BY_REFERENCE, RecordKind
+from app.access.records import Fill, Sort
+from app.foundation.database.tables import METADATA, StoreTable
 
 KEYED = {"sqlite_with_rowid": False}
 """SQLite stores the rows in the primary key itself: half the size, and one lookup instead of two."""
 
-
 ZERO = {"server_default": "0"}
 
+NO_ALIASES = "[]"
+"""The column ``aliases`` of a user without aliases; it contains a sorted JSON list."""
 
-class ModelOrganizationRow(StoreTable, table=True):
-    """``payload``: organizationId, organizationName and extra fields."""
+_TYPES: Mapping[Sort, TypeEngine[Any]] = {Sort.FLAG: Boolean(), Sort.TIME: BigInteger()}
+"""Sort of value → type of its column; the others are texts."""
 
-    __tablename__ = "model_organization"
+_DEFAULTS = {Sort.ALIAS: "", Sort.ALIASES: NO_ALIASES}
 
-    organization_id: str = Field(primary_key=True)
-    access_type: str
-    disabled: bool
-    payload: str
-    digest: str
-    source_id: int = Field(default=0, sa_column_kwargs=ZERO)
+TableIndex = tuple[str | None, Sequence[str], str]
+"""The name of an index (None: from its columns), its columns, and the condition of its rows, or empty text."""
 
 
-class ModelUserRow(StoreTable, table=True):
-    """``payload``: userId, name, email, initial if present, and extra fields."""
+def access_keys(kind: RecordKind) -> tuple[str, ...]:
+    """The columns that identify a record in the access model."""
+    return tuple(field.attribute for field in kind.keys if field.sort is not Sort.ALIAS)
 
-    __tablename__ = "model_user"
-    __table_args__ = (KEYED,)
 
-    user_id: str = Field(primary_key=True)
-    disabled: bool
-    payload: str
-    digest: str
-    source_id: int = Field(default=0, sa_column_kwargs=ZERO)
+def record_table(
+    prefix: str,
+    kind: RecordKind,
+    *columns: Column[Any],
+    keys: Sequence[str],
+    indexes: Iterable[TableIndex],
+    has_aliases: bool,
+    with_rowid: bool = False,
+) -> Table:
+    """A table of a kind's records: their fields, in the order of ``VALUES_FROM_RECORD``, then the ``columns``.
+
+    ``has_aliases``: with the columns of aliases. ``with_rowid``: see ``KEYED``.
+    """
+    table = Table(
+        f"{prefix}_{kind.snake_name}",
+        METADATA,
+        *(
+            Column(
+                field.attribute,
+                _TYPES.get(field.sort, String()),
+                nullable=field.sort is Sort.TIME,
+                server_default=_DEFAULTS.get(field.sort),
+            )
+            for field in kind.column_fields
+            if has_aliases or field.sort not in _DEFAULTS
+        ),
+        *(Column(name, String(), nullable=False) for name in ("payload", "digest") if kind.carries),
+        *columns,
+        PrimaryKeyConstraint(*keys),
+        sqlite_with_rowid=with_rowid,
+    )
+    for name, indexed, condition in indexes:
+        where = text(condition) if condition else None
+        Index(name, *(table.c[column] for column in indexed), sqlite_where=where, postgresql_where=where)
+    return table
+
+
+_TO_GROUP = "user_id = ''"
+
+_INDEXES: Mapping[str, Sequence[TableIndex]] = {
+    "membership": [(None, ("user_id", "organization_id"), "")],
+    "groupMember": [
+        (None, ("organization_id", "user_id", "organization_user_group_id"), ""),
+        (None, ("organization_id", "member_group_id", "organization_user_group_id"), ""),
+        (None, ("user_id", "organization_id"), ""),
+    ],
+    "folder": [("ix_model_folder_within", ("organization_id", "parent_folder_id", "folder_id"), "")],
+    "document": [("ix_model_document_within", ("organization_id", "folder_id", "document_id"), "")],
+    "grant": [
+        # Covers the queries for a user's grants, so that they do not read the table.
+        (None, ("user_id", "organization_id", "folder_id", "document_id", "access_role", "expires_at"), ""),
+        # There are far fewer grants to groups than to users. Pages list those of a group by folder and document,
+        (
+            "ix_model_grant_to_group",
+            ("organization_id", "organization_user_group_id", "folder_id", "document_id"),
+            _TO_GROUP,
+        ),
+        # and decisions look up those on one folder or document.
+        (
+            "ix_model_grant_of_groups",
+            ("organization_id", "folder_id", "document_id", "organization_user_group_id", "access_role", "expires_at"),
+            _TO_GROUP,
+        ),
+    ],
+}
+
+ACCESS_TABLES = {
+    kind.name: record_table(
+        "model",
+        kind,
+        Column("source_id", Integer, nullable=False, default=0, server_default="0"),
+        keys=access_keys(kind),
+        indexes=_INDEXES.get(kind.name, ()),
+        has_aliases=False,
+        with_rowid=kind.name in {"organization", "group"},
+    )
+    for kind in KINDS_BY_REFERENCE
+    if kind.name != Fill.kind
+}
+"""kind → the table of its records, referred-to kinds first. Aliases have a table of their own; fills have none."""
 
 
 class ModelUserAliasRow(StoreTable, table=True):
@@ -55,133 +133,6 @@ class ModelUserAliasRow(StoreTable, table=True):
 
     alias: str = Field(primary_key=True)
     user_id: str = Field(primary_key=True)
-
-
-class ModelMembershipRow(StoreTable, table=True):
-    __tablename__ = "model_membership"
-    __table_args__ = (Index(None, "user_id", "organization_id"), KEYED)
-
-    organization_id: str = Field(primary_key=True)
-    user_id: str = Field(primary_key=True)
-    access_role: str
-    expires_at: int | None = Field(default=None, sa_type=BigInteger)
-    source_id: int = Field(default=0, sa_column_kwargs=ZERO)
-
-
-class ModelGroupRow(StoreTable, table=True):
-    """``payload``: organizationUserGroupId, groupName and extra fields."""
-
-    __tablename__ = "model_group"
-
-    organization_id: str = Field(primary_key=True)
-    organization_user_group_id: str = Field(primary_key=True)
-    payload: str
-    digest: str
-    source_id: int = Field(default=0, sa_column_kwargs=ZERO)
-
-
-class ModelGroupMemberRow(StoreTable, table=True):
-    """A user (``member_group_id`` empty) or another group (``user_id`` empty) in a group."""
-
-    __tablename__ = "model_group_member"
-    __table_args__ = (
-        Index(None, "organization_id", "user_id", "organization_user_group_id"),
-        Index(None, "organization_id", "member_group_id", "organization_user_group_id"),
-        Index(None, "user_id", "organization_id"),
-        KEYED,
-    )
-
-    organization_id: str = Field(primary_key=True)
-    organization_user_group_id: str = Field(primary_key=True)
-    user_id: str = Field(primary_key=True)
-    member_group_id: str = Field(primary_key=True)
-    source_id: int = Field(default=0, sa_column_kwargs=ZERO)
-
-
-class ModelFolderRow(StoreTable, table=True):
-    """``payload``: folderId, folderName and extra fields. ``access_type`` is empty if it is inherited."""
-
-    __tablename__ = "model_folder"
-    __table_args__ = (Index("ix_model_folder_within", "organization_id", "parent_folder_id", "folder_id"), KEYED)
-
-    organization_id: str = Field(primary_key=True)
-    folder_id: str = Field(primary_key=True)
-    parent_folder_id: str
-    access_type: str
-    payload: str
-    digest: str
-    source_id: int = Field(default=0, sa_column_kwargs=ZERO)
-
-
-class ModelDocumentRow(StoreTable, table=True):
-    """``payload``: documentId, documentName and extra fields. ``access_type`` is empty if it is inherited."""
-
-    __tablename__ = "model_document"
-    __table_args__ = (Index("ix_model_document_within", "organization_id", "folder_id", "document_id"), KEYED)
-
-    organization_id: str = Field(primary_key=True)
-    document_id: str = Field(primary_key=True)
-    folder_id: str
-    access_type: str
-    payload: str
-    digest: str
-    source_id: int = Field(default=0, sa_column_kwargs=ZERO)
-
-
-class ModelGrantRow(StoreTable, table=True):
-    """On a folder or a document (the other id is empty), to a user or a group (the other id is empty)."""
-
-    __tablename__ = "model_grant"
-    __table_args__ = (
-        # Covers the queries for a user's grants, so that they do not read the table.
-        Index(None, "user_id", "organization_id", "folder_id", "document_id", "access_role", "expires_at"),
-        # There are far fewer grants to groups than to users. Pages list those of a group by folder and document,
-        Index(
-            "ix_model_grant_to_group",
-            "organization_id",
-            "organization_user_group_id",
-            "folder_id",
-            "document_id",
-            sqlite_where=text("user_id = ''"),
-            postgresql_where=text("user_id = ''"),
-        ),
-        # and decisions look up those on one folder or document.
-        Index(
-            "ix_model_grant_of_groups",
-            "organization_id",
-            "folder_id",
-            "document_id",
-            "organization_user_group_id",
-            "access_role",
-            "expires_at",
-            sqlite_where=text("user_id = ''"),
-            postgresql_where=text("user_id = ''"),
-        ),
-        KEYED,
-    )
-
-    organization_id: str = Field(primary_key=True)
-    folder_id: str = Field(primary_key=True)
-    document_id: str = Field(primary_key=True)
-    user_id: str = Field(primary_key=True)
-    organization_user_group_id: str = Field(primary_key=True)
-    access_role: str
-    expires_at: int | None = Field(default=None, sa_type=BigInteger)
-    source_id: int = Field(default=0, sa_column_kwargs=ZERO)
-
-
-class ModelContextGrantRow(StoreTable, table=True):
-    __tablename__ = "model_context_grant"
-    __table_args__ = (KEYED,)
-
-    organization_id: str = Field(primary_key=True)
-    user_id: str = Field(primary_key=True)
-    organization_user_group_id: str = Field(primary_key=True)
-    field: str = Field(primary_key=True)
-    value: str = Field(primary_key=True)
-    document_id: str = Field(primary_key=True)
-    expires_at: int | None = Field(default=None, sa_type=BigInteger)
-    source_id: int = Field(default=0, sa_column_kwargs=ZERO)
 
 
 class FormerPayloadRow(StoreTable, table=True):

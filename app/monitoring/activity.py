@@ -16,7 +16,6 @@ from sqlalchemy import Connection, Engine, delete
 
 from app import __version__
 from app.access.decision.decide import Rule
-from app.access.record_tables import core_table
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database.engine import writing
 from app.foundation.database.errors import log_fields
@@ -35,7 +34,7 @@ HEARTBEAT = timedelta(seconds=20)
 
 _MINUTE_MS = 60_000
 _HEARTBEAT_MS = int(HEARTBEAT.total_seconds() * 1000)
-_TABLE = core_table(NodeMinuteRow)
+_TABLE = NodeMinuteRow.__table__
 _CALLS = [f"calls_{number}" for number in range(len(BUCKETS) + 1)]
 _COUNTS = ("allowed", "denied", "errors", *_CALLS)
 

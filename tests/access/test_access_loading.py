@@ -47,39 +47,39 @@ def engine(database_url: str) -> Iterator[Engine]:
 def _fill(connection: Connection) -> None:
     """user-0 is in 50 groups, folder-0 is granted to 3,000 groups, and group-0 has grants on 2,000 documents."""
 
-    def put(table: type, rows: list[dict[str, Any]]) -> None:
+    def put(table: Any, rows: list[dict[str, Any]]) -> None:
         connection.execute(insert(table), rows)
 
     acme = {"organization_id": "acme"}
     described = {"payload": '{"userId":"x","name":"N","email":"e@x.example","team":"red"}', "digest": ""}
     put(
-        tables.ModelOrganizationRow,
+        tables.ACCESS_TABLES["organization"],
         [
             {"organization_id": name, "access_type": "restricted", "disabled": False, **described}
             for name in ["acme", *(f"o-{number}" for number in range(500))]
         ],
     )
-    put(tables.ModelUserRow, [{"user_id": f"user-{n}", "disabled": False, **described} for n in range(USERS)])
+    put(tables.ACCESS_TABLES["user"], [{"user_id": f"user-{n}", "disabled": False, **described} for n in range(USERS)])
     put(
-        tables.ModelMembershipRow,
+        tables.ACCESS_TABLES["membership"],
         [{**acme, "user_id": f"user-{n}", "access_role": "editor", "expires_at": None} for n in range(USERS)],
     )
     put(
-        tables.ModelGroupRow,
+        tables.ACCESS_TABLES["group"],
         [{**acme, "organization_user_group_id": f"group-{n}", **described} for n in range(GROUPS)],
     )
     members = [(f"group-{n % GROUPS}", f"user-{n}", "") for n in range(1, USERS)]
     members += [(f"group-{n}", "user-0", "") for n in range(50)]
     members += [(f"group-{n}", "", f"group-{n // 2 + 100}") for n in range(150, GROUPS)]
     put(
-        tables.ModelGroupMemberRow,
+        tables.ACCESS_TABLES["groupMember"],
         [
             {**acme, "organization_user_group_id": group, "user_id": user, "member_group_id": member}
             for group, user, member in members
         ],
     )
     put(
-        tables.ModelFolderRow,
+        tables.ACCESS_TABLES["folder"],
         [
             {
                 **acme,
@@ -92,7 +92,7 @@ def _fill(connection: Connection) -> None:
         ],
     )
     put(
-        tables.ModelDocumentRow,
+        tables.ACCESS_TABLES["document"],
         [
             {
                 **acme,
@@ -109,7 +109,7 @@ def _fill(connection: Connection) -> None:
     grants += [("", f"document-{n}", "", "group-0") for n in range(DOCUMENTS)]
     grants += [("", f"document-{n}", "user-9", "") for n in range(0, DOCUMENTS, 2)]
     put(
-        tables.ModelGrantRow,
+        tables.ACCESS_TABLES["grant"],
         [
             {
                 **acme,
@@ -124,7 +124,7 @@ def _fill(connection: Connection) -> None:
         ],
     )
     put(
-        tables.ModelContextGrantRow,
+        tables.ACCESS_TABLES["contextGrant"],
         [
             {
                 **acme,
@@ -263,9 +263,9 @@ def test_a_hint_finds_the_grant_of_a_user_with_many(engine: Engine) -> None:
     document = {**acme, "document_id": "lost", "folder_id": "missing", "access_type": "", "payload": "{}", "digest": ""}
     holder = {"user_id": "user-9", "organization_user_group_id": "", "access_role": "editor", "expires_at": None}
     with writing(engine) as connection:
-        connection.execute(insert(tables.ModelDocumentRow), [document])
+        connection.execute(insert(tables.ACCESS_TABLES["document"]), [document])
         connection.execute(
-            insert(tables.ModelGrantRow), [{**acme, "folder_id": "folder-3", "document_id": "", **holder}]
+            insert(tables.ACCESS_TABLES["grant"]), [{**acme, "folder_id": "folder-3", "document_id": "", **holder}]
         )
     policy = DecisionPolicy(decision_ttl=0, unknown_document="inherit_folder")
     asked = PlainQuestion(
@@ -290,10 +290,13 @@ def test_group_path_is_the_shortest_chain(engine: Engine) -> None:
     asked = [question(60, "document", 1)]
     with engine.begin() as connection:
         for group, member in (("group-1", "group-60"), ("group-2", "group-1"), ("group-3", "group-2")):
-            row = tables.ModelGroupMemberRow(
-                organization_id="acme", organization_user_group_id=group, user_id="", member_group_id=member
-            )
-            connection.execute(insert(tables.ModelGroupMemberRow), [row.model_dump()])
+            row = {
+                "organization_id": "acme",
+                "organization_user_group_id": group,
+                "user_id": "",
+                "member_group_id": member,
+            }
+            connection.execute(insert(tables.ACCESS_TABLES["groupMember"]), [row])
     with reading(engine) as connection:
         view = load_view(connection, asked, policy=POLICY)
     path = view.group_path("acme", "user-60", "group-3")
@@ -476,7 +479,7 @@ def test_hint_at_an_uncached_folder_is_loaded(engine: Engine) -> None:
     # user-3 is in group-3; the folder lets the group in.
     with writing(engine) as connection:
         connection.execute(
-            insert(tables.ModelGrantRow),
+            insert(tables.ACCESS_TABLES["grant"]),
             [
                 {
                     "organization_id": "acme",

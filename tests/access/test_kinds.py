@@ -3,7 +3,8 @@
 from app.access.kinds import KINDS, KINDS_BY_REFERENCE, name_of_attribute
 from app.access.record_tables import KIND_TABLES
 from app.access.records import AccessRole, AccessType, Grant, Membership, Sort
-from app.access.source_tables import SOURCE_TABLES, access_keys, object_of_origin, origin_text, source_keys
+from app.access.source_tables import SOURCE_TABLES, object_of_origin, origin_text, source_keys
+from app.access.tables import access_keys
 
 
 def test_order_of_the_kinds() -> None:
@@ -16,7 +17,7 @@ def test_referred_to_kinds_come_first() -> None:
     seen = set()
     for kind in KINDS_BY_REFERENCE:
         seen.add(kind.name)
-        assert {field.refers_to for field in kind.references} <= seen
+        assert {field.refers_to for field in kind.fields} - {""} <= seen
 
 
 def test_sorts_of_fields() -> None:
@@ -41,7 +42,10 @@ def test_sorts_of_fields() -> None:
 
 
 def test_own_id_is_no_reference() -> None:
-    told = {kind.name: [(field.name, field.refers_to) for field in kind.references] for kind in KINDS.values()}
+    told = {
+        kind.name: [(field.name, field.refers_to) for field in kind.fields if field.refers_to]
+        for kind in KINDS.values()
+    }
     assert told["user"] == []
     assert told["folder"] == [("organizationId", "organization"), ("parentFolderId", "folder")]
     assert told["groupMember"] == [

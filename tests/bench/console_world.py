@@ -82,9 +82,9 @@ class Builder:
             return f"printf('{prefix}-%07d', {expression})"
         return f"('{prefix}-' || lpad(CAST({expression} AS TEXT), 7, '0'))"
 
-    def fill(self, row: type[StoreTable], values: Mapping[str, str], source: str, *, order: str = "") -> None:
+    def fill(self, row: type[StoreTable] | Table, values: Mapping[str, str], source: str, *, order: str = "") -> None:
         """Inserts rows of these expressions; other columns have their defaults."""
-        table: Table = row.__table__
+        table = row if isinstance(row, Table) else row.__table__
         columns = {column.name: values.get(column.name, _default(column)) for column in table.columns}
         if table.name in {"audit", "call"}:
             columns = {name: value for name, value in columns.items() if name in values}
@@ -147,7 +147,7 @@ def people(b: Builder) -> None:
     """Organizations, users with their memberships, and groups."""
     size, user = b.size, b.id("user", "n.i")
     b.fill(
-        access.ModelOrganizationRow,
+        access.ACCESS_TABLES["organization"],
         {
             "organization_id": "'org-' || n.i",
             "access_type": "'organizationPrivate'",
@@ -157,7 +157,7 @@ def people(b: Builder) -> None:
         b.series(10),
     )
     b.fill(
-        access.ModelUserRow,
+        access.ACCESS_TABLES["user"],
         {
             "user_id": user,
             "disabled": "FALSE",
@@ -168,7 +168,7 @@ def people(b: Builder) -> None:
         b.series(size.users),
     )
     b.fill(
-        access.ModelMembershipRow,
+        access.ACCESS_TABLES["membership"],
         {
             "organization_id": _organization(size.large),
             "user_id": user,
@@ -179,7 +179,7 @@ def people(b: Builder) -> None:
     )
     group = b.id("group", "n.i")
     b.fill(
-        access.ModelGroupRow,
+        access.ACCESS_TABLES["group"],
         {
             "organization_id": "'org-0'",
             "organization_user_group_id": group,
@@ -189,20 +189,20 @@ def people(b: Builder) -> None:
     )
     members = {"organization_id": "'org-0'", "organization_user_group_id": group, "member_group_id": "''"}
     b.fill(
-        access.ModelGroupMemberRow,
+        access.ACCESS_TABLES["groupMember"],
         {**members, "organization_user_group_id": b.id("group", "0"), "user_id": user},
         b.series(size.large),
     )
     everybody = f"{b.series(1_000)} CROSS JOIN {b.series(100, 'm')}"
     b.fill(
-        access.ModelGroupMemberRow,
+        access.ACCESS_TABLES["groupMember"],
         {**members, "user_id": b.id("user", f"(n.i * 7919 + m.i) % {size.large}")},
         everybody,
         order="2, 3",
     )
     inside = {**members, "user_id": "''", "member_group_id": b.id("group", "n.i"), "organization_user_group_id": "''"}
     inside["organization_user_group_id"] = b.id("group", "n.i / 2")
-    b.fill(access.ModelGroupMemberRow, inside, f"(SELECT i FROM {b.series(200)} WHERE i > 1) AS n")
+    b.fill(access.ACCESS_TABLES["groupMember"], inside, f"(SELECT i FROM {b.series(200)} WHERE i > 1) AS n")
 
 
 def _organization(first: int) -> str:
@@ -216,7 +216,7 @@ def places(b: Builder) -> None:
     own = size.of(60_000) // 9 * 9
     folder = b.id("folder", "n.i")
     b.fill(
-        access.ModelFolderRow,
+        access.ACCESS_TABLES["folder"],
         {
             "organization_id": _organization(own),
             "folder_id": folder,
@@ -231,7 +231,7 @@ def places(b: Builder) -> None:
     document = b.id("document", "n.i")
     elsewhere = max((size.folders - own) // 9, 1)
     b.fill(
-        access.ModelDocumentRow,
+        access.ACCESS_TABLES["document"],
         {
             "organization_id": _organization(size.large),
             "document_id": document,
@@ -255,7 +255,7 @@ def grants(b: Builder) -> None:
     place = f"(n.i * 10 + m.i * 99991) % {size.documents}"
     spread = f"(SELECT n.i AS u, {place} AS i FROM {b.series(size.users)} CROSS JOIN {b.series(10, 'm')}) AS n"
     b.fill(
-        access.ModelGrantRow,
+        access.ACCESS_TABLES["grant"],
         {
             **own,
             "organization_id": _organization(size.large),
@@ -267,18 +267,18 @@ def grants(b: Builder) -> None:
         order="1, 3, 4",
     )
     b.fill(
-        access.ModelGrantRow,
+        access.ACCESS_TABLES["grant"],
         {**in_largest, "document_id": b.id("document", "0"), "user_id": b.id("user", "n.i")},
         b.series(size.of(100_000)),
     )
     b.fill(
-        access.ModelGrantRow,
+        access.ACCESS_TABLES["grant"],
         {**in_largest, "document_id": b.id("document", "n.i"), "user_id": b.id("user", "1")},
         b.series(size.of(50_000)),
     )
     of_groups = {**in_largest, "user_id": "''"}
     b.fill(
-        access.ModelGrantRow,
+        access.ACCESS_TABLES["grant"],
         {
             **of_groups,
             "document_id": "''",
@@ -289,7 +289,7 @@ def grants(b: Builder) -> None:
         order="2, 5",
     )
     b.fill(
-        access.ModelGrantRow,
+        access.ACCESS_TABLES["grant"],
         {**of_groups, "document_id": b.id("document", "n.i"), "organization_user_group_id": b.id("group", "0")},
         b.series(size.of(10_000)),
     )

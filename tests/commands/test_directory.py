@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import delete
 
-from app.access.record_tables import core_table
-from app.access.tables import ModelUserRow
+from app.access.tables import ACCESS_TABLES
 from app.directory.file import FileSource
 from app.directory.guarded import GuardedSource, Policy
 from app.directory.mapping.source import MappedSource
@@ -191,7 +190,7 @@ def test_check_warns_of_an_empty_directory(usher_in: Usher, folder: Path) -> Non
 def test_export_leaves_out_records_without_effect(usher_read: Usher, folder: Path) -> None:
     engine = open_engine(f"sqlite:///{folder}/usher.db")
     with writing(engine) as connection:
-        connection.execute(delete(core_table(ModelUserRow)))
+        connection.execute(delete(ACCESS_TABLES["user"]))
     engine.dispose()
     assert usher_read("directory", "export", "out.jsonl").exit_code == 0
     kinds = {json.loads(line).get("kind") for line in Path("out.jsonl").read_bytes().splitlines()}

@@ -11,8 +11,7 @@ from typing import Any, get_args
 
 import pytest
 from pydantic.alias_generators import to_camel
-from sqlalchemy import Engine, insert
-from sqlmodel import SQLModel
+from sqlalchemy import Engine, Table, insert
 
 from app.access import tables
 from app.access.decision.ancestry import Ancestry, ancestry_of
@@ -146,7 +145,7 @@ def _milliseconds(moment: datetime | None) -> int | None:
     return None if moment is None else (moment - EPOCH) // timedelta(milliseconds=1)
 
 
-def _row(record: Record) -> tuple[type[SQLModel], dict[str, object]]:
+def _row(record: Record) -> tuple[Table, dict[str, object]]:
     row: dict[str, object] = {}
     match record:
         case Organization():
@@ -157,11 +156,11 @@ def _row(record: Record) -> tuple[type[SQLModel], dict[str, object]]:
                 "payload": f'{{"organizationId":"x","organizationName":"{record.organization_name}"}}',
                 "digest": "",
             }
-            return tables.ModelOrganizationRow, row
+            return tables.ACCESS_TABLES[record.kind], row
         case User():
             payload = f'{{"email":"{record.email}","name":"{record.name}","plan":"pro","userId":"x"}}'
             row = {"user_id": record.user_id, "disabled": record.disabled, "payload": payload, "digest": ""}
-            return tables.ModelUserRow, row
+            return tables.ACCESS_TABLES[record.kind], row
         case Group():
             row = {
                 "organization_id": record.organization_id,
@@ -169,7 +168,7 @@ def _row(record: Record) -> tuple[type[SQLModel], dict[str, object]]:
                 "payload": f'{{"groupName":"{record.group_name}","organizationUserGroupId":"x"}}',
                 "digest": "",
             }
-            return tables.ModelGroupRow, row
+            return tables.ACCESS_TABLES[record.kind], row
     for field in fields(record):
         value = getattr(record, field.name)
         if field.name == "expires_at":
@@ -179,15 +178,7 @@ def _row(record: Record) -> tuple[type[SQLModel], dict[str, object]]:
     if isinstance(record, Folder | Document):
         name = record.folder_name if isinstance(record, Folder) else record.document_name
         row |= {"payload": f'{{"{record.kind}Id":"x","{record.kind}Name":"{name}"}}', "digest": ""}
-    types: dict[type[Record], type[SQLModel]] = {
-        Membership: tables.ModelMembershipRow,
-        GroupMember: tables.ModelGroupMemberRow,
-        Folder: tables.ModelFolderRow,
-        Document: tables.ModelDocumentRow,
-        Grant: tables.ModelGrantRow,
-        ContextGrant: tables.ModelContextGrantRow,
-    }
-    return types[type(record)], row
+    return tables.ACCESS_TABLES[record.kind], row
 
 
 class SqlDirectory:
@@ -200,7 +191,7 @@ class SqlDirectory:
 
     def write(self, records: Iterable[Record]) -> None:
         """Replaces the content of the database."""
-        rows: dict[type[SQLModel], list[dict[str, object]]] = {}
+        rows: dict[Table, list[dict[str, object]]] = {}
         for record in {record.key: record for record in records}.values():
             row_type, row = _row(record)
             rows.setdefault(row_type, []).append(row)

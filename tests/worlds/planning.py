@@ -58,14 +58,14 @@ def _table(row_class: Any) -> Table:
 
 
 ACCESS = {
-    "organizations": _table(access.ModelOrganizationRow),
-    "users": _table(access.ModelUserRow),
-    "memberships": _table(access.ModelMembershipRow),
-    "groups": _table(access.ModelGroupRow),
-    "group_members": _table(access.ModelGroupMemberRow),
-    "folders": _table(access.ModelFolderRow),
-    "documents": _table(access.ModelDocumentRow),
-    "grants": _table(access.ModelGrantRow),
+    "organizations": access.ACCESS_TABLES["organization"],
+    "users": access.ACCESS_TABLES["user"],
+    "memberships": access.ACCESS_TABLES["membership"],
+    "groups": access.ACCESS_TABLES["group"],
+    "group_members": access.ACCESS_TABLES["groupMember"],
+    "folders": access.ACCESS_TABLES["folder"],
+    "documents": access.ACCESS_TABLES["document"],
+    "grants": access.ACCESS_TABLES["grant"],
 }
 LEDGER_ITEM = _table(LedgerItemRow)
 RUN = _table(RunRow)

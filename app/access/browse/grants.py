@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Row
 from app.access.browse.lists import moment
 from app.access.browse.lookup import Key, find_all, names_of
 from app.access.effective import find_causes
-from app.access.record_tables import KIND_TABLES
+from app.access.record_tables import TABLES_OF_KIND
 from app.access.records import Document, Folder, Grant, Group, GroupMember, User
 from app.foundation.database.statements import json_list, run
 
@@ -82,7 +82,7 @@ WHERE m.organization_id = :organization_id AND m.member_group_id = requested.val
 _EXISTS = """(SELECT TRUE FROM model_group g
   WHERE g.organization_id = m.organization_id AND g.organization_user_group_id = m.organization_user_group_id)"""
 
-_FROM_ROW = next(table.record_from_row for table in KIND_TABLES if table.kind == Grant.kind)
+_FROM_ROW = TABLES_OF_KIND[Grant.kind].record_from_row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,13 +1,13 @@
 """Looks up single organizations, users, groups, folders and documents of the access model by their ids."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TypeVar
 
 from sqlalchemy import Connection
 
 from app.access.decision.ancestry import Ancestry, ancestry_of
-from app.access.record_tables import KIND_TABLES, KindTable
+from app.access.record_tables import TABLES_OF_KIND, KindTable
 from app.access.records import Folder, Record
 from app.foundation.database.statements import json_list, run
 
@@ -16,7 +16,6 @@ Key = tuple[str, str]
 
 Found = TypeVar("Found", bound=Record)
 
-_TABLES: Mapping[str, KindTable] = {table.kind: table for table in KIND_TABLES}
 
 _ONE = "SELECT {columns} FROM {table} t WHERE {key}"
 
@@ -55,7 +54,7 @@ def find(connection: Connection, of: type[Found], *key: str) -> Found | None:
     """The record of this kind with this key; None if it does not exist."""
     if not may_be_stored(*key):
         return None
-    table = _TABLES[of.kind]
+    table = TABLES_OF_KIND[of.kind]
     row = run(
         connection,
         _ONE,
@@ -73,7 +72,7 @@ def find_all(connection: Connection, of: type[Found], keys: Iterable[Key]) -> di
     requested = sorted(set(keys))
     if not requested:
         return {}
-    table = _TABLES[of.kind]
+    table = TABLES_OF_KIND[of.kind]
     offset = 2 - len(table.keys)
     rows = run(
         connection,
@@ -96,7 +95,7 @@ def find_by_id(connection: Connection, of: type[Found], item_id: str, *, limit: 
     """The records of this kind with exactly this id, in the first thousand organizations."""
     if not may_be_stored(item_id):
         return {}
-    table = _TABLES[of.kind]
+    table = TABLES_OF_KIND[of.kind]
     if len(table.keys) == 1:
         found = find(connection, of, item_id)
         return {} if found is None else {("", item_id): found}

@@ -18,7 +18,6 @@ from sqlalchemy import Connection, Row, or_, select
 
 from app.access.effective import ALL_FOLDERS, ASKED_FOLDERS
 from app.access.problems import PROBLEMS_KEPT, Problem, ProblemCause, ProblemSample, ProblemSort
-from app.access.record_tables import KIND_TABLES, core_table
 from app.access.records import (
     ContextGrant,
     Document,
@@ -31,13 +30,10 @@ from app.access.records import (
     Organization,
     User,
 )
+from app.access.refresh.sources import MODEL_ALIAS, SOURCE
 from app.access.refresh.tables import REFRESH_TABLES, REFRESH_TABLES_OF_KIND, RefreshTables
-from app.access.source_tables import DirectorySourceRow
-from app.access.tables import ModelUserAliasRow
+from app.access.tables import ACCESS_TABLES
 from app.foundation.database.statements import json_list, run, statement
-
-_SOURCE = core_table(DirectorySourceRow)
-_ALIAS = core_table(ModelUserAliasRow)
 
 NO_SOURCE = 0
 """The source of problems that no source has alone."""
@@ -47,8 +43,6 @@ _MAX_EDGES = 200_000
 
 MAX_PUSHED = 1_000_000
 """More records than any push contains: all of those without effect are reported."""
-
-_MODEL = {tables.kind: tables.table for tables in KIND_TABLES}
 
 
 # Which records have a problem: one statement of three queries for each kind. ``records`` are those in the table
@@ -244,9 +238,7 @@ class _Finder:
         """``limit``: the number of problems of a source and sort that are not only counted."""
         self._connection = connection
         self._limit = limit
-        self._names = {
-            row.source_id: row.name for row in connection.execute(select(_SOURCE.c.source_id, _SOURCE.c.name))
-        }
+        self._names = {row.source_id: row.name for row in connection.execute(select(SOURCE.c.source_id, SOURCE.c.name))}
         self.found: dict[tuple[int, str], ProblemSample] = {}
 
     def find(
@@ -290,7 +282,7 @@ class _Finder:
                 return ProblemCause.FOLDER_CYCLE, ()
         reference = tables.record_kind.by_attribute[row.wrong]
         value = row.named_user if row.wrong == "user_id" else getattr(row, row.wrong)
-        target = _MODEL[reference.refers_to]
+        target = ACCESS_TABLES[reference.refers_to]
         *within, own = target.primary_key.columns
         same = select(own).where(own == value, *(column == getattr(row, column.name) for column in within))
         exists = self._connection.execute(same).first() is not None
@@ -302,7 +294,9 @@ class _Finder:
         rows = tables.source.c
         same = [rows[name] == getattr(row, name) for name in tables.keys if name != "user_id"]
         if tables.record_kind.names_user:
-            aliases = select(_ALIAS.c.alias).where(_ALIAS.c.user_id == row.named_user, _ALIAS.c.user_id != "")
+            aliases = select(MODEL_ALIAS.c.alias).where(
+                MODEL_ALIAS.c.user_id == row.named_user, MODEL_ALIAS.c.user_id != ""
+            )
             by_id = (rows.user_id == row.named_user) & (rows.user_alias == "")
             same.append(or_(by_id, (rows.user_id == "") & rows.user_alias.in_(aliases)))
         elif tables.kind == User.kind:

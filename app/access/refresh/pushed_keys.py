@@ -14,14 +14,13 @@ from hashlib import blake2b
 
 from sqlalchemy import Connection, Table, delete, select
 
-from app.access.record_tables import core_table
 from app.access.refresh.sources import COMPLETE, FAILED, PART, SOURCE, StagedRead
 from app.access.refresh.tables import REFRESH_TABLES, RowChange
 from app.access.source_tables import DirectoryPushRow, PushedKeyRow
 from app.foundation.database.statements import statement
 
-PUSHED_KEY: Table = core_table(PushedKeyRow)
-PUSH: Table = core_table(DirectoryPushRow)
+PUSHED_KEY: Table = PushedKeyRow.__table__
+PUSH: Table = DirectoryPushRow.__table__
 
 PushKey = tuple[str, ...]
 """The ids that identify a record within its kind, in the order of the columns of its table."""

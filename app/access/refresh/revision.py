@@ -12,7 +12,7 @@ import orjson
 from sqlalchemy import Connection, Table, insert, select
 
 from app.access.candidate import shadow
-from app.access.record_tables import Values, core_table
+from app.access.record_tables import Values
 from app.access.refresh.session import RefreshSession
 from app.access.refresh.sources import SOURCE
 from app.access.refresh.tables import MODEL_TABLES, ChangeCounts, ModelTables, RowChange
@@ -21,7 +21,7 @@ from app.access.search import NAMED_KINDS, names_of
 from app.access.tables import FormerPayloadRow
 from app.foundation.database.statements import run, statement
 
-FORMER_PAYLOAD: Table = core_table(FormerPayloadRow)
+FORMER_PAYLOAD: Table = FormerPayloadRow.__table__
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,6 @@ from sqlalchemy import (
 )
 from sqlalchemy import delete as delete_from
 
-from app.access.record_tables import core_table
 from app.access.refresh.session import RefreshSession
 from app.access.refresh.tables import REFRESH_TABLES, REFRESH_TABLES_OF_KIND, ChangeCounts, RefreshTables, RowChange
 from app.access.source_tables import DirectorySourceRow, DirectoryStateRow, object_of_origin
@@ -33,9 +32,9 @@ from app.access.tables import ModelUserAliasRow
 from app.foundation.database.statements import json_list
 from app.foundation.text import quoted
 
-SOURCE: Table = core_table(DirectorySourceRow)
-STATE: Table = core_table(DirectoryStateRow)
-MODEL_ALIAS: Table = core_table(ModelUserAliasRow)
+SOURCE: Table = DirectorySourceRow.__table__
+STATE: Table = DirectoryStateRow.__table__
+MODEL_ALIAS: Table = ModelUserAliasRow.__table__
 
 COMPLETE, PARTIAL, FAILED = "complete", "partial", "failed"
 """Verdicts, as in ``app.directory``."""

@@ -50,9 +50,9 @@ from sqlalchemy import (
 )
 
 from app.access.kinds import KINDS_BY_REFERENCE, RecordKind
-from app.access.record_tables import KIND_TABLES
 from app.access.records import User
-from app.access.source_tables import SOURCE_TABLES, access_keys, source_keys, written_keys
+from app.access.source_tables import SOURCE_TABLES, source_keys, written_keys
+from app.access.tables import ACCESS_TABLES, access_keys
 from app.foundation.database.statements import run
 
 
@@ -229,7 +229,6 @@ def _text_of(tables: RefreshTables, statement: str, rows: str) -> str:
 
 
 _TEMPORARY = MetaData()
-_MODELS = {table.kind: table.table for table in KIND_TABLES}
 
 
 def _temporary(name: str, *columns: Column[Any], key: Sequence[str] = ()) -> Table:
@@ -264,9 +263,9 @@ def _tables_of(kind: RecordKind) -> RefreshTables:
     )
     index = Index(f"ix_refresh_staged_{suffix}", *(staged.c[name] for name in (*source_keys(kind), "seq")))
     source_delta = _delta(f"source_delta_{suffix}", source, source_keys(kind))
-    if kind.name not in _MODELS:
+    if kind.name not in ACCESS_TABLES:
         return RefreshTables(kind, source, staged, index, source_delta)
-    model, keys = _MODELS[kind.name], access_keys(kind)
+    model, keys = ACCESS_TABLES[kind.name], access_keys(kind)
     aliases = [Column("aliases", Text, nullable=False)] if kind.name == User.kind else []
     return ModelTables(
         kind,

@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Row, Table
 
 from app.access.candidate import shadow
 from app.access.kinds import KINDS
-from app.access.record_tables import core_table, payload_and_digest
+from app.access.record_tables import payload_and_digest
 from app.access.records import Fill, Sort, User
 from app.access.refresh.session import RefreshSession
 from app.access.refresh.sources import MODEL_ALIAS
@@ -27,7 +27,7 @@ from app.access.refresh.tables import REFRESH_TABLES_OF_KIND, RowChange
 from app.access.source_tables import FillBindingRow
 from app.foundation.database.statements import run, statement
 
-FILL_BINDING: Table = core_table(FillBindingRow)
+FILL_BINDING: Table = FillBindingRow.__table__
 
 _BATCH_ROWS = 1_000
 

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, delete, func, insert, select, text, update
 
-from app.access.record_tables import core_table
 from app.foundation.clock import epoch_ms, from_epoch_ms
 from app.foundation.database.engine import is_sqlite
 from app.monitoring.notify.concerns import Cause, Concern
 from app.monitoring.notify.tables import ChannelMessageRow, ConcernRow
 
-_CONCERN = core_table(ConcernRow)
-_MESSAGE = core_table(ChannelMessageRow)
+_CONCERN = ConcernRow.__table__
+_MESSAGE = ChannelMessageRow.__table__
 
 _WATCH_LOCK = 0x75736865725F77
 """The PostgreSQL advisory lock that prevents two workers from reporting the same change."""

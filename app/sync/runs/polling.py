@@ -15,7 +15,6 @@ from typing import Any
 import structlog
 from sqlalchemy import Engine, Row, Table, func, select, update
 
-from app.access.record_tables import core_table
 from app.access.source_tables import DirectorySourceRow
 from app.directory.guarded import ReadingStoppedError
 from app.directory.settings import GuardSettings
@@ -28,7 +27,7 @@ from app.sync.runs.source_reads import policy_of
 
 _log = structlog.stdlib.get_logger(__name__)
 
-_SOURCE: Table = core_table(DirectorySourceRow)
+_SOURCE: Table = DirectorySourceRow.__table__
 
 _COLUMNS = (
     _SOURCE.c.last_read_at,

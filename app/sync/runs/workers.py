@@ -13,14 +13,13 @@ import structlog
 from sqlalchemy import Connection, Engine, delete, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from app.access.record_tables import core_table
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database.engine import writing
 from app.foundation.database.errors import database_problem, is_outage
 from app.foundation.database.statements import run
 from app.sync.runs.tables import WorkerRow
 
-_WORKER = core_table(WorkerRow)
+_WORKER = WorkerRow.__table__
 
 EVERY = 15.0
 """Seconds between two heartbeats."""

@@ -10,9 +10,8 @@ import yaml
 from pydantic import SecretStr
 from sqlalchemy import delete
 
-from app.access.record_tables import core_table
 from app.access.source_tables import SOURCE_TABLES
-from app.access.tables import ModelFolderRow, ModelGroupRow, ModelUserRow
+from app.access.tables import ACCESS_TABLES
 from app.client.settings import BackendSettings
 from app.contract.envelope import Answer
 from app.contract.permissions import GetPermissionsRequest, Permission, UserPermissions
@@ -24,7 +23,7 @@ from tests.service.console.visitors import Visitors
 
 PAST, LATER = "2020-01-01T00:00:00Z", "2040-01-01T00:00:00Z"
 ACME = {"organizationId": "acme"}
-FOLDER, GROUP, USER = core_table(ModelFolderRow), core_table(ModelGroupRow), core_table(ModelUserRow)
+FOLDER, GROUP, USER = (ACCESS_TABLES[kind] for kind in ("folder", "group", "user"))
 MANY = 60
 """More than a page has."""
 

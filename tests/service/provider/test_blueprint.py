@@ -81,25 +81,25 @@ def empty(database_url: str) -> Iterator[Service]:
 
 @pytest.fixture
 def service(empty: Service) -> Service:
-    rows: list[tuple[type, dict[str, object]]] = [
+    rows: list[tuple[Any, dict[str, object]]] = [
         (
-            tables.ModelOrganizationRow,
+            tables.ACCESS_TABLES["organization"],
             {"organization_id": "acme", "access_type": "organizationPrivate", "disabled": False, "payload": "{}"},
         ),
         (
-            tables.ModelUserRow,
+            tables.ACCESS_TABLES["user"],
             {"user_id": "ada", "disabled": False, "payload": '{"name":"Ada","email":"a@acme.example"}'},
         ),
         (
-            tables.ModelMembershipRow,
+            tables.ACCESS_TABLES["membership"],
             {"organization_id": "acme", "user_id": "ada", "access_role": "editor", "expires_at": NOW_MS + 5},
         ),
         (
-            tables.ModelDocumentRow,
+            tables.ACCESS_TABLES["document"],
             {"organization_id": "acme", "document_id": "roadmap", "folder_id": "", "access_type": "", "payload": "{}"},
         ),
         (
-            tables.ModelContextGrantRow,
+            tables.ACCESS_TABLES["contextGrant"],
             {
                 "organization_id": "acme",
                 "user_id": "ada",
