@@ -1,12 +1,21 @@
-"""The revisions of the access model."""
+"""The revisions of the access model: the current one, and the next.
 
+If a refresh changed nothing, the revision stays. Only the first read is a revision even if it is empty, because an
+empty directory is not the same as one that was never read.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
 from hashlib import sha256
 
-from sqlalchemy import Connection, Table, func, select
+import orjson
+from sqlalchemy import Connection, func, insert, select
 
+from app.access.refresh.sources import SOURCE
+from app.access.refresh.tables import ChangeCounts
 from app.access.tables import RevisionRow
 
-REVISION: Table = RevisionRow.__table__
+REVISION = RevisionRow.__table__
 
 
 def current_revision(connection: Connection) -> int:
@@ -23,3 +32,31 @@ def instance_stamp(connection: Connection) -> str:
     """Identifies the state of the access model: two installations never have the same."""
     stamp = f"{current_revision(connection)} {revision_created_at(connection)}"
     return sha256(stamp.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChange:
+    """The changes of a refresh to the access model."""
+
+    revision: int
+    """The current revision; 0 if there is none yet."""
+    changed: bool
+    changes: Mapping[str, ChangeCounts]
+    """kind → counts, for every kind."""
+
+
+def close_revision(connection: Connection, changes: Mapping[str, ChangeCounts], now_ms: int) -> ModelChange:
+    """Increments the revision if anything changed."""
+    revision = current_revision(connection)
+    changed = any(counts.any for counts in changes.values())
+    is_read = select(SOURCE.c.source_id).where(SOURCE.c.read_in_force > 0).limit(1)
+    if changed or (revision == 0 and connection.execute(is_read).first() is not None):
+        revision += 1
+        stored = {
+            kind: {"added": counts.added, "updated": counts.updated, "removed": counts.removed}
+            for kind, counts in changes.items()
+            if counts.any
+        }
+        row = {"revision": revision, "created_at": now_ms, "changes": orjson.dumps(stored).decode()}
+        connection.execute(insert(REVISION).values(row))
+    return ModelChange(revision=revision, changed=changed, changes=changes)

@@ -17,8 +17,11 @@ import orjson
 from sqlalchemy import Connection
 
 from app.access.effective import find_causes
+from app.access.record_tables import TABLES_OF_KIND, Values
 from app.access.records import Document, Folder, Group, Organization, User
-from app.foundation.database.statements import run
+from app.access.refresh.session import RefreshSession
+from app.access.refresh.tables import ModelTables, RowChange
+from app.foundation.database.statements import run, statement
 
 MIN_LENGTH = 2
 """A search for fewer characters finds nothing."""
@@ -79,38 +82,31 @@ def beginnings(text: str) -> list[str]:
     return found or ([whole[:_MAX_NAME]] if whole else [])
 
 
-@dataclass(frozen=True, slots=True)
-class _Named:
-    """The names of a kind."""
-
-    table: str
-    item: str
-    """The column of the id."""
-    name: str
-    """The field of the payload that contains the name."""
-    other: str = ""
-    """A field that is stored as a whole."""
-
-
-_NAMED: Mapping[str, _Named] = {
-    Organization.kind: _Named("model_organization", "organization_id", "organizationName"),
-    User.kind: _Named("model_user", "user_id", "name", "email"),
-    Group.kind: _Named("model_group", "organization_user_group_id", "groupName"),
-    Folder.kind: _Named("model_folder", "folder_id", "folderName"),
-    Document.kind: _Named("model_document", "document_id", "documentName"),
+_FIELDS: Mapping[str, tuple[str, ...]] = {
+    Organization.kind: ("organizationName",),
+    User.kind: ("name", "email"),
+    Group.kind: ("groupName",),
+    Folder.kind: ("folderName",),
+    Document.kind: ("documentName",),
 }
+"""kind → the fields of the payload with names: the first from each of its words on, the other as a whole."""
 
-NAMED_KINDS = tuple(_NAMED)
+NAMED_KINDS = tuple(_FIELDS)
 """The kinds that can be searched for."""
 
 
-def names_of(kind: str, item_id: str, payload: str) -> set[str]:
-    """The names under which a record is stored."""
-    named, fields = _NAMED[kind], orjson.loads(payload)
-    found = {*beginnings(str(fields.get(named.name) or "")), beginning(item_id)}
-    if named.other:
-        found.add(beginning(str(fields.get(named.other) or "")))
-    return {name for name in found if len(name) >= MIN_LENGTH}
+def names_of(kind: str, item_id: str, payload: str | None) -> set[str]:
+    """The names under which a record is stored; none without a payload, because then there is no record."""
+    if payload is None:
+        return set()
+    name, *others = _texts(kind, payload)
+    names = (*beginnings(name), *map(beginning, (item_id, *others)))
+    return {text for text in names if len(text) >= MIN_LENGTH}
+
+
+def _texts(kind: str, payload: str) -> list[str]:
+    fields = orjson.loads(payload)
+    return [str(fields.get(field) or "") for field in _FIELDS[kind]]
 
 
 # A record may have several names with the same beginning.
@@ -138,22 +134,21 @@ def search(connection: Connection, text: str, kind: str, limit: int = DEFAULT_LI
     first = beginning(text)
     if len(first) < MIN_LENGTH:
         return []
-    named = _NAMED[kind]
-    within = "" if kind in {Organization.kind, User.kind} else "r.organization_id = n.organization_id AND "
+    table = TABLES_OF_KIND[kind]
+    within = "r.organization_id = n.organization_id AND " if len(table.keys) > 1 else ""
     rows = run(
         connection,
         _SEARCH,
         {"kind": kind, "beginning": first, "end": first + _LAST, "limit": limit * _NAMES_OF_RECORD},
-        table=named.table,
-        same=f"{within}r.{named.item} = n.item_id",
+        table=table.table.name,
+        same=f"{within}r.{table.keys[-1]} = n.item_id",
     )
     found: dict[tuple[str, str], SearchHit] = {}
     for organization_id, item_id, payload in rows:
         if (organization_id, item_id) not in found and len(found) < limit:
-            fields = orjson.loads(payload)
-            label, detail = fields.get(named.name), fields.get(named.other) if named.other else ""
+            name, *others = _texts(kind, payload)
             found[organization_id, item_id] = SearchHit(
-                kind, organization_id, item_id, str(label or item_id), str(detail or "")
+                kind, organization_id, item_id, name or item_id, "".join(others)
             )
     return mark(connection, list(found.values()))
 
@@ -177,3 +172,58 @@ def search_exactly(connection: Connection, text: str, kind: str, organization_id
         for hit in search(connection, text, kind, _MAX_SAME_NAME)
         if whole in {folded(hit.label), folded(hit.detail)} and organization_id in {"", hit.organization_id}
     ]
+
+
+# Updates, by a refresh that changes the access model.
+
+_BATCH_ROWS = 100
+"""Few, because the fields of a single record may be as long as a line of its source."""
+_BATCH_NAMES = 4_000
+
+# Outer joins stop SQLite from swapping the sides.
+_PAYLOADS = """
+SELECT {organization:d}, {item:d}, a.payload, m.payload
+FROM {delta} d LEFT JOIN {model} a ON d.change <> {add} AND {keys:a=d} LEFT JOIN {merged} m ON {keys:m=d}
+WHERE a.digest IS DISTINCT FROM m.digest
+"""
+
+_REMOVE_NAMES = """
+DELETE FROM access_name WHERE (kind, name, organization_id, item_id) IN (
+  SELECT kind, name, organization_id, item_id FROM refresh_name_delta WHERE change = :remove)
+"""
+
+# In the order of the key, so that a large table is written from its beginning to its end.
+_ADD_NAMES = """
+INSERT INTO access_name (kind, name, organization_id, item_id)
+SELECT kind, name, organization_id, item_id FROM refresh_name_delta WHERE change = :add
+ORDER BY kind, name, organization_id, item_id
+ON CONFLICT DO NOTHING
+"""
+
+_ADD, _REMOVE = int(RowChange.ADD), int(RowChange.REMOVE)
+
+_COLUMNS = ("change", "kind", "name", "organization_id", "item_id")
+
+
+def compute_name_changes(session: RefreshSession, connection: Connection, tables: ModelTables) -> None:
+    """Adds the names of a kind that change to ``refresh_name_delta``; before its rows change."""
+    if tables.kind not in NAMED_KINDS:
+        return
+    query = statement(connection, tables.text(_PAYLOADS))
+    rows = connection.execute(query, execution_options={"yield_per": _BATCH_ROWS})
+    changed: list[Values] = []
+    for batch in rows.partitions(_BATCH_ROWS):
+        for organization_id, item_id, before, after in batch:
+            old, new = (names_of(tables.kind, item_id, payload) for payload in (before, after))
+            for change, names in ((_REMOVE, old - new), (_ADD, new - old)):
+                changed += [(change, tables.kind, name, organization_id, item_id) for name in names]
+        if len(changed) >= _BATCH_NAMES:
+            session.fill("refresh_name_delta", _COLUMNS, changed)
+            changed = []
+    session.fill("refresh_name_delta", _COLUMNS, changed)
+
+
+def store_name_changes(connection: Connection) -> None:
+    """Carries out ``refresh_name_delta``."""
+    run(connection, _REMOVE_NAMES, {"remove": _REMOVE})
+    run(connection, _ADD_NAMES, {"add": _ADD})

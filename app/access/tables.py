@@ -136,7 +136,7 @@ class ModelUserAliasRow(StoreTable, table=True):
 
 
 class FormerPayloadRow(StoreTable, table=True):
-    """The payload of a record before it was changed or removed; see ``app.access.refresh.revision``."""
+    """The payload of a record before it was changed or removed; see ``app.access.refresh.merge``."""
 
     __tablename__ = "former_payload"
     __table_args__ = (KEYED,)

@@ -24,7 +24,7 @@ from app.foundation.text import counted, printable
 
 if TYPE_CHECKING:
     from app.access.problems import ProblemGroup
-    from app.access.refresh.revision import ModelChange
+    from app.access.revisions import ModelChange
     from app.directory.source import Source
     from app.sync.runs.refresh import RefreshReport, SourceReport
 

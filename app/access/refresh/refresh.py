@@ -19,10 +19,9 @@ from app.access.candidate import DatabaseState, catch_up, has_changed_recently, 
 from app.access.pending import CoveredByRun, store_pending
 from app.access.problems import Problem, ProblemList
 from app.access.refresh.guard import judge, refuse_shrunk
-from app.access.refresh.merge import merge
+from app.access.refresh.merge import FORMER_PAYLOAD, carry_out, merge
 from app.access.refresh.problems import MAX_PUSHED, FoundProblems, staged_problems
 from app.access.refresh.pushed_keys import delete_pushed_keys, drop_out_of_scope, keep_pushes
-from app.access.refresh.revision import FORMER_PAYLOAD, ModelChange, carry_out, close_revision
 from app.access.refresh.session import RefreshSession
 from app.access.refresh.sources import (
     MODEL_ALIAS,
@@ -45,6 +44,7 @@ from app.access.refresh.sources import (
 from app.access.refresh.staging import Intake, drop_duplicates
 from app.access.refresh.tables import MODEL_TABLES, REFRESH_TABLES_OF_KIND
 from app.access.refresh.users import FILL_BINDING
+from app.access.revisions import ModelChange, close_revision
 from app.access.stored_problems import store_read_problems
 from app.foundation.clock import Clock, epoch_ms
 

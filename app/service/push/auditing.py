@@ -9,8 +9,8 @@ from sqlalchemy import Connection
 from app.access.refresh.guard import split_advice
 from app.access.refresh.pushes import PushAuditHook
 from app.access.refresh.refresh import AuditHook
-from app.access.refresh.revision import ModelChange
 from app.access.refresh.sources import COMPLETE, StagedRead
+from app.access.revisions import ModelChange
 from app.foundation.audit import DONE, Actor, Audit
 from app.foundation.text import counted
 from app.http.request_id import current_request_id

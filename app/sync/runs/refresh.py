@@ -18,9 +18,9 @@ from app.access.problems import PROBLEMS_KEPT, ProblemList
 from app.access.refresh.guard import Guard, losses_in_words
 from app.access.refresh.pushes import confirm_pushed
 from app.access.refresh.refresh import AuditHook, Refresh, RefreshResult
-from app.access.refresh.revision import ModelChange
 from app.access.refresh.sources import Losses, SourceError, StagedRead
 from app.access.refresh.tables import ChangeCounts
+from app.access.revisions import ModelChange
 from app.access.stored_problems import COUNT_EVERY_MS, count_problems
 from app.directory.casting import object_from_record
 from app.directory.settings import GuardSettings
