@@ -48,9 +48,7 @@ NOW = datetime(2026, 11, 1, tzinfo=UTC)
 KEPT = {tables.kind: tables for tables in REFRESH_TABLES}
 
 
-def push(
-    engine: Engine, source: str, upserted: Sequence[Record], removed: Sequence[Record] = ()
-) -> AppliedChange[None]:
+def push(engine: Engine, source: str, upserted: Sequence[Record], removed: Sequence[Record] = ()) -> AppliedChange:
     """Adds, replaces and removes records of a source, as one change."""
     with reading(engine) as connection:
         source_id = connection.execute(select(SOURCE.c.source_id).where(SOURCE.c.name == source)).scalar_one()
@@ -70,7 +68,7 @@ def push(
             )
         return True
 
-    def keep(connection: Connection, _: bool, counts: SourceCounts) -> None:
+    def keep(connection: Connection, counts: SourceCounts) -> None:
         changed = total(counts)
         records = SOURCE.c.records + changed.added - changed.removed
         connection.execute(update(SOURCE).where(SOURCE.c.source_id == source_id).values(records=records))

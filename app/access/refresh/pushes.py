@@ -11,8 +11,9 @@ push.
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 from sqlalchemy import Connection, Engine, Row, delete, insert, select, text, update
@@ -36,7 +37,7 @@ from app.access.refresh.sources import (
     order_of_sources,
     total,
 )
-from app.access.refresh.tables import REFRESH_TABLES, RefreshTables
+from app.access.refresh.tables import REFRESH_TABLES
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database.engine import is_sqlite, reading, writing
 from app.foundation.database.statements import json_list
@@ -67,16 +68,7 @@ class SequenceConflictError(Exception):
         """The sequence of the last applied push; 0 if there is none."""
 
 
-class PushNumber(NamedTuple):
-    """The sequence of a push, and a digest of its content."""
-
-    sequence: int
-    previous: int | None
-    digest: str
-    """The digest of the pushed records and keys."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class NumberedPush:
     """A push to a source."""
 
@@ -89,15 +81,14 @@ class NumberedPush:
     by: str
     """The fingerprint of the token."""
 
-    @property
-    def number(self) -> PushNumber:
-        """Its sequence, with a digest of its content."""
+    @cached_property
+    def digest(self) -> str:
+        """The digest of its records and keys."""
         content = [
             [(record.kind, VALUES_FROM_RECORD[record.kind](record)) for record in self.upserts],
             [(record.kind, _ids(record)) for record in self.removals],
         ]
-        digest = blake2b(orjson.dumps(content), digest_size=16).hexdigest()
-        return PushNumber(self.sequence, self.previous_sequence, digest)
+        return blake2b(orjson.dumps(content), digest_size=16).hexdigest()
 
 
 # Applying a push.
@@ -142,119 +133,103 @@ def apply_push(
     with reading(engine) as connection:
         # Without the lock: repetitions do not wait.
         source_id = _configured_source(connection, push.source)
-        answer = None if source_id is None else _earlier_answer(connection, source_id, push.number)
+        answer = None if source_id is None else _earlier_answer(connection, source_id, push)
     if answer is not None:
         return answer
     if source_id is None:
         with writing(engine) as connection:
             source_id = _configure(connection, push.source, configured)
-    return _Application(engine, push, source_id, only_pushed=only_pushed, clock=clock, audit_hook=audit_hook).run()
+    return _Application(engine, push, source_id, only_pushed, clock, audit_hook).run()
 
 
+@dataclass
 class _Application:
     """The application of one push."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        push: NumberedPush,
-        source_id: int,
-        *,
-        only_pushed: bool,
-        clock: Clock,
-        audit_hook: PushAuditHook | None,
-    ) -> None:
-        self._engine = engine
-        self._push = push
-        self._source_id = source_id
-        self._only_pushed = only_pushed
-        self._clock = clock
-        self._audit_hook = audit_hook
-        self._upserts, self._replaced = _last_of_each(push.upserts)
-        self._removals = {(record.kind, _ids(record)) for record in push.removals}
+    engine: Engine
+    push: NumberedPush
+    source_id: int
+    only_pushed: bool
+    clock: Clock
+    audit_hook: PushAuditHook | None
+
+    def __post_init__(self) -> None:
+        self._upserts, self._replaced = _last_of_each(self.push.upserts)
+        self._removals = {(record.kind, _ids(record)) for record in self.push.removals}
         kinds = {kind for kind, _ in (*self._upserts, *self._removals)}
         self._tables = [tables for tables in REFRESH_TABLES if tables.kind in kinds]
-        self._answer: dict[str, Any] = {}
+        self._earlier_answer: dict[str, Any] = {}
+        self._counts: dict[str, int] = {}
+        # A key may have several rows.
+        self._removed_keys = 0
+        self._keys_over_objects = 0
+        """Keys that are pushed for the first time and that objects of the source already provide."""
 
     def run(self) -> dict[str, Any]:
-        push = self._push
+        push = self.push
         places = {f"push {push.sequence}, upsert[{index}]": index for index, _ in self._upserts.values()}
-        with Refresh(self._engine, clock=self._clock, problems=ProblemList(), store_pending=True) as refresh:
-            refresh.open_source(self._source_id)
+        with Refresh(self.engine, clock=self.clock, problems=ProblemList(), store_pending=True) as refresh:
+            refresh.open_source(self.source_id)
             for place, (_, record) in zip(places, self._upserts.values(), strict=True):
                 refresh.add(record, place)
             applied = refresh.apply_changes(self._compare, self._store)
         if applied is None:
-            return self._answer
+            return self._earlier_answer
         reasons = self._replaced | {places[left.place]: left.reason for left in applied.left_out}
         answer = {
             "revision": applied.change.revision,
             "sequence": push.sequence,
-            "counts": applied.result,
+            "counts": self._counts,
             "leftOut": [{"index": index, "reason": reason} for index, reason in sorted(reasons.items())],
         }
-        with writing(self._engine) as connection:
+        with writing(self.engine) as connection:
             # Unless a later push was applied meanwhile.
-            of_push = PUSH.c.source_id == self._source_id, PUSH.c.sequence == push.sequence
+            of_push = PUSH.c.source_id == self.source_id, PUSH.c.sequence == push.sequence
             connection.execute(update(PUSH).where(*of_push).values(answer=json.dumps(answer, ensure_ascii=False)))
         return answer
 
-    def _compare(self, connection: Connection) -> "_KeyCounts | None":
-        """Computes the deltas and counts their keys; None: the push was applied before."""
-        answer = _earlier_answer(connection, self._source_id, self._push.number)
+    def _compare(self, connection: Connection) -> bool:
+        """Computes the deltas and counts their keys. False: the push was applied before."""
+        answer = _earlier_answer(connection, self.source_id, self.push)
         if answer is not None:
-            self._answer = answer
-            return None
+            self._earlier_answer = answer
+            return False
         # A partial read adds and updates what was staged, and removes nothing.
-        read = StagedRead(
-            source_id=self._source_id, name=self._push.source, records=len(self._upserts), verdict=PARTIAL
-        )
+        read = StagedRead(source_id=self.source_id, name=self.push.source, records=len(self._upserts), verdict=PARTIAL)
         compute_source_changes(connection, [read], of=self._tables)
-        over_objects = removed = 0
         for tables in self._tables:
-            self._remove(connection, tables)
-            removed += tables.run(connection, _REMOVED_KEYS).scalar_one()
-            over_objects += tables.run(connection, _ADDED_OVER_OBJECTS).scalar_one()
-        return _KeyCounts(over_objects, removed)
+            keys = sorted(ids for kind, ids in self._removals if kind == tables.kind)
+            if keys:
+                # All rows of the removed keys.
+                listed = json_list(json.dumps(ids, ensure_ascii=False) for ids in keys)
+                tables.run(connection, _REMOVE, {"keys": listed, "source_id": self.source_id})
+            self._removed_keys += tables.run(connection, _REMOVED_KEYS).scalar_one()
+            self._keys_over_objects += tables.run(connection, _ADDED_OVER_OBJECTS).scalar_one()
+        return True
 
-    def _remove(self, connection: Connection, tables: RefreshTables) -> None:
-        """Adds all rows of the removed keys to the delta."""
-        keys = sorted(ids for kind, ids in self._removals if kind == tables.kind)
-        if keys:
-            listed = json_list(json.dumps(ids, ensure_ascii=False) for ids in keys)
-            tables.run(connection, _REMOVE, {"keys": listed, "source_id": self._source_id})
-
-    def _store(self, connection: Connection, keys: "_KeyCounts", changes: SourceCounts) -> dict[str, int]:
+    def _store(self, connection: Connection, changes: SourceCounts) -> None:
         """Stores the state of the source after the push."""
-        now = epoch_ms(self._clock())
+        now = epoch_ms(self.clock())
         rows = total(changes)
-        added, updated = rows.added - keys.over_objects, rows.updated + keys.over_objects
-        counts = {
+        added, updated = rows.added - self._keys_over_objects, rows.updated + self._keys_over_objects
+        self._counts = {
             "added": added,
             "updated": updated,
             "unchanged": len(self._upserts) - added - updated,
-            "removed": keys.removed,
-            "absent": len(self._removals) - keys.removed,
+            "removed": self._removed_keys,
+            "absent": len(self._removals) - self._removed_keys,
         }
         pushed_keys = {*self._upserts, *self._removals}
-        store_pushed_keys(connection, self._source_id, pushed_keys, only_pushed=self._only_pushed)
+        store_pushed_keys(connection, self.source_id, pushed_keys, only_pushed=self.only_pushed)
         values: dict[str, Any] = {"records": SOURCE.c.records + rows.added - rows.removed}
-        if self._only_pushed:
+        if self.only_pushed:
             values |= {"last_verdict": COMPLETE, "last_reason": ""}
             values |= dict.fromkeys(("last_read_at", "last_good_at", "last_complete_at"), now)
-        connection.execute(update(SOURCE).where(SOURCE.c.source_id == self._source_id).values(values))
-        pushes = _store_push(connection, self._source_id, self._push.number, by=self._push.by, now_ms=now)
-        if self._audit_hook is not None:
-            self._audit_hook(connection, counts, pushes)
-        return counts
-
-
-class _KeyCounts(NamedTuple):
-    """The number of keys that a push changes. A key may have several rows."""
-
-    over_objects: int
-    """Keys that are pushed for the first time and that objects of the source already provide."""
-    removed: int
+        connection.execute(update(SOURCE).where(SOURCE.c.source_id == self.source_id).values(values))
+        push = self.push
+        pushes = _store_push(connection, self.source_id, push.sequence, push.digest, by=push.by, now_ms=now)
+        if self.audit_hook is not None:
+            self.audit_hook(connection, self._counts, pushes)
 
 
 def _last_of_each(records: Sequence[Record]) -> tuple[dict[tuple[str, PushKey], tuple[int, Record]], dict[int, str]]:
@@ -323,7 +298,7 @@ def _last_push(connection: Connection, source_id: int) -> Row[Any] | None:
     return connection.execute(select(PUSH).where(PUSH.c.source_id == source_id)).first()
 
 
-def _earlier_answer(connection: Connection, source_id: int, push: PushNumber) -> dict[str, Any] | None:
+def _earlier_answer(connection: Connection, source_id: int, push: NumberedPush) -> dict[str, Any] | None:
     """The answer to a repeated push; None if it is the next push. Raises ``SequenceConflictError``.
 
     It is the answer to the last push, also for a repetition of an earlier one.
@@ -337,7 +312,7 @@ def _earlier_answer(connection: Connection, source_id: int, push: PushNumber) ->
         # Its process died before it stored the answer. It is applied again, which changes nothing.
         return None
     sequence = 0 if last is None else last.sequence
-    if push.previous not in {None, sequence}:
+    if push.previous_sequence not in {None, sequence}:
         raise SequenceConflictError(
             f"previousSequence: the last push that was applied is {sequence}; send what came after it first", sequence
         )
@@ -353,7 +328,7 @@ def _earlier_answer(connection: Connection, source_id: int, push: PushNumber) ->
     return None
 
 
-def _check_repetition(push: PushNumber, last: int, digests: Mapping[int, str]) -> None:
+def _check_repetition(push: NumberedPush, last: int, digests: Mapping[int, str]) -> None:
     """Raises ``SequenceConflictError`` unless the push is one of those with these digests.
 
     The last push may have none: an older version stored none, and so does a push of everything.
@@ -370,23 +345,23 @@ def _check_repetition(push: PushNumber, last: int, digests: Mapping[int, str]) -
 
 
 def _store_push(
-    connection: Connection, source_id: int, push: PushNumber, *, by: str, now_ms: int, answer: str = ""
+    connection: Connection, source_id: int, sequence: int, digest: str, *, by: str, now_ms: int, answer: str = ""
 ) -> int:
-    """Stores a push as the last one; returns the number of pushes so far."""
+    """Stores a push as the last one; returns the number of pushes so far. Without a digest it was of everything."""
     last = _last_push(connection, source_id)
-    digests = [] if last is None or not push.digest else json.loads(last.digests)
-    digests = [pair for pair in digests if pair[0] != push.sequence] + [[push.sequence, push.digest]]
+    digests = [] if last is None else json.loads(last.digests)
+    digests = [pair for pair in digests if pair[0] != sequence] + [[sequence, digest]]
     pushes = 1 if last is None else last.pushes + 1
     connection.execute(delete(PUSH).where(PUSH.c.source_id == source_id))
     connection.execute(
         insert(PUSH).values(
             source_id=source_id,
-            sequence=push.sequence,
+            sequence=sequence,
             answer=answer,
             pushed_at=now_ms,
             pushed_by=by,
             pushes=pushes,
-            digests=json.dumps(digests[-DIGESTS_KEPT:] if push.digest else []),
+            digests=json.dumps(digests[-DIGESTS_KEPT:] if digest else []),
         )
     )
     return pushes
@@ -396,9 +371,8 @@ def continue_from(engine: Engine, source: str, sequence: int, *, by: str, clock:
     """Stores the sequence of a push of everything; later pushes are numbered after it."""
     with writing(engine) as connection:
         source_id = connection.execute(select(SOURCE.c.source_id).where(SOURCE.c.name == source)).scalar_one()
-        number = PushNumber(sequence, None, digest="")
         answer = json.dumps({"sequence": sequence})
-        _store_push(connection, source_id, number, by=by, now_ms=epoch_ms(clock()), answer=answer)
+        _store_push(connection, source_id, sequence, "", by=by, now_ms=epoch_ms(clock()), answer=answer)
 
 
 def confirm_pushed(engine: Engine, names: Collection[str], *, clock: Clock) -> None:

@@ -11,7 +11,6 @@ source the one that began last wins.
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
 
 from sqlalchemy import Connection, Engine, func, select, update
 
@@ -54,9 +53,6 @@ _SHARE = 20
 _FEW = 1_024
 """A refresh with at most this number of changes always looks up rows by index."""
 
-Work = TypeVar("Work")
-Outcome = TypeVar("Outcome")
-
 AuditHook = Callable[[Connection, Sequence[StagedRead], ModelChange], None]
 """A callback in the transaction of a refresh: the reads as judged, and the change of the access model."""
 
@@ -75,11 +71,9 @@ class RefreshResult:
 
 
 @dataclass(frozen=True, slots=True)
-class AppliedChange(Generic[Outcome]):
+class AppliedChange:
     """The result of a change to the records of sources."""
 
-    result: Outcome
-    """The return value of ``store``."""
     change: ModelChange
     left_out: tuple[Problem, ...]
     """The staged records that have no effect."""
@@ -160,14 +154,12 @@ class Refresh(Intake):
             return self._bring_in_line(connection, [], forgotten, {})
 
     def apply_changes(
-        self,
-        compare: Callable[[Connection], Work | None],
-        store: Callable[[Connection, Work, SourceCounts], Outcome],
-    ) -> AppliedChange[Outcome] | None:
+        self, compare: Callable[[Connection], bool], store: Callable[[Connection, SourceCounts], None]
+    ) -> AppliedChange | None:
         """Applies a change in one transaction: the records of sources, the access model, the revision.
 
         ``compare`` fills ``source_delta`` with what changes in the records, whose new values are staged; it looks up by
-        key. None: there is nothing to do. ``store`` gets the counts of what is carried out, and writes in the same
+        key. False: there is nothing to do. ``store`` gets the counts of what is carried out, and writes in the same
         transaction. If they raise, nothing changes.
         """
         self._flush()
@@ -175,16 +167,15 @@ class Refresh(Intake):
             self._session.index_staged()
             self._session.look_up_rows()
             make_state(connection)
-            work = compare(connection)
-            if work is None:
+            if not compare(connection):
                 return None
             counts = count_source_changes(connection)
             carry_out_rows(self._session, connection, counts)
-            result = store(connection, work, counts)
+            store(connection, counts)
             change = self._merge(connection, counts, merge_all=False)
             found = staged_problems(connection, self._session.kinds_staged, few=True, limit=MAX_PUSHED)
             left_out = tuple(problem for sample in found.values() for problem in sample.first)
-            return AppliedChange(result=result, change=change, left_out=left_out)
+            return AppliedChange(change, left_out)
 
     def _bring_in_line(
         self,
