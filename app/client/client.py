@@ -22,10 +22,9 @@ from app.client.retry import RateLimiter, Retrying, RetryPolicy, Throttled, Uncl
 from app.client.settings import BackendSettings
 from app.client.transport import RawResponse, Transport
 from app.contract.base import Request
-from app.contract.envelope import Answer
 from app.contract.errors import ResourceExhausted, Status, Unavailable
 from app.contract.headers import HeaderNames
-from app.contract.operation import AnyOperation, AuthLevel, Operation
+from app.contract.operation import Answer, AnyOperation, AuthLevel, Operation
 from app.foundation.clock import Clock, Sleep, utc_now
 from app.foundation.outbound.route import Route
 

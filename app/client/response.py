@@ -23,9 +23,8 @@ from app.client.errors import (
 from app.client.retry import Throttled, Unclear
 from app.client.transport import RawResponse
 from app.contract.base import ItemResult, Request
-from app.contract.envelope import Answer
 from app.contract.errors import ContractError, Status, error_from_envelope
-from app.contract.operation import AuthLevel, Operation, Tier, UnreadableAnswerError
+from app.contract.operation import Answer, AuthLevel, Operation, Tier, UnreadableAnswerError
 from app.contract.operations import ITEMS, NOTHING
 
 RequestT = TypeVar("RequestT", bound=Request)

@@ -25,8 +25,7 @@ from pydantic.alias_generators import to_camel
 
 from app.contract import limits
 from app.contract.errors import InvalidArgument
-from app.contract.storable import refuse_unstorable
-from app.contract.validation import first_error
+from app.contract.validation import first_error, refuse_unstorable
 
 NO_NUL = r"^[^\x00]*$"
 """Databases and C libraries end a string at NUL. Pydantic itself refuses lone surrogates."""

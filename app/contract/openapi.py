@@ -6,9 +6,9 @@ credentials by auth level.
 
 from typing import Any, Literal
 
-from pydantic import JsonValue, TypeAdapter
+from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter
 
-from app.contract.envelope import FailureEnvelope
+from app.contract.base import ItemResult
 from app.contract.errors import HTTP_CODE, METHOD_NOT_ALLOWED, PAYLOAD_TOO_LARGE, UNSUPPORTED_MEDIA_TYPE, Status
 from app.contract.headers import DEFAULT_PREFIX, HeaderNames
 from app.contract.operation import AnyOperation, AuthLevel, Tier
@@ -27,6 +27,23 @@ _SECURITY: dict[AuthLevel, JsonValue] = {
 }
 _EARLY_CODES = (METHOD_NOT_ALLOWED, PAYLOAD_TOO_LARGE, UNSUPPORTED_MEDIA_TYPE)
 """Codes that any request may get before its operation is determined."""
+
+
+class ErrorInfo(BaseModel):
+    """``error`` of a failure. ``details`` maps item ids to their outcome."""
+
+    model_config = ConfigDict(extra="allow")
+
+    status: str
+    message: str
+    code: int | None = None
+    details: dict[str, ItemResult] | None = None
+
+
+class FailureEnvelope(BaseModel):
+    """The body of a failure."""
+
+    error: ErrorInfo
 
 
 def document(server_url: str, header_prefix: str = DEFAULT_PREFIX) -> dict[str, JsonValue]:

@@ -1,19 +1,26 @@
-"""An operation of the API: a row of the table in ``operations``, with everything needed to call or serve it."""
+"""An operation of the API: a row of the table in ``operations``, with everything needed to call or serve it.
+
+A success is ``{"result": {"status": "success", "message": ..., "data": ...}}``, with the token of the next page beside
+``data``. Rows of the table state exceptions: the token may be named ``pageToken``, Search Judgments has its fields in
+``result`` itself, and some operations have no ``data``. Failures are in ``errors``.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from app.contract import limits
-from app.contract.base import Request, parse_request, wire_value
-from app.contract.envelope import Answer, ResultT, TokenField
+from app.contract.base import ItemResult, Request, parse_request, wire_value
 from app.contract.errors import Status
 from app.contract.validation import first_error
 
 RequestT = TypeVar("RequestT", bound=Request)
+ResultT = TypeVar("ResultT")
+
+TokenField = Literal["nextPageToken", "pageToken"]
 
 
 class AuthLevel(StrEnum):
@@ -53,6 +60,19 @@ _WITHOUT_TWIN = ("auth/", "workspace/", "organizations/get")
 """Paths below the version that exist in one version, or differ between the two."""
 _OF_EVERY_OPERATION = (Status.INVALID_ARGUMENT, Status.RESOURCE_EXHAUSTED, Status.INTERNAL, Status.UNAVAILABLE)
 _OF_CREDENTIALS = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[ResultT]):
+    """A parsed success. ``next_page_token`` is None on the last page."""
+
+    data: ResultT
+    message: str = ""
+    next_page_token: str | None = None
+    items: Mapping[str, ItemResult] | None = None
+    """Outcomes of single items in a response whose operation does not promise them."""
+    maybe_applied_earlier: bool = False
+    """Whether an earlier try had an unknown outcome. It may have processed items that this response rejects."""
 
 
 class UnreadableAnswerError(ValueError):

@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, TypeAdapter
 from app.contract import activities as act
 from app.contract import advanced_webhooks as adv
 from app.contract import comments as com
-from app.contract import crdt, judgments, limits, tokens, userdata, webhooks, workspace
+from app.contract import crdt, judgments, limits, tokens, webhooks, workspace
 from app.contract import documents as doc
 from app.contract import folders as fol
 from app.contract import groups as grp
@@ -144,7 +144,7 @@ GET_USERS = Operation(
 )
 GET_ALL_USER_DATA = Operation(
     "get_all_user_data", "Get All User Data", "/v1/users/data/get",
-    userdata.GetAllUserDataRequest, TypeAdapter(userdata.UserData),
+    usr.GetAllUserDataRequest, TypeAdapter(usr.UserData),
     "Reads everything that a user created or takes part in, by page.",
     is_read=True, page_token_field="nextPageToken", errors=_NOT_FOUND,
 )

@@ -1,4 +1,4 @@
-"""Users, and their entries on organizations, folders and documents.
+"""Users, their entries on organizations, folders and documents, and their feature data.
 
 A request addresses one level: a document with ``documentId``, a folder with ``folderId``, otherwise the organization.
 Both ids together are an error.
@@ -6,7 +6,7 @@ Both ids together are an error.
 
 from typing import Self
 
-from pydantic import ConfigDict, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from app.contract.base import (
     AccessRole,
@@ -15,7 +15,9 @@ from app.contract.base import (
     Id,
     Ids,
     InOrganization,
+    JsonObject,
     Paged,
+    PageToken,
     ReadIds,
     Text,
     WireModel,
@@ -98,3 +100,20 @@ class DeleteUsersRequest(_AtOneLevel):
     """Removes users from one level. From an organization means from everything in it."""
 
     user_ids: Ids
+
+
+class GetAllUserDataRequest(InOrganization):
+    user_id: Id
+    page_token: PageToken | None = None
+
+
+class UserData(WireModel):
+    """A page has at most ``limits.USER_DATA_PAGE`` items of each list. The reference does not show the structure of
+    items, and mentions memberships without a field for them.
+    """
+
+    memberships: list[JsonObject] = Field(default_factory=list)
+    comments: list[JsonObject] = Field(default_factory=list)
+    reactions: list[JsonObject] = Field(default_factory=list)
+    recordings: list[JsonObject] = Field(default_factory=list)
+    notifications: list[JsonObject] = Field(default_factory=list)

@@ -34,8 +34,7 @@ from app.backend.resources.tables import DOCUMENT
 from app.backend.scope import Scope, existing
 from app.backend.security.tables import API_KEY
 from app.contract.errors import InvalidArgument
-from app.contract.storable import refuse_unstorable
-from app.contract.validation import first_error
+from app.contract.validation import first_error, refuse_unstorable
 from app.foundation.database.engine import reading, writing
 from app.http.strict_json import parse
 

@@ -19,7 +19,7 @@ from app.backend.scope import within
 from app.backend.storage import json_sets
 from app.backend.storage.paging import Page, cut
 from app.contract import limits
-from app.contract.userdata import GetAllUserDataRequest
+from app.contract.users import GetAllUserDataRequest
 from app.foundation.database.engine import is_sqlite
 
 Position = list[str]

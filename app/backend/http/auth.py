@@ -15,7 +15,7 @@ from app.backend.security.vault import Vault
 from app.contract.errors import InvalidArgument, PermissionDenied, Unauthenticated
 from app.contract.headers import HeaderNames
 from app.contract.operation import AuthLevel
-from app.contract.storable import is_storable
+from app.contract.validation import is_storable
 
 _MAX_CREDENTIAL_LENGTH = 512
 

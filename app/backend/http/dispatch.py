@@ -15,9 +15,8 @@ from sqlalchemy import Connection, func, select
 
 from app.backend.http.auth import WrongBodyCredentialsError, authenticate, credentials_in_headers
 from app.backend.http.call import Backend, Call, Principal, Reply, RequestT
-from app.contract.envelope import ResultT
 from app.contract.errors import PermissionDenied
-from app.contract.operation import AnyOperation, AuthLevel, Operation
+from app.contract.operation import AnyOperation, AuthLevel, Operation, ResultT
 from app.contract.operations import OPERATIONS
 from app.foundation.clock import epoch_ms
 from app.foundation.database.engine import is_sqlite, reading

@@ -8,8 +8,7 @@ from app.backend.storage import json_sets
 from app.contract.base import Id, JsonObject, LongText, Request, Text
 from app.contract.errors import InvalidArgument
 from app.contract.judgments import JudgeType, Moment, moment_ms
-from app.contract.storable import refuse_unstorable
-from app.contract.validation import first_error
+from app.contract.validation import first_error, refuse_unstorable
 
 
 def review_text(decision: str, reasoning: object) -> str:

@@ -16,7 +16,7 @@ from app.backend.http.dispatch import exclusive_write
 from app.backend.ids import new_id
 from app.backend.tokens.tables import SIGNING_KEY
 from app.contract import limits
-from app.contract.storable import is_storable
+from app.contract.validation import is_storable
 from app.foundation.clock import epoch_ms
 from app.foundation.database.engine import reading
 

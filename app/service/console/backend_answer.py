@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from app.access.decision.decide import Decision
 from app.client.errors import ClientError
-from app.contract.envelope import Answer
+from app.contract.operation import Answer
 from app.contract.permission_call import RequestEntry
 from app.contract.permissions import GetPermissionsRequest, Permission, UserPermissions
 

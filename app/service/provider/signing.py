@@ -12,7 +12,7 @@ import structlog
 
 from app.client.errors import ClientError
 from app.contract import limits
-from app.contract.envelope import Answer
+from app.contract.operation import Answer
 from app.contract.permissions import GenerateSignatureRequest, Signature
 
 Sign = Callable[[Sequence[Mapping[str, object]]], str | None]

@@ -13,7 +13,7 @@ from sqlalchemy import delete
 from app.access.source_tables import SOURCE_TABLES
 from app.access.tables import ACCESS_TABLES
 from app.client.settings import BackendSettings
-from app.contract.envelope import Answer
+from app.contract.operation import Answer
 from app.contract.permissions import GetPermissionsRequest, Permission, UserPermissions
 from app.foundation.database.engine import writing
 from app.service.console.console import address

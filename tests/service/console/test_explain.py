@@ -15,7 +15,7 @@ from app.access.decision.decide import Decision, Rule
 from app.access.records import AccessRole
 from app.client.errors import NotReached
 from app.client.settings import BackendSettings
-from app.contract.envelope import Answer
+from app.contract.operation import Answer
 from app.contract.permission_call import RequestEntry
 from app.contract.permissions import GetPermissionsRequest, Permission, UserPermissions
 from app.service.console.backend_answer import Comparison, compare

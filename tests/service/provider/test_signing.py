@@ -21,7 +21,7 @@ from app.client.settings import BackendSettings
 from app.commands.bootstrap.databases import STORE_MIGRATIONS
 from app.commands.bootstrap.service import service_app
 from app.contract import limits
-from app.contract.envelope import Answer
+from app.contract.operation import Answer
 from app.contract.permissions import GenerateSignatureRequest, Signature
 from app.foundation.database.engine import open_engine, writing
 from app.service.provider.settings import ProviderSettings

@@ -3,8 +3,8 @@
 import pytest
 
 from app.contract.base import ItemResult
-from app.contract.envelope import FailureEnvelope
 from app.contract.errors import Internal, error_envelope
+from app.contract.openapi import FailureEnvelope
 from app.contract.operations import ADD_CRDT_DATA, ADD_USERS, GET_ACTIVITY_LOGS, GET_USERS, SEARCH_JUDGMENTS
 
 
