@@ -14,8 +14,14 @@ from urllib3.exceptions import HTTPError as PoolError
 from urllib3.exceptions import TimeoutError as PoolTimeout
 
 from app.client.retry import Unclear, Unreached
-from app.foundation.outbound.failure import CallFailure, FailureKind, call_failure, failure_of, requires_tls
-from app.foundation.outbound.probe import probed_failure_of
+from app.foundation.outbound.failure import (
+    CallFailure,
+    FailureKind,
+    call_failure,
+    failure_of,
+    probed_failure_of,
+    requires_tls,
+)
 from app.foundation.outbound.route import Route, address_of
 from app.foundation.outbound.session import VerifyingAdapter, session_for
 

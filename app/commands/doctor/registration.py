@@ -15,8 +15,7 @@ from app.commands.doctor.finding import Finding, Findings, ok, problem, warning
 from app.contract import operations
 from app.contract.base import NoParameters
 from app.contract.permissions import PermissionProviderConfig
-from app.foundation.outbound.failure import CallFailure, FailureKind, call_failure
-from app.foundation.outbound.probe import probed_failure_of
+from app.foundation.outbound.failure import CallFailure, FailureKind, call_failure, probed_failure_of
 from app.foundation.outbound.route import Route, address_of
 from app.foundation.outbound.session import session_for
 from app.service.provider.settings import INSTANCE_HEADER, ProviderSettings

@@ -1,6 +1,7 @@
 """Failures of outgoing calls: errors of the HTTP libraries, the resolver, sockets and TLS become a ``CallFailure``.
 
-``FailureKind`` contains the message and the advice of each kind. They name hosts and ports, never credentials.
+``FailureKind`` contains the message and the advice of each kind. They name hosts and ports, never credentials. If an
+error is ambiguous, ``probed_failure_of`` probes the port.
 """
 
 import errno
@@ -264,3 +265,56 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         seen.add(id(candidate))
         yield candidate
         waiting += [*candidate.args, getattr(candidate, "reason", None), candidate.__cause__, candidate.__context__]
+
+
+# Probes of a port, if an error alone does not distinguish plain HTTP and TLS.
+
+_PROBE_TIMEOUT = 2.0
+_AMBIGUOUS = frozenset({FailureKind.HANDSHAKE, FailureKind.NOT_TLS, FailureKind.CONNECTION_LOST})
+
+
+def probed_failure_of(error: BaseException, url: str, route: Route | None = None) -> CallFailure:
+    """The cause of a failed call. Like ``failure_of``, but probes the port if the cause is ambiguous.
+
+    It is ambiguous if the peer hung up or did not respond to TLS. A probe may take some seconds.
+    """
+    failure = failure_of(error, url, route)
+    if route is not None and route.proxy_address:
+        return failure
+    parts = urlsplit(url)
+    host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+    if parts.scheme == "http" and failure.kind is FailureKind.CONNECTION_LOST and _speaks_tls(host, port):
+        return call_failure(FailureKind.TLS_REQUIRED, address_of(url))
+    # Some servers answer plain HTTP on a TLS port with an error page.
+    if (
+        parts.scheme == "https"
+        and failure.kind in _AMBIGUOUS
+        and _speaks_http(host, port)
+        and not _speaks_tls(host, port)
+    ):
+        return call_failure(FailureKind.NOT_TLS, address_of(url))
+    return failure
+
+
+def _speaks_tls(host: str, port: int) -> bool:
+    """Whether the port begins a TLS handshake, whatever its certificate."""
+    try:
+        with socket.create_connection((host, port), timeout=_PROBE_TIMEOUT) as connection:
+            ssl.create_default_context().wrap_socket(connection, server_hostname=host).close()
+    except ssl.SSLCertVerificationError:
+        return True
+    except ssl.SSLError as error:
+        return "ALERT" in (error.reason or "")
+    except OSError:
+        return False
+    return True
+
+
+def _speaks_http(host: str, port: int) -> bool:
+    """Whether the port answers a plain HTTP request, with any status."""
+    try:
+        with socket.create_connection((host, port), timeout=_PROBE_TIMEOUT) as connection:
+            connection.sendall(b"HEAD / HTTP/1.0\r\n\r\n")
+            return connection.recv(5) == b"HTTP/"
+    except OSError:
+        return False

@@ -15,8 +15,7 @@ import requests
 from urllib3.exceptions import HTTPError as PoolError
 
 from app.foundation.clock import Clock
-from app.foundation.outbound.failure import CallFailure, FailureKind, call_failure, failure_of
-from app.foundation.outbound.probe import probed_failure_of
+from app.foundation.outbound.failure import CallFailure, FailureKind, call_failure, failure_of, probed_failure_of
 from app.foundation.outbound.route import Route
 from app.foundation.outbound.session import session_for
 from app.foundation.text import printable
