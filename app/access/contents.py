@@ -1,7 +1,7 @@
 """The contents of the access model for operators and exports: how each source was read, counts, and all records."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import groupby
 
 from sqlalchemy import Connection, func, select
@@ -97,28 +97,19 @@ def source_states(connection: Connection, *, by_kind: bool = False) -> list[Sour
     dangling = {row.source_id: int(row.problems) for row in connection.execute(_DANGLING)}
     return [
         SourceState(
-            name=row.name,
-            last_verdict=row.last_verdict,
-            last_reason=row.last_reason,
-            last_read_at=row.last_read_at,
-            last_good_at=row.last_good_at,
-            last_complete_at=row.last_complete_at,
-            records=row.records,
+            **{name: getattr(row, name) for name in _SAME_FIELDS},
             is_configured=row.position < UNCONFIGURED_POSITION,
-            malformed=row.malformed,
             dangling=dangling.get(row.source_id, 0),
             tells_changes=bool(row.cursor),
-            last_answered=row.last_answered,
             last_read_seconds=row.last_read_ms / 1000,
-            last_full_at=row.last_full_at,
-            refused=row.refused,
-            last_refusal=row.last_refusal,
-            last_refused_at=row.last_refused_at,
             kinds=kinds.get(row.source_id, {}),
         )
         for row in connection.execute(select(SOURCE).order_by(SOURCE.c.position, SOURCE.c.name))
     ]
 
+
+_SAME_FIELDS = [field.name for field in fields(SourceState) if field.name in SOURCE.c]
+"""The fields of a state that are columns of the source."""
 
 _COUNT = ProblemCountRow.__table__
 _WITHOUT_TARGET = (ProblemSort.DANGLING, ProblemSort.AMBIGUOUS, ProblemSort.FOLDER_CYCLE)

@@ -7,14 +7,14 @@ YAML tags cannot create objects, times stay text as in JSON, and the expansion o
 """
 
 import json
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import IO
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, Any
 
 import yaml
 
 from app.access.kinds import KINDS
 from app.directory.casting import plural, record_from_object
-from app.directory.fields import MalformedRecordError, RepeatedKeys, object_from_pairs
+from app.directory.fields import MalformedRecordError, RepeatedKeys, marked_if_repeated, object_from_pairs
 from app.directory.source import End, Found, Malformed, Reading, Remark, Verdict
 from app.directory.spelling import resembling
 from app.foundation.text import counted, quoted
@@ -123,32 +123,18 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
     """Loads plain data, with times as text and mappings with repeated keys as ``RepeatedKeys``."""
 
 
-def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[object, object]:
+def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, object]:
     loader.flatten_mapping(node)
     # Keys from merge keys may be overridden, so that only written keys are compared.
     written = [loader.construct_object(key, deep=True) for key in getattr(node, "own_keys", ())]
-    fields: dict[object, object] = {}
+    fields: dict[Any, object] = {}
     for key_node, value_node in node.value:
         key = loader.construct_object(key_node, deep=True)
         try:
             fields[key] = loader.construct_object(value_node, deep=True)
         except TypeError as error:
             raise yaml.constructor.ConstructorError(None, None, "a key is not text", key_node.start_mark) from error
-    repeated = _repeated(written)
-    if repeated is None:
-        return fields
-    marked = RepeatedKeys(fields)  # type: ignore[arg-type] # casting rejects keys that are not text
-    marked.repeated_key = str(repeated)
-    return marked  # type: ignore[return-value] # as above
-
-
-def _repeated(keys: Iterable[Hashable]) -> Hashable | None:
-    seen: set[Hashable] = set()
-    for key in keys:
-        if key in seen:
-            return key
-        seen.add(key)
-    return None
+    return marked_if_repeated(fields, written)
 
 
 _Loader.yaml_implicit_resolvers = {

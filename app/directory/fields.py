@@ -6,7 +6,7 @@ that begins with the field's name.
 
 import math
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -50,16 +50,19 @@ class RepeatedKeys(dict[str, object]):
 def object_from_pairs(pairs: list[tuple[str, object]]) -> Fields:
     """The ``object_pairs_hook`` of ``json``: an object from its pairs, in their order."""
     fields = dict(pairs)
-    if len(fields) == len(pairs):
-        return fields
-    seen: set[str] = set()
-    marked = RepeatedKeys(fields)
-    for name, _ in pairs:
-        if name in seen:
-            marked.repeated_key = name
-            break
-        seen.add(name)
-    return marked
+    return fields if len(fields) == len(pairs) else marked_if_repeated(fields, [name for name, _ in pairs])
+
+
+def marked_if_repeated(fields: Fields, keys: Sequence[Hashable]) -> Fields:
+    """The object, as ``RepeatedKeys`` if one of its keys occurs twice among ``keys``."""
+    seen: set[Hashable] = set()
+    for key in keys:
+        if key in seen:
+            marked = RepeatedKeys(fields)
+            marked.repeated_key = str(key)
+            return marked
+        seen.add(key)
+    return fields
 
 
 def checked_id(value: object, name: str) -> str:

@@ -19,8 +19,7 @@ from app.directory.mapping.rules import Made, MappingRule, MemberRule, NotMade, 
 from app.directory.mapping.source import MappedObject, MappingObserver
 from app.directory.mapping.spool import Member
 from app.directory.source import EVERYTHING, End, Found, Malformed, ObjectId, Reading, ReadRequest, Source
-
-MASK = "********"
+from app.foundation.text import MASK
 
 MAX_RESULTS = 20
 """Results of rules per object; a group may have many members."""
@@ -213,16 +212,11 @@ class PreviewedSource:
         if selected is not None:
             selected.add(RuleResult("", "", reason=reason, malformed=True))
 
-    def on_rule(self, object_: MappedObject, rule: MappingRule, outcome: Outcome) -> None:
+    def on_rule(self, object_: MappedObject, rule: MappingRule, outcome: Outcome | MemberRule) -> None:
         self.counts[rule.number].add_object(outcome)
-        if (selected := self._objects.get(object_.id)) is not None:
+        selected = self._objects.get(object_.id)
+        if selected is not None and not isinstance(outcome, MemberRule):
             selected.add(_result(rule.number, outcome, rule.kind))
-
-    def on_group(self, object_: MappedObject, rule: MappingRule, outcome: MemberRule | Skipped | NotMade) -> None:
-        if not isinstance(outcome, MemberRule):
-            self.on_rule(object_, rule, outcome)
-        else:
-            self.counts[rule.number].add_object(outcome)
 
     def on_member(
         self,

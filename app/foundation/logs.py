@@ -18,7 +18,7 @@ import structlog
 from pydantic import BaseModel, ConfigDict
 from structlog.typing import EventDict, Processor
 
-MASK = "********"
+from app.foundation.text import MASK
 
 _SECRET_KEY = re.compile(r"(token|api_?key|secret|password|authorization|cookie|credential)s?$", re.IGNORECASE)
 _SECRET_IN_TEXT = re.compile(r"(://[^:/?#@\s]*:)[^@/\s]*(?=@)|(\bbearer\s+)[\w.~+/=-]+", re.IGNORECASE)

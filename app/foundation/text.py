@@ -3,6 +3,9 @@
 import unicodedata
 from collections.abc import Sequence
 
+MASK = "********"
+"""Replaces a secret."""
+
 
 def printable(text: str, *, limit: int | None = None) -> str:
     """The text on one line: control and formatting characters, also those that reverse the direction, become ``·``."""

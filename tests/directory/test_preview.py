@@ -5,8 +5,9 @@ import pytest
 from app.access.records import Membership, User
 from app.directory.connector import DirectoryObject
 from app.directory.mapping.source import MappedSource
-from app.directory.preview import MASK, MAX_RESULTS, PreviewedObject, PreviewedSource, PreviewFilter, masked
+from app.directory.preview import MAX_RESULTS, PreviewedObject, PreviewedSource, PreviewFilter, masked
 from app.directory.source import EVERYTHING, End, Found, ObjectId, Origin, Reading, ReadRequest, Verdict
+from app.foundation.text import MASK
 from tests.directory.source_world import read
 from tests.worlds.object_directory import ObjectDirectory, rules_of, thing
 

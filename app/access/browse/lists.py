@@ -6,7 +6,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import NamedTuple
 
 from sqlalchemy import Connection
 
@@ -54,47 +53,26 @@ WHERE organization_id = :organization_id AND member_group_id = :within AND organ
 ORDER BY organization_user_group_id LIMIT :limit
 """
 
-# Each recursive query goes from one organization to the next by the index, however many rows each has.
-_ORGANIZATIONS_OF = """
-WITH RECURSIVE
-of_membership (organization_id, number) AS (
-  SELECT MIN(organization_id), 1 FROM model_membership @by(ix_model_membership_user_id_organization_id)
-  WHERE user_id = :user_id AND organization_id > :after
+# Goes from one organization to the next by the index, however many rows each has.
+_ORGANIZATIONS_IN = """
+of_{table} (organization_id, number) AS (
+  SELECT MIN(organization_id), 1 FROM model_{table} @by({index}) WHERE user_id = :user_id AND organization_id > :after
   UNION ALL
   SELECT (
-    SELECT MIN(t.organization_id)
-    FROM model_membership t @by(ix_model_membership_user_id_organization_id)
-    WHERE t.user_id = :user_id AND t.organization_id > of_membership.organization_id), of_membership.number + 1
-  FROM of_membership WHERE of_membership.organization_id IS NOT NULL AND of_membership.number < :limit
-),
-of_group_member (organization_id, number) AS (
-  SELECT MIN(organization_id), 1 FROM model_group_member @by(ix_model_group_member_user_id_organization_id)
-  WHERE user_id = :user_id AND organization_id > :after
-  UNION ALL
-  SELECT (
-    SELECT MIN(t.organization_id)
-    FROM model_group_member t @by(ix_model_group_member_user_id_organization_id)
-    WHERE t.user_id = :user_id AND t.organization_id > of_group_member.organization_id), of_group_member.number + 1
-  FROM of_group_member WHERE of_group_member.organization_id IS NOT NULL AND of_group_member.number < :limit
-),
-of_grant (organization_id, number) AS (
-  SELECT MIN(organization_id), 1
-  FROM model_grant @by(ix_model_grant_user_id_organization_id_folder_id_document_id_access_role_expires_at)
-  WHERE user_id = :user_id AND organization_id > :after
-  UNION ALL
-  SELECT (
-    SELECT MIN(t.organization_id)
-    FROM model_grant t
-      @by(ix_model_grant_user_id_organization_id_folder_id_document_id_access_role_expires_at)
-    WHERE t.user_id = :user_id AND t.organization_id > of_grant.organization_id), of_grant.number + 1
-  FROM of_grant WHERE of_grant.organization_id IS NOT NULL AND of_grant.number < :limit
-)
-SELECT organization_id FROM (
-  SELECT organization_id FROM of_membership
-  UNION SELECT organization_id FROM of_group_member
-  UNION SELECT organization_id FROM of_grant
-) AS found WHERE organization_id IS NOT NULL ORDER BY organization_id LIMIT :limit
-"""
+    SELECT MIN(t.organization_id) FROM model_{table} t @by({index})
+    WHERE t.user_id = :user_id AND t.organization_id > of_{table}.organization_id), of_{table}.number + 1
+  FROM of_{table} WHERE of_{table}.organization_id IS NOT NULL AND of_{table}.number < :limit
+)"""
+_BY_USER = {
+    "membership": "ix_model_membership_user_id_organization_id",
+    "group_member": "ix_model_group_member_user_id_organization_id",
+    "grant": "ix_model_grant_user_id_organization_id_folder_id_document_id_access_role_expires_at",
+}
+_ORGANIZATIONS_OF = f"""
+WITH RECURSIVE {",".join(_ORGANIZATIONS_IN.format(table=table, index=index) for table, index in _BY_USER.items())}
+SELECT organization_id FROM ({" UNION ".join(f"SELECT organization_id FROM of_{table}" for table in _BY_USER)})
+AS found WHERE organization_id IS NOT NULL ORDER BY organization_id LIMIT :limit
+"""  # noqa: S608 - constants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,11 +104,11 @@ def contents(
     page = {"organization_id": organization_id, "within": folder_id}
     if kind == "folder":
         ids = run(connection, _FOLDERS, {**page, "after": last, "limit": limit}).scalars().all()
-        found += _entries(connection, Folder, _Listed(Folder.kind, organization_id), ids)
+        found += _entries(connection, Folder, organization_id, ids)
         last = ""
     if len(found) < limit:
         ids = run(connection, _DOCUMENTS, {**page, "after": last, "limit": limit - len(found)}).scalars().all()
-        found += _entries(connection, Document, _Listed(Document.kind, organization_id), ids)
+        found += _entries(connection, Document, organization_id, ids)
     return found
 
 
@@ -138,7 +116,8 @@ def members(connection: Connection, organization_id: str, *, after: str, limit: 
     """The members of an organization."""
     page = {"organization_id": organization_id, "after": after, "limit": limit}
     rows = run(connection, _MEMBERS, page).all()
-    users = _entries(connection, User, _Listed(Membership.kind, organization_id), [row.user_id for row in rows])
+    ids = [row.user_id for row in rows]
+    users = _entries(connection, User, organization_id, ids, listed=(Membership.kind, (), ()))
     return [
         replace(user, access_role=row.access_role, expires_at=moment(row.expires_at))
         for user, row in zip(users, rows, strict=True)
@@ -148,14 +127,14 @@ def members(connection: Connection, organization_id: str, *, after: str, limit: 
 def groups(connection: Connection, organization_id: str, *, after: str, limit: int) -> list[ListEntry]:
     """The groups of an organization."""
     ids = run(connection, _GROUPS, {"organization_id": organization_id, "after": after, "limit": limit}).scalars()
-    return _entries(connection, Group, _Listed(Group.kind, organization_id), ids.all())
+    return _entries(connection, Group, organization_id, ids.all())
 
 
 def users_in(connection: Connection, organization_id: str, group_id: str, *, after: str, limit: int) -> list[ListEntry]:
     """The users who are direct members of a group."""
     page = {"organization_id": organization_id, "within": group_id, "after": after, "limit": limit}
-    listed = _Listed(GroupMember.kind, organization_id, (group_id,), ("",))
-    return _entries(connection, User, listed, run(connection, _USERS_IN, page).scalars().all())
+    ids = run(connection, _USERS_IN, page).scalars().all()
+    return _entries(connection, User, organization_id, ids, listed=(GroupMember.kind, (group_id,), ("",)))
 
 
 def groups_in(
@@ -163,8 +142,8 @@ def groups_in(
 ) -> list[ListEntry]:
     """The groups that are direct members of a group."""
     page = {"organization_id": organization_id, "within": group_id, "after": after, "limit": limit}
-    listed = _Listed(GroupMember.kind, organization_id, (group_id, ""))
-    return _entries(connection, Group, listed, run(connection, _GROUPS_IN, page).scalars().all())
+    ids = run(connection, _GROUPS_IN, page).scalars().all()
+    return _entries(connection, Group, organization_id, ids, listed=(GroupMember.kind, (group_id, ""), ()))
 
 
 def outer_groups(
@@ -172,8 +151,8 @@ def outer_groups(
 ) -> list[ListEntry]:
     """The groups of which a group is a direct member."""
     page = {"organization_id": organization_id, "within": group_id, "after": after, "limit": limit}
-    listed = _Listed(GroupMember.kind, organization_id, (), ("", group_id))
-    return _entries(connection, Group, listed, run(connection, _OUTER_GROUPS, page).scalars().all())
+    ids = run(connection, _OUTER_GROUPS, page).scalars().all()
+    return _entries(connection, Group, organization_id, ids, listed=(GroupMember.kind, (), ("", group_id)))
 
 
 def organizations_of(connection: Connection, user_id: str, *, after: str, limit: int) -> list[ListEntry]:
@@ -204,44 +183,36 @@ def moment(value: int | None) -> datetime | None:
     return None if value is None else from_epoch_ms(value)
 
 
-class _Listed(NamedTuple):
-    """The records that a list contains. They may differ from those whose names it shows: a list of group members shows
-    the names of users."""
-
-    kind: str
-    organization_id: str
-    key_prefix: tuple[str, ...] = ()
-    """The parts of the key between the organization and the id of the entry."""
-    key_suffix: tuple[str, ...] = ()
-    """The parts of the key after the id of the entry."""
-
-    def key(self, item_id: str) -> tuple[str, ...]:
-        return (self.organization_id, *self.key_prefix, item_id, *self.key_suffix)
-
-
 def _entries(
     connection: Connection,
     of: type[Folder] | type[Document] | type[Group] | type[User],
-    listed: _Listed,
+    organization_id: str,
     ids: Sequence[str],
+    *,
+    listed: tuple[str, tuple[str, ...], tuple[str, ...]] | None = None,
 ) -> list[ListEntry]:
-    """The entries of a page, with names and effect, which are looked up by primary key."""
-    within = "" if of is User else listed.organization_id
-    found = find_all(connection, of, [(within, item_id) for item_id in ids])
-    broken = find_causes(connection, listed.kind, map(listed.key, ids))
+    """The entries of a page, with names and effect, which are looked up by primary key.
+
+    ``listed``: the listed records, if they are not those whose names are shown: a list of group members shows the names
+    of users. Their kind, and the parts of their keys before and after the id of the entry.
+    """
+    kind, before, after = listed or (of.kind, (), ())
+    within = "" if of is User else organization_id
+    keys = {item_id: (organization_id, *before, item_id, *after) for item_id in ids}
+    records = find_all(connection, of, [(within, item_id) for item_id in ids])
+    broken = find_causes(connection, kind, keys.values())
     entries = []
-    for item_id in ids:
-        record = found.get((within, item_id))
-        why = broken.get(listed.key(item_id))
+    for item_id, key in keys.items():
+        record = records.get((within, item_id))
         entries.append(
             ListEntry(
                 kind=of.kind,
-                organization_id=listed.organization_id,
+                organization_id=organization_id,
                 item_id=item_id,
                 name="" if record is None else name_of(record),
                 access_type=str(getattr(record, "access_type", None) or ""),
                 disabled=bool(getattr(record, "disabled", False)),
-                without_effect="" if why is None else why.sentence,
+                without_effect=broken[key].sentence if key in broken else "",
             )
         )
     return entries

@@ -6,16 +6,10 @@ from sqlalchemy import Connection
 
 from app.access.browse.lists import ListEntry
 from app.access.browse.lookup import find_all, may_be_stored, name_of
-from app.access.records import Document, Folder, Group, Organization, Record, User
+from app.access.kinds import KINDS
+from app.access.record_tables import TABLES_OF_KIND
 from app.foundation.database.statements import run
 
-_KINDS: dict[str, tuple[type[Record], str, str]] = {
-    "organization": (Organization, "model_organization", "organization_id"),
-    "user": (User, "model_user", "user_id"),
-    "group": (Group, "model_group", "organization_user_group_id"),
-    "folder": (Folder, "model_folder", "folder_id"),
-    "document": (Document, "model_document", "document_id"),
-}
 _LIMIT = 5
 _NEIGHBOURS = 25
 """How many ids on each side are compared."""
@@ -32,8 +26,8 @@ def suggest(connection: Connection, kind: str, organization_id: str, item_id: st
     """The records of this kind that are most similar to the id, in the organization if the kind belongs to one."""
     if not item_id or not may_be_stored(organization_id, item_id):
         return []
-    of, table, column = _KINDS[kind]
-    is_within = kind not in {"organization", "user"}
+    table = TABLES_OF_KIND[kind]
+    column, is_within = table.keys[-1], len(table.keys) > 1
     within = organization_id if is_within else ""
     ids: set[str] = set()
     for start in {item_id, item_id.lower(), item_id[:1].lower()}:
@@ -42,7 +36,7 @@ def suggest(connection: Connection, kind: str, organization_id: str, item_id: st
                 connection,
                 _BESIDE,
                 {"organization_id": within, "item_id": start, "limit": _NEIGHBOURS},
-                table=table,
+                table=table.table.name,
                 column=column,
                 within="organization_id = :organization_id" if is_within else "TRUE",
                 direction=direction,
@@ -50,7 +44,7 @@ def suggest(connection: Connection, kind: str, organization_id: str, item_id: st
             )
             ids.update(row[0] for row in rows)
     similar = []
-    for key, record in find_all(connection, of, [(within, neighbour) for neighbour in ids]).items():
+    for key, record in find_all(connection, KINDS[kind].record, [(within, neighbour) for neighbour in ids]).items():
         name = name_of(record)
         similarity = max(_similarity(item_id, key[1]), _similarity(item_id, name))
         if similarity >= _MIN_SIMILARITY:

@@ -19,7 +19,7 @@ from app.directory.casting import disabling_record
 from app.directory.connector import Connector, CursorRefusedError, DirectoryObject
 from app.directory.fields import MalformedRecordError
 from app.directory.mapping.cel import IT, MEMBER, Value, Variables, language
-from app.directory.mapping.rules import NO_USER, Made, MappingRule, MemberRule, NotMade, Outcome, Rules, Skipped
+from app.directory.mapping.rules import NO_USER, Made, MappingRule, MemberRule, NotMade, Outcome, Rules
 from app.directory.mapping.spool import Member, Spool, SpooledGroup, SpoolError
 from app.directory.mapping.spool_file import SpoolFile
 from app.directory.source import (
@@ -61,12 +61,8 @@ class MappingObserver(Protocol):
         """An object was read. Its rules follow."""
         ...
 
-    def on_rule(self, object_: MappedObject, rule: MappingRule, outcome: Outcome) -> None:
-        """A rule without ``each`` was applied to an object."""
-        ...
-
-    def on_group(self, object_: MappedObject, rule: MappingRule, outcome: MemberRule | Skipped | NotMade) -> None:
-        """A rule with ``each`` was applied to an object. Its members follow, if it is a ``MemberRule``."""
+    def on_rule(self, object_: MappedObject, rule: MappingRule, outcome: Outcome | MemberRule) -> None:
+        """A rule was applied to an object. The members of the object follow, if it is a ``MemberRule``."""
         ...
 
     def on_member(
@@ -318,7 +314,7 @@ class _MappedRead:
         for rule in self._rules.member_rules[group.id.set]:
             start = rule.begin(variables)
             if self._observer is not None:
-                self._observer.on_group(object_, rule, start)
+                self._observer.on_rule(object_, rule, start)
             if isinstance(start, MemberRule):
                 member_rules.append(start)
             elif isinstance(start, NotMade):

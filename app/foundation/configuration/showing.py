@@ -9,8 +9,7 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from app.foundation.configuration.schema import has_secret_path, is_secret
-
-MASK = "********"
+from app.foundation.text import MASK
 
 # A password may contain characters that should be escaped, so it is masked up to the last @. Masking too much is safe.
 _PASSWORD_IN_URL = re.compile(r"(://[^:/?#@\s]*:)\S*@")

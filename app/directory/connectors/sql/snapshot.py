@@ -45,7 +45,7 @@ from sqlalchemy.sql.elements import quoted_name
 
 from app.directory.connector import LoginRefusedError, ReadError
 from app.directory.connectors.sql.settings import single_statement
-from app.foundation.text import printable
+from app.foundation.text import MASK, printable
 
 ROWS_AT_A_TIME = 1000
 """Rows per fetch."""
@@ -400,7 +400,7 @@ def _without_secrets(message: str, url: URL) -> str:
         if _SECRET_PARAMETER.search(name):
             secrets += [value] if isinstance(value, str) else value
     for secret in secrets:
-        message = message.replace(secret, "********")
+        message = message.replace(secret, MASK)
     return message
 
 
