@@ -205,14 +205,9 @@ def object_of_origin(origin: str) -> tuple[str, str]:
     return object_set, object_id
 
 
-def written_keys(kind: RecordKind) -> tuple[str, ...]:
-    """The columns that identify a record as its source writes it: by a user's id or alias."""
-    return (*access_keys(kind), *(("user_alias",) if kind.names_user else ()), "source_id")
-
-
 def source_keys(kind: RecordKind) -> tuple[str, ...]:
-    """The columns that identify one of a source's records."""
-    return (*written_keys(kind), "origin", "rule")
+    """The columns that identify one of a source's records: by a user's id or alias, as its source writes it."""
+    return (*access_keys(kind), *(("user_alias",) if kind.names_user else ()), "source_id", "origin", "rule")
 
 
 _INDEXES: Mapping[str, Sequence[TableIndex]] = {

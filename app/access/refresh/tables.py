@@ -51,7 +51,7 @@ from sqlalchemy import (
 
 from app.access.kinds import KINDS_BY_REFERENCE, RecordKind
 from app.access.records import User
-from app.access.source_tables import SOURCE_TABLES, source_keys, written_keys
+from app.access.source_tables import SOURCE_TABLES, source_keys
 from app.access.tables import ACCESS_TABLES, access_keys
 from app.foundation.database.statements import run
 
@@ -127,12 +127,12 @@ class RefreshTables:
     @cached_property
     def written_keys(self) -> Columns:
         """The columns that identify a record as its source writes it."""
-        return Columns(written_keys(self.record_kind))
+        return Columns(self.source_keys[:-2])
 
     @cached_property
     def pushed_keys(self) -> Columns:
         """The columns by which pushes identify a record of one source."""
-        return Columns(name for name in self.written_keys if name != "source_id")
+        return Columns(self.source_keys[:-3])
 
     @cached_property
     def source_keys(self) -> Columns:

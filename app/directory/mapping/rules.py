@@ -78,12 +78,8 @@ class MappingRule:
         self._aliases = [cel.compile(text) for text in settings.aliases]
         self._constants = {name: value for name, value in settings.fields.items() if not isinstance(value, str)}
         self._fields = {name: cel.compile(text) for name, text in settings.fields.items() if isinstance(text, str)}
-        self._object_fields = {
-            name: expression for name, expression in self._fields.items() if MEMBER not in expression.names
-        }
-        self._member_fields = {
-            name: expression for name, expression in self._fields.items() if MEMBER in expression.names
-        }
+        self._member_fields = {name: one for name, one in self._fields.items() if MEMBER in one.names}
+        self._object_fields = {name: one for name, one in self._fields.items() if MEMBER not in one.names}
         self.makes = frozenset(settings.fields)
         """The fields that its records may have."""
         self.may_disable = "disabled" in self.makes and self._constants.get("disabled") is not False
@@ -127,7 +123,7 @@ class MappingRule:
 
     def apply(self, variables: Variables) -> Outcome:
         """The record of an object. Only for a rule without ``each``."""
-        if self._when is not None and (outcome := self._check_when(self._when, variables)) is not None:
+        if (outcome := self._check_when(variables)) is not None:
             return outcome
         try:
             fields = self._evaluated(self._object_fields, variables, self._constants)
@@ -156,10 +152,8 @@ class MappingRule:
 
     def begin(self, variables: Variables) -> "MemberRule | Skipped | NotMade":
         """The rule for the members of an object. Only for a rule with ``each``."""
-        if self._when is not None and not self._when_uses_member:
-            outcome = self._check_when(self._when, variables)
-            if outcome is not None:
-                return outcome
+        if not self._when_uses_member and (outcome := self._check_when(variables)) is not None:
+            return outcome
         try:
             return MemberRule(self, self._evaluated(self._object_fields, variables, self._constants))
         except MalformedRecordError as error:
@@ -167,10 +161,8 @@ class MappingRule:
 
     def apply_to_member(self, object_fields: Mapping[str, object], variables: Variables) -> Outcome:
         """The record of a member. ``object_fields``: the fields that do not depend on the member."""
-        if self._when is not None and self._when_uses_member:
-            outcome = self._check_when(self._when, variables)
-            if outcome is not None:
-                return outcome
+        if self._when_uses_member and (outcome := self._check_when(variables)) is not None:
+            return outcome
         try:
             fields = self._evaluated(self._member_fields, variables, object_fields)
         except MalformedRecordError as error:
@@ -179,10 +171,12 @@ class MappingRule:
             return NO_USER
         return _made(fields, self.kind)
 
-    def _check_when(self, when: Expression, variables: Variables) -> Skipped | NotMade | None:
+    def _check_when(self, variables: Variables) -> Skipped | NotMade | None:
         """Why ``when`` rules out a record; None if it does not."""
+        if self._when is None:
+            return None
         try:
-            value = when.evaluate(variables)
+            value = self._when.evaluate(variables)
         except EvaluationError as error:
             return NotMade(f"when: {error}")
         if value is True:

@@ -34,6 +34,8 @@ from app.directory.source import EVERYTHING, Answered, End, Malformed, Part, Rea
 from app.foundation.clock import utc_now
 from app.foundation.text import counted
 
+_COMPLETE = End(Verdict.COMPLETE)
+
 
 class SqlDatabase:
     """A database and its queries. Each read opens its own connection."""
@@ -133,6 +135,22 @@ class SqlRead:
         }
         return Cursor(positions, newest).to_json()
 
+    def end(self, malformed: int, without_key: int, mapped: End = _COMPLETE) -> End:
+        """The end of the read. ``malformed``, ``without_key``: as from ``steps``. ``mapped``: the end of the rules."""
+        if mapped.verdict is Verdict.FAILED:
+            return mapped
+        if not malformed and mapped.verdict is Verdict.COMPLETE:
+            return End(Verdict.COMPLETE, cursor=self.cursor(), answered=self.answered)
+        reasons = [counted(malformed, "malformed row")] if malformed else []
+        excepted = not without_key and (mapped.verdict is Verdict.COMPLETE or mapped.except_malformed)
+        return End(
+            Verdict.PARTIAL,
+            "; ".join([*reasons, *filter(None, [mapped.reason])]),
+            self.cursor() if excepted else "",
+            self.answered,
+            except_malformed=excepted,
+        )
+
     def steps(self, queries: Sequence[QueryRows]) -> Generator[Step, None, tuple[int, int]]:
         """The steps of the requested rows. Returns how many were malformed, and how many of these have no key."""
         malformed = without_key = 0
@@ -179,12 +197,7 @@ class SqlConnector:
                     rows for rows in read.queries if rows.query.kind is None and rows.query.name in wanted.attributes
                 ]
                 malformed, without_key = yield from read.steps(queries)  # type: ignore[misc] # only objects are yielded
-                cursor = "" if without_key else read.cursor()
-                if malformed:
-                    reason = counted(malformed, "malformed row")
-                    yield End(Verdict.PARTIAL, reason, cursor, read.answered, except_malformed=not without_key)
-                else:
-                    yield End(Verdict.COMPLETE, cursor=cursor, answered=read.answered)
+                yield read.end(malformed, without_key)
         except ReadError as error:
             yield error.end
 
@@ -220,27 +233,14 @@ class SqlSource:
     def _steps(self, read: SqlRead, request: ReadRequest) -> Reading:
         queries = [rows for rows in read.queries if rows.query.kind is not None]
         malformed, without_key = yield from read.steps(queries)  # type: ignore[misc] # only records are yielded
-        mapped = End(Verdict.COMPLETE)
+        mapped = _COMPLETE
         if self._mapped is not None:
             for step in self._mapped(SqlConnector(lambda *_: nullcontext(read))).read(request):
                 if isinstance(step, End):
                     mapped = step
                 else:
                     yield step
-        if mapped.verdict is Verdict.FAILED:
-            yield mapped
-        elif malformed or mapped.verdict is Verdict.PARTIAL:
-            reasons = [counted(malformed, "malformed row")] if malformed else []
-            excepted = not without_key and (mapped.verdict is Verdict.COMPLETE or mapped.except_malformed)
-            yield End(
-                Verdict.PARTIAL,
-                "; ".join([*reasons, *filter(None, [mapped.reason])]),
-                read.cursor() if excepted else "",
-                read.answered,
-                except_malformed=excepted,
-            )
-        else:
-            yield End(Verdict.COMPLETE, cursor=read.cursor(), answered=read.answered)
+        yield read.end(malformed, without_key, mapped)
 
 
 # Parts.
