@@ -7,6 +7,8 @@ of its source provides the key; its alias does not name one user; another source
 to does not exist or has no effect.
 """
 
+# ruff: noqa: S608 - these texts consist of constants of this module
+
 import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -69,117 +71,75 @@ records AS (
       FROM model_user_alias h WHERE h.alias = r.user_alias) END AS in_itself
   FROM {rows} r)"""
 
-_WRONG = {
-    Organization.kind: """
-SELECT s.*, m.source_id AS owner,
-  COALESCE(s.in_itself, CASE WHEN m.source_id <> s.source_id THEN 'owned' END) AS wrong
-FROM records s LEFT JOIN model_organization m ON m.organization_id = s.organization_id
-""",
-    User.kind: """
-SELECT s.*, m.source_id AS owner,
-  COALESCE(s.in_itself, CASE WHEN m.source_id <> s.source_id THEN 'owned' END) AS wrong
-FROM records s LEFT JOIN model_user m ON m.user_id = s.user_id
-""",
-    Membership.kind: """
-SELECT s.*, m.source_id AS owner, COALESCE(s.in_itself, CASE
-  WHEN m.source_id <> s.source_id THEN 'owned'
-  WHEN o.organization_id IS NULL THEN 'organization_id'
-  WHEN u.user_id IS NULL THEN 'user_id' END) AS wrong
-FROM records s
-LEFT JOIN model_membership m ON m.organization_id = s.organization_id AND m.user_id = s.named_user
-LEFT JOIN model_organization o ON o.organization_id = s.organization_id
-LEFT JOIN model_user u ON u.user_id = s.named_user
-""",
-    Group.kind: """
-SELECT s.*, m.source_id AS owner, COALESCE(s.in_itself, CASE
-  WHEN m.source_id <> s.source_id THEN 'owned'
-  WHEN o.organization_id IS NULL THEN 'organization_id' END) AS wrong
-FROM records s
-LEFT JOIN model_group m
-  ON m.organization_id = s.organization_id AND m.organization_user_group_id = s.organization_user_group_id
-LEFT JOIN model_organization o ON o.organization_id = s.organization_id
-""",
-    GroupMember.kind: """
-SELECT s.*, m.source_id AS owner, COALESCE(s.in_itself, CASE
-  WHEN m.source_id <> s.source_id THEN 'owned'
-  WHEN o.organization_id IS NULL OR g.organization_user_group_id IS NULL THEN 'organization_user_group_id'
-  WHEN s.named_user <> '' AND u.user_id IS NULL THEN 'user_id'
-  WHEN s.member_group_id <> '' AND i.organization_user_group_id IS NULL THEN 'member_group_id' END) AS wrong
-FROM records s
-LEFT JOIN model_group_member m ON m.organization_id = s.organization_id
-  AND m.organization_user_group_id = s.organization_user_group_id
-  AND m.user_id = s.named_user AND m.member_group_id = s.member_group_id
-LEFT JOIN model_organization o ON o.organization_id = s.organization_id
+_OWNED = "SELECT s.*, m.source_id AS owner, COALESCE(s.in_itself, CASE WHEN m.source_id <> s.source_id THEN 'owned'"
+_NO_ORGANIZATION = "WHEN o.organization_id IS NULL THEN 'organization_id'"
+_NO_USER = "WHEN s.named_user <> '' AND u.user_id IS NULL THEN 'user_id'"
+_NO_GROUP = """
+  WHEN s.organization_user_group_id <> '' AND g.organization_user_group_id IS NULL THEN 'organization_user_group_id'"""
+_NO_DOCUMENT = """
+  WHEN s.document_id <> '' AND (o.organization_id IS NULL OR d.document_id IS NULL
+    OR d.folder_id <> '' AND e.folder_id IS NULL) THEN 'document_id'"""
+
+_BY_KEY = "LEFT JOIN {model} m ON {keys:m=s}"
+_BY_USER = "LEFT JOIN {model} m ON {other_keys:m=s} AND m.user_id = s.named_user"
+_ORGANIZATION = "LEFT JOIN model_organization o ON o.organization_id = s.organization_id"
+_USER = "LEFT JOIN model_user u ON u.user_id = s.named_user"
+_GROUP = """
 LEFT JOIN model_group g
-  ON g.organization_id = s.organization_id AND g.organization_user_group_id = s.organization_user_group_id
+  ON g.organization_id = s.organization_id AND g.organization_user_group_id = s.organization_user_group_id"""
+_DOCUMENT = """
+LEFT JOIN model_document d ON d.organization_id = s.organization_id AND d.document_id = s.document_id
+LEFT JOIN effective_folder e ON e.organization_id = d.organization_id AND e.folder_id = d.folder_id"""
+
+_WRONG = {
+    **dict.fromkeys((Organization.kind, User.kind), f"{_OWNED} END) AS wrong FROM records s {_BY_KEY}"),
+    Membership.kind: f"""
+{_OWNED} {_NO_ORGANIZATION} {_NO_USER} END) AS wrong
+FROM records s {_BY_USER} {_ORGANIZATION} {_USER}
+""",
+    Group.kind: f"""
+{_OWNED} {_NO_ORGANIZATION} END) AS wrong
+FROM records s {_BY_KEY} {_ORGANIZATION}
+""",
+    GroupMember.kind: f"""
+{_OWNED}
+  WHEN o.organization_id IS NULL OR g.organization_user_group_id IS NULL THEN 'organization_user_group_id'
+  {_NO_USER}
+  WHEN s.member_group_id <> '' AND i.organization_user_group_id IS NULL THEN 'member_group_id' END) AS wrong
+FROM records s {_BY_USER} {_ORGANIZATION} {_GROUP}
 LEFT JOIN model_group i
   ON i.organization_id = s.organization_id AND i.organization_user_group_id = s.member_group_id
-LEFT JOIN model_user u ON u.user_id = s.named_user
+{_USER}
 """,
-    Folder.kind: """
-SELECT s.*, m.source_id AS owner, COALESCE(s.in_itself, CASE
-  WHEN m.source_id <> s.source_id THEN 'owned'
-  WHEN o.organization_id IS NULL THEN 'organization_id'
+    Folder.kind: f"""
+{_OWNED} {_NO_ORGANIZATION}
   WHEN c.folder_id IS NOT NULL THEN 'folderCycle'
   WHEN e.folder_id IS NULL THEN 'parent_folder_id' END) AS wrong
-FROM records s
-LEFT JOIN model_folder m ON m.organization_id = s.organization_id AND m.folder_id = s.folder_id
-LEFT JOIN model_organization o ON o.organization_id = s.organization_id
+FROM records s {_BY_KEY} {_ORGANIZATION}
 LEFT JOIN effective_folder e ON e.organization_id = s.organization_id AND e.folder_id = s.folder_id
 LEFT JOIN cyclic_folder c ON c.organization_id = s.organization_id AND c.folder_id = s.folder_id
 """,
-    Document.kind: """
-SELECT s.*, m.source_id AS owner, COALESCE(s.in_itself, CASE
-  WHEN m.source_id <> s.source_id THEN 'owned'
-  WHEN o.organization_id IS NULL THEN 'organization_id'
+    Document.kind: f"""
+{_OWNED} {_NO_ORGANIZATION}
   WHEN m.folder_id <> '' AND e.folder_id IS NULL THEN 'folder_id' END) AS wrong
-FROM records s
-LEFT JOIN model_document m ON m.organization_id = s.organization_id AND m.document_id = s.document_id
-LEFT JOIN model_organization o ON o.organization_id = s.organization_id
+FROM records s {_BY_KEY} {_ORGANIZATION}
 LEFT JOIN effective_folder e ON e.organization_id = m.organization_id AND e.folder_id = m.folder_id
 """,
-    Grant.kind: """
-SELECT s.*, m.source_id AS owner, COALESCE(s.in_itself, CASE
-  WHEN m.source_id <> s.source_id THEN 'owned'
+    Grant.kind: f"""
+{_OWNED}
   WHEN s.folder_id <> '' AND (o.organization_id IS NULL OR f.folder_id IS NULL) THEN 'folder_id'
-  WHEN s.document_id <> '' AND (o.organization_id IS NULL OR d.document_id IS NULL
-    OR d.folder_id <> '' AND e.folder_id IS NULL) THEN 'document_id'
-  WHEN s.organization_user_group_id <> '' AND g.organization_user_group_id IS NULL THEN 'organization_user_group_id'
-  WHEN s.named_user <> '' AND u.user_id IS NULL THEN 'user_id' END) AS wrong
-FROM records s
-LEFT JOIN model_grant m ON m.organization_id = s.organization_id AND m.folder_id = s.folder_id
-  AND m.document_id = s.document_id AND m.user_id = s.named_user
-  AND m.organization_user_group_id = s.organization_user_group_id
+  {_NO_DOCUMENT} {_NO_GROUP} {_NO_USER} END) AS wrong
+FROM records s {_BY_USER}
 LEFT JOIN effective_folder f ON f.organization_id = s.organization_id AND f.folder_id = s.folder_id
-LEFT JOIN model_organization o ON o.organization_id = s.organization_id
-LEFT JOIN model_document d ON d.organization_id = s.organization_id AND d.document_id = s.document_id
-LEFT JOIN effective_folder e ON e.organization_id = d.organization_id AND e.folder_id = d.folder_id
-LEFT JOIN model_group g
-  ON g.organization_id = s.organization_id AND g.organization_user_group_id = s.organization_user_group_id
-LEFT JOIN model_user u ON u.user_id = s.named_user
+{_ORGANIZATION} {_DOCUMENT} {_GROUP} {_USER}
 """,
-    ContextGrant.kind: """
-SELECT s.*, m.source_id AS owner, COALESCE(s.in_itself, CASE
-  WHEN m.source_id <> s.source_id THEN 'owned'
-  WHEN o.organization_id IS NULL THEN 'organization_id'
-  WHEN s.named_user <> '' AND u.user_id IS NULL THEN 'user_id'
-  WHEN s.organization_user_group_id <> '' AND g.organization_user_group_id IS NULL THEN 'organization_user_group_id'
-  WHEN s.document_id <> '' AND (d.document_id IS NULL OR d.folder_id <> '' AND e.folder_id IS NULL)
-    THEN 'document_id' END) AS wrong
-FROM records s
-LEFT JOIN model_context_grant m ON m.organization_id = s.organization_id AND m.user_id = s.named_user
-  AND m.organization_user_group_id = s.organization_user_group_id
-  AND m.field = s.field AND m.value = s.value AND m.document_id = s.document_id
-LEFT JOIN model_organization o ON o.organization_id = s.organization_id
-LEFT JOIN model_document d ON d.organization_id = s.organization_id AND d.document_id = s.document_id
-LEFT JOIN effective_folder e ON e.organization_id = d.organization_id AND e.folder_id = d.folder_id
-LEFT JOIN model_group g
-  ON g.organization_id = s.organization_id AND g.organization_user_group_id = s.organization_user_group_id
-LEFT JOIN model_user u ON u.user_id = s.named_user
+    ContextGrant.kind: f"""
+{_OWNED} {_NO_ORGANIZATION} {_NO_USER} {_NO_GROUP} {_NO_DOCUMENT} END) AS wrong
+FROM records s {_BY_USER} {_ORGANIZATION} {_DOCUMENT} {_GROUP} {_USER}
 """,
-    Fill.kind: """
+    Fill.kind: f"""
 SELECT s.*, 0 AS owner, COALESCE(s.in_itself, CASE WHEN u.user_id IS NULL THEN 'user_id' END) AS wrong
-FROM records s LEFT JOIN model_user u ON u.user_id = s.named_user
+FROM records s {_USER}
 """,
 }
 
@@ -189,18 +149,16 @@ cyclic_folder (organization_id, folder_id) AS (
   SELECT DISTINCT w.organization_id, w.folder_id FROM folder_walk w JOIN model_folder f
   ON f.organization_id = w.organization_id AND f.folder_id = w.above AND f.parent_folder_id = w.folder_id)"""
 
+_OWN_FOLDER = "SELECT r.organization_id, r.folder_id FROM {rows} r"
+_FOLDER_OF_DOCUMENT = """
+SELECT d.organization_id, d.folder_id FROM {rows} r CROSS JOIN model_document d
+WHERE d.organization_id = r.organization_id AND d.document_id = r.document_id"""
+
 _FOLDERS_OF = {
-    Folder.kind: "SELECT r.organization_id, r.folder_id FROM {rows} r",
-    Document.kind: """
-SELECT d.organization_id, d.folder_id FROM {rows} r CROSS JOIN model_document d
-WHERE d.organization_id = r.organization_id AND d.document_id = r.document_id""",
-    Grant.kind: """
-SELECT r.organization_id, r.folder_id FROM {rows} r
-UNION ALL SELECT d.organization_id, d.folder_id FROM {rows} r CROSS JOIN model_document d
-WHERE d.organization_id = r.organization_id AND d.document_id = r.document_id""",
-    ContextGrant.kind: """
-SELECT d.organization_id, d.folder_id FROM {rows} r CROSS JOIN model_document d
-WHERE d.organization_id = r.organization_id AND d.document_id = r.document_id""",
+    Folder.kind: _OWN_FOLDER,
+    Document.kind: _FOLDER_OF_DOCUMENT,
+    Grant.kind: f"{_OWN_FOLDER} UNION ALL {_FOLDER_OF_DOCUMENT}",
+    ContextGrant.kind: _FOLDER_OF_DOCUMENT,
 }
 """kind → the folders on which it depends whether records are effective."""
 
