@@ -27,7 +27,9 @@ _TYPES = {"seq": np.int64, "created_at": np.int64, "record": np.uint64, "replace
     CODED, np.int32
 )
 """The arrays of an index. ``record`` is a hash of the record id, ``replaced_by`` the ``seq`` of a later write."""
-_STREAMING = {"yield_per": 10_000}
+_BATCH_ROWS = 10_000
+"""Rows per fetch. ``partitions`` needs the size, too: without it, PostgreSQL returns all rows at once."""
+_STREAMING = {"yield_per": _BATCH_ROWS}
 _NEVER = np.iinfo(np.int64).max
 Mask = NDArray[np.bool_]
 
@@ -163,7 +165,7 @@ class KeyIndex:
             .order_by(JUDGMENT.c.seq)
         )
         before = self._count
-        for rows in connection.execute(query, execution_options=_STREAMING).partitions():
+        for rows in connection.execute(query, execution_options=_STREAMING).partitions(_BATCH_ROWS):
             seqs, created_at, record_ids, *coded = zip(*rows, strict=True)
             self._reserve(self._count + len(rows))
             added = slice(self._count, self._count + len(rows))
@@ -202,7 +204,7 @@ class KeyIndex:
                 )
                 .order_by(JUDGMENT_VECTOR.c.seq)
             )
-            for rows in connection.execute(query, execution_options=_STREAMING).partitions():
+            for rows in connection.execute(query, execution_options=_STREAMING).partitions(_BATCH_ROWS):
                 row_seqs, vectors = zip(*rows, strict=True)
                 positions = np.searchsorted(seqs[: self._count], row_seqs)
                 matrix.rows[positions] = from_bytes(vectors)
