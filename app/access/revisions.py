@@ -5,7 +5,7 @@ empty directory is not the same as one that was never read.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 
 import orjson
@@ -52,11 +52,7 @@ def close_revision(connection: Connection, changes: Mapping[str, ChangeCounts], 
     is_read = select(SOURCE.c.source_id).where(SOURCE.c.read_in_force > 0).limit(1)
     if changed or (revision == 0 and connection.execute(is_read).first() is not None):
         revision += 1
-        stored = {
-            kind: {"added": counts.added, "updated": counts.updated, "removed": counts.removed}
-            for kind, counts in changes.items()
-            if counts.any
-        }
+        stored = {kind: asdict(counts) for kind, counts in changes.items() if counts.any}
         row = {"revision": revision, "created_at": now_ms, "changes": orjson.dumps(stored).decode()}
         connection.execute(insert(REVISION).values(row))
     return ModelChange(revision=revision, changed=changed, changes=changes)

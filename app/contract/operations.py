@@ -16,9 +16,8 @@ from typing import Annotated
 from pydantic import BeforeValidator, TypeAdapter
 
 from app.contract import activities as act
-from app.contract import advanced_webhooks as adv
 from app.contract import comments as com
-from app.contract import crdt, judgments, limits, tokens, webhooks, workspace
+from app.contract import crdt, judgments, limits, tokens, workspace
 from app.contract import documents as doc
 from app.contract import folders as fol
 from app.contract import groups as grp
@@ -26,6 +25,7 @@ from app.contract import notifications as ntf
 from app.contract import organizations as org
 from app.contract import permissions as prm
 from app.contract import users as usr
+from app.contract import webhooks as whk
 from app.contract.base import ItemResult, NoParameters
 from app.contract.errors import Status
 from app.contract.operation import AnyOperation, AuthLevel, Operation, Tier
@@ -85,13 +85,13 @@ DELETE_DOCUMENTS = Operation(
 CREATE_ADVANCED_WEBHOOK_ENDPOINT = Operation(
     "create_advanced_webhook_endpoint", "Create Advanced Webhook Endpoint",
     "/v2/workspace/advancedwebhook/endpoints/create",
-    adv.CreateEndpointRequest, TypeAdapter(adv.Endpoint), "Creates a webhook endpoint with its own signing secret.",
+    whk.CreateEndpointRequest, TypeAdapter(whk.Endpoint), "Creates a webhook endpoint with its own signing secret.",
     is_repeatable=False, errors=(Status.FAILED_PRECONDITION, Status.ALREADY_EXISTS),
 )
 GET_ADVANCED_WEBHOOK_ENDPOINT_SECRET = Operation(
     "get_advanced_webhook_endpoint_secret", "Get Advanced Webhook Endpoint Secret",
     "/v2/workspace/advancedwebhook/endpoints/secret/get",
-    adv.GetEndpointSecretRequest, TypeAdapter(adv.EndpointSecret), "Reads the signing secret of a webhook endpoint.",
+    whk.GetEndpointSecretRequest, TypeAdapter(whk.EndpointSecret), "Reads the signing secret of a webhook endpoint.",
     is_read=True, errors=(Status.NOT_FOUND, Status.FAILED_PRECONDITION),
 )
 GET_ACTIVITY_LOGS = Operation(
@@ -112,7 +112,7 @@ SEARCH_JUDGMENTS = Operation(
 )
 GET_ADVANCED_WEBHOOK_CONFIG = Operation(
     "get_advanced_webhook_config", "Get Advanced Webhook Config", "/v2/workspace/advancedwebhookconfig/get",
-    NoParameters, TypeAdapter(adv.AdvancedWebhookConfig), "Reads the configuration of advanced webhooks.",
+    NoParameters, TypeAdapter(whk.AdvancedWebhookConfig), "Reads the configuration of advanced whk.",
     is_read=True, errors=_PRECONDITION,
 )
 ADD_CRDT_DATA = Operation(
@@ -166,11 +166,11 @@ ADD_FOLDER = Operation(
 )
 UPDATE_WEBHOOK_CONFIG = Operation(
     "update_webhook_config", "Update Webhook Config", "/v2/workspace/webhookconfig/update",
-    webhooks.UpdateWebhookConfigRequest, TypeAdapter(webhooks.WebhookConfig), "Configures basic webhooks.",
+    whk.UpdateWebhookConfigRequest, TypeAdapter(whk.WebhookConfig), "Configures basic whk.",
 )
 GET_WEBHOOK_CONFIG = Operation(
     "get_webhook_config", "Get Webhook Config", "/v2/workspace/webhookconfig/get",
-    NoParameters, TypeAdapter(webhooks.WebhookConfig), "Reads the configuration of basic webhooks.",
+    NoParameters, TypeAdapter(whk.WebhookConfig), "Reads the configuration of basic whk.",
     is_read=True,
 )
 UPDATE_NOTIFICATIONS = Operation(
@@ -324,26 +324,26 @@ UPDATE_EMAIL_CONFIG = Operation(
 UPDATE_ADVANCED_WEBHOOK_CONFIG = Operation(
     "update_advanced_webhook_config", "Update Advanced Webhook Config",
     "/v2/workspace/advancedwebhookconfig/update",
-    adv.UpdateAdvancedWebhookConfigRequest, TypeAdapter(adv.AdvancedWebhookConfig),
+    whk.UpdateAdvancedWebhookConfigRequest, TypeAdapter(whk.AdvancedWebhookConfig),
     "Configures advanced webhooks; the first call enables them.",
     tier=_EXT, errors=_PRECONDITION,
 )
 LIST_ADVANCED_WEBHOOK_ENDPOINTS = Operation(
     "list_advanced_webhook_endpoints", "List Advanced Webhook Endpoints",
     "/v2/workspace/advancedwebhook/endpoints/get",
-    adv.ListEndpointsRequest, TypeAdapter(adv.EndpointList), "Reads webhook endpoints by page.",
+    whk.ListEndpointsRequest, TypeAdapter(whk.EndpointList), "Reads webhook endpoints by page.",
     tier=_EXT, is_read=True, errors=_PRECONDITION,
 )
 UPDATE_ADVANCED_WEBHOOK_ENDPOINT = Operation(
     "update_advanced_webhook_endpoint", "Update Advanced Webhook Endpoint",
     "/v2/workspace/advancedwebhook/endpoints/update",
-    adv.UpdateEndpointRequest, TypeAdapter(adv.Endpoint), "Changes a webhook endpoint.",
+    whk.UpdateEndpointRequest, TypeAdapter(whk.Endpoint), "Changes a webhook endpoint.",
     tier=_EXT, errors=(Status.NOT_FOUND, Status.FAILED_PRECONDITION, Status.ALREADY_EXISTS),
 )
 DELETE_ADVANCED_WEBHOOK_ENDPOINT = Operation(
     "delete_advanced_webhook_endpoint", "Delete Advanced Webhook Endpoint",
     "/v2/workspace/advancedwebhook/endpoints/delete",
-    adv.DeleteEndpointRequest, TypeAdapter(adv.DeletedEndpoint), "Deletes a webhook endpoint.",
+    whk.DeleteEndpointRequest, TypeAdapter(whk.DeletedEndpoint), "Deletes a webhook endpoint.",
     tier=_EXT, errors=(Status.NOT_FOUND, Status.FAILED_PRECONDITION),
 )
 

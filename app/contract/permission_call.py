@@ -164,13 +164,13 @@ def _is_id(value: object) -> TypeGuard[str]:
         type(value) is str
         and 0 < len(value) <= limits.ID_LENGTH
         and "\0" not in value
-        and (value.isascii() or _is_text(value, limits.ID_BYTES))
+        and (value.isascii() or _is_text(value))
     )
 
 
-def _is_text(value: str, max_bytes: int) -> bool:
+def _is_text(value: str) -> bool:
     try:
-        return len(value.encode()) <= max_bytes
+        return len(value.encode()) <= limits.ID_BYTES
     except UnicodeEncodeError:
         return False
 
@@ -222,4 +222,4 @@ def _refuse(user_id: object, kind: object, resource_id: object, organization_id:
 
 def _echo(value: object) -> str:
     """The value, if it can be returned in the response; otherwise an empty string."""
-    return value if type(value) is str and len(value) <= limits.ID_LENGTH and _is_text(value, limits.ID_BYTES) else ""
+    return value if type(value) is str and len(value) <= limits.ID_LENGTH and _is_text(value) else ""

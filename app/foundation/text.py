@@ -6,6 +6,8 @@ from collections.abc import Sequence
 MASK = "********"
 """Replaces a secret."""
 
+_MAX_QUOTED = 60
+
 
 def printable(text: str, *, limit: int | None = None) -> str:
     """The text on one line: control and formatting characters, also those that reverse the direction, become ``·``."""
@@ -19,12 +21,12 @@ def named(identifier: str, *, limit: int | None = None) -> str:
     return short if short.isprintable() else ascii(short)
 
 
-def quoted(value: object, *, limit: int = 60) -> str:
+def quoted(value: object) -> str:
     """Any value within a sentence: its ``repr``, escaped if it is not printable, and shortened."""
     if isinstance(value, str):
-        value = value[: limit + 1]
+        value = value[: _MAX_QUOTED + 1]
     text = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
-    return text if len(text) <= limit else f"{text[:limit]}…"
+    return text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}…"
 
 
 def _printable_character(character: str) -> str:

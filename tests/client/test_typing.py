@@ -13,7 +13,7 @@ from typing import assert_type
 
 from app.contract import operations
 from app.client.client import BackendClient
-from app.contract.advanced_webhooks import CreateEndpointRequest
+from app.contract.webhooks import CreateEndpointRequest
 from app.contract.base import ItemResult, UserReference
 from app.contract.comments import AddCommentsRequest, CommentInput, ReactionInput
 from app.contract.notifications import NotificationUpdate, TemplateData, UpdateNotificationsRequest

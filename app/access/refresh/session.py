@@ -8,7 +8,7 @@ the connection to the pool. A larger session closes the connection.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from importlib import import_module
 from types import TracebackType
@@ -128,19 +128,13 @@ class RefreshSession:
             self._connection.detach()
         self._connection.close()
 
-    @contextmanager
-    def scratch(self) -> Iterator[Connection]:
+    def scratch(self) -> AbstractContextManager[Connection]:
         """A transaction on the temporary tables."""
-        self._connection.execution_options(**self._options(write=False))
-        with self._connection.begin():
-            yield self._connection
+        return self._transaction(write=False)
 
-    @contextmanager
-    def snapshot(self) -> Iterator[Connection]:
+    def snapshot(self) -> AbstractContextManager[Connection]:
         """A transaction that sees the lasting tables as they are at its beginning, and writes temporary ones."""
-        self._connection.execution_options(**self._options(write=False, isolation_level="REPEATABLE READ"))
-        with self._connection.begin():
-            yield self._connection
+        return self._transaction(write=False, isolation_level="REPEATABLE READ")
 
     @contextmanager
     def change(self) -> Iterator[Connection]:
@@ -149,10 +143,16 @@ class RefreshSession:
             with self.snapshot() as connection:
                 yield connection
             return
-        self._connection.execution_options(**self._options(write=True))
-        with self._connection.begin():
+        with self._transaction(write=True) as connection:
             if not self._sqlite:
-                self._connection.execute(text("LOCK TABLE directory_state IN EXCLUSIVE MODE"))
+                connection.execute(text("LOCK TABLE directory_state IN EXCLUSIVE MODE"))
+            yield connection
+
+    @contextmanager
+    def _transaction(self, *, write: bool, isolation_level: str = "READ COMMITTED") -> Iterator[Connection]:
+        options = {} if self._sqlite else {"isolation_level": isolation_level}
+        self._connection.execution_options(**{WRITE_LOCK: write}, **options)
+        with self._connection.begin():
             yield self._connection
 
     def count_rows(self, rows: int) -> None:
@@ -214,6 +214,3 @@ class RefreshSession:
     @property
     def _driver_connection(self) -> Any:
         return self._connection.connection.driver_connection
-
-    def _options(self, *, write: bool, isolation_level: str = "READ COMMITTED") -> dict[str, Any]:
-        return {WRITE_LOCK: write} if self._sqlite else {WRITE_LOCK: write, "isolation_level": isolation_level}

@@ -342,12 +342,8 @@ def count_source_changes(connection: Connection) -> SourceCounts:
 
 def total(counts: SourceCounts) -> ChangeCounts:
     """The sum over all kinds and sources."""
-    every = [counts_of_source for of_kind in counts.values() for counts_of_source in of_kind.values()]
-    return ChangeCounts(
-        added=sum(each.added for each in every),
-        updated=sum(each.updated for each in every),
-        removed=sum(each.removed for each in every),
-    )
+    every = (counts_of_source for of_kind in counts.values() for counts_of_source in of_kind.values())
+    return sum(every, ChangeCounts())
 
 
 def carry_out_rows(session: RefreshSession, connection: Connection, counts: SourceCounts) -> None:

@@ -82,6 +82,9 @@ class ChangeCounts:
     def any(self) -> bool:
         return self.total > 0
 
+    def __add__(self, other: "ChangeCounts") -> "ChangeCounts":
+        return ChangeCounts(self.added + other.added, self.updated + other.updated, self.removed + other.removed)
+
 
 class Columns(tuple[str, ...]):
     """Names of columns; the format specification is described at the head of this module."""

@@ -13,7 +13,9 @@ from app.backend.webhooks.encryption import check_public_key
 from app.backend.webhooks.endpoints import StoredEndpoint
 from app.backend.webhooks.outbox import wake
 from app.contract import limits
-from app.contract.advanced_webhooks import (
+from app.contract.base import NoParameters
+from app.contract.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
+from app.contract.webhooks import (
     CreateEndpointRequest,
     DeleteEndpointRequest,
     GetEndpointSecretRequest,
@@ -21,8 +23,6 @@ from app.contract.advanced_webhooks import (
     UpdateAdvancedWebhookConfigRequest,
     UpdateEndpointRequest,
 )
-from app.contract.base import NoParameters
-from app.contract.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
 
 _CONFIG_FIELDS = {"is_enabled", "encrypt_data", "encode_data", "public_key", "enable_data_protection"}
 _ENDPOINT_FIELDS = {"url", "description", "filter_types", "channels", "disabled", "rate_limit", "uid", "metadata"}

@@ -57,11 +57,8 @@ _ISOLATION_LEVELS = ("SNAPSHOT", "REPEATABLE READ", "SERIALIZABLE")
 """Levels with one snapshot for all statements, the cheapest first."""
 
 
-class UnreadableValue:
-    """Replaces a value that the driver could not convert."""
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
+class UnreadableJson:
+    """Replaces JSON that the driver could not convert: nested too deep, or with a number that is too long."""
 
 
 class SqlSnapshot:
@@ -255,7 +252,7 @@ def _json(content: str | bytes) -> object:
     try:
         value: object = json.loads(content)
     except (ValueError, RecursionError):
-        return UnreadableValue("holds JSON that is nested too deep, or a number that is too long")
+        return UnreadableJson()
     return value
 
 

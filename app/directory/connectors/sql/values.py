@@ -26,7 +26,7 @@ from functools import partial
 from app.access.kinds import KINDS
 from app.access.records import Sort
 from app.directory.connector import UnreadableValueError
-from app.directory.connectors.sql.snapshot import UnreadableValue
+from app.directory.connectors.sql.snapshot import UnreadableJson
 from app.directory.fields import MAX_INTEGER, MAX_NESTING, name_of_type
 
 Convert = Callable[[object], object]
@@ -54,8 +54,8 @@ def plain_value(value: object, zone: tzinfo, depth: int = MAX_NESTING) -> object
         return bytes(value).hex()
     if isinstance(value, str):
         return str(value)
-    if isinstance(value, UnreadableValue):
-        raise UnreadableValueError(value.reason)
+    if isinstance(value, UnreadableJson):
+        raise UnreadableValueError("holds JSON that is nested too deep, or a number that is too long")
     if isinstance(value, Mapping | Sequence | AbstractSet) and not depth:
         raise UnreadableValueError(f"is nested more than {MAX_NESTING} deep")
     if isinstance(value, Mapping):
