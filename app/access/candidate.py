@@ -12,7 +12,7 @@ processes may change the database; afterwards one snapshot compares what was rea
 has changed in the last minutes, it may change again while a plan is made. Then all of it is copied in that snapshot.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,9 +26,6 @@ from app.foundation.database.engine import WRITE_LOCK, is_sqlite, open_engine
 
 DatabaseState = tuple[int, int]
 """The number of changes of the sources' records, and the revision of the access model."""
-
-_TABLES_OF_REFRESHES: Sequence[Table] = (SOURCE, STATE, REVISION)
-"""The tables that every refresh writes."""
 
 _RECENT_MS = 10 * 60 * 1000
 
@@ -60,7 +57,8 @@ def candidate_of(engine: Engine) -> Iterator[Engine]:
             connection.commit()
 
     try:
-        shadow_tables(single, _TABLES_OF_REFRESHES)
+        # The tables that every refresh writes.
+        shadow_tables(single, (SOURCE, STATE, REVISION))
         yield single
     finally:
         single.dispose()

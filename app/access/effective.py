@@ -59,16 +59,16 @@ endless_folder (organization_id, folder_id) AS (
   GROUP BY organization_id, folder_id HAVING COUNT(*) = COUNT(above) AND MIN(above) <> ''
 )"""
 
-ASKED_FOLDERS = f"""
+REQUESTED_FOLDERS = f"""
 folder_walk (organization_id, folder_id, above) AS (
-  SELECT organization_id, folder_id, folder_id FROM asked_folder
+  SELECT organization_id, folder_id, folder_id FROM requested_folder
 {_WALK},
 effective_folder (organization_id, folder_id) AS (
   SELECT organization_id, folder_id FROM folder_walk WHERE above = ''
 )"""
-"""Definitions for ``WITH RECURSIVE``: which folders of ``asked_folder (organization_id, folder_id)`` lead to the top
-(``effective_folder``), and which into a cycle (``endless_folder``). A folder in neither is missing, or one above it is.
-Whether its organization exists is not checked."""
+"""Definitions for ``WITH RECURSIVE``. Of the folders of ``requested_folder (organization_id, folder_id)``, those that
+lead to the top (``effective_folder``), and those that lead into a cycle (``endless_folder``). Of a folder in neither,
+the folder itself or one above it is missing. Whether its organization exists is not checked."""
 
 ALL_FOLDERS = f"""
 effective_folder (organization_id, folder_id) AS (
@@ -106,11 +106,10 @@ _FOLDER = """
     THEN CASE WHEN ({row}.organization_id, {folder}) IN (
       SELECT e.organization_id, e.folder_id FROM endless_folder e) THEN 'cycle' ELSE 'folder' END"""
 _OWN_FOLDER = _FOLDER.replace("{folder}", "{row}.folder_id")
-_FOLDER_OF_DOCUMENT = _FOLDER.replace(
-    "{folder}",
-    "(SELECT x.folder_id FROM model_document x"
-    " WHERE x.organization_id = {row}.organization_id AND x.document_id = {row}.document_id)",
-)
+_ID_FROM_DOCUMENT = """(
+    SELECT x.folder_id FROM model_document x
+    WHERE x.organization_id = {row}.organization_id AND x.document_id = {row}.document_id)"""
+_FOLDER_OF_DOCUMENT = _FOLDER.replace("{folder}", _ID_FROM_DOCUMENT)
 
 _CAUSES: Mapping[str, str] = {
     Membership.kind: _ORGANIZATION + _USER,
@@ -134,27 +133,24 @@ def cause(kind: str, row: str) -> str:
     return f"CASE{_CAUSES[kind].replace('{row}', row)} ELSE '' END"
 
 
+_OF_REQUESTED_DOCUMENT = _ID_FROM_DOCUMENT.replace("{row}", "requested")
 _FOLDERS_OF: Mapping[str, str] = {
-    Folder.kind: "SELECT organization_id, folder_id FROM asked",
-    Document.kind: "SELECT organization_id, folder_id FROM asked WHERE folder_id <> ''",
-    Grant.kind: """SELECT organization_id, CASE WHEN a.folder_id <> '' THEN a.folder_id ELSE (
-      SELECT d.folder_id FROM model_document d
-      WHERE d.organization_id = a.organization_id AND d.document_id = a.document_id) END FROM asked a""",
-    ContextGrant.kind: """SELECT organization_id, (
-      SELECT d.folder_id FROM model_document d
-      WHERE d.organization_id = a.organization_id AND d.document_id = a.document_id) FROM asked a
-      WHERE a.document_id <> ''""",
+    Folder.kind: "SELECT organization_id, folder_id FROM requested",
+    Document.kind: "SELECT organization_id, folder_id FROM requested WHERE folder_id <> ''",
+    Grant.kind: f"""SELECT organization_id, CASE WHEN folder_id <> '' THEN folder_id
+      ELSE {_OF_REQUESTED_DOCUMENT} END FROM requested""",
+    ContextGrant.kind: f"SELECT organization_id, {_OF_REQUESTED_DOCUMENT} FROM requested WHERE document_id <> ''",
 }
-_NO_FOLDERS = "SELECT '', '' FROM asked WHERE FALSE"
+_NO_FOLDERS = "SELECT '', '' FROM requested WHERE FALSE"
 
 # A cross join stops SQLite from reading the table to look its rows up in the list.
 _FIND = """
-WITH RECURSIVE asked AS MATERIALIZED (
+WITH RECURSIVE requested AS MATERIALIZED (
   SELECT {columns} FROM (@list(keys)) AS k CROSS JOIN {table} t WHERE {same}
 ),
-asked_folder (organization_id, folder_id) AS ({folders}),
-{asked_folders}
-SELECT {keys}, cause FROM (SELECT asked.*, {cause} AS cause FROM asked) AS found WHERE cause <> ''
+requested_folder (organization_id, folder_id) AS ({folders}),
+{requested_folders}
+SELECT {keys}, cause FROM (SELECT requested.*, {cause} AS cause FROM requested) AS with_cause WHERE cause <> ''
 """
 
 
@@ -165,21 +161,21 @@ def find_causes(
 
     ``keys``: the values of the primary key, absent ids as empty text.
     """
-    asked = sorted({tuple(key) for key in keys})
-    if not asked or kind not in _CAUSES:
+    requested = sorted({tuple(key) for key in keys})
+    if not requested or kind not in _CAUSES:
         return {}
     table = TABLES_OF_KIND[kind]
     columns = [*table.keys, "folder_id"] if kind == Document.kind else table.keys
     rows = run(
         connection,
         _FIND,
-        {"keys": json_list(json.dumps(key, ensure_ascii=False) for key in asked)},
+        {"keys": json_list(json.dumps(key, ensure_ascii=False) for key in requested)},
         columns=", ".join(f"t.{name}" for name in columns),
         table=table.table.name,
         same=" AND ".join(f"t.{name} = @part(k.value, {part})" for part, name in enumerate(table.keys)),
         folders=_FOLDERS_OF.get(kind, _NO_FOLDERS),
-        asked_folders=ASKED_FOLDERS,
+        requested_folders=REQUESTED_FOLDERS,
         keys=", ".join(table.keys),
-        cause=cause(kind, "asked"),
+        cause=cause(kind, "requested"),
     )
     return {tuple(row[:-1]): BrokenReference(row[-1]) for row in rows}

@@ -18,7 +18,7 @@ _PENDING: Table = TouchedRow.__table__
 
 _STORE = """
 INSERT INTO touched (sort, item_id, since)
-SELECT :sort, value, :since FROM (@list(ids)) AS asked WHERE value <> '' ORDER BY value
+SELECT :sort, value, :since FROM (@list(ids)) AS changed WHERE value <> '' ORDER BY value
 ON CONFLICT DO NOTHING
 """
 

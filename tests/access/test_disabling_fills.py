@@ -12,6 +12,7 @@ from app.access.candidate import candidate_of
 from app.access.problems import ProblemList
 from app.access.records import Fill, Record, User
 from app.access.refresh.refresh import Refresh
+from app.access.refresh.sources import ReadResult
 from app.commands.schema import METADATA
 from app.foundation.database.engine import open_engine, reading
 from tests.access.test_merging import SOURCES, Read, emptied, model_of, run_refresh
@@ -133,7 +134,7 @@ def test_candidate_changes_no_binding(engine: Engine) -> None:
                 for records in found:
                     for line, record in enumerate(records):
                         refresh.add(record, str(line))
-                    refresh.end(records=len(records), verdict="complete", reason="")
+                    refresh.end(ReadResult(records=len(records)))
                 refresh.finish()
             assert disabled_in(candidate) == {"u5", "u6"}
             assert len(bindings_of(candidate)) == 2

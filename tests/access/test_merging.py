@@ -30,6 +30,7 @@ from app.access.records import (
     User,
 )
 from app.access.refresh.refresh import Refresh
+from app.access.refresh.sources import ReadResult
 from app.access.revisions import current_revision
 from app.access.search import NAMED_KINDS, names_of
 from app.commands.schema import METADATA
@@ -310,7 +311,7 @@ def run_refresh(engine: Engine, configured: dict[str, Read]) -> tuple[ProblemLis
         for name, read in configured.items():
             for line, (record, origin) in enumerate(read.records, 1):
                 refresh.add(record, f"{name}:{line}", origin=origin)
-            refresh.end(records=len(read.records), verdict=read.verdict, reason="")
+            refresh.end(ReadResult(records=len(read.records), verdict=read.verdict))
         replaced = refresh.finish().change
     return problems, replaced.changed, replaced.revision
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from app.access.refresh.sources import (
     CHANGES,
     PARTIAL,
     SOURCE,
-    ReadDetails,
+    ReadResult,
     SourceCounts,
     StagedRead,
     compute_source_changes,
@@ -167,8 +167,8 @@ def read_changes(engine: Engine, changes: ObjectChanges) -> RefreshResult:
                 refresh.add(record, f"changes[{line}]", origin=origin, rule=f"{line % 2}")
         for origin in changes.gone:
             refresh.add_gone(origin)
-        how = ReadDetails(answered=CHANGES, cursor="next")
-        refresh.end(records=len(changes.records), verdict="complete", reason="", details=how)
+        how = ReadResult(answered=CHANGES, cursor="next")
+        refresh.end(replace(how, records=len(changes.records), verdict="complete"))
         return refresh.finish()
 
 

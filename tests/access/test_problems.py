@@ -1,6 +1,7 @@
 """Stored problems of the directory: counted for each source and sort, with the first hundred as rows."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,7 +11,7 @@ from sqlalchemy import Engine, event
 from app.access.problems import Problem, ProblemCause, ProblemList, ProblemSort
 from app.access.records import Grant, Membership, Organization, Record, User
 from app.access.refresh.refresh import Refresh
-from app.access.refresh.sources import CHANGES, NO_DETAILS, ReadDetails
+from app.access.refresh.sources import CHANGES, ReadResult
 from app.access.stored_problems import count_problems, first_problems, problem_counts
 from app.commands.schema import METADATA
 from app.foundation.database.engine import open_engine, reading
@@ -38,7 +39,7 @@ Said = tuple[Sequence[Record], int]
 
 
 def refresh(
-    engine: Engine, said: dict[str, Said | None], verdict: str = "complete", how: ReadDetails = NO_DETAILS
+    engine: Engine, said: dict[str, Said | None], verdict: str = "complete", how: ReadResult | None = None
 ) -> ProblemList:
     """Reads these sources; None: the source is configured, but not read."""
     problems = ProblemList()
@@ -52,7 +53,7 @@ def refresh(
                 problems.add(Problem(ProblemSort.MALFORMED, name, f"{name}:{number}", "is \0 no record"))
             for line, record in enumerate(records):
                 refreshing.add(record, f"{name}:{line}")
-            refreshing.end(records=len(records), verdict=verdict, reason="", malformed=malformed, details=how)
+            refreshing.end(replace(how or ReadResult(), records=len(records), verdict=verdict, malformed=malformed))
         refreshing.finish()
     count_problems(engine, lambda: NOW)
     return problems
@@ -109,7 +110,7 @@ def test_read_of_changes_replaces_the_problems_of_its_objects(engine: Engine) ->
     def malformed(*objects: str) -> list[Problem]:
         return [Problem(ProblemSort.MALFORMED, "people", one, "no record", origin=one) for one in objects]
 
-    def read(found: Sequence[Problem], how: ReadDetails, gone: Sequence[str] = ()) -> list[str]:
+    def read(found: Sequence[Problem], how: ReadResult, gone: Sequence[str] = ()) -> list[str]:
         problems = ProblemList()
         with Refresh(engine, clock=lambda: NOW, problems=problems) as refreshing:
             refreshing.begin(["people"])
@@ -121,26 +122,26 @@ def test_read_of_changes_replaces_the_problems_of_its_objects(engine: Engine) ->
             for record in GOOD:
                 refreshing.add(record, "", origin="good")
             verdict = "partial" if found else "complete"
-            refreshing.end(records=3, verdict=verdict, reason="", malformed=len(found), details=how)
+            refreshing.end(replace(how, records=3, verdict=verdict, malformed=len(found)))
             refreshing.finish()
         return first(engine, "people", "malformed")
 
     whole, changes = (
-        ReadDetails(except_malformed=True),
-        ReadDetails(answered=CHANGES, cursor="next", except_malformed=True),
+        ReadResult(except_malformed=True),
+        ReadResult(answered=CHANGES, cursor="next", except_malformed=True),
     )
     assert read(malformed("a", "b", "c"), whole) == ["a: no record", "b: no record", "c: no record"]
-    assert read([], ReadDetails(answered=CHANGES, cursor="next"), gone=["b"]) == ["a: no record", "c: no record"]
+    assert read([], ReadResult(answered=CHANGES, cursor="next"), gone=["b"]) == ["a: no record", "c: no record"]
     assert read(malformed("a", "d"), changes) == ["c: no record", "a: no record", "d: no record"]
     assert counts(engine) == {"people": {"malformed": 3}}
-    assert read([], ReadDetails()) == []
+    assert read([], ReadResult()) == []
     assert counts(engine) == {}
 
 
 def test_read_of_changes_adds_a_problem_without_object_once(engine: Engine) -> None:
     refresh(engine, {"people": (GOOD, 2), "more": (grants(2), 0)})
     for _ in range(2):
-        refresh(engine, {"people": ([], 3), "more": None}, how=ReadDetails(answered=CHANGES, cursor="next"))
+        refresh(engine, {"people": ([], 3), "more": None}, how=ReadResult(answered=CHANGES, cursor="next"))
         assert counts(engine) == {"people": {"malformed": 3}, "more": {"dangling": 2}}
 
 

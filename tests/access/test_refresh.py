@@ -12,6 +12,7 @@ from app.access.contents import export_records, source_states
 from app.access.problems import ProblemList
 from app.access.records import Fill, Membership, User
 from app.access.refresh.refresh import Refresh
+from app.access.refresh.sources import ReadResult
 from app.access.refresh.tables import TEMPORARY_TABLES
 from app.access.revisions import current_revision
 from app.access.source_tables import origin_text
@@ -37,7 +38,7 @@ def refresh(engine: Engine, *user_ids: str) -> int:
         refreshing.begin(["people"])
         for line, user_id in enumerate(user_ids, 1):
             refreshing.add(User(user_id=user_id, name=user_id, email=""), f"people:{line}")
-        refreshing.end(records=len(user_ids), verdict="complete", reason="")
+        refreshing.end(ReadResult(records=len(user_ids)))
         return refreshing.finish().change.revision
 
 
@@ -51,7 +52,7 @@ def test_of_two_reads_the_one_that_began_last_wins(engine: Engine) -> None:
     with Refresh(engine, clock=lambda: NOW, problems=ProblemList()) as earlier:
         earlier.begin(["people"])
         earlier.add(User(user_id="bob", name="bob", email=""), "people:1")
-        earlier.end(records=1, verdict="complete", reason="")
+        earlier.end(ReadResult(records=1))
         assert refresh(engine, "ada", "cleo") == 2
         finished = earlier.finish()
     (read,) = finished.reads
@@ -132,7 +133,7 @@ def test_read_of_some_sources_does_not_change_the_others(engine: Engine) -> None
             for source, user_ids in found.items():
                 for user_id in user_ids:
                     refreshing.add(User(user_id=user_id, name=source, email=""), source)
-                refreshing.end(records=len(user_ids), verdict="complete", reason="")
+                refreshing.end(ReadResult(records=len(user_ids)))
             return refreshing.finish().retained
 
     assert read(None, first=["ann"], second=["ann", "bob"], third=["cid"]) == ()
@@ -153,7 +154,7 @@ def test_aliases_of_a_fill_are_not_added_to_the_user(engine: Engine) -> None:
         refreshing.begin(["people"])
         refreshing.add(User(user_id="ann", name="Ann", email="", aliases=("a@b.example",)), "people:1")
         refreshing.add(Fill(user_id="ann", extra_fields={"aliases": ["x@b.example"], "site": 4}), "people:2")
-        refreshing.end(records=2, verdict="complete", reason="")
+        refreshing.end(ReadResult(records=2))
         refreshing.finish()
     with reading(engine) as connection:
         [ann] = export_records(connection)
@@ -170,7 +171,7 @@ def test_objects_of_a_user_include_those_that_name_an_alias(engine: Engine) -> N
         for number, alias in enumerate(("a", "c")):
             origin = origin_text("rows", str(number))
             refreshing.add(Membership(organization_id="o", user_alias=alias), "2", origin=origin)
-        refreshing.end(records=3, verdict="complete", reason="")
+        refreshing.end(ReadResult(records=3))
         refreshing.finish()
         assert refreshing.aliases_of(["ann"]) == ["a", "b"]
         assert refreshing.objects_of(0, [], ["ann"]) == [("rows", "0"), ("users", "1")]

@@ -31,6 +31,7 @@ from sqlalchemy import text
 from app.access.problems import ProblemList
 from app.access.records import Document, Membership, Organization, Record, User
 from app.access.refresh.refresh import Refresh
+from app.access.refresh.sources import ReadResult
 from app.backend.app import create_backend
 from app.backend.security.outgoing import open_session
 from app.backend.settings import SelfHostedBackendSettings
@@ -108,7 +109,7 @@ def service(folder: Path) -> Target:
         reading.begin(["company"])
         for number, record in enumerate(records):
             reading.add(record, f"company:{number}")
-        reading.end(records=len(records), verdict="complete", reason="")
+        reading.end(ReadResult(records=len(records)))
         reading.finish()
     # With one token for both doors a case need not know which one it stands at.
     token = SecretStr("let-me-in")

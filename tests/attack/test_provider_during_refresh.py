@@ -17,6 +17,7 @@ from app.access.decision.decide import DecisionPolicy, PermissionRequest, PlainQ
 from app.access.problems import ProblemList
 from app.access.records import Record
 from app.access.refresh.refresh import Refresh
+from app.access.refresh.sources import ReadResult
 from app.access.view.loader import AccessViewLoader
 from app.access.view.sql_view import SqlAccessView
 from app.commands.schema import METADATA
@@ -108,7 +109,7 @@ class Busy:
             reading.begin(["company"])
             for place, record in enumerate(records):
                 reading.add(record, f"company:{place}")
-            reading.end(records=len(records), verdict="complete", reason="")
+            reading.end(ReadResult(records=len(records)))
             self.records_of[reading.finish().change.revision] = records
 
     def keep_refreshing(self) -> None:

@@ -71,7 +71,7 @@ _BY_USER = {
 _ORGANIZATIONS_OF = f"""
 WITH RECURSIVE {",".join(_ORGANIZATIONS_IN.format(table=table, index=index) for table, index in _BY_USER.items())}
 SELECT organization_id FROM ({" UNION ".join(f"SELECT organization_id FROM of_{table}" for table in _BY_USER)})
-AS found WHERE organization_id IS NOT NULL ORDER BY organization_id LIMIT :limit
+AS of_user WHERE organization_id IS NOT NULL ORDER BY organization_id LIMIT :limit
 """  # noqa: S608 - constants
 
 
@@ -100,16 +100,16 @@ def contents(
     """The folders, then the documents, directly in a folder (empty: at the top). ``after``: the kind and id of the last
     entry."""
     kind, last = after or ("folder", "")
-    found: list[ListEntry] = []
+    entries: list[ListEntry] = []
     page = {"organization_id": organization_id, "within": folder_id}
     if kind == "folder":
         ids = run(connection, _FOLDERS, {**page, "after": last, "limit": limit}).scalars().all()
-        found += _entries(connection, Folder, organization_id, ids)
+        entries += _entries(connection, Folder, organization_id, ids)
         last = ""
-    if len(found) < limit:
-        ids = run(connection, _DOCUMENTS, {**page, "after": last, "limit": limit - len(found)}).scalars().all()
-        found += _entries(connection, Document, organization_id, ids)
-    return found
+    if len(entries) < limit:
+        ids = run(connection, _DOCUMENTS, {**page, "after": last, "limit": limit - len(entries)}).scalars().all()
+        entries += _entries(connection, Document, organization_id, ids)
+    return entries
 
 
 def members(connection: Connection, organization_id: str, *, after: str, limit: int) -> list[ListEntry]:
@@ -161,10 +161,10 @@ def organizations_of(connection: Connection, user_id: str, *, after: str, limit:
     ids = run(connection, _ORGANIZATIONS_OF, page).scalars().all()
     names = names_of(connection, Organization, [("", organization_id) for organization_id in ids])
     roles = find_all(connection, Membership, [(organization_id, user_id) for organization_id in ids])
-    found = []
+    entries = []
     for organization_id in ids:
         membership = roles.get((organization_id, user_id))
-        found.append(
+        entries.append(
             ListEntry(
                 kind="organization",
                 organization_id=organization_id,
@@ -175,7 +175,7 @@ def organizations_of(connection: Connection, user_id: str, *, after: str, limit:
                 without_effect="" if ("", organization_id) in names else BrokenReference.ORGANIZATION.sentence,
             )
         )
-    return found
+    return entries
 
 
 def moment(value: int | None) -> datetime | None:

@@ -1,10 +1,10 @@
 """Looks up single organizations, users, groups, folders and documents of the access model by their ids."""
 
 import json
-from collections.abc import Iterable
-from typing import TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, CursorResult
 
 from app.access.decision.ancestry import Ancestry, ancestry_of
 from app.access.record_tables import TABLES_OF_KIND, KindTable
@@ -20,9 +20,7 @@ Found = TypeVar("Found", bound=Record)
 _ONE = "SELECT {columns} FROM {table} t WHERE {key}"
 
 # A cross join stops SQLite from reading the table to look its rows up in the list.
-_SEVERAL = """
-SELECT {columns} FROM (@list(asked)) AS asked CROSS JOIN {table} t WHERE {key}
-"""
+_SEVERAL = "SELECT {columns} FROM (@list(keys)) AS requested CROSS JOIN {table} t WHERE {key}"
 
 # From one organization to the next, in each by the key.
 _OF_ID = """
@@ -55,14 +53,8 @@ def find(connection: Connection, of: type[Found], *key: str) -> Found | None:
     if not may_be_stored(*key):
         return None
     table = TABLES_OF_KIND[of.kind]
-    row = run(
-        connection,
-        _ONE,
-        dict(zip(table.keys, key, strict=True)),
-        columns=_columns(table),
-        table=table.table.name,
-        key=" AND ".join(f"t.{name} = :{name}" for name in table.keys),
-    ).one_or_none()
+    same = " AND ".join(f"t.{name} = :{name}" for name in table.keys)
+    row = _run(connection, _ONE, table, dict(zip(table.keys, key, strict=True)), key=same).one_or_none()
     record = None if row is None else table.record_from_row(row)
     return record if isinstance(record, of) else None
 
@@ -74,21 +66,15 @@ def find_all(connection: Connection, of: type[Found], keys: Iterable[Key]) -> di
         return {}
     table = TABLES_OF_KIND[of.kind]
     offset = 2 - len(table.keys)
-    rows = run(
-        connection,
-        _SEVERAL,
-        {"asked": json_list(json.dumps(key, ensure_ascii=False) for key in requested)},
-        columns=_columns(table),
-        table=table.table.name,
-        key=" AND ".join(f"t.{name} = @part(asked.value, {part + offset})" for part, name in enumerate(table.keys)),
-    )
-    found: dict[Key, Found] = {}
-    for row in rows:
+    listed = json_list(json.dumps(key, ensure_ascii=False) for key in requested)
+    same = " AND ".join(f"t.{name} = @part(requested.value, {part})" for part, name in enumerate(table.keys, offset))
+    records: dict[Key, Found] = {}
+    for row in _run(connection, _SEVERAL, table, {"keys": listed}, key=same):
         record = table.record_from_row(row)
         if isinstance(record, of):
             within, *rest = (getattr(row, name) for name in table.keys)
-            found[(within, rest[0]) if rest else ("", within)] = record
-    return found
+            records[(within, rest[0]) if rest else ("", within)] = record
+    return records
 
 
 def find_by_id(connection: Connection, of: type[Found], item_id: str, *, limit: int) -> dict[Key, Found]:
@@ -97,12 +83,10 @@ def find_by_id(connection: Connection, of: type[Found], item_id: str, *, limit: 
         return {}
     table = TABLES_OF_KIND[of.kind]
     if len(table.keys) == 1:
-        found = find(connection, of, item_id)
-        return {} if found is None else {("", item_id): found}
+        only = find(connection, of, item_id)
+        return {} if only is None else {("", item_id): only}
     parameters = {"organizations": _MAX_ORGANIZATIONS, "item_id": item_id, "limit": limit}
-    rows = run(
-        connection, _OF_ID, parameters, columns=_columns(table), table=table.table.name, item=table.keys[1]
-    ).all()
+    rows = _run(connection, _OF_ID, table, parameters, item=table.keys[1]).all()
     records = ((row.organization_id, table.record_from_row(row)) for row in rows)
     return {(within, item_id): record for within, record in records if isinstance(record, of)}
 
@@ -126,9 +110,12 @@ def folders_from(connection: Connection, organization_id: str, folder_id: str | 
         return Ancestry()
     parameters = {"organization_id": organization_id, "folder_id": folder_id}
     ids = [row.folder_id for row in run(connection, _ABOVE, parameters)]
-    found = find_all(connection, Folder, [(organization_id, item_id) for item_id in ids])
-    return ancestry_of(lambda above: found.get((organization_id, above)), folder_id)
+    records = find_all(connection, Folder, [(organization_id, item_id) for item_id in ids])
+    return ancestry_of(lambda above: records.get((organization_id, above)), folder_id)
 
 
-def _columns(table: KindTable) -> str:
-    return ", ".join(f"t.{name}" for name in table.columns)
+def _run(
+    connection: Connection, template: str, table: KindTable, parameters: Mapping[str, object], **parts: str
+) -> CursorResult[*tuple[Any, ...]]:
+    columns = ", ".join(f"t.{name}" for name in table.columns)
+    return run(connection, template, parameters, columns=columns, table=table.table.name, **parts)

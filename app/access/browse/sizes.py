@@ -19,17 +19,17 @@ MAX_COUNT = 1_000
 """The records of a single folder, group or user are counted up to this number."""
 
 _COUNTS = """
-SELECT c.organization_id, c.kind, c.records FROM (@list(organization_ids)) AS asked
-CROSS JOIN access_count c WHERE c.organization_id = asked.value
+SELECT c.organization_id, c.kind, c.records FROM (@list(organization_ids)) AS requested
+CROSS JOIN access_count c WHERE c.organization_id = requested.value
 """
 
 
 def counts_of(connection: Connection, organization_ids: Collection[str]) -> Mapping[str, Mapping[str, int]]:
     """Organization → kind → how many records of it there are; no entry: none. ``ALL_ORGANIZATIONS`` may be one."""
-    found: dict[str, dict[str, int]] = {}
+    counts: dict[str, dict[str, int]] = {}
     for row in run(connection, _COUNTS, {"organization_ids": json_list(organization_ids)}).all():
-        found.setdefault(row.organization_id, {})[row.kind] = int(row.records)
-    return found
+        counts.setdefault(row.organization_id, {})[row.kind] = int(row.records)
+    return counts
 
 
 _NUMBERS = {

@@ -50,7 +50,7 @@ def suggest(connection: Connection, kind: str, organization_id: str, item_id: st
         if similarity >= _MIN_SIMILARITY:
             entry = ListEntry(kind=kind, organization_id=key[0], item_id=key[1], name=name)
             similar.append((-similarity, key[1], entry))
-    return [entry for *_, entry in sorted(similar, key=lambda found: found[:2])[:_LIMIT]]
+    return [entry for *_, entry in sorted(similar, key=lambda candidate: candidate[:2])[:_LIMIT]]
 
 
 def _similarity(text: str, other: str) -> float:

@@ -18,7 +18,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, or_, select
 
-from app.access.effective import ALL_FOLDERS, ASKED_FOLDERS
+from app.access.effective import ALL_FOLDERS, REQUESTED_FOLDERS
 from app.access.problems import PROBLEMS_KEPT, Problem, ProblemCause, ProblemSample, ProblemSort
 from app.access.records import (
     ContextGrant,
@@ -180,13 +180,13 @@ def _statement(kind: str, table: str, *, few: bool) -> str:
     tables = REFRESH_TABLES_OF_KIND[kind]
     queries = [_RECORDS_WITH_USERS if tables.record_kind.names_user else _RECORDS, f"problems AS ({_WRONG[kind]})"]
     if kind in _FOLDERS_OF:
-        asked = f"asked_folder (organization_id, folder_id) AS ({_FOLDERS_OF[kind]})"
-        queries = [*([asked, ASKED_FOLDERS] if few else [ALL_FOLDERS]), _CYCLIC_FOLDERS, *queries]
+        requested = f"requested_folder (organization_id, folder_id) AS ({_FOLDERS_OF[kind]})"
+        queries = [*([requested, REQUESTED_FOLDERS] if few else [ALL_FOLDERS]), _CYCLIC_FOLDERS, *queries]
     return tables.text(f"WITH RECURSIVE {','.join(queries)}{_FIRST}", rows=table)
 
 
 FoundProblems = Mapping[tuple[int, str], ProblemSample]
-"""(source, sort) → what was found."""
+"""(source, sort) → its problems."""
 
 
 class _Finder:
@@ -197,7 +197,7 @@ class _Finder:
         self._connection = connection
         self._limit = limit
         self._names = {row.source_id: row.name for row in connection.execute(select(SOURCE.c.source_id, SOURCE.c.name))}
-        self.found: dict[tuple[int, str], ProblemSample] = {}
+        self.problems: dict[tuple[int, str], ProblemSample] = {}
 
     def find(
         self, tables: RefreshTables, table: str, parameters: Mapping[str, object] | None = None, *, few: bool
@@ -223,7 +223,7 @@ class _Finder:
             self._add(row.source_id, problem, count)
 
     def _add(self, source_id: int, problem: Problem, count: int) -> None:
-        self.found.setdefault((source_id, problem.sort.value), ProblemSample()).add(count, [problem], self._limit)
+        self.problems.setdefault((source_id, problem.sort.value), ProblemSample()).add(count, [problem], self._limit)
 
     def _cause(self, tables: RefreshTables, row: Row[Any]) -> tuple[ProblemCause, tuple[str, ...]]:
         match row.wrong:
@@ -262,8 +262,10 @@ class _Finder:
         if of_objects:
             same.append(rows.origin != "")
         places = select(rows.place, rows.origin, rows.rule).where(rows.source_id == source_id, *same)
-        found = sorted(self._connection.execute(places), key=lambda place: (place.origin, len(place.rule), place.rule))
-        return str(found[0].place) if found else ""
+        first = min(
+            self._connection.execute(places), key=lambda row: (row.origin, len(row.rule), row.rule), default=None
+        )
+        return "" if first is None else str(first.place)
 
     def find_group_cycles(self) -> None:
         """Finds groups that contain each other, one organization at a time."""
@@ -359,7 +361,7 @@ def find_problems(connection: Connection) -> FoundProblems:
     for tables in REFRESH_TABLES:
         finder.find(tables, tables.source.name, few=False)
     finder.find_group_cycles()
-    return finder.found
+    return finder.problems
 
 
 def staged_problems(
@@ -373,7 +375,7 @@ def staged_problems(
             finder.find(tables, tables.staged.name, few=few)
     if cycles and GroupMember.kind in kinds:
         finder.find_group_cycles()
-    return finder.found
+    return finder.problems
 
 
 def remaining_problems(connection: Connection, source_id: int, problems: Sequence[Problem]) -> list[Problem]:
@@ -387,12 +389,12 @@ def remaining_problems(connection: Connection, source_id: int, problems: Sequenc
         tables = REFRESH_TABLES_OF_KIND[kind]
         finder.find(tables, _records_of_keys(tables), {"keys": keys, "source_id": source_id}, few=True)
     sorts = {problem.sort for problem in problems}
-    return [problem for (_, sort), found in finder.found.items() if sort in sorts for problem in found.first]
+    return [problem for (_, sort), sample in finder.problems.items() if sort in sorts for problem in sample.first]
 
 
 def _records_of_keys(tables: RefreshTables) -> str:
     """A query for a source's records with the given keys."""
     columns = (field.attribute for field in tables.record_kind.keys)
-    same = " AND ".join(f"k.{name} = @part(asked.value, {number})" for number, name in enumerate(columns))
-    query = "(SELECT k.* FROM (@list(keys)) AS asked CROSS JOIN {source} k WHERE k.source_id = :source_id AND "
+    same = " AND ".join(f"k.{name} = @part(requested.value, {number})" for number, name in enumerate(columns))
+    query = "(SELECT k.* FROM (@list(keys)) AS requested CROSS JOIN {source} k WHERE k.source_id = :source_id AND "
     return f"{tables.text(query)}{same})"

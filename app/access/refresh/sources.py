@@ -58,9 +58,15 @@ Losses = Mapping[str, tuple[int, int | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadDetails:
-    """Details of a finished read."""
+class ReadResult:
+    """The result of a read, as its source reports it."""
 
+    records: int = 0
+    """The number of records that it provided, including duplicates."""
+    verdict: str = COMPLETE
+    reason: str = ""
+    malformed: int = 0
+    """The number of malformed records."""
     answered: str = ""
     """``CHANGES`` or ``PART``; empty: everything."""
     cursor: str = ""
@@ -79,24 +85,14 @@ class ReadDetails:
     """Whether it failed because the source refused the name or the password."""
 
 
-NO_DETAILS = ReadDetails()
-"""A complete read of a source that has no cursors."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StagedRead(ReadDetails):
+class StagedRead(ReadResult):
     """A finished read of a source."""
 
     source_id: int
     name: str
     number: int = 0
     """Its number among the reads of this source."""
-    records: int
-    """The number of records that it provided, including duplicates."""
-    verdict: str
-    reason: str = ""
-    malformed: int = 0
-    """The number of malformed records."""
     overtaken: bool = False
     """Whether a read that began later is already in force."""
     refused: str = ""

@@ -20,8 +20,7 @@ from app.access.refresh.pushed_keys import ReadScope, has_pushed_keys
 from app.access.refresh.session import RefreshSession
 from app.access.refresh.sources import (
     FAILED,
-    NO_DETAILS,
-    ReadDetails,
+    ReadResult,
     StagedRead,
     StartedRead,
     aliases_of,
@@ -189,35 +188,18 @@ class Intake:
             else:
                 _drop_staged(connection, source_id, after=before)
 
-    def end(
-        self,
-        *,
-        records: int,
-        verdict: str,
-        reason: str = "",
-        malformed: int = 0,
-        position: int | None = None,
-        details: ReadDetails = NO_DETAILS,
-    ) -> None:
+    def end(self, result: ReadResult, *, position: int | None = None) -> None:
         """Ends the read of the source; the records of a failed read are dropped."""
         self._flush()
         position = self._position(position)
         started = self._open.pop(position)
         source_id = started.source_id
-        self._ended[position] = StagedRead(
-            source_id=source_id,
-            name=started.name,
-            number=started.number,
-            records=records,
-            malformed=malformed,
-            verdict=verdict,
-            reason=reason,
-            **{field.name: getattr(details, field.name) for field in fields(ReadDetails)},
-        )
+        reported = {field.name: getattr(result, field.name) for field in fields(ReadResult)}
+        self._ended[position] = StagedRead(source_id=source_id, name=started.name, number=started.number, **reported)
         with self._session.scratch() as connection:
-            if verdict == FAILED:
+            if result.verdict == FAILED:
                 _drop_staged(connection, source_id)
-            elif details.answered:
+            elif result.answered:
                 _store_reread_objects(connection, source_id, _EMPTY)
                 run(connection, _KEEP_MALFORMED, {"source_id": source_id})
 

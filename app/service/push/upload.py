@@ -16,6 +16,7 @@ from app.access.refresh.guard import IF_INTENDED, Guard, split_advice
 from app.access.refresh.pushed_keys import ReadScope
 from app.access.refresh.pushes import HIGHEST_FIRST_SEQUENCE, continue_from
 from app.access.refresh.refresh import AuditHook, Refresh
+from app.access.refresh.sources import ReadResult
 from app.contract.errors import FailedPrecondition, InvalidArgument, PermissionDenied
 from app.directory.casting import record_from_object
 from app.directory.fields import MalformedRecordError
@@ -63,7 +64,7 @@ def apply_upload(
             elif isinstance(step, Remark):
                 problems.add(Problem(ProblemSort.REMARK, target.name, step.place, step.reason))
         _raise_for_problems(upload)
-        refresh.end(records=upload.records, verdict=Verdict.COMPLETE.value, reason="")
+        refresh.end(ReadResult(records=upload.records))
         outcome = refresh.finish(accepted, accepted, all_or_nothing=True)
         without_effect = refresh.staged_problems()
     read = outcome.reads[0]

@@ -15,7 +15,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from app.access.effective import ASKED_FOLDERS
+from app.access.effective import REQUESTED_FOLDERS
 from app.foundation.clock import epoch_ms
 from app.foundation.database.engine import is_sqlite
 from app.foundation.database.statements import run
@@ -157,8 +157,8 @@ lies (kind, organization_id, item_id, folder_id) AS MATERIALIZED (
     WHERE d.organization_id = p.organization_id AND d.document_id = p.document_id)
   FROM place p WHERE p.folder_id = ''
 ),
-asked_folder (organization_id, folder_id) AS (SELECT organization_id, folder_id FROM lies WHERE folder_id <> ''),
-{asked_folders}
+requested_folder (organization_id, folder_id) AS (SELECT organization_id, folder_id FROM lies WHERE folder_id <> ''),
+{requested_folders}
 SELECT p.kind, p.organization_id, '', p.item_id
 FROM lies p CROSS JOIN model_organization o
 WHERE o.organization_id = p.organization_id AND NOT o.disabled AND (p.folder_id = '' OR (p.organization_id, p.folder_id)
@@ -232,7 +232,7 @@ def compute(connection: Connection, *, ledger_id: int, now: datetime, selection:
         run(connection, template, parameters, within=within)
     if selection.user_ids:
         run(connection, _CONTAINER_TABLE)
-        run(connection, _CONTAINERS_OF_USERS, parameters, within=within, asked_folders=ASKED_FOLDERS)
+        run(connection, _CONTAINERS_OF_USERS, parameters, within=within, requested_folders=REQUESTED_FOLDERS)
         run(connection, _OWN_GRANTS_OF_USERS, parameters, within=within)
     else:
         run(connection, _OWN_GRANTS, parameters)

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from app.access.problems import Problem, ProblemList, ProblemSort
 from app.access.refresh.refresh import Refresh
-from app.access.refresh.sources import ReadDetails
+from app.access.refresh.sources import ReadResult
 from app.access.source_tables import origin_text
 from app.directory.guarded import GuardedSource, ParallelReads, Policy
 from app.directory.source import (
@@ -206,23 +206,21 @@ class SourceReads:
         self._close(read, complete._replace(cursor=end.cursor) if usable else complete, caught_up=usable)
 
     def _close(self, read: SourceRead, end: End, *, caught_up: bool = False) -> None:
-        self._refreshing.end(
+        result = ReadResult(
             records=read.records,
             malformed=read.malformed,
             verdict=end.verdict.value,
             reason=end.reason,
-            position=read.position,
-            details=ReadDetails(
-                answered=end.answered.value if end.answered is not None and end.verdict is not Verdict.FAILED else "",
-                cursor=end.cursor,
-                digest=policy_of(read.source).digest,
-                caught_up=caught_up,
-                seconds=(self._clock() - read.began).total_seconds(),
-                cursor_refused=read.cursor_refused,
-                except_malformed=end.verdict is Verdict.PARTIAL and end.except_malformed,
-                login_refused=end.login_refused,
-            ),
+            answered=end.answered.value if end.answered is not None and end.verdict is not Verdict.FAILED else "",
+            cursor=end.cursor,
+            digest=policy_of(read.source).digest,
+            caught_up=caught_up,
+            seconds=(self._clock() - read.began).total_seconds(),
+            cursor_refused=read.cursor_refused,
+            except_malformed=end.verdict is Verdict.PARTIAL and end.except_malformed,
+            login_refused=end.login_refused,
         )
+        self._refreshing.end(result, position=read.position)
 
     def _report_progress(self, at_least: int) -> None:
         if self._progress is not None and self._unreported >= at_least:

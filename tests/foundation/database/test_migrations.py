@@ -17,6 +17,7 @@ from sqlalchemy import Boolean, Column, Engine, Integer, MetaData, Table, func, 
 import app
 from app.access.problems import ProblemList
 from app.access.refresh.refresh import Refresh
+from app.access.refresh.sources import ReadResult
 from app.access.refresh.users import FILL_BINDING
 from app.access.source_tables import SOURCE_TABLES
 from app.backend.schema import METADATA as BACKEND
@@ -405,7 +406,7 @@ def test_upgrade_moves_the_access_model_and_the_next_refresh_merges_all_keys(dat
         assert connection.execute(text("SELECT COUNT(*) FROM model_grant")).scalar_one() == 0
     with Refresh(engine, clock=utc_now, problems=ProblemList()) as refresh:
         refresh.begin(["people"])
-        refresh.end(records=0, verdict="failed", reason="it is away")
+        refresh.end(ReadResult(records=0, verdict="failed", reason="it is away"))
         replaced = refresh.finish().change
     assert (replaced.revision, replaced.changes["grant"].added, replaced.changes["user"].any) == (2, 1, False)
     with reading(engine) as connection:

@@ -22,6 +22,7 @@ from app.access.records import (
     User,
 )
 from app.access.refresh.refresh import Refresh
+from app.access.refresh.sources import ReadResult
 from app.foundation.database.engine import writing
 from app.service.console.console import address
 from app.service.console.settings import Role
@@ -303,7 +304,7 @@ def test_exact_ids_of_any_length_are_found(office: Office) -> None:
         refreshing.begin(["people"])
         for row in rows:
             refreshing.add(row, "here")
-        refreshing.end(records=len(rows), verdict="complete", reason="")
+        refreshing.end(ReadResult(records=len(rows)))
         refreshing.finish(accept_shrink=["people"])
     browser = office.browser(Role.VIEWER)
     for one in ids:
@@ -337,7 +338,7 @@ def test_records_without_effect_are_listed_with_the_reason(office: Office) -> No
         refreshing.begin(["people"])
         for row in rows:
             refreshing.add(row, "here")
-        refreshing.end(records=len(rows), verdict="complete", reason="")
+        refreshing.end(ReadResult(records=len(rows)))
         refreshing.finish(accept_shrink=["people"])
     gone = ((USER, "user_id", "bob"), (GROUP, "organization_user_group_id", "ops"), (FOLDER, "folder_id", "top"))
     with writing(office.engine) as connection:

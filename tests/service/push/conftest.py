@@ -13,6 +13,7 @@ from app.access.contents import export_records
 from app.access.problems import ProblemList
 from app.access.records import Record
 from app.access.refresh.refresh import Refresh
+from app.access.refresh.sources import ReadResult
 from app.commands.bootstrap.service import service_app
 from app.commands.schema import METADATA
 from app.directory.casting import object_from_record, record_from_object
@@ -103,9 +104,9 @@ class Service:
                     meanwhile()
                     for index, value in enumerate(objects):
                         refreshing.add(cast(value), f"{source}:{index}")
-                    refreshing.end(records=len(objects), verdict="complete", reason="")
+                    refreshing.end(ReadResult(records=len(objects)))
                 else:
-                    refreshing.end(records=0, verdict="failed", reason="not read here")
+                    refreshing.end(ReadResult(records=0, verdict="failed", reason="not read here"))
             refreshing.finish()
 
 

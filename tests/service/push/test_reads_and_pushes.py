@@ -10,6 +10,7 @@ from sqlalchemy import text
 from app.access.problems import ProblemList
 from app.access.refresh.pushes import NumberedPush, apply_push
 from app.access.refresh.refresh import Refresh
+from app.access.refresh.sources import ReadResult
 from app.foundation.clock import Clock
 from app.foundation.database.engine import reading, writing
 from tests.service.push.conftest import HR, Service, cast, document, key, organization
@@ -77,7 +78,7 @@ def test_what_was_pushed_goes_with_the_source(service: Service) -> None:
     service.pushed(1, source="hr", token=HR, upsert=[organization(), document("d")])
     with Refresh(service.engine, clock=service.clock, problems=ProblemList()) as refreshing:
         refreshing.begin(["app"])
-        refreshing.end(records=0, verdict="failed", reason="")
+        refreshing.end(ReadResult(records=0, verdict="failed"))
         refreshing.finish()
         assert refreshing.forget("hr").changed
     with reading(service.engine) as connection:
@@ -100,7 +101,7 @@ class Read:
         for one, name in self.world.items():
             self._refreshing.add(cast(document(one, documentName=name)), "hr")
         verdict = "failed" if failed else "complete"
-        self._refreshing.end(records=len(self.world) + 1, verdict=verdict, reason="")
+        self._refreshing.end(ReadResult(records=len(self.world) + 1, verdict=verdict))
         self._refreshing.finish()
         self._refreshing.__exit__(None, None, None)
 

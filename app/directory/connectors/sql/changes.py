@@ -80,17 +80,12 @@ def _before(position: Position, overlap: int) -> Position:
 
 def later(first: Position, second: Position) -> Position:
     """The later position; the first if they cannot be compared because the type of the column has changed."""
-    if (
-        isinstance(first, datetime)
-        and isinstance(second, datetime)
-        and (first.tzinfo is None) == (second.tzinfo is None)
-    ):
-        return max(first, second)
-    if isinstance(first, int) and isinstance(second, int):
-        return max(first, second)
-    if isinstance(first, str) and isinstance(second, str):
-        return max(first, second)
-    return second if first is None else first
+    positions: list[Any] = [first, second]
+    try:
+        latest: Position = max(positions)
+    except TypeError:
+        return second if first is None else first
+    return latest
 
 
 class HighWaterMark:
