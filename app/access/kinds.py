@@ -45,8 +45,6 @@ class RecordField:
     """The name in records and of the columns of tables."""
     sort: Sort
     is_needed: bool
-    default: object
-    """The value of an absent field; None: it has none."""
     refers_to: str
     """The kind of record to which the field refers; empty if it is not a reference."""
 
@@ -120,7 +118,6 @@ def _kind_of(record: type[Record]) -> RecordKind:
                 attribute=field.name,
                 sort=form.sort,
                 is_needed=field.default is MISSING,
-                default=None if field.default is MISSING else field.default,
                 refers_to="" if is_own else form.of,
             )
         )

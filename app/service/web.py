@@ -19,9 +19,8 @@ from app.access.revisions import current_revision, instance_stamp, revision_crea
 from app.contract.errors import Unavailable
 from app.foundation.audit import Audit
 from app.foundation.clock import Clock
-from app.foundation.database.compatibility import SchemaState
 from app.foundation.database.engine import reading
-from app.foundation.database.programs import ForeignDatabaseError, SchemaNewerError
+from app.foundation.database.programs import ForeignDatabaseError, SchemaNewerError, SchemaState
 from app.http.app import new_app
 from app.http.json import json_response
 from app.http.throttle import FailedCredentials

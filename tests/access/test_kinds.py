@@ -2,7 +2,7 @@
 
 from app.access.kinds import KINDS, KINDS_BY_REFERENCE, name_of_attribute
 from app.access.record_tables import KIND_TABLES
-from app.access.records import AccessRole, AccessType, Grant, Membership, Sort
+from app.access.records import Grant, Membership, Sort
 from app.access.source_tables import SOURCE_TABLES, object_of_origin, origin_text, source_keys
 from app.access.tables import access_keys
 
@@ -33,8 +33,6 @@ def test_sorts_of_fields() -> None:
         "expiresAt": Sort.TIME,
     }
     assert [field.name for field in grant.fields if field.is_needed] == ["organizationId"]
-    assert grant.by_attribute["access_role"].default is AccessRole.EDITOR
-    assert KINDS["organization"].by_attribute["access_type"].default is AccessType.ORGANIZATION_PRIVATE
     assert [[field.name for field in group] for group in grant.alternatives] == [
         ["folderId", "documentId"],
         ["userId", "userAlias", "organizationUserGroupId"],

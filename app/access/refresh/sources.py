@@ -186,11 +186,6 @@ def order_of_sources(connection: Connection) -> list[int]:
 # The objects whose records name some organizations or users, to read these alone.
 
 
-def aliases_of(connection: Connection, user_ids: Collection[str]) -> Sequence[str]:
-    """The aliases of these users, sorted."""
-    return sorted(connection.execute(_aliases(user_ids)).scalars())
-
-
 def objects_of(
     connection: Connection, source_id: int, organization_ids: Collection[str], user_ids: Collection[str]
 ) -> Sequence[tuple[str, str]] | None:
@@ -210,7 +205,7 @@ def objects_of(
             if tables.record_kind.names_user:
                 # Written out: the databases use a partial index only if they see its condition.
                 has_alias = source.c.user_alias != literal_column("''")
-                names_user.append(source.c.user_alias.in_(_aliases(user_ids)) & has_alias)
+                names_user.append(source.c.user_alias.in_(aliases_of(user_ids)) & has_alias)
             conditions.append(or_(*names_user))
         if conditions:
             of_source = source.c.source_id == source_id, source.c.origin != ""
@@ -224,7 +219,8 @@ def objects_of(
     return objects
 
 
-def _aliases(user_ids: Collection[str]) -> Select[str]:
+def aliases_of(user_ids: Collection[str]) -> Select[str]:
+    """A query for the aliases of these users."""
     return select(MODEL_ALIAS.c.alias).where(MODEL_ALIAS.c.user_id.in_(user_ids)).distinct()
 
 

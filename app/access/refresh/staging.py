@@ -116,9 +116,9 @@ class Intake:
             return objects_of(connection, source_id, organization_ids, user_ids)
 
     def aliases_of(self, user_ids: Collection[str]) -> Sequence[str]:
-        """The aliases of these users in the access model."""
+        """The aliases of these users in the access model, sorted."""
         with self._session.snapshot() as connection:
-            return aliases_of(connection, user_ids)
+            return sorted(connection.execute(aliases_of(user_ids)).scalars())
 
     def open_source(self, source_id: int) -> None:
         """Stages what is added from here on for this source without a read. For ``apply_changes``."""

@@ -17,7 +17,6 @@ from app.commands.bootstrap.requirements import SetUpError
 from app.commands.operator import operator
 from app.foundation.audit import Audit
 from app.foundation.clock import utc_now
-from app.foundation.database.compatibility import SchemaGuard
 from app.foundation.database.engine import is_sqlite, open_engine, parse_url, reading
 from app.foundation.database.migrations import is_new, last_upgrade_is_compatible, pending, revision_of, upgrade
 from app.foundation.database.programs import (
@@ -25,6 +24,7 @@ from app.foundation.database.programs import (
     USHER,
     ForeignDatabaseError,
     Migrations,
+    SchemaGuard,
     SchemaNewerError,
 )
 from app.settings import Settings

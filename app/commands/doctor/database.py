@@ -14,10 +14,9 @@ from app.commands.doctor.finding import Finding, Findings, State, ok, problem, w
 from app.foundation.clock import Clock, utc_now
 from app.foundation.configuration.showing import without_password
 from app.foundation.database import errors
-from app.foundation.database.compatibility import SchemaState
 from app.foundation.database.engine import DatabaseUrlError, DriverMissingError, open_engine, reading
 from app.foundation.database.migrations import is_new, state_of
-from app.foundation.database.programs import ForeignDatabaseError, SchemaNewerError
+from app.foundation.database.programs import ForeignDatabaseError, SchemaNewerError, SchemaState
 from app.foundation.text import printable
 from app.settings import Settings
 

@@ -12,17 +12,19 @@ from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, dele
 from sqlalchemy.exc import DBAPIError
 from sqlmodel.sql.sqltypes import AutoString
 
-from app.foundation.database.compatibility import COMPATIBILITY, SchemaState, oldest_compatible
 from app.foundation.database.engine import is_sqlite, reading, writing
 from app.foundation.database.errors import cause_of, contradicts_schema
 from app.foundation.database.programs import (
+    COMPATIBILITY,
     COMPATIBILITY_TABLE,
     SHARED_VERSION_TABLE,
     ForeignDatabaseError,
     Migrations,
     Program,
     SchemaNewerError,
+    SchemaState,
     SchemaUnknownError,
+    oldest_compatible,
     owner_of,
 )
 

@@ -12,9 +12,8 @@ from collections.abc import Callable
 
 from sqlalchemy import Connection, Engine, inspect
 
-from app.foundation.database.compatibility import SchemaState, oldest_compatible
 from app.foundation.database.engine import reading
-from app.foundation.database.programs import SHARED_VERSION_TABLE, Migrations, owner_of
+from app.foundation.database.programs import SHARED_VERSION_TABLE, Migrations, SchemaState, oldest_compatible, owner_of
 
 
 def state_of(engine: Engine, migrations: Migrations) -> SchemaState:

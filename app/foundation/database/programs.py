@@ -1,9 +1,18 @@
-"""The two programs that have a database, their migrations, and which of them owns a database."""
+"""The schemas of the two programs that have a database: their migrations, the owner of a database, and compatibility.
+
+An upgrade stores the oldest revision whose software can still use the database. A process of an older version continues
+if it has that revision, and stops using the database if not.
+"""
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
+
+from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, inspect, select
+
+from app.foundation.database.engine import reading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +72,8 @@ def _variable(name: str, text: str) -> str | None:
 COMPATIBILITY_TABLE = "schema_compatibility"
 """Contains the oldest revision whose software can still use an upgraded database."""
 
+COMPATIBILITY = Table(COMPATIBILITY_TABLE, MetaData(), Column("oldest_revision", String, primary_key=True))
+
 SHARED_VERSION_TABLE = "alembic_version"
 """The version table of both programs in 1.0.0. Other software uses the same name."""
 
@@ -94,3 +105,47 @@ def owner_of(tables: Collection[str]) -> Program | None:
     programs = (USHER, SELF_HOSTED_BACKEND)
     versioned = next((program for program in programs if program.version_table in tables), None)
     return versioned or next((program for program in programs if program.first_table in tables), None)
+
+
+# Compatibility.
+
+
+class SchemaState(Enum):
+    """A database's schema, compared with that of this version."""
+
+    CURRENT = "current"
+    OLDER = "older"
+    """An upgrade is pending."""
+    NEWER = "newer"
+    """A newer version upgraded it, and this version can still use it."""
+
+
+def oldest_compatible(connection: Connection) -> str | None:
+    """The oldest revision whose software can use the database; None if the database does not state it."""
+    if not inspect(connection).has_table(COMPATIBILITY_TABLE):
+        return None
+    return connection.execute(select(COMPATIBILITY.c.oldest_revision)).scalar()
+
+
+class SchemaGuard:
+    """Refuses work on a database that a newer version made incompatible while this process runs.
+
+    It queries the database at most once a second.
+    """
+
+    INTERVAL = 1.0
+
+    def __init__(self, engine: Engine, known: Collection[str], monotonic: Callable[[], float]) -> None:
+        self._engine, self._known, self._monotonic = engine, frozenset(known), monotonic
+        self._next_query = float("-inf")
+
+    def check(self) -> None:
+        """Raises ``SchemaNewerError`` if this version cannot use the database."""
+        now = self._monotonic()
+        if now < self._next_query:
+            return
+        with reading(self._engine) as connection:
+            oldest = connection.execute(select(COMPATIBILITY.c.oldest_revision)).scalar()
+        if oldest is not None and oldest not in self._known:
+            raise SchemaNewerError
+        self._next_query = now + self.INTERVAL

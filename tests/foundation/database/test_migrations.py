@@ -25,10 +25,15 @@ from app.commands.bootstrap.databases import BACKEND_MIGRATIONS, STORE_MIGRATION
 from app.commands.schema import METADATA as STORE
 from app.foundation.clock import utc_now
 from app.foundation.database.alembic_revisions import context_of
-from app.foundation.database.compatibility import SchemaGuard, SchemaState
 from app.foundation.database.engine import open_engine, reading, writing
 from app.foundation.database.migrations import pending, state_of, upgrade
-from app.foundation.database.programs import ForeignDatabaseError, Migrations, SchemaNewerError
+from app.foundation.database.programs import (
+    ForeignDatabaseError,
+    Migrations,
+    SchemaGuard,
+    SchemaNewerError,
+    SchemaState,
+)
 from app.sync.ledger.failures import FailureGroup, failures_page
 
 pytestmark = pytest.mark.slow
