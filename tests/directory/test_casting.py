@@ -38,7 +38,7 @@ from app.directory.fields import (
     checked_time,
     folded_alias,
 )
-from app.directory.jsonl import object_from_line
+from app.directory.file import object_from_line
 
 
 class _CaseLoader(yaml.SafeLoader):

@@ -9,8 +9,7 @@ import pytest
 
 from app.access.records import User
 from app.directory.configured import source_from_settings
-from app.directory.file import FileSource
-from app.directory.jsonl import MAX_LINE_BYTES, read_lines
+from app.directory.file import MAX_LINE_BYTES, FileSource, read_lines
 from app.directory.settings import DirectorySettings
 from app.directory.source import End, Found, Malformed, Verdict
 

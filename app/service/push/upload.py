@@ -20,7 +20,7 @@ from app.access.refresh.sources import ReadResult
 from app.contract.errors import FailedPrecondition, InvalidArgument, PermissionDenied
 from app.directory.casting import record_from_object
 from app.directory.fields import MalformedRecordError
-from app.directory.jsonl import END_FIELDS, MAX_LINE_BYTES, object_from_line
+from app.directory.file import END_FIELDS, MAX_LINE_BYTES, object_from_line
 from app.directory.pushes import Allowed, ItemProblem
 from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, Remark, Verdict
 from app.foundation.clock import Clock
