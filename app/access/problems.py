@@ -224,13 +224,6 @@ class ProblemList:
         if self.similar[shape] <= _MAX_SIMILAR:
             self._list([problem])
 
-    def add_counted(self, sort: AnySort, counts: Mapping[str, int], sample: Sequence[Problem]) -> None:
-        """Counts problems (source → number); ``sample`` contains the first of each source."""
-        self._counts[sort] += sum(counts.values())
-        self._list(sample)
-        for source, count in counts.items():
-            self._add_to_source(source, sort, count, [problem for problem in sample if problem.source == source])
-
     def add_all(self, others: "ProblemList") -> None:
         """Adds the problems of another list."""
         self._counts.update({sort: others.counts[sort] for sort in ProblemSort if sort in others.counts})
@@ -240,9 +233,12 @@ class ProblemList:
             self._add_to_source(source, sort, sample.count, sample.first)
 
     def add_found(self, found: Mapping[tuple[int, str], ProblemSample]) -> None:
-        """Adds problems that were found in the database: (source, sort) → problems."""
-        for (_, sort), sample in found.items():
-            self.add_counted(ProblemSort(sort), {sample.first[0].source: sample.count}, sample.first)
+        """Adds problems that were counted in the database: (source, sort) → their number, and the first."""
+        for (_, name), sample in found.items():
+            sort = ProblemSort(name)
+            self._counts[sort] += sample.count
+            self._list(sample.first)
+            self._add_to_source(sample.first[0].source, sort, sample.count, sample.first)
 
     def _add_to_source(self, source: str, sort: AnySort, count: int, problems: Sequence[Problem]) -> None:
         self.by_source.setdefault((source, sort), ProblemSample()).add(count, problems)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Protocol, runtime_checkable
 
 from app.access.kinds import KINDS
-from app.access.records import ContextGrant, Grant, GroupMember, Key, Membership, Record
+from app.access.records import ContextGrant, Grant, Key, Membership, Record
 from app.directory.casting import object_from_record
 from app.directory.connector import DirectoryObject
 from app.directory.mapping.rules import Made, MappingRule, MemberRule, NotMade, Outcome, Rules, Skipped
@@ -263,14 +263,11 @@ def _rank(record: Record) -> tuple[int, datetime]:
     return role, end or _NO_END
 
 
-_PERMISSIVE_KINDS = frozenset({Membership.kind, Grant.kind, ContextGrant.kind, GroupMember.kind})
-"""Kinds of which the most permissive record wins."""
-
-
 def _mark_winners(results: Sequence[RuleResult]) -> None:
     by_key: dict[Key, list[RuleResult]] = {}
     for result in results:
-        if result.record is not None and result.kind in _PERMISSIVE_KINDS:
+        # Of the kinds that grant access, the most permissive record wins.
+        if result.record is not None and not KINDS[result.kind].carries:
             by_key.setdefault(result.key, []).append(result)
     for same in by_key.values():
         if len(same) > 1:

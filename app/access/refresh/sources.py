@@ -5,7 +5,6 @@ longer configured stay until an operator forgets it (``Refresh.forget``). A sour
 so another path is another source: nobody may lose access because a setting was changed.
 """
 
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -26,7 +25,7 @@ from sqlalchemy import (
 from sqlalchemy import delete as delete_from
 
 from app.access.refresh.session import RefreshSession
-from app.access.refresh.tables import REFRESH_TABLES, REFRESH_TABLES_OF_KIND, ChangeCounts, RefreshTables, RowChange
+from app.access.refresh.tables import REFRESH_TABLES, REFRESH_TABLES_OF_KIND, ChangeCounts, RefreshTables
 from app.access.source_tables import DirectorySourceRow, DirectoryStateRow, object_of_origin
 from app.access.tables import ModelUserAliasRow
 from app.foundation.database.statements import json_list
@@ -296,7 +295,9 @@ def compute_source_changes(
 # Carrying out.
 
 _COUNTS = """
-SELECT '{kind}' AS kind, source_id, change, COUNT(*) AS records FROM {source_delta} GROUP BY source_id, change
+SELECT '{kind}', source_id, COUNT(*) FILTER (WHERE change = {add}), COUNT(*) FILTER (WHERE change = {update}),
+  COUNT(*) FILTER (WHERE change = {remove})
+FROM {source_delta} GROUP BY source_id
 """
 
 _REMOVE_ROWS = """
@@ -318,18 +319,10 @@ _ALL_COUNTS = " UNION ALL ".join(tables.text(_COUNTS) for tables in REFRESH_TABL
 
 def count_source_changes(connection: Connection) -> SourceCounts:
     """Counts the rows of ``source_delta``."""
-    found: dict[str, dict[int, dict[int, int]]] = defaultdict(lambda: defaultdict(dict))
-    for kind, source_id, change, records in connection.exec_driver_sql(_ALL_COUNTS):
-        found[kind][source_id][change] = int(records)
-    return {
-        kind: {
-            source_id: ChangeCounts(
-                *(counts.get(change, 0) for change in (RowChange.ADD, RowChange.UPDATE, RowChange.REMOVE))
-            )
-            for source_id, counts in of_sources.items()
-        }
-        for kind, of_sources in found.items()
-    }
+    changes: dict[str, dict[int, ChangeCounts]] = {}
+    for kind, source_id, *counts in connection.exec_driver_sql(_ALL_COUNTS):
+        changes.setdefault(kind, {})[source_id] = ChangeCounts(*map(int, counts))
+    return changes
 
 
 def total(counts: SourceCounts) -> ChangeCounts:

@@ -12,7 +12,7 @@ from typing import Self
 
 from sqlalchemy import Connection, func, select
 
-from app.access.problems import PROBLEMS_KEPT, Problem, ProblemCause, ProblemList, ProblemSort
+from app.access.problems import PROBLEMS_KEPT, Problem, ProblemCause, ProblemList, ProblemSample, ProblemSort
 from app.access.record_tables import VALUES_FROM_RECORD, Values
 from app.access.records import Record
 from app.access.refresh.guard import Guard
@@ -324,21 +324,17 @@ def drop_duplicates(session: RefreshSession, names: Mapping[int, str], problems:
 def _report_repeated(
     connection: Connection, tables: RefreshTables, names: Mapping[int, str], problems: ProblemList
 ) -> None:
-    counts: dict[str, int] = {}
-    sample: list[Problem] = []
+    samples: dict[tuple[int, str], ProblemSample] = {}
     for row in tables.run(connection, _FIRST_REPEATED, {"limit": PROBLEMS_KEPT}):
-        name = names[row.source_id]
-        counts[name] = row.records
-        sample.append(
-            Problem(
-                ProblemSort.DUPLICATE,
-                name,
-                row.place,
-                ProblemCause.REPLACED,
-                kind=tables.kind,
-                key=tuple(getattr(row, field.attribute) for field in tables.record_kind.keys),
-                detail=(row.last_place,),
-                origin=row.origin,
-            )
+        problem = Problem(
+            ProblemSort.DUPLICATE,
+            names[row.source_id],
+            row.place,
+            ProblemCause.REPLACED,
+            kind=tables.kind,
+            key=tuple(getattr(row, field.attribute) for field in tables.record_kind.keys),
+            detail=(row.last_place,),
+            origin=row.origin,
         )
-    problems.add_counted(ProblemSort.DUPLICATE, counts, sample)
+        samples.setdefault((row.source_id, problem.sort), ProblemSample(row.records)).first.append(problem)
+    problems.add_found(samples)

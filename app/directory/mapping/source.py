@@ -285,7 +285,7 @@ class _MappedRead:
         if not self._is_full and not is_incremental:
             spool.remove_unseen()
         spool.index()
-        for group in spool.changed_groups() if is_incremental else spool.groups():
+        for group in spool.groups(changed=is_incremental):
             object_ = MappedObject(group.id, group.place, group.value)
             has_steps = False
             if not group.is_seen:

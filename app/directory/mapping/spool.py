@@ -180,18 +180,12 @@ class Spool:
 
     # Reading.
 
-    def groups(self) -> Iterator[SpooledGroup]:
-        """All groups."""
-        return self._groups("holds")
-
-    def changed_groups(self) -> Iterator[SpooledGroup]:
-        """The groups that this read returned, and those that its changes touch."""
-        return self._groups("holds AND (round = ? OR number IN (SELECT object FROM pending))", self._round)
-
-    def _groups(self, condition: str, *parameters: object) -> Iterator[SpooledGroup]:
+    def groups(self, *, changed: bool) -> Iterator[SpooledGroup]:
+        """All groups. ``changed``: those that this read returned, and those that its changes touch."""
+        condition = "(round = :round OR number IN (SELECT object FROM pending))" if changed else "TRUE"
         columns = "number, set_name, id, place, value, round"
-        statement = f"SELECT {columns} FROM object WHERE {condition} ORDER BY number"  # noqa: S608 - one of two
-        with closing(self._connection.execute(statement, parameters)) as rows:
+        statement = f"SELECT {columns} FROM object WHERE holds AND {condition} ORDER BY number"  # noqa: S608 - one of two
+        with closing(self._connection.execute(statement, {"round": self._round})) as rows:
             for number, set_name, id_, place, value, round_ in rows:
                 object_id = ObjectId(set_name, id_)
                 yield SpooledGroup(number, object_id, place, orjson.loads(value), round_ == self._round)
@@ -221,11 +215,12 @@ class Spool:
         while level:
             next_level = []
             for outer in level:
-                if self._is_direct_member(outer, member):
+                if self._connection.execute(_IS_DIRECT_MEMBER, (outer, member)).fetchone() is not None:
                     path = [outer]
                     while path[-1] != group:
                         path.append(parents[path[-1]])
-                    return [self._place(number) for number in reversed(path)]
+                    rows = (self._connection.execute(_PLACE, (number,)).fetchone() for number in reversed(path))
+                    return [place for (place,) in rows]
                 for (inner,) in self._connection.execute(
                     "SELECT inner_object FROM nested WHERE outer_object = ? ORDER BY 1", (outer,)
                 ).fetchall():
@@ -326,14 +321,6 @@ class Spool:
     def _touch(self, names: Iterable[str]) -> None:
         self._connection.executemany("INSERT OR IGNORE INTO touched VALUES (?)", [(name,) for name in names])
 
-    def _is_direct_member(self, group: int, member: int) -> bool:
-        statement = "SELECT 1 FROM edge WHERE outer_object = ? AND inner_object = ? LIMIT 1"
-        return self._connection.execute(statement, (group, member)).fetchone() is not None
-
-    def _place(self, number: int) -> str:
-        place: str = self._connection.execute("SELECT place FROM object WHERE number = ?", (number,)).fetchone()[0]
-        return place
-
 
 # ``holds``: whether the object is a group. ``value``: of groups, the value of ``it``. ``member``: of others, the value
 # of ``member``. ``round``: the read that returned the object last. ``pending``: groups that changes touch.
@@ -421,6 +408,9 @@ SELECT number, set_name, id, place, member FROM object WHERE NOT holds AND numbe
     SELECT edge.inner_object FROM inside JOIN edge ON edge.outer_object = inside.object
 ) ORDER BY number
 """
+
+_PLACE = "SELECT place FROM object WHERE number = ?"
+_IS_DIRECT_MEMBER = "SELECT 1 FROM edge WHERE outer_object = ? AND inner_object = ? LIMIT 1"
 
 _TOUCHED = """
 WITH RECURSIVE above (object) AS (
