@@ -9,7 +9,6 @@ Decisions and planning check the same rules on their own paths: ``app.access.vie
 
 # ruff: noqa: S608 - these texts consist of constants of this module
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
@@ -17,7 +16,7 @@ from sqlalchemy import Connection
 
 from app.access.record_tables import TABLES_OF_KIND
 from app.access.records import ContextGrant, Document, Folder, Grant, Group, GroupMember, Membership
-from app.foundation.database.statements import json_list, run
+from app.foundation.database.statements import json_lists, run
 
 
 class BrokenReference(StrEnum):
@@ -169,7 +168,7 @@ def find_causes(
     rows = run(
         connection,
         _FIND,
-        {"keys": json_list(json.dumps(key, ensure_ascii=False) for key in requested)},
+        {"keys": json_lists(requested)},
         columns=", ".join(f"t.{name}" for name in columns),
         table=table.table.name,
         same=" AND ".join(f"t.{name} = @part(k.value, {part})" for part, name in enumerate(table.keys)),

@@ -6,7 +6,6 @@ Used to explain decisions and to show records. Decisions do not use it. It looks
 statements.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -26,7 +25,7 @@ from app.access.refresh.users import add_fill, is_disabling_sql, is_visible_sql
 from app.access.source_tables import SOURCE_TABLES, object_of_origin
 from app.access.tables import access_keys
 from app.foundation.database.engine import reading
-from app.foundation.database.statements import json_list, run
+from app.foundation.database.statements import json_list, json_lists, run
 from app.foundation.text import quoted
 
 # A cross join stops SQLite from reading the source's table to look its rows up in the list.
@@ -186,7 +185,7 @@ def _rows_of(
     for row in run(
         connection,
         _ROWS,
-        {"keys": _keys(requested)},
+        {"keys": json_lists(requested)},
         source=SOURCE_TABLES[kind].name,
         number=str(len(columns)),
         same=" AND ".join(f"s.{name} = @part(requested.value, {number})" for number, name in enumerate(columns)),
@@ -204,7 +203,7 @@ def _fill_rows(
         requested.append((user_id, "", str(number)))
         requested.extend(("", alias, str(number)) for alias in aliases.get(user_id, ()))
     found: dict[Key, list[Row[Any]]] = {}
-    for row in run(connection, _FILLS, {"keys": _keys(requested)}, is_visible=is_visible_sql("f")):
+    for row in run(connection, _FILLS, {"keys": json_lists(requested)}, is_visible=is_visible_sql("f")):
         found.setdefault(users[int(row.number)].key, []).append(row)
     return found
 
@@ -217,10 +216,6 @@ def _alias_disables(connection: Connection, users: Sequence[Record]) -> dict[str
         origin = replace(_origin(row, ["disabled"]), alias=row.user_alias, has_alias=bool(row.has_alias))
         found.setdefault(row.bound_user, []).append(origin)
     return found
-
-
-def _keys(keys: Iterable[Sequence[str]]) -> str:
-    return json_list(json.dumps(key, ensure_ascii=False) for key in keys)
 
 
 def _winning_rows(rows_of_records: Iterable[tuple[Key, Row[Any]]]) -> dict[Key, list[Row[Any]]]:

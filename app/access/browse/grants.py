@@ -17,7 +17,7 @@ from app.access.browse.lookup import Key, find_all, names_of
 from app.access.effective import find_causes
 from app.access.record_tables import TABLES_OF_KIND
 from app.access.records import Document, Folder, Grant, Group, GroupMember, User
-from app.foundation.database.statements import json_list, run
+from app.foundation.database.statements import json_list, json_lists, run
 
 MAX_GROUPS = 1_000
 """The maximum number of groups of a user that are read."""
@@ -122,7 +122,7 @@ def grants_on_levels(
 
     ``after``: the folder, document, user and group of the last entry.
     """
-    parameters = {"organization_id": organization_id, "levels": _listed(levels)}
+    parameters = {"organization_id": organization_id, "levels": json_lists(levels)}
     with_grants = {tuple(json.loads(row[0])) for row in run(connection, _LEVELS_WITH_GRANTS, parameters)}
     begin = (after[0], after[1]) if after else None
     rows: list[Row[Any]] = []
@@ -260,7 +260,7 @@ def _exact(connection: Connection, organization_id: str, keys: Iterable[_GrantKe
     requested = sorted(set(keys))
     if not requested:
         return {}
-    parameters = {"organization_id": organization_id, "keys": _listed(requested)}
+    parameters = {"organization_id": organization_id, "keys": json_lists(requested)}
     rows = run(connection, _EXACT, parameters, columns=f"g.organization_id, {_COLUMNS}")
     grants: dict[_GrantKey, Grant] = {}
     for row in rows:
@@ -312,7 +312,3 @@ def _entries(
             )
         )
     return entries
-
-
-def _listed(parts: Iterable[Sequence[str]]) -> str:
-    return json_list(json.dumps(part, ensure_ascii=False) for part in parts)

@@ -1,6 +1,5 @@
 """Looks up single organizations, users, groups, folders and documents of the access model by their ids."""
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -9,7 +8,7 @@ from sqlalchemy import Connection, CursorResult
 from app.access.decision.ancestry import Ancestry, ancestry_of
 from app.access.record_tables import TABLES_OF_KIND, KindTable
 from app.access.records import Folder, Record
-from app.foundation.database.statements import json_list, run
+from app.foundation.database.statements import json_lists, run
 
 Key = tuple[str, str]
 """An organization and an id in it; the first is empty for users and organizations themselves."""
@@ -66,7 +65,7 @@ def find_all(connection: Connection, of: type[Found], keys: Iterable[Key]) -> di
         return {}
     table = TABLES_OF_KIND[of.kind]
     offset = 2 - len(table.keys)
-    listed = json_list(json.dumps(key, ensure_ascii=False) for key in requested)
+    listed = json_lists(requested)
     same = " AND ".join(f"t.{name} = @part(requested.value, {part})" for part, name in enumerate(table.keys, offset))
     records: dict[Key, Found] = {}
     for row in _run(connection, _SEVERAL, table, {"keys": listed}, key=same):

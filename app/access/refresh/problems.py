@@ -9,7 +9,6 @@ to does not exist or has no effect.
 
 # ruff: noqa: S608 - these texts consist of constants of this module
 
-import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
@@ -35,7 +34,7 @@ from app.access.records import (
 from app.access.refresh.sources import MODEL_ALIAS, SOURCE
 from app.access.refresh.tables import REFRESH_TABLES, REFRESH_TABLES_OF_KIND, RefreshTables
 from app.access.tables import ACCESS_TABLES
-from app.foundation.database.statements import json_list, run, statement
+from app.foundation.database.statements import json_list, json_lists, run, statement
 
 NO_SOURCE = 0
 """The source of problems that no source has alone."""
@@ -385,7 +384,7 @@ def remaining_problems(connection: Connection, source_id: int, problems: Sequenc
     for problem in problems:
         by_kind[problem.kind].append(problem)
     for kind, of_kind in by_kind.items():
-        keys = json_list(json.dumps(problem.key, ensure_ascii=False) for problem in of_kind)
+        keys = json_lists(problem.key for problem in of_kind)
         tables = REFRESH_TABLES_OF_KIND[kind]
         finder.find(tables, _records_of_keys(tables), {"keys": keys, "source_id": source_id}, few=True)
     sorts = {problem.sort for problem in problems}

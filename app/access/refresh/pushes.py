@@ -40,7 +40,7 @@ from app.access.refresh.sources import (
 from app.access.refresh.tables import REFRESH_TABLES
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database.engine import is_sqlite, reading, writing
-from app.foundation.database.statements import json_list
+from app.foundation.database.statements import json_lists
 
 HIGHEST_FIRST_SEQUENCE = 2**62
 """The highest sequence of a source's first push. Nanoseconds since 1970 are below it for a hundred years."""
@@ -201,7 +201,7 @@ class _Application:
             keys = sorted(ids for kind, ids in self._removals if kind == tables.kind)
             if keys:
                 # All rows of the removed keys.
-                listed = json_list(json.dumps(ids, ensure_ascii=False) for ids in keys)
+                listed = json_lists(keys)
                 tables.run(connection, _REMOVE, {"keys": listed, "source_id": self.source_id})
             self._removed_keys += tables.run(connection, _REMOVED_KEYS).scalar_one()
             self._keys_over_objects += tables.run(connection, _ADDED_OVER_OBJECTS).scalar_one()
