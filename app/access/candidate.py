@@ -38,7 +38,7 @@ class CandidateLostError(Exception):
 def candidate_of(engine: Engine) -> Iterator[Engine]:
     """An engine with a single connection, which sees the database and the shadows in front of it.
 
-    It must not be asked for two connections at the same time. A connection that breaks is not replaced, because the
+    Do not open two connections of it at the same time. A connection that breaks is not replaced, because the
     next one would see the database as it is. Raises ``OperationalError`` then.
     """
     single = open_engine(engine.url.render_as_string(hide_password=False), single=True)
@@ -165,14 +165,14 @@ def _schema_if_lasting(connection: Connection, table: Table) -> str | None:
     if is_sqlite(connection):
         shadows = "SELECT 1 FROM sqlite_temp_master WHERE type = 'table' AND name = :name"
         return None if connection.execute(text(shadows), {"name": table.name}).first() else "main"
-    found = connection.execute(
+    stored = connection.execute(
         text(
             "SELECT quote_ident(n.nspname) AS schema, c.relpersistence FROM pg_class c"
             " JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(:name)"
         ),
         {"name": table.name},
     ).one()
-    return None if found.relpersistence == "t" else str(found.schema)
+    return None if stored.relpersistence == "t" else str(stored.schema)
 
 
 def _continue_sequence(connection: Connection, table: Table) -> None:

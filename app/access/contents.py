@@ -121,12 +121,12 @@ _DANGLING = (
 
 
 def _stored_by_kind(connection: Connection) -> dict[int, dict[str, int]]:
-    found: dict[int, dict[str, int]] = {}
+    by_source: dict[int, dict[str, int]] = {}
     for kind, table in SOURCE_TABLES.items():
         counts = select(table.c.source_id, func.count().label("records")).group_by(table.c.source_id)
         for row in connection.execute(counts):
-            found.setdefault(row.source_id, {})[kind] = row.records
-    return found
+            by_source.setdefault(row.source_id, {})[kind] = row.records
+    return by_source
 
 
 def oldest_good_read(states: Sequence[SourceState]) -> int | None:

@@ -105,14 +105,14 @@ def name_of_attribute(attribute: str) -> str:
 
 def _kind_of(record: type[Record]) -> RecordKind:
     hints = get_type_hints(record, include_extras=True)
-    found: list[RecordField] = []
+    record_fields: list[RecordField] = []
     own_id = None
     for field in fields(record):
         if field.name == "extra_fields":
             continue
         form = _form(hints[field.name])
         is_own = form.of == record.kind and field.name in record.key_fields
-        found.append(
+        record_fields.append(
             RecordField(
                 name=name_of_attribute(field.name),
                 attribute=field.name,
@@ -121,8 +121,8 @@ def _kind_of(record: type[Record]) -> RecordKind:
                 refers_to="" if is_own else form.of,
             )
         )
-        own_id = found[-1] if is_own else own_id
-    return RecordKind(record.kind, record, tuple(found), "extra_fields" in hints, own_id)
+        own_id = record_fields[-1] if is_own else own_id
+    return RecordKind(record.kind, record, tuple(record_fields), "extra_fields" in hints, own_id)
 
 
 def _form(hint: Any) -> Form:

@@ -164,10 +164,10 @@ def origins_of(connection: Connection, records: Iterable[Record]) -> Origins:
 def _aliases(connection: Connection, records: Iterable[Record]) -> Mapping[str, Sequence[str]]:
     """User → the aliases that no other user has."""
     users = {user_id for record in records if (user_id := getattr(record, "user_id", None))}
-    found: dict[str, list[str]] = {}
+    by_user: dict[str, list[str]] = {}
     for row in run(connection, _ALIASES, {"users": json_list(sorted(users))}):
-        found.setdefault(row.user_id, []).append(row.alias)
-    return found
+        by_user.setdefault(row.user_id, []).append(row.alias)
+    return by_user
 
 
 def _rows_of(
@@ -202,35 +202,35 @@ def _fill_rows(
         user_id = user.key[1]
         requested.append((user_id, "", str(number)))
         requested.extend(("", alias, str(number)) for alias in aliases.get(user_id, ()))
-    found: dict[Key, list[Row[Any]]] = {}
+    by_user: dict[Key, list[Row[Any]]] = {}
     for row in run(connection, _FILLS, {"keys": json_lists(requested)}, is_visible=is_visible_sql("f")):
-        found.setdefault(users[int(row.number)].key, []).append(row)
-    return found
+        by_user.setdefault(users[int(row.number)].key, []).append(row)
+    return by_user
 
 
 def _alias_disables(connection: Connection, users: Sequence[Record]) -> dict[str, list[RecordOrigin]]:
     """User → the fills that disable them by an alias that other users have, or that the user had."""
-    found: dict[str, list[RecordOrigin]] = {}
+    by_user: dict[str, list[RecordOrigin]] = {}
     parameters = {"users": json_list(user.key[1] for user in users)}
     for row in run(connection, _ALIAS_DISABLES, parameters, is_disabling=is_disabling_sql("f")):
         origin = replace(_origin(row, ["disabled"]), alias=row.user_alias, has_alias=bool(row.has_alias))
-        found.setdefault(row.bound_user, []).append(origin)
-    return found
+        by_user.setdefault(row.bound_user, []).append(origin)
+    return by_user
 
 
 def _winning_rows(rows_of_records: Iterable[tuple[Key, Row[Any]]]) -> dict[Key, list[Row[Any]]]:
     """Key → the rows of the most authoritative source that provides it, without those that a pushed row hides."""
-    found: dict[Key, list[Row[Any]]] = {}
+    winning: dict[Key, list[Row[Any]]] = {}
     pushed: set[tuple[Any, ...]] = set()
     for key, row in rows_of_records:
-        rows = found.setdefault(key, [])
+        rows = winning.setdefault(key, [])
         # Under one key a pushed row comes first.
         row_key = (*key, getattr(row, "user_alias", ""), row.source_id)
         if (not rows or rows[0].source_id == row.source_id) and row_key not in pushed:
             rows.append(row)
         if not row.origin:
             pushed.add(row_key)
-    return found
+    return winning
 
 
 def _fields_with_values(kind: str, row: Row[Any]) -> list[str]:

@@ -232,9 +232,9 @@ class ProblemList:
         for (source, sort), sample in others.by_source.items():
             self._add_to_source(source, sort, sample.count, sample.first)
 
-    def add_found(self, found: Mapping[tuple[int, str], ProblemSample]) -> None:
+    def add_found(self, samples: Mapping[tuple[int, str], ProblemSample]) -> None:
         """Adds problems that were counted in the database: (source, sort) → their number, and the first."""
-        for (_, name), sample in found.items():
+        for (_, name), sample in samples.items():
             sort = ProblemSort(name)
             self._counts[sort] += sample.count
             self._list(sample.first)
@@ -254,12 +254,12 @@ class ProblemList:
     @property
     def groups(self) -> tuple[ProblemGroup, ...]:
         """The listed problems grouped by shape, in the order of the first of each group."""
-        found: dict[_Shape, list[Problem]] = {}
+        by_shape: dict[_Shape, list[Problem]] = {}
         for problem in self._listed:
-            found.setdefault(_shape(problem), []).append(problem)
-        shapes = Counter(sort for sort, _, _ in found)
+            by_shape.setdefault(_shape(problem), []).append(problem)
+        shapes = Counter(sort for sort, _, _ in by_shape)
         groups = []
-        for shape, problems in found.items():
+        for shape, problems in by_shape.items():
             first = problems[0]
             places = tuple(problem.place for problem in problems if problem.place)[:_MAX_SIMILAR]
             # Of counted problems there is a sample: its count is known if no other group has the same sort.

@@ -78,8 +78,8 @@ def beginnings(text: str) -> list[str]:
     """A text from each of its first words on; one that has no letter or digit as it is."""
     whole = folded(text)
     words = _FIRST_OF_WORD.finditer(whole)
-    found = [whole[word.start() : word.start() + _MAX_NAME] for word, _ in zip(words, range(_WORDS), strict=False)]
-    return found or ([whole[:_MAX_NAME]] if whole else [])
+    names = [whole[word.start() : word.start() + _MAX_NAME] for word, _ in zip(words, range(_WORDS), strict=False)]
+    return names or ([whole[:_MAX_NAME]] if whole else [])
 
 
 _FIELDS: Mapping[str, tuple[str, ...]] = {
@@ -143,14 +143,12 @@ def search(connection: Connection, text: str, kind: str, limit: int = DEFAULT_LI
         table=table.table.name,
         same=f"{within}r.{table.keys[-1]} = n.item_id",
     )
-    found: dict[tuple[str, str], SearchHit] = {}
+    hits: dict[tuple[str, str], SearchHit] = {}
     for organization_id, item_id, payload in rows:
-        if (organization_id, item_id) not in found and len(found) < limit:
+        if (organization_id, item_id) not in hits and len(hits) < limit:
             name, *others = _texts(kind, payload)
-            found[organization_id, item_id] = SearchHit(
-                kind, organization_id, item_id, name or item_id, "".join(others)
-            )
-    return mark(connection, list(found.values()))
+            hits[organization_id, item_id] = SearchHit(kind, organization_id, item_id, name or item_id, "".join(others))
+    return mark(connection, list(hits.values()))
 
 
 def mark(connection: Connection, hits: Sequence[SearchHit]) -> list[SearchHit]:

@@ -48,12 +48,12 @@ def count_problems(engine: Engine, clock: Clock, *, every_ms: int = 0) -> None:
             return
         if state.counted_at is not None and now_ms - state.counted_at < every_ms:
             return
-        found = {**find_problems(connection), **_unclear_disabling(connection)}
+        samples = {**find_problems(connection), **_unclear_disabling(connection)}
         counted = {"counted_changes": state.changes, "counted_revision": current_revision(connection)}
     with writing(engine) as connection:
         newer = STATE.c.counted_changes < state.changes
         if connection.execute(update(STATE).where(newer).values(**counted, counted_at=now_ms)).rowcount:
-            _store(connection, found, now_ms, _COUNT.c.by_read.is_(False), _PROBLEM.c.by_read.is_(False))
+            _store(connection, samples, now_ms, _COUNT.c.by_read.is_(False), _PROBLEM.c.by_read.is_(False))
 
 
 _DISABLING = """
@@ -74,14 +74,14 @@ SELECT user_id FROM fill_binding WHERE source_id = :source_id AND user_alias = :
 
 def _unclear_disabling(connection: Connection) -> FoundProblems:
     """The disabling fills that do not match exactly one user, with an example for each source."""
-    found = {}
+    samples = {}
     for row in run(connection, _DISABLING, is_disabling=is_disabling_sql("s")).all():
         sort = UnclearDisabling.SEVERAL if row.is_several else UnclearDisabling.NOBODY
         of_alias = {"source_id": row.source_id, "alias": row.named}
         users = tuple(run(connection, _BOUND, of_alias).scalars()) if row.is_several else ()
         example = Problem(sort, "", "", "", kind=Fill.kind, key=(row.named,), detail=users)
-        found[row.source_id, sort.value] = ProblemSample(row.records, [example])
-    return found
+        samples[row.source_id, sort.value] = ProblemSample(row.records, [example])
+    return samples
 
 
 # Storing.
@@ -97,17 +97,17 @@ def store_read_problems(
     """
     for read in reads:
         before = _of_reads(connection, read.source_id)
-        found = {
+        samples = {
             sort.value: ProblemSample(sample.count, list(map(_storable, sample.first)))
             for (name, sort), sample in problems.by_source.items()
             if name == read.name
         }
-        if read.verdict == FAILED and not found:
+        if read.verdict == FAILED and not samples:
             continue
         if read.answered and read.verdict != FAILED:
-            found = _with_earlier(connection, read.source_id, found, before)
-        if found != before:
-            stored = {(read.source_id, sort): sample for sort, sample in found.items()}
+            samples = _with_earlier(connection, read.source_id, samples, before)
+        if samples != before:
+            stored = {(read.source_id, sort): sample for sort, sample in samples.items()}
             of_read = (and_(table.c.source_id == read.source_id, table.c.by_read) for table in (_COUNT, _PROBLEM))
             _store(connection, stored, now_ms, *of_read, by_read=True)
 
@@ -141,16 +141,16 @@ def _with_earlier(
 def _of_reads(connection: Connection, source_id: int) -> dict[str, ProblemSample]:
     """Sort → the stored problems of a source that reads found."""
     counts = select(_COUNT.c.sort, _COUNT.c.problems).where(_COUNT.c.source_id == source_id, _COUNT.c.by_read)
-    found = {row.sort: ProblemSample(row.problems) for row in connection.execute(counts)}
+    samples = {row.sort: ProblemSample(row.problems) for row in connection.execute(counts)}
     rows = select(_PROBLEM, SOURCE.c.name).join(SOURCE, SOURCE.c.source_id == _PROBLEM.c.source_id)
     of_source = rows.where(_PROBLEM.c.source_id == source_id, _PROBLEM.c.by_read)
     for row in connection.execute(of_source.order_by(_PROBLEM.c.sort, _PROBLEM.c.ordinal)):
-        found[row.sort].first.append(_problem_from_row(row))
-    return found
+        samples[row.sort].first.append(_problem_from_row(row))
+    return samples
 
 
 def _store(
-    connection: Connection, found: FoundProblems, now_ms: int, of_count: Any, of_problem: Any, *, by_read: bool = False
+    connection: Connection, new: FoundProblems, now_ms: int, of_count: Any, of_problem: Any, *, by_read: bool = False
 ) -> None:
     """Replaces the stored problems that meet the conditions."""
     rows = connection.execute(select(_COUNT).where(of_count))
@@ -158,7 +158,7 @@ def _store(
     connection.execute(delete(_COUNT).where(of_count))
     connection.execute(delete(_PROBLEM).where(of_problem))
     counts, problems = [], []
-    for (source_id, sort), sample in found.items():
+    for (source_id, sort), sample in new.items():
         values = {"source_id": source_id, "sort": sort, "by_read": by_read}
         counts.append(values | {"problems": sample.count, "since": since.get((source_id, sort), now_ms)})
         problems += [values | {"ordinal": at} | _values_of(problem) for at, problem in enumerate(sample.first, 1)]
@@ -226,7 +226,7 @@ def last_count(connection: Connection) -> LastCount | None:
 
 def problem_counts(connection: Connection) -> Mapping[str, Sequence[ProblemCount]]:
     """Configured source, or ``NO_SOURCE_NAME`` → how many problems of each sort it has."""
-    found: dict[str, list[ProblemCount]] = {}
+    counts: dict[str, list[ProblemCount]] = {}
     rows = connection.execute(
         select(
             _NAME, _COUNT.c.sort, func.sum(_COUNT.c.problems).label("problems"), func.min(_COUNT.c.since).label("since")
@@ -237,8 +237,8 @@ def problem_counts(connection: Connection) -> Mapping[str, Sequence[ProblemCount
         .order_by(_COUNT.c.source_id, _COUNT.c.sort)
     )
     for row in rows:
-        found.setdefault(row.name, []).append(ProblemCount(row.sort, int(row.problems), int(row.since)))
-    return found
+        counts.setdefault(row.name, []).append(ProblemCount(row.sort, int(row.problems), int(row.since)))
+    return counts
 
 
 def first_problems(connection: Connection, source: str, sort: str, *, only_remaining: bool = False) -> list[Problem]:
@@ -254,11 +254,11 @@ def first_problems(connection: Connection, source: str, sort: str, *, only_remai
         .order_by(_PROBLEM.c.by_read.desc(), _PROBLEM.c.ordinal)
     )
     rows = connection.execute(query).all()
-    found = [_problem_from_row(row) for row in rows if row.by_read]
+    from_reads = [_problem_from_row(row) for row in rows if row.by_read]
     counted = [_problem_from_row(row) for row in rows if not row.by_read]
     if only_remaining and counted and sort != ProblemSort.GROUP_CYCLE and source != NO_SOURCE_NAME:
         counted = remaining_problems(connection, rows[0].source_id, counted)
-    return [*found, *counted][:PROBLEMS_KEPT]
+    return [*from_reads, *counted][:PROBLEMS_KEPT]
 
 
 @dataclass(slots=True)
@@ -280,7 +280,7 @@ class DisablingFills:
 
 def unclear_disabling(connection: Connection) -> list[DisablingFills]:
     """The configured sources with such fills, in the order of the configuration."""
-    found: dict[str, DisablingFills] = {}
+    by_source: dict[str, DisablingFills] = {}
     rows = connection.execute(
         select(SOURCE.c.name, _COUNT.c.sort, _COUNT.c.problems, _PROBLEM.c.key, _PROBLEM.c.detail)
         .join(SOURCE, SOURCE.c.source_id == _COUNT.c.source_id)
@@ -289,10 +289,10 @@ def unclear_disabling(connection: Connection) -> list[DisablingFills]:
         .order_by(SOURCE.c.position)
     )
     for row in rows:
-        fills = found.setdefault(row.name, DisablingFills(row.name))
+        fills = by_source.setdefault(row.name, DisablingFills(row.name))
         (example,) = json.loads(row.key)
         if row.sort == UnclearDisabling.NOBODY:
             fills.nobody, fills.example_of_nobody = row.problems, example
         else:
             fills.several, fills.example_of_several, fills.users = row.problems, example, tuple(json.loads(row.detail))
-    return list(found.values())
+    return list(by_source.values())

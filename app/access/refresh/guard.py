@@ -188,13 +188,13 @@ def _lost_keys(tables: RefreshTables) -> dict[str, str]:
 
 def _count_losses(connection: Connection) -> dict[int, Counter[str]]:
     """Source → kind (or ``disabled`` and kind) → how many keys the deltas remove."""
-    found: dict[int, Counter[str]] = {}
+    losses: dict[int, Counter[str]] = {}
     for tables in REFRESH_TABLES:
         for name, keys in _lost_keys(tables).items():
             counts = f"SELECT source_id, COUNT(*) AS keys FROM ({keys}) AS lost GROUP BY source_id"  # noqa: S608
             for row in tables.run(connection, counts):
-                found.setdefault(row.source_id, Counter())[name] = row.keys
-    return found
+                losses.setdefault(row.source_id, Counter())[name] = row.keys
+    return losses
 
 
 _DROP = "DELETE FROM {source_delta} WHERE source_id IN (@numbers(source_ids))"
