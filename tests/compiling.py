@@ -1,8 +1,7 @@
-"""What a process compiles, shared by all engines and applications in it.
+"""Shares compiled statements and routes among all engines and apps of a process.
 
-SQLAlchemy keeps the statements that it has compiled with the engine, Flask its routes with the application. A process
-of Usher's has one or two of them for as long as it lives; here each test has its own, and would spend a third of its
-time on compiling the same again.
+SQLAlchemy caches compiled statements per engine, Flask its routes per app. A real process has one or two of them. Tests
+create many, and would spend a third of their time on compiling.
 """
 
 from collections.abc import Callable
@@ -18,7 +17,7 @@ _Key = tuple[Any, ...]
 
 
 class _SharedStatements:
-    """As the cache of an engine; to it, two dialects of a kind are one."""
+    """The statement cache of an engine. Dialects of the same kind share entries."""
 
     def __init__(self) -> None:
         self._kept: LRUCache[_Key, Any] = LRUCache(5000)
@@ -37,7 +36,7 @@ def _of_a_kind(key: _Key) -> _Key:
 
 _STATEMENTS = _SharedStatements()
 _BUILDERS: dict[tuple[str, str, bool], Any] = {}
-"""What makes the address of a route that has no arguments; it takes the rule as a parameter."""
+"""Builders of URLs for routes without arguments. They take the rule as a parameter."""
 
 
 def _create_engine(*args: Any, **options: Any) -> Engine:
@@ -59,7 +58,7 @@ def _shared(compile_builder: Callable[[Rule, bool], Any]) -> Callable[..., Any]:
 
 
 def share_compiled() -> None:
-    """From now on, for whatever is made in this process."""
+    """Shares from now on what this process compiles."""
     patch = pytest.MonkeyPatch()
     patch.setattr("app.foundation.database.engine.create_engine", _create_engine)
     patch.setattr(Rule, "_compile_builder", _shared(Rule._compile_builder))

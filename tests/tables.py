@@ -1,8 +1,7 @@
-"""Tables for a test, quickly: making them takes longer than most tests do.
+"""Creates the tables of a test quickly: creating them usually takes longer than the test.
 
-They are made once in each process. A SQLite database gets a copy of them; in PostgreSQL they move in and out with the
-schema that holds them, emptied in between. Those that a test has changed, or that cannot be made to look new to the
-planner again, are thrown away.
+Each process creates them once. A SQLite database gets a copy. In PostgreSQL their schema is renamed to ``public`` and
+back, and emptied in between. Tables that a test has changed, or whose statistics cannot be reset, are dropped.
 """
 
 import itertools
@@ -34,8 +33,8 @@ SELECT md5(string_agg(part, ',' ORDER BY part)) FROM (
 ) AS parts (part)
 """
 
-# To the planner a new table has ten pages and no statistics. With what differs from that the next test would have other
-# plans, and a table that was large stays large, and slow, when its rows are gone.
+# The planner assumes ten pages and no statistics for a new table. Otherwise the next test would have other plans. A
+# table that was large stays slow after its rows are deleted.
 _LARGE = """
 SELECT string_agg(format('%I', relname), ', ') FROM pg_class
 WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
@@ -71,7 +70,7 @@ END $$
 
 
 def make_tables(engine: Engine, metadata: MetaData) -> None:
-    """As ``metadata.create_all(engine)``."""
+    """Like ``metadata.create_all(engine)``."""
     if engine.dialect.name == "sqlite":
         _copy_to_sqlite(engine, metadata)
     else:
@@ -79,7 +78,7 @@ def make_tables(engine: Engine, metadata: MetaData) -> None:
 
 
 def make_migrated(engine: Engine, migrations: Migrations) -> None:
-    """As ``upgrade`` on a new database, for tests that are not about how its tables come to be."""
+    """Like ``upgrade`` on a new database, for tests that are not about migrations."""
     if engine.dialect.name == "sqlite":
         copy_migrated(Path(str(engine.url.database)), migrations)
         return
@@ -94,11 +93,11 @@ def make_migrated(engine: Engine, migrations: Migrations) -> None:
 
 
 _MIGRATED: dict[tuple[str, str], DatabaseCopy] = {}
-"""What migrations write into a new PostgreSQL database, by its name and that of its tables."""
+"""The rows that migrations insert, by database and name of the tables."""
 
 
 def copy_migrated(file: Path, migrations: Migrations) -> None:
-    """The same as a new SQLite file."""
+    """Creates a migrated SQLite file."""
     make_file(file)
     file.write_bytes(_migrated(migrations))
 
@@ -119,10 +118,10 @@ _VACUUM = "VACUUM pg_attribute, pg_class, pg_depend, pg_index, pg_type"
 
 
 def clear_public_schema(connection: Connection) -> None:
-    """Leaves nothing in PostgreSQL's schema ``public``, and puts tables aside that can be used again."""
+    """Empties the schema ``public`` of PostgreSQL, and keeps tables that can be used again."""
     if next(_cleared) % 50 == 0:
-        # Each read of a directory makes sixty temporary tables. What is left of them in the catalogs, which are read
-        # here and by every statement that makes one, comes to a hundred megabytes where nothing vacuums meanwhile.
+        # Each read of a directory creates sixty temporary tables. Without a vacuum, their dead rows in the catalogs
+        # grow to a hundred megabytes, which slows down each such statement.
         connection.execute(text(_VACUUM))
     comment = connection.scalar(text("SELECT obj_description('public'::regnamespace, 'pg_namespace')"))
     name, _, shape = str(comment or "").partition(" ")
@@ -136,7 +135,7 @@ def clear_public_schema(connection: Connection) -> None:
 
 
 def _look_new(connection: Connection) -> bool:
-    """Makes tables that were used look new to the planner again, where the user may; whether all of them do."""
+    """Resets the statistics of used tables if the user may. Returns whether all of them look new."""
     large = connection.scalar(text(_LARGE))
     if not large and not connection.scalar(text(_ANALYZED)):
         return True
@@ -181,7 +180,7 @@ def _is_empty(connection: Connection) -> bool:
 
 
 def _moved_into_postgres(engine: Engine, name: str) -> bool:
-    """Whether there are tables of that name, which are in the place of an empty schema now."""
+    """Renames the schema with these tables to ``public``. Returns False if there is none."""
     with engine.begin() as connection:
         if not connection.scalar(text("SELECT to_regnamespace(:name) IS NOT NULL"), {"name": name}):
             return False
@@ -191,7 +190,7 @@ def _moved_into_postgres(engine: Engine, name: str) -> bool:
 
 
 def _remember(engine: Engine, name: str) -> None:
-    """Says of the tables that were made how they look, and what they will be called when they move out."""
+    """Stores the shape of the created tables, and the name of their schema, in a comment."""
     with engine.begin() as connection:
         shape = connection.scalar(text(_SHAPE))
         connection.execute(text(f"COMMENT ON SCHEMA public IS '{name} {shape}'"))

@@ -155,7 +155,7 @@ def test_settings_never_show_their_secrets() -> None:
             "DIRECTORY__SOURCES",
             '[{"type": "push", "name": "app", "changes": {"tokens": ["hunter2"]}}]',
         ),
-        # The one that two sources share is not told either.
+        # The token that two sources share is not printed either.
         (
             "DIRECTORY__SOURCES",
             (
@@ -165,7 +165,7 @@ def test_settings_never_show_their_secrets() -> None:
         ),
         ("DIRECTORY__SOURCES", '[{"type": "push", "name": "app", "changes": {"tokens": [" hunter2"]}}]'),
         ("DIRECTORY__SOURCES", SQL_SOURCE.replace("URL", "postgresql://me:hunter2@h/n")),
-        # Those are refused, and what is said of them shows no more.
+        # They are refused, and the error does not contain the rest.
         ("DIRECTORY__SOURCES", SQL_SOURCE.replace("URL", "postgresql://me:p@hunter2@h/n")),
         ("DIRECTORY__SOURCES", SQL_SOURCE.replace("URL", "hunter2@h")),
         ("DATABASE_URL", "postgresql+psycopg://me:p@hunter2@h/n"),

@@ -1,4 +1,4 @@
-"""Real receivers on loopback: a web server that keeps what is posted to it, and a mail server of a few lines."""
+"""Real receivers on loopback: a web server that records requests, and a small mail server."""
 
 import socket
 import ssl
@@ -46,13 +46,13 @@ def engine(database_url: str) -> Iterator[Engine]:
 
 @dataclass
 class Past:
-    """Runs that ended as a test wants it."""
+    """Runs with the outcomes that a test needs."""
 
     runs: Runs
     time: SimulatedTime
 
     def ended(self, status: RunStatus, **values: object) -> Run:
-        """A full run, from now to now."""
+        """A full run that begins and ends now."""
         run, created = self.runs.enqueue(RunRequest(trigger="schedule"))
         assert created
         self.runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, started_at=self.time())
@@ -72,7 +72,7 @@ class Past:
         )
 
     def failing(self, *items: str, parked: bool = False) -> None:
-        """Documents that the backend refuses from now on; those that were refused before are not any more."""
+        """Replaces the failed items by these documents."""
         ledger = open_ledger(self.runs.engine, "https://backend.example", "key", self.time)
         with writing(self.runs.engine) as connection:
             connection.execute(text("DELETE FROM item_failure"))
@@ -102,7 +102,7 @@ def past(engine: Engine, time: SimulatedTime) -> Past:
 
 @dataclass
 class Posted:
-    """A request as it came."""
+    """A received request."""
 
     path: str
     headers: dict[str, str]
@@ -111,7 +111,7 @@ class Posted:
 
 @dataclass
 class Receiver:
-    """A web server; ``answers`` are the statuses that it gives, the last one for ever."""
+    """A web server. ``answers``: the statuses of its responses; the last one is repeated."""
 
     url: str
     answers: list[int] = field(default_factory=lambda: [204])
@@ -148,7 +148,7 @@ def receiver() -> Iterator[Receiver]:
 
 @dataclass
 class Delivered:
-    """A letter as a mail server got it."""
+    """A received mail."""
 
     sender: str
     recipients: list[str]
@@ -158,12 +158,12 @@ class Delivered:
 
 
 class MailServer:
-    """As much of SMTP as a client needs: EHLO, STARTTLS, AUTH PLAIN, MAIL, RCPT, DATA, QUIT; a connection at a time."""
+    """A mail server for one connection at a time, with EHLO, STARTTLS, AUTH PLAIN, MAIL, RCPT, DATA and QUIT."""
 
     def __init__(self, certificate: Path) -> None:
         self.delivered: list[Delivered] = []
         self.refuses: dict[str, str] = {}
-        """Command → the line that it is answered with."""
+        """Command → the reply."""
         self.silent = False
         self._certificate = certificate
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -244,7 +244,7 @@ class MailServer:
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A key and a certificate of its own for 127.0.0.1, in one PEM file."""
+    """A key and a self-signed certificate for 127.0.0.1, in one PEM file."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
     now = datetime.now(UTC)
@@ -277,7 +277,7 @@ def mail_server(certificate: Path) -> Iterator[MailServer]:
 
 @pytest.fixture
 def closed_port() -> int:
-    """A port at which nobody listens."""
+    """A port without a listener."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port: int = free.getsockname()[1]
     return port

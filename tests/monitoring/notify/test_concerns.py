@@ -1,4 +1,4 @@
-"""When something is due, and what stands now."""
+"""When runs are due, and the current concerns."""
 
 from datetime import UTC, datetime
 
@@ -96,7 +96,7 @@ def test_run_that_is_continued_is_no_failure(engine: Engine, past: Past, time: S
     assert failed() is None
     past.runs.move(follower.run_id, RunStatus.QUEUED, RunStatus.READING, started_at=time())
     past.runs.move(follower.run_id, RunStatus.READING, RunStatus.PLANNING)
-    # Everything that failed before waits for its next try: this run did nothing, and reports nothing either.
+    # All failed items wait for their next try, so this run sends nothing and reports nothing.
     waiting = {"document": {"add": {"planned": 2, "waiting": 2}}}
     past.runs.move(follower.run_id, RunStatus.PLANNING, RunStatus.PARTIAL, finished_at=time(), counts=waiting)
     assert failed() is None

@@ -1,4 +1,4 @@
-"""What people are told, and how often."""
+"""Which notifications are sent, and how often."""
 
 import base64
 import json
@@ -36,7 +36,7 @@ SETTINGS = Settings.model_validate({"sync": {"schedule": "every 15m", "verify_sc
 
 @dataclass
 class Kept:
-    """A channel that keeps what it is given; ``refuses`` so many times first."""
+    """A channel that records messages, after ``refuses`` failures."""
 
     name: str = "webhook"
     refuses: int = 0
@@ -92,7 +92,7 @@ def test_held_run_is_told_once_however_often_it_is_held_again(
     assert data["count"] == 30
     assert data["summary"].startswith("30 deletes are held back until 2026-11-27 12:00 UTC: in acme, 30 deletes")
     assert data["runId"] != run.run_id
-    # What was told can still be approved.
+    # The held deletes of the message can still be approved.
     past.runs.approve(data["runId"])
 
 
@@ -297,14 +297,14 @@ def test_worker_that_was_told_to_stop_is_not_dead(
 def test_clock_that_jumps_forward_raises_nothing(
     make_watch: MakeWatch, kept: Kept, engine: Engine, past: Past, time: SimulatedTime
 ) -> None:
-    """Every sign of life looks old until the next one, and the schedule has not noticed either."""
+    """All heartbeats look old until the next one, and the schedule has not run yet."""
     monotonic = 0.0
     watch = make_watch(kept)
     watch.monotonic = lambda: monotonic
     jumps: list[int] = []
 
     class Stop(threading.Event):
-        """Ends the heartbeat after three seconds, in the second of which the clock jumps."""
+        """Stops the heartbeat after three seconds. The clock jumps in the second one."""
 
         def wait(self, timeout: float | None = None) -> bool:
             nonlocal monotonic
@@ -551,8 +551,7 @@ def test_each_matter_is_one_line_in_the_log_at_its_level(
 
 @dataclass
 class Pauses(threading.Event):
-    """Waits no time, and keeps what it was asked to wait; ends with the last pause, and before each one something may
-    happen."""
+    """Records pauses instead of waiting, and stops with the last one. ``steps`` run before pauses, by number."""
 
     last: int
     steps: dict[int, Callable[[], object]] = field(default_factory=dict)
@@ -668,7 +667,7 @@ def test_unclear_aliases_need_attention(make_watch: MakeWatch, kept: Kept, engin
     time.move_on(minutes=5)
     refresh(engine, [people, hr], clock=time)
     watch.tick()
-    # Everybody who had the alias stays disabled.
+    # All users with the alias stay disabled.
     assert sorted(kept.told()[2:]) == [("changed", "disabling"), ("over", "ambiguous")]
     hr.remove("2")
     time.move_on(minutes=5)

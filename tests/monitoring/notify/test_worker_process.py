@@ -1,4 +1,4 @@
-"""A real worker tells a real receiver."""
+"""A real worker process notifies a real receiver."""
 
 import json
 import signal
@@ -63,7 +63,7 @@ def test_worker_tells_of_a_source_that_cannot_be_read(receiver: Receiver, tmp_pa
 
 
 def _run_until_told(name: str, receiver: Receiver, folder: Path) -> None:
-    """Runs a process of ours until the receiver was told something, and ends it with SIGTERM; it writes ``log``."""
+    """Runs a command until the receiver has a message, and stops it with SIGTERM. The file ``log`` has its output."""
     log = folder / "log"
     process = Forked(command, name, "--config", "usher.yaml", folder=folder, out=log, err=log)
     try:

@@ -1,4 +1,4 @@
-"""The endpoints for operators on a real database, with a clock that stands still."""
+"""The endpoints for operators, on a real database, with a fixed clock."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ TOKEN = "let-me-in"
 
 @dataclass
 class Admin:
-    """The app under test and what is behind it."""
+    """The app and its parts."""
 
     app: Flask
     engine: Engine

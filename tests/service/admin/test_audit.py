@@ -1,4 +1,4 @@
-"""What the audit log says of calls of the HTTP admin API, those that were refused among them."""
+"""The audit rows of the admin API, including refused calls."""
 
 import pytest
 from sqlalchemy import text
@@ -15,7 +15,7 @@ LAST = f"the bearer token is not accepted{LAST_ROW_SUFFIX}"
 
 
 def rows(admin: Admin) -> list[AuditRow]:
-    """The newest first."""
+    """The rows, newest first."""
     with reading(admin.engine) as connection:
         return audit_page(connection)
 

@@ -1,4 +1,4 @@
-"""The service's OpenAPI document is of one mind with what it accepts."""
+"""The OpenAPI document of the service agrees with what it accepts."""
 
 from typing import Any
 

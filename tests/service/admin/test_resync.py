@@ -1,4 +1,4 @@
-"""Starting, watching and deciding about runs over HTTP."""
+"""Starting runs, reading their state and deciding about them over HTTP."""
 
 import json
 from hashlib import sha256
@@ -24,7 +24,7 @@ UNKNOWN = (
 
 
 def with_plan(admin: Admin, run_id: str, statuses: list[str], end: RunStatus) -> None:
-    """Takes a queued run through the motions up to its end, with a plan of items in these statuses."""
+    """Moves a queued run through all statuses to its end, with a plan of items in these statuses."""
     with admin.engine.begin() as connection:
         connection.execute(
             insert(PLAN).values(plan_id="p1", ledger_id=1, revision=1, ledger_revision=1, plan_hash="h", created_at=0)

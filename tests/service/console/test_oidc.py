@@ -1,4 +1,4 @@
-"""The sign-in through an issuer of OpenID Connect: who gets in as what, and what lets nobody in."""
+"""The sign-in through an issuer of OpenID Connect: names and roles, and everything that must not sign in."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -59,7 +59,7 @@ def front(office: Office, issuer: Issuer) -> Office:
 
 
 def settings_of(url: str, **changed: Any) -> OidcSettings:
-    """The settings that lead to an issuer."""
+    """The settings of the console for this issuer."""
     given = {
         "issuer": url,
         "name": "Acme SSO",
@@ -71,30 +71,30 @@ def settings_of(url: str, **changed: Any) -> OidcSettings:
 
 
 def sent(browser: Browser, to: str = "") -> str:
-    """Where the button sends the browser."""
+    """The URL to which the button redirects the browser."""
     answer = browser.client.get(address("oidc", to=to))
     assert answer.status_code == 303, answer.get_data(as_text=True)
     return answer.headers["Location"]
 
 
 def come_back(browser: Browser, brought: dict[str, str]) -> str:
-    """The page that whoever brings this gets."""
+    """The page after a callback with these parameters."""
     return browser.get(address("oidc_back", **brought))
 
 
 def signs_in(browser: Browser, issuer: Issuer, to: str = "", **brought: str) -> str:
-    """All of it."""
+    """Signs in: the redirect, the issuer, and the callback."""
     return come_back(browser, {**issuer.authorize(sent(browser, to)), **brought})
 
 
 def told(office: Office) -> list[tuple[str, str, str, str]]:
-    """Who did what by which way, and what came of it, newest first."""
+    """Actor, way, action and outcome of each audit row, newest first."""
     with reading(office.engine) as connection:
         return [(one.actor, one.way, one.action, one.outcome) for one in audit_page(connection, limit=1000)]
 
 
 def sessions(office: Office) -> int:
-    """How many there are."""
+    """The number of sessions."""
     with reading(office.engine) as connection:
         return connection.scalar(select(func.count()).select_from(ConsoleSessionRow)) or 0
 
@@ -164,17 +164,17 @@ def of_tomorrow(issuer: Issuer) -> None:
 
 
 def bent(**claims: Any) -> Callable[[Issuer], None]:
-    """With other claims in the ID token."""
+    """Changes claims of the ID token."""
     return lambda issuer: issuer.claims.update(claims)
 
 
 def signing(sign: Callable[[dict[str, Any]], str]) -> Callable[[Issuer], None]:
-    """With an ID token that is signed otherwise."""
+    """Signs the ID token in another way."""
     return lambda issuer: setattr(issuer, "sign", sign)
 
 
 def answering(answer: Callable[[], Any]) -> Callable[[Issuer], None]:
-    """With another answer to the code."""
+    """Replaces the response to the code."""
     return lambda issuer: setattr(issuer, "token_answer", answer)
 
 
@@ -235,7 +235,7 @@ def test_invalid_answers_are_refused(front: Office, issuer: Issuer, monkeypatch:
         assert rows[0][:3] == ("", "oidc", "refused"), bend
         assert CLIENT_SECRET not in rows[0][3], bend
     assert sessions(front) == 0
-    # It was none of that: as it should be, it lets them in. So does a token, at once.
+    # A valid answer signs in after all of these, and so does a token.
     issuer.straighten()
     assert "<h1>Overview</h1>" in signs_in(browser, issuer)
     assert "<h1>Overview</h1>" in front.browser().sign_in(TOKENS[Role.VIEWER])
@@ -254,7 +254,7 @@ def test_callbacks_of_other_browsers_are_refused(front: Office, issuer: Issuer) 
     ):
         assert "was started in another browser" in come_back(browser, brought)
         assert browser.status == 403
-    # None of that was ever told to the issuer, nor is it worth a row.
+    # None of these called the issuer or wrote an audit row.
     assert "token" not in issuer.calls
     assert told(front) == []
 
@@ -350,7 +350,7 @@ def test_a_sign_in_begins_by_opening_its_page_only(front: Office, issuer: Issuer
         assert answer.status_code == 403, kind
         assert "Set-Cookie" not in answer.headers, kind
     assert "<h1>Overview</h1>" in come_back(browser, brought)
-    # Browsers send the header to secure origins only, and old ones never do.
+    # Browsers send the header to secure origins only, and old browsers never do.
     for headers in ({"Sec-Fetch-Dest": "document"}, {}):
         assert front.browser().client.get(address("oidc"), headers=headers).status_code == 303
 
@@ -372,7 +372,7 @@ def test_failed_sign_ins_leave_few_rows_and_none_with_text_of_the_caller(front: 
         "the issuer's error code is none of OpenID Connect's",
         "its answer is not valid (invalid_grant)",
     }
-    # A valid one is never refused.
+    # A valid sign-in is never throttled.
     assert "<h1>Overview</h1>" in signs_in(browser, issuer)
     for number in range(30):
         browser = Browser(browser.client.application.test_client())
@@ -443,7 +443,7 @@ def test_invalid_codes_of_one_address_do_not_delay_others(front: Office, issuer:
         assert "<h1>Overview</h1>" in signs_in(Browser(app.test_client()), issuer)
         answers.set()
         pages = [answer.result() for answer in under_way]
-    # One of theirs was asked at a time; the others were turned away at once, and left no row.
+    # One of these calls ran at a time. The others were refused at once, without an audit row.
     assert sum("Too many sign-ins wait for Acme SSO" in page for page in pages) >= 6
     assert len([row for row in told(front) if row[2] == "refused"]) == FAILURES
 
@@ -526,13 +526,13 @@ def test_unknown_keys_are_requested_at_a_limited_rate(
 
 
 def nameless(claims: dict[str, Any], *, key: Any, algorithm: str) -> str:
-    """A token whose header names no key, so that all keys are tried."""
+    """A token without a key id, so that all keys are tried."""
     return jwt.encode({"alg": algorithm}, claims, key, algorithms=[algorithm])
 
 
 @pytest.mark.extended
 def test_keys_that_cannot_verify_are_skipped(front: Office, issuer: Issuer) -> None:
-    """Of whatever kind they are, those beside them still verify."""
+    """Whatever their kind, the keys beside them still verify."""
     ed = jwk.generate_key("OKP", "Ed25519", {"kid": "ed"})
     for good, algorithm in ((KEY, "ES256"), (RSA_KEY, "RS256"), (ed, "EdDSA")):
         issuer.sign = partial(nameless, key=good, algorithm=algorithm)
@@ -566,7 +566,7 @@ def test_keys_for_other_uses_are_refused(
 
 
 def later_by(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So much time has passed since an issuer was asked."""
+    """Moves the time of the cache forward."""
     monkeypatch.setattr(calls, "monotonic", lambda: monotonic() + seconds)
 
 
@@ -578,7 +578,7 @@ def test_cached_metadata_bridges_a_short_outage(front: Office, issuer: Issuer, m
     with issuers.away(issuer):
         later = Browser(app.test_client())
         brought = issuer.authorize(sent(later))
-    # It is back, but for what it said before.
+    # It is available again, but not its metadata and keys.
     issuer.broken = frozenset({"metadata", "keys"})
     assert "<h1>Overview</h1>" in come_back(later, brought)
     assert told(front)[0] == ("mira", "oidc", "signed in", "done")
@@ -586,7 +586,7 @@ def test_cached_metadata_bridges_a_short_outage(front: Office, issuer: Issuer, m
     calls = len(issuer.calls)
     assert "<h1>Overview</h1>" in signs_in(Browser(app.test_client()), issuer)
     assert issuer.calls[calls:] == ["token"]  # what failed is not asked again at once
-    # When it is well again it is asked anew.
+    # When they are available again, they are read again.
     issuer.broken = frozenset()
     later_by(FRESH_SECONDS + RETRY_AFTER + 5, monkeypatch)
     calls = len(issuer.calls)
@@ -621,7 +621,7 @@ def test_changed_metadata_takes_effect_at_once(front: Office, issuer: Issuer, mo
     app = browser.client.application
     later_by(FRESH_SECONDS + 1, monkeypatch)
     issuer.keys = [NEW_KEY]
-    # A key that it withdrew is worth nothing as soon as it is asked again.
+    # A withdrawn key is refused after the next read of the keys.
     assert "gave no valid answer" in signs_in(Browser(app.test_client()), issuer)
     later_by(2 * FRESH_SECONDS + 60, monkeypatch)
     issuer.metadata = {"issuer": "https://another.example"}
@@ -648,7 +648,7 @@ def test_a_session_keeps_its_role_until_it_ends_or_the_settings_change(front: Of
 
 
 def test_equal_names_do_not_share_sessions(front: Office, issuer: Issuer) -> None:
-    """Whoever calls themselves like somebody with a token neither sees nor ends their sessions."""
+    """A user with the same name as a token neither sees nor ends its sessions."""
     issuer.user |= {"preferred_username": "the viewer", "groups": ["everybody"]}
     theirs, browser = front.browser(Role.VIEWER), front.browser()
     signs_in(browser, issuer)

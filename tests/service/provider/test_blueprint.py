@@ -34,7 +34,7 @@ URL = "/permissions/check"
 
 
 class Service:
-    """The blueprint in an app of its own."""
+    """The blueprint, in a Flask app."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine

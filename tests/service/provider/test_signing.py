@@ -1,4 +1,4 @@
-"""Answers to browsers carry a signature by the backend's key, and nobody else waits for one."""
+"""Responses to browsers are signed with the backend's key. Other responses do not wait for a signature."""
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -57,7 +57,7 @@ def tenant(tmp_path: Path) -> Iterator[Caller]:
 
 @contextmanager
 def service(tmp_path: Path, url: str, tenant: Caller, **provider: Any) -> Iterator[Any]:
-    """A client of Usher's own service, which knows this backend."""
+    """A client of the service, which is configured for this backend."""
     engine = open_engine(f"sqlite:///{tmp_path}/usher.db")
     make_migrated(engine, STORE_MIGRATIONS)
     with writing(engine) as connection:
@@ -98,7 +98,7 @@ def test_the_backend_s_key_checks_what_a_browser_carries(tmp_path: Path, tenant:
         with pytest.raises(jwt.InvalidSignatureError):
             PyJWS().decode_complete(signature, key, ["EdDSA"], detached_payload=canonical_json(told["data"]))
 
-        # What goes from server to server, or to somebody else's page, is not signed.
+        # Responses to servers, and to pages of other origins, are not signed.
         assert "signature" not in asked(client)
         assert "signature" not in asked(client, Origin="http://evil.example")
 
@@ -130,7 +130,7 @@ def test_a_backend_that_cannot_sign_is_left_alone_for_a_while() -> None:
     assert calls == [{"permissions": list(RESULTS)}]
     passing.move_on(seconds=0.1)
     assert sign(RESULTS) == "s"
-    # More than one call of the operation may carry.
+    # More than fit in one call of the operation.
     assert sign(list(RESULTS) * (limits.BATCH_ITEMS + 1)) is None
     assert len(calls) == 2
 
@@ -153,7 +153,7 @@ def test_a_backend_that_hangs_takes_two_threads_at_most() -> None:
     threads = [threading.Thread(target=lambda: found.append(sign(RESULTS))) for _ in range(6)]
     for thread in threads:
         thread.start()
-    # Four give up while two hang.
+    # Four time out while two calls hang.
     for _ in range(1000):
         if len(found) == 4:
             break

@@ -1,4 +1,4 @@
-"""A service to which things are pushed, on a real database, with a clock that moves when it is told to."""
+"""A service that accepts pushes, on a real database, with a simulated clock."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from tests.worlds.openapi_check import undocumented_responses
 
 PUSH = "push-" + "p" * 20
 NEW_PUSH = "push-" + "n" * 20
-"""The token that takes the place of the other one."""
+"""The token that replaces the other one."""
 HR = "hr-" + "h" * 20
 SMALL = "small-" + "s" * 20
 ERP = "erp-" + "e" * 20
@@ -32,7 +32,7 @@ ASK = "ask-" + "a" * 20
 
 
 class Clock:
-    """Time that passes when it is told to."""
+    """A clock that only ``move_on`` advances."""
 
     def __init__(self) -> None:
         self.now = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -59,7 +59,7 @@ SOURCES: list[dict[str, Any]] = [
 
 @dataclass
 class Service:
-    """The app, and what is behind it."""
+    """The app and its parts."""
 
     client: FlaskClient
     engine: Engine
@@ -75,28 +75,28 @@ class Service:
     def pushed(
         self, sequence: int, *, upsert: Sequence[object] = (), remove: Sequence[object] = (), **further: Any
     ) -> Any:
-        """The answer to a push that goes through."""
+        """The response to a push that succeeds."""
         body: dict[str, Any] = {"sequence": sequence, "upsert": list(upsert), "remove": list(remove)} | further
         answer = self.push(body, **{name: body.pop(name) for name in ("source", "token") if name in body})
         assert answer.status_code == 200, answer.get_data(as_text=True)
         return answer.get_json()
 
     def may(self, user: str, document: str, organization: str = "acme") -> bool:
-        """Whether a permission call lets the user at the document."""
+        """Whether a permission call allows the user to open the document."""
         request = {"userId": user, "resource": {"type": "document", "id": document, "organizationId": organization}}
         answer = self.call("POST", "/permissions/check", ASK, json={"data": {"requests": [request]}})
         assert answer.status_code == 200, answer.get_data(as_text=True)
         return bool(answer.get_json()["data"][0]["hasAccess"])
 
     def records(self) -> list[dict[str, object]]:
-        """What is in force."""
+        """The records in force."""
         with reading(self.engine) as connection:
             return [object_from_record(record) for record in export_records(connection)]
 
     def read(
         self, source: str, objects: Sequence[dict[str, Any]], *, meanwhile: Callable[[], object] = lambda: None
     ) -> None:
-        """Reads a source completely, and lets something happen while that is under way."""
+        """Reads a source completely, and calls ``meanwhile`` during the read."""
         with Refresh(self.engine, clock=self.clock, problems=ProblemList()) as refreshing:
             refreshing.begin([str(one["name"]) for one in SOURCES])
             for one in SOURCES:
@@ -157,6 +157,6 @@ def grant(document_id: str, user_id: str, organization_id: str = "acme", **furth
 
 
 def key(record: dict[str, object]) -> dict[str, object]:
-    """What identifies a record, as ``remove`` wants it."""
+    """The key of a record, as in ``remove``."""
     ids = {"organizationId", "userId", "documentId", "folderId", "organizationUserGroupId", "memberGroupId"}
     return {name: value for name, value in record.items() if name == "kind" or name in ids}

@@ -1,4 +1,4 @@
-"""What the audit log says of pushes: who pushed what, who was refused, and that nobody fills it."""
+"""The audit rows of pushes: applied and refused ones, and their limits."""
 
 from contextlib import suppress
 from itertools import count
@@ -21,13 +21,13 @@ WRONG = "guessed-" + "g" * 20
 
 
 def rows(service: Service) -> list[AuditRow]:
-    """The oldest first."""
+    """The rows, oldest first."""
     with reading(service.engine) as connection:
         return audit_page(connection, limit=1000)[::-1]
 
 
 def pushes(service: Service) -> int:
-    """How many were applied to the source."""
+    """The number of pushes applied to the source."""
     with reading(service.engine) as connection:
         return push_states(connection).get("app", PushState()).pushes
 
@@ -101,7 +101,7 @@ def test_thousands_of_pushes_do_not_bury_what_people_did(service: Service) -> No
     found = rows(service)
     assert [one.outcome for one in found] == [*[DONE] * (ROWS_PER_HOUR - 1), DONE + LAST_ROW_SUFFIX]
     assert found[-1].subject.startswith(f"app: push {ROWS_PER_HOUR}, ")
-    # Another token, and another source, are other sorts; and the number tells of those in between.
+    # Another token and another source have limits of their own. The number counts the pushes without a row, too.
     service.pushed(100, upsert=[document("d100")], token=NEW_PUSH)
     service.pushed(1, upsert=[user("ann")], source="hr", token=HR)
     assert [one.subject.partition(", sequence")[0] for one in rows(service)[ROWS_PER_HOUR:]] == [
@@ -155,7 +155,7 @@ def test_what_a_token_may_not_do_is_a_refusal(service: Service) -> None:
         "the bearer token belongs to another source",
         "no source with this name accepts pushes",
     ]
-    # Names that somebody makes up are no way around it.
+    # Invented names do not bypass the limit.
     for number in range(ROWS_PER_HOUR + 5):
         service.push({"sequence": 1}, source=f"made-up-{number}")
     assert len(rows(service)) == 2 + ROWS_PER_HOUR

@@ -1,5 +1,4 @@
-"""What is sent to the endpoints of pushes and cannot be meant: an envelope that says what is wrong, and nothing is
-applied."""
+"""Invalid requests to the endpoints of pushes: an envelope describes the problem, and nothing is applied."""
 
 import json
 from typing import Any
@@ -46,7 +45,7 @@ CHANGES: list[tuple[bytes, str, int, str]] = [
     (b'{"sequence": 1}', LINES, 415, "Content-Type must be application/json"),
     (b'{"sequence": 1}', f"{JSON}; charset=utf-16", 415, "Content-Type may carry no parameter"),
 ]
-"""Body, its type, the answer's code and how its message begins."""
+"""Body, content type, status, and the beginning of the message."""
 
 EVERYTHING: list[tuple[bytes, str, int, str]] = [
     (b"\n\n", LINES, 400, "nothing was applied: the last line is missing"),

@@ -1,4 +1,4 @@
-"""Pushes of changes: what follows from them at once, how often they come, and what is answered."""
+"""Pushes of changes: their effect on decisions, sequences, and responses."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -71,7 +71,7 @@ def test_an_explanation_goes_back_to_the_push(service: Service) -> None:
 
 
 def test_another_node_follows_at_once(service: Service) -> None:
-    """Each has a memory of its own for what changes seldom: organizations, folders, groups."""
+    """Each loader caches what seldom changes: organizations, folders, groups."""
     other = Service(service.client.application.test_client(), service.engine, service.clock)
     folder = {
         "kind": "folder",
@@ -118,7 +118,7 @@ def test_a_push_after_which_many_others_came_is_not_said_to_be_applied(service: 
 
 @pytest.mark.parametrize("later", [0, 1, 60])
 def test_a_sequence_that_was_used_for_another_push_is_refused(service: Service, later: int) -> None:
-    """Two applications push to one source, and both number their push after the same one."""
+    """Two applications push to one source, and both name the same previous sequence."""
     service.pushed(31, upsert=PEOPLE)
     service.pushed(32, upsert=[document("d1")], previousSequence=31)
     for sequence in range(33, 33 + later):
@@ -170,7 +170,7 @@ YEAR_OF_MILLISECONDS = 366 * 24 * 3600 * 1000
     ],
 )
 def test_a_sequence_far_above_the_last_is_refused(service: Service, last: int | None, sequence: int, code: int) -> None:
-    """It would make all later pushes too late."""
+    """Such a sequence would make all later pushes too low."""
     if last is not None:
         service.pushed(last, upsert=PEOPLE)
     answer = service.push({"sequence": sequence, "upsert": [document("d1")]})
@@ -190,7 +190,7 @@ def test_a_push_that_follows_another_one_than_the_last_is_refused_with_the_last(
     error = answer.get_json()["error"]
     assert error["status"] == "FAILED_PRECONDITION"
     assert error["details"] == {"sequence": 4}
-    # The one whose answer was lost is answered all the same.
+    # The push whose response was lost is answered again.
     assert service.pushed(4, upsert=[document("d1")], previousSequence=3)["sequence"] == 4
     assert service.pushed(6, upsert=[document("d2")], previousSequence=4)["counts"]["added"] == 1
 
@@ -199,7 +199,7 @@ def test_what_dangles_is_kept_named_and_comes_alive(service: Service) -> None:
     answer = service.pushed(1, upsert=[document("d1", accessType="restricted"), organization(), grant("d1", "ann")])
     assert [item["index"] for item in answer["leftOut"]] == [2]
     assert "the user 'ann' (userId)" in answer["leftOut"][0]["reason"]
-    # Told once more while it dangles, it is named once more.
+    # If it is pushed again while it dangles, it is listed again.
     assert [item["index"] for item in service.pushed(2, upsert=[grant("d1", "ann")])["leftOut"]] == [0]
     assert service.pushed(3, upsert=[user("ann")])["leftOut"] == []
     assert service.may("ann", "d1")
@@ -275,7 +275,7 @@ LEFT_OUT_WITH_ALIASES: list[tuple[dict[str, object], str]] = [
     ),
     ({"kind": "fill", "userId": "who", "initial": "A"}, f"refers to the user 'who' (userId), {NOWHERE}"),
 ]
-"""What is pushed, and what is said of it when it does not count."""
+"""A pushed record, and the reason why it has no effect."""
 
 
 @pytest.mark.parametrize("items", [LEFT_OUT, LEFT_OUT + LEFT_OUT_WITH_ALIASES], ids=["by key", "with aliases"])
@@ -291,7 +291,7 @@ def test_each_item_that_does_not_count_is_told_with_its_reason(
     group = {"kind": "group", "organizationId": "acme", "organizationUserGroupId": "h", "groupName": "H"}
     service.pushed(1, upsert=[*people, group], source="hr", token=HR)
     for sequence in (1, 2):
-        # What changes nothing is told of as well.
+        # Records without a change are listed as well.
         answer = service.pushed(sequence, upsert=[one for one, _ in items])
         told = {one["index"]: one["reason"] for one in answer["leftOut"]}
         said = {index: reason for index, (_, reason) in enumerate(items) if reason}
@@ -323,7 +323,7 @@ def test_a_source_further_up_owns_its_keys(service: Service) -> None:
 
 
 def test_a_source_that_is_pushed_to_first_takes_its_place_in_the_order(service: Service) -> None:
-    """Nothing was read yet when the second source is told of something; the first still comes before it."""
+    """No source was read yet when the second one receives a push. The first still has precedence."""
     service.pushed(1, upsert=[organization(), user("ann") | {"name": "From the app"}])
     service.pushed(1, upsert=[user("ann") | {"name": "From HR"}], source="hr", token=HR)
     assert [one["name"] for one in service.records() if one["kind"] == "user"] == ["From HR"]
@@ -429,7 +429,7 @@ def test_all_that_is_wrong_with_a_push_is_told_and_nothing_applied(service: Serv
             key(organization()),
         ],
     }
-    # The module writes infinity as no JSON knows it; a number that is too large is what a sender can send.
+    # ``json`` would write infinity, which is not JSON. A sender can send a number that is too large.
     text = json.dumps(body).replace("Infinity", "1e999")
     headers = {"Content-Type": "application/json"}
     answer = service.call("POST", "/directory/app/changes", data=text, headers=headers)
@@ -494,7 +494,7 @@ def test_many_push_at_the_same_time(service: Service) -> None:
     service.pushed(1, upsert=PEOPLE)
 
     def push(number: int) -> None:
-        """Numbers the push after the last one until it is applied."""
+        """Tries higher sequences until the push is applied."""
         sequence = 1 + number
         while (answer := service.push({"sequence": sequence, "upsert": [document(f"d{number}")]})).status_code == 409:
             sequence = answer.get_json()["error"]["details"]["sequence"] + 1

@@ -1,4 +1,4 @@
-"""The contract suite of sources, passed by what is pushed as a whole: a body is a source that is read once."""
+"""The contract suite of sources, for uploads: a body is a source that is read once."""
 
 import json
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from tests.worlds.faulty_reads import FaultyReads
 
 
 class Sent:
-    """What an application would send, each time it is asked."""
+    """An application that sends its records at each read."""
 
     def __init__(self, path: Path) -> None:
         self.name = "app"
@@ -29,7 +29,7 @@ class Sent:
 
 
 class PushWorld(SourceWorld):
-    """An application with people and teams, and the body that it sends of them."""
+    """An application with users and groups, and the body of its upload."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "body"

@@ -1,4 +1,4 @@
-"""Everything that a source says, in one request."""
+"""Uploads: all records of a source in one request."""
 
 import json
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ def test_what_is_not_in_it_is_gone(service: Service) -> None:
     assert told["records"] == 5
     assert told["changes"] == {"document": {"added": 1, "updated": 0, "removed": 1}}
     assert there(service) == ["d2", "d3"]
-    # Pushes go on from where they were.
+    # Pushes continue from the last sequence.
     assert service.push({"sequence": 2, "upsert": [document("d9")]}).get_json()["error"]["details"] == {"sequence": 3}
     assert there(service) == ["d2", "d3"]
 
@@ -66,7 +66,7 @@ def test_what_does_not_count_is_told_by_line_and_nothing_of_other_sources(servic
 
 
 def test_pushes_go_on_from_the_number_that_it_tells(service: Service) -> None:
-    """An application that was set up anew counts from the beginning."""
+    """An application that was installed again counts from the beginning."""
     service.pushed(5_000, upsert=PEOPLE)
     assert put(service, lines(PEOPLE, sequence=7)).status_code == 200
     assert service.call("GET", "/directory/app").get_json()["sequence"] == 7
@@ -121,7 +121,7 @@ def test_each_wrong_line_is_told_up_to_a_hundred(service: Service) -> None:
 
 
 def test_what_is_not_theirs_is_refused_and_not_missed(service: Service) -> None:
-    """A source that may be told of one organization's documents alone says nothing of anything else."""
+    """An upload to a source that is limited to the documents of one organization keeps all other records."""
     service.pushed(1, upsert=[*PEOPLE, organization("other")])
     small = {"source": "small%20app", "token": SMALL}
     assert put(service, lines([document("d1"), grant("d1", "ann")]), **small).status_code == 200

@@ -1,4 +1,4 @@
-"""The sync that follows a push: narrowed, one for many pushes, and not forgotten when a process dies."""
+"""The runs after pushes: narrowed, one for many pushes, and not lost if a process dies."""
 
 from datetime import timedelta
 from random import Random
@@ -34,7 +34,7 @@ def test_pushes_gather_and_make_one_run(service: Service, runs: Runs) -> None:
     service.clock.move_on(seconds=1)
     assert [run.trigger for run in runs.enqueue_changes(DELAY)] == [CHANGES]
     assert queued(runs) == [(("acme", "other"), ())]
-    # What was taken is taken; what comes now waits for its own time.
+    # Pending changes were taken. Later ones wait for their own delay.
     assert runs.enqueue_changes(timedelta()) == []
     service.pushed(3, upsert=[document("d3")])
     assert runs.enqueue_changes(DELAY) == []
@@ -49,7 +49,7 @@ def test_users_are_followed_by_a_run_about_them(service: Service, runs: Runs) ->
 
 
 def test_grants_that_go_over_with_an_alias_are_followed_in_their_organizations(service: Service, runs: Runs) -> None:
-    """None of them is told of: only the users are."""
+    """The push names the user only, not the organizations of the grants."""
     everywhere = ("acme", "beta", "gamma")
     named = [grant("d", "", one) | {"userId": None, "userAlias": "Desk@acme.example"} for one in everywhere[:2]]
     ann, bob = user("ann") | {"aliases": ["desk@acme.example"]}, user("bob")
@@ -61,7 +61,7 @@ def test_grants_that_go_over_with_an_alias_are_followed_in_their_organizations(s
         runs.cancel(run.run_id)
     assert service.pushed(2, upsert=[user("bob") | {"aliases": ["desk@acme.example"]}])["leftOut"] == []
     runs.enqueue_changes(timedelta())
-    # It is an alias of two: neither has the grants.
+    # Two users have the alias, so neither has the grants.
     assert queued(runs) == [(("acme", "beta"), ())]
     assert not service.may("ann", "d")
     service.pushed(3, upsert=[user("ann")])
@@ -104,7 +104,7 @@ def test_very_many_are_followed_by_a_run_of_everything(service: Service, runs: R
 def test_nothing_is_forgotten_when_the_queue_cannot_take_it(
     service: Service, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process that dies in the middle leaves the same behind as one whose transaction fails."""
+    """A process that dies during the transaction has the same effect as a failed transaction."""
     service.pushed(1, upsert=[organization()])
     with monkeypatch.context() as patched:
         patched.setattr("app.sync.runs.lifecycle.enqueue", lambda *_, **__: (_ for _ in ()).throw(RuntimeError("died")))
@@ -136,7 +136,7 @@ def test_a_worker_follows_within_the_delay(service: Service, runs: Runs) -> None
         assert executed == []
         service.clock.move_on(seconds=0.5)
     service.clock.move_on(seconds=0.5)
-    # The next look would come when the two seconds are over.
+    # The next check would follow after two seconds.
     worker.tick()
     assert [(run.trigger, run.organization_ids) for run in executed] == [(CHANGES, ("acme",))]
 

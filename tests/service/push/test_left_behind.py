@@ -1,4 +1,4 @@
-"""What pushes leave on the connections of the pool: temporary tables, empty, for the next one."""
+"""Pushes leave empty temporary tables on pooled connections, for the next push."""
 
 import pytest
 from sqlalchemy import Connection, text
@@ -23,7 +23,7 @@ def objects(connection: Connection) -> dict[str, str]:
 
 
 def made(said: list[str]) -> int:
-    """How often the temporary tables were made."""
+    """The number of times that the temporary tables were created."""
     return sum("CREATE TEMPORARY TABLE refresh_delta_user" in statement for statement in said)
 
 
@@ -69,5 +69,5 @@ def test_tables_that_many_rows_went_through_are_made_anew(service: Service, monk
     said = heard(service.engine)
     for sequence in range(2, 8):
         service.pushed(sequence, upsert=[user(f"{sequence}-a"), user(f"{sequence}-b")])
-    # Four rows of each push: staged ones, and merged ones.
+    # Each push has four rows: staged and merged ones.
     assert made(said) == 3

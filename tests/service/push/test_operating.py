@@ -1,4 +1,4 @@
-"""What operators see of pushes: metrics, readiness, the doctor, the log, and tokens that could be guessed."""
+"""What operators see of pushes: metrics, readiness, the doctor, the log, and warnings about short tokens."""
 
 from pathlib import Path
 

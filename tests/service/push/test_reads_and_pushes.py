@@ -43,7 +43,7 @@ def test_a_read_that_began_before_a_push_does_not_undo_it(service: Service) -> N
     service.read("hr", world, meanwhile=meanwhile)
     assert documents(service) == {"new": "new", "kept": "renamed"}
     assert marks(service) == 3
-    # A read that began later says what holds, and the marks have done their work.
+    # A later read replaces the pushed records and deletes the marks.
     service.read("hr", world)
     assert documents(service) == {"old": "old", "kept": "kept"}
     assert marks(service) == 0
@@ -88,7 +88,7 @@ def test_what_was_pushed_goes_with_the_source(service: Service) -> None:
 
 
 class Read:
-    """A read that has begun, and what it saw then."""
+    """A read in progress, and the records that it saw."""
 
     def __init__(self, service: Service, world: dict[str, str]) -> None:
         self.world = dict(world)
@@ -109,7 +109,7 @@ class Read:
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("push"), st.sampled_from(IDS), st.sampled_from(["x", "y", ""])),
-        # What was told before comes once more: the answer was lost, or the network brought it late.
+        # An earlier push is repeated: its response was lost, or the network delayed it.
         st.tuples(st.just("again"), st.integers(0, 5), st.none()),
         st.tuples(st.just("begin"), st.none(), st.none()),
         st.tuples(st.just("end"), st.integers(0, 3), st.booleans()),
@@ -128,8 +128,11 @@ STEPS = st.lists(
 def test_any_interleaving_leaves_what_the_sequence_says(
     service: Service, steps: list[tuple[str, object, object]]
 ) -> None:
-    """The application's own world is what it pushed last. It pushes each change right after making it, and a read sees
-    the world as it was when it began: so whatever the order, the world is in force at the end."""
+    """The state of the application is what it pushed last.
+
+    It pushes each change at once. A read sees the state at the time when it began. In any order of reads and pushes,
+    the final state is in force.
+    """
     clear(service)
     world: dict[str, str] = {}
     told: list[dict[str, object]] = []
@@ -159,7 +162,7 @@ def test_any_interleaving_leaves_what_the_sequence_says(
 
 
 def pushing(engine: object, clock: Clock) -> Callable[[dict[str, object]], None]:
-    """Applies pushes without HTTP, and compares the answers to one push with each other."""
+    """Applies pushes without HTTP, and compares the responses to repetitions."""
     answers: dict[int, object] = {}
 
     def tell(body: dict[str, object]) -> None:

@@ -1,7 +1,7 @@
-"""An issuer of OpenID Connect that others wrote: canaille, in one process, with people and groups in memory.
+"""Serves canaille, an independent issuer of OpenID Connect, with users and groups in memory.
 
-``python canaille_server.py JSON`` serves until it is ended. It is a process of its own, because canaille makes
-much of its process its own.
+``python canaille_server.py JSON`` serves until it is stopped. It runs in its own process, because canaille changes
+process-wide state.
 """
 
 import json
@@ -52,7 +52,7 @@ def _fill(wanted: dict[str, Any]) -> None:
         client_secret=wanted["client_secret"],
         client_id_issued_at=datetime.now(UTC),
         client_name="Usher",
-        # It trusts what runs here, and asks nobody for their consent.
+        # canaille trusts clients on loopback, and asks for no consent.
         client_uri="http://127.0.0.1",
         redirect_uris=[wanted["redirect_uri"]],
         grant_types=["authorization_code"],

@@ -1,5 +1,5 @@
-"""A company that is really served: backend, service and worker as processes of their own, on the sample directory with
-a folder of old documents more, and somebody of each role who may sign in."""
+"""A running installation: backend, service and worker as processes, on the sample directory and a folder of old
+documents. Each role has an operator."""
 
 import json
 import os
@@ -41,24 +41,24 @@ from tests.service.console import issuer as issuers
 from tests.service.console.issuer import Issuer
 
 CLIENT_ID, CLIENT_SECRET = "usher", "the-secret-of-the-client"
-"""By which the issuer knows the console."""
+"""The credentials of the console at the issuer."""
 PEOPLE = {"vera": ["readers"], "adele": ["readers", "deciders"], "max": ["deciders", "keepers"], "nils": ["others"]}
-"""Whom the issuer knows, and their groups."""
+"""The users of the issuer, and their groups."""
 PASSWORD = "the password of everybody at the issuer"
 TOKENS = {role: f"the token of the {role} is long" for role in Role}
 OLD = tuple(f"minutes-{number:02}" for number in range(40))
 """The documents of the folder ``archive``."""
 GONE = OLD[:34]
-"""Those that the directory does not name any more in ``with_held_deletes``."""
+"""Those that ``without_old_documents`` removes from the directory."""
 ISSUER = Path(sys.prefix) / "issuer"
-"""Where the issuer that others wrote is installed: apart, because it brings along a package ``tests``."""
+"""The installation of canaille. It is separate, because it contains a package ``tests``."""
 _TOKENS = [{"name": f"The {role}", "role": str(role), "token": token} for role, token in TOKENS.items()]
 _WITHIN = 60.0
 _ENDED = {"done", "partial", "held", "failed", "cancelled"}
 
 
 class Company:
-    """The processes, the directory that is edited, and what the backend holds."""
+    """The processes, the directory file, and the documents of the backend."""
 
     def __init__(self, demo: DemoEnvironment, children: Children) -> None:
         self.demo = demo
@@ -78,27 +78,27 @@ class Company:
         write_file(self.demo.directory, yaml.safe_dump(directory, sort_keys=False, allow_unicode=True))
 
     def restore(self) -> None:
-        """Puts the directory back as it was at first."""
+        """Restores the original directory file."""
         write_file(self.demo.directory, self._whole)
 
     def sync(self, **body: Any) -> dict[str, Any]:
-        """One run, to its end."""
+        """Requests a run, and waits for its end."""
         return self.ended(self.ask(**body))
 
     def ask(self, **body: Any) -> str:
-        """Asks for a run; its id."""
+        """Requests a run. Returns its id."""
         answer = self._session.post(f"{self.url}/resync", json=body, timeout=30)
         answer.raise_for_status()
         found: str = answer.json()["runId"]
         return found
 
     def run(self, run_id: str) -> dict[str, Any]:
-        """A run as it is now."""
+        """The current state of a run."""
         found: dict[str, Any] = self._session.get(f"{self.url}/resync/{run_id}", timeout=30).json()
         return found
 
     def ended(self, run_id: str) -> dict[str, Any]:
-        """A run when it has ended."""
+        """Waits for the end of a run."""
         end = time.monotonic() + _WITHIN
         while time.monotonic() < end:
             found = self.run(run_id)
@@ -109,7 +109,7 @@ class Company:
         raise AssertionError(f"{run_id} has not ended within {_WITHIN:.0f} s")
 
     def back_in_step(self) -> None:
-        """Whatever is held is dropped, and the backend holds again what the directory said at first."""
+        """Discards held deletes, and syncs the original directory."""
         with reading(self.engine) as connection:
             held = [run.run_id for run in held_runs(connection, 0)]
         for run_id in held:
@@ -119,17 +119,17 @@ class Company:
         assert run["status"] == "done", run
 
     def checked(self, *question: str) -> dict[str, Any]:
-        """What ``usher check`` says to this question."""
+        """The JSON of ``usher check`` for this question."""
         arguments = ["check", *question, "--explain", "--json", "--config", str(self.demo.settings_file)]
         found: dict[str, Any] = json.loads(CliRunner().invoke(usher, arguments, prog_name="usher").stdout)
         return found
 
     def documents(self) -> set[str]:
-        """Those of ``OLD`` that the backend holds."""
+        """The documents of ``OLD`` in the backend."""
         return set(self._documents(folder_id="archive"))
 
     def document_name(self, document_id: str) -> str | None:
-        """What the backend calls a document of Northwind."""
+        """The name of a document of Northwind in the backend."""
         return self._documents(document_ids=[document_id])[document_id]
 
     def _documents(self, **which: Any) -> dict[str, str | None]:
@@ -141,7 +141,8 @@ class Company:
 
     @contextmanager
     def standing_still(self, name: str) -> Iterator[Callable[[float], None]]:
-        """Nothing moves in ``backend``, ``serve`` or ``worker``; what is given lets it go on for so many seconds."""
+        """Suspends the processes of ``backend``, ``serve`` or ``worker``. The yielded function resumes them for some
+        seconds."""
         first = next(one for one in psutil.Process().children() if name in one.cmdline())
         family = [first, *first.children(recursive=True)]
 
@@ -162,7 +163,7 @@ class Company:
 
 
 def without_old_documents(directory: dict[str, Any]) -> None:
-    """Takes those of ``GONE`` out of the directory."""
+    """Removes the documents in ``GONE`` from the directory."""
     directory["documents"] = [one for one in directory["documents"] if one["documentId"] not in GONE]
 
 
@@ -188,18 +189,18 @@ def _furnished(folder: Path, issuer: str) -> DemoEnvironment:
             "roles": {"readers": "viewer", "deciders": "approver", "keepers": "admin"},
         },
     }
-    # The guard would refuse the reading that the limits are to hold.
+    # The guard would refuse a read whose deletes the limits are to hold.
     values["directory"]["guard"] = {"count": 1000, "percent": 100}
     values["sync"] = {"schedule": "", "verify_schedule": "", "jitter": 0}
     values["worker"] = {"poll": 0.1}
-    # Small calls: a run takes long enough to be looked at.
+    # Small calls make a run slow enough to be observed.
     values["backend"].update(batch_size=1, max_in_flight=1)
     write_file(demo.settings_file, yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
     return demo
 
 
 class Newborn:
-    """A service that has read nothing and done nothing yet, before an issuer of our own."""
+    """A service with an empty database, and a simulated issuer."""
 
     def __init__(self, demo: DemoEnvironment, issuer: Issuer) -> None:
         self.url = demo.service_url
@@ -209,7 +210,7 @@ class Newborn:
 
 @contextmanager
 def newborn(folder: Path) -> Iterator[Newborn]:
-    """One, for as long as the block takes."""
+    """Runs such a service during the block."""
     children = Children()
     with issuers.running() as issuer:
         demo = prepare(folder, None)
@@ -236,7 +237,7 @@ def newborn(folder: Path) -> Iterator[Newborn]:
 
 @contextmanager
 def running(folder: Path) -> Iterator[Company]:
-    """A company in step, for as long as the block takes."""
+    """Runs a company that is in step, during the block."""
     port = free_port()
     demo = _furnished(folder, f"http://localhost:{port}")
     children = Children()

@@ -1,5 +1,5 @@
-"""A real browser before a company that is really served: each is started once, for which reason all of these tests are
-of the group ``browser``, which one process runs."""
+"""A real browser and a running installation. Each is started once, so one process runs all tests of the group
+``browser``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PROGRAM = "chromium-headless-shell"
 WANTED = bool(os.environ.get("USHER_TEST_BROWSER"))
-"""Whether a browser that is not there is a failure, and not a reason to skip (CI)."""
+"""Whether a missing browser fails the tests instead of skipping them (CI)."""
 _CALM = (
     "--no-sandbox",
     "--disable-gpu",
@@ -46,7 +46,7 @@ def _missing() -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def _can_be_had() -> None:
-    """Everything that these tests need, or they are skipped."""
+    """Skips the tests if something that they need is missing."""
     reason = _missing()
     if reason and WANTED:
         pytest.fail(f"USHER_TEST_BROWSER demands it: {reason}")
@@ -56,34 +56,34 @@ def _can_be_had() -> None:
 
 @pytest.fixture(scope="session")
 def browser_type_launch_args() -> dict[str, Any]:
-    """What pytest-playwright starts: Debian's browser, which calls nobody by itself."""
+    """The browser for pytest-playwright: that of Debian, without calls of its own."""
     return {"executable_path": shutil.which(PROGRAM), "args": list(_CALM)}
 
 
 @pytest.fixture(scope="session")
 def company(_can_be_had: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Company]:
-    """A company in step; whoever changes it leaves it so."""
+    """A company in step. A test that changes it restores it."""
     with running(tmp_path_factory.mktemp("company")) as one:
         yield one
 
 
 @pytest.fixture(scope="session")
 def newborn(_can_be_had: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Newborn]:
-    """A service on an empty database, whose issuer does what it is told."""
+    """A service with an empty database, whose issuer the test controls."""
     with born(tmp_path_factory.mktemp("newborn")) as one:
         yield one
 
 
 @pytest.fixture(scope="session")
 def passes(company: Company, browser: Browser) -> dict[Role, Any]:
-    """The cookies of somebody of each role, signed in once; whoever ends these sessions signs them in again."""
+    """The cookies of an operator of each role. A test that ends these sessions signs them in again."""
     found: dict[Role, Any] = {}
     sign_all_in(found, company, browser)
     return found
 
 
 def sign_all_in(passes: dict[Role, Any], company: Company, browser: Browser) -> None:
-    """Signs in somebody of each role."""
+    """Signs in an operator of each role."""
     for role in Role:
         context = browser.new_context()
         one = Desk(context.new_page(), company)
@@ -95,8 +95,8 @@ def sign_all_in(passes: dict[Role, Any], company: Company, browser: Browser) -> 
 
 @pytest.fixture
 def desk(company: Company, passes: dict[Role, Any], new_context: Callable[..., Any]) -> Iterator[OpenDesk]:
-    """Opens a browser for somebody of a role, or for nobody. No page of the test may write to its console, or ask for
-    anything elsewhere."""
+    """Opens a browser for an operator of a role, or without a session. Fails if a page writes to its console or calls
+    another host."""
     desks: list[Desk] = []
 
     def opened(role: Role | None = Role.APPROVER, place: Company | Newborn = company, **options: Any) -> Desk:

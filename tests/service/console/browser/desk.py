@@ -1,5 +1,4 @@
-"""Somebody's browser at the console, which keeps what no page may do: messages on its console, and requests to
-elsewhere."""
+"""An operator's browser. It records what no page may do: messages on its console, and requests to other hosts."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 WIDE = {"width": 1360, "height": 900}
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 COLOURS = ["color-contrast", "link-in-text-block"]
-"""Those of axe's rules to which light and dark are a difference."""
+"""The rules of axe that depend on the colours."""
 
 _TOO_WIDE = """() => {
   const wide = document.documentElement.clientWidth;
@@ -33,7 +32,7 @@ _TOO_SMALL = """() => [...document.querySelectorAll("a[href], button, input, sel
 
 
 class Desk:
-    """One page, of one who is signed in or not."""
+    """One page, signed in or not."""
 
     def __init__(self, page: Page, place: Company | Newborn) -> None:
         self.page = page
@@ -41,15 +40,15 @@ class Desk:
         self.messages: list[str] = []
         self.elsewhere: list[str] = []
         self.expected: set[int] = set()
-        """Statuses of answers of which the browser may complain."""
+        """Statuses of responses about which the browser may complain."""
         self.known: tuple[str, ...] = ()
-        """Where else this test goes."""
+        """Other URLs that this test opens."""
         page.on("console", lambda message: self._hear(message.text, message.location["url"]))
         page.on("pageerror", lambda error: self.messages.append(str(error)))
         page.on("request", lambda request: self._see(request.url))
 
     def _hear(self, text: str, where: str) -> None:
-        # What the pages of others say is theirs.
+        # Messages of pages of other sites are ignored.
         if where.startswith(self.known or ("-",)):
             return
         if not any(f"status of {status} " in text for status in self.expected):
@@ -60,7 +59,7 @@ class Desk:
             self.elsewhere.append(url)
 
     def at(self, name: str, **query: object) -> str:
-        """The whole address of a page."""
+        """The URL of a page."""
         return self.url + address(name, **query)
 
     def go(self, name: str, **query: object) -> None:
@@ -70,30 +69,30 @@ class Desk:
         assert answer.ok or answer.status in self.expected, f"{name}: {answer.status}"
 
     def narrow(self) -> None:
-        """A screen of 320 px, which is a zoom of 400 % on one of 1,280."""
+        """Sets the width to 320 px, like a zoom of 400 % on 1,280 px."""
         self.page.set_viewport_size({"width": 320, "height": 640})
 
     def widen(self) -> None:
-        """A screen of 1,360 px again."""
+        """Sets the width to 1,360 px."""
         self.page.set_viewport_size({"width": WIDE["width"], "height": WIDE["height"]})
 
     def sign_in(self, role: Role) -> None:
-        """By the token of this role."""
+        """Signs in with the token of this role."""
         self.page.get_by_label("token").fill(TOKENS[role])
         self.page.get_by_role("button", name="Sign in").click()
         self.page.get_by_role("heading", name="Overview").wait_for()
 
     def heading(self) -> str:
-        """The page's one."""
+        """The heading of the page."""
         return self.page.locator("h1").inner_text()
 
     def press(self, *keys: str) -> None:
-        """One key after the other, wherever the focus is."""
+        """Presses keys, wherever the focus is."""
         for key in keys:
             self.page.keyboard.press(key)
 
     def tab_to(self, name: str, *, within: int = 60) -> None:
-        """Moves the focus by Tab until it is on what has this name."""
+        """Presses Tab until an element with this name has the focus."""
         for _ in range(within):
             self.page.keyboard.press("Tab")
             if self.focused().startswith(name):
@@ -101,14 +100,14 @@ class Desk:
         raise AssertionError(f"{name!r} is not reached by {within} times Tab")
 
     def focused(self) -> str:
-        """The name of what has the focus: its label, or its text."""
+        """The label or text of the focused element."""
         found: str = self.page.evaluate(
             "() => { const one = document.activeElement; return one.labels?.[0]?.innerText ?? one.innerText ?? '' }"
         )
         return found.strip()
 
     def violations(self, *, rules: list[str] | None = None) -> list[str]:
-        """What axe finds against WCAG 2.2 A, AA and good practice, or against these rules alone."""
+        """The violations of WCAG 2.2 A, AA and good practice that axe finds, or those of these rules only."""
         from axe_playwright_python.sync_playwright import Axe
 
         only = {"type": "rule", "values": rules} if rules else {"type": "tag", "values": RULES}
@@ -116,12 +115,12 @@ class Desk:
         return [_said(violation) for violation in found.response["violations"]]
 
     def too_wide(self) -> list[str]:
-        """What reaches beyond the screen, when the page scrolls sideways."""
+        """The elements beyond the screen, if the page scrolls sideways."""
         found: list[str] = self.page.evaluate(_TOO_WIDE)
         return found
 
     def too_small(self) -> list[str]:
-        """Targets below 24 px that are not part of a text."""
+        """Targets smaller than 24 px that are not part of a text."""
         found: list[str] = self.page.evaluate(_TOO_SMALL)
         return found
 

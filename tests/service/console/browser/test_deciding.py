@@ -1,4 +1,4 @@
-"""What is decided at the console changes the backend: by keyboard alone, with and without a script."""
+"""Decisions in the console change the backend: by keyboard only, with and without JavaScript."""
 
 from collections.abc import Iterator
 
@@ -33,7 +33,7 @@ def test_held_deletes_are_approved_by_keyboard_alone(desk: OpenDesk, company: Co
     one.press("Enter")
     one.page.get_by_role("heading", name="Approve 34 held deletes").wait_for()
     one.tab_to("Reason")
-    # A reason is demanded, and what is missing has the focus.
+    # The reason is required, and the missing field gets the focus.
     one.press("Enter")
     assert one.focused().startswith("Reason")
     one.page.keyboard.type("the archive moved")
@@ -58,7 +58,7 @@ def test_held_deletes_are_approved_without_a_script(desk: OpenDesk, company: Com
     one.expected = {400}
     one.go("held")
     one.page.get_by_role("link", name="Review and approve").click()
-    # A browser demands the reason by itself; what comes without one is told so, and nothing is deleted.
+    # The browser requires the reason. A form without one gets an error, and nothing is deleted.
     one.page.locator("form[action='/console/approve']").evaluate("form => { form.noValidate = true }")
     one.page.get_by_role("button", name="Delete 34 entries").click()
     assert one.page.get_by_text("Enter a reason for the audit log.").is_visible()
@@ -106,7 +106,7 @@ def test_a_preview_is_applied(desk: OpenDesk, company: Company, script: bool) ->
 
 
 def until_done(one: Desk, *, script: bool) -> None:
-    """The run's page says so by itself, or when it is loaded again."""
+    """Waits until the page shows that the run is done. Without JavaScript it is reloaded."""
     done = one.page.locator(".pill", has_text="done")
     for _ in range(0 if script else 100):
         if done.is_visible():

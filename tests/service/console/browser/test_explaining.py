@@ -1,4 +1,4 @@
-"""Explain says what ``usher check`` says, for every case of the demonstration, and names the lines of the directory."""
+"""Explain agrees with ``usher check`` for every case of the demo, and names the lines of the directory."""
 
 import pytest
 

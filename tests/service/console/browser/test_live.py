@@ -1,4 +1,4 @@
-"""A run that goes on while it is looked at: what is told anew, what stays as it is, and when nothing is asked."""
+"""The page of a running run: what is updated, what stays, and when nothing is requested."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ FACTS = "all => all.map(one => [one.querySelector('dt').textContent, one.querySe
 
 @pytest.fixture
 def away(company: Company) -> Iterator[None]:
-    """The old documents are gone from the backend: the next run has something to do."""
+    """Removes the old documents from the backend, so that the next run has changes."""
     company.edit(without_old_documents)
     assert company.sync(allowDeletes=True)["status"] == "done"
     company.restore()
@@ -37,7 +37,7 @@ def away(company: Company) -> Iterator[None]:
 
 
 class StoppedTime:
-    """The time of a page, which moves on as it is told; ``asked`` are the parts that it asks for meanwhile."""
+    """A simulated clock of a page. ``asked`` are the fragments that the page requests meanwhile."""
 
     def __init__(self, one: Desk) -> None:
         self.asked: list[str] = []
@@ -46,13 +46,13 @@ class StoppedTime:
         self._page.on("request", partial(self._count, 1))
         self._page.on("requestfinished", partial(self._count, -1))
         self._page.on("requestfailed", partial(self._count, -1))
-        # What is due by then is asked for once.
+        # Due requests run once.
         self._page.clock.pause_at(datetime.now(UTC) + timedelta(minutes=1))
         self._settle()
         self.asked.clear()
 
     def move_on(self, seconds: int) -> None:
-        """What the page asks for comes in between."""
+        """Waits for the requests of the page after each second."""
         for _ in range(seconds):
             self._page.clock.run_for(1000)
             self._settle()
@@ -78,7 +78,7 @@ def test_a_runs_progress_is_seen_without_loading_the_page_again(desk: OpenDesk, 
         assert one.page.get_by_text("This page follows it.").is_visible()
         for _ in range(3):
             _shown(one, _further(company, run, let_go))
-        # The whole page has moved on, and not only its progress bar.
+        # All of the page is updated, not only the progress bar.
         assert one.page.locator(".pill").inner_text() == "applying"
         facts = dict(one.page.locator("[data-part='facts'] dl").evaluate_all(FACTS))
         assert facts["Directory"].startswith("revision ")
@@ -158,7 +158,7 @@ def test_a_service_that_fails_is_asked_less_and_less_often(desk: OpenDesk, compa
         one.page.unroute("**/console/run?*")
         stopped.move_on(30)
         assert one.page.get_by_text("Lost contact").count() == 0
-        # A session that has ended is not a service that is away.
+        # The end of a session is not an outage of the service.
         one.page.route("**/console/run?*", lambda route: route.fulfill(status=303, headers={"location": "/"}))
         stopped.move_on(2)
         assert one.page.get_by_text("Your session has ended. Reload this page to sign in again.").is_visible()
@@ -166,12 +166,12 @@ def test_a_service_that_fails_is_asked_less_and_less_often(desk: OpenDesk, compa
 
 
 def _further(company: Company, run: str, let_go: Callable[[float], None]) -> int:
-    """Lets the backend answer some more calls of the run; how many of its items are done then."""
+    """Resumes the backend for some calls of the run. Returns the number of done items."""
     before = _done(company, run)
     for _ in range(200):
         let_go(0.02)
-        # The worker goes on: on a busy machine it takes its time to write down what it was answered, and a backend that
-        # is let go meanwhile answers everything.
+        # The worker continues. A busy machine delays its records, and a resumed backend would answer all calls
+        # meanwhile.
         for _ in range(6):
             if (now := _done(company, run)) > before:
                 assert now < 34
@@ -187,7 +187,7 @@ TOLD = """() => {
 
 
 def _shown(one: Desk, done: int) -> None:
-    """Waits until the page tells that so many items are done at least; at any time it tells the same in words."""
+    """Waits until the page shows at least this number of done items. Bar and text must always agree."""
     for _ in range(400):
         told = one.page.evaluate(TOLD)
         if told is not None:

@@ -1,4 +1,4 @@
-"""Every page, light and dark, wide and narrow: nothing that axe objects to, nothing beyond the screen."""
+"""Every page, light and dark, wide and narrow: no violation in axe, nothing beyond the screen."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.browser, pytest.mark.process, pytest.mark.timeout(180), pytest.mark.xdist_group("browser")]
 
 PICTURES = os.environ.get("USHER_TEST_PICTURES", "")
-"""A folder that gets a picture of each page, light and dark, to be looked at."""
+"""A folder for a screenshot of each page, light and dark."""
 
 
 @dataclass(frozen=True)
 class Busy:
-    """A company in which much is to be seen: ids of runs."""
+    """Ids of runs of a company with much to show."""
 
     first: str
     held: str
@@ -49,8 +49,8 @@ class Busy:
 
 @pytest.fixture(scope="module")
 def busy(company: Company, passes: dict[Role, Any], browser: Browser) -> Iterator[Busy]:
-    """Deletes are held, a plan can be applied, a run has failed, items are parked and wait, the doctor has found that,
-    and there are ids and names as long as they may be."""
+    """There are held deletes, a plan to apply, a failed run, parked and waiting items, findings of the doctor, and ids
+    and names of maximum length."""
     first = company.sync()["runId"]
     company.demo.directory.rename(company.demo.directory.with_suffix(".away"))
     unread = company.sync()["runId"]
@@ -73,7 +73,7 @@ def busy(company: Company, passes: dict[Role, Any], browser: Browser) -> Iterato
 
 
 def _without_much(directory: dict[str, Any]) -> None:
-    """The old documents are gone, and a grant refers to what is nowhere."""
+    """Without the old documents, and with a grant that refers to a missing record."""
     without_old_documents(directory)
     directory["grants"].append({"organizationId": "northwind", "folderId": "nowhere", "userId": "amara"})
     within = {"organizationId": "northwind"}
@@ -92,7 +92,7 @@ def _without_much(directory: dict[str, Any]) -> None:
 
 
 def _failed_run(company: Company) -> str:
-    """A run that came as far as its plan, which the worker does not know of."""
+    """A run with a plan, without the worker."""
     with company.standing_still("worker"):
         runs = Runs(company.engine, utc_now, SystemRandom())
         run, _ = runs.enqueue(RunRequest(trigger="schedule"))
@@ -179,13 +179,13 @@ PAGES: dict[str, dict[str, str]] = {
     "keys": {},
     "nowhere": {},
 }
-"""The page, and after a blank in which state; the parameters of its address."""
+"""The page, and after a blank its state; the query parameters."""
 
 
 STATUSES = {"nowhere": {404}, "user unknown": {404}, "explain wrong": {400}, "audit wrong": {400}}
-"""Of pages that say what is wrong."""
+"""The statuses of pages with an error."""
 NO_PAGES = {"audit.jsonl", "oidc", "oidc/back", "sign-in"}
-"""Addresses that lead on, or are looked at below."""
+"""Redirects, and pages that other tests check."""
 
 
 @pytest.mark.parametrize("which", PAGES)
@@ -207,11 +207,11 @@ SAYS = {
     "parked waiting": ("the name is longer",),
     "document long": ("‹U+202E›", "a-very-long-id/"),
 }
-"""By what it is known that a page is looked at in the state that is meant."""
+"""Texts that show that a page is in the expected state."""
 
 
 def test_no_page_is_left_out() -> None:
-    """Whoever adds a page adds it above."""
+    """A new page must be added to ``PAGES``."""
     app = service_app(Settings(), create_engine("sqlite://"), clock=utc_now, new_id=lambda: "")
     served = {
         rule.rule.removeprefix("/console/")
@@ -223,7 +223,7 @@ def test_no_page_is_left_out() -> None:
 
 
 def test_what_is_wrong_would_be_noticed(desk: OpenDesk) -> None:
-    """An image without words, a message, and requests to elsewhere, of which the policy stops those of our pages."""
+    """An image without a text, a message, and requests to other hosts. The policy blocks those of our pages."""
     one = desk()
     one.go("keys")
     one.page.evaluate(
@@ -277,7 +277,7 @@ EMPTY = {
     "doctor": "The doctor has not run yet",
     "search": "Search the directory",
 }
-"""What stands on a page where there is nothing to be seen."""
+"""The text of a page without content."""
 
 
 def test_what_is_refused_or_fails_is_a_page_as_well(desk: OpenDesk, busy: Busy) -> None:
@@ -286,7 +286,7 @@ def test_what_is_refused_or_fails_is_a_page_as_well(desk: OpenDesk, busy: Busy) 
     one.go("sync")
     assert "needs the role approver" in one.page.locator("main").inner_text()
     look_at(one, "role too low")
-    # That of another service, whose database is away.
+    # The page of another service, whose database is unavailable.
     away = create_engine("postgresql+psycopg://nobody@127.0.0.1:9/none")
     client = service_app(Settings(), away, clock=utc_now, new_id=lambda: "made").test_client()
     client.set_cookie("usher", "x")
@@ -301,7 +301,7 @@ def test_what_is_refused_or_fails_is_a_page_as_well(desk: OpenDesk, busy: Busy) 
 
 
 def look_at(one: Desk, which: str) -> None:
-    """Light and dark, and 320 px wide, which is a zoom of 400 % on 1,280 px."""
+    """Checks light and dark, and a width of 320 px, like a zoom of 400 % on 1,280 px."""
     found = [*one.violations(), *one.too_wide(), *one.too_small()]
     if one.page.locator("h1").count() != 1:
         found.append("there is not one h1")

@@ -1,4 +1,4 @@
-"""How pages are read: keys, focus, times in the reader's zone, copying, colours."""
+"""Reading pages: keys, focus, times in the time zone of the reader, copying, colours."""
 
 import re
 from datetime import UTC, datetime
@@ -122,7 +122,7 @@ def test_colours_are_chosen_and_kept_without_a_flash(desk: OpenDesk) -> None:
     one.page.get_by_role("button", name="light").click()
     one.page.wait_for_load_state()
     assert one.page.evaluate(ground) == light
-    # The page says it from its first byte on: no script is needed.
+    # The response itself contains the theme: no script is needed.
     assert '<html lang="en" data-theme="light"' in one.page.request.get(one.at("runs")).text()
 
 

@@ -1,4 +1,4 @@
-"""Signing in through an issuer that others wrote, as each role; and ways back and answers of issuers that are bent."""
+"""Sign-in through an independent issuer, as each role; and manipulated callbacks and responses of issuers."""
 
 from collections.abc import Callable
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.process, pytest.mark.timeout(180)
 Back = dict[str, str]
 
 ROLES = {"vera": "viewer", "adele": "approver", "max": "admin"}
-"""Whoever is in several groups has the highest role."""
+"""A member of several groups has the highest role."""
 
 
 @pytest.mark.parametrize("name", ROLES)
@@ -66,7 +66,7 @@ BENT: dict[str, Callable[[Back], Back]] = {
     "an error": lambda back: {"state": back["state"], "error": "<b>access</b>_denied"},
     "everything": lambda back: dict.fromkeys(back, "\u202e<script>"),
 }
-"""Another code is not among them: canaille's memory finds one by its client as well (``test_oidc.py`` tries it)."""
+"""Another code is missing: canaille also finds one by its client (``test_oidc.py`` tries it)."""
 
 
 def test_a_way_back_that_is_bent_lets_nobody_in(desk: OpenDesk, company: Company) -> None:
@@ -75,7 +75,7 @@ def test_a_way_back_that_is_bent_lets_nobody_in(desk: OpenDesk, company: Company
     show_password(one, "max")
     one.page.get_by_role("heading", name="Overview").wait_for()
     one.page.context.clear_cookies(name="usher")
-    # As it comes it leads in, but once only.
+    # The original callback signs in, but only once.
     back = _on_the_way_back(one)
     for heading in ("Overview", "Sign in"):
         one.page.goto(back)
@@ -105,11 +105,11 @@ ANSWERS: dict[str, Callable[[Issuer], None]] = {
     "sent elsewhere": lambda issuer: setattr(issuer, "token_answer", issuers.elsewhere),
     "out of order": lambda issuer: setattr(issuer, "token_answer", lambda: ("oops", 500)),
 }
-"""How the issuer's answer to the code is bent."""
+"""Manipulations of the issuer's response to the code."""
 
 
 def test_a_bent_issuer_lets_nobody_in(desk: OpenDesk, newborn: Newborn) -> None:
-    """Each ends on the sign-in with one sentence; in between the same browser is let in by what is straight."""
+    """Each shows the sign-in page with one sentence. Afterwards a valid response signs the same browser in."""
     one = desk(None, newborn)
     one.known = (newborn.issuer.url,)
     one.expected = {403}
@@ -141,7 +141,7 @@ def test_a_bent_issuer_lets_nobody_in(desk: OpenDesk, newborn: Newborn) -> None:
 
 
 def _kept(newborn: Newborn) -> tuple[int, int]:
-    """How many sessions there are, and how many refusals in the audit log, none with a secret."""
+    """The numbers of sessions, and of refusals in the audit log. None contains a secret."""
     with reading(newborn.engine) as connection:
         refused = audit_page(connection, action="refused", limit=200)
         sessions = connection.scalar(select(func.count()).select_from(ConsoleSessionRow)) or 0
@@ -150,13 +150,13 @@ def _kept(newborn: Newborn) -> tuple[int, int]:
 
 
 def _on_the_way_back(one: Desk) -> str:
-    """The address to which the issuer sends somebody whom it knows already."""
+    """The URL of the callback for a user whom the issuer knows."""
     asked = one.page.request.get(one.at("oidc"), max_redirects=0).headers["location"]
     return one.page.request.get(asked, max_redirects=0).headers["location"]
 
 
 def to_the_issuer(desk: OpenDesk, company: Company, page: str, **query: object) -> Desk:
-    """Somebody who wanted to see this page, and chose the issuer."""
+    """Opens a page without a session, and chooses the issuer."""
     one = desk(None)
     one.known = (company.issuer,)
     one.go(page, **query)
@@ -165,7 +165,7 @@ def to_the_issuer(desk: OpenDesk, company: Company, page: str, **query: object) 
 
 
 def show_password(one: Desk, name: str) -> None:
-    """The issuer's own pages."""
+    """Signs in on the pages of the issuer."""
     one.page.locator("input[name=login]").fill(name)
     one.page.locator("input[name=login]").press("Enter")
     one.page.locator("input[name=password]").fill(PASSWORD)
@@ -173,5 +173,5 @@ def show_password(one: Desk, name: str) -> None:
 
 
 def cookies(one: Desk) -> set[str]:
-    """The names of those that the console has set."""
+    """The names of the cookies of the console."""
     return {cookie["name"] for cookie in one.page.context.cookies(one.url)}

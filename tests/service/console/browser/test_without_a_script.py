@@ -1,4 +1,4 @@
-"""Everything else that is done at the console, in a browser that runs no script."""
+"""The other actions in the console, in a browser without JavaScript."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LONG, ODD = "the name is longer than it may be", "<b>the name</b> is odd"
 
 
 def without(desk: OpenDesk, role: Role | None) -> Desk:
-    """A browser without scripts, for somebody of this role."""
+    """A browser without JavaScript, for an operator of this role."""
     return desk(role, java_script_enabled=False)
 
 
@@ -58,26 +58,26 @@ def test_what_is_parked_is_tried_again_by_one_by_some_and_by_all(desk: OpenDesk,
     one = without(desk, Role.APPROVER)
     one.go("parked")
     assert one.page.get_by_role("checkbox").count() == 7
-    # One alone.
+    # One item.
     one.page.get_by_label(f"Select document {OLD[1]}").check()
     one.page.get_by_role("button", name="Retry selected").click()
     company.ended(parse_qs(urlsplit(one.page.url).query)["id"][0])
     assert _renamed(company, names) == {OLD[1]}
-    # A selection.
+    # Several items.
     one.go("parked")
     for document in OLD[2:4]:
         one.page.get_by_label(f"Select document {document}").check()
     one.page.get_by_role("button", name="Retry selected").click()
     company.ended(parse_qs(urlsplit(one.page.url).query)["id"][0])
     assert _renamed(company, names) == set(OLD[1:4])
-    # All of which the backend said the same.
+    # All items with the same message.
     one.go("parked")
     one.page.get_by_role("row").filter(has_text=ODD).get_by_role("link", name="documents").click()
     assert one.page.get_by_role("checkbox").count() == 1
     one.page.get_by_role("button", name="Retry all that match").click()
     company.ended(parse_qs(urlsplit(one.page.url).query)["id"][0])
     assert _renamed(company, names) == set(OLD[:4])
-    # And the rest.
+    # The remaining items.
     one.go("parked")
     assert one.page.get_by_role("checkbox").count() == 3
     one.page.get_by_role("button", name="Retry all now").click()
@@ -89,7 +89,7 @@ def test_what_is_parked_is_tried_again_by_one_by_some_and_by_all(desk: OpenDesk,
 
 
 def _park(company: Company, messages: dict[str, str]) -> None:
-    """Writes down for documents that are to be updated that the backend refused this as often as it may."""
+    """Records so many failures of these documents that they are parked."""
     preview = company.sync(dryRun=True)["runId"]
     with writing(company.engine) as connection:
         ledger_id, plan_id = ledger_in_use(connection), run_from(row_of(connection, preview)).plan_id
@@ -110,7 +110,7 @@ def _park(company: Company, messages: dict[str, str]) -> None:
 
 
 def _renamed(company: Company, names: dict[str, str]) -> set[str]:
-    """Those that the backend calls as they are called now."""
+    """The documents with these names in the backend."""
     return {document for document, name in names.items() if company.document_name(document) == name}
 
 
@@ -139,7 +139,7 @@ def test_the_doctor_looks_at_everything(desk: OpenDesk) -> None:
 
 
 def examined(one: Desk) -> None:
-    """Loads the page again until the examination is over."""
+    """Reloads the page until the examination has ended."""
     over = one.page.get_by_role("button", name="Run the doctor")
     for _ in range(300):
         if over.is_visible():
@@ -161,11 +161,11 @@ def test_sessions_are_ended_one_by_one_and_all_at_once(
     assert mine.count() == 1
     assert mine.get_by_role("button").count() == 0
     before = one.page.get_by_role("row").count()
-    # The newest come first: the one that signed in last.
+    # The newest session is first.
     one.page.get_by_role("row").filter(has_text="The viewer").first.get_by_role("button", name="End").click()
     assert one.page.get_by_role("row").count() == before - 1
     assert [_is_in(other) for other in others] == [True, True, False]
-    # Everybody ends their own.
+    # Operators end their own sessions.
     others[0].go("sessions")
     assert others[0].page.get_by_role("button", name="End all others").count() == 0
     others[0].page.get_by_role("button", name="End").first.click()
@@ -179,7 +179,7 @@ def test_sessions_are_ended_one_by_one_and_all_at_once(
 
 
 def _is_in(one: Desk) -> bool:
-    """Whether somebody's session lasts."""
+    """Whether the session is valid."""
     one.go("runs")
     return one.heading() == "Runs"
 
