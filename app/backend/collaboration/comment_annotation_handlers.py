@@ -105,10 +105,10 @@ def update_comment_annotations(call: Call[UpdateCommentAnnotationsRequest]) -> R
     prepared = _prepared_judgments(call)
     events: list[Event] = []
     with exclusive_write(call) as connection:
-        found = threads.load_threads(connection, scope, request.annotation_ids, request.document_id)
+        stored = threads.load_threads(connection, scope, request.annotation_ids, request.document_id)
         reassigned: list[str] = []
         decided: list[Thread] = []
-        for thread in found.values():
+        for thread in stored.values():
             before, assigned_to = thread.to_wire(scope), thread.assigned_to
             thread.update(request.updated_data, "data.updatedData")
             thread.updated_at = call.now
@@ -118,7 +118,7 @@ def update_comment_annotations(call: Call[UpdateCommentAnnotationsRequest]) -> R
             if any(event.kind.decision for event in of_thread):
                 decided.append(thread)
             events.extend(of_thread)
-        threads.update_threads(connection, scope, found.values())
+        threads.update_threads(connection, scope, stored.values())
         threads.refresh_participants(connection, scope, reassigned)
         # A thread may have become a suggestion after the preparation.
         missing = [thread for thread in decided if thread.annotation_id not in prepared]
@@ -126,7 +126,7 @@ def update_comment_annotations(call: Call[UpdateCommentAnnotationsRequest]) -> R
         judgments = [prepared[thread.annotation_id] for thread in decided]
         write_judgments(connection, scope.api_key_id, judgments, call.now)
         call.emit(connection, events)
-    results = per_id(request.annotation_ids, found, "Annotation updated.", NO_ANNOTATION)
+    results = per_id(request.annotation_ids, stored, "Annotation updated.", NO_ANNOTATION)
     return Reply("Comment annotations processed.", results)
 
 
@@ -140,18 +140,18 @@ def delete_comment_annotations(call: Call[DeleteCommentAnnotationsRequest], conn
         if request.annotation_ids is None:
             query = threads.stored_threads(scope).where(COMMENT_ANNOTATION.c.document_id == request.document_id)
             rows = connection.execute(query.limit(_DELETE_BATCH))
-            found = {row.annotation_id: threads.thread_of(row) for row in rows}
+            stored = {row.annotation_id: threads.thread_of(row) for row in rows}
         else:
             batch, pending = pending[:_DELETE_BATCH], pending[_DELETE_BATCH:]
-            found = threads.load_threads(connection, scope, batch, request.document_id)
+            stored = threads.load_threads(connection, scope, batch, request.document_id)
         events = [
-            comment_event("comment.delete", scope, found[comment.annotation_id], comment, user=user)
-            for comment in comments.load_comments(connection, scope, found)
+            comment_event("comment.delete", scope, stored[comment.annotation_id], comment, user=user)
+            for comment in comments.load_comments(connection, scope, stored)
         ]
         call.emit(connection, events)
-        threads.delete_threads(connection, scope, list(found))
-        results |= {annotation_id: done(annotation_id, "Annotation deleted.") for annotation_id in found}
-        if not (pending or (request.annotation_ids is None and found)):
+        threads.delete_threads(connection, scope, list(stored))
+        results |= {annotation_id: done(annotation_id, "Annotation deleted.") for annotation_id in stored}
+        if not (pending or (request.annotation_ids is None and stored)):
             return Reply("Comment annotations processed.", results)
 
 
@@ -248,5 +248,5 @@ def _prepared_judgments(call: Call[UpdateCommentAnnotationsRequest]) -> dict[str
     if not decision_event(request.updated_data.status):
         return {}
     with reading(call.backend.engine) as connection:
-        found = threads.load_threads(connection, call.scope, request.annotation_ids, request.document_id).values()
-        return prepare_decisions(call, connection, [thread for thread in found if thread.type == "suggestion"])
+        stored = threads.load_threads(connection, call.scope, request.annotation_ids, request.document_id).values()
+        return prepare_decisions(call, connection, [thread for thread in stored if thread.type == "suggestion"])

@@ -87,11 +87,11 @@ def update_comments(call: Call[UpdateCommentsRequest], connection: Connection) -
     if request.updated_data.reactions is not None and len(ids) > 1:
         raise InvalidArgument("data.updatedData.reactions: give the reactions of one comment at a time")
     thread = _thread(call, connection)
-    found = comments.load_comments(connection, scope, [thread.annotation_id], ids)
+    stored = comments.load_comments(connection, scope, [thread.annotation_id], ids)
     events: list[Event] = []
-    size = sum(comment.size for comment in found)
-    authors = {comment.author_id for comment in found}
-    for comment in found:
+    size = sum(comment.size for comment in stored)
+    authors = {comment.author_id for comment in stored}
+    for comment in stored:
         before = comment.to_wire()
         comment.update(request.updated_data)
         comment.updated_at = call.now
@@ -99,14 +99,14 @@ def update_comments(call: Call[UpdateCommentsRequest], connection: Connection) -
         if changes:
             user = user_of(request.action_user)
             events.append(comment_event("comment.update", scope, thread, comment, user=user, changes=changes))
-    comments.update_comments(connection, scope, found)
-    if authors != {comment.author_id for comment in found}:
+    comments.update_comments(connection, scope, stored)
+    if authors != {comment.author_id for comment in stored}:
         threads.refresh_participants(connection, scope, [thread.annotation_id])
-    if found:
-        _update_size(call, connection, thread, sum(comment.size for comment in found) - size)
-        events += _update_reactions(call, connection, thread, found[0])
+    if stored:
+        _update_size(call, connection, thread, sum(comment.size for comment in stored) - size)
+        events += _update_reactions(call, connection, thread, stored[0])
     call.emit(connection, events)
-    updated = {comment.comment_id for comment in found}
+    updated = {comment.comment_id for comment in stored}
     return Reply("Comments processed.", per_id(ids, updated, "Comment updated.", NO_COMMENT))
 
 
@@ -114,10 +114,10 @@ def delete_comments(call: Call[DeleteCommentsRequest], connection: Connection) -
     """Deletes the thread with its last comment."""
     request, scope = call.request, call.scope
     thread = _thread(call, connection)
-    found = comments.load_comments(connection, scope, [thread.annotation_id], request.comment_ids)
-    ids = [comment.comment_id for comment in found]
+    stored = comments.load_comments(connection, scope, [thread.annotation_id], request.comment_ids)
+    ids = [comment.comment_id for comment in stored]
     user = user_of(request.action_user)
-    call.emit(connection, [comment_event("comment.delete", scope, thread, comment, user=user) for comment in found])
+    call.emit(connection, [comment_event("comment.delete", scope, thread, comment, user=user) for comment in stored])
     comments.delete_comments(connection, scope, thread.annotation_id, ids)
     remaining = connection.scalar(
         comments.stored_comments(scope)
@@ -127,8 +127,8 @@ def delete_comments(call: Call[DeleteCommentsRequest], connection: Connection) -
     )
     if remaining is None:
         threads.delete_threads(connection, scope, [thread.annotation_id])
-    elif found:
-        _update_size(call, connection, thread, -sum(comment.size for comment in found))
+    elif stored:
+        _update_size(call, connection, thread, -sum(comment.size for comment in stored))
         threads.refresh_participants(connection, scope, [thread.annotation_id])
     requested = ids if request.comment_ids is None else request.comment_ids
     return Reply("Comments processed.", per_id(requested, ids, "Comment deleted.", NO_COMMENT))
@@ -137,10 +137,10 @@ def delete_comments(call: Call[DeleteCommentsRequest], connection: Connection) -
 def _thread(call: _AnyWrite | Call[GetCommentsRequest], connection: Connection) -> Thread:
     """The requested thread. Raises ``NotFound`` unless it is in the requested document."""
     request = call.request
-    found = threads.load_threads(connection, call.scope, [request.annotation_id], request.document_id)
-    if not found:
+    stored = threads.load_threads(connection, call.scope, [request.annotation_id], request.document_id)
+    if not stored:
         raise NotFound(f"data.annotationId: {NO_ANNOTATION}")
-    return found[request.annotation_id]
+    return stored[request.annotation_id]
 
 
 def _update_size(call: _AnyWrite, connection: Connection, thread: Thread, difference: int) -> None:

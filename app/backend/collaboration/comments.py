@@ -11,7 +11,7 @@ from app.backend.collaboration.tables import COMMENT, REACTION
 from app.backend.scope import Scope, own_columns, within
 from app.backend.storage import json_sets
 from app.backend.storage.json_sets import among
-from app.backend.storage.rows import insert_rows, update_rows
+from app.backend.storage.rows import grouped, insert_rows, update_rows
 from app.contract.comments import CommentInput, CommentUpdate, ReactionInput
 from app.contract.errors import AlreadyExists
 
@@ -167,7 +167,5 @@ def load_reactions(
     )
     if comment_ids is not None:
         query = query.where(among(connection, REACTION.c.comment_id, comment_ids))
-    found: dict[tuple[str, str], list[Reaction]] = {}
-    for row in connection.execute(query.order_by(REACTION.c.created_at, REACTION.c.reaction_id)):
-        found.setdefault((row.annotation_id, row.comment_id), []).append(Reaction(**fields_of(row)))
-    return found
+    rows = connection.execute(query.order_by(REACTION.c.created_at, REACTION.c.reaction_id))
+    return grouped(((row.annotation_id, row.comment_id), Reaction(**fields_of(row))) for row in rows)

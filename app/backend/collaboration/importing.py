@@ -33,6 +33,7 @@ from app.backend.resources.containers import (
 from app.backend.resources.tables import DOCUMENT
 from app.backend.scope import Scope, existing
 from app.backend.security.tables import API_KEY
+from app.backend.storage.rows import grouped
 from app.contract.errors import InvalidArgument
 from app.contract.validation import first_error, refuse_unstorable
 from app.foundation.database.engine import reading, writing
@@ -94,20 +95,18 @@ class Import:
             problems = self._check_places(connection, lines)
             rejected = {number for number, _ in problems}
             for kind in MODELS:
-                by_organization: dict[str, list[ImportLine]] = {}
-                for line in lines:
-                    if line.kind == kind and line.number not in rejected:
-                        by_organization.setdefault(line.record.organization_id, []).append(line)
+                accepted = [line for line in lines if line.kind == kind and line.number not in rejected]
+                by_organization = grouped((line.record.organization_id, line) for line in accepted)
                 for organization_id, of_organization in by_organization.items():
                     scope = Scope(self.api_key_id, organization_id)
                     unwritten = write(connection, scope, kind, of_organization, self.now)
                     problems.extend(unwritten)
                     self._count(kind, len(of_organization) - len(unwritten))
-            accepted = [
+            decisions = [
                 judgment for line, judgment in zip(judgments, prepared, strict=True) if line.number not in rejected
             ]
-            write_judgments(connection, self.api_key_id, accepted, self.now)
-            self._count(_JUDGMENT, len(accepted))
+            write_judgments(connection, self.api_key_id, decisions, self.now)
+            self._count(_JUDGMENT, len(decisions))
         return problems
 
     def _check_places(self, connection: Connection, lines: Sequence[ImportLine]) -> list[LineProblem]:
@@ -117,13 +116,13 @@ class Import:
             in_organization = documents.setdefault(line.record.organization_id, {})
             if line.record.document_id is not None:
                 in_organization[line.record.document_id] = None
-        found = {
+        by_organization = {
             organization_id: self._documents(connection, organization_id, list(document_ids))
             for organization_id, document_ids in documents.items()
         }
         problems: list[LineProblem] = []
         for line in lines:
-            existing_documents = found[line.record.organization_id]
+            existing_documents = by_organization[line.record.organization_id]
             if existing_documents is None:
                 problems.append(LineProblem(line.number, f"organizationId: {NO_ORGANIZATION}"))
             elif line.record.document_id is not None and line.record.document_id not in existing_documents:
@@ -137,13 +136,13 @@ class Import:
             ensure_organization(connection, scope, self.now)
         elif not organization_exists(connection, scope):
             return None
-        found = existing(connection, scope, DOCUMENT.c.document_id, document_ids)
+        existing_ids = existing(connection, scope, DOCUMENT.c.document_id, document_ids)
         if self.create_missing:
             for document_id in document_ids:
-                if document_id not in found:
+                if document_id not in existing_ids:
                     ensure_document(connection, scope, document_id, self.now)
-            found.update(document_ids)
-        return found
+            existing_ids.update(document_ids)
+        return existing_ids
 
     def _count(self, kind: str, number: int) -> None:
         if number:

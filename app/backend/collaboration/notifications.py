@@ -18,7 +18,7 @@ from app.backend.scope import Scope, within
 from app.backend.storage import json_sets
 from app.backend.storage.json_sets import among
 from app.backend.storage.paging import where_equal
-from app.backend.storage.rows import Writable, insert_rows, upsert
+from app.backend.storage.rows import Writable, grouped, insert_rows, upsert
 from app.contract.base import wire_value
 from app.contract.notifications import AddNotificationsRequest, NotificationUpdate
 
@@ -174,10 +174,7 @@ def readers_of(
     )
     if user_id is not None:
         query = query.where(table.user_id == user_id)
-    readers: dict[str, list[Any]] = {}
-    for row in connection.execute(query.order_by(table.user_id)):
-        readers.setdefault(row.notification_id, []).append(row)
-    return readers
+    return grouped((row.notification_id, row) for row in connection.execute(query.order_by(table.user_id)))
 
 
 def to_wire(row: Row[Any], readers: Sequence[Any]) -> dict[str, object]:
@@ -262,14 +259,12 @@ def _candidates(event: Event, participants: Mapping[str, Sequence[str]]) -> Sequ
 
 def _participants(connection: Connection, scope: Scope, annotation_ids: Sequence[str]) -> dict[str, list[str]]:
     """The participants by thread."""
-    found: dict[str, list[str]] = {}
-    if annotation_ids:
-        query = select(THREAD_USER.c.annotation_id, THREAD_USER.c.user_id).where(
-            within(THREAD_USER, scope), among(connection, THREAD_USER.c.annotation_id, dict.fromkeys(annotation_ids))
-        )
-        for annotation_id, user_id in connection.execute(query):
-            found.setdefault(annotation_id, []).append(user_id)
-    return found
+    if not annotation_ids:
+        return {}
+    query = select(THREAD_USER.c.annotation_id, THREAD_USER.c.user_id).where(
+        within(THREAD_USER, scope), among(connection, THREAD_USER.c.annotation_id, dict.fromkeys(annotation_ids))
+    )
+    return grouped((annotation_id, user_id) for annotation_id, user_id in connection.execute(query))
 
 
 def _payload(event: Event) -> dict[str, object]:

@@ -4,11 +4,12 @@ Each page has a part of every kind of data. The page token contains the position
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import orjson
-from sqlalchemy import Connection, Row, Select, literal, null, select, union, union_all
+from sqlalchemy import Column, Connection, Row, Select, literal, null, select, union, union_all
 
 from app.backend.collaboration import comments, notifications, threads
 from app.backend.collaboration.tables import COMMENT, NOTIFICATION, NOTIFICATION_USER, REACTION, RECORDING, THREAD_USER
@@ -19,6 +20,7 @@ from app.backend.scope import within
 from app.backend.storage import json_sets
 from app.backend.storage.paging import Page, cut
 from app.contract import limits
+from app.contract.base import wire_name
 from app.contract.users import GetAllUserDataRequest
 from app.foundation.database.engine import is_sqlite
 
@@ -65,7 +67,7 @@ def _memberships(call: _UserDataCall, connection: Connection, after: Position | 
     groups = select(literal("group"), GROUP_MEMBER.c.group_id, null(), null(), literal("{}")).where(
         within(GROUP_MEMBER, call.scope), GROUP_MEMBER.c.user_id == user_id
     )
-    found = union_all(entries, groups).subquery()
+    memberships = union_all(entries, groups).subquery()
 
     def item(row: Row[Any]) -> dict[str, object]:
         wire: dict[str, object] = {**json_sets.load_object(row.payload), "level": row.level}
@@ -77,8 +79,8 @@ def _memberships(call: _UserDataCall, connection: Connection, after: Position | 
             wire["expiresAt"] = row.expires_at // 1000
         return wire
 
-    page = Page((found.c.level, found.c.container_id), after, _SIZE)
-    return _data_page(page, connection.execute(page.of(select(found))).all(), item)
+    page = Page((memberships.c.level, memberships.c.container_id), after, _SIZE)
+    return _data_page(page, connection.execute(page.of(select(memberships))).all(), item)
 
 
 def _comments(call: _UserDataCall, connection: Connection, after: Position | None) -> DataPage:
@@ -92,10 +94,10 @@ def _comments(call: _UserDataCall, connection: Connection, after: Position | Non
     if len(rows) <= _SIZE:
         rows.extend(_comments_of_threads(call, connection, None if after is None else after[0]))
     rows = rows[: _SIZE + 1]
-    found = threads.load_threads(connection, call.scope, dict.fromkeys(row.annotation_id for row in rows))
+    by_id = threads.load_threads(connection, call.scope, dict.fromkeys(row.annotation_id for row in rows))
 
     def item(row: Row[Any]) -> dict[str, object]:
-        place = {"annotationId": row.annotation_id, "documentId": found[row.annotation_id].document_id}
+        place = {"annotationId": row.annotation_id, "documentId": by_id[row.annotation_id].document_id}
         return comments.comment_of(row).to_wire() | place
 
     return _data_page(page, rows, item)
@@ -112,42 +114,25 @@ def _comments_of_threads(call: _UserDataCall, connection: Connection, after: str
         query = of_thread.where(participation).order_by(THREAD_USER.c.annotation_id, *comments.KEYS)
         return connection.execute(query.limit(_SIZE + 1)).all()
     # At most one page of each thread, so that PostgreSQL does not sort all of a long one.
-    found = of_thread.correlate(THREAD_USER).order_by(*comments.KEYS).limit(_SIZE + 1).lateral()
-    keys = [found.c[key.name] for key in comments.KEYS]
-    query = select(found).select_from(THREAD_USER).join(found, literal(value=True)).where(participation)
+    of_page = of_thread.correlate(THREAD_USER).order_by(*comments.KEYS).limit(_SIZE + 1).lateral()
+    keys = [of_page.c[key.name] for key in comments.KEYS]
+    query = select(of_page).select_from(THREAD_USER).join(of_page, literal(value=True)).where(participation)
     return connection.execute(query.order_by(THREAD_USER.c.annotation_id, *keys).limit(_SIZE + 1)).all()
 
 
-def _reactions(call: _UserDataCall, connection: Connection, after: Position | None) -> DataPage:
-    query = select(REACTION).where(within(REACTION, call.scope), REACTION.c.user_id == call.request.user_id)
+def _own_rows(
+    key: Column[Any], optional: Sequence[str], call: _UserDataCall, connection: Connection, after: Position | None
+) -> DataPage:
+    """The user's rows of the table with this key. An item has the ``optional`` ids that are not empty."""
+    table = key.table
+    query = select(table).where(within(table, call.scope), table.c.user_id == call.request.user_id)
 
     def item(row: Row[Any]) -> dict[str, object]:
-        wire = json_sets.load_object(row.payload) | {
-            "reactionId": row.reaction_id,
-            "documentId": row.document_id,
-            "createdAt": row.created_at,
-        }
-        if row.annotation_id:
-            wire["annotationId"] = row.annotation_id
-        if row.comment_id:
-            wire["commentId"] = row.comment_id
-        return wire
+        ids = {name: getattr(row, name) for name in (key.name, "document_id", *optional)}
+        wire = {wire_name(name): value for name, value in ids.items() if value}
+        return json_sets.load_object(row.payload) | wire | {"createdAt": row.created_at}
 
-    page = Page((REACTION.c.created_at, REACTION.c.reaction_id), after, _SIZE)
-    return _data_page(page, connection.execute(page.of(query)).all(), item)
-
-
-def _recordings(call: _UserDataCall, connection: Connection, after: Position | None) -> DataPage:
-    query = select(RECORDING).where(within(RECORDING, call.scope), RECORDING.c.user_id == call.request.user_id)
-
-    def item(row: Row[Any]) -> dict[str, object]:
-        return json_sets.load_object(row.payload) | {
-            "recordingId": row.recording_id,
-            "documentId": row.document_id,
-            "createdAt": row.created_at,
-        }
-
-    page = Page((RECORDING.c.created_at, RECORDING.c.recording_id), after, _SIZE)
+    page = Page((table.c.created_at, key), after, _SIZE)
     return _data_page(page, connection.execute(page.of(query)).all(), item)
 
 
@@ -175,8 +160,8 @@ def _notifications_query(call: _UserDataCall, after: Position | None) -> Select[
         select(Page(tuple(query.selected_columns), after, _SIZE).of(query).subquery()) for query in (addressed, caused)
     ]
     # Without duplicates, because a user may be addressed by a notification about their own action.
-    found = union(*branches).subquery()
-    same = (NOTIFICATION.c.notification_id == found.c.notification_id) & within(NOTIFICATION, call.scope)
+    ids = union(*branches).subquery()
+    same = (NOTIFICATION.c.notification_id == ids.c.notification_id) & within(NOTIFICATION, call.scope)
     has_read = (
         (table.notification_id == NOTIFICATION.c.notification_id)
         & within(NOTIFICATION_USER, call.scope)
@@ -184,9 +169,9 @@ def _notifications_query(call: _UserDataCall, after: Position | None) -> Select[
         & table.read_at.is_not(None)
     )
     query = select(*notifications.COLUMNS, table.user_id, table.persists).select_from(
-        found.join(NOTIFICATION, same).outerjoin(NOTIFICATION_USER, has_read)
+        ids.join(NOTIFICATION, same).outerjoin(NOTIFICATION_USER, has_read)
     )
-    return Page((found.c.created_at, found.c.notification_id), None, _SIZE).of(query)
+    return Page((ids.c.created_at, ids.c.notification_id), None, _SIZE).of(query)
 
 
 def _data_page(page: Page, rows: Sequence[Row[Any]], item: Callable[[Row[Any]], dict[str, object]]) -> DataPage:
@@ -198,8 +183,8 @@ _READERS: Mapping[str, Callable[[_UserDataCall, Connection, Position | None], Da
     {
         "memberships": _memberships,
         "comments": _comments,
-        "reactions": _reactions,
-        "recordings": _recordings,
+        "reactions": partial(_own_rows, REACTION.c.reaction_id, ("annotation_id", "comment_id")),
+        "recordings": partial(_own_rows, RECORDING.c.recording_id, ()),
         "notifications": _notifications,
     }
 )

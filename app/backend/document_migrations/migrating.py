@@ -219,16 +219,8 @@ def _renew(connection: Connection, migration: Migration, owner: str, now: int) -
 
 
 def _end(connection: Connection, migration: Migration, status: MigrationState, now: int) -> None:
-    _set(
-        connection,
-        migration.api_key_id,
-        migration.migration_id,
-        status=status,
-        open=False,
-        lease_owner="",
-        lease_until=0,
-        updated_at=now,
-    )
+    ended = {"status": status, "open": False, "lease_owner": "", "lease_until": 0, "updated_at": now}
+    _set(connection, migration.api_key_id, migration.migration_id, **ended)
 
 
 def _set(connection: Connection, api_key_id: str, migration_id: str, **values: object) -> None:

@@ -35,24 +35,29 @@ OwnTransactions = Callable[[Call[RequestT]], Reply]
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """The handler of one operation. Exactly one of ``in_transaction`` and ``own_transactions`` is set."""
+    """The handler of one operation."""
 
     operation: AnyOperation
-    in_transaction: InTransaction[Any] | None = None
-    own_transactions: OwnTransactions[Any] | None = None
-    check: Check[Any] | None = None
+    run: OwnTransactions[Any]
 
 
 def in_transaction(
     operation: Operation[RequestT, ResultT], handler: InTransaction[RequestT], *, check: Check[RequestT] | None = None
 ) -> Handler:
     """``handler`` serves ``operation`` in a transaction that begins after ``check``."""
-    return Handler(operation, in_transaction=handler, check=check)
+
+    def run(call: Call[RequestT]) -> Reply:
+        if check is not None:
+            check(call)
+        with reading(call.backend.engine) if operation.is_read else exclusive_write(call) as connection:
+            return handler(call, connection)
+
+    return Handler(operation, run)
 
 
 def own_transactions(operation: Operation[RequestT, ResultT], handler: OwnTransactions[RequestT]) -> Handler:
     """``handler`` serves ``operation`` and opens its own transactions."""
-    return Handler(operation, own_transactions=handler)
+    return Handler(operation, handler)
 
 
 def install_operations(app: Flask, backend: Backend, handlers: Sequence[Handler]) -> None:
@@ -80,7 +85,7 @@ def _view(handler: Handler, backend: Backend, failures: FailedCredentials) -> Ca
         parsed = operation.parse(read_json(request, max_bytes=max_bytes))
         now = epoch_ms(backend.clock())
         try:
-            reply = _run(handler, Call(operation.name, parsed, principal, backend, now))
+            reply = handler.run(Call(operation.name, parsed, principal, backend, now))
         except WrongBodyCredentialsError:
             failures.check(request.remote_addr or "")
             raise
@@ -104,19 +109,6 @@ def _principal(operation: AnyOperation, backend: Backend, failures: FailedCreden
     except PermissionDenied:
         failures.check(request.remote_addr or "")
         raise
-
-
-def _run(handler: Handler, call: Call) -> Reply:  # type: ignore[type-arg]  # any request
-    if handler.own_transactions is not None:
-        return handler.own_transactions(call)
-    assert handler.in_transaction is not None  # noqa: S101 - one of the two is set
-    if handler.check is not None:
-        handler.check(call)
-    if handler.operation.is_read:
-        with reading(call.backend.engine) as connection:
-            return handler.in_transaction(call, connection)
-    with exclusive_write(call) as connection:
-        return handler.in_transaction(call, connection)
 
 
 @contextmanager

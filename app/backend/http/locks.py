@@ -1,7 +1,6 @@
 """Locks between the threads of one process."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from threading import Lock
 from zlib import crc32
 
@@ -15,14 +14,10 @@ class StripedLocks:
         self._stripes = tuple(Lock() for _ in range(_STRIPES))
         self._heavy = Lock()
 
-    @contextmanager
-    def of(self, name: str) -> Iterator[None]:
-        """Waits for the lock of this name. Not reentrant."""
-        with self._stripes[crc32(name.encode()) % _STRIPES]:
-            yield
+    def of(self, name: str) -> AbstractContextManager[object]:
+        """The lock of this name. Not reentrant."""
+        return self._stripes[crc32(name.encode()) % _STRIPES]
 
-    @contextmanager
-    def heavy(self, needed: bool) -> Iterator[None]:
-        """Waits for the lock of memory-intensive work, if ``needed``."""
-        with self._heavy if needed else nullcontext():
-            yield
+    def heavy(self, *, needed: bool) -> AbstractContextManager[object]:
+        """The lock of memory-intensive work, if ``needed``."""
+        return self._heavy if needed else nullcontext()

@@ -19,7 +19,7 @@ from app.backend.resources.tables import DOCUMENT, FOLDER, USER_ENTRY
 from app.backend.resources.user_entries import Entry, EntryContainer
 from app.backend.scope import Scope, existing, within, within_ids
 from app.backend.storage import json_sets
-from app.backend.storage.rows import Writable, insert_rows
+from app.backend.storage.rows import Writable, grouped, insert_rows
 from app.contract.base import DEFAULT_ACCESS_ROLE
 from app.contract.errors import NotFound
 from app.contract.permission_call import RequestEntry
@@ -128,10 +128,7 @@ def _permission(question: RequestEntry, verdict: ProviderAnswer | None, view: Ow
 
 
 def _by_organization(resources: Iterable[ResourceT]) -> Iterable[tuple[str, list[ResourceT]]]:
-    by_organization: dict[str, list[ResourceT]] = {}
-    for resource in resources:
-        by_organization.setdefault(resource.organization_id or resource.id, []).append(resource)
-    return by_organization.items()
+    return grouped((resource.organization_id or resource.id, resource) for resource in resources).items()
 
 
 def _container(resource: ResourceReference) -> EntryContainer:
@@ -141,10 +138,7 @@ def _container(resource: ResourceReference) -> EntryContainer:
 
 
 def _by_level(containers: Iterable[EntryContainer]) -> dict[str, list[str]]:
-    levels: dict[str, list[str]] = {}
-    for container in containers:
-        levels.setdefault(container.level, []).append(container.container_id)
-    return levels
+    return grouped((container.level, container.container_id) for container in containers)
 
 
 def _require(connection: Connection, scope: Scope, resources: Iterable[ResourceReference]) -> None:

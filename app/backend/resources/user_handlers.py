@@ -22,7 +22,7 @@ from app.backend.resources.user_entries import THE_ORGANIZATION, Entry, EntryCon
 from app.backend.scope import Scope, within, within_ids
 from app.backend.storage import json_sets
 from app.backend.storage.paging import cut, page_rows
-from app.backend.storage.rows import insert_rows
+from app.backend.storage.rows import grouped, insert_rows
 from app.contract.base import DEFAULT_ACCESS_ROLE
 from app.contract.users import AddUsersRequest, DeleteUsersRequest, GetUsersRequest, UpdateUsersRequest, UserInput
 
@@ -111,9 +111,7 @@ def _users_of_all_documents(call: Call[GetUsersRequest], connection: Connection)
     query = _filtered(call, connection, query)
     page, token = call.page(connection, query, (USER_ENTRY.c.container_id, USER_ENTRY.c.user_id))
     if call.request.group_by_document_id:
-        documents: dict[str, list[dict[str, object]]] = {}
-        for row in page:
-            documents.setdefault(row.container_id, []).append(user_entries.row_to_wire(row))
+        documents = grouped((row.container_id, user_entries.row_to_wire(row)) for row in page)
         return Reply("User(s) retrieved successfully.", documents, token)
     data = [user_entries.row_to_wire(row) | {"documentId": row.container_id} for row in page]
     return Reply("User(s) retrieved successfully.", data, token)

@@ -37,6 +37,11 @@ class UnreadableSecretError(ValueError):
     """A ciphertext was altered, or encrypted for another context or with another key."""
 
 
+def base64url(raw: bytes) -> str:
+    """URL-safe base64 without padding."""
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
 class Seal:
     """Encrypts texts. Each is bound to a context, and can be decrypted only with the same context."""
 
@@ -45,10 +50,10 @@ class Seal:
         self._entropy = entropy
 
     def close(self, text: str, context: str) -> str:
-        """Encrypts ``text``. The result is URL-safe base64 without padding."""
+        """Encrypts ``text``. The result is ``base64url``."""
         nonce = self._entropy.randbytes(_NONCE_BYTES)
         sealed = nonce + self._cipher.encrypt(nonce, text.encode(), context.encode())
-        return base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()
+        return base64url(sealed)
 
     def open(self, sealed: str, context: str) -> str:
         """Decrypts a text that was encrypted for ``context``. Raises ``UnreadableSecretError``."""

@@ -1,12 +1,15 @@
-"""Writes any number of rows in one statement. Without rows, there is no statement."""
+"""Writes any number of rows in one statement (without rows, there is no statement), and groups read ones."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from sqlalchemy import Connection, Table, bindparam, insert, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from app.foundation.database.engine import is_sqlite
 
+K = TypeVar("K")
+V = TypeVar("V")
 Writable = dict[str, object]
 """A row to write, by column."""
 
@@ -30,3 +33,11 @@ def update_rows(
 def upsert(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:
     """An INSERT with ``on_conflict_do_nothing`` and ``on_conflict_do_update``."""
     return sqlite.insert(table) if is_sqlite(connection) else postgresql.insert(table)
+
+
+def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """The values by key, in the order of the pairs."""
+    groups: dict[K, list[V]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups

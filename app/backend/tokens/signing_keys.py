@@ -14,6 +14,7 @@ from sqlalchemy import Connection, delete, insert, or_, select, update
 from app.backend.http.call import Backend, Call
 from app.backend.http.dispatch import exclusive_write
 from app.backend.ids import new_id
+from app.backend.security.vault import base64url
 from app.backend.tokens.tables import SIGNING_KEY
 from app.contract import limits
 from app.contract.validation import is_storable
@@ -87,8 +88,8 @@ def _create_key(connection: Connection, backend: Backend, api_key_id: str, now: 
         insert(SIGNING_KEY).values(
             api_key_id=api_key_id,
             key_id=key.key_id,
-            public_key=_base64url(public),
-            private_sealed=backend.vault.stored.close(_base64url(seed), _context(api_key_id, key.key_id)),
+            public_key=base64url(public),
+            private_sealed=backend.vault.stored.close(base64url(seed), _context(api_key_id, key.key_id)),
             created_at=now,
         )
     )
@@ -97,7 +98,3 @@ def _create_key(connection: Connection, backend: Backend, api_key_id: str, now: 
 
 def _context(api_key_id: str, key_id: str) -> str:
     return f"signing key {api_key_id} {key_id}"
-
-
-def _base64url(raw: bytes) -> str:
-    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_der_public_key, load_pem_public_key
 
+from app.backend.security.vault import base64url
 from app.contract.errors import InvalidArgument
 
 _HEADER = b'{"alg":"RSA-OAEP-256","enc":"A256GCM"}'
@@ -52,11 +53,7 @@ def encrypt(body: bytes, public_key: RSAPublicKey, entropy: random.Random) -> st
     """The body as a compact JWE."""
     key, iv = entropy.randbytes(_KEY_BYTES), entropy.randbytes(_IV_BYTES)
     encrypted_key = public_key.encrypt(key, OAEP(mgf=MGF1(SHA256()), algorithm=SHA256(), label=None))
-    header = _base64url(_HEADER)
+    header = base64url(_HEADER)
     encrypted = AESGCM(key).encrypt(iv, body, header.encode())
     parts = (encrypted_key, iv, encrypted[:-_TAG_BYTES], encrypted[-_TAG_BYTES:])
-    return ".".join([header, *map(_base64url, parts)])
-
-
-def _base64url(raw: bytes) -> str:
-    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+    return ".".join([header, *map(base64url, parts)])

@@ -12,8 +12,8 @@ from sqlalchemy import Connection, RowMapping, delete, func, select, tuple_
 from app.backend.security.vault import Vault
 from app.backend.storage import json_sets
 from app.backend.storage.rows import upsert
-from app.backend.webhooks.payload import iso_time
 from app.backend.webhooks.tables import WEBHOOK_ENDPOINT
+from app.foundation.clock import from_epoch_ms, utc_text
 
 MAX_ENDPOINTS = 250
 """Endpoints of one API key. Each event is written once per endpoint."""
@@ -62,8 +62,8 @@ class StoredEndpoint:
             "rateLimit": self.rate_limit,
             "uid": self.uid,
             "metadata": self.metadata,
-            "createdAt": iso_time(self.created_at),
-            "updatedAt": iso_time(self.updated_at),
+            "createdAt": utc_text(from_epoch_ms(self.created_at)),
+            "updatedAt": utc_text(from_epoch_ms(self.updated_at)),
         }
         if self.disabled_reason:
             wire["disabledReason"] = self.disabled_reason

@@ -9,13 +9,13 @@ import base64
 import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 
 from app.backend.events import Event
 from app.backend.webhooks.encryption import encrypt, parse_public_key
+from app.foundation.clock import from_epoch_ms, utc_text
 
 _NAME_VARIABLE = "{{actionUser.name}}"
 _UNKNOWN_USER = "Somebody"
@@ -87,17 +87,12 @@ def body_of(
         data = _protected(data, _EVENT_FIELDS)
     if processed:
         data = _processed(message_type, payload, data, is_protected=options.enable_data_protection)
-    body = orjson.dumps({"type": message_type, "timestamp": iso_time(payload["at"]), "data": data})
+    body = orjson.dumps({"type": message_type, "timestamp": utc_text(from_epoch_ms(payload["at"])), "data": data})
     if options.encrypt_data:
         return orjson.dumps({"encryptedData": encrypt(body, parse_public_key(options.public_key), entropy)})
     if options.encode_data:
         return orjson.dumps({"encodedData": base64.b64encode(body).decode()})
     return body
-
-
-def iso_time(moment: int) -> str:
-    """Epoch milliseconds as ISO 8601 in UTC."""
-    return datetime.fromtimestamp(moment / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _processed(
