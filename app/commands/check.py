@@ -14,7 +14,7 @@ from app.foundation.clock import from_epoch_ms, utc_text
 from app.foundation.text import printable
 
 if TYPE_CHECKING:
-    from app.access.decision.decide import PlainQuestion
+    from app.access.decision.decide import PermissionRequest
     from app.access.decision.explain import Explanation
     from app.access.origins import Origins
 
@@ -72,7 +72,6 @@ def check(  # noqa: PLR0917 - click passes them by name
     Decides whether USER has access to the organization, folder, document or context that TYPE and ID name. For a
     context, ID is its document. Exit code 0: allowed, 4: denied.
     """
-    from app.access.decision.decide import PlainQuestion
     from app.access.decision.explain import explain
     from app.access.origins import load_origins, with_shared_aliases
     from app.commands.bootstrap.application import application
@@ -84,17 +83,9 @@ def check(  # noqa: PLR0917 - click passes them by name
         raise click.UsageError("--context requires TYPE context")
     if len(dict(context_)) < len(context_):
         raise click.UsageError("--context names a field twice; check one value at a time")
-    organization = id_ if organization is None else organization
-    _require_valid_call(user, type_, id_, organization, dict(context_))
+    request = _question(user, type_, id_, organization, dict(context_))
     settings = invocation.settings()
     with application(settings) as parts:
-        request = PlainQuestion(
-            user_id=user,
-            type=type_,  # type: ignore[arg-type] # click checks it
-            resource_id=id_,
-            organization_id=organization,
-            context=dict(context_) or None,
-        )
         policy = settings.provider.policy
         view = parts.view_loader(names=True)([request])
         if view.revision == 0:
@@ -110,7 +101,9 @@ def check(  # noqa: PLR0917 - click passes them by name
     context.exit(0 if explanation.decision.has_access else EXIT_DENIED)
 
 
-def _require_valid_call(user: str, type_: str, id_: str, organization: str, context: Mapping[str, str]) -> None:
+def _question(
+    user: str, type_: str, id_: str, organization: str | None, context: Mapping[str, str]
+) -> PermissionRequest:
     """Raises ``CommandError`` for ids that the permission provider rejects: empty, too long or invalid text."""
     from app.contract.permission_call import EntryError, parse_entry
 
@@ -118,9 +111,10 @@ def _require_valid_call(user: str, type_: str, id_: str, organization: str, cont
     entry = parse_entry({"userId": user, "resource": resource})
     if isinstance(entry, EntryError):
         raise CommandError(entry.error)
+    return entry
 
 
-def to_wire(request: PlainQuestion, explanation: Explanation, origins: Origins | None) -> dict[str, object]:
+def to_wire(request: PermissionRequest, explanation: Explanation, origins: Origins | None) -> dict[str, object]:
     """The decision in the format of the permission-provider answer, except that times are ISO 8601. With ``origins``,
     it includes the records behind the decision."""
     from app.access.origins import path_with_origins

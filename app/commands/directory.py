@@ -66,7 +66,7 @@ def check(context: click.Context, invocation: Invocation, limit: int, as_json: b
 
     Exit code 0: no problems, 1: problems.
     """
-    from app.commands.bootstrap.databases import known_sources
+    from app.commands.bootstrap.databases import existing_store, known_sources
     from app.commands.bootstrap.peers import configured_sources
     from app.commands.bootstrap.requirements import require_sources
     from app.directory.source import Verdict
@@ -80,21 +80,20 @@ def check(context: click.Context, invocation: Invocation, limit: int, as_json: b
     with progress() as shown:
         shown.phase("reading", None)
         report = check_directory(sources, clock=utc_now, progress=shown)
-    known = known_sources(settings)
+    with existing_store(settings) as engine:
+        known = known_sources(engine)
     guards = guards_of(sources, settings.directory.guard)
     suspicions = []
-    source_reports = []
+    compared = []
     for source in report.sources:
-        if source.verdict is Verdict.COMPLETE:
-            guard = guards[source.name]
-            if suspicion := check_read(source.name, source.kinds, known, guard):
-                suspicions.append(suspicion)
-            source_reports.append(
-                replace(source, losses=missing_records(source.name, source.kinds, known), guard=guard)
-            )
-        else:
-            source_reports.append(source)
-    report = replace(report, sources=tuple(source_reports))
+        if source.verdict is not Verdict.COMPLETE:
+            compared.append(source)
+            continue
+        guard = guards[source.name]
+        if suspicion := check_read(source.name, source.kinds, known, guard):
+            suspicions.append(suspicion)
+        compared.append(replace(source, losses=missing_records(source.name, source.kinds, known), guard=guard))
+    report = replace(report, sources=tuple(compared))
     suspicions += check_retained([source.name for source in report.sources], known)
     if as_json:
         show_json(

@@ -64,12 +64,11 @@ def existing_store(settings: Settings) -> Iterator[Engine | None]:
         engine.dispose()
 
 
-def known_sources(settings: Settings) -> Mapping[str, SourceState]:
+def known_sources(engine: Engine | None) -> Mapping[str, SourceState]:
     """The state of each source, by name, with its number of records by kind. Empty if the database cannot be read."""
-    with existing_store(settings) as engine, suppress(SQLAlchemyError, OSError):
-        if engine is not None:
-            with reading(engine) as connection:
-                return {state.name: state for state in source_states(connection, by_kind=True)}
+    if engine is not None:
+        with suppress(SQLAlchemyError, OSError), reading(engine) as connection:
+            return {state.name: state for state in source_states(connection, by_kind=True)}
     return {}
 
 

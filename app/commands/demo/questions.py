@@ -7,48 +7,38 @@ explanation of the same question.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal
 
 from app.client.client import BackendClient
 from app.contract import operations
-from app.contract.permissions import GetPermissionsRequest, Permission
+from app.contract.permission_call import RequestEntry
 from app.foundation.outbound.session import bare_session
+from app.service.console.backend_answer import permission_in, request_about
 
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A question about the company in ``config/demo/directory.yaml``."""
-
-    user_id: str
-    type: Literal["organization", "folder", "document"]
-    resource_id: str
-    organization_id: str
-
-
-CASES: tuple[Case, ...] = (
-    Case("dario", "organization", "northwind", "northwind"),
-    Case("liam", "document", "welcome", "northwind"),
-    Case("xavier", "document", "welcome", "northwind"),
-    Case("xavier", "document", "press-kit", "northwind"),
-    Case("chiyo", "document", "project-aurora", "northwind"),
-    Case("farah", "document", "project-aurora", "northwind"),
-    Case("goran", "document", "project-aurora", "northwind"),
-    Case("jun", "document", "project-aurora", "northwind"),
-    Case("xavier", "document", "project-aurora", "northwind"),
-    Case("wanda", "document", "q3-report", "northwind"),
-    Case("wanda", "document", "salaries", "northwind"),
-    Case("oskar", "document", "welcome", "northwind"),
-    Case("sven", "folder", "laser", "lumen-labs"),
+CASES: tuple[RequestEntry, ...] = (
+    RequestEntry("dario", "organization", "northwind", "northwind"),
+    RequestEntry("liam", "document", "welcome", "northwind"),
+    RequestEntry("xavier", "document", "welcome", "northwind"),
+    RequestEntry("xavier", "document", "press-kit", "northwind"),
+    RequestEntry("chiyo", "document", "project-aurora", "northwind"),
+    RequestEntry("farah", "document", "project-aurora", "northwind"),
+    RequestEntry("goran", "document", "project-aurora", "northwind"),
+    RequestEntry("jun", "document", "project-aurora", "northwind"),
+    RequestEntry("xavier", "document", "project-aurora", "northwind"),
+    RequestEntry("wanda", "document", "q3-report", "northwind"),
+    RequestEntry("wanda", "document", "salaries", "northwind"),
+    RequestEntry("oskar", "document", "welcome", "northwind"),
+    RequestEntry("sven", "folder", "laser", "lumen-labs"),
 )
-"""Members and others; public, private and restricted resources; nested groups, near and far grants, a user's own grant
-and their group's, an expired grant, a user who has left."""
+"""Questions about the company in ``config/demo/directory.yaml``: members and others; public, private and restricted
+resources; nested groups, near and far grants, a user's own grant and their group's, an expired grant, a user who has
+left."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnsweredCase:
     """The backend's answer, and the service's reason."""
 
-    case: Case
+    case: RequestEntry
     allowed: bool
     role: str
     until: datetime | None
@@ -56,34 +46,20 @@ class AnsweredCase:
 
 
 def ask_all(
-    cases: tuple[Case, ...], client: BackendClient, explain_url: str, headers: Mapping[str, str]
+    cases: tuple[RequestEntry, ...], client: BackendClient, explain_url: str, headers: Mapping[str, str]
 ) -> Iterator[AnsweredCase]:
     """Raises ``ClientError`` and ``requests.RequestException``."""
     reasons = _reasons(cases, explain_url, headers)
     for case, reason in zip(cases, reasons, strict=True):
-        permission = _ask_backend(case, client)
-        allowed = permission.error_code is None and permission.error is None
-        until = datetime.fromtimestamp(permission.expires_at, UTC) if allowed and permission.expires_at else None
-        yield AnsweredCase(case, allowed, permission.access_role or "" if allowed else "", until, reason)
+        permission = permission_in(client.call(operations.GET_PERMISSIONS, request_about(case)).data, case)
+        if permission is None or permission.error_code is not None or permission.error is not None:
+            yield AnsweredCase(case, allowed=False, role="", until=None, reason=reason)
+        else:
+            until = datetime.fromtimestamp(permission.expires_at, UTC) if permission.expires_at else None
+            yield AnsweredCase(case, allowed=True, role=permission.access_role or "", until=until, reason=reason)
 
 
-def _ask_backend(case: Case, client: BackendClient) -> Permission:
-    request = GetPermissionsRequest(
-        organization_id=case.organization_id,
-        user_ids=[case.user_id],
-        folder_ids=[case.resource_id] if case.type == "folder" else None,
-        document_ids=[case.resource_id] if case.type == "document" else None,
-    )
-    permissions = client.call(operations.GET_PERMISSIONS, request).data[case.user_id]
-    by_id = {
-        "organization": permissions.organization,
-        "folder": permissions.folders,
-        "document": permissions.documents,
-    }[case.type]
-    return by_id[case.resource_id]
-
-
-def _reasons(cases: tuple[Case, ...], explain_url: str, headers: Mapping[str, str]) -> list[str]:
+def _reasons(cases: tuple[RequestEntry, ...], explain_url: str, headers: Mapping[str, str]) -> list[str]:
     requests = [
         {
             "userId": case.user_id,

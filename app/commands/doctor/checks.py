@@ -1,14 +1,14 @@
 """Runs all checks: settings, database, sources, runs, backend, sign-in, notifications."""
 
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from random import Random, SystemRandom
 from types import MappingProxyType
 
 from requests.adapters import BaseAdapter
+from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from app.access.contents import SourceState
 from app.access.revisions import instance_stamp
 from app.commands.bootstrap.databases import existing_store, known_sources
 from app.commands.bootstrap.peers import configured_sources, notification_channels
@@ -44,15 +44,19 @@ def run_checks(
     yield from check_settings(configuration, environment)
     yield from check_store(settings, clock)
     yield from check_permissions(settings.self_hosted_backend.database_url, "self-hosted backend")
-    if settings.directory.sources:
-        sources = configured_sources(settings, spool=False)
-        yield from check_sources(sources, _known_sources(settings), settings.directory.guard, clock)
-    else:
-        message, _, advice = NO_SOURCES.partition(": ")
-        yield problem("directory", f"{message}: nobody would have access", advice)
-    yield from check_backend(
-        settings, clock=clock, transport=transport, instance=lambda: _instance(settings), environment=environment
-    )
+    with ExitStack() as stack:
+        engine: Engine | None = None
+        with suppress(DatabaseUrlError):
+            engine = stack.enter_context(existing_store(settings))
+        if settings.directory.sources:
+            sources = configured_sources(settings, spool=False)
+            yield from check_sources(sources, known_sources(engine), settings.directory.guard, clock)
+        else:
+            message, _, advice = NO_SOURCES.partition(": ")
+            yield problem("directory", f"{message}: nobody would have access", advice)
+        yield from check_backend(
+            settings, clock=clock, transport=transport, instance=lambda: _instance(engine), environment=environment
+        )
     yield from check_issuer(settings, clock=clock)
     if notify:
         numbers = random or SystemRandom()
@@ -60,16 +64,9 @@ def run_checks(
         yield from check_channels(channels, clock=clock, new_id=lambda: f"msg_{numbers.getrandbits(96):024x}")
 
 
-def _known_sources(settings: Settings) -> Mapping[str, SourceState]:
-    with suppress(DatabaseUrlError):
-        return known_sources(settings)
-    return {}
-
-
-def _instance(settings: Settings) -> str | None:
+def _instance(engine: Engine | None) -> str | None:
     """The instance stamp of Usher's own access model. None if it cannot be read."""
-    with suppress(SQLAlchemyError, DatabaseUrlError), existing_store(settings) as engine:
-        if engine is not None:
-            with reading(engine) as connection:
-                return instance_stamp(connection)
+    if engine is not None:
+        with suppress(SQLAlchemyError), reading(engine) as connection:
+            return instance_stamp(connection)
     return None

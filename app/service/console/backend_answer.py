@@ -1,6 +1,6 @@
 """Reads a permission from the backend (Get Permissions) and compares it with Usher's decision, for Explain."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -38,19 +38,14 @@ class Comparison:
 def compare(backend: GetPermissions, entry: RequestEntry, decision: Decision) -> Comparison:
     """Calls the backend, and compares its answer with the decision."""
     try:
-        request = GetPermissionsRequest(
-            organization_id=entry.organization_id,
-            user_ids=[entry.user_id],
-            folder_ids=[entry.resource_id] if entry.type == "folder" else None,
-            document_ids=[entry.resource_id] if entry.type == "document" else None,
-        )
+        request = request_about(entry)
     except ValidationError as error:
         return Comparison(problem=f"The backend cannot be asked: {error.errors()[0]['msg']}")
     try:
         response = backend(request)
     except ClientError as error:
         return Comparison(problem=f"The backend did not answer: {error}")
-    permission = _permission(response.data.get(entry.user_id), entry)
+    permission = permission_in(response.data, entry)
     if permission is None:
         return Comparison(problem="The backend's answer does not contain this user and resource.")
     allows = permission.error is None and permission.error_code is None and permission.access_role is not None
@@ -68,7 +63,19 @@ def compare(backend: GetPermissions, entry: RequestEntry, decision: Decision) ->
     return Comparison(tuple(rows), denial="" if allows else permission.error or permission.error_code or "")
 
 
-def _permission(permissions: UserPermissions | None, entry: RequestEntry) -> Permission | None:
+def request_about(entry: RequestEntry) -> GetPermissionsRequest:
+    """The request for one permission. Raises ``ValidationError``."""
+    return GetPermissionsRequest(
+        organization_id=entry.organization_id,
+        user_ids=[entry.user_id],
+        folder_ids=[entry.resource_id] if entry.type == "folder" else None,
+        document_ids=[entry.resource_id] if entry.type == "document" else None,
+    )
+
+
+def permission_in(data: Mapping[str, UserPermissions], entry: RequestEntry) -> Permission | None:
+    """The permission in the response. None if it is missing."""
+    permissions = data.get(entry.user_id)
     if permissions is None:
         return None
     by_id = {
