@@ -9,11 +9,13 @@ from dataclasses import replace
 from time import monotonic
 
 import structlog
+from flask import request
 from sqlalchemy import Engine
 
-from app.foundation.audit import Actor, Audit
+from app.foundation.audit import Actor, Audit, Way
 from app.foundation.database.engine import writing
 from app.foundation.database.errors import log_fields
+from app.http.request_id import current_request_id
 from app.http.throttle import WindowCounter, network_of
 
 ROWS_PER_HOUR = 20
@@ -24,6 +26,12 @@ LAST_ROW_SUFFIX = "; further ones within this hour are only in the service's log
 """The end of the outcome in the last row of an hour."""
 
 _MAX_KEYS = 10_000
+
+
+def request_actor(name: str, way: Way, role: str = "") -> Actor:
+    """The caller of the current request, as an actor of the audit log."""
+    address = request.remote_addr or ""
+    return Actor(name=name, role=role, way=way, address=address, request_id=current_request_id() or "")
 
 
 class RowLimit:

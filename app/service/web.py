@@ -31,7 +31,7 @@ from app.monitoring.database_metrics import DatabaseMetrics
 from app.monitoring.metrics import Metrics
 from app.service.admin.auth import AdminAuth
 from app.service.admin.health import Check, NotReadyError, health_blueprint, metrics_blueprint
-from app.service.admin.openapi import openapi_blueprint
+from app.service.admin.openapi import document, openapi_blueprint
 from app.service.admin.resync import resync_blueprint
 from app.service.console.blueprint import console_blueprint
 from app.service.console.console import ConsoleParts
@@ -113,11 +113,13 @@ def create_app(
     )
     app.register_blueprint(
         openapi_blueprint(
-            version=__version__,
-            provider_path=provider.path,
-            explain_path=EXPLAIN_PATH,
-            max_requests=provider.max_requests,
-            metrics_need_token=metrics_need_token,
+            document(
+                version=__version__,
+                provider_path=provider.path,
+                explain_path=EXPLAIN_PATH,
+                max_requests=provider.max_requests,
+                metrics_need_token=metrics_need_token,
+            )
         )
     )
     if parts.console is not None:

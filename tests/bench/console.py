@@ -87,7 +87,7 @@ def pages_of(size: Size) -> dict[str, str]:
 
     def deep(name: str, about: tuple[str, ...], *key: str) -> str:
         """The cursor of the page after this key."""
-        turned = Lists("", {name: len(key)}, *about).page(name, lambda _, rows: [key] * rows, lambda row: row)
+        turned = Lists("", {name: len(key)}, *about).page(name, lambda limit, **_: [key] * limit, lambda row: row)
         assert turned is not None
         return turned.next_after
 

@@ -4,9 +4,8 @@ from flask import request
 
 from app.contract.errors import Unauthenticated
 from app.foundation.audit import Actor, Audit
-from app.http.request_id import current_request_id
 from app.http.tokens import TokenSet, bearer_token, require_bearer, token_fingerprint
-from app.service.refusals import Refusals
+from app.service.refusals import Refusals, request_actor
 
 
 class AdminAuth:
@@ -39,10 +38,4 @@ def caller_name() -> str:
 
 def actor(role: str = "admin") -> Actor:
     """The actor for the audit log. Without a role: a caller with a wrong token."""
-    return Actor(
-        name=caller_name() if role else "",
-        role=role,
-        way="api",
-        address=request.remote_addr or "",
-        request_id=current_request_id() or "",
-    )
+    return request_actor(caller_name() if role else "", "api", role)

@@ -83,7 +83,8 @@ class FailureWire(TypedDict):
 
 _REQUESTS = (RequestWire, ResyncRequest, DecisionRequest, PushWire)
 _RESPONSES = (Answers, Explanations, NewRun, RunWire, Changes, PushAnswer, UploadAnswer, SourceStateWire, FailureWire)
-_BODY_CODES = (413, 415)
+_BODY_FAILURES = (400, 413, 415)
+"""The failures of endpoints with a body."""
 
 
 class _Endpoint(NamedTuple):
@@ -102,18 +103,9 @@ class _Endpoint(NamedTuple):
     body: Json | None = None
 
 
-def openapi_blueprint(
-    *, version: str, provider_path: str, explain_path: str, max_requests: int, metrics_need_token: bool
-) -> Blueprint:
+def openapi_blueprint(content: Json) -> Blueprint:
     """``/openapi.json``."""
     blueprint = Blueprint("openapi", __name__)
-    content = document(
-        version=version,
-        provider_path=provider_path,
-        explain_path=explain_path,
-        max_requests=max_requests,
-        metrics_need_token=metrics_need_token,
-    )
 
     @blueprint.get("/openapi.json")
     def openapi() -> Response:
@@ -168,106 +160,15 @@ def _schemas(max_requests: int) -> Json:
 
 
 def _endpoints(provider_path: str, explain_path: str) -> tuple[_Endpoint, ...]:
-    return (*_decision_endpoints(provider_path, explain_path), *_run_endpoints(), *_source_endpoints())
-
-
-def _decision_endpoints(provider_path: str, explain_path: str) -> tuple[_Endpoint, ...]:
-    questions = _body("Questions")
-    return (
-        _Endpoint(
-            "post",
-            provider_path,
-            "check",
-            "Decide permission requests.",
-            scheme="provider",
-            response="Answers",
-            failures=(400, *_BODY_CODES),
-            body=questions,
-        ),
-        _Endpoint(
-            "post",
-            explain_path,
-            "explain",
-            "Decide permission requests, with reasons.",
-            scheme="admin",
-            response="Explanations",
-            failures=(400, *_BODY_CODES),
-            body=questions,
-        ),
-    )
-
-
-def _run_endpoints() -> tuple[_Endpoint, ...]:
-    decision = _body("DecisionRequest", required=False)
-    run_id = _parameter("path", "runId", {"type": "string", "minLength": 1, "maxLength": 200})
+    questions, decision = _body("Questions"), _body("DecisionRequest", required=False)
     key = _parameter("header", "Idempotency-Key", {"type": "string", "pattern": "^[!-~]{1,200}$"})
+    run_id = _parameter("path", "runId", {"type": "string", "minLength": 1, "maxLength": 200})
     pages = [
         _parameter("query", "status", {"type": "string", "enum": [*get_args(ItemStatus)]}),
         _parameter("query", "kind", {"type": "string", "enum": [*get_args(ItemKind)]}),
         _parameter("query", "pageToken", {"type": "string"}),
         _parameter("query", "pageSize", {"type": "integer", "minimum": 1, "maximum": 1000}),
     ]
-    return (
-        _Endpoint(
-            "post",
-            "/resync",
-            "startRun",
-            "Queue a run.",
-            scheme="admin",
-            success=202,
-            response="NewRun",
-            failures=(400, *_BODY_CODES),
-            parameters=[key],
-            body=_body("ResyncRequest", required=False),
-        ),
-        _Endpoint(
-            "get",
-            "/resync/{runId}",
-            "getRun",
-            "The state of a run.",
-            scheme="admin",
-            response="RunWire",
-            failures=(404,),
-            parameters=[run_id],
-        ),
-        _Endpoint(
-            "get",
-            "/resync/{runId}/changes",
-            "getChanges",
-            "The changes of a run, with reasons.",
-            scheme="admin",
-            response="Changes",
-            failures=(400, 404),
-            parameters=[run_id, *pages],
-        ),
-        _Endpoint(
-            "post",
-            "/resync/{runId}/approve",
-            "approveRun",
-            "Approve held deletes.",
-            scheme="admin",
-            success=202,
-            response="RunWire",
-            failures=(400, 404, *_BODY_CODES),
-            parameters=[run_id],
-            body=decision,
-        ),
-        _Endpoint(
-            "post",
-            "/resync/{runId}/cancel",
-            "cancelRun",
-            "Stop a run, or discard held deletes.",
-            scheme="admin",
-            success=202,
-            response="RunWire",
-            failures=(400, 404, *_BODY_CODES),
-            parameters=[run_id],
-            body=decision,
-        ),
-    )
-
-
-def _source_endpoints() -> tuple[_Endpoint, ...]:
     source = _parameter("path", "name", {"type": "string", "minLength": 1}, "The source's name, URL-encoded.")
     shrink = _parameter(
         "query", "acceptShrink", {"type": "boolean"}, "Whether it may remove more than the source's guard allows."
@@ -277,40 +178,32 @@ def _source_endpoints() -> tuple[_Endpoint, ...]:
         "description": 'Records, one per line, and a last line {"end": true, "records": N}.',
         "content": {name: {} for name in LINES_TYPES},
     }
+    run, directory = "/resync/{runId}", "/directory/{name}"
+    # fmt: off
+    # Two lines for each endpoint: what it is, and its response, failures and request.
     return (
-        _Endpoint(
-            "get",
-            "/directory/{name}",
-            "getSource",
-            "The state of a source.",
-            scheme="source",
-            response="SourceStateWire",
-            failures=(403, 404),
-            parameters=[source],
-        ),
-        _Endpoint(
-            "put",
-            "/directory/{name}",
-            "putSource",
-            "Upload a whole source.",
-            scheme="source",
-            response="UploadAnswer",
-            failures=(400, 403, 404, 409, 411, *_BODY_CODES),
-            parameters=[source, shrink],
-            body=lines,
-        ),
-        _Endpoint(
-            "post",
-            "/directory/{name}/changes",
-            "pushChanges",
-            "Push changes of a source.",
-            scheme="source",
-            response="PushAnswer",
-            failures=(400, 403, 404, 409, *_BODY_CODES),
-            parameters=[source],
-            body=_body("PushWire"),
-        ),
+        _Endpoint("post", provider_path, "check", "Decide permission requests.", "provider",
+                  "Answers", _BODY_FAILURES, body=questions),
+        _Endpoint("post", explain_path, "explain", "Decide permission requests, with reasons.", "admin",
+                  "Explanations", _BODY_FAILURES, body=questions),
+        _Endpoint("post", "/resync", "startRun", "Queue a run.", "admin",
+                  "NewRun", _BODY_FAILURES, 202, [key], _body("ResyncRequest", required=False)),
+        _Endpoint("get", run, "getRun", "The state of a run.", "admin",
+                  "RunWire", (404,), parameters=[run_id]),
+        _Endpoint("get", f"{run}/changes", "getChanges", "The changes of a run, with reasons.", "admin",
+                  "Changes", (400, 404), parameters=[run_id, *pages]),
+        _Endpoint("post", f"{run}/approve", "approveRun", "Approve held deletes.", "admin",
+                  "RunWire", (404, *_BODY_FAILURES), 202, [run_id], decision),
+        _Endpoint("post", f"{run}/cancel", "cancelRun", "Stop a run, or discard held deletes.", "admin",
+                  "RunWire", (404, *_BODY_FAILURES), 202, [run_id], decision),
+        _Endpoint("get", directory, "getSource", "The state of a source.", "source",
+                  "SourceStateWire", (403, 404), parameters=[source]),
+        _Endpoint("put", directory, "putSource", "Upload a whole source.", "source",
+                  "UploadAnswer", (403, 404, 409, 411, *_BODY_FAILURES), parameters=[source, shrink], body=lines),
+        _Endpoint("post", f"{directory}/changes", "pushChanges", "Push changes of a source.", "source",
+                  "PushAnswer", (403, 404, 409, *_BODY_FAILURES), parameters=[source], body=_body("PushWire")),
     )
+    # fmt: on
 
 
 def _parameter(place: str, name: str, schema: Json, description: str = "") -> Json:

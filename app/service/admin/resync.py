@@ -50,15 +50,14 @@ def _not_empty(ids: list[Any] | None) -> list[Any] | None:
     return ids
 
 
+# A client whose search found nothing sends an empty list. It must not select everything.
+_NOT_EMPTY = AfterValidator(_not_empty)
+_MIN_ITEMS = Field(json_schema_extra={"minItems": 1})
 _Selection = Annotated[
     list[Id],
-    # A client whose search found nothing sends an empty list. It must not select everything.
-    AfterValidator(_not_empty),
-    Field(
-        max_length=MAX_IDS,
-        description="Only these. Left out or null: everything. An empty list is refused.",
-        json_schema_extra={"minItems": 1},
-    ),
+    _NOT_EMPTY,
+    _MIN_ITEMS,
+    Field(max_length=MAX_IDS, description="Only these. Left out or null: everything. An empty list is refused."),
 ]
 
 
@@ -93,22 +92,15 @@ class ResyncRequest(Request):
     reason: Annotated[str | None, Field(max_length=MAX_REASON, description="The reason, for the audit log.")] = None
     kinds: Annotated[
         list[ItemKind] | None,
-        AfterValidator(_not_empty),
-        Field(
-            max_length=len(get_args(ItemKind)),
-            description="With `retry`: only items of these kinds.",
-            json_schema_extra={"minItems": 1},
-        ),
+        _NOT_EMPTY,
+        _MIN_ITEMS,
+        Field(max_length=len(get_args(ItemKind)), description="With `retry`: only items of these kinds."),
     ] = None
-
     items: Annotated[
         list[RetriedItem] | None,
-        AfterValidator(_not_empty),
-        Field(
-            max_length=MAX_ITEMS,
-            description="With `retry`: only these items.",
-            json_schema_extra={"minItems": 1},
-        ),
+        _NOT_EMPTY,
+        _MIN_ITEMS,
+        Field(max_length=MAX_ITEMS, description="With `retry`: only these items."),
     ] = None
 
     @model_validator(mode="after")

@@ -12,7 +12,7 @@ from app.foundation.database.errors import is_outage, log_fields
 from app.http.request_id import current_request_id
 from app.service.console.console import PREFIX, Console, ConsoleParts, address, go_to
 from app.service.console.gate import RoleTooLow, SignInNeeded
-from app.service.console.pages import (
+from app.service.console.pages import (  # noqa: F401 - they register their views
     audit,
     browse,
     doctor,
@@ -31,6 +31,7 @@ from app.service.console.pages import (
     users,
 )
 from app.service.console.transactions import TooSlowError
+from app.service.console.views import VIEWS
 from app.sync.runs.run import RunNotFoundError
 
 _CACHE_FOREVER = "public, max-age=31536000, immutable"
@@ -43,25 +44,6 @@ _KEPT_FIELDS = {
 """The form fields that are kept if the session ended before the form was sent."""
 _MAX_BACK = 1024
 """Characters of a URL to return to: the limit of a sign-in through the issuer."""
-
-_PAGES = (
-    audit,
-    browse,
-    doctor,
-    explain,
-    held,
-    items,
-    oidc_sign_in,
-    overview,
-    parked,
-    run_actions,
-    runs,
-    search,
-    sign_in,
-    sources,
-    system,
-    users,
-)
 
 _TITLES = {
     400: "Bad request",
@@ -81,8 +63,7 @@ def console_blueprint(parts: ConsoleParts) -> Blueprint:
     blueprint = Blueprint("console", __name__, url_prefix=PREFIX)
     console.gate.install(blueprint)
     _install_errors(blueprint, console)
-    for module in _PAGES:
-        module.VIEWS.install(blueprint, console)
+    VIEWS.install(blueprint, console)
 
     @blueprint.get("")
     def home() -> Response:

@@ -1,10 +1,12 @@
 """Shared code of all console pages: the parts that they use, the menu, rendering, URLs and query parameters."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from datetime import datetime
+from operator import contains
 from random import Random
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
@@ -16,7 +18,7 @@ from werkzeug.exceptions import BadRequest
 from app.access.contents import oldest_good_read, source_states
 from app.access.decision.decide import DecisionPolicy
 from app.access.revisions import current_revision
-from app.foundation.clock import Clock, epoch_ms, from_epoch_ms
+from app.foundation.clock import Clock, epoch_ms
 from app.foundation.text import named
 from app.http.throttle import FailedCredentials
 from app.monitoring.notify.watch import FindConcerns
@@ -44,11 +46,13 @@ PREFIX = "/console"
 COUNT_LIMIT = 1_000
 """Numbers above it are not counted exactly."""
 
-_PREFERENCES: Mapping[str, tuple[str, ...]] = {
+PREFERENCES: Mapping[str, tuple[str, ...]] = {
     "theme": ("system", "light", "dark"),
     "times": ("own", "utc"),
     "keys": ("on", "off"),
 }
+"""Name → allowed values, the default first. They are in a cookie, so that even the sign-in page is rendered with them.
+"""
 _PREFERENCES_COOKIE = "usher-look"
 _PREFERENCES_SECONDS = 365 * 86_400
 
@@ -82,15 +86,6 @@ class ConsoleParts:
     """Days for which runs are kept."""
     slots: int
     """The number of requests that this process handles at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class Preferences:
-    """An operator's preferences. They are in a cookie, so that even the sign-in page is rendered with them."""
-
-    theme: str = "system"
-    times: str = "own"
-    keys: str = "on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,15 +142,14 @@ class Console:
             raise SignInNeeded
         return operator
 
-    @contextmanager
-    def reading(self) -> Iterator[Connection]:
+    def reading(self) -> AbstractContextManager[Connection]:
         """A read transaction with a statement timeout."""
-        with page_reading(self.parts.engine) as connection:
-            yield connection
+        return page_reading(self.parts.engine)
 
-    def show(self, template: str, *, current: str, status: int = 200, **context: object) -> Response:
-        """A page with the menu. ``current``: its name in the menu."""
-        frame = {} if self.gate.operator() is None else self._frame(current)
+    def show(self, template: str, *, current: str | None = None, status: int = 200, **context: object) -> Response:
+        """A page with the menu. ``current``: its name in the menu, if it is not that of the template."""
+        name = template.removesuffix(".html") if current is None else current
+        frame = {} if self.gate.operator() is None else self._frame(name)
         return self.bare(template, status=status, **frame, **context)
 
     def bare(self, template: str, *, status: int = 200, **context: object) -> Response:
@@ -169,7 +163,7 @@ class Console:
     def _render(self, template: str, status: int, operator: Operator | None, context: Mapping[str, object]) -> Response:
         html = self._environment.get_template(template).render(
             {
-                "preferences": read_preferences(),
+                "preferences": SimpleNamespace(**read_preferences()),
                 "operator": operator,
                 "token": "" if operator is None else operator.form_token,
                 "here": request.full_path.rstrip("?"),
@@ -196,7 +190,7 @@ class Console:
             "menu": _menu(held, parked),
             "search_text": request.args.get("q", "") if current == "search" else "",
             "failing_sources": sum(state.last_verdict == "failed" or bool(state.refused) for state in sources),
-            "read_state": None if read_at is None else (from_epoch_ms(read_at), revision),
+            "read_state": None if read_at is None else (read_at, revision),
         }
 
 
@@ -260,23 +254,22 @@ def address(name: str, **parameters: object) -> str:
     return f"{path}?{urlencode(present, quote_via=quote, errors='surrogatepass')}" if present else path
 
 
-def read_preferences() -> Preferences:
-    """The preferences in the request's cookie, or the defaults if it is missing or invalid."""
+def read_preferences() -> dict[str, str]:
+    """The operator's preferences in the request's cookie, or the defaults if it is missing or invalid."""
     values = request.cookies.get(_PREFERENCES_COOKIE, "").split(".")
-    is_valid = len(values) == len(_PREFERENCES) and all(
-        value in allowed for value, allowed in zip(values, _PREFERENCES.values(), strict=True)
-    )
-    return Preferences(*values) if is_valid else Preferences()
+    if len(values) == len(PREFERENCES) and all(map(contains, PREFERENCES.values(), values)):
+        return dict(zip(PREFERENCES, values, strict=True))
+    return {name: allowed[0] for name, allowed in PREFERENCES.items()}
 
 
 def set_preference(response: Response, name: str, value: str, *, secure: bool) -> None:
     """Sets one preference in the cookie. Invalid values are ignored."""
     preferences = read_preferences()
-    if value in _PREFERENCES.get(name, ()):
-        preferences = replace(preferences, **{name: value})
+    if value in PREFERENCES[name]:
+        preferences[name] = value
     response.set_cookie(
         _PREFERENCES_COOKIE,
-        ".".join(asdict(preferences).values()),
+        ".".join(preferences.values()),
         max_age=_PREFERENCES_SECONDS,
         secure=secure,
         httponly=True,

@@ -13,11 +13,6 @@ _FAR = 90 * _DAY
 _SHORT = 64
 
 
-def number(value: float) -> str:
-    """``1,234``."""
-    return f"{value:,}"
-
-
 def counted(value: int, singular: str, plural: str | None = None) -> str:
     """``1 delete``, ``141 deletes``."""
     return f"{value:,} {singular if value == 1 else plural or singular + 's'}"
@@ -58,20 +53,15 @@ def clock_time(moment: datetime, now: datetime | None) -> str:
     return f"{moment.astimezone(UTC):{'%-d %b' if is_this_year else '%-d %b %Y'} %H:%M:%S}"
 
 
-def utc_title(moment: datetime) -> str:
-    """``2026-11-21 16:13:22 UTC``."""
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
-
-
 def time_tag(moment: datetime | None, now: datetime | None, *, is_ago: bool = False) -> Markup:
     """A ``time`` element: the time or the time passed, with the exact time as title. The script converts it to the
     reader's time zone."""
     if moment is None:
         return Markup("–")
     shown = ago(moment, now) if is_ago and now is not None else clock_time(moment, now)
-    kind = "ago" if is_ago else "time"
-    return Markup('<time datetime="{}" title="{}" data-{}>{}</time>').format(
-        moment.astimezone(UTC).isoformat(timespec="milliseconds"), utc_title(moment), kind, shown
+    kind, utc = "ago" if is_ago else "time", moment.astimezone(UTC)
+    return Markup('<time datetime="{}" title="{:%Y-%m-%d %H:%M:%S} UTC" data-{}>{}</time>').format(
+        utc.isoformat(timespec="milliseconds"), utc, kind, shown
     )
 
 

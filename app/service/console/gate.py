@@ -18,7 +18,6 @@ from werkzeug.exceptions import Forbidden, RequestEntityTooLarge, ServiceUnavail
 from app.foundation.audit import Actor, Audit
 from app.foundation.clock import Clock
 from app.foundation.database.engine import writing
-from app.http.request_id import current_request_id
 from app.service.console.oidc.sign_in import credential_prefix, is_by_issuer
 from app.service.console.sessions import Credentials, Operator, Session, Sessions, TokenOwner, form_token
 from app.service.console.settings import ConsoleSettings, Role
@@ -171,8 +170,6 @@ class ConsoleGate:
             credential=session.credential,
             session_digest=session.session_digest,
             form_token=form_token(session_id),
-            address=request.remote_addr or "",
-            request_id=current_request_id() or "",
         )
 
     def owner_of(self, session: Session) -> TokenOwner | None:

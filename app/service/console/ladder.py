@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from app.access.browse.lookup import name_of
 from app.access.decision.ancestry import Ancestry, Obstacle
 from app.access.decision.decide import Decision, PermissionRequest, Rule
 from app.access.decision.view import AccessView
 from app.access.records import Document, Folder, Grant, Membership, Organization
+from app.access.records import Level as RecordLevel
 
 Level = Organization | Folder | Document
 
@@ -153,12 +155,10 @@ class _Levels:
 
     def grants_on(self, level: Level) -> Sequence[Grant]:
         """The user's grants on a level."""
-        within, user_id = self._entry.organization_id, self._entry.user_id
-        if isinstance(level, Folder):
-            return self._view.grants(within, "folder", level.folder_id, user_id)
-        if isinstance(level, Document):
-            return self._view.grants(within, "document", level.document_id, user_id)
-        return ()
+        if isinstance(level, Organization):
+            return ()
+        kind: RecordLevel = "folder" if isinstance(level, Folder) else "document"
+        return self._view.grants(self._entry.organization_id, kind, level.key[-1], self._entry.user_id)
 
     def _find_deciding(self) -> int | None:
         """The index of the level that decides. None: none of them does."""
@@ -176,11 +176,7 @@ class _Levels:
     def _rung(self, number: int, level: Level) -> Rung:
         note, state = self._note(number, level)
         kind = level.kind if level.access_type is None else f"{level.kind} · {level.access_type}"
-        if isinstance(level, Organization):
-            return Rung(kind, level.organization_id, level.organization_name or "", note, state)
-        if isinstance(level, Folder):
-            return Rung(kind, level.folder_id, level.folder_name or "", note, state)
-        return Rung(kind, level.document_id, level.document_name or "", note, state)
+        return Rung(kind, level.key[-1], name_of(level), note, state)
 
     def _note(self, number: int, level: Level) -> tuple[str, str]:
         """The note and the state of a level."""

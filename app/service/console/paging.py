@@ -55,17 +55,17 @@ class Lists:
     def page(
         self,
         name: str,
-        read: Callable[[Sequence[str], int], Sequence[Row]],
+        read: Callable[..., Sequence[Row]],
         key_of: Callable[[Row], Sequence[str]],
     ) -> Listing[Row] | None:
         """One page of a list. None: the cursor belongs to another list.
 
-        ``read`` returns rows after a key, which is empty for the first page, up to a limit.
+        ``read(after=, limit=)`` returns rows after a key, which is empty for the first page, up to a limit.
         """
         if self.turned not in {"", name}:
             return None
         after = self._key if self.turned == name else ()
-        rows = read(after, PAGE_ROWS + 1)
+        rows = read(after=after, limit=PAGE_ROWS + 1)
         page = rows[:PAGE_ROWS]
         cursor = ""
         if len(rows) > PAGE_ROWS:
@@ -73,10 +73,14 @@ class Lists:
         return Listing(page, cursor, not after)
 
     def page_by_id(
-        self, name: str, read: Callable[[str, int], Sequence[Row]], id_of: Callable[[Row], str]
+        self, name: str, read: Callable[..., Sequence[Row]], id_field: str = "item_id"
     ) -> Listing[Row] | None:
         """One page of a list whose key is an id. None: the cursor belongs to another list."""
-        return self.page(name, lambda after, limit: read(after[0] if after else "", limit), lambda row: (id_of(row),))
+
+        def read_after(after: Sequence[str], limit: int) -> Sequence[Row]:
+            return read(after=after[0] if after else "", limit=limit)
+
+        return self.page(name, read_after, lambda row: (getattr(row, id_field),))
 
 
 def _invalid_cursor() -> BadRequest:

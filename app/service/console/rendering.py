@@ -54,7 +54,7 @@ def make_environment(names: Mapping[str, object]) -> Environment:
         auto_reload=False,
     )
     environment.filters.update(
-        number=formatting.number,
+        number="{:,}".format,
         duration=formatting.duration,
         when=_when,
         id=formatting.id_tag,
@@ -77,8 +77,10 @@ def make_environment(names: Mapping[str, object]) -> Environment:
 
 
 @pass_context
-def _when(context: Context, moment: datetime | None, since: datetime | None = None) -> Markup:
-    """The time, or with ``since`` the time that has passed until then."""
+def _when(context: Context, moment: datetime | int | None, since: datetime | None = None) -> Markup:
+    """The time, or with ``since`` the time that has passed until then. An integer is epoch milliseconds."""
+    if isinstance(moment, int):
+        moment = from_epoch_ms(moment)
     if since is not None:
         return formatting.time_tag(moment, since, is_ago=True)
     now = context.get("now")

@@ -21,6 +21,7 @@ from app.foundation.clock import Clock, epoch_ms
 from app.foundation.text import printable
 from app.service.console.settings import ConsoleToken, Role
 from app.service.console.tables import ConsoleSessionRow
+from app.service.refusals import request_actor
 
 _SESSION = ConsoleSessionRow.__table__
 MAX_SESSIONS = 100
@@ -190,8 +191,6 @@ class Operator:
     """The credential that the session was opened with."""
     session_digest: str
     form_token: str
-    address: str
-    request_id: str
 
     def may(self, role: Role) -> bool:
         """Whether the operator's role includes this role."""
@@ -200,9 +199,7 @@ class Operator:
     @property
     def actor(self) -> Actor:
         """The operator as an actor of the audit log."""
-        return Actor(
-            name=self.name, role=self.role.value, way=self.way, address=self.address, request_id=self.request_id
-        )
+        return request_actor(self.name, self.way, self.role.value)
 
     @property
     def asked_by(self) -> str:

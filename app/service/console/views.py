@@ -1,4 +1,7 @@
-"""Registers the views of the page modules: page, HTTP method and required role."""
+"""Registers the views of the page modules: page, HTTP method and required role.
+
+A page module registers its views when it is imported. A view is called after the operator's role has been checked.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,7 +16,7 @@ View = Callable[[Console], Response]
 
 
 class Views:
-    """The views of one module. A view is called after the operator's role has been checked."""
+    """The views of the pages."""
 
     def __init__(self) -> None:
         self._views: list[tuple[str, str, Role | None, View]] = []
@@ -53,3 +56,7 @@ def _call(console: Console, role: Role | None, view: View) -> Response:
     if role is not None:
         console.gate.required(role)
     return view(console)
+
+
+VIEWS = Views()
+"""The views of all page modules."""

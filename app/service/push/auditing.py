@@ -13,10 +13,9 @@ from app.access.refresh.sources import COMPLETE, StagedRead
 from app.access.revisions import ModelChange
 from app.foundation.audit import DONE, Actor, Audit
 from app.foundation.text import counted
-from app.http.request_id import current_request_id
 from app.http.throttle import network_of
 from app.http.tokens import token_fingerprint
-from app.service.refusals import Refusals
+from app.service.refusals import Refusals, request_actor
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +69,7 @@ class PushAudit:
 
 
 def _actor(role: str = "push") -> Actor:
-    return Actor(
-        name=f"push token {token_fingerprint(request)}" if role else "",
-        role=role,
-        way="api",
-        address=request.remote_addr or "",
-        request_id=current_request_id() or "",
-    )
+    return request_actor(f"push token {token_fingerprint(request)}" if role else "", "api", role)
 
 
 def _key(action: str, source: str = "") -> str:

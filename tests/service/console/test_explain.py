@@ -20,7 +20,7 @@ from app.contract.permission_call import RequestEntry
 from app.contract.permissions import GetPermissionsRequest, Permission, UserPermissions
 from app.service.console.backend_answer import Comparison, compare
 from app.service.console.console import address
-from app.service.console.ladder_svg import cut
+from app.service.console.ladder_layout import cut
 from app.service.console.settings import Role
 from tests.conftest import DATABASES
 from tests.service.console.conftest import Office, standing_office
@@ -80,10 +80,9 @@ def full(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def _rungs(html: str) -> list[tuple[str, str, str]]:
-    """State, kind and what is said of each level, from the organization down."""
-    found = re.findall(
-        r'<g class="level (\w+)">.*?<text class="tiny"[^>]*>(.*?)</text><text class="note"[^>]*>(.*?)</text>', html
-    )
+    """State, kind and note of each level, from the organization down."""
+    pattern = r'<g class="level (\w+)">.*?<text class="tiny"[^>]*>(.*?)</text><text class="note"[^>]*>(.*?)</text>'
+    found = re.findall(pattern, html, re.DOTALL)
     return [(state, unescape(kind), unescape(says)) for state, kind, says in found]
 
 

@@ -5,6 +5,7 @@ free thread, then at most ``CALLS_TIMEOUT``. The cache bridges a restart of the 
 """
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from io import BytesIO
 from threading import BoundedSemaphore, Lock, Thread
 from time import monotonic
@@ -120,25 +121,22 @@ class CallThreads:
     def _run(self, work: Callable[[], T], *, timeout: float) -> T:
         if not self._free.acquire(timeout=timeout):
             raise IssuerBusyError("too many sign-ins wait for the issuer")
-        results: list[T] = []
-        errors: list[BaseException] = []
+        result: Future[T] = Future()
 
         def run() -> None:
             try:
-                results.append(work())
+                result.set_result(work())
             except BaseException as error:  # noqa: BLE001 - it is raised in the waiting thread
-                errors.append(error)
+                result.set_exception(error)
             finally:
                 self._free.release()
 
         thread = Thread(target=run, name="issuer", daemon=True)
         thread.start()
         thread.join(CALLS_TIMEOUT)
-        if errors:
-            raise errors[0]
-        if not results:
+        if not result.done():
             raise IssuerAwayError("its responses took too long")
-        return results[0]
+        return result.result()
 
 
 class Cached(Generic[T]):

@@ -10,17 +10,15 @@ from werkzeug.exceptions import BadRequest, NotFound
 
 from app.foundation.audit import audit_page
 from app.foundation.audit_tables import AuditRow
-from app.foundation.clock import epoch_ms, from_epoch_ms
+from app.foundation.clock import epoch_ms
 from app.service.console.console import Console, query
 from app.service.console.paging import PAGE_ROWS
-from app.service.console.views import Views
+from app.service.console.views import VIEWS
 
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _RUN = re.compile(r"[0-9]{8}T[0-9]{9}-[0-9a-f]{12}\b")
 _LINES_PER_READ = 500
 _FILTERS = ("actor", "action", "since", "until")
-
-VIEWS = Views()
 
 
 @VIEWS.get("audit")
@@ -30,8 +28,7 @@ def audit(console: Console) -> Response:
     page = _page(console, parameters, PAGE_ROWS + 1, wrong)
     return console.show(
         "audit.html",
-        current="audit",
-        rows=[(entry, from_epoch_ms(entry.at), _run_in(entry.subject)) for entry in page[:PAGE_ROWS]],
+        rows=[(entry, _run_in(entry.subject)) for entry in page[:PAGE_ROWS]],
         next_before=page[PAGE_ROWS - 1].audit_id if len(page) > PAGE_ROWS else None,
         filters={name: parameters[name] for name in _FILTERS},
         wrong=wrong,

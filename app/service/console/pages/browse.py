@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from flask import Response
@@ -16,22 +17,16 @@ from app.access.decision.ancestry import Ancestry, Obstacle
 from app.access.records import AccessType, Document, Folder, Organization
 from app.service.console.console import Console, query
 from app.service.console.paging import Lists
-from app.service.console.views import Views
+from app.service.console.views import VIEWS
 
 _CONTENTS = {"contents": 2}
-
-VIEWS = Views()
 
 
 @VIEWS.read("browse")
 def browse(console: Console, connection: Connection) -> Response:
     lists = Lists(query("after")["after"], {"organizations": 1})
-    organizations = lists.page_by_id(
-        "organizations",
-        lambda after, limit: organization_sizes(connection, after=after, limit=limit),
-        lambda row: row.organization_id,
-    )
-    return console.show("browse.html", current="browse", organizations=organizations)
+    organizations = lists.page_by_id("organizations", partial(organization_sizes, connection), "organization_id")
+    return console.show("browse.html", organizations=organizations)
 
 
 @VIEWS.read("organization")
@@ -49,16 +44,8 @@ def organization(console: Console, connection: Connection) -> Response:
         sizes=organization_size(connection, organization_id),
         turned=lists.turned,
         contents=_contents(connection, lists, organization_id, ""),
-        members=lists.page_by_id(
-            "members",
-            lambda after, limit: members(connection, organization_id, after=after, limit=limit),
-            lambda row: row.item_id,
-        ),
-        groups=lists.page_by_id(
-            "groups",
-            lambda after, limit: groups(connection, organization_id, after=after, limit=limit),
-            lambda row: row.item_id,
-        ),
+        members=lists.page_by_id("members", partial(members, connection, organization_id)),
+        groups=lists.page_by_id("groups", partial(groups, connection, organization_id)),
     )
 
 
@@ -110,11 +97,8 @@ def document(console: Console, connection: Connection) -> Response:
 
 
 def _contents(connection: Connection, lists: Lists, organization_id: str, folder_id: str) -> object:
-    return lists.page(
-        "contents",
-        lambda after, limit: contents(connection, organization_id, folder_id, after=after, limit=limit),
-        lambda row: (row.kind, row.item_id),
-    )
+    read = partial(contents, connection, organization_id, folder_id)
+    return lists.page("contents", read, lambda row: (row.kind, row.item_id))
 
 
 def _default(
@@ -156,16 +140,8 @@ def _grants(
         holder = (grant.holder_id, "") if grant.holder_kind == "user" else ("", grant.holder_id)
         return (*resource_key(grant), *holder)
 
-    return {
-        "grants": lists.page(
-            "grants",
-            lambda after, limit: grants_on_levels(
-                connection, resource.organization_id, levels, after=after, limit=limit, now=now
-            ),
-            key,
-        ),
-        "own_level": levels[0],
-    }
+    read = partial(grants_on_levels, connection, resource.organization_id, levels, now=now)
+    return {"grants": lists.page("grants", read, key), "own_level": levels[0]}
 
 
 def resource_key(grant: GrantEntry) -> tuple[str, str]:

@@ -9,11 +9,9 @@ from app.foundation.clock import epoch_ms
 from app.service.console.console import Console, address, go_to, query
 from app.service.console.examinations import begin_examination, last_examination, run_examination
 from app.service.console.settings import Role
-from app.service.console.views import Views
+from app.service.console.views import VIEWS
 
 _STATES = ("problem", "warning", "ok")
-
-VIEWS = Views()
 
 
 @VIEWS.get("doctor")
@@ -54,6 +52,4 @@ def _page(console: Console, *, is_refused: bool = False) -> Response:
         return console.bare("doctor_live.html", ended=not last.is_running, **context)
     can_run = console.parts.examine is not None
     status = 409 if is_refused else 200
-    return console.show(
-        "doctor.html", current="doctor", is_refused=is_refused, can_run=can_run, status=status, **context
-    )
+    return console.show("doctor.html", is_refused=is_refused, can_run=can_run, status=status, **context)

@@ -24,8 +24,8 @@ from app.service.console.backend_answer import SUPPORTED_TYPES, compare
 from app.service.console.console import Console, one_of, query
 from app.service.console.formatting import visible
 from app.service.console.ladder import make_ladder, unused_records
-from app.service.console.ladder_svg import draw_ladder
-from app.service.console.views import Views
+from app.service.console.ladder_layout import lay_out
+from app.service.console.views import VIEWS
 from app.service.provider.answer import PermissionAnswer
 
 _TYPES = ("document", "folder", "organization", "context")
@@ -43,8 +43,6 @@ _REQUIRED = {
     "organization": "Enter the resource's organization.",
 }
 """Required field → the message if it is empty."""
-
-VIEWS = Views()
 
 
 @VIEWS.get("explain")
@@ -115,9 +113,7 @@ def _show(
     wrong: Mapping[str, str] | None = None,
     found: Mapping[str, object] | None = None,
 ) -> Response:
-    return console.show(
-        "explain.html", current="explain", status=status, form=form, wrong=wrong or {}, found=found, types=_TYPES
-    )
+    return console.show("explain.html", status=status, form=form, wrong=wrong or {}, found=found, types=_TYPES)
 
 
 def _explain(
@@ -152,7 +148,7 @@ def _explain(
         "revision": view.revision,
         "at": at,
         "is_past": at < now,
-        "ladder": None if ladder is None else draw_ladder(ladder),
+        "ladder": None if ladder is None else lay_out(ladder),
         "request": _json(body, indent=1),
         "response": _json(result, indent=1),
         "curl": _curl(console, body),

@@ -1,18 +1,19 @@
 """Held deletes: the list, and the pages that approve or discard them."""
 
 from collections.abc import Mapping
+from functools import partial
 
 from flask import Response, request
 
 from app.access.browse.sizes import counts_of
 from app.access.records import Membership
-from app.foundation.clock import epoch_ms, from_epoch_ms
+from app.foundation.clock import epoch_ms
 from app.service.console.console import Console, address, go_to, query
 from app.service.console.pages.run_actions import reason_problem
 from app.service.console.pages.run_summary import OPENED_KINDS, hold_rows
 from app.service.console.pages.runs import find_run, held_now
 from app.service.console.settings import Role
-from app.service.console.views import Views
+from app.service.console.views import VIEWS
 from app.sync.plan.listing import list_changes
 from app.sync.plan.search import ItemFilter
 from app.sync.plan.summary import largest_impact
@@ -25,8 +26,6 @@ NUMBER_TYPED_ABOVE = 100
 _ITEMS_SHOWN = 10
 _ORGANIZATIONS_SHOWN = 5
 
-VIEWS = Views()
-
 
 @VIEWS.get("held")
 def held(console: Console) -> Response:
@@ -34,37 +33,7 @@ def held(console: Console) -> Response:
     now = console.parts.clock()
     with console.reading() as connection:
         runs = held_runs(connection, epoch_ms(now))
-    rows = [
-        {
-            "run_id": run.run_id,
-            "at": from_epoch_ms(run.requested_at),
-            "until": None if run.held_until is None else from_epoch_ms(run.held_until),
-            "deletes": run.deletes,
-            "holds": hold_rows(run.holds),
-        }
-        for run in runs
-    ]
-    return console.show("held.html", current="held", held=rows)
-
-
-@VIEWS.get("approve", Role.APPROVER)
-def approve_form(console: Console) -> Response:
-    return _form(console, "approve")
-
-
-@VIEWS.get("discard", Role.APPROVER)
-def discard_form(console: Console) -> Response:
-    return _form(console, "discard")
-
-
-@VIEWS.post("approve", Role.APPROVER)
-def approve(console: Console) -> Response:
-    return _decide(console, "approve")
-
-
-@VIEWS.post("discard", Role.APPROVER)
-def discard(console: Console) -> Response:
-    return _decide(console, "discard")
+    return console.show("held.html", held=[(run, hold_rows(run.holds)) for run in runs])
 
 
 def _form(console: Console, decision: str) -> Response:
@@ -156,3 +125,8 @@ def _conflict(console: Console, run: Run) -> Response:
     else:
         text = f"This run holds no deletes: it is {run.status}."
     return console.show("conflict.html", current="held", status=409, text=text, run_id=run.run_id)
+
+
+for _decision in ("approve", "discard"):
+    VIEWS.get(_decision, Role.APPROVER)(partial(_form, decision=_decision))
+    VIEWS.post(_decision, Role.APPROVER)(partial(_decide, decision=_decision))

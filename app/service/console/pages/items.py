@@ -29,10 +29,9 @@ from app.access.records import (
     User,
 )
 from app.contract import operations as contract
-from app.foundation.clock import from_epoch_ms
 from app.service.console.console import Console, address, one_of, query
 from app.service.console.pages.runs import find_run, parse_ordinal
-from app.service.console.views import Views
+from app.service.console.views import VIEWS
 from app.sync.apply.requests import NotExpressibleError, request_of
 from app.sync.ledger.failures import failures_of
 from app.sync.ledger.journal import SentCall, call_of_item
@@ -45,8 +44,6 @@ _HISTORY = 20
 _LEDGER_HISTORY = 50
 _SENT_SHOWN = 4_000
 _NO_ITEM = "This run has no item with that number"
-
-VIEWS = Views()
 
 
 @VIEWS.get("item")
@@ -74,7 +71,6 @@ def item(console: Console) -> Response:
         covered_by=item.covered_by,
         sent=None if call is None and item.covered_by is not None else _request(item),
         call=call,
-        sent_at=None if call is None else from_epoch_ms(call.sent_at),
         took=None if call is None or call.settled_at is None else (call.settled_at - call.sent_at) / 1000,
         history=history,
         supporting=supporting,
@@ -250,8 +246,7 @@ def ledger_item(console: Console) -> Response:
         current="browse",
         item=item,
         holding=holding,
-        gone_at=None if holding is None or holding.gone_at is None else from_epoch_ms(holding.gone_at),
-        failures=[(failure, from_epoch_ms(failure.retry_at)) for failure in failures],
+        failures=failures,
         history=history,
         keep_runs=console.parts.keep_runs,
     )

@@ -17,9 +17,10 @@ from app.service.console.oidc.sign_in import (
     begin_attempt,
     credential_of,
 )
-from app.service.console.pages.sign_in import caller, open_session, sign_in_page
+from app.service.console.pages.sign_in import open_session, sign_in_page
 from app.service.console.sessions import TokenOwner
-from app.service.console.views import Views
+from app.service.console.views import VIEWS
+from app.service.refusals import request_actor
 
 if TYPE_CHECKING:
     from app.service.console.oidc.issuer import Issuer
@@ -50,8 +51,6 @@ _ERROR_CODES = frozenset(
 )
 """Other codes are not shown or stored, because anybody can send a callback with any text."""
 
-VIEWS = Views()
-
 
 @VIEWS.get("oidc", None)
 def oidc(console: Console) -> Response:
@@ -68,7 +67,9 @@ def oidc(console: Console) -> Response:
         url = issuer.sign_in_address(attempt)
     except IssuerError as error:
         _log(str(error))
-        return sign_in_page(console, back=back, notice=_unavailable(console, issuer), status=503)
+        alternative = " You can sign in by token." if console.gate.credentials else ""
+        notice = f"{issuer.settings.label} cannot be reached, or gave no valid answer.{alternative}"
+        return sign_in_page(console, back=back, notice=notice, status=503)
     response = go_to(url)
     # Lax: the callback is a link from the issuer's site.
     response.set_cookie(
@@ -122,7 +123,7 @@ def _callback(console: Console, issuer: "Issuer") -> Response:
         return _failed(console, back, str(failure), notice, is_callers=not isinstance(failure, IssuerAwayError))
     credential = credential_of(issuer.settings, identity.subject)
     if identity.role is None:
-        actor = caller(identity.name, "oidc")
+        actor = request_actor(identity.name, "oidc")
         console.gate.refusals.record(actor, "sign-in", "none of their groups has a role", key=f"no role {credential}")
         roles = sorted(issuer.settings.roles.items())
         return console.anonymous("no_role.html", status=403, name=identity.name, issuer_name=name, roles=roles)
@@ -145,7 +146,7 @@ def _failed(console: Console, back: str, reason: str, notice: str, *, is_callers
     if is_callers and (seconds := console.parts.failures.record(request.remote_addr or "")):
         notice = f"Too many failed sign-ins from this address: try again in {seconds} s."
         return sign_in_page(console, back=back, notice=notice, status=429, retry_after=seconds)
-    console.gate.refusals.wrong_token(caller("", "oidc"), "sign-in", reason)
+    console.gate.refusals.wrong_token(request_actor("", "oidc"), "sign-in", reason)
     return sign_in_page(console, back=back, notice=notice, status=403)
 
 
@@ -157,11 +158,6 @@ def _issuer(console: Console) -> "Issuer":
 
 def _cookie(console: Console) -> str:
     return "usher-oidc" if console.gate.is_plain else "__Host-usher-oidc"
-
-
-def _unavailable(console: Console, issuer: "Issuer") -> str:
-    alternative = " You can sign in by token." if console.gate.credentials else ""
-    return f"{issuer.settings.label} cannot be reached, or gave no valid answer.{alternative}"
 
 
 def _log(problem: str) -> None:

@@ -1,24 +1,22 @@
 """The overview: concerns, the state of directory and backend, charts, and recent runs."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from flask import Response
-from markupsafe import Markup
 from sqlalchemy import Connection
 
 from app.access.browse.sizes import organization_sizes
-from app.access.contents import SourceState, oldest_good_read, source_states
+from app.access.contents import oldest_good_read, source_states
 from app.access.revisions import current_revision
-from app.foundation.clock import epoch_ms, from_epoch_ms
+from app.foundation.clock import epoch_ms
 from app.monitoring.activity import ALIVE_FOR, Interval, activity_since, nodes
 from app.service.console.charts import Bar, line_chart
 from app.service.console.console import COUNT_LIMIT, Console, query
 from app.service.console.formatting import TONES, clock_time, counted, duration, percent
 from app.service.console.pages.runs import held_now, shown_status
-from app.service.console.views import Views
+from app.service.console.views import VIEWS
 from app.sync.ledger.failures import count_failures
 from app.sync.ledger.ledger import last_verify, ledger_in_use
 from app.sync.runs.run import Run, RunStatus, recent_runs
@@ -31,8 +29,6 @@ _CHARTED = (RunStatus.DONE, RunStatus.PARTIAL, RunStatus.HELD, RunStatus.FAILED)
 _ORGANIZATIONS = 12
 _DRIFT = frozenset({"missing", "changed"})
 _ACTIVITY = timedelta(hours=24)
-
-VIEWS = Views()
 
 
 @VIEWS.get("overview")
@@ -50,14 +46,14 @@ def overview(console: Console) -> Response:
         alive = nodes(connection, now=epoch_ms(now))
         context: dict[str, Any] = {
             "concerns": concerns,
-            "read_at": None if read_at is None else from_epoch_ms(read_at),
+            "read_at": read_at,
             "revision": current_revision(connection),
             **_verified(connection),
             "backend_state": _backend_state(connection, last, now),
             "charts": _activity_charts(connection, now),
             "processes": _processes([(node.role, node.version) for node in alive]),
             "organizations": organization_sizes(connection, limit=_ORGANIZATIONS),
-            "sources": [_source_row(state) for state in sources],
+            "sources": sources,
         }
     due = parts.due_after(now)
     is_queued = any(run.status is RunStatus.QUEUED for run in runs)
@@ -66,7 +62,6 @@ def overview(console: Console) -> Response:
     sizes = [run.total("planned") for run in charted]
     return console.show(
         "overview.html",
-        current="overview",
         runs=[(run, shown_status(run, held, now)) for run in runs],
         last=last,
         # A dead worker is a concern already. Without a schedule and without queued runs no worker is needed.
@@ -87,7 +82,7 @@ def _verified(connection: Connection) -> dict[str, object]:
     if last is None:
         return {"verified_at": None, "drifted": 0}
     drifted = sum(number for finding, number in last.findings.items() if finding in _DRIFT)
-    return {"verified_at": from_epoch_ms(last.at), "drifted": drifted}
+    return {"verified_at": last.at, "drifted": drifted}
 
 
 def _backend_state(connection: Connection, last: Run | None, now: datetime) -> str:
@@ -124,15 +119,6 @@ def _interval(due_after: Callable[[datetime], datetime | None], due: datetime | 
     return f"every {duration((second - due).total_seconds())}"
 
 
-def _source_row(state: SourceState) -> dict[str, object]:
-    return {
-        "name": state.name,
-        "verdict": state.last_verdict or "never read",
-        "read_at": None if state.last_read_at is None else from_epoch_ms(state.last_read_at),
-        "records": state.records,
-    }
-
-
 def _bar(run: Run, now: datetime) -> Bar:
     items = run.total("planned")
     title = f"{clock_time(run.requested_at, now)} UTC, {run.status.value}: {counted(items, 'item')}"
@@ -152,19 +138,7 @@ def _processes(alive: Sequence[tuple[str, str]]) -> tuple[str, str]:
     return shown, f"{'all seen' if alive else 'no heartbeat'} within {ALIVE_FOR.total_seconds():.0f} s"
 
 
-@dataclass(frozen=True, slots=True)
-class LineChart:
-    """A line chart with its captions."""
-
-    title: str
-    figure: str
-    remark: str
-    svg: Markup
-    since: datetime
-    peak: str
-
-
-def _activity_charts(connection: Connection, now: datetime) -> list[LineChart]:
+def _activity_charts(connection: Connection, now: datetime) -> list[dict[str, Any]]:
     """The charts of the last day's activity. There are none before two intervals are complete."""
     intervals = activity_since(connection, since=epoch_ms(now - _ACTIVITY), now=epoch_ms(now))
     if len(intervals) < 2:
@@ -172,7 +146,7 @@ def _activity_charts(connection: Connection, now: datetime) -> list[LineChart]:
     return [_requests_chart(intervals), _latency_chart(intervals)]
 
 
-def _requests_chart(intervals: Sequence[Interval]) -> LineChart:
+def _requests_chart(intervals: Sequence[Interval]) -> dict[str, Any]:
     values = [interval.requests_per_minute for interval in intervals]
     total = sum(interval.allowed + interval.denied + interval.errors for interval in intervals)
     denied = sum(interval.denied for interval in intervals)
@@ -180,17 +154,17 @@ def _requests_chart(intervals: Sequence[Interval]) -> LineChart:
         f"permission requests per minute: lowest {_rate(min(values))}, highest {_rate(max(values))}, last"
         f" {_rate(values[-1])}; {percent(denied, total)} of all were denied"
     )
-    return LineChart(
-        "Permission requests per minute",
-        _rate(values[-1]),
-        f"{percent(denied, total)} of all denied" if total else "no requests",
-        line_chart(values, label, denied=[interval.denied_per_minute for interval in intervals]),
-        from_epoch_ms(intervals[0].begins_at),
-        _rate(max(values)),
-    )
+    return {
+        "title": "Permission requests per minute",
+        "figure": _rate(values[-1]),
+        "remark": f"{percent(denied, total)} of all denied" if total else "no requests",
+        "svg": line_chart(values, label, denied=[interval.denied_per_minute for interval in intervals]),
+        "since": intervals[0].begins_at,
+        "peak": _rate(max(values)),
+    }
 
 
-def _latency_chart(intervals: Sequence[Interval]) -> LineChart:
+def _latency_chart(intervals: Sequence[Interval]) -> dict[str, Any]:
     known = [interval.p99 for interval in intervals if interval.p99 is not None]
     last = known[-1] if known else None
     silent = 60.0 * sum(interval.minutes for interval in intervals if interval.p99 is None)
@@ -205,14 +179,14 @@ def _latency_chart(intervals: Sequence[Interval]) -> LineChart:
     remark = "99 of 100 took no longer"
     if intervals[-1].p99 is None:
         remark = "at the last request" if known else "no requests"
-    return LineChart(
-        "Latency (p99)",
-        _time(last),
-        remark,
-        line_chart([interval.p99 for interval in intervals], label),
-        from_epoch_ms(intervals[0].begins_at),
-        _time(max(known, default=None)),
-    )
+    return {
+        "title": "Latency (p99)",
+        "figure": _time(last),
+        "remark": remark,
+        "svg": line_chart([interval.p99 for interval in intervals], label),
+        "since": intervals[0].begins_at,
+        "peak": _time(max(known, default=None)),
+    }
 
 
 def _rate(value: float) -> str:

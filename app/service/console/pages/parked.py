@@ -6,12 +6,11 @@ from flask import Response, request
 from werkzeug.exceptions import BadRequest, NotFound
 
 from app.access.browse.lookup import may_be_stored
-from app.foundation.clock import from_epoch_ms
 from app.service.console.console import COUNT_LIMIT, Console, one_of, query
-from app.service.console.pages.run_actions import enqueue, retry_request
+from app.service.console.pages.run_actions import enqueue
 from app.service.console.paging import PAGE_ROWS
 from app.service.console.settings import Role
-from app.service.console.views import Views
+from app.service.console.views import VIEWS
 from app.sync.ledger.failures import (
     MAX_GROUPED,
     Failure,
@@ -23,6 +22,7 @@ from app.sync.ledger.failures import (
 )
 from app.sync.ledger.ledger import ITEM_KINDS, ItemKey, ledger_in_use
 from app.sync.plan.limits import noun_of
+from app.sync.runs.run import RunRequest
 
 MAX_RETRIED = 1_000
 """Items with the same message that one retry includes."""
@@ -33,8 +33,6 @@ _MAX_ORGANIZATIONS = 100
 """A retry of items in more organizations is a full run."""
 _FILTERS = ("kind", "organization", "message")
 _ANY = FailureGroup()
-
-VIEWS = Views()
 
 
 @VIEWS.get("parked")
@@ -58,13 +56,12 @@ def parked(console: Console) -> Response:
             groups = failure_groups(connection, ledger_id, parked=is_parked, limit=_GROUPS_SHOWN)
     return console.show(
         "parked.html",
-        current="parked",
-        rows=[(failure, from_epoch_ms(failure.retry_at), _format_key(failure)) for failure in failures[:PAGE_ROWS]],
+        rows=[(failure, _format_key(failure)) for failure in failures[:PAGE_ROWS]],
         next_after=_format_key(failures[PAGE_ROWS - 1]) if len(failures) > PAGE_ROWS else "",
         state=state,
         filters=filters,
         is_filtered=any(filters.values()),
-        groups=[(group, items, None if since is None else from_epoch_ms(since)) for group, items, since in groups],
+        groups=groups,
         kind_choices=[("", "Every kind"), *((kind, noun_of(kind)) for kind in ITEM_KINDS)],
         grouped=MAX_GROUPED,
         numbers={
@@ -81,16 +78,26 @@ def retry(console: Console) -> Response:
     if request.form.get("only") and not selected:
         raise BadRequest("no item is selected: select at least one, or retry all of them")
     if selected:
-        items = [ItemKey(*key[:-1]) for key in selected]
-        wanted = retry_request(operator, kinds=(), organization_ids=_organizations(items), items=items)
-        return enqueue(console, operator, wanted, "retry asked for")
-    like = _failure_group(*(request.form.get(name, "") for name in _FILTERS))
-    kinds = () if like.kind is None else (like.kind,)
-    organizations = () if like.organization_id is None else (like.organization_id,)
-    items = [] if like.message is None else _items_like(console, like)
-    if like.message is not None and not items:
-        raise BadRequest("no item with this failure is parked or waiting any more")
-    wanted = retry_request(operator, kinds=kinds, organization_ids=organizations, items=items)
+        kinds, items = set[str](), [ItemKey(*key[:-1]) for key in selected]
+        organizations = {item.organization_id for item in items}
+        if len(organizations) > _MAX_ORGANIZATIONS:
+            organizations.clear()
+    else:
+        like = _failure_group(*(request.form.get(name, "") for name in _FILTERS))
+        kinds = set() if like.kind is None else {like.kind}
+        organizations = set() if like.organization_id is None else {like.organization_id}
+        items = [] if like.message is None else _items_like(console, like)
+        if like.message is not None and not items:
+            raise BadRequest("no item with this failure is parked or waiting any more")
+    wanted = RunRequest(
+        trigger="console",
+        retry=True,
+        kinds=tuple(kinds),
+        organization_ids=tuple(sorted(organizations)),
+        items=tuple(items),
+        asked_by=operator.asked_by,
+        asked_reason="retry",
+    )
     return enqueue(console, operator, wanted, "retry asked for")
 
 
@@ -114,11 +121,6 @@ def _items_like(console: Console, like: FailureGroup) -> list[ItemKey]:
     return [
         ItemKey(failure.kind, failure.organization_id, failure.container_id, failure.item_id) for failure in failures
     ]
-
-
-def _organizations(items: list[ItemKey]) -> set[str]:
-    organization_ids = {item.organization_id for item in items}
-    return organization_ids if len(organization_ids) <= _MAX_ORGANIZATIONS else set()
 
 
 def _format_key(failure: Failure) -> str:

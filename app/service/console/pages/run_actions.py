@@ -1,7 +1,5 @@
 """Starts and cancels runs: sync, preview, apply a previewed plan, retry."""
 
-from collections.abc import Collection, Sequence
-
 from flask import Response, request
 from werkzeug.exceptions import Forbidden
 
@@ -10,16 +8,13 @@ from app.service.console.console import Console, address, go_to, query
 from app.service.console.pages.runs import find_run
 from app.service.console.sessions import Operator
 from app.service.console.settings import Role
-from app.service.console.views import Views
-from app.sync.ledger.ledger import ITEM_KINDS, ItemKey
+from app.service.console.views import VIEWS
 from app.sync.runs.run import RunConflictError, RunRequest, RunStatus
 
 MAX_REASON = 1000
 _MAX_IDS = 1000
 _MAX_ID_BYTES = 512
 _FIELDS = ("organizations", "users", "verify", "deletes", "preview", "reason")
-
-VIEWS = Views()
 
 
 @VIEWS.get("sync", Role.APPROVER)
@@ -121,21 +116,6 @@ def enqueue(console: Console, operator: Operator, wanted: RunRequest, action: st
     audit_hook = console.gate.audit_hook(operator.actor, action, wanted.asked_reason)
     run, _ = console.parts.runs.enqueue(wanted, audit_hook=audit_hook)
     return go_to(address("run", id=run.run_id))
-
-
-def retry_request(
-    operator: Operator, *, kinds: Collection[str], organization_ids: Collection[str], items: Sequence[ItemKey] = ()
-) -> RunRequest:
-    """A run that retries parked and waiting items. Empty kinds, organizations or items do not restrict it."""
-    return RunRequest(
-        trigger="console",
-        retry=True,
-        kinds=tuple(kind for kind in ITEM_KINDS if kind in kinds),
-        organization_ids=tuple(sorted(organization_ids)),
-        items=tuple(items),
-        asked_by=operator.asked_by,
-        asked_reason="retry",
-    )
 
 
 def _conflict(console: Console, text: str, run_id: str) -> Response:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from app.service.admin.resync import ITEM_STATUSES
 from app.service.console.formatting import counted
@@ -160,19 +161,8 @@ def _phase_name(phase: int) -> str:
         return f"Phase {phase}"
 
 
-@dataclass(frozen=True, slots=True)
-class KindRow:
-    """The changes of a run to one kind."""
-
-    kind: str
-    planned: Sequence[tuple[str, int]]
-    """The planned number of each action."""
-    operations: Sequence[tuple[str, int]]
-    outcomes: Sequence[tuple[str, int]]
-
-
-def kind_rows(run: Run, parts: Sequence[PlanPart]) -> list[KindRow]:
-    """The changes by kind, with operations and outcomes."""
+def kind_rows(run: Run, parts: Sequence[PlanPart]) -> list[dict[str, Any]]:
+    """The changes of a run by kind: the planned number of each action, and the numbers of operations and outcomes."""
     rows = []
     for kind in ITEM_KINDS:
         actions = run.counts.get(kind)
@@ -188,12 +178,12 @@ def kind_rows(run: Run, parts: Sequence[PlanPart]) -> list[KindRow]:
             if part.kind == kind:
                 operations[part.operation] = operations.get(part.operation, 0) + part.items
         rows.append(
-            KindRow(
-                kind,
-                [(action, actions.get(action, {}).get("planned", 0)) for action in ACTIONS],
-                list(operations.items()),
-                [(status, number) for status, number in outcomes.items() if number],
-            )
+            {
+                "kind": kind,
+                "planned": [(action, actions.get(action, {}).get("planned", 0)) for action in ACTIONS],
+                "operations": list(operations.items()),
+                "outcomes": [(status, number) for status, number in outcomes.items() if number],
+            }
         )
     return rows
 

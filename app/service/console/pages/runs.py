@@ -17,7 +17,7 @@ from app.service.admin.resync import ITEM_STATUSES
 from app.service.console.console import COUNT_LIMIT, Console, address, one_of, query
 from app.service.console.pages.run_summary import ACTIONS, OPENED_KINDS, hold_rows, kind_rows, phase_rows, stage_rows
 from app.service.console.paging import PAGE_ROWS
-from app.service.console.views import Views
+from app.service.console.views import VIEWS
 from app.sync.ledger.ledger import ITEM_KINDS
 from app.sync.plan.limits import noun_of
 from app.sync.plan.listing import PlannedChange, list_changes
@@ -35,8 +35,6 @@ _ITEM_FILTERS = ("status", "kind", "action", "organization", "item")
 _MAX_FOLLOWED = 20
 _ORGANIZATIONS_SHOWN = 10
 _SHOWN_ELSEWHERE = frozenset({"held", "problems"})
-
-VIEWS = Views()
 
 
 @VIEWS.get("runs")
@@ -60,7 +58,6 @@ def runs(console: Console) -> Response:
         held = held_now(connection, console.parts.clock())
     return console.show(
         "runs.html",
-        current="runs",
         runs=[(run, shown_status(run, held, console.parts.clock())) for run in runs[:PAGE_ROWS]],
         next_before=runs[PAGE_ROWS - 1].run_id if len(runs) > PAGE_ROWS else "",
         filters={"status": status, "trigger": trigger, "scope": scope},

@@ -2,17 +2,15 @@
 
 from flask import Response, request
 
-from app.foundation.audit import Actor, Way
+from app.foundation.audit import Way
 from app.foundation.database.engine import writing
-from app.http.request_id import current_request_id
-from app.service.console.console import Console, address, go_to, query, safe_back, set_preference
+from app.service.console.console import PREFERENCES, Console, address, go_to, query, safe_back, set_preference
 from app.service.console.sessions import TokenOwner, session_digest
 from app.service.console.settings import Role
-from app.service.console.views import Views
+from app.service.console.views import VIEWS
+from app.service.refusals import request_actor
 
 _MAX_TOKEN = 4096
-
-VIEWS = Views()
 
 
 @VIEWS.get("sign_in", None)
@@ -34,7 +32,7 @@ def sign_in_by_token(console: Console) -> Response:
             problem = f"Too many wrong tokens from this address: try again in {seconds} s."
             return sign_in_page(console, back=back, wrong=problem, status=429, retry_after=seconds)
         # Throttled callers get no audit row. Otherwise they could fill the log.
-        gate.refusals.wrong_token(caller("", "console"), "sign-in", "the token is not accepted")
+        gate.refusals.wrong_token(request_actor("", "console"), "sign-in", "the token is not accepted")
         return sign_in_page(console, back=back, wrong="This token is not accepted.", status=403)
     credential, owner = found
     return open_session(console, owner, credential=credential, way="console", back=back)
@@ -54,7 +52,7 @@ def sign_out(console: Console) -> Response:
 @VIEWS.post("look", Role.VIEWER)
 def set_preferences(console: Console) -> Response:
     response = go_to(safe_back(request.form.get("back", "")))
-    for name in ("theme", "times", "keys"):
+    for name in PREFERENCES:
         if name in request.form:
             set_preference(response, name, request.form[name], secure=not console.gate.is_plain)
     return response
@@ -63,7 +61,7 @@ def set_preferences(console: Console) -> Response:
 @VIEWS.get("keys")
 def keys(console: Console) -> Response:
     query()
-    return console.show("keys.html", current="keys")
+    return console.show("keys.html")
 
 
 def sign_in_page(
@@ -87,13 +85,6 @@ def sign_in_page(
     return response
 
 
-def caller(name: str, way: Way, role: str = "") -> Actor:
-    """A caller who is not signed in, as an actor of the audit log."""
-    return Actor(
-        name=name, role=role, way=way, address=request.remote_addr or "", request_id=current_request_id() or ""
-    )
-
-
 def open_session(console: Console, owner: TokenOwner, *, credential: str, way: Way, back: str) -> Response:
     """Opens a session, and redirects to the page that the caller requested."""
     gate = console.gate
@@ -108,7 +99,7 @@ def open_session(console: Console, owner: TokenOwner, *, credential: str, way: W
             address=request.remote_addr or "",
             browser=request.headers.get("User-Agent", ""),
         )
-        gate.audit.record(connection, caller(owner.name, way, owner.role.value), "signed in")
+        gate.audit.record(connection, request_actor(owner.name, way, owner.role.value), "signed in")
     response = go_to(safe_back(back))
     gate.set_cookie(response, session_id)
     return response

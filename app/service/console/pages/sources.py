@@ -1,7 +1,6 @@
 """The pages of the directory's sources: their last reads, and the problems in their records."""
 
 from collections.abc import Sequence
-from datetime import datetime
 from shlex import quote
 
 from flask import Response
@@ -11,15 +10,13 @@ from app.access.contents import SourceState, source_states
 from app.access.problems import ProblemSort
 from app.access.stored_problems import (
     NO_SOURCE_NAME,
-    LastCount,
     ProblemCount,
     first_problems,
     last_count,
     problem_counts,
 )
-from app.foundation.clock import from_epoch_ms
 from app.service.console.console import Console, one_of, query
-from app.service.console.views import Views
+from app.service.console.views import VIEWS
 
 SORTS = tuple(ProblemSort)
 MEANINGS = {
@@ -34,19 +31,16 @@ MEANINGS = {
 }
 
 
-VIEWS = Views()
-
-
 @VIEWS.get("sources")
 def sources(console: Console) -> Response:
     query()
     with console.reading() as connection:
         states = source_states(connection)
         counts = problem_counts(connection)
-        counted = _counted(last_count(connection))
-    rows = [(state, _moments(state), _problems(counts.get(state.name, ())), _command(state)) for state in states]
+        counted = last_count(connection)
+    rows = [(state, _problems(counts.get(state.name, ())), _command(state)) for state in states]
     between = _problems(counts.get(NO_SOURCE_NAME, ()))
-    return console.show("sources.html", current="sources", sources=rows, between=between, last_count=counted)
+    return console.show("sources.html", sources=rows, between=between, last_count=counted)
 
 
 @VIEWS.get("problems")
@@ -59,7 +53,7 @@ def problems(console: Console) -> Response:
             raise NotFound("No source has this name, or the sort of problem is missing")
         stored = {count.sort: count for count in problem_counts(connection).get(source, ())}
         first = first_problems(connection, source, sort, only_remaining=True)
-        counted = _counted(last_count(connection))
+        counted = last_count(connection)
     return console.show(
         "problems.html",
         current="sources",
@@ -67,7 +61,7 @@ def problems(console: Console) -> Response:
         sort=sort,
         meaning=MEANINGS[ProblemSort(sort)],
         number=stored[sort].problems if sort in stored else 0,
-        since=from_epoch_ms(stored[sort].since) if sort in stored else None,
+        since=stored[sort].since if sort in stored else None,
         last_count=counted,
         first=first,
     )
@@ -77,11 +71,6 @@ def _problems(counts: Sequence[ProblemCount]) -> list[tuple[ProblemCount, str]]:
     return [(count, MEANINGS[ProblemSort(count.sort)]) for count in counts]
 
 
-def _counted(last: LastCount | None) -> tuple[int, datetime] | None:
-    """The revision and the time of the last count."""
-    return None if last is None else (last.revision, from_epoch_ms(last.at))
-
-
 def _command(state: SourceState) -> str:
     """The command that accepts a refused read, or removes the records of an unconfigured source; empty: none."""
     if "--accept-empty" in state.last_reason:
@@ -89,13 +78,3 @@ def _command(state: SourceState) -> str:
     if state.refused:
         return f"usher directory refresh --accept-shrink {quote(state.name)}"
     return "" if state.is_configured else f"usher directory forget {quote(state.name)}"
-
-
-def _moments(state: SourceState) -> dict[str, datetime | None]:
-    times = {
-        "read": state.last_read_at,
-        "good": state.last_good_at,
-        "complete": state.last_complete_at,
-        "refused": state.last_refused_at,
-    }
-    return {name: None if value is None else from_epoch_ms(value) for name, value in times.items()}

@@ -5,23 +5,20 @@ import re
 from flask import Response, request
 from werkzeug.exceptions import Forbidden, NotFound
 
-from app.foundation.clock import from_epoch_ms
 from app.foundation.database.engine import writing
 from app.service.console.console import Console, address, go_to, query
 from app.service.console.oidc.sign_in import is_by_issuer
 from app.service.console.sessions import Operator
 from app.service.console.settings import Role
-from app.service.console.views import Views
+from app.service.console.views import VIEWS
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-
-VIEWS = Views()
 
 
 @VIEWS.get("settings")
 def settings(console: Console) -> Response:
     query()
-    return console.show("settings.html", current="settings", rows=console.parts.settings_rows())
+    return console.show("settings.html", rows=console.parts.settings_rows())
 
 
 @VIEWS.get("sessions")
@@ -31,14 +28,12 @@ def sessions(console: Console) -> Response:
     with console.reading() as connection:
         sessions = console.gate.sessions.listed(connection)
     rows = [
-        (session, from_epoch_ms(session.created_at), from_epoch_ms(session.seen_at))
+        session
         for session in sessions
         if console.gate.owner_of(session) is not None
         and (operator.may(Role.ADMIN) or session.credential == operator.credential)
     ]
-    return console.show(
-        "sessions.html", current="sessions", rows=rows, own=operator.session_digest, by_issuer=is_by_issuer
-    )
+    return console.show("sessions.html", rows=rows, own=operator.session_digest, by_issuer=is_by_issuer)
 
 
 @VIEWS.post("end_session", Role.VIEWER)

@@ -1,6 +1,7 @@
 """The pages of users and groups, and the grants that apply to them."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from flask import Response
@@ -14,9 +15,7 @@ from app.access.records import Group, Membership, Organization, User
 from app.service.console.console import Console, query
 from app.service.console.pages.browse import resource_key, show_unknown
 from app.service.console.paging import Listing, Lists
-from app.service.console.views import Views
-
-VIEWS = Views()
+from app.service.console.views import VIEWS
 
 
 @VIEWS.read("user")
@@ -32,11 +31,7 @@ def user(console: Console, connection: Connection) -> Response:
     lists = Lists(
         parameters["after"], {"organizations": 1, "groups": 1, "grants": 2, "through": 3}, user_id, organization_id
     )
-    organizations = lists.page_by_id(
-        "organizations",
-        lambda after, limit: organizations_of(connection, user_id, after=after, limit=limit),
-        lambda row: row.item_id,
-    )
+    organizations = lists.page_by_id("organizations", partial(organizations_of, connection, user_id))
     within = find(connection, Organization, organization_id) if organization_id else None
     return console.show(
         "browse_user.html",
@@ -63,11 +58,7 @@ def group(console: Console, connection: Connection) -> Response:
         return show_unknown(console, connection, "group", organization_id, group_id)
 
     def nested(name: str, read: Callable[..., Sequence[ListEntry]]) -> Listing[ListEntry] | None:
-        return lists.page_by_id(
-            name,
-            lambda after, limit: read(connection, organization_id, group_id, after=after, limit=limit),
-            lambda row: row.item_id,
-        )
+        return lists.page_by_id(name, partial(read, connection, organization_id, group_id))
 
     return console.show(
         "browse_group.html",
@@ -79,11 +70,7 @@ def group(console: Console, connection: Connection) -> Response:
         users=nested("users", users_in),
         inside=nested("inside", groups_in),
         around=nested("around", outer_groups),
-        grants=lists.page(
-            "grants",
-            lambda after, limit: grants_of_groups(connection, organization_id, [group_id], after=after, limit=limit),
-            _group_key,
-        ),
+        grants=lists.page("grants", partial(grants_of_groups, connection, organization_id, [group_id]), _group_key),
     )
 
 
@@ -102,13 +89,8 @@ def _grants(
         return group_ids[begin : begin + limit]
 
     groups = lists.page("groups", groups_after, lambda group_id: (group_id,))
-    through = lists.page(
-        "through",
-        lambda after, limit: grants_of_groups(
-            connection, organization_id, group_ids, after=after, limit=limit, user_id=user_id, now=now
-        ),
-        _group_key,
-    )
+    read_through = partial(grants_of_groups, connection, organization_id, group_ids, user_id=user_id, now=now)
+    through = lists.page("through", read_through, _group_key)
     shown = [
         *([] if groups is None else groups.rows),
         *(() if through is None else (grant.holder_id for grant in through.rows)),
@@ -117,11 +99,7 @@ def _grants(
     keys = {(organization_id, group_id) for chain in chains.values() for group_id in chain}
     return {
         "groups": groups,
-        "grants": lists.page(
-            "grants",
-            lambda after, limit: grants_of_user(connection, organization_id, user_id, after=after, limit=limit),
-            resource_key,
-        ),
+        "grants": lists.page("grants", partial(grants_of_user, connection, organization_id, user_id), resource_key),
         "through": through,
         "more_groups": len(memberships) > MAX_GROUPS,
         "chains": chains,

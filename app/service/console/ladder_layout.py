@@ -1,0 +1,117 @@
+"""Lays out a ladder for the template ``ladder.html``, which draws it as SVG with attributes and classes only."""
+
+from itertools import pairwise
+from typing import Any
+from unicodedata import east_asian_width
+
+from app.service.console.formatting import visible
+from app.service.console.ladder import Ladder, Rung
+
+_WIDTH = 1080
+_LEVEL_WIDTH, _LEVEL_HEIGHT, _GAP = 380, 46, 18
+_TOP = 26
+"""The top of the first level, below the headings of the columns."""
+_BOX_WIDTH = 190
+_LAST_GAP = 130
+"""The space for the label of the arrow to the deciding level."""
+_MAX_GROUPS = 4
+_TEXT, _SMALL, _MONO = 13.0, 11.5, 12.0
+_PADDING = 12
+_NARROW, _BROAD = frozenset("fijlrtI.,:;'|!()[] -"), frozenset("mwMW@%")
+
+
+def lay_out(ladder: Ladder) -> dict[str, Any]:
+    """The positions in pixels, and the texts, shortened to the space that they have."""
+    left = _WIDTH - _LEVEL_WIDTH - 1
+    tops = [_TOP + number * (_LEVEL_HEIGHT + _GAP) for number in range(len(ladder.rungs))]
+    deciding = len(ladder.rungs) - 1 if ladder.deciding is None else ladder.deciding
+    return {
+        "reason": ladder.reason,
+        "heading": "The user, and the groups with the grant" if ladder.groups else "The user",
+        "width": _WIDTH,
+        "height": tops[-1] + _LEVEL_HEIGHT + 1,
+        "left": left,
+        "level_width": _LEVEL_WIDTH,
+        "level_height": _LEVEL_HEIGHT,
+        "gaps": [(above + _LEVEL_HEIGHT, below) for above, below in pairwise(tops)],
+        "levels": [_level(rung, top) for rung, top in zip(ladder.rungs, tops, strict=True)],
+        "middle": tops[deciding] + _LEVEL_HEIGHT // 2,
+        **_chain(ladder, left),
+    }
+
+
+def cut(text: str, room: float, size: float, *, mono: bool = False) -> str:
+    """Shortens a text with an ellipsis to a width in pixels."""
+    shown = visible(text)
+    if _measure(shown, size, mono=mono) <= room:
+        return shown
+    room -= size
+    end = 0
+    for end, character in enumerate(shown):  # noqa: B007 - used after the loop
+        room -= _measure(character, size, mono=mono)
+        if room < 0:
+            break
+    return f"{shown[:end]}…"
+
+
+def _measure(text: str, size: float, *, mono: bool = False) -> float:
+    """The approximate width of a text. Fonts differ, so it is rather too wide than too narrow."""
+    if mono:
+        return sum(2 if east_asian_width(character) in "WF" else 1 for character in text) * size * 0.61
+    return sum(_relative_width(character) for character in text) * size
+
+
+def _relative_width(character: str) -> float:
+    if east_asian_width(character) in "WF":
+        return 1.0
+    if character in _NARROW:
+        return 0.36
+    if character in _BROAD:
+        return 0.92
+    return 0.7 if character.isupper() else 0.58
+
+
+def _level(rung: Rung, top: int) -> dict[str, object]:
+    name = rung.name or rung.item_id
+    room = _LEVEL_WIDTH - 2 * _PADDING
+    shown_id = rung.item_id if rung.name and rung.name != rung.item_id else ""
+    # Names may be equal, so the id keeps at least a third of the width.
+    shown = cut(name, room * 2 / 3 if shown_id else room, _TEXT, mono=not rung.name)
+    return {
+        "top": top,
+        "state": rung.state,
+        "kind": rung.kind,
+        "whole": f"{rung.name} {rung.item_id}" if shown_id else name,
+        "whole_note": rung.note,
+        "note": cut(rung.note, room - _measure(rung.kind, _SMALL) - 16, _SMALL),
+        "has_name": bool(rung.name),
+        "shown": shown,
+        "shown_id": cut(shown_id, room - _measure(shown, _TEXT) - 8, _MONO, mono=True),
+    }
+
+
+def _chain(ladder: Ladder, left: int) -> dict[str, object]:
+    """The boxes and arrows from the user through groups to the deciding level."""
+    chain = [("user", ladder.user_name or ladder.user_id, f"{ladder.user_name} {ladder.user_id}".strip())]
+    chain += [("group", group, group) for group in ladder.groups]
+    if len(ladder.groups) > _MAX_GROUPS:
+        inner = ladder.groups[1:-1]
+        chain[2:-1] = [("groups", f"{len(inner)} more", ", ".join(inner))]
+    gap = 40 if len(chain) < 4 else 28
+    width = min(_BOX_WIDTH, (left - _LAST_GAP - gap * (len(chain) - 1)) / len(chain))
+    lefts = [1 + number * (width + gap) for number in range(len(chain))]
+    boxes = [
+        {
+            "x": round(lefts[number]),
+            "kind": kind,
+            "problem": "" if number else ladder.user_problem,
+            "whole": whole,
+            "shown": cut(name, width - 20, _TEXT),
+        }
+        for number, (kind, name, whole) in enumerate(chain)
+    ]
+    tone = "leads" if ladder.allows else ""
+    arrows = [(round(x - gap), round(x), tone, "in") for x in lefts[1:]]
+    if ladder.deciding is not None and ladder.link:
+        arrows.append((round(lefts[-1] + width), left, tone or "none", ladder.link))
+    return {"boxes": boxes, "box_width": round(width), "arrows": arrows}
