@@ -1,7 +1,8 @@
 """Reads a response: it is an answer, or it is raised as a refusal, a missing operation or a failed try.
 
 A batch is answered with an item map in a success, or with HTTP 500 and ``error.details``, in which items with
-``success`` were applied. Both become one ``ItemAnswer`` for each item of the request."""
+``success`` were applied. Both become one ``ItemAnswer`` for each item of the request.
+"""
 
 import contextlib
 import re

@@ -8,7 +8,8 @@ The rules are in ``app/sync/apply/README.md``, "Tries of one call":
   pauses all of them. Each round of successful calls raises it slowly;
 - every other response ends the call.
 
-Operations that create something on each call are retried only if nothing was sent."""
+Operations that create something on each call are retried only if nothing was sent.
+"""
 
 import math
 import random

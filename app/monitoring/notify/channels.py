@@ -1,7 +1,8 @@
 """The channels that deliver messages: a webhook and e-mail.
 
 The webhook is signed as Standard Webhooks specifies: the signature is ``v1,`` and the base64 of an HMAC-SHA256 over
-``id.timestamp.body``. Headers contain the id and the timestamp, so that receivers can refuse replays."""
+``id.timestamp.body``. Headers contain the id and the timestamp, so that receivers can refuse replays.
+"""
 
 import base64
 import hashlib

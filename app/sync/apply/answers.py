@@ -120,7 +120,7 @@ class AnswerProcessor:
 
     def _process_contents(self, outcome: BatchOutcome) -> None:
         """Settles the covered items that have an outcome of their own, before the deletes that covered them."""
-        ordinals = [ordinal for some in outcome.done.values() for ordinal in some]
+        ordinals = [ordinal for done in outcome.done.values() for ordinal in done]
         contents = detach_exceptions(self.connection, self.settlement.plan_id, outcome, ordinals)
         for item, own in contents.outcomes.items():
             if own.kind is OutcomeKind.DONE:

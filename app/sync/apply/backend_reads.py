@@ -49,7 +49,7 @@ class BackendReads:
 
     def organizations(self, organization_ids: Iterable[str]) -> Iterator[Observed]:
         """Organizations by id, or all of them."""
-        requests = [GetOrganizationsRequest(organization_ids=some) for some in in_parts(organization_ids, IDS_PER_READ)]
+        requests = [GetOrganizationsRequest(organization_ids=ids) for ids in in_parts(organization_ids, IDS_PER_READ)]
         for request in requests or [GetOrganizationsRequest(page_size=_PAGE_SIZE)]:
             self._before_call()
             for answer in self._client.pages(contract.GET_ORGANIZATIONS, request):

@@ -3,7 +3,8 @@
 Finds those for which the backend's answer has an outcome of their own, inside a deleted container or an emptied group,
 and detaches them. The caller settles them.
 
-The rules: ``app/sync/apply/README.md``, "What goes along"."""
+The rules: ``app/sync/apply/README.md``, "What goes along".
+"""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field

@@ -1,6 +1,7 @@
 """Builds requests of the contract from plan items, and sends them.
 
-The items of a batch share operation and scope, so the other fields of the request come from the first item."""
+The items of a batch share operation and scope, so the other fields of the request come from the first item.
+"""
 
 import json
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,8 @@
 """The ledger: the items that Usher has stored in one backend, as far as they are known, and their kinds and keys.
 
 A ledger belongs to a base URL and an API key. With another URL or key a new, empty ledger begins, so that nothing is
-deleted in one backend because of the ledger of another."""
+deleted in one backend because of the ledger of another.
+"""
 
 import hashlib
 import json

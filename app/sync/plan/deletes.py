@@ -3,7 +3,8 @@
 The rules: ``app/sync/plan/README.md``, "Deletes, and what goes along" and "Discards".
 
 ``ledger_item.gone_at`` is the time at which a plan first found an item gone. Desired contents of a deleted container
-are moved in an earlier phase, which ``app.sync.plan.dependencies`` checks before the delete is sent."""
+are moved in an earlier phase, which ``app.sync.plan.dependencies`` checks before the delete is sent.
+"""
 
 # ruff: noqa: S608 - SQL consists of constants of this project; data is in parameters.
 

@@ -68,6 +68,8 @@ class FieldChange:
         """Whether it differs as JSON, where true is not 1."""
         if NOT_KNOWN in (self.old, self.new):
             return True
+        if self.old is self.new:
+            return False
         return json.dumps(self.old, sort_keys=True) != json.dumps(self.new, sort_keys=True)
 
 

@@ -1,6 +1,7 @@
 """The selection of a run: its organizations and users.
 
-The rules: ``app/sync/plan/README.md``, "Selection"."""
+The rules: ``app/sync/plan/README.md``, "Selection".
+"""
 
 import json
 from collections.abc import Iterable

@@ -1,6 +1,7 @@
 """Loads stored plans, their items, and the counts of these.
 
-The rules: ``app/sync/plan/README.md``, "A plan that is stored"."""
+The rules: ``app/sync/plan/README.md``, "A plan that is stored".
+"""
 
 import json
 from collections.abc import Collection, Mapping

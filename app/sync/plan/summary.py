@@ -6,7 +6,8 @@ plan is hashed; memory is bounded by one page of items.
 
 The impact is how many users of each organization gain, lose or change access. It is counted from the temporary table
 ``step`` while a plan is made, in one pass. A user counts once in each organization. An item that is only sent again
-because it is unconfirmed, or was discarded, affects nobody."""
+because it is unconfirmed, or was discarded, affects nobody.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -4,7 +4,8 @@ The rules: ``app/sync/runs/README.md``, "The lock".
 
 PostgreSQL: an advisory lock in a session of its own, which ends with the process or its node. The session must not use
 a transaction pooler. SQLite: a lock on a file beside the database, which the operating system releases with the
-process."""
+process.
+"""
 
 import time
 from contextlib import suppress

@@ -3,7 +3,8 @@
 The rules: ``app/sync/runs/README.md``, "Statuses".
 
 A row is locked, compared with the status that the caller expects, and changed in one transaction. If several processes
-move one run, one succeeds, and the others get a ``RunConflictError``."""
+move one run, one succeeds, and the others get a ``RunConflictError``.
+"""
 
 import json
 import socket
