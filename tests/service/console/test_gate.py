@@ -19,6 +19,8 @@ from app.service.console.tables import ConsoleSessionRow
 from app.service.refusals import ANONYMOUS_ROWS_PER_HOUR, LAST_ROW_SUFFIX, ROWS_PER_HOUR
 from tests.service.console.conftest import ADMIN_TOKEN, OURS, TOKENS, Browser, Office
 
+pytestmark = pytest.mark.one_database
+
 
 def told(office: Office) -> list[tuple[str, str, str]]:
     """Who did what, and what came of it, newest first."""

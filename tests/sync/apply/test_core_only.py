@@ -10,7 +10,8 @@ from app.contract.operations import by_name
 from app.sync.ledger.tables import DeletedItemRow
 from tests.worlds.syncing import WorldCopy
 
-pytestmark = pytest.mark.slow
+# The statements of plan, ledger and apply run on both databases in the tests beside it.
+pytestmark = [pytest.mark.slow, pytest.mark.one_database]
 
 
 @pytest.fixture(params=["auto", "core"])

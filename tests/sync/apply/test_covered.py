@@ -9,7 +9,8 @@ from werkzeug.wrappers import Response
 
 from app.sync.ledger.ledger import Kind
 
-pytestmark = pytest.mark.slow
+# The statements of plan, ledger and apply run on both databases in the tests beside it.
+pytestmark = [pytest.mark.slow, pytest.mark.one_database]
 
 
 def failure(details: object, code: int = 500, status: str = "INTERNAL") -> Response:
