@@ -19,6 +19,8 @@ MARKERS = ("e2e", "extended", "postgres", "process", "slow")
 """The markers of tests that ``--unit`` leaves out."""
 
 FOLDERS = (
+    "access/test_disabling_fills.py",
+    "access/test_effective.py",
     "attack",
     "backend",
     "backup",
@@ -31,6 +33,7 @@ FOLDERS = (
     "contract/test_openapi.py",
     "crashes",
     "directory/test_contract.py",
+    "directory/test_mapped.py",
     "e2e",
     "faults",
     "foundation/database/test_earlier_databases.py",
@@ -44,6 +47,7 @@ FOLDERS = (
     "service/push",
     "service/test_web.py",
     "sources",
+    "sync/runs",
     "test_documents.py",
     "test_writing.py",
 )
@@ -91,6 +95,11 @@ def choose(config: pytest.Config, items: list[pytest.Item]) -> None:
     items[:] = chosen
 
 
+def is_left_out(config: pytest.Config, path: Path) -> bool:
+    """Whether ``--unit`` does not even collect a file or folder, which would take as long as its tests."""
+    return bool(config.getoption("--unit")) and any(path == _HERE / folder for folder in FOLDERS)
+
+
 def sampled(values: Iterable[object], *, sample: int) -> list[object]:
     """Parameters of which ``make test`` runs the first ``sample`` only."""
     return [
@@ -102,9 +111,7 @@ def sampled(values: Iterable[object], *, sample: int) -> list[object]:
 
 
 def _is_no_unit_test(item: pytest.Item) -> bool:
-    if any(item.get_closest_marker(name) for name in MARKERS):
-        return True
-    return any(item.path.is_relative_to(_HERE / folder) for folder in FOLDERS)
+    return any(item.get_closest_marker(name) for name in MARKERS)
 
 
 class PassedTests:

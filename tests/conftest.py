@@ -41,6 +41,10 @@ def pytest_configure(config: pytest.Config) -> None:
     choice.configure(config)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return choice.is_left_out(config, collection_path) or None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     choice.choose(config, items)
 
