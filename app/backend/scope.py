@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Column, ColumnElement, Connection, Table, and_, bindparam, delete, select
 
-from app.backend.storage import json_sets
+from app.backend.storage import id_sets, json_columns
 from app.backend.storage.rows import Writable
 
 
@@ -24,7 +24,7 @@ class Scope:
     def row(self, item: Any) -> Writable:
         """The row of a dataclass with a ``payload``, whose fields have the names of columns."""
         values = {field.name: getattr(item, field.name) for field in fields(item)}
-        return self.columns() | values | {"payload": json_sets.dump(dict(item.payload))}
+        return self.columns() | values | {"payload": json_columns.dump(dict(item.payload))}
 
 
 def within(table: Table, scope: Scope) -> ColumnElement[bool]:
@@ -39,7 +39,7 @@ def within_bound(table: Table) -> ColumnElement[bool]:
 
 def within_ids(connection: Connection, scope: Scope, column: Column[Any], ids: Iterable[str]) -> ColumnElement[bool]:
     """The rows in this scope whose ``column`` has one of the ids."""
-    return and_(within(column.table, scope), column.in_(json_sets.texts(connection, ids)))
+    return and_(within(column.table, scope), column.in_(id_sets.texts(connection, ids)))
 
 
 def own_columns(table: Table) -> list[Column[Any]]:
@@ -54,5 +54,5 @@ def existing(connection: Connection, scope: Scope, column: Column[Any], ids: Ite
 
 def delete_within(connection: Connection, table: Table, api_key_id: str, organization_ids: Iterable[str]) -> None:
     """Deletes the rows of these organizations."""
-    where = (table.c.api_key_id == api_key_id) & json_sets.among(connection, table.c.organization_id, organization_ids)
+    where = (table.c.api_key_id == api_key_id) & id_sets.among(connection, table.c.organization_id, organization_ids)
     connection.execute(delete(table).where(where))

@@ -10,7 +10,7 @@ from app.backend.collaboration.tables import ACTIVITY
 from app.backend.events import Event, EventContext
 from app.backend.ids import new_ids
 from app.backend.scope import Scope, own_columns, within
-from app.backend.storage import json_sets
+from app.backend.storage import json_columns
 from app.backend.storage.rows import Writable, insert_rows
 from app.contract.activities import ActivityInput
 
@@ -22,7 +22,7 @@ def stored_activities(scope: Scope) -> Select[Any]:
 
 def activity_row(scope: Scope, document_id: str, activity_id: str, activity: ActivityInput, now: int) -> Writable:
     """The row of an activity. One without a timestamp gets ``now``."""
-    payload = activity.unknown_fields() | json_sets.without_none(
+    payload = activity.unknown_fields() | json_columns.without_none(
         actionUser=activity.action_user.to_wire(),
         displayMessageTemplate=activity.display_message_template,
         displayMessageTemplateData=activity.display_message_template_data,
@@ -35,7 +35,7 @@ def activity_row(scope: Scope, document_id: str, activity_id: str, activity: Act
         "user_id": activity.action_user.user_id,
         "feature_type": activity.feature_type,
         "action_type": activity.action_type,
-        "payload": json_sets.dump(payload),
+        "payload": json_columns.dump(payload),
         "happened_at": now if activity.timestamp is None else activity.timestamp,
     }
 
@@ -54,7 +54,7 @@ def record_activities(connection: Connection, context: EventContext, events: Seq
 
 def to_wire(row: Row[Any], scope: Scope) -> dict[str, object]:
     """An activity as JSON."""
-    payload = json_sets.load_object(row.payload)
+    payload = json_columns.load_object(row.payload)
     metadata = payload.get("metadata")
     place = {"apiKey": scope.api_key_id, "documentId": row.document_id, "organizationId": scope.organization_id}
     wire: dict[str, object] = {
@@ -89,6 +89,6 @@ def _row_of_event(context: EventContext, event: Event, activity_id: str) -> Writ
         "user_id": event.action_user_id,
         "feature_type": event.kind.feature_type,
         "action_type": event.type,
-        "payload": json_sets.dump(payload),
+        "payload": json_columns.dump(payload),
         "happened_at": context.now,
     }

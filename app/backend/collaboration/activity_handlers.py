@@ -8,7 +8,7 @@ from app.backend.http.call import Call, Reply
 from app.backend.http.results import Results, done
 from app.backend.ids import new_ids
 from app.backend.resources.containers import require_document
-from app.backend.storage.json_sets import among
+from app.backend.storage import id_sets
 from app.backend.storage.paging import where_equal
 from app.contract.activities import AddActivitiesRequest, GetActivityLogsRequest
 
@@ -19,7 +19,7 @@ def get_activity_logs(call: Call[GetActivityLogsRequest], connection: Connection
     columns = (table.document_id, table.target_entity_id, table.user_id)
     query = where_equal(activities.stored_activities(call.scope), *zip(columns, ids, strict=True))
     if request.activity_ids is not None:
-        query = query.where(among(connection, table.activity_id, request.activity_ids))
+        query = query.where(id_sets.among(connection, table.activity_id, request.activity_ids))
     lists = [
         (column, list(dict.fromkeys(values)))
         for column, values in ((table.action_type, request.action_types), (table.feature_type, request.feature_types))
@@ -29,7 +29,7 @@ def get_activity_logs(call: Call[GetActivityLogsRequest], connection: Connection
     has_id = any(value is not None for value in (*ids, request.activity_ids))
     any_of = None if has_id or not lists else lists.pop(0)
     for column, values in lists:
-        query = query.where(among(connection, column, values))
+        query = query.where(id_sets.among(connection, column, values))
     keys = (table.happened_at, table.activity_id)
     rows, token = call.page(connection, query, keys, order=request.order or "desc", any_of=any_of)
     data = [activities.to_wire(row, call.scope) for row in rows]

@@ -20,7 +20,7 @@ from app.backend.judgments.store import PreparedJudgment, write_judgments
 from app.backend.permissions.access_check import users_with_access
 from app.backend.resources.containers import require_document
 from app.backend.scope import Scope
-from app.backend.storage.json_sets import among
+from app.backend.storage import id_sets
 from app.backend.storage.paging import where_equal
 from app.contract.comments import (
     AddCommentAnnotationsRequest,
@@ -81,7 +81,7 @@ def get_comment_annotations(call: Call[GetCommentAnnotationsRequest], connection
         (table.location_id, request.location_id),
     )
     if request.annotation_ids is not None:
-        query = query.where(among(connection, table.annotation_id, request.annotation_ids))
+        query = query.where(id_sets.among(connection, table.annotation_id, request.annotation_ids))
     rows, token = call.page(
         connection,
         query,

@@ -18,7 +18,7 @@ from app.backend.http.call import Call, Reply
 from app.backend.http.dispatch import exclusive_write
 from app.backend.http.results import Results, done, failed, per_id
 from app.backend.ids import new_id
-from app.backend.storage.json_sets import among
+from app.backend.storage import id_sets
 from app.contract.comments import (
     AddCommentsRequest,
     CommentInput,
@@ -73,7 +73,7 @@ def get_comments(call: Call[GetCommentsRequest], connection: Connection) -> Repl
     thread = _thread(call, connection)
     query = comments.stored_comments(scope).where(COMMENT.c.annotation_id == thread.annotation_id)
     if request.comment_ids is not None:
-        query = query.where(among(connection, COMMENT.c.comment_id, request.comment_ids))
+        query = query.where(id_sets.among(connection, COMMENT.c.comment_id, request.comment_ids))
     rows, token = call.page(connection, query, comments.KEYS)
     ids = [row.comment_id for row in rows]
     reactions = comments.load_reactions(connection, scope, [thread.annotation_id], ids)

@@ -9,8 +9,7 @@ from sqlalchemy import Connection, Row, Select, delete, func, select
 from app.backend.collaboration.deletion import delete_rows
 from app.backend.collaboration.tables import COMMENT, REACTION
 from app.backend.scope import Scope, own_columns, within
-from app.backend.storage import json_sets
-from app.backend.storage.json_sets import among
+from app.backend.storage import id_sets, json_columns
 from app.backend.storage.rows import grouped, insert_rows, update_rows
 from app.contract.comments import CommentInput, CommentUpdate, ReactionInput
 from app.contract.errors import AlreadyExists
@@ -38,7 +37,7 @@ class StoredComment:
 
     def update(self, changes: "CommentInput | CommentUpdate | CommentRecord") -> None:
         """Sets the requested fields, except reactions."""
-        self.payload |= changes.unknown_fields() | json_sets.without_none(
+        self.payload |= changes.unknown_fields() | json_columns.without_none(
             commentText=changes.comment_text, commentHtml=changes.comment_html, agent=changes.agent
         )
         if changes.from_ is not None:
@@ -48,7 +47,7 @@ class StoredComment:
     @property
     def size(self) -> int:
         """The length of the stored payload in characters."""
-        return len(json_sets.dump(self.payload))
+        return len(json_columns.dump(self.payload))
 
     def to_wire(self, reactions: Sequence["Reaction"] = ()) -> dict[str, object]:
         wire: dict[str, object] = {
@@ -89,16 +88,16 @@ def comment_of(row: Row[Any]) -> StoredComment:
 
 def fields_of(row: Row[Any]) -> dict[str, Any]:
     """The columns of a row by name, with the payload as an object."""
-    return {**row._mapping, "payload": json_sets.load_object(row.payload)}  # noqa: SLF001 - public, despite its name
+    return {**row._mapping, "payload": json_columns.load_object(row.payload)}  # noqa: SLF001 - public, despite its name
 
 
 def load_comments(
     connection: Connection, scope: Scope, annotation_ids: Iterable[str], comment_ids: Iterable[str] | None = None
 ) -> list[StoredComment]:
     """The comments of threads in order, optionally only those with these ids."""
-    query = stored_comments(scope).where(among(connection, COMMENT.c.annotation_id, annotation_ids))
+    query = stored_comments(scope).where(id_sets.among(connection, COMMENT.c.annotation_id, annotation_ids))
     if comment_ids is not None:
-        query = query.where(among(connection, COMMENT.c.comment_id, comment_ids))
+        query = query.where(id_sets.among(connection, COMMENT.c.comment_id, comment_ids))
     return [comment_of(row) for row in connection.execute(query.order_by(*KEYS))]
 
 
@@ -126,7 +125,7 @@ def delete_comments(connection: Connection, scope: Scope, annotation_id: str, co
             delete(table).where(
                 within(table, scope),
                 table.c.annotation_id == annotation_id,
-                among(connection, table.c.comment_id, comment_ids),
+                id_sets.among(connection, table.c.comment_id, comment_ids),
             )
         )
 
@@ -145,7 +144,7 @@ def insert_reactions(connection: Connection, scope: Scope, reactions: Sequence[R
         return
     ids = [reaction.reaction_id for reaction in reactions]
     query = select(REACTION.c.reaction_id).where(
-        within(REACTION, scope), among(connection, REACTION.c.reaction_id, ids)
+        within(REACTION, scope), id_sets.among(connection, REACTION.c.reaction_id, ids)
     )
     taken = connection.scalars(query).all() or [reaction_id for reaction_id in ids if ids.count(reaction_id) > 1]
     if taken:
@@ -163,9 +162,9 @@ def load_reactions(
 ) -> dict[tuple[str, str], list[Reaction]]:
     """The reactions in threads by thread and comment, optionally only those to these comments."""
     query = select(*own_columns(REACTION)).where(
-        within(REACTION, scope), among(connection, REACTION.c.annotation_id, annotation_ids)
+        within(REACTION, scope), id_sets.among(connection, REACTION.c.annotation_id, annotation_ids)
     )
     if comment_ids is not None:
-        query = query.where(among(connection, REACTION.c.comment_id, comment_ids))
+        query = query.where(id_sets.among(connection, REACTION.c.comment_id, comment_ids))
     rows = connection.execute(query.order_by(REACTION.c.created_at, REACTION.c.reaction_id))
     return grouped(((row.annotation_id, row.comment_id), Reaction(**fields_of(row))) for row in rows)

@@ -15,7 +15,7 @@ from app.backend.http.call import Call
 from app.backend.ids import new_id
 from app.backend.judgments.record import JudgmentInput
 from app.backend.judgments.store import PreparedJudgment, prepare_judgments
-from app.backend.storage import json_sets
+from app.backend.storage import json_columns
 from app.contract.comments import UpdateCommentAnnotationsRequest
 
 _ACCEPT = "comment_annotation.suggestion_accept"
@@ -57,7 +57,7 @@ def _judgment(
     }
     text = None if first is None else first.payload.get("commentText")
     action_user = None if request.action_user is None else request.action_user.to_wire()
-    optional = json_sets.without_none(
+    optional = json_columns.without_none(
         reasoning=request.reasoning, agent=request.agent, actionUser=action_user, content=text or None
     )
     return JudgmentInput.from_wire(record | optional)

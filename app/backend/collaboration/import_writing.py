@@ -23,8 +23,7 @@ from app.backend.collaboration.tables import (
 )
 from app.backend.collaboration.threads import Thread
 from app.backend.scope import Scope, within
-from app.backend.storage import json_sets
-from app.backend.storage.json_sets import among
+from app.backend.storage import id_sets, json_columns
 from app.backend.storage.rows import Writable, insert_rows, update_rows
 from app.contract.errors import InvalidArgument
 
@@ -124,8 +123,8 @@ def _delete_replaced(connection: Connection, scope: Scope, new: Sequence[StoredC
     keys = {(comment.annotation_id, comment.comment_id) for comment in new}
     query = select(COMMENT.c.annotation_id, COMMENT.c.comment_id, func.length(COMMENT.c.payload).label("size")).where(
         within(COMMENT, scope),
-        among(connection, COMMENT.c.annotation_id, {annotation_id for annotation_id, _ in keys}),
-        among(connection, COMMENT.c.comment_id, {comment_id for _, comment_id in keys}),
+        id_sets.among(connection, COMMENT.c.annotation_id, {annotation_id for annotation_id, _ in keys}),
+        id_sets.among(connection, COMMENT.c.comment_id, {comment_id for _, comment_id in keys}),
     )
     growth: Counter[str] = Counter()
     replaced = []
@@ -155,7 +154,7 @@ def _write_reactions(connection: Connection, scope: Scope, lines: Sequence[Impor
             record.annotation_id or "",
             record.comment_id or "",
             record.from_.user_id,
-            payload | json_sets.without_none(icon=record.icon),
+            payload | json_columns.without_none(icon=record.icon),
             _time(record.created_at, now),
         )
         rows.append(scope.row(reaction))
@@ -169,7 +168,7 @@ def _write_recordings(connection: Connection, scope: Scope, lines: Sequence[Impo
             "recording_id": record.recording_id,
             "document_id": record.document_id,
             "user_id": record.from_.user_id,
-            "payload": json_sets.dump(record.unknown_fields() | {"from": record.from_.to_wire()}),
+            "payload": json_columns.dump(record.unknown_fields() | {"from": record.from_.to_wire()}),
             "created_at": _time(record.created_at, now),
         }
         for _, _, record in lines

@@ -16,8 +16,7 @@ from app.backend.resources import user_entries
 from app.backend.resources.containers import require_document
 from app.backend.resources.tables import USER_ENTRY
 from app.backend.scope import existing, within
-from app.backend.storage import json_sets
-from app.backend.storage.json_sets import among
+from app.backend.storage import id_sets, json_columns
 from app.backend.storage.paging import where_equal
 from app.backend.storage.rows import insert_rows, update_rows
 from app.contract.errors import AlreadyExists
@@ -38,14 +37,14 @@ def update_notifications(call: Call[UpdateNotificationsRequest], connection: Con
             continue
         results[item.id] = {"success": True, "message": "Notification updated."}
         if fields := notifications.payload_of(item):
-            payloads.setdefault(item.id, json_sets.load_object(stored[item.id].payload)).update(fields)
+            payloads.setdefault(item.id, json_columns.load_object(stored[item.id].payload)).update(fields)
         if item.read_by_user_ids:
             marks.append(ReadMark(item.id, item.read_by_user_ids, item.persist_read_for_users))
     rows = [
         scope.columns()
         | {
             "notification_id": notification_id,
-            "payload": json_sets.dump(payload),
+            "payload": json_columns.dump(payload),
             "action_user_id": notifications.action_user_of(payload),
             "updated_at": call.now,
         }
@@ -98,7 +97,7 @@ def get_notifications(call: Call[GetNotificationsRequest], connection: Connectio
         table = NOTIFICATION
     query = where_equal(query, (NOTIFICATION.c.location_id, request.location_id))
     if request.notification_ids is not None:
-        query = query.where(among(connection, table.c.notification_id, request.notification_ids))
+        query = query.where(id_sets.among(connection, table.c.notification_id, request.notification_ids))
     keys = (table.c.created_at, table.c.notification_id)
     rows, token = call.page(connection, query, keys, order=request.order or "desc", length=notifications.weight)
     readers = notifications.readers_of(connection, scope, [row.notification_id for row in rows], request.user_id)
@@ -113,7 +112,11 @@ def _requested(call: Call[UpdateNotificationsRequest], connection: Connection) -
         stored_notifications(scope),
         (NOTIFICATION.c.document_id, request.document_id),
         (NOTIFICATION.c.location_id, request.location_id),
-    ).where(among(connection, NOTIFICATION.c.notification_id, dict.fromkeys(item.id for item in request.notifications)))
+    ).where(
+        id_sets.among(
+            connection, NOTIFICATION.c.notification_id, dict.fromkeys(item.id for item in request.notifications)
+        )
+    )
     if request.user_id is not None:
         of_user = select(NOTIFICATION_USER.c.user_id).where(
             within(NOTIFICATION_USER, scope),

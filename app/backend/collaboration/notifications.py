@@ -15,8 +15,7 @@ from app.backend.events import Event, EventContext
 from app.backend.ids import new_ids
 from app.backend.resources.removed_users import excluded_pairs
 from app.backend.scope import Scope, within
-from app.backend.storage import json_sets
-from app.backend.storage.json_sets import among
+from app.backend.storage import id_sets, json_columns
 from app.backend.storage.paging import where_equal
 from app.backend.storage.rows import Writable, grouped, insert_rows, upsert
 from app.contract.base import wire_value
@@ -65,7 +64,7 @@ def notifications_of_user(scope: Scope, user_id: str, document_id: str | None) -
 
 def payload_of(request: "NotificationUpdate | AddNotificationsRequest | NotificationRecord") -> dict[str, object]:
     """The stored payload, with undeclared fields."""
-    fields = json_sets.without_none(
+    fields = json_columns.without_none(
         actionUser=request.action_user,
         displayHeadlineMessageTemplate=request.display_headline_message_template,
         displayHeadlineMessageTemplateData=request.display_headline_message_template_data,
@@ -103,7 +102,7 @@ def notification_row(
         "location_id": location_id or "",
         "action_user_id": action_user_of(payload),
         "readers": 0,
-        "payload": json_sets.dump(payload),
+        "payload": json_columns.dump(payload),
         "created_at": created_at,
         "updated_at": created_at,
     }
@@ -169,7 +168,7 @@ def readers_of(
     table = NOTIFICATION_USER.c
     query = select(table.notification_id, table.user_id, table.persists).where(
         within(NOTIFICATION_USER, scope),
-        among(connection, table.notification_id, notification_ids),
+        id_sets.among(connection, table.notification_id, notification_ids),
         table.read_at.is_not(None),
     )
     if user_id is not None:
@@ -180,7 +179,7 @@ def readers_of(
 def to_wire(row: Row[Any], readers: Sequence[Any]) -> dict[str, object]:
     """A notification as JSON. ``row`` has the ``COLUMNS``, ``readers`` are as in ``readers_of``."""
     wire: dict[str, object] = {
-        **json_sets.load_object(row.payload),
+        **json_columns.load_object(row.payload),
         "id": row.notification_id,
         "documentId": row.document_id,
         "timestamp": row.created_at,
@@ -262,7 +261,8 @@ def _participants(connection: Connection, scope: Scope, annotation_ids: Sequence
     if not annotation_ids:
         return {}
     query = select(THREAD_USER.c.annotation_id, THREAD_USER.c.user_id).where(
-        within(THREAD_USER, scope), among(connection, THREAD_USER.c.annotation_id, dict.fromkeys(annotation_ids))
+        within(THREAD_USER, scope),
+        id_sets.among(connection, THREAD_USER.c.annotation_id, dict.fromkeys(annotation_ids)),
     )
     return grouped((annotation_id, user_id) for annotation_id, user_id in connection.execute(query))
 
@@ -288,7 +288,7 @@ def _user_rows(
     table, (notification_ids, user_ids) = NOTIFICATION_USER.c, zip(*pairs, strict=True)
     query = select(table.notification_id, table.user_id, table.read_at, table.persists).where(
         within(NOTIFICATION_USER, scope),
-        among(connection, table.notification_id, dict.fromkeys(notification_ids)),
-        among(connection, table.user_id, dict.fromkeys(user_ids)),
+        id_sets.among(connection, table.notification_id, dict.fromkeys(notification_ids)),
+        id_sets.among(connection, table.user_id, dict.fromkeys(user_ids)),
     )
     return {(row.notification_id, row.user_id): (row.read_at, row.persists) for row in connection.execute(query)}

@@ -10,8 +10,7 @@ from app.backend.collaboration.comments import fields_of
 from app.backend.collaboration.deletion import delete_rows
 from app.backend.collaboration.tables import COMMENT, COMMENT_ANNOTATION, REACTION, THREAD_USER
 from app.backend.scope import Scope, own_columns, within
-from app.backend.storage import json_sets
-from app.backend.storage.json_sets import among
+from app.backend.storage import id_sets, json_columns
 from app.backend.storage.paging import where_equal
 from app.backend.storage.rows import insert_rows, update_rows, upsert
 from app.contract import limits
@@ -41,7 +40,7 @@ class Thread:
         """Sets the requested fields. ``path`` is their place in the request. Raises ``InvalidArgument``."""
         names = ("location", "status", "priority", "context", "visibility")
         self.payload |= changes.unknown_fields()
-        self.payload |= json_sets.without_none(**{name: getattr(changes, name) for name in names})
+        self.payload |= json_columns.without_none(**{name: getattr(changes, name) for name in names})
         if changes.location is not None:
             self.location_id = _location_id(changes.location, path)
         if changes.type is not None:
@@ -75,7 +74,7 @@ def load_threads(
     connection: Connection, scope: Scope, annotation_ids: Iterable[str], document_id: str | None = None
 ) -> dict[str, Thread]:
     """The existing ones of these threads by id, optionally only those in the document."""
-    query = stored_threads(scope).where(among(connection, _TABLE.annotation_id, annotation_ids))
+    query = stored_threads(scope).where(id_sets.among(connection, _TABLE.annotation_id, annotation_ids))
     rows = connection.execute(where_equal(query, (_TABLE.document_id, document_id)))
     return {row.annotation_id: thread_of(row) for row in rows}
 
@@ -113,7 +112,7 @@ def refresh_participants(connection: Connection, scope: Scope, annotation_ids: S
     delete_rows(connection, scope, THREAD_USER.c.annotation_id, annotation_ids)
     queries = [
         select(table.c.api_key_id, table.c.organization_id, user, table.c.annotation_id).where(
-            within(table, scope), among(connection, table.c.annotation_id, annotation_ids), user != ""
+            within(table, scope), id_sets.among(connection, table.c.annotation_id, annotation_ids), user != ""
         )
         for table, user in ((COMMENT, COMMENT.c.author_id), (COMMENT_ANNOTATION, _TABLE.assigned_to))
     ]

@@ -17,7 +17,7 @@ from app.backend.http.call import Call, Reply
 from app.backend.resources.tables import GROUP_MEMBER, USER_ENTRY
 from app.backend.resources.user_entries import in_force
 from app.backend.scope import within
-from app.backend.storage import json_sets
+from app.backend.storage import json_columns
 from app.backend.storage.paging import Page, cut
 from app.contract import limits
 from app.contract.base import wire_name
@@ -70,7 +70,7 @@ def _memberships(call: _UserDataCall, connection: Connection, after: Position | 
     memberships = union_all(entries, groups).subquery()
 
     def item(row: Row[Any]) -> dict[str, object]:
-        wire: dict[str, object] = {**json_sets.load_object(row.payload), "level": row.level}
+        wire: dict[str, object] = {**json_columns.load_object(row.payload), "level": row.level}
         if row.container_id:
             wire["id"] = row.container_id
         if row.access_role is not None:
@@ -130,7 +130,7 @@ def _own_rows(
     def item(row: Row[Any]) -> dict[str, object]:
         ids = {name: getattr(row, name) for name in (key.name, "document_id", *optional)}
         wire = {wire_name(name): value for name, value in ids.items() if value}
-        return json_sets.load_object(row.payload) | wire | {"createdAt": row.created_at}
+        return json_columns.load_object(row.payload) | wire | {"createdAt": row.created_at}
 
     page = Page((table.c.created_at, key), after, _SIZE)
     return _data_page(page, connection.execute(page.of(query)).all(), item)

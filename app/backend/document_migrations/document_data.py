@@ -22,7 +22,7 @@ from app.backend.judgments.store import begin_generation
 from app.backend.judgments.tables import JUDGMENT
 from app.backend.resources.tables import USER_ENTRY
 from app.backend.scope import Scope, within
-from app.backend.storage import json_sets
+from app.backend.storage import id_sets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ def _move_batch_of(
     keys = list(connection.scalars(select(key).where(rows).limit(dependent.batch)))
     if not keys:
         return 0
-    as_subquery = json_sets.integers if isinstance(keys[0], int) else json_sets.texts
+    as_subquery = id_sets.integers if isinstance(keys[0], int) else id_sets.texts
     connection.execute(
         update(dependent.table)
         .where(dependent.at(scope, document_id), key.in_(as_subquery(connection, keys)))

@@ -6,7 +6,7 @@ The reference defines some messages. The others have the same pattern: ``… alr
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import TypeVar
 
-from app.backend.storage import json_sets
+from app.backend.storage import json_columns
 from app.contract import limits
 
 ItemT = TypeVar("ItemT")
@@ -20,8 +20,8 @@ TOO_LARGE = f"Metadata would be longer than {limits.STORED_METADATA_BYTES} bytes
 
 def grows_too_large(stored: Mapping[str, object], changes: Mapping[str, object]) -> bool:
     """Whether an update makes the stored payload of an item longer, and longer than the limit."""
-    size = len(json_sets.dump({**stored, **changes}))
-    return size > limits.STORED_METADATA_BYTES and size > len(json_sets.dump(stored))
+    size = len(json_columns.dump({**stored, **changes}))
+    return size > limits.STORED_METADATA_BYTES and size > len(json_columns.dump(stored))
 
 
 def done(item_id: str, message: str) -> dict[str, object]:

@@ -6,7 +6,7 @@ from sqlalchemy import Connection, Row
 
 from app.backend.http.call import Call, Reply
 from app.backend.judgments.search import FoundJudgment, JudgmentQuery, JudgmentSearcher
-from app.backend.storage import json_sets
+from app.backend.storage import json_columns
 from app.contract import limits
 from app.contract.judgments import (
     JudgmentFilters,
@@ -83,7 +83,7 @@ def _query(
         start, end = filters.date_range.start, filters.date_range.end
         earliest = None if start is None else moment_ms(start)
         latest = None if end is None else moment_ms(end)
-    compared = json_sets.without_none(**wanted)
+    compared = json_columns.without_none(**wanted)
     api_key_id = call.principal.api_key_id
     return JudgmentQuery(api_key_id, in_scope, compared, earliest, latest, filters.annotation_id), scope
 
@@ -96,7 +96,7 @@ def _default_scope(organization_id: str | None, document_id: str | None) -> Sear
 
 def _result(judgment: FoundJudgment, scope: SearchScope) -> dict[str, object]:
     row = judgment.row
-    payload = json_sets.load_object(row.payload)
+    payload = json_columns.load_object(row.payload)
     return {
         "recordId": row.record_id,
         "reasoning": payload.get("reasoning", ""),
@@ -114,7 +114,7 @@ def _record(row: Row[Any], scope: SearchScope) -> dict[str, object]:
     """All fields of a judgment, without the empty ones."""
     metadata = {name: value for name, column in _METADATA.items() if (value := getattr(row, column))}
     return {
-        **json_sets.load_object(row.payload),
+        **json_columns.load_object(row.payload),
         **metadata,
         "recordId": row.record_id,
         "decision": row.decision,

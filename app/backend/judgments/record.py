@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from app.backend.storage import json_sets
+from app.backend.storage import json_columns
 from app.contract.base import Id, JsonObject, LongText, Request, Text
 from app.contract.errors import InvalidArgument
 from app.contract.judgments import JudgeType, Moment, moment_ms
@@ -60,7 +60,7 @@ class JudgmentInput(Request):
         user = dict(self.action_user or {})
         if "name" not in user and self.reviewer:
             user["name"] = self.reviewer
-        return self.unknown_fields() | json_sets.without_none(
+        return self.unknown_fields() | json_columns.without_none(
             reasoning=self.reasoning,
             confidence=self.confidence,
             actionUser=user or None,

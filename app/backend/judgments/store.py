@@ -15,7 +15,7 @@ from app.backend.embedders.embedder import Embedder, Vectors
 from app.backend.judgments.record import JudgmentInput, review_text
 from app.backend.judgments.tables import JUDGMENT, JUDGMENT_STATE, JUDGMENT_VECTOR
 from app.backend.scope import Scope, within
-from app.backend.storage import json_sets
+from app.backend.storage import id_sets, json_columns
 from app.backend.storage.rows import update_rows, upsert
 from app.contract.judgments import EmbeddingType
 from app.foundation.database.engine import reading, writing
@@ -56,7 +56,7 @@ def write_judgments(connection: Connection, api_key_id: str, prepared: Sequence[
         return
     first = _allocate_seqs(connection, api_key_id, len(judgments))
     of_key = JUDGMENT.c.api_key_id == api_key_id
-    _delete(connection, api_key_id, of_key & JUDGMENT.c.record_id.in_(json_sets.texts(connection, judgments)))
+    _delete(connection, api_key_id, of_key & JUDGMENT.c.record_id.in_(id_sets.texts(connection, judgments)))
     numbered = list(enumerate(judgments.values(), first))
     connection.execute(insert(JUDGMENT), [_row(api_key_id, seq, judgment, now) for seq, judgment in numbered])
     vectors = [
@@ -74,7 +74,7 @@ def delete_judgments_of_documents(connection: Connection, scope: Scope, document
     """Deletes the judgments about these documents."""
     _lock_judgments(connection, scope.api_key_id)
     # Judgments without a document have an empty id.
-    named = JUDGMENT.c.document_id.in_(json_sets.texts(connection, filter(None, document_ids)))
+    named = JUDGMENT.c.document_id.in_(id_sets.texts(connection, filter(None, document_ids)))
     if _delete(connection, scope.api_key_id, within(JUDGMENT, scope) & named):
         begin_generation(connection, scope.api_key_id)
 
@@ -83,7 +83,7 @@ def delete_judgments_of_organizations(connection: Connection, api_key_id: str, o
     """Deletes the judgments of these organizations."""
     _lock_judgments(connection, api_key_id)
     of_key = JUDGMENT.c.api_key_id == api_key_id
-    named = JUDGMENT.c.organization_id.in_(json_sets.texts(connection, organization_ids))
+    named = JUDGMENT.c.organization_id.in_(id_sets.texts(connection, organization_ids))
     if _delete(connection, api_key_id, of_key & named):
         begin_generation(connection, api_key_id)
 
@@ -140,7 +140,7 @@ def _reembed(engine: Engine, embedder: Embedder, api_key_id: str, rows: Sequence
     reviews: dict[int, str] = {}
     contents: dict[int, str] = {}
     for row in rows:
-        payload = json_sets.load_object(row.payload)
+        payload = json_columns.load_object(row.payload)
         reviews[row.seq] = review_text(row.decision, payload.get("reasoning"))
         if content := payload.get("content"):
             contents[row.seq] = str(content)
@@ -153,7 +153,7 @@ def _reembed(engine: Engine, embedder: Embedder, api_key_id: str, rows: Sequence
     with writing(engine) as connection:
         _lock_judgments(connection, api_key_id)
         query = select(JUDGMENT.c.seq).where(
-            JUDGMENT.c.api_key_id == api_key_id, JUDGMENT.c.seq.in_(json_sets.integers(connection, reviews))
+            JUDGMENT.c.api_key_id == api_key_id, JUDGMENT.c.seq.in_(id_sets.integers(connection, reviews))
         )
         existing = set(connection.scalars(query))
         if not existing:
@@ -161,7 +161,7 @@ def _reembed(engine: Engine, embedder: Embedder, api_key_id: str, rows: Sequence
         update_rows(connection, JUDGMENT_VECTOR, ("vector",), [row for row in vectors if row["seq"] in existing])
         connection.execute(
             update(JUDGMENT)
-            .where(JUDGMENT.c.api_key_id == api_key_id, JUDGMENT.c.seq.in_(json_sets.integers(connection, existing)))
+            .where(JUDGMENT.c.api_key_id == api_key_id, JUDGMENT.c.seq.in_(id_sets.integers(connection, existing)))
             .values(embedder=embedder.name)
         )
         begin_generation(connection, api_key_id)
@@ -192,7 +192,7 @@ def _delete(connection: Connection, api_key_id: str, where: ColumnElement[bool])
     if not seqs:
         return False
     for table in (JUDGMENT_VECTOR, JUDGMENT):
-        condition = (table.c.api_key_id == api_key_id) & table.c.seq.in_(json_sets.integers(connection, seqs))
+        condition = (table.c.api_key_id == api_key_id) & table.c.seq.in_(id_sets.integers(connection, seqs))
         if table is JUDGMENT_VECTOR:
             # Without the types the query cannot use the primary key.
             condition &= table.c.embedding_type.in_(EMBEDDING_TYPES)
@@ -218,6 +218,6 @@ def _row(api_key_id: str, seq: int, judgment: PreparedJudgment, now: int) -> dic
         "content_type": record.content_type or "",
         "reviewer_id": record.reviewer,
         "embedder": judgment.embedder,
-        "payload": json_sets.dump(record.payload),
+        "payload": json_columns.dump(record.payload),
         "created_at": record.created(now),
     }

@@ -31,7 +31,7 @@ from app.access.records import (
 from app.backend.resources.tables import DOCUMENT, FOLDER, ORGANIZATION, USER_ENTRY
 from app.backend.resources.user_entries import in_force
 from app.backend.scope import Scope, within, within_ids
-from app.backend.storage import json_sets
+from app.backend.storage import id_sets, json_columns
 from app.contract.permission_call import RequestEntry
 
 
@@ -130,7 +130,7 @@ class OwnDataView:
             DOCUMENT.c.document_id, DOCUMENT.c.folder_id, DOCUMENT.c.own_access_type, DOCUMENT.c.payload
         ).where(within_ids(connection, scope, DOCUMENT.c.document_id, document_ids))
         for row in connection.execute(query):
-            if '"disabled"' in row.payload and json_sets.load_object(row.payload).get("disabled") is True:
+            if '"disabled"' in row.payload and json_columns.load_object(row.payload).get("disabled") is True:
                 self.disabled_documents.add(row.document_id)
             self.documents[row.document_id] = Document(
                 organization_id=scope.organization_id,
@@ -160,11 +160,11 @@ class OwnDataView:
                     parent_folder_id=row.parent_folder_id or None,
                     access_type=row.own_access_type and AccessType(row.own_access_type),
                 )
-                ancestors.update(json_sets.load_list(row.ancestors))
+                ancestors.update(json_columns.load_list(row.ancestors))
             wanted = ancestors - self.folders.keys()
 
     def _load_entries(self, connection: Connection, scope: Scope, user_ids: set[str], now: int) -> None:
-        of_users = USER_ENTRY.c.user_id.in_(json_sets.texts(connection, user_ids))
+        of_users = USER_ENTRY.c.user_id.in_(id_sets.texts(connection, user_ids))
         # A user is known if they have an entry in any organization of the API key.
         known = select(USER_ENTRY.c.user_id).where(USER_ENTRY.c.api_key_id == scope.api_key_id, of_users, in_force(now))
         self.users.update(connection.scalars(known.distinct()))

@@ -18,7 +18,7 @@ from app.backend.resources.removed_users import mark_removed
 from app.backend.resources.tables import DOCUMENT, FOLDER, USER_ENTRY
 from app.backend.resources.user_entries import Entry, EntryContainer
 from app.backend.scope import Scope, existing, within, within_ids
-from app.backend.storage import json_sets
+from app.backend.storage import json_columns
 from app.backend.storage.rows import Writable, grouped, insert_rows
 from app.contract.base import DEFAULT_ACCESS_ROLE
 from app.contract.errors import NotFound
@@ -167,7 +167,7 @@ def _entries(
             USER_ENTRY.c.user_id == user_id,
         )
         for row in connection.execute(query):
-            entry = Entry(user_id, row.access_role, row.expires_at, json_sets.load_object(row.payload))
+            entry = Entry(user_id, row.access_role, row.expires_at, json_columns.load_object(row.payload))
             entries[EntryContainer(level, row.container_id)] = entry
     return entries
 
@@ -177,4 +177,4 @@ def _metadata(connection: Connection, scope: Scope, user_id: str) -> dict[str, o
     payload = connection.scalar(
         select(USER_ENTRY.c.payload).where(within(USER_ENTRY, scope), USER_ENTRY.c.user_id == user_id).limit(1)
     )
-    return {} if payload is None else json_sets.load_object(payload)
+    return {} if payload is None else json_columns.load_object(payload)

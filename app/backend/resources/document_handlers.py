@@ -22,7 +22,7 @@ from app.backend.resources.folder_tree import TOP
 from app.backend.resources.tables import DOCUMENT, FOLDER
 from app.backend.resources.user_entries import delete_entries
 from app.backend.scope import Scope, existing, within, within_ids
-from app.backend.storage import json_sets
+from app.backend.storage import id_sets, json_columns
 from app.backend.storage.rows import insert_rows, update_rows
 from app.contract.base import AccessType
 from app.contract.documents import (
@@ -58,7 +58,7 @@ def add_documents(call: Call[AddDocumentsRequest], connection: Connection) -> Re
             "document_id": document_id,
             "folder_id": folder_id,
             "own_access_type": _access_type(document),
-            "payload": json_sets.dump(_payload(document)),
+            "payload": json_columns.dump(_payload(document)),
             "created_at": call.now,
             "updated_at": call.now,
         }
@@ -75,7 +75,7 @@ def update_documents(call: Call[UpdateDocumentsRequest], connection: Connection)
         within_ids(connection, scope, DOCUMENT.c.document_id, document_ids)
     )
     stored = connection.execute(query).all()
-    payloads = {row.document_id: json_sets.load_object(row.payload) for row in stored}
+    payloads = {row.document_id: json_columns.load_object(row.payload) for row in stored}
     access_types = {row.document_id: row.own_access_type for row in stored}
     results: Results = {}
     for document in call.request.documents:
@@ -93,7 +93,7 @@ def update_documents(call: Call[UpdateDocumentsRequest], connection: Connection)
         | {
             "document_id": document_id,
             "own_access_type": access_types[document_id],
-            "payload": json_sets.dump(payload),
+            "payload": json_columns.dump(payload),
             "updated_at": call.now,
         }
         for document_id, payload in payloads.items()
@@ -121,7 +121,7 @@ def get_documents(call: Call[GetDocumentsRequest], connection: Connection) -> Re
         .where(within(DOCUMENT, call.scope))
     )
     if request.document_ids is not None:
-        query = query.where(DOCUMENT.c.document_id.in_(json_sets.texts(connection, request.document_ids)))
+        query = query.where(DOCUMENT.c.document_id.in_(id_sets.texts(connection, request.document_ids)))
     if request.folder_id is not None:
         query = query.where(DOCUMENT.c.folder_id == stored_parent(request.folder_id))
     page, token = call.page(connection, query, (DOCUMENT.c.document_id,))
@@ -195,7 +195,7 @@ def _update(connection: Connection, scope: Scope, document_ids: Iterable[str], v
 
 
 def _to_wire(row: DocumentRow, default_access_type: str) -> dict[str, object]:
-    payload = json_sets.load_object(row.payload)
+    payload = json_columns.load_object(row.payload)
     return {
         "documentName": row.document_id,
         **payload,
@@ -219,4 +219,4 @@ def _access_type(document: DocumentInput) -> str | None:
 def _payload(document: DocumentInput) -> dict[str, object]:
     payload = document.unknown_fields()
     payload.pop("accessType", None)
-    return payload | json_sets.without_none(documentName=document.document_name)
+    return payload | json_columns.without_none(documentName=document.document_name)

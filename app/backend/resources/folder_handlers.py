@@ -18,7 +18,7 @@ from app.backend.resources.folder_tree import FOLDER_COLUMNS, NO_PARENT, TOP, Fo
 from app.backend.resources.tables import DOCUMENT, FOLDER
 from app.backend.resources.user_entries import delete_entries
 from app.backend.scope import Scope, within, within_ids
-from app.backend.storage import json_sets
+from app.backend.storage import id_sets, json_columns
 from app.backend.storage.paging import fetch_all
 from app.contract import limits
 from app.contract.errors import NotFound
@@ -146,7 +146,7 @@ def delete_folder(call: Call[DeleteFolderRequest], connection: Connection) -> Re
     if not folder_exists(connection, scope, call.request.folder_id):
         raise NotFound(f"data.folderId: {NO_FOLDER}")
     folder_ids = [row.folder_id for row in _subtree(connection, scope, call.request.folder_id, limits.FOLDER_DEPTH_MAX)]
-    in_folders = and_(within(DOCUMENT, scope), json_sets.among(connection, DOCUMENT.c.folder_id, folder_ids))
+    in_folders = and_(within(DOCUMENT, scope), id_sets.among(connection, DOCUMENT.c.folder_id, folder_ids))
     document_ids = connection.scalars(select(DOCUMENT.c.document_id).where(in_folders)).all()
     # One statement for each level: with an OR, PostgreSQL would scan the entries of both.
     delete_entries(connection, scope, "document", document_ids)
@@ -195,11 +195,13 @@ def _subtree(connection: Connection, scope: Scope, top: str, depth: int) -> Iter
 def _nested(rows: list[FolderRow], organization_id: str, top: str, depth: int) -> list[dict[str, object]]:
     """The folders as trees. At the lowest level ``subFolders`` is absent instead of empty."""
     wires = {row.folder_id: _to_wire(row, organization_id) for row in rows}
-    lowest = len(json_sets.load_list(next(row for row in rows if row.folder_id == top).ancestors)) if top != TOP else 0
+    lowest = (
+        len(json_columns.load_list(next(row for row in rows if row.folder_id == top).ancestors)) if top != TOP else 0
+    )
     lowest += depth
     subfolders: dict[str, list[dict[str, object]]] = {}
     for row in rows:
-        if len(json_sets.load_list(row.ancestors)) < lowest:
+        if len(json_columns.load_list(row.ancestors)) < lowest:
             wires[row.folder_id]["subFolders"] = subfolders.setdefault(row.folder_id, [])
         subfolders.setdefault(row.parent_folder_id, []).append(wires[row.folder_id])
     return subfolders.get(TOP, []) if top == TOP else [wires[top]]
@@ -208,11 +210,11 @@ def _nested(rows: list[FolderRow], organization_id: str, top: str, depth: int) -
 def _to_wire(row: FolderRow, organization_id: str) -> dict[str, object]:
     return {
         "folderName": row.folder_id,
-        **json_sets.load_object(row.payload),
+        **json_columns.load_object(row.payload),
         "folderId": row.folder_id,
         "organizationId": organization_id,
         "parentFolderId": row.parent_folder_id or ROOT_FOLDER_ID,
-        "ancestors": json_sets.load_list(row.ancestors),
+        "ancestors": json_columns.load_list(row.ancestors),
         "accessType": row.access_type,
         "inheritAccessFromParent": row.own_access_type is None,
         "createdAt": row.created_at,
@@ -223,4 +225,4 @@ def _to_wire(row: FolderRow, organization_id: str) -> dict[str, object]:
 def _payload(folder: FolderInput) -> dict[str, object]:
     payload = folder.unknown_fields()
     payload.pop("subFolders", None)
-    return payload | json_sets.without_none(folderName=folder.folder_name)
+    return payload | json_columns.without_none(folderName=folder.folder_name)

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Row, select
 
 from app.backend.resources.tables import FOLDER
 from app.backend.scope import Scope, within, within_ids
-from app.backend.storage import json_sets
+from app.backend.storage import json_columns
 from app.backend.storage.rows import insert_rows, update_rows
 
 MAX_DEPTH = 100
@@ -139,11 +139,11 @@ class FolderTree:
             | {
                 "folder_id": node.folder_id,
                 "parent_folder_id": node.parent_id,
-                "ancestors": json_sets.dump(node.ancestors),
+                "ancestors": json_columns.dump(node.ancestors),
                 "depth": len(node.ancestors),
                 "own_access_type": node.own_access_type,
                 "access_type": node.access_type,
-                "payload": json_sets.dump(node.payload),
+                "payload": json_columns.dump(node.payload),
                 "created_at": now,
                 "updated_at": now,
             }
@@ -158,10 +158,10 @@ class FolderTree:
         node = Node(
             row.folder_id,
             row.parent_folder_id,
-            json_sets.load_list(row.ancestors),
+            json_columns.load_list(row.ancestors),
             row.own_access_type,
             row.access_type,
-            json_sets.load_object(row.payload),
+            json_columns.load_object(row.payload),
         )
         self.nodes[node.folder_id] = node
         self._before[node.folder_id] = node.stored()

@@ -10,7 +10,7 @@ from app.backend.resources.containers import NO_ORGANIZATION, ensure_organizatio
 from app.backend.resources.removed_users import mark_removed
 from app.backend.resources.tables import GROUP_MEMBER, USER_GROUP
 from app.backend.scope import Scope, existing, within, within_ids
-from app.backend.storage import json_sets
+from app.backend.storage import id_sets, json_columns
 from app.backend.storage.rows import Writable, insert_rows
 from app.contract.groups import AddGroupsRequest, AddUsersToGroupsRequest, DeleteUsersFromGroupsRequest
 
@@ -28,7 +28,7 @@ def add_groups(call: Call[AddGroupsRequest], connection: Connection) -> Reply:
     stored = existing(connection, scope, USER_GROUP.c.group_id, groups)
     new = {group_id: group for group_id, group in groups.items() if group_id not in stored}
     rows = [
-        _row(scope, group_id, group.unknown_fields() | json_sets.without_none(groupName=group.group_name), call.now)
+        _row(scope, group_id, group.unknown_fields() | json_columns.without_none(groupName=group.group_name), call.now)
         for group_id, group in new.items()
     ]
     insert_rows(connection, USER_GROUP, rows)
@@ -85,12 +85,12 @@ def _members(connection: Connection, scope: Scope, group_id: str, user_ids: list
     """The members of the group, all or those of these users."""
     query = select(GROUP_MEMBER.c.user_id).where(within(GROUP_MEMBER, scope), GROUP_MEMBER.c.group_id == group_id)
     if user_ids is not None:
-        query = query.where(GROUP_MEMBER.c.user_id.in_(json_sets.texts(connection, user_ids)))
+        query = query.where(GROUP_MEMBER.c.user_id.in_(id_sets.texts(connection, user_ids)))
     return set(connection.scalars(query))
 
 
 def _row(scope: Scope, group_id: str, payload: dict[str, object], now: int) -> Writable:
-    payload_text = json_sets.dump(payload)
+    payload_text = json_columns.dump(payload)
     return scope.columns() | {"group_id": group_id, "payload": payload_text, "created_at": now, "updated_at": now}
 
 

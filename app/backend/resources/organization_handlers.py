@@ -10,7 +10,7 @@ from app.backend.http.results import TOO_LARGE, Results, by_id, done, failed, gr
 from app.backend.resources.containers import NO_ORGANIZATION
 from app.backend.resources.tables import DOCUMENT, FOLDER, GROUP_MEMBER, ORGANIZATION, USER_ENTRY, USER_GROUP
 from app.backend.scope import delete_within
-from app.backend.storage import json_sets
+from app.backend.storage import id_sets, json_columns
 from app.backend.storage.paging import fetch_all
 from app.backend.storage.rows import insert_rows, update_rows
 from app.contract.organizations import (
@@ -48,7 +48,7 @@ def add_organizations(call: Call[AddOrganizationsRequest], connection: Connectio
             "api_key_id": api_key_id,
             "organization_id": item_id,
             "disabled": bool(item.disabled),
-            "payload": json_sets.dump(_payload(item)),
+            "payload": json_columns.dump(_payload(item)),
             "created_at": call.now,
             "updated_at": call.now,
         }
@@ -63,7 +63,7 @@ def update_organizations(call: Call[UpdateOrganizationsRequest], connection: Con
     items = call.request.organizations
     api_key_id = call.principal.api_key_id
     stored = connection.execute(_query(connection, api_key_id, {item.organization_id for item in items})).all()
-    payloads = {row.organization_id: json_sets.load_object(row.payload) for row in stored}
+    payloads = {row.organization_id: json_columns.load_object(row.payload) for row in stored}
     disabled = {row.organization_id: row.disabled for row in stored}
     results: Results = {}
     for item in items:
@@ -82,7 +82,7 @@ def update_organizations(call: Call[UpdateOrganizationsRequest], connection: Con
             "api_key_id": api_key_id,
             "organization_id": item_id,
             "disabled": disabled[item_id],
-            "payload": json_sets.dump(payload),
+            "payload": json_columns.dump(payload),
             "updated_at": call.now,
         }
         for item_id, payload in payloads.items()
@@ -108,7 +108,7 @@ def disable_organizations(call: Call[DisableOrganizationsRequest], connection: C
         update(ORGANIZATION)
         .where(
             ORGANIZATION.c.api_key_id == call.principal.api_key_id,
-            ORGANIZATION.c.organization_id.in_(json_sets.texts(connection, existing)),
+            ORGANIZATION.c.organization_id.in_(id_sets.texts(connection, existing)),
         )
         .values(disabled=call.request.disabled, updated_at=call.now)
     )
@@ -123,7 +123,7 @@ def _query(connection: Connection, api_key_id: str, organization_ids: Iterable[s
     )
     if organization_ids is None:
         return query
-    return query.where(ORGANIZATION.c.organization_id.in_(json_sets.texts(connection, organization_ids)))
+    return query.where(ORGANIZATION.c.organization_id.in_(id_sets.texts(connection, organization_ids)))
 
 
 def _existing(connection: Connection, api_key_id: str, organization_ids: Iterable[str]) -> set[str]:
@@ -131,13 +131,13 @@ def _existing(connection: Connection, api_key_id: str, organization_ids: Iterabl
 
 
 def _payload(item: OrganizationInput) -> dict[str, object]:
-    return item.unknown_fields() | json_sets.without_none(organizationName=item.organization_name)
+    return item.unknown_fields() | json_columns.without_none(organizationName=item.organization_name)
 
 
 def _to_wire(row: Row[str, bool, str]) -> dict[str, object]:
     return {
         "organizationName": row.organization_id,
-        **json_sets.load_object(row.payload),
+        **json_columns.load_object(row.payload),
         "id": row.organization_id,
         "disabled": row.disabled,
     }

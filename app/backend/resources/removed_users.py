@@ -12,7 +12,7 @@ from sqlalchemy import Connection, delete, or_, select
 from app.backend.resources import user_entries
 from app.backend.resources.tables import GROUP_MEMBER, REMOVED_USER, USER_ENTRY
 from app.backend.scope import Scope, existing, within_ids
-from app.backend.storage import json_sets
+from app.backend.storage import id_sets
 from app.backend.storage.rows import upsert
 
 
@@ -39,7 +39,7 @@ def excluded_pairs(
     entries = select(USER_ENTRY.c.user_id, USER_ENTRY.c.level, USER_ENTRY.c.container_id).where(
         within_ids(connection, scope, USER_ENTRY.c.user_id, removed),
         user_entries.in_force(now),
-        or_(USER_ENTRY.c.level != "document", USER_ENTRY.c.container_id.in_(json_sets.texts(connection, recipients))),
+        or_(USER_ENTRY.c.level != "document", USER_ENTRY.c.container_id.in_(id_sets.texts(connection, recipients))),
     )
     anywhere = existing(connection, scope, GROUP_MEMBER.c.user_id, removed)
     on_document: set[tuple[str, str]] = set()

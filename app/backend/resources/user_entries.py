@@ -11,7 +11,7 @@ from sqlalchemy import BindParameter, ColumnElement, Connection, Row, and_, dele
 
 from app.backend.resources.tables import USER_ENTRY
 from app.backend.scope import Scope, within, within_ids
-from app.backend.storage import json_sets
+from app.backend.storage import id_sets, json_columns
 from app.backend.storage.rows import Writable, update_rows
 
 
@@ -49,7 +49,7 @@ def of_users(
     connection: Connection, scope: Scope, container: EntryContainer, user_ids: Iterable[str]
 ) -> ColumnElement[bool]:
     """The entries of these users in this container."""
-    return and_(at(scope, container), USER_ENTRY.c.user_id.in_(json_sets.texts(connection, user_ids)))
+    return and_(at(scope, container), USER_ENTRY.c.user_id.in_(id_sets.texts(connection, user_ids)))
 
 
 def in_force(now: int | BindParameter[int]) -> ColumnElement[bool]:
@@ -85,7 +85,7 @@ def load(
         of_users(connection, scope, container, user_ids), in_force(now)
     )
     return {
-        row.user_id: Entry(row.user_id, row.access_role, row.expires_at, json_sets.load_object(row.payload))
+        row.user_id: Entry(row.user_id, row.access_role, row.expires_at, json_columns.load_object(row.payload))
         for row in connection.execute(query)
     }
 
@@ -106,9 +106,11 @@ def to_wire(
 ) -> dict[str, object]:
     """An entry in the result of Get Users: metadata, id, role and, if access ends, ``expiresAt`` in epoch seconds."""
     expires_at_seconds = None if expires_at is None else expires_at // 1000
-    return {**payload, "userId": user_id} | json_sets.without_none(accessRole=access_role, expiresAt=expires_at_seconds)
+    return {**payload, "userId": user_id} | json_columns.without_none(
+        accessRole=access_role, expiresAt=expires_at_seconds
+    )
 
 
 def row_to_wire(row: Row[str, str, str, int | None, str]) -> dict[str, object]:
     """A row with the columns of an entry, in the result of Get Users."""
-    return to_wire(row.user_id, row.access_role, row.expires_at, json_sets.load_object(row.payload))
+    return to_wire(row.user_id, row.access_role, row.expires_at, json_columns.load_object(row.payload))

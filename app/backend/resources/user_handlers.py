@@ -20,7 +20,7 @@ from app.backend.resources.removed_users import clear_removed, mark_removed
 from app.backend.resources.tables import GROUP_MEMBER, USER_ENTRY
 from app.backend.resources.user_entries import THE_ORGANIZATION, Entry, EntryContainer
 from app.backend.scope import Scope, within, within_ids
-from app.backend.storage import json_sets
+from app.backend.storage import id_sets, json_columns
 from app.backend.storage.paging import cut, page_rows
 from app.backend.storage.rows import grouped, insert_rows
 from app.contract.base import DEFAULT_ACCESS_ROLE
@@ -134,7 +134,7 @@ def _members_of_groups(call: Call[GetUsersRequest], connection: Connection, grou
         else user_entries.to_wire(user_id, None, None, elsewhere.get(user_id, {}))
         for user_id in members
     ]
-    page, has_more = cut(users, size, lambda user: len(json_sets.dump(user)))
+    page, has_more = cut(users, size, lambda user: len(json_columns.dump(user)))
     token = call.next_page_token([members[len(page) - 1]]) if has_more else None
     return Reply("User(s) retrieved successfully.", page, token)
 
@@ -146,7 +146,7 @@ def _first_members(
     user_ids = call.request.user_ids
     query = select(GROUP_MEMBER.c.user_id).where(within(GROUP_MEMBER, call.scope), GROUP_MEMBER.c.group_id == group_id)
     if user_ids is not None:
-        query = query.where(GROUP_MEMBER.c.user_id.in_(json_sets.texts(connection, user_ids)))
+        query = query.where(GROUP_MEMBER.c.user_id.in_(id_sets.texts(connection, user_ids)))
     if after is not None:
         query = query.where(GROUP_MEMBER.c.user_id > after[0])
     return select(query.order_by(GROUP_MEMBER.c.user_id).limit(limit).subquery().c.user_id)
@@ -158,7 +158,7 @@ def _filtered(
     request = call.request
     query = query.where(user_entries.in_force(call.now))
     if request.user_ids is not None:
-        query = query.where(USER_ENTRY.c.user_id.in_(json_sets.texts(connection, request.user_ids)))
+        query = query.where(USER_ENTRY.c.user_id.in_(id_sets.texts(connection, request.user_ids)))
     if request.organization_user_group_ids is not None:
         in_groups = within_ids(connection, call.scope, GROUP_MEMBER.c.group_id, request.organization_user_group_ids)
         query = query.where(USER_ENTRY.c.user_id.in_(select(GROUP_MEMBER.c.user_id).where(in_groups)))
@@ -172,7 +172,7 @@ def _metadata_elsewhere(connection: Connection, scope: Scope, user_ids: list[str
     query = select(USER_ENTRY.c.user_id, USER_ENTRY.c.payload).where(
         within_ids(connection, scope, USER_ENTRY.c.user_id, user_ids)
     )
-    return {user_id: json_sets.load_object(payload) for user_id, payload in connection.execute(query)}
+    return {user_id: json_columns.load_object(payload) for user_id, payload in connection.execute(query)}
 
 
 def _remove_everywhere(connection: Connection, scope: Scope, user_ids: Iterable[str]) -> set[str]:
@@ -211,7 +211,7 @@ def _container(request: AddUsersRequest | UpdateUsersRequest | GetUsersRequest |
 
 
 def _new_entry(user: UserInput) -> Entry:
-    payload = json_sets.without_none(initial=derived_initial(user.name)) | _payload(user)
+    payload = json_columns.without_none(initial=derived_initial(user.name)) | _payload(user)
     expires_at = None if user.expires_at is None else user.expires_at * 1000
     return Entry(user.user_id, user.access_role or DEFAULT_ACCESS_ROLE, expires_at, payload)
 
@@ -222,7 +222,7 @@ def _update(entry: Entry, user: UserInput) -> None:
     entry.payload |= _payload(user)
     if user.name is not None and user.initial is None and (was_derived or "initial" not in entry.payload):
         entry.payload.pop("initial", None)
-        entry.payload |= json_sets.without_none(initial=derived_initial(user.name))
+        entry.payload |= json_columns.without_none(initial=derived_initial(user.name))
     if user.access_role is not None:
         entry.access_role = user.access_role
     if user.expires_at is not None:
@@ -233,7 +233,7 @@ def _payload(user: UserInput) -> dict[str, object]:
     payload = user.unknown_fields()
     # Get Users adds it to each entry. It is not metadata if a client sends it back.
     payload.pop("documentId", None)
-    return payload | json_sets.without_none(name=user.name, email=user.email, initial=user.initial)
+    return payload | json_columns.without_none(name=user.name, email=user.email, initial=user.initial)
 
 
 def derived_initial(name: str | None) -> str | None:

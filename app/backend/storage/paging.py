@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Column, ColumnElement, Connection, Integer, Row, Select, literal, select, tuple_
 from sqlalchemy import union_all as all_of
 
-from app.backend.storage import json_sets
+from app.backend.storage import id_sets
 from app.contract import limits
 from app.contract.base import Order
 from app.contract.errors import ResourceExhausted
@@ -107,7 +107,7 @@ class Page:
         """
         if len(values) > MAX_BRANCHES:
             # The expression prevents an index of the column: rows are filtered in the page's order, not sorted.
-            return self.of(query.where(json_sets.among(connection, column + literal(""), values)))
+            return self.of(query.where(id_sets.among(connection, column + literal(""), values)))
         if len(values) <= 1:
             return self.of(query.where(column == values[0] if values else literal(value=False)))
         branches = [select(self.of(query.where(column == value)).subquery()) for value in values]

@@ -11,7 +11,7 @@ from app.backend.ids import new_id
 from app.backend.permissions.permission_handlers import grant
 from app.backend.resources.tables import ORGANIZATION
 from app.backend.scope import Scope, within
-from app.backend.storage import json_sets
+from app.backend.storage import json_columns
 from app.backend.tokens.jwt import signature, signed_token
 from app.backend.tokens.signing_keys import signing_key
 from app.contract.errors import InvalidArgument, PermissionDenied
@@ -69,7 +69,7 @@ def _token(
         "userId": user_id,
         "isAdmin": bool(properties and properties.is_admin),
     }
-    optional = json_sets.without_none(organizationId=organization_id, email=properties.email if properties else None)
+    optional = json_columns.without_none(organizationId=organization_id, email=properties.email if properties else None)
     return signed_token(signing_key(call, api_key_id), claims | optional, call.now)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import Connection, delete, insert, select
 
 from app.backend.security.vault import Vault
-from app.backend.storage import json_sets
+from app.backend.storage import json_columns
 from app.backend.webhooks.payload import BodyOptions
 from app.backend.webhooks.tables import ADVANCED_WEBHOOK_CONFIG, WEBHOOK_CONFIG
 from app.contract.base import wire_name
@@ -106,7 +106,7 @@ def basic_config(connection: Connection, vault: Vault, api_key_id: str) -> Basic
     if row is None:
         return BasicConfig()
     token = vault.stored.open(row.token_sealed, _context(api_key_id)) if row.token_sealed else ""
-    return BasicConfig(row.in_use, json_sets.load_object(row.config), token)
+    return BasicConfig(row.in_use, json_columns.load_object(row.config), token)
 
 
 def store_basic_config(connection: Connection, vault: Vault, api_key_id: str, config: BasicConfig, now: int) -> None:
@@ -115,7 +115,7 @@ def store_basic_config(connection: Connection, vault: Vault, api_key_id: str, co
         insert(WEBHOOK_CONFIG).values(
             api_key_id=api_key_id,
             in_use=config.in_use,
-            config=json_sets.dump(config.stored),
+            config=json_columns.dump(config.stored),
             token_sealed=vault.stored.close(config.auth_token, _context(api_key_id)) if config.auth_token else "",
             updated_at=now,
         )

@@ -10,7 +10,7 @@ import orjson
 from sqlalchemy import Connection, RowMapping, delete, func, select, tuple_
 
 from app.backend.security.vault import Vault
-from app.backend.storage import json_sets
+from app.backend.storage import json_columns
 from app.backend.storage.rows import upsert
 from app.backend.webhooks.tables import WEBHOOK_ENDPOINT
 from app.foundation.clock import from_epoch_ms, utc_text
@@ -110,7 +110,7 @@ def save_endpoint(connection: Connection, api_key_id: str, endpoint: StoredEndpo
     """Inserts or updates an endpoint."""
     values = asdict(endpoint)
     for name in _JSON_FIELDS:
-        values[name] = None if values[name] is None else json_sets.dump(values[name])
+        values[name] = None if values[name] is None else json_columns.dump(values[name])
     values["own_data"] = values.pop("metadata")
     statement = upsert(connection, WEBHOOK_ENDPOINT).values(api_key_id=api_key_id, **values)
     connection.execute(statement.on_conflict_do_update(index_elements=[*WEBHOOK_ENDPOINT.primary_key], set_=values))

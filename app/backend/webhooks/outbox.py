@@ -10,7 +10,7 @@ from sqlalchemy import Connection, delete, select, update
 from app.backend.collaboration.notifications import recipients
 from app.backend.events import Event, EventContext
 from app.backend.ids import new_id
-from app.backend.storage import json_sets
+from app.backend.storage import id_sets, json_columns
 from app.backend.storage.rows import insert_rows, upsert
 from app.backend.webhooks.config import advanced_config, basic_config
 from app.backend.webhooks.endpoints import load_endpoints
@@ -72,7 +72,7 @@ def post(
             "message_id": message_id,
             "organization_id": message.organization_id,
             "type": message.type,
-            "payload": json_sets.dump(message.payload),
+            "payload": json_columns.dump(message.payload),
             "created_at": now,
         }
         for message_id, message in identified
@@ -109,7 +109,7 @@ def delete_messages_of_organizations(
     """Deletes the messages of these organizations, sent or not."""
     message = WEBHOOK_MESSAGE.c
     of_organizations = (message.api_key_id == api_key_id) & message.organization_id.in_(
-        json_sets.texts(connection, organization_ids)
+        id_sets.texts(connection, organization_ids)
     )
     message_ids = select(message.message_id).where(of_organizations)
     for table in (WEBHOOK_ATTEMPT, WEBHOOK_DELIVERY):

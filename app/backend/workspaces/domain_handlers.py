@@ -8,7 +8,7 @@ from sqlalchemy import select, update
 from app.backend.http.call import Call, Reply
 from app.backend.http.dispatch import exclusive_write
 from app.backend.security.tables import AUTH_TOKEN
-from app.backend.storage import json_sets
+from app.backend.storage import json_columns
 from app.contract import limits
 from app.contract.errors import InvalidArgument, ResourceExhausted
 from app.contract.workspace import AddDomainsRequest
@@ -29,7 +29,7 @@ def add_domains(call: Call[AddDomainsRequest]) -> Reply:
     added: dict[str, None] = {}
     with exclusive_write(call) as connection:
         for row in connection.execute(select(AUTH_TOKEN.c.fingerprint, AUTH_TOKEN.c.domains).where(of_key)).all():
-            existing = dict.fromkeys(json_sets.load_list(row.domains))
+            existing = dict.fromkeys(json_columns.load_list(row.domains))
             new = [domain for domain in domains if domain not in existing]
             if not new:
                 continue
@@ -39,7 +39,7 @@ def add_domains(call: Call[AddDomainsRequest]) -> Reply:
             connection.execute(
                 update(AUTH_TOKEN)
                 .where(of_key, AUTH_TOKEN.c.fingerprint == row.fingerprint)
-                .values(domains=json_sets.dump([*existing, *new]))
+                .values(domains=json_columns.dump([*existing, *new]))
             )
     return Reply("Domains added successfully.", {"domainsAdded": list(added)})
 

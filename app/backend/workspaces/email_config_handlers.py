@@ -6,7 +6,7 @@ from email_validator import EmailNotValidError, validate_email
 from sqlalchemy import Connection, delete, insert, select
 
 from app.backend.http.call import Call, Reply
-from app.backend.storage import json_sets
+from app.backend.storage import json_columns
 from app.backend.workspaces.tables import EMAIL_CONFIG
 from app.contract import limits
 from app.contract.errors import InvalidArgument
@@ -30,7 +30,7 @@ def update_email_config(call: Call[UpdateEmailConfigRequest], connection: Connec
     ).one_or_none()
     in_use, payload, secret = False, dict[str, Any](), ""
     if stored is not None:
-        in_use, payload = stored.in_use, json_sets.load_object(stored.payload)
+        in_use, payload = stored.in_use, json_columns.load_object(stored.payload)
         secret = vault.open(stored.key_sealed, context) if stored.key_sealed else ""
     if request.use_email_service is not None:
         in_use = request.use_email_service
@@ -41,14 +41,14 @@ def update_email_config(call: Call[UpdateEmailConfigRequest], connection: Connec
             secret = key
         triggers = payload.get("triggers", {}) | changes.get("triggers", {})
         payload |= changes | ({"triggers": triggers} if triggers else {})
-    if len(json_sets.dump(payload)) > limits.LONG_TEXT_LENGTH:
+    if len(json_columns.dump(payload)) > limits.LONG_TEXT_LENGTH:
         raise InvalidArgument(f"{_FIELD}: must be at most {limits.LONG_TEXT_LENGTH} bytes long in total")
     connection.execute(delete(EMAIL_CONFIG).where(EMAIL_CONFIG.c.api_key_id == api_key_id))
     connection.execute(
         insert(EMAIL_CONFIG).values(
             api_key_id=api_key_id,
             in_use=in_use,
-            payload=json_sets.dump(payload),
+            payload=json_columns.dump(payload),
             key_sealed=vault.close(secret, context) if secret else "",
             updated_at=call.now,
         )

@@ -8,7 +8,7 @@ from app.backend.http.call import Backend, Call, Reply
 from app.backend.http.dispatch import exclusive_write, lock_for_writing
 from app.backend.ids import new_id
 from app.backend.security.tables import API_KEY, AUTH_TOKEN, WORKSPACE
-from app.backend.storage import json_sets
+from app.backend.storage import json_columns
 from app.backend.tokens.signing_keys import retire_keys
 from app.backend.workspaces.attempts import count_attempt
 from app.backend.workspaces.email_addresses import EmailAddress, owner_address
@@ -87,7 +87,7 @@ def get_auth_tokens(call: Call[GetAuthTokensRequest], connection: Connection) ->
         {
             "token": call.backend.vault.stored.open(row.token_sealed, _token_context(api_key_id)),
             "name": row.name,
-            "domains": json_sets.load_list(row.domains),
+            "domains": json_columns.load_list(row.domains),
         }
         for row in _auth_tokens(connection, api_key_id)
     ]
@@ -105,7 +105,7 @@ def reset_auth_token(call: Call[ResetAuthTokenRequest], connection: Connection) 
     connection.execute(delete(AUTH_TOKEN).where(AUTH_TOKEN.c.api_key_id == api_key_id))
     token = _insert_auth_token(call, connection, api_key_id, name, domains)
     retire_keys(connection, api_key_id, call.now)
-    new = {"token": token, "name": name, "domains": json_sets.load_list(domains)}
+    new = {"token": token, "name": name, "domains": json_columns.load_list(domains)}
     return Reply("Auth token reset successfully.", {"apiKey": api_key_id, "newAuthToken": new})
 
 

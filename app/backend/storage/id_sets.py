@@ -1,4 +1,4 @@
-"""Sets of ids as a parameter of a statement, and JSON columns.
+"""Sets of ids as a parameter of a statement.
 
 A set is one parameter that the database unpacks (JSON on SQLite, an array on PostgreSQL). So the number and texts of
 statements do not depend on the size of a batch.
@@ -26,9 +26,10 @@ def integers(connection: Connection, values: Iterable[int]) -> Select[int]:
 
 
 def among(connection: Connection, tested: ColumnElement[str], values: Iterable[str]) -> ColumnElement[bool]:
-    """Whether a column with few distinct values, such as a document's folder, has one of ``values``.
+    """Whether a column has one of ``values``.
 
-    PostgreSQL estimates a comparison with an array better than a join, which it would answer with a full scan.
+    Use it for conditions, and ``texts`` for joins: PostgreSQL estimates a comparison with an array better than a join
+    with a set.
     """
     if is_sqlite(connection):
         return tested.in_(texts(connection, values))
@@ -43,25 +44,3 @@ def _rows(connection: Connection, values: Iterable[object], kind: type[TypeEngin
     # The planner of PostgreSQL reads the size of an array. Of a JSON list it would assume 100 elements.
     rows = func.unnest(literal(listed, ARRAY(kind))).table_valued(column("value", kind)).render_derived()
     return select(rows.c.value)
-
-
-def dump(value: object) -> str:
-    """JSON for a column."""
-    return orjson.dumps(value).decode()
-
-
-def without_none(**fields: Any) -> dict[str, Any]:
-    """The fields that are not None."""
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def load_object(text: str) -> dict[str, object]:
-    """The JSON object in a column."""
-    value: dict[str, object] = orjson.loads(text)
-    return value
-
-
-def load_list(text: str) -> list[str]:
-    """The JSON list of strings in a column."""
-    value: list[str] = orjson.loads(text)
-    return value
