@@ -32,8 +32,7 @@ from app.service.console.settings import ConsoleSettings, Role
 from app.service.console.transactions import page_reading
 from app.service.refusals import Refusals
 from app.sync.ledger.failures import count_parked
-from app.sync.ledger.ledger import ledger_in_use
-from app.sync.plan.limits import noun_of
+from app.sync.ledger.ledger import ledger_in_use, noun_of
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.run import Run
 from app.sync.runs.status import held_runs
@@ -233,12 +232,7 @@ def _menu(held: int, parked: int) -> tuple[tuple[str, tuple[Link, ...]], ...]:
     )
 
 
-_ROUTES = {
-    "overview": "/",
-    "audit_lines": "/audit.jsonl",
-    "oidc_back": "/oidc/back",
-    "ledger_item": "/told",
-}
+_ROUTES = {"overview": "/", "audit_lines": "/audit.jsonl", "oidc_back": "/oidc/back", "ledger_item": "/told"}
 """The routes of pages whose route does not follow from their name."""
 
 

@@ -6,6 +6,7 @@ deleted in one backend because of the ledger of another.
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -47,6 +48,13 @@ class Kind(StrEnum):
 
 
 ITEM_KINDS = tuple(kind.value for kind in Kind)
+
+
+def noun_of(kind: str, number: int = 2) -> str:
+    """The noun for a number of items of a kind, such as ``organization users``."""
+    noun = re.sub("(?=[A-Z])", " ", kind).lower()
+    return noun if number == 1 else f"{noun}s"
+
 
 USER_KINDS = (Kind.ORGANIZATION_USER, Kind.FOLDER_USER, Kind.DOCUMENT_USER, Kind.GROUP_MEMBER)
 """The kinds whose ``item_id`` is a user."""

@@ -94,6 +94,18 @@ _ITEM = PlanItemRow.__table__
 
 MAX_HOLDS = 1000
 
+_HOLD_FIELDS = {
+    "kind": "kind",
+    "organizationId": "organization_id",
+    "deletes": "deletes",
+    "below": "contained",
+    "ledger": "in_ledger",
+    "limit": "limit",
+    "allowed": "allowed",
+    "reason": "reason",
+}
+"""Name in JSON → field of ``Hold``."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
@@ -108,18 +120,16 @@ class Hold:
     """The number of items of other kinds that would be deleted with them."""
     in_ledger: int
     """The number of items of the kind in the ledger."""
+    limit: str = ""
+    """``delete_count``, ``delete_percent``, ``organization`` (every delete of one is held) or ``covers_held`` (they
+    cover held items). Empty in plans of older versions."""
+    allowed: float | None = None
+    """The value of ``delete_count`` or ``delete_percent``."""
     reason: str
 
     def to_wire(self) -> dict[str, object]:
         """The entry of ``plan.limits`` and of reports."""
-        return {
-            "kind": self.kind,
-            "organizationId": self.organization_id,
-            "deletes": self.deletes,
-            "below": self.contained,
-            "ledger": self.in_ledger,
-            "reason": self.reason,
-        }
+        return {name: getattr(self, field) for name, field in _HOLD_FIELDS.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,14 +219,7 @@ def load_plan(connection: Connection, plan_id: str, counts: Counts | None = None
         user_ids=tuple(json.loads(row.user_ids)),
         counts=count_items(connection, plan_id) if counts is None else counts,
         holds=tuple(
-            Hold(
-                kind=hold["kind"],
-                organization_id=hold["organizationId"],
-                deletes=hold["deletes"],
-                contained=hold.get("below", 0),
-                in_ledger=hold["ledger"],
-                reason=hold["reason"],
-            )
+            Hold(**{field: hold[name] for name, field in _HOLD_FIELDS.items() if name in hold})
             for hold in json.loads(row.limits)
         ),
     )

@@ -24,7 +24,7 @@ class PlanRow(StoreTable, table=True):
     """Its selection as a JSON list; empty means all."""
     user_ids: str = "[]"
     limits: str = "[]"
-    """Its holds: a JSON list of {kind, organizationId, deletes, below, ledger, reason}."""
+    """Its holds: a JSON list of {kind, organizationId, deletes, below, ledger, limit, allowed, reason}."""
 
 
 class PlanItemRow(StoreTable, table=True):

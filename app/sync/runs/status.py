@@ -86,7 +86,7 @@ class HeldRun:
     held_until: int | None
     counts: Mapping[str, Mapping[str, Mapping[str, int]]]
     holds: tuple[Mapping[str, object], ...]
-    """kind, organizationId, deletes, ledger and reason of each hold."""
+    """``Hold.to_wire()`` of each hold."""
 
     @property
     def deletes(self) -> int:

@@ -111,6 +111,8 @@ class Office:
             "deletes": deletes,
             "below": 0,
             "ledger": 53,
+            "limit": "delete_percent",
+            "allowed": 20.0,
             "reason": f"{deletes} of 53 is more than 20 percent",
         }
         return self.runs.move(

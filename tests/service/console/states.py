@@ -14,6 +14,7 @@ from tests.worlds.plan_parts import note_parts
 
 LIMIT = "2 of 4 documents would be deleted, over sync.limits.delete_percent (20 %): ask"
 HOLD = {"kind": "document", "organizationId": "acme", "deletes": 2, "below": 0, "ledger": 4, "reason": LIMIT}
+HOLD |= {"limit": "delete_percent", "allowed": 20.0}
 _PLANNED = (
     (10, "add", "folder", "add_folder", "planned"),
     (10, "add", "folder", "add_folder", "planned"),

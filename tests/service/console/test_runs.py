@@ -16,7 +16,7 @@ from app.sync.ledger.ledger import ItemKey, open_ledger
 from app.sync.ledger.tables import CallRow, ItemFailureRow
 from app.sync.plan.summary import PlanPart
 from app.sync.plan.tables import PlanItemRow
-from app.sync.runs.run import RunRequest, RunStatus
+from app.sync.runs.run import Run, RunRequest, RunStatus
 from tests.service.console.conftest import Browser, Office
 from tests.service.console.states import applying, approved_planning
 from tests.service.console.test_pages import HOSTILE, planned_run
@@ -242,6 +242,44 @@ def test_stages_tell_when_they_began_and_how_long_they_took(office: Office) -> N
     assert again.stages[-1].at - again.stages[-2].at == timedelta(seconds=60)
 
 
+def test_stages_of_a_run_that_verifies_have_their_own_times(office: Office) -> None:
+    def take(seconds: int, status: RunStatus, to: RunStatus) -> Run:
+        office.time.move_on(seconds=seconds)
+        return office.runs.move(run.run_id, status, to)
+
+    run, _ = office.runs.enqueue(RunRequest(trigger="schedule", verify=True))
+    take(1, RunStatus.QUEUED, RunStatus.READING)
+    take(2, RunStatus.READING, RunStatus.PLANNING)
+    verifying = take(3, RunStatus.PLANNING, RunStatus.VERIFYING)
+    assert [(stage.name, stage.state) for stage in stage_rows(verifying, {})] == [
+        ("Queued", "done"),
+        ("Read directory", "done"),
+        ("Read backend", "verifying"),
+        ("Planned", "coming"),
+        ("Applied", "coming"),
+    ]
+    take(100, RunStatus.VERIFYING, RunStatus.PLANNING)
+    take(5, RunStatus.PLANNING, RunStatus.APPLYING)
+    done = take(7, RunStatus.APPLYING, RunStatus.DONE)
+    assert [(stage.name, stage.took) for stage in stage_rows(done, {})] == [
+        ("Queued", 1.0),
+        ("Read directory", 2.0),
+        ("Read backend", 100.0),
+        ("Planned", 5.0),
+        ("Applied", 7.0),
+        ("Done", None),
+    ]
+
+
+def test_dry_run_has_stages_to_come_except_the_last(office: Office) -> None:
+    run, _ = office.runs.enqueue(RunRequest(trigger="schedule", dry_run=True))
+    assert [(stage.name, stage.state) for stage in stage_rows(run, {})] == [
+        ("Queued", "queued"),
+        ("Read directory", "coming"),
+        ("Planned", "coming"),
+    ]
+
+
 def test_phases_are_sent_one_after_the_other(office: Office) -> None:
     run, _ = office.runs.enqueue(RunRequest(trigger="schedule"))
     counts = {
@@ -271,11 +309,15 @@ def test_phases_are_sent_one_after_the_other(office: Office) -> None:
 
 
 def test_limits_are_told_in_few_words() -> None:
-    reasons = {
-        "7 of 13 documents would be deleted, over sync.limits.delete_percent (20 %): ask": "delete_percent, 20 %",
-        "1 folder would take along 3 documents that are held": "takes held items along",
-        "1 organization would be deleted; deleting an organization always asks": "always asks",
+    limits = {
+        ("delete_count", 1_000_000): "delete_count, 1000000",
+        ("delete_percent", 20.0): "delete_percent, 20 %",
+        ("delete_percent", 12.5): "delete_percent, 12.5 %",
+        ("covers_held", None): "takes held items along",
+        ("organization", None): "always asks",
+        ("", None): "over the limits",
     }
-    rows = hold_rows([{"kind": "document", "reason": reason} for reason in reasons] + ["odd"])
-    assert [row.over for row in rows] == list(reasons.values())
+    rows = hold_rows([{"kind": "document", "limit": limit, "allowed": allowed} for limit, allowed in limits] + ["odd"])
+    assert [row.over for row in rows] == list(limits.values())
+    assert hold_rows([{"kind": "document", "reason": "of an older version"}])[0].over == "over the limits"
     assert hold_rows(None) == []

@@ -71,6 +71,22 @@ def test_limits_report_their_numbers(world, documents):
     ]
 
 
+def test_limits_are_named(world, documents, new_directory):
+    def named(**limits):
+        return {(hold.kind, hold.limit, hold.allowed) for hold in world.plan(limits=LimitSettings(**limits)).holds}
+
+    documents(acme=20, other=1)
+    world.apply(world.plan())
+    documents(acme=0)
+    assert named(delete_percent=12.5) == {("document", "delete_percent", 12.5)}
+    assert named(delete_count=7) == {("document", "delete_count", 7)}
+    world.set_directory(new_directory().organization("acme"))
+    assert named(delete_percent=NO_PERCENT) == {("organization", "organization", None)}
+    assert named() == {("document", "delete_percent", 20), ("organization", "organization", None)}
+    world.set_directory(new_directory().organization("other").document("other", "d000"))
+    assert named() == {("document", "delete_percent", 20), ("organization", "covers_held", None)}
+
+
 def test_limits_speak_of_one_item_as_one(world, new_directory):
     world.set_directory(new_directory().organization("acme").folder("acme", "f").document("acme", "d", folder="f"))
     world.apply(world.plan())

@@ -18,7 +18,15 @@ from tests.tables import make_tables
 from tests.worlds.clock import NOON
 
 ITEM = PlanItemRow.__table__
-HOLD = Hold(kind="document", organization_id="acme", deletes=7, in_ledger=10, reason="7 of 10")
+HOLD = Hold(
+    kind="document",
+    organization_id="acme",
+    deletes=7,
+    in_ledger=10,
+    limit="delete_percent",
+    allowed=12.5,
+    reason="7 of 10",
+)
 
 
 class Stored:

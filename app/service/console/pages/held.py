@@ -10,7 +10,7 @@ from app.access.records import Membership
 from app.foundation.clock import epoch_ms
 from app.service.console.console import Console, address, go_to, query
 from app.service.console.pages.run_actions import reason_problem
-from app.service.console.pages.run_summary import OPENED_KINDS, hold_rows
+from app.service.console.pages.run_summary import RESOURCE_KINDS, hold_rows
 from app.service.console.pages.runs import find_run, held_now
 from app.service.console.settings import Role
 from app.service.console.views import VIEWS
@@ -104,7 +104,7 @@ def _page(
         opened=[
             (hold, members.get(hold.organization_id, {}).get(Membership.kind, 0))
             for hold in holds
-            if hold.kind in OPENED_KINDS and hold.organization_id
+            if hold.kind in RESOURCE_KINDS and hold.organization_id
         ],
         items=items,
         losing=losing,

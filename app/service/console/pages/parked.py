@@ -20,8 +20,7 @@ from app.sync.ledger.failures import (
     failure_groups,
     failures_page,
 )
-from app.sync.ledger.ledger import ITEM_KINDS, ItemKey, ledger_in_use
-from app.sync.plan.limits import noun_of
+from app.sync.ledger.ledger import ITEM_KINDS, ItemKey, ledger_in_use, noun_of
 from app.sync.runs.run import RunRequest
 
 MAX_RETRIED = 1_000

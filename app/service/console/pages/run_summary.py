@@ -1,29 +1,35 @@
 """Summarizes a run for its page: stages, phases, changes by kind, and held deletes."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from itertools import zip_longest
 
 from app.service.admin.resync import ITEM_STATUSES
 from app.service.console.formatting import counted
 from app.sync.ledger.ledger import ITEM_KINDS
 from app.sync.plan.rules import Phase
 from app.sync.plan.summary import PlanPart
-from app.sync.runs.run import RUNNING, Run, RunStatus
+from app.sync.runs.run import RUNNING, Run, RunStatus, Stage
 
 ACTIONS = ("add", "update", "delete")
 
-_STAGES = (RunStatus.QUEUED, RunStatus.READING, RunStatus.VERIFYING, RunStatus.PLANNING, RunStatus.APPLYING)
-_STAGE_NAMES = {
+RESOURCE_KINDS = ("organization", "folder", "document")
+"""Kinds whose delete takes access away without a change to a user's own records."""
+
+_STAGES = {
     RunStatus.QUEUED: "Queued",
     RunStatus.READING: "Read directory",
     RunStatus.VERIFYING: "Read backend",
     RunStatus.PLANNING: "Planned",
     RunStatus.APPLYING: "Applied",
 }
-_OVER = re.compile(r"over sync\.limits\.(\w+) \(([^)]*)\)")
+_LIMITS = {
+    "delete_count": "delete_count, {allowed}",
+    "delete_percent": "delete_percent, {allowed:g} %",
+    "organization": "always asks",
+    "covers_held": "takes held items along",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,50 +48,52 @@ class StageRow:
 
 def stage_rows(run: Run, numbers: Mapping[str, int]) -> list[StageRow]:
     """The stages from the queue, or from the approval, to the end. ``numbers``: item status → number."""
-    began_at = _stage_times(run)
+    times = _stage_times(run)
     ended = run.status not in RUNNING and run.status is not RunStatus.QUEUED
     stages = []
-    for status in _STAGES:
-        if status not in began_at:
-            if status is RunStatus.VERIFYING or ended or run.dry_run:
-                continue
-            stages.append(StageRow(_STAGE_NAMES[status], "coming", None, None))
+    for status, name in _STAGES.items():
+        if status not in times:
+            is_skipped = status is RunStatus.VERIFYING or (run.dry_run and status is RunStatus.APPLYING)
+            if not ended and not is_skipped:
+                stages.append(StageRow(name, "coming", None, None))
             continue
-        began, until = began_at[status], _next_time(began_at, status, run.finished_at)
+        began, until = times[status]
         is_now = status is run.status
-        name = "Approved" if status is RunStatus.QUEUED and run.approved_at is not None else _STAGE_NAMES[status]
+        shown = "Approved" if status is RunStatus.QUEUED and run.approved_at is not None else name
         took = None if until is None or is_now else (until - began).total_seconds()
         stages.append(
-            StageRow(name, run.status.value if is_now else "done", began, took, _note(status, run, numbers), is_now)
+            StageRow(shown, run.status.value if is_now else "done", began, took, _note(status, run, numbers), is_now)
         )
     if ended:
-        name = run.status.value.capitalize()
-        stages.append(StageRow(name, run.status.value, run.finished_at, None, _final_note(run, numbers), is_now=True))
+        end = run.status.value
+        stages.append(
+            StageRow(end.capitalize(), end, run.finished_at, None, _note(run.status, run, numbers), is_now=True)
+        )
     return stages
 
 
-def _stage_times(run: Run) -> dict[RunStatus, datetime]:
-    """Status → when the run first had it since it was last queued."""
-    began_at: dict[RunStatus, datetime] = {}
-    for stage in run.stages:
+def _stage_times(run: Run) -> dict[RunStatus, tuple[datetime, datetime | None]]:
+    """Status → when the run got and left it since it was last queued."""
+    times: dict[RunStatus, tuple[datetime, datetime | None]] = {}
+    stages = run.stages or _stages_without_times(run)
+    for stage, following in zip_longest(stages, stages[1:]):
         if stage.status is RunStatus.QUEUED:
-            began_at = {}
-        began_at.setdefault(stage.status, stage.at)
-    if not began_at:
-        # Runs of older versions have no stages.
-        began_at = {RunStatus.QUEUED: run.requested_at}
-        if run.started_at is not None:
-            began_at[RunStatus.READING] = run.started_at
-        if run.status in _STAGES:
-            began_at.setdefault(run.status, run.started_at or run.requested_at)
-    return began_at
+            times = {}
+        elif stage.status is RunStatus.VERIFYING:
+            # A run is briefly in planning before it reads the backend, and plans after it.
+            times.pop(RunStatus.PLANNING, None)
+        times[stage.status] = stage.at, run.finished_at if following is None else following.at
+    return times
 
 
-def _next_time(
-    began_at: Mapping[RunStatus, datetime], status: RunStatus, finished_at: datetime | None
-) -> datetime | None:
-    later = [at for other, at in began_at.items() if other is not status and at >= began_at[status]]
-    return min(later, default=finished_at)
+def _stages_without_times(run: Run) -> tuple[Stage, ...]:
+    """The stages of a run of an older version, which stored none."""
+    stages = {RunStatus.QUEUED: run.requested_at}
+    if run.started_at is not None:
+        stages[RunStatus.READING] = run.started_at
+    if run.status in _STAGES:
+        stages.setdefault(run.status, run.started_at or run.requested_at)
+    return tuple(Stage(status, at) for status, at in stages.items())
 
 
 def _note(status: RunStatus, run: Run, numbers: Mapping[str, int]) -> str:
@@ -95,11 +103,7 @@ def _note(status: RunStatus, run: Run, numbers: Mapping[str, int]) -> str:
         return counted(numbers.get("planned", 0), "item")
     if status is RunStatus.APPLYING:
         return f"{numbers.get('done', 0):,} done, {numbers.get('failed', 0):,} failed"
-    return ""
-
-
-def _final_note(run: Run, numbers: Mapping[str, int]) -> str:
-    if run.status is RunStatus.HELD:
+    if status is RunStatus.HELD:
         held = numbers.get("held", 0)
         return f"{held:,} {'delete waits' if held == 1 else 'deletes wait'}"
     return ""
@@ -161,8 +165,20 @@ def _phase_name(phase: int) -> str:
         return f"Phase {phase}"
 
 
-def kind_rows(run: Run, parts: Sequence[PlanPart]) -> list[dict[str, Any]]:
-    """The changes of a run by kind: the planned number of each action, and the numbers of operations and outcomes."""
+@dataclass(frozen=True, slots=True)
+class KindRow:
+    """The changes of one kind."""
+
+    kind: str
+    planned: list[tuple[str, int]]
+    """Action → number."""
+    operations: list[tuple[str, int]]
+    outcomes: list[tuple[str, int]]
+    """Status of an item → number."""
+
+
+def kind_rows(run: Run, parts: Sequence[PlanPart]) -> list[KindRow]:
+    """The changes of a run by kind."""
     rows = []
     for kind in ITEM_KINDS:
         actions = run.counts.get(kind)
@@ -178,18 +194,14 @@ def kind_rows(run: Run, parts: Sequence[PlanPart]) -> list[dict[str, Any]]:
             if part.kind == kind:
                 operations[part.operation] = operations.get(part.operation, 0) + part.items
         rows.append(
-            {
-                "kind": kind,
-                "planned": [(action, actions.get(action, {}).get("planned", 0)) for action in ACTIONS],
-                "operations": list(operations.items()),
-                "outcomes": [(status, number) for status, number in outcomes.items() if number],
-            }
+            KindRow(
+                kind=kind,
+                planned=[(action, actions.get(action, {}).get("planned", 0)) for action in ACTIONS],
+                operations=list(operations.items()),
+                outcomes=[(status, number) for status, number in outcomes.items() if number],
+            )
         )
     return rows
-
-
-OPENED_KINDS = ("organization", "folder", "document")
-"""Resources: if one is deleted, users lose access without a change to their own records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,17 +231,9 @@ def hold_rows(holds: object) -> list[HoldRow]:
             deletes=int(hold.get("deletes") or 0),
             below=int(hold.get("below") or 0),
             of=int(hold.get("ledger") or 0),
-            over=_over(str(hold.get("reason", ""))),
+            over=_LIMITS.get(str(hold.get("limit")), "over the limits").format(allowed=hold.get("allowed") or 0),
             reason=str(hold.get("reason", "")),
         )
         for hold in holds
         if isinstance(hold, Mapping)
     ]
-
-
-def _over(reason: str) -> str:
-    if found := _OVER.search(reason):
-        return f"{found[1]}, {found[2]}"
-    if "take along" in reason:
-        return "takes held items along"
-    return "always asks" if "always asks" in reason else "over the limits"

@@ -15,11 +15,10 @@ from app.foundation.clock import epoch_ms
 from app.monitoring.activity import worker_is_running
 from app.service.admin.resync import ITEM_STATUSES
 from app.service.console.console import COUNT_LIMIT, Console, address, one_of, query
-from app.service.console.pages.run_summary import ACTIONS, OPENED_KINDS, hold_rows, kind_rows, phase_rows, stage_rows
+from app.service.console.pages.run_summary import ACTIONS, RESOURCE_KINDS, hold_rows, kind_rows, phase_rows, stage_rows
 from app.service.console.paging import PAGE_ROWS
 from app.service.console.views import VIEWS
-from app.sync.ledger.ledger import ITEM_KINDS
-from app.sync.plan.limits import noun_of
+from app.sync.ledger.ledger import ITEM_KINDS, noun_of
 from app.sync.plan.listing import PlannedChange, list_changes
 from app.sync.plan.search import ItemFilter, count
 from app.sync.plan.summary import PlanPart, affected, largest_impact, parts_of
@@ -152,7 +151,7 @@ def _run_context(connection: Connection, run: Run, filters: Mapping[str, str], a
         "counts": counted,
         "phases": phases,
         "kinds": kind_rows(run, parts),
-        "opened_kinds": OPENED_KINDS,
+        "resource_kinds": RESOURCE_KINDS,
         "holds": hold_rows(run.report.get("held")) if run.total("held") else [],
         "impact": [] if run.plan_id is None else largest_impact(connection, run.plan_id, _ORGANIZATIONS_SHOWN),
         "affected": (0, 0) if run.plan_id is None else affected(connection, run.plan_id),
