@@ -81,8 +81,15 @@ class Sender:
         outcome.exchange = exchange_of(calls)
         return outcome
 
+    def omits_roles(self, operation: str) -> bool:
+        """Whether the operation is sent without roles and access types, because the backend does not support them."""
+        return contract.by_name(operation).roles_under_twin and self.capabilities.are_roles_unsupported(operation)
+
     def _send_counterparts(self, batch: Batch, outcomes: _Outcomes, outcome: BatchOutcome) -> None:
-        """Updates the items that exist already, and adds those that are missing."""
+        """Updates the items that exist already, and adds those that are missing.
+
+        Moves their entries from ``outcomes`` to ``outcome``. Without a counterpart, missing items become ``LOST``.
+        """
         existing = [item for item in batch.items if outcomes[item.ordinal].kind is OutcomeKind.EXISTS]
         missing = [item for item in batch.items if outcomes[item.ordinal].kind is OutcomeKind.MISSING]
         counterpart = contract.by_name(batch.operation).counterpart
@@ -152,7 +159,7 @@ class Sender:
         """Sends one call, or several if it is refused, and returns the outcome of every item."""
         if self.capabilities.is_unsupported(operation):
             return self._unsupported(operation, items)
-        without_roles = self.capabilities.are_roles_unsupported(operation)
+        without_roles = self.omits_roles(operation)
         form = self._form(without_roles=without_roles)
         try:
             request = request_of(operation, items, form)
@@ -175,10 +182,6 @@ class Sender:
                 outcomes = self._judge_error(operation, items, outcome, error)
             return _unconfirmed(outcomes) if error.maybe_applied_earlier else outcomes
         return self._judge_results(operation, items, outcome, results)
-
-    def omits_roles(self, operation: str) -> bool:
-        """Whether the operation is sent without roles and access types, because the backend does not support them."""
-        return contract.by_name(operation).roles_under_twin and self.capabilities.are_roles_unsupported(operation)
 
     def _attempt_without_roles(
         self, operation: str, items: Sequence[PlanItem], outcome: BatchOutcome, error: ClientError
@@ -240,6 +243,7 @@ class Sender:
     def _judge_error(
         self, operation: str, items: Sequence[PlanItem], outcome: BatchOutcome, error: ClientError
     ) -> _Outcomes:
+        """The outcomes after an error of the whole call. Ends the run if a retry is pointless."""
         if isinstance(error, ItemsFailed):
             results = item_results(error.items, maybe_applied_earlier=error.maybe_applied_earlier)
             succeeded = error.http_code < 300
@@ -267,6 +271,7 @@ class Sender:
     def _judge_refusal(
         self, operation: str, items: Sequence[PlanItem], outcome: BatchOutcome, error: BackendRefused
     ) -> _Outcomes:
+        """The outcomes after a refusal of the whole call. Halves it if one of its items may be the reason."""
         if 300 <= error.http_code < 400:
             return self._end(items, str(error))
         contracted = contract.by_name(operation)
@@ -291,7 +296,7 @@ class Sender:
         """Judges a 404: the backend lacks the operation, or the object of the call does not exist."""
         extended = contract.by_name(operation).tier is Tier.EXTENDED
         about_objects = error.has_envelope and error.own_error
-        if not about_objects or (extended and self._is_unsupported(operation, items[0], outcome)):
+        if not about_objects or (extended and self._probe_shows_unsupported(operation, items[0], outcome)):
             if not extended:
                 title = contract.by_name(operation).title
                 return self._end(items, f"the backend has no {title}: is backend.base_url right? {error}")
@@ -310,8 +315,8 @@ class Sender:
     def _end_without(self, items: Sequence[PlanItem], what: str) -> _Outcomes:
         return self._end(items, f"the backend lacks {what}, and backend.operations is 'extended'")
 
-    def _is_unsupported(self, operation: str, item: PlanItem, outcome: BatchOutcome) -> bool:
-        """Probes the operation without a change. If the organization does not exist either, the result is False."""
+    def _probe_shows_unsupported(self, operation: str, item: PlanItem, outcome: BatchOutcome) -> bool:
+        """Probes the operation with a call that changes nothing. False as well if the organization does not exist."""
         if self.capabilities.is_supported(operation):
             return False
         try:
@@ -319,6 +324,7 @@ class Sender:
             if self.backend.has_operation(operation, item.organization_id):
                 self.capabilities.mark_supported(operation)
                 return False
+            outcome.calls += 1
             return self.backend.organization_exists(item.organization_id)
         except ClientError:
             return False

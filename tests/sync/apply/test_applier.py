@@ -505,6 +505,20 @@ def test_not_found_in_the_api_s_own_words_is_no_missing_operation(company: Any) 
     assert "no folder archive" in failed.message
 
 
+def test_probe_of_an_operation_counts_its_calls(company: Any) -> None:
+    company.directory.document("new", folder="archive")
+    page = Response(b"no such page", 404, content_type="text/html")
+    on(
+        company,
+        "add_documents",
+        lambda data, backend: failure(404, "NOT_FOUND", "no folder archive") if data["documents"] else page,
+    )
+    run = company.sync()
+    assert run.report["unsupportedOperations"] == ["add_documents"]
+    assert [sent.operation for sent in company.wire.sent] == ["add_documents", "add_documents", "get_organizations"]
+    assert run.calls == 3
+
+
 def test_wrong_base_url_is_reported(company: Any) -> None:
     company.directory.user("eve")
     company.directory.member("eve")
