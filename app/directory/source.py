@@ -47,10 +47,6 @@ class Origin(NamedTuple):
     """The number of the rule, from 1; empty if the source has no rules."""
 
 
-SERVER_AWAY = "server away: "
-"""Prefix of the remark that one of several servers of a source could not be reached."""
-
-
 class Found(NamedTuple):
     """A record, its place (``file:line``, ``file:users[3]``), and its origin if the source has objects."""
 
@@ -77,10 +73,12 @@ class Malformed(NamedTuple):
 
 
 class Remark(NamedTuple):
-    """Something odd about a record that is used anyway."""
+    """Something odd about a record that is used anyway, or about the source."""
 
     place: str
     reason: str
+    server_away: bool = False
+    """Whether it is that one of several servers of the source could not be reached."""
 
 
 class End(NamedTuple):

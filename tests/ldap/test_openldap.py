@@ -15,7 +15,7 @@ from app.commands.doctor.sources import check_sources
 from app.directory.configured import source_from_settings
 from app.directory.connector import ALL_ATTRIBUTES, DirectoryObject, RequestedFields
 from app.directory.settings import GuardSettings, LdapSourceSettings
-from app.directory.source import SERVER_AWAY, Answered, ObjectId, Part, ReadRequest
+from app.directory.source import Answered, ObjectId, Part, ReadRequest
 from app.foundation.clock import utc_now
 from tests.ldap import slapd
 from tests.ldap.asking import Answer, ask, of_slapd, since, take
@@ -176,7 +176,7 @@ def test_the_first_server_that_can_be_reached_is_read(two_slapds: list[Slapd]) -
     instead = ask(connector)
     assert instead.verdict == "complete"
     assert instead.objects["users"][person_dn(1)].value["mail"] == "second@acme.example"
-    assert instead.remarks[0].reason.startswith(f"{SERVER_AWAY}url: no connection to 127.0.0.1:{first.port}")
+    assert instead.remarks[0].reason.startswith(f"server away: url: no connection to 127.0.0.1:{first.port}")
     assert since(connector, instead.cursor).verdict == "complete"
     second.stop()
     away = ask(connector)
@@ -204,7 +204,7 @@ def test_the_doctor_reports_a_server_that_is_away(two_slapds: list[Slapd]) -> No
     source = source_from_settings(LdapSourceSettings.model_validate(settings))
     [away, read] = check_sources([source], {}, GuardSettings(), utc_now)
     assert (away.state, read.state) == (State.WARNING, State.OK)
-    assert f"people: {SERVER_AWAY}url: no connection to 127.0.0.1:{first.port}" in away.message
+    assert f"people: server away: url: no connection to 127.0.0.1:{first.port}" in away.message
     assert "60 records" in read.message
 
 

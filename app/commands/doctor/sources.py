@@ -7,7 +7,7 @@ from app.access.contents import SourceState
 from app.commands.doctor.finding import Finding, Findings, ok, problem, warning
 from app.directory.guarded import ParallelReads
 from app.directory.settings import GuardSettings
-from app.directory.source import SERVER_AWAY, End, Found, Remark, Source, Verdict
+from app.directory.source import End, Found, Remark, Source, Verdict
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.text import counted, printable
 from app.sync.runs.refresh import guards_of
@@ -33,7 +33,7 @@ def check_sources(
         for number, steps in parallel.steps():
             kinds, end = reads[number]
             for step in steps:
-                if isinstance(step, Remark) and step.reason.startswith(SERVER_AWAY):
+                if isinstance(step, Remark) and step.server_away:
                     name = printable(sources[number].name, limit=80)
                     advice = "start it, or remove it from url; another server was read instead"
                     yield warning("directory", f"{name}: {printable(step.reason, limit=300)}", advice)

@@ -1,6 +1,7 @@
 """The LDAP connector: reads the objects of sets completely, incrementally, or in part."""
 
 from collections.abc import Collection, Iterator, Mapping
+from itertools import chain
 
 from app.directory.connector import CursorRefusedError, DirectoryObject, Objects, ReadError, RequestedFields
 from app.directory.connectors.ldap import changes
@@ -9,7 +10,6 @@ from app.directory.connectors.ldap.session import LdapSession, Search, ServerUna
 from app.directory.connectors.ldap.settings import LdapConnectionSettings
 from app.directory.source import (
     EVERYTHING,
-    SERVER_AWAY,
     Answered,
     End,
     Gone,
@@ -46,18 +46,11 @@ class LdapConnector:
 
 
 def _read(reader: Reader, wanted: RequestedFields, request: ReadRequest) -> Objects:
-    answered, server = None, reader.settings.server
+    """The requested objects, with remarks before and after them, and the end."""
+    server = reader.settings.server
     for reason in reader.session.unavailable:
-        yield Remark(server, f"{SERVER_AWAY}{reason}; {server} was read instead")
-    # Taken before the read, so that the next read includes what changes meanwhile.
-    cursor, no_cursor = ("", "") if request.part is not None else changes.cursor_now(reader, wanted, request.since)
-    if request.part is not None:
-        _check_visible(reader, wanted.disabling)
-        steps, answered = _part(reader, wanted, request.part), Answered.PART
-    elif request.since:
-        steps, answered = _changes(reader, wanted, request.since, cursor, no_cursor), Answered.CHANGES
-    else:
-        steps = (step for set_reader in reader.sets for step in reader.objects(set_reader))
+        yield Remark(server, f"server away: {reason}; {server} was read instead", server_away=True)
+    steps, answered, cursor, no_cursor = _steps(reader, wanted, request)
     malformed = unnamed = 0
     for step in steps:
         if isinstance(step, Malformed):
@@ -68,13 +61,26 @@ def _read(reader: Reader, wanted: RequestedFields, request: ReadRequest) -> Obje
         yield from set_reader.remarks()
     if no_cursor:
         yield Remark(server, f"incremental reads are not possible, so each read is a full one: {no_cursor}")
-    if reader.missing:
-        yield End(Verdict.PARTIAL, reader.missing, "", answered)
+    if reader.incomplete_reason:
+        yield End(Verdict.PARTIAL, reader.incomplete_reason, "", answered)
     elif malformed:
         reason = f"{malformed} object(s) were not understood"
         yield End(Verdict.PARTIAL, reason, cursor, answered, except_malformed=not unnamed)
     else:
         yield End(Verdict.COMPLETE, "", cursor, answered)
+
+
+def _steps(
+    reader: Reader, wanted: RequestedFields, request: ReadRequest
+) -> tuple[Iterator[DirectoryObject | Gone | Malformed], Answered | None, str, str]:
+    """The requested objects, what they answer, the cursor after them, and why there is none."""
+    if request.part is not None:
+        return _part(reader, wanted, request.part), Answered.PART, "", ""
+    # Taken before the read, so that the next read includes what changes meanwhile.
+    cursor, no_cursor = changes.cursor_now(reader, wanted, request.since)
+    if request.since:
+        return _changes(reader, wanted, request.since, cursor, no_cursor), Answered.CHANGES, cursor, no_cursor
+    return chain.from_iterable(map(reader.objects, reader.sets)), None, cursor, no_cursor
 
 
 def _changes(
@@ -89,33 +95,37 @@ def _changes(
 
 def _part(reader: Reader, wanted: RequestedFields, part: Part) -> Iterator[DirectoryObject | Gone | Malformed]:
     """The requested objects, and the users that the request names by an attribute."""
+    _check_visible(reader, wanted.disabling)
     for set_reader in reader.sets:
         ids = [object_.id for object_ in part.objects if object_.set == set_reader.name]
-        missing = dict.fromkeys(ids)
         found: set[str] = set()
-        all_understood = True
+        malformed: set[str | None] = set()
         for step in reader.by_ids(set_reader, ids):
-            object_id = step.id if isinstance(step, DirectoryObject) else step.object
-            if object_id is None:
-                all_understood = False
-            else:
-                missing.pop(object_id.id, None)
             if isinstance(step, DirectoryObject):
                 found.add(step.id.id)
+            else:
+                malformed.add(None if step.object is None else step.object.id)
             yield step
-        for attributes, texts in ((wanted.user_ids, part.user_ids), (wanted.user_aliases, part.aliases)):
-            if (attribute := attributes.get(set_reader.name)) is None:
-                continue
-            for batch in batches(texts):
-                for step in reader.objects(set_reader, set_reader.value_filter(attribute, batch)):
-                    if isinstance(step, DirectoryObject):
-                        if step.id.id in found:
-                            continue
-                        found.add(step.id.id)
-                        missing.pop(step.id.id, None)
-                    yield step
-        if all_understood:
+        for step in _named_by_attribute(reader, set_reader, wanted, part):
+            if isinstance(step, DirectoryObject):
+                if step.id.id in found:
+                    continue
+                found.add(step.id.id)
+            yield step
+        # A malformed object without an id may be any of them.
+        if None not in malformed:
+            missing = [id_ for id_ in dict.fromkeys(ids) if id_ not in found and id_ not in malformed]
             yield from (Gone(ObjectId(set_reader.name, id_)) for id_ in missing)
+
+
+def _named_by_attribute(
+    reader: Reader, set_reader: SetReader, wanted: RequestedFields, part: Part
+) -> Iterator[DirectoryObject | Malformed]:
+    """The users of a set that the request names by an attribute."""
+    for attributes, texts in ((wanted.user_ids, part.user_ids), (wanted.user_aliases, part.aliases)):
+        if (attribute := attributes.get(set_reader.name)) is not None:
+            for batch in batches(texts):
+                yield from reader.objects(set_reader, set_reader.value_filter(attribute, batch))
 
 
 def _check_visible(reader: Reader, disabling: Mapping[str, Collection[str]]) -> None:

@@ -9,13 +9,7 @@ from itertools import islice
 from typing import NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from app.directory.connector import (
-    ALL_ATTRIBUTES,
-    DirectoryObject,
-    ReadError,
-    RequestedFields,
-    UnreadableValueError,
-)
+from app.directory.connector import ALL_ATTRIBUTES, DirectoryObject, ReadError, RequestedFields, UnreadableValueError
 from app.directory.connectors.ldap.session import EXTENDED_DN, LdapSession, Search
 from app.directory.connectors.ldap.settings import ACCOUNT_EXPIRED, LdapConnectionSettings
 from app.directory.connectors.ldap.values import (
@@ -109,13 +103,7 @@ class SetReader:
     """
 
     def __init__(
-        self,
-        name: str,
-        settings: LdapConnectionSettings,
-        wanted: Collection[str],
-        *,
-        with_members: bool,
-        now: datetime,
+        self, name: str, settings: LdapConnectionSettings, wanted: Collection[str], *, with_members: bool, now: datetime
     ) -> None:
         own, preset = settings.sets_in_force()[name], settings.preset_in_force()
         self.name = name
@@ -327,8 +315,8 @@ class Reader:
             for name in known
             if name in wanted.attributes
         ]
-        self.missing = ""
-        """The part of the directory that another server has; empty if there is none."""
+        self.incomplete_reason = ""
+        """Names the part of the directory that another server has; empty if there is none."""
         self._controls = [EXTENDED_DN] if self.preset.extended_dn else []
 
     def objects(self, set_reader: SetReader, filter_: str | None = None) -> Iterator[DirectoryObject | Malformed]:
@@ -425,14 +413,14 @@ class Reader:
         return members
 
     def _check_referrals(self, referrals: Sequence[str]) -> None:
-        """Sets ``missing`` if a referral leads to a part of the directory that is not left out deliberately."""
+        """Sets ``incomplete_reason`` if a referral leads to a part of the directory that is not left out on purpose."""
         left_out = [normalized(dn) for dn in self.settings.elsewhere]
         for url in referrals:
             dn = normalized(unquote(urlsplit(url).path.removeprefix("/")))
             if self.preset.changes == "usn" and dn.startswith(_OWN_PARTITIONS):
                 continue
             if not any(is_below(dn, base) for base in left_out):
-                self.missing = (
+                self.incomplete_reason = (
                     f"a part of the directory is on another server, which is not read: {printable(url, limit=150)};"
                     " read it as a source of its own, and name it in elsewhere"
                 )
