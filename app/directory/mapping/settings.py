@@ -20,16 +20,18 @@ Constant = bool | int | float
 """A constant value. Text is an expression."""
 
 
-def _usable(text: str) -> str:
+def _checked_expression(text: str) -> str:
+    """Raises ``ExpressionError`` unless the expression compiles."""
     # The missing library is reported once, for all rules.
     with suppress(LibraryMissingError):
         language(IT, MEMBER).compile(text)
     return text
 
 
-def _usable_value(value: object) -> object:
+def _checked_value(value: object) -> object:
+    """Raises ``ExpressionError`` unless it is an expression or a constant."""
     if isinstance(value, str):
-        return _usable(value)
+        return _checked_expression(value)
     if isinstance(value, bool | int | float) and (isinstance(value, int) or math.isfinite(value)):
         return value
     raise ExpressionError(
@@ -37,28 +39,29 @@ def _usable_value(value: object) -> object:
     )
 
 
-def _usable_fill(value: object) -> object:
+def _checked_fill(value: object) -> object:
+    """Raises ``ExpressionError`` unless it is an expression or the fields of a fill."""
     if isinstance(value, str):
-        return _usable(value)
+        return _checked_expression(value)
     if not isinstance(value, dict) or not value:
         raise ExpressionError("should be an expression for an alias, or the fields of a fill")
     for name, field in value.items():
         try:
-            _usable_value(field)
+            _checked_value(field)
         except ExpressionError as error:
             raise ExpressionError(f"{name}: {error}") from None
     return value
 
 
-ExpressionText = Annotated[str, Field(strict=True), AfterValidator(_usable)]
-FieldValue = Annotated[Any, AfterValidator(_usable_value)]
+ExpressionText = Annotated[str, Field(strict=True), AfterValidator(_checked_expression)]
+FieldValue = Annotated[Any, AfterValidator(_checked_value)]
 Fields = Annotated[dict[str, FieldValue], Field(min_length=1)]
 
 
 class RuleSettings(BaseModel):
     """A rule that makes records of objects. It has exactly one kind, with its fields."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     from_: str = Field(alias="from", min_length=1, max_length=200)
     """The set of objects: ``users``, ``groups``, the name of a query."""
@@ -68,7 +71,7 @@ class RuleSettings(BaseModel):
     """``members``: one record per member of the object, including nested ones. Its variable is ``member``."""
     aliases: tuple[ExpressionText, ...] = ()
     """Names by which other records may refer to the user; only with ``user``."""
-    fill: Annotated[Any, AfterValidator(_usable_fill)] = None
+    fill: Annotated[Any, AfterValidator(_checked_fill)] = None
     """Adds fields to a user of another source: an expression for an alias of the user, with the fields in ``user``; or
     all fields of a ``fill`` record, including ``userId``."""
     organization: Fields | None = None
@@ -108,13 +111,13 @@ class RuleSettings(BaseModel):
     def _check_fields(self) -> None:
         """Raises ``ValueError`` for unknown fields, and for missing ones that every record needs."""
         if "kind" in self.fields:
-            raise ValueError(f"{self.kind}.kind: is not a field; the rule makes records of the kind {self.kind} only")
+            raise ValueError(f"{self._key}.kind: is not a field; the rule makes records of the kind {self.kind} only")
         try:
             check_field_names(self.kind, self.fields)
         except MalformedRecordError as error:
-            raise ValueError(f"{self.kind}: {error}") from None
+            raise ValueError(f"{self._key}: {error}") from None
         if missing := missing_fields(self.kind, self.fields):
-            raise ValueError(f"{self.kind}: lacks {', '.join(missing)}, which every record of it needs")
+            raise ValueError(f"{self._key}: lacks {', '.join(missing)}, which every record of it needs")
 
     @property
     def kind(self) -> str:
@@ -126,17 +129,23 @@ class RuleSettings(BaseModel):
     @property
     def fields(self) -> Mapping[str, str | Constant]:
         """The fields of its records: field → expression, or constant."""
-        if isinstance(self.fill, str):
-            return {**(self.user or {}), "userAlias": self.fill}
-        fields: dict[str, str | Constant] = getattr(self, self.kind)
-        return fields
+        fields: dict[str, str | Constant] = getattr(self, self._key)
+        return {**fields, "userAlias": self.fill} if isinstance(self.fill, str) else fields
+
+    @property
+    def _key(self) -> str:
+        """The key of the fields in the rule."""
+        return User.kind if isinstance(self.fill, str) else self.kind
 
     def expressions(self) -> Iterator[tuple[str, str]]:
         """All expressions, each with its key in the rule."""
         if self.when is not None:
             yield "when", self.when
         yield from (("aliases", text) for text in self.aliases)
-        yield from ((f"{self.kind}.{name}", text) for name, text in self.fields.items() if isinstance(text, str))
+        if isinstance(self.fill, str):
+            yield "fill", self.fill
+        fields: dict[str, str | Constant] = getattr(self, self._key)
+        yield from ((f"{self._key}.{name}", text) for name, text in fields.items() if isinstance(text, str))
 
 
 RULE_KINDS = tuple(kind for kind in KINDS if kind in RuleSettings.model_fields)
