@@ -17,6 +17,7 @@ from app.monitoring.notify.tables import ChannelMessageRow, ConcernRow
 
 _CONCERN = ConcernRow.__table__
 _MESSAGE = ChannelMessageRow.__table__
+_CAUSES = [cause.value for cause in Cause]
 
 _WATCH_LOCK = 0x75736865725F77
 """The PostgreSQL advisory lock that prevents two workers from reporting the same change."""
@@ -40,7 +41,8 @@ def lock_watch(connection: Connection) -> None:
 
 
 def open_concerns(connection: Connection) -> dict[str, Concern]:
-    """The concerns that are not over, by their keys, as they were last reported, without advice."""
+    """The concerns that are not over, by their keys, as they were last reported, without advice.
+    Those with a cause that only a newer version has are left out."""
     return {
         row.concern_key: Concern(
             cause=Cause(row.cause),
@@ -52,7 +54,7 @@ def open_concerns(connection: Connection) -> dict[str, Concern]:
             since=from_epoch_ms(row.since_at),
             run_id=row.run_id,
         )
-        for row in connection.execute(select(_CONCERN))
+        for row in connection.execute(select(_CONCERN).where(_CONCERN.c.cause.in_(_CAUSES)))
     }
 
 

@@ -1,8 +1,8 @@
 """The watch: finds concerns that are new, have changed or are over, and notifies the channels.
 
-A worker runs it in a thread of its own, so that no sync waits for a mail server. It compares the current concerns with
-the reported ones and writes a log line and a message for each difference. A concern that only continues is not reported
-again.
+Workers and services run it in a thread of their own, so that nothing waits for a mail server. It compares the current
+concerns with the reported ones and writes a log line and a message for each difference. A concern that only continues
+is not reported again.
 """
 
 import time
@@ -46,6 +46,7 @@ _FIRST_PAUSE = timedelta(seconds=30)
 _LEASE = timedelta(minutes=10)
 """The lease on a message. It is longer than any try takes."""
 _RETENTION = timedelta(days=30)
+"""How long delivered and abandoned messages are kept."""
 _TIME_BASED = frozenset({Cause.WORKER, Cause.MISSED})
 _TIME_BASED_DELAY = 20.0
 """Seconds until a time-based concern is reported. If the clock jumps forward, every heartbeat looks old until the next

@@ -11,15 +11,16 @@ from typing import Never
 
 import pytest
 import structlog
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, insert, select, text
 
 from app.access.records import Fill, Membership, Organization, User
 from app.commands.bootstrap.application import concern_finder
 from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, Verdict
-from app.foundation.database.engine import open_engine, reading
+from app.foundation.database.engine import open_engine, reading, writing
 from app.monitoring.notify.channels import channels_from_settings
 from app.monitoring.notify.message import Channel, Message, NotDeliveredError
 from app.monitoring.notify.settings import NotificationSettings
+from app.monitoring.notify.tables import ConcernRow
 from app.monitoring.notify.watch import Watch
 from app.settings import Settings
 from app.sync.ledger.ledger import open_ledger
@@ -76,6 +77,26 @@ def make_watch(engine: Engine, time: SimulatedTime) -> MakeWatch:
         )
 
     return make
+
+
+def test_concern_of_a_newer_version_is_left_to_it(
+    make_watch: MakeWatch, kept: Kept, past: Past, engine: Engine
+) -> None:
+    row = {
+        "concern_key": "novel:",
+        "cause": "novel",
+        "fingerprint": "",
+        "says": "it is new",
+        "since_at": 0,
+        "told_at": 0,
+    }
+    with writing(engine) as connection:
+        connection.execute(insert(ConcernRow.__table__).values(row))
+    past.held(30)
+    make_watch(kept).tick()
+    assert kept.told() == [("began", "held")]
+    with reading(engine) as connection:
+        assert "novel" in connection.scalars(select(ConcernRow.__table__.c.cause)).all()
 
 
 def test_held_run_is_told_once_however_often_it_is_held_again(
