@@ -148,7 +148,8 @@ def _show_object(name: str, shown: PreviewedObject) -> None:
 
 
 def _result(line: RuleResult, *, shared: bool) -> str:
-    """The record or why there is none, the groups in between, and whether it is effective or which fields are."""
+    """The record, or why there is none; the groups through which the object came; and whether the record wins, or which
+    of its fields do."""
     if line.record is None:
         text = f"malformed: {line.reason}" if line.malformed else f"none: {line.reason}"
         result = coloured(printable(text), "failed" if line.malformed else "default")

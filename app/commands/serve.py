@@ -73,12 +73,12 @@ def _service_configuration(invocation: Invocation, *, with_worker: bool = False)
     from app.commands.bootstrap.requirements import (
         require_backend,
         require_issuer_library,
-        require_provider_tokens,
+        require_safe_tokens,
         require_sources,
     )
 
     configuration = invocation.configuration(server=True)
-    require_provider_tokens(configuration.settings)
+    require_safe_tokens(configuration.settings)
     require_issuer_library(configuration.settings)
     if with_worker:
         require_backend(configuration.settings)

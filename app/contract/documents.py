@@ -57,7 +57,7 @@ class UpdateDocumentAccessRequest(InOrganization):
 
 
 class DeleteDocumentsRequest(InOrganization):
-    """The reference does not mark the fields as required."""
+    """Both fields are required here, although the reference does not mark them."""
 
     document_ids: Ids
 

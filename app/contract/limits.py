@@ -1,4 +1,4 @@
-"""Limits of requests: those of the reference, and our own where it has none.
+"""Limits and defaults of requests: those of the API's reference, and our own where it has none.
 
 A request that exceeds one gets INVALID_ARGUMENT with the field's name. Lengths are in characters unless the name
 contains bytes. An empty list is accepted: an empty batch changes nothing, and an empty list of ids on a read selects
@@ -12,6 +12,7 @@ IDS_PER_READ = 30
 """Ids in Get Organizations v1, Get Users and Get Documents."""
 PAGE_SIZE_DEFAULT = 1000
 PAGE_SIZE_MIN = 1
+"""Rows of one page."""
 USER_DATA_PAGE = 100
 """Items per feature and page of Get All User Data."""
 JUDGMENT_LIMIT_MAX = 50
@@ -21,8 +22,9 @@ WORKSPACE_NAME_LENGTH = 200
 AVATAR_LENGTH = 2000
 WORKSPACES_PER_EMAIL = 5
 
-# Stated for the extended operations.
+# Stated by the reference of the extended operations.
 MOVE_DOCUMENTS = 30
+"""Documents of one Move Documents."""
 DOMAINS_PER_CALL = 100
 ENDPOINTS_PER_PAGE_MAX = 250
 ENDPOINTS_PER_PAGE_DEFAULT = 50
@@ -55,11 +57,13 @@ EPOCH_SECONDS_MAX = 253_402_300_799
 """The last second of the year 9999."""
 EPOCH_MS_MAX = EPOCH_SECONDS_MAX * 1000 + 999
 FOLDER_DEPTH_MAX = 1000
+"""Levels of folders."""
 API_KEYS_PER_WORKSPACE = 100
 """API keys of a workspace, of both types."""
 DOMAINS_PER_KEY = 1000
 """Domains of an API key."""
 ENDPOINT_RATE_MAX = 1_000_000
+"""Deliveries per second."""
 METADATA_BYTES = 64 * 1024
 """Undeclared fields of one item of a request, as JSON."""
 STORED_METADATA_BYTES = 256 * 1024

@@ -29,6 +29,7 @@ _HAS_ORGANIZATION: JsonObject = {
         {"required": ["organizationId"], "properties": {"organizationId": {"type": "string"}}},
     ]
 }
+"""The rule of ``_check_organization``, for the schema."""
 
 
 class ResourceReference(Request):
@@ -50,7 +51,7 @@ class ResourceReference(Request):
 
 
 class ResourceGrant(ResourceReference):
-    """A grant on a resource. ``expiresAt`` is epoch seconds; without it the grant is permanent."""
+    """A grant on a resource. Without ``expiresAt`` (epoch seconds) it does not end. The default role is ``editor``."""
 
     access_role: AccessRole | None = None
     expires_at: EpochSeconds | None = None

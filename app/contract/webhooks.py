@@ -31,6 +31,8 @@ class UpdateWebhookConfigRequest(SomeField):
 
 
 class WebhookServiceState(WireModel):
+    """``WebhookServiceConfig`` as stored."""
+
     auth_token: str | None = Field(default=None, repr=False)
     raw_notification_url: str | None = None
     processed_notification_url: str | None = None

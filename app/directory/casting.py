@@ -33,7 +33,7 @@ from app.directory.fields import (
     name_of_type,
     usable_aliases,
 )
-from app.directory.spelling import bare, meant, resembling
+from app.directory.spelling import bare, intended_name, resembling
 from app.foundation.clock import utc_text
 from app.foundation.text import quoted
 
@@ -152,7 +152,7 @@ _READERS = {name: _Reader(kind) for name, kind in KINDS.items()}
 
 def _unknown_kind(given: object, fields: Fields) -> str:
     if given is None:
-        near = next((name for name in fields if isinstance(name, str) and meant(name, ("kind",))), None)
+        near = next((name for name in fields if isinstance(name, str) and intended_name(name, ("kind",))), None)
         return "is missing" if near is None else f"is missing; {quoted(near)} is not it"
     near = resembling(given, _READERS) if isinstance(given, str) else None
     hint = f"; did you mean {near}?" if near else ""
@@ -187,7 +187,7 @@ def missing_fields(kind: str, given: Collection[str]) -> list[str]:
 def _check_unknown(kind: str, unknown: list[str], fields: Fields) -> None:
     """Raises ``MalformedRecordError`` for unknown fields that may be misspelled, or would be ignored."""
     for name in unknown:
-        if kind == Fill.kind and isinstance(name, str) and meant(name, _NEVER_SENT) is not None:
+        if kind == Fill.kind and isinstance(name, str) and intended_name(name, _NEVER_SENT) is not None:
             raise MalformedRecordError(f"{quoted(name)}: is set by the user's own record only, and never sent")
         near = _misspelled(kind, name) if isinstance(name, str) else None
         # ``emails`` beside ``email`` is not a misspelling.
@@ -204,7 +204,7 @@ def _check_unknown(kind: str, unknown: list[str], fields: Fields) -> None:
 
 @lru_cache(maxsize=4096)
 def _misspelled(kind: str, name: str) -> str | None:
-    return None if name.startswith(NOTE_PREFIX) else meant(name, KINDS[kind].field_names)
+    return None if name.startswith(NOTE_PREFIX) else intended_name(name, KINDS[kind].field_names)
 
 
 def _remarks(kind: str, unknown: list[str]) -> tuple[str, ...]:
@@ -217,7 +217,7 @@ def _remarks(kind: str, unknown: list[str]) -> tuple[str, ...]:
 def _remark(kind: str, name: str) -> str | None:
     if name in ACCESS_FIELDS:
         return f"{quoted(name)} decides nothing about {_a(kind)}: it travels to the backend like any other field"
-    if name.startswith(NOTE_PREFIX) or meant(name, KINDS[kind].field_names):
+    if name.startswith(NOTE_PREFIX) or intended_name(name, KINDS[kind].field_names):
         return None
     likely = resembling(name, KINDS[kind].field_names, cutoff=0.85)
     return f"{quoted(name)} is not a field that Usher knows; did you mean {likely}?" if likely else None

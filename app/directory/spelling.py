@@ -33,7 +33,7 @@ def is_near(one: str, other: str) -> bool:
     return longer[1:] == shorter
 
 
-def meant(name: str, known: Iterable[str]) -> str | None:
+def intended_name(name: str, known: Iterable[str]) -> str | None:
     """The known name that is near, preferably one with the same letters; None if there is none."""
     if len(name) > _MAX_LENGTH:
         return None

@@ -1,6 +1,6 @@
 """The current time, and conversions of times to epoch milliseconds and to text.
 
-Both conversions round down to the millisecond, so that a stored time is never in the future.
+Conversions to milliseconds and to text round down, so that a stored time is never in the future.
 """
 
 from collections.abc import Callable

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from flask import Flask
 from gunicorn.app.base import BaseApplication  # type: ignore[import-untyped] # it ships no types
+from gunicorn.arbiter import Arbiter  # type: ignore[import-untyped] # as above
 from gunicorn.errors import HaltServer  # type: ignore[import-untyped] # as above
 from gunicorn.glogging import Logger  # type: ignore[import-untyped] # as above
 from gunicorn.http import errors as http_errors  # type: ignore[import-untyped] # as above
@@ -34,12 +35,13 @@ if TYPE_CHECKING:
 
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - gunicorn makes its own unlinked files there
 
-_COULD_NOT_LOAD = 4
+_COULD_NOT_LOAD: int = Arbiter.APP_LOAD_ERROR
 """The exit code of a worker that gunicorn's master must not restart."""
 
 _BACKLOG = 1024
 _DISCARD_BYTES = 16 * 1024 * 1024
 _DISCARD_SECONDS = 2.0
+"""How much of an unread body is read after the response, and how long each read may take."""
 _CHUNK_BYTES = 64 * 1024
 
 
@@ -180,7 +182,8 @@ class _Server(BaseApplication):  # type: ignore[misc] # untyped base
 
 
 class ClientGuard:
-    """The app with a timeout on the client's connection, and with client errors while it reads the body."""
+    """Wraps the app: limits how long a client may stall, and reports its errors while the body is read as
+    ``InvalidArgument``."""
 
     def __init__(self, app: Flask, timeout: float) -> None:
         self._app = app

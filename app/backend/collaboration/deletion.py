@@ -42,9 +42,8 @@ def delete_rows(connection: Connection, scope: Scope, column: Column[Any], ids: 
 
 def delete_of_documents(connection: Connection, scope: Scope, document_ids: Sequence[str]) -> None:
     for table, parent, key in _CHILDREN:
-        ids = select(parent.c[key]).where(
-            within(parent, scope), id_sets.among(connection, parent.c.document_id, document_ids)
-        )
+        of_documents = id_sets.among(connection, parent.c.document_id, document_ids)
+        ids = select(parent.c[key]).where(within(parent, scope), of_documents)
         connection.execute(delete(table).where(within(table, scope), table.c[key].in_(ids)))
     for table in _OF_DOCUMENT:
         delete_rows(connection, scope, table.c.document_id, document_ids)

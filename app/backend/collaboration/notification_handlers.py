@@ -64,6 +64,7 @@ def add_notifications(call: Call[AddNotificationsRequest]) -> Reply:
         with reading(call.backend.engine) as connection:
             require_document(connection, scope, request.document_id)
             candidates = [*named, *_users_of_document(call, connection)]
+        # Outside the write transaction, because it may call the provider.
         permitted = users_with_access(call.backend, scope, request.document_id, candidates, call.now)
     notification_id = request.notification_id or new_id(call.backend.entropy)
     with exclusive_write(call) as connection:
@@ -108,15 +109,12 @@ def get_notifications(call: Call[GetNotificationsRequest], connection: Connectio
 def _requested(call: Call[UpdateNotificationsRequest], connection: Connection) -> dict[str, Row[Any]]:
     """The stored notifications of the request by id, if they match its document, location and user."""
     request, scope = call.request, call.scope
+    ids = dict.fromkeys(item.id for item in request.notifications)
     query = where_equal(
         stored_notifications(scope),
         (NOTIFICATION.c.document_id, request.document_id),
         (NOTIFICATION.c.location_id, request.location_id),
-    ).where(
-        id_sets.among(
-            connection, NOTIFICATION.c.notification_id, dict.fromkeys(item.id for item in request.notifications)
-        )
-    )
+    ).where(id_sets.among(connection, NOTIFICATION.c.notification_id, ids))
     if request.user_id is not None:
         of_user = select(NOTIFICATION_USER.c.user_id).where(
             within(NOTIFICATION_USER, scope),

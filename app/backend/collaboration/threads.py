@@ -67,6 +67,7 @@ def stored_threads(scope: Scope) -> Select[Any]:
 
 
 def thread_of(row: Row[Any]) -> Thread:
+    """The thread in a row of ``stored_threads``."""
     return Thread(**fields_of(row))
 
 
@@ -106,7 +107,7 @@ def add_participants(connection: Connection, scope: Scope, pairs: Iterable[tuple
 
 
 def refresh_participants(connection: Connection, scope: Scope, annotation_ids: Sequence[str]) -> None:
-    """Determines the participants of threads again, after an author, an assignee or a comment was removed."""
+    """Replaces the participants of threads by their authors and assignees, after one of these was removed."""
     if not annotation_ids:
         return
     delete_rows(connection, scope, THREAD_USER.c.annotation_id, annotation_ids)

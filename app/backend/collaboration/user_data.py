@@ -33,13 +33,14 @@ _UserDataCall = Call[GetAllUserDataRequest]
 
 
 class DataPage(NamedTuple):
-    """A page of one kind of data. ``end`` is None on the last page."""
+    """A page of one kind of data. ``items`` are as in the response, ``end`` is None on the last page."""
 
     items: list[dict[str, object]]
     end: Position | None
 
 
 def get_all_user_data(call: _UserDataCall, connection: Connection) -> Reply:
+    """Returns the next page of each kind of data. The token contains the position in each."""
     positions = call.position(call.request.page_token)
     data: dict[str, list[dict[str, object]]] = {}
     ends: list[str] = []
@@ -55,7 +56,8 @@ def get_all_user_data(call: _UserDataCall, connection: Connection) -> Reply:
 
 
 def _memberships(call: _UserDataCall, connection: Connection, after: Position | None) -> DataPage:
-    """The user's entries (``level``: organization, folder, document or group), with the profile of each."""
+    """The user's entries (``level``: organization, folder, document or group), with the profile of each, and
+    ``expiresAt`` in epoch seconds."""
     user_id = call.request.user_id
     entries = select(
         USER_ENTRY.c.level,

@@ -1,4 +1,4 @@
-"""The table of migrations."""
+"""The table of document migrations, which move a document's data to another id."""
 
 from sqlalchemy import BigInteger, Index
 from sqlmodel import Field
@@ -7,7 +7,7 @@ from app.backend.storage.base import METADATA, BackendTable
 
 
 class DocumentMigrationRow(BackendTable, table=True):
-    """One migration with its lease. ``open`` is true until it completes or fails."""
+    """One migration with its lease. ``open`` is true until it completes or fails. Times are epoch milliseconds."""
 
     __tablename__ = "document_migration"
     __table_args__ = (

@@ -1,4 +1,4 @@
-"""Tables of judgments and their vectors.
+"""Tables of judgments, which are records of review decisions, and of their vectors.
 
 ``seq`` numbers the writes of one API key. A replaced judgment gets a new number, so a process with a cache reads only
 the numbers after its last one. A deletion leaves no number. It increments ``generation``, which invalidates the caches.

@@ -9,7 +9,6 @@ about one organization.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Self
 
 from sqlalchemy import Connection, Row, select
@@ -33,6 +32,7 @@ from app.backend.resources.user_entries import in_force
 from app.backend.scope import Scope, within, within_ids
 from app.backend.storage import id_sets, json_columns
 from app.contract.permission_call import RequestEntry
+from app.foundation.clock import from_epoch_ms
 
 
 @dataclass(slots=True)
@@ -53,14 +53,9 @@ class OwnDataView:
 
     @classmethod
     def load(
-        cls,
-        connection: Connection,
-        scope: Scope,
-        questions: Sequence[RequestEntry],
-        default_access_type: str,
-        now: int,
+        cls, connection: Connection, scope: Scope, questions: Sequence[RequestEntry], default_access_type: str, now: int
     ) -> Self:
-        """Loads the data for these questions at ``now`` (epoch milliseconds)."""
+        """Loads the data for these questions at ``now`` (epoch milliseconds). None may be about a context."""
         ids: dict[str, set[str]] = {"organization": set(), "folder": set(), "document": set()}
         for question in questions:
             ids[question.type].add(question.resource_id)
@@ -130,6 +125,7 @@ class OwnDataView:
             DOCUMENT.c.document_id, DOCUMENT.c.folder_id, DOCUMENT.c.own_access_type, DOCUMENT.c.payload
         ).where(within_ids(connection, scope, DOCUMENT.c.document_id, document_ids))
         for row in connection.execute(query):
+            # Few documents are disabled, so few payloads need to be parsed.
             if '"disabled"' in row.payload and json_columns.load_object(row.payload).get("disabled") is True:
                 self.disabled_documents.add(row.document_id)
             self.documents[row.document_id] = Document(
@@ -177,7 +173,7 @@ class OwnDataView:
 
     def _add_entry(self, scope: Scope, level: str, row: Row[str, str, str, int | None]) -> None:
         container_id, user_id, role, expires_at = row
-        end = None if expires_at is None else datetime.fromtimestamp(expires_at / 1000, UTC)
+        end = None if expires_at is None else from_epoch_ms(expires_at)
         if level == "organization":
             self.memberships[user_id] = Membership(
                 organization_id=scope.organization_id, user_id=user_id, access_role=AccessRole(role), expires_at=end

@@ -70,8 +70,7 @@ def add_folder(call: Call[AddFolderRequest], connection: Connection) -> Reply:
             results[folder_id] = done(folder_id, "Folder added.")
     tree.save(call.now)
     return Reply(
-        "Folders processed.",
-        {folder_id: results.get(folder_id, failed(folder_id, NO_PARENT)) for folder_id in folders},
+        "Folders processed.", {folder_id: results.get(folder_id, failed(folder_id, NO_PARENT)) for folder_id in folders}
     )
 
 
@@ -195,10 +194,9 @@ def _subtree(connection: Connection, scope: Scope, top: str, depth: int) -> Iter
 def _nested(rows: list[FolderRow], organization_id: str, top: str, depth: int) -> list[dict[str, object]]:
     """The folders as trees. At the lowest level ``subFolders`` is absent instead of empty."""
     wires = {row.folder_id: _to_wire(row, organization_id) for row in rows}
-    lowest = (
-        len(json_columns.load_list(next(row for row in rows if row.folder_id == top).ancestors)) if top != TOP else 0
-    )
-    lowest += depth
+    lowest = depth
+    if top != TOP:
+        lowest += len(json_columns.load_list(next(row for row in rows if row.folder_id == top).ancestors))
     subfolders: dict[str, list[dict[str, object]]] = {}
     for row in rows:
         if len(json_columns.load_list(row.ancestors)) < lowest:

@@ -105,10 +105,8 @@ def to_wire(
     user_id: str, access_role: str | None, expires_at: int | None, payload: Mapping[str, object]
 ) -> dict[str, object]:
     """An entry in the result of Get Users: metadata, id, role and, if access ends, ``expiresAt`` in epoch seconds."""
-    expires_at_seconds = None if expires_at is None else expires_at // 1000
-    return {**payload, "userId": user_id} | json_columns.without_none(
-        accessRole=access_role, expiresAt=expires_at_seconds
-    )
+    end = None if expires_at is None else expires_at // 1000
+    return {**payload, "userId": user_id} | json_columns.without_none(accessRole=access_role, expiresAt=end)
 
 
 def row_to_wire(row: Row[str, str, str, int | None, str]) -> dict[str, object]:

@@ -71,6 +71,7 @@ class StoredEndpoint:
 
 
 def load_endpoint(connection: Connection, api_key_id: str, endpoint_id: str) -> StoredEndpoint | None:
+    """The endpoint; None if it does not exist."""
     query = select(WEBHOOK_ENDPOINT).where(_TABLE.api_key_id == api_key_id, _TABLE.endpoint_id == endpoint_id)
     row = connection.execute(query).mappings().one_or_none()
     return None if row is None else _from_row(row)
@@ -84,6 +85,7 @@ def load_endpoints(connection: Connection, api_key_id: str) -> list[StoredEndpoi
 
 
 def count_endpoints(connection: Connection, api_key_id: str) -> int:
+    """The number of endpoints of an API key."""
     query = select(func.count()).select_from(WEBHOOK_ENDPOINT).where(_TABLE.api_key_id == api_key_id)
     return connection.execute(query).scalar_one()
 
@@ -123,12 +125,13 @@ def delete_endpoint(connection: Connection, api_key_id: str, endpoint_id: str) -
 
 
 def new_sealed_secret(vault: Vault, api_key_id: str, endpoint_id: str, entropy: random.Random) -> str:
-    """A new signing secret in the form of Standard Webhooks, encrypted."""
+    """A new signing secret in the form of Standard Webhooks, encrypted. ``entropy`` must not be predictable."""
     secret = "whsec_" + base64.b64encode(entropy.randbytes(_SECRET_BYTES)).decode()
     return vault.stored.close(secret, _context(api_key_id, endpoint_id))
 
 
 def open_secret(vault: Vault, api_key_id: str, endpoint: StoredEndpoint) -> str:
+    """The signing secret of an endpoint."""
     return vault.stored.open(endpoint.secret_sealed, _context(api_key_id, endpoint.endpoint_id))
 
 

@@ -48,9 +48,9 @@ def require_sources(settings: Settings) -> None:
         raise MissingSettingError(NO_SOURCES)
 
 
-def require_provider_tokens(settings: Settings) -> None:
-    """Raises ``SetUpError`` if permission calls need no token although anonymous ones are not enabled, or if a token
-    is too short."""
+def require_safe_tokens(settings: Settings) -> None:
+    """Raises ``SetUpError`` if permission calls have neither a token nor ``allow_anonymous``, or if any token of
+    callers is short enough to be guessed."""
     if not settings.provider.auth_tokens and not settings.provider.allow_anonymous:
         raise MissingSettingError(
             "provider.auth_tokens is empty: set at least one token, or provider.allow_anonymous: true to let anyone ask"

@@ -35,7 +35,8 @@ _ALSO_FOR_BACKEND = frozenset(
         FailureKind.INVALID_URL,
     }
 )
-"""Failures that the backend has, too. Others may not affect it: it may trust other authorities, or pass a firewall."""
+"""Failures that the backend has as well. Others may be ours alone: the backend may trust other authorities, or be let
+through a firewall."""
 
 
 def check_registration(client: BackendClient, settings: Settings, instance: Callable[[], str | None]) -> Findings:
@@ -115,12 +116,12 @@ def _check_service(url: str, token: str, settings: Settings, instance: Callable[
         )
     if is_provider:
         return ok("service", f"{shown} answers")
-    return problem("service", *_wrong_answer(url, status, settings))
+    return problem("service", *_wrong_answer(url, shown, status, settings))
 
 
-def _wrong_answer(url: str, status: int, settings: Settings) -> tuple[str, str]:
-    """Message and advice about an answer that is not a permission provider's."""
-    shown, path, port = _without_query(url), settings.provider.path, settings.server.port
+def _wrong_answer(url: str, shown: str, status: int, settings: Settings) -> tuple[str, str]:
+    """Message and advice about an answer that is not a permission provider's. ``shown``: the URL in messages."""
+    path, port = settings.provider.path, settings.server.port
     if _is_the_backend(url, settings):
         return (
             f"the backend calls itself: {shown} is the backend, which answers with {status}",

@@ -1,6 +1,7 @@
 """The file of a spool: its path, permissions, lock and replacement.
 
-A new spool replaces the one before atomically. A lock keeps two processes from changing a spool at the same time.
+A spool is a SQLite file with the members of groups between two reads. A new spool replaces the one before atomically.
+A lock keeps two processes from changing a spool at the same time.
 """
 
 import os

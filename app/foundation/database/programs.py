@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from pathlib import Path
 
 from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, inspect, select
@@ -39,17 +40,17 @@ SELF_HOSTED_BACKEND = Program(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Migrations:
     """The revisions of one program, in a folder with Alembic's layout."""
 
     program: Program
     folder: Path
 
-    @property
+    @cached_property
     def revisions(self) -> list[str]:
         """All revisions in the order of their dependencies, read without Alembic (see ``migrations``)."""
-        texts = [file.read_text() for file in (self.folder / "versions").glob("[0-9]*.py")]
+        texts = [file.read_text(encoding="utf-8") for file in (self.folder / "versions").glob("[0-9]*.py")]
         after = {_variable("down_revision", text): _variable("revision", text) for text in texts}
         ordered: list[str] = []
         revision = after.get(None)

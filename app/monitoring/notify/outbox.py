@@ -41,8 +41,7 @@ def lock_watch(connection: Connection) -> None:
 
 
 def open_concerns(connection: Connection) -> dict[str, Concern]:
-    """The concerns that are not over, by their keys, as they were last reported, without advice.
-    Those with a cause that only a newer version has are left out."""
+    """The concerns that are not over, by key, as last reported, without advice and without causes of later versions."""
     return {
         row.concern_key: Concern(
             cause=Cause(row.cause),

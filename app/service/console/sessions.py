@@ -83,6 +83,7 @@ class Session:
     name: str
     role: Role
     credential: str
+    """What it was opened with: a digest, as in ``SessionRow``."""
     address: str
     browser: str
     created_at: int

@@ -14,7 +14,7 @@ from sqlalchemy.exc import ArgumentError
 from app.access.kinds import KINDS
 from app.directory.casting import plural
 from app.directory.mapping.settings import RuleList
-from app.directory.spelling import meant
+from app.directory.spelling import intended_name
 
 KINDS_BY_PLURAL: Mapping[str, str] = {plural(kind): kind for kind in KINDS}
 """Name of a query whose rows are records → the kind of these records."""
@@ -197,10 +197,7 @@ class SqlSettings(BaseModel):
     """The name of the source in reports and for ``--accept-empty``."""
     url: Annotated[SecretStr, AfterValidator(_usable_url)]
     """A URL of SQLAlchemy. The drivers of ``postgresql://`` and ``mysql://`` (also MariaDB) are extras."""
-    queries: Annotated[
-        dict[QueryName, Annotated[QuerySettings, BeforeValidator(_query)]],
-        Field(min_length=1),
-    ]
+    queries: Annotated[dict[QueryName, Annotated[QuerySettings, BeforeValidator(_query)]], Field(min_length=1)]
     """Name → query. The rows of a query that is named as a list of records (``documents``, ``grants``) are such
     records, with a column per field. The rows of other queries are objects for rules."""
     map: RuleList = ()
@@ -234,7 +231,7 @@ class SqlSettings(BaseModel):
         return self
 
     def _check_object_query(self, name: str, query: QuerySettings) -> None:
-        if near := meant(name, KINDS_BY_PLURAL):
+        if near := intended_name(name, KINDS_BY_PLURAL):
             raise ValueError(f"queries.{name}: is not a list of records; did you mean {near}?")
         if query.cursor is not None and not query.key:
             raise ValueError(
