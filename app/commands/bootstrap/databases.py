@@ -123,7 +123,7 @@ def audit_upgrade(connection: Connection) -> None:
 
 def store_guard(engine: Engine) -> SchemaGuard:
     """Refuses work on Usher's own database once a newer version made it incompatible."""
-    return SchemaGuard(engine, STORE_MIGRATIONS.revisions, monotonic)
+    return SchemaGuard(engine, STORE_MIGRATIONS.revisions(), monotonic)
 
 
 def _with_current_schema(engine: Engine, migrations: Migrations) -> Engine:

@@ -27,7 +27,7 @@ def state_of(engine: Engine, migrations: Migrations) -> SchemaState:
         tables = frozenset(inspect(connection).get_table_names())
         if own in tables and owner_of(tables) == migrations.program:
             rows = connection.exec_driver_sql(f"SELECT version_num FROM {own}").scalars().all()  # noqa: S608 - a constant
-            if rows == [migrations.newest]:
+            if rows == [migrations.newest()]:
                 return SchemaState.CURRENT
     from app.foundation.database import alembic_revisions  # noqa: PLC0415 - see above
 
@@ -43,7 +43,7 @@ def last_upgrade_is_compatible(engine: Engine, migrations: Migrations, before: s
     """Whether software whose newest revision is ``before`` can use the database."""
     with reading(engine) as connection:
         oldest = oldest_compatible(connection)
-    order = migrations.revisions
+    order = migrations.revisions()
     return before in order and oldest in order and order.index(before) >= order.index(oldest)
 
 

@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
 from pathlib import Path
 
 from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, inspect, select
@@ -40,14 +39,13 @@ SELF_HOSTED_BACKEND = Program(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Migrations:
     """The revisions of one program, in a folder with Alembic's layout."""
 
     program: Program
     folder: Path
 
-    @cached_property
     def revisions(self) -> list[str]:
         """All revisions in the order of their dependencies, read without Alembic (see ``migrations``)."""
         texts = [file.read_text(encoding="utf-8") for file in (self.folder / "versions").glob("[0-9]*.py")]
@@ -59,10 +57,9 @@ class Migrations:
             revision = after.get(revision)
         return ordered
 
-    @property
     def newest(self) -> str:
         """The last revision; empty if there is none."""
-        return next(reversed(self.revisions), "")
+        return next(reversed(self.revisions()), "")
 
 
 def _variable(name: str, text: str) -> str | None:

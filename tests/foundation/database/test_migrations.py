@@ -61,8 +61,8 @@ def test_upgrade_from_empty_makes_the_tables_of_the_code(
 @pytest.mark.parametrize("migrations", [STORE_MIGRATIONS, BACKEND_MIGRATIONS], ids=["store", "backend"])
 def test_file_names_begin_with_the_revision(migrations: Migrations) -> None:
     scripts = ScriptDirectory(str(migrations.folder))
-    assert scripts.get_heads() == [migrations.newest]
-    assert migrations.revisions == [one.revision for one in scripts.walk_revisions()][::-1]
+    assert scripts.get_heads() == [migrations.newest()]
+    assert migrations.revisions() == [one.revision for one in scripts.walk_revisions()][::-1]
     assert all(Path(one.path).name.startswith(f"{one.revision}_") for one in scripts.walk_revisions())
 
 
@@ -85,7 +85,7 @@ def test_upgrade_from_each_revision_keeps_what_is_there(
     old = copied(migrations, tmp_path)
     engine = open_engine(database_url)
     numbers: list[int] = []
-    for revision in migrations.revisions:
+    for revision in migrations.revisions():
         (file,) = (migrations.folder / "versions").glob(f"{revision}_*.py")
         shutil.copy(file, old.folder / "versions")
         assert upgrade(engine, old)
@@ -180,7 +180,7 @@ def test_each_revision_states_which_versions_can_use_the_database() -> None:
 def test_guard_queries_at_most_once_a_second(database_url: str) -> None:
     engine, now = open_engine(database_url), [0.0]
     upgrade(engine, STORE_MIGRATIONS)
-    guard = SchemaGuard(engine, STORE_MIGRATIONS.revisions, lambda: now[0])
+    guard = SchemaGuard(engine, STORE_MIGRATIONS.revisions(), lambda: now[0])
     guard.check()
     with writing(engine) as connection:
         connection.exec_driver_sql("UPDATE schema_compatibility SET oldest_revision = '9999'")
@@ -341,7 +341,7 @@ def test_upgrade_fills_the_search_for_failures(database_url: str, tmp_path: Path
 
 def test_upgrade_resolves_aliases_of_disabling_fills(database_url: str, tmp_path: Path) -> None:
     old = copied(STORE_MIGRATIONS, tmp_path)
-    for revision in STORE_MIGRATIONS.revisions[: STORE_MIGRATIONS.revisions.index("0016")]:
+    for revision in STORE_MIGRATIONS.revisions()[: STORE_MIGRATIONS.revisions().index("0016")]:
         (file,) = (STORE_MIGRATIONS.folder / "versions").glob(f"{revision}_*.py")
         shutil.copy(file, old.folder / "versions")
     engine = open_engine(database_url)
@@ -372,7 +372,7 @@ def test_upgrade_resolves_aliases_of_disabling_fills(database_url: str, tmp_path
 
 def test_upgrade_moves_the_access_model_and_the_next_refresh_merges_all_keys(database_url: str, tmp_path: Path) -> None:
     old = copied(STORE_MIGRATIONS, tmp_path)
-    for revision in STORE_MIGRATIONS.revisions[: STORE_MIGRATIONS.revisions.index("0017")]:
+    for revision in STORE_MIGRATIONS.revisions()[: STORE_MIGRATIONS.revisions().index("0017")]:
         (file,) = (STORE_MIGRATIONS.folder / "versions").glob(f"{revision}_*.py")
         shutil.copy(file, old.folder / "versions")
     engine = open_engine(database_url)
