@@ -17,6 +17,9 @@ from app.access.tables import RevisionRow
 
 REVISION = RevisionRow.__table__
 
+REVISION_CHANNEL = "usher_revision"
+"""The channel on which PostgreSQL notifies the nodes of a new revision."""
+
 
 def current_revision(connection: Connection) -> int:
     """The current revision of the access model; 0 before the directory was read."""

@@ -13,7 +13,7 @@ not parse it. Times are epoch milliseconds, UTC.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, PrimaryKeyConstraint, String, Table, text
+from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, PrimaryKeyConstraint, String, Table, false, text
 from sqlalchemy.types import TypeEngine
 from sqlmodel import Field
 
@@ -191,3 +191,23 @@ class RevisionRow(StoreTable, table=True):
     created_at: int = Field(sa_type=BigInteger)
     changes: str
     """The changes of this revision, as JSON: kind → {added, updated, removed}."""
+    logged: bool = Field(default=False, sa_column_kwargs={"server_default": false()})
+    """Whether ``access_change`` contains all changes of this revision."""
+
+
+class AccessChangeRow(StoreTable, table=True):
+    """An entry of the index that a revision changes; see ``app.access.refresh.change_log``."""
+
+    __tablename__ = "access_change"
+    __table_args__ = (Index(None, "revision", "kind"),)
+
+    change_id: int | None = Field(
+        default=None, sa_column=Column(BigInteger().with_variant(Integer, "sqlite"), primary_key=True)
+    )
+    revision: int = Field(sa_type=BigInteger)
+    kind: str
+    """The letter of the entry's kind (``app.access.index.layout``)."""
+    organization_id: str
+    item_id: str
+    detail: str
+    """Of a grant: the resource or the group. Of a context grant: group, field, value and document, as a JSON list."""

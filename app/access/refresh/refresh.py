@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Engine, func, select, update
 from app.access.candidate import DatabaseState, catch_up, has_changed_recently, shadow, state_behind
 from app.access.pending import CoveredByRun, store_pending
 from app.access.problems import Problem, ProblemList
+from app.access.refresh.change_log import log_changes
 from app.access.refresh.guard import judge, refuse_shrunk
 from app.access.refresh.merge import FORMER_PAYLOAD, carry_out, merge
 from app.access.refresh.problems import MAX_PUSHED, FoundProblems, staged_problems
@@ -220,7 +221,10 @@ class Refresh(Intake):
             store_pending(connection, self._covered, now_ms)
         if merge_all:
             connection.execute(update(STATE).values(merge_all=False))
-        return close_revision(connection, carry_out(self._session, connection, kinds), now_ms)
+        change = close_revision(connection, carry_out(self._session, connection, kinds), now_ms)
+        if change.changed and not self._on_candidate:
+            log_changes(connection, change.revision, kinds, change.changes, now_ms)
+        return change
 
     def _isolate(self, connection: Connection) -> DatabaseState | None:
         """Makes a candidate independent of a database that changes all the time; otherwise returns its state."""
