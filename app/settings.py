@@ -8,6 +8,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from app.access.index.settings import IndexSettings
 from app.backend.settings import SelfHostedBackendSettings
 from app.client.settings import BackendSettings
 from app.directory.settings import DirectorySettings
@@ -67,6 +68,7 @@ class Settings(BaseSettings):
     """Usher's own database: sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME."""
     server: ServerSettings = ServerSettings()
     provider: ProviderSettings = ProviderSettings()
+    index: IndexSettings = IndexSettings()
     backend: BackendSettings = BackendSettings()
     directory: DirectorySettings = DirectorySettings()
     sync: SyncSettings = SyncSettings()

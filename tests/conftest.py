@@ -100,6 +100,13 @@ def postgres_database() -> Iterator[str]:
         yield url
 
 
+@pytest.fixture
+def postgres(postgres_database: str) -> str:
+    """The URL of an empty PostgreSQL database."""
+    empty_postgres_database(postgres_database)
+    return postgres_database
+
+
 @pytest.fixture(scope="session")
 def postgres_standing_database() -> Iterator[str]:
     """Another one, for fixtures that outlive a test. It is emptied between modules."""

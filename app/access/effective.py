@@ -4,7 +4,8 @@ A row of the access model is *effective* if everything that it refers to exists.
 They are not database views: a candidate puts temporary tables in front of the lasting ones, and a view would keep
 reading the lasting ones.
 
-Decisions and planning check the same rules on their own paths: ``app.access.view`` and ``app.sync.plan.desired``.
+Decisions and planning check the same rules on their own paths: ``app.access.index``, ``app.access.sql_view`` and
+``app.sync.plan.desired``.
 """
 
 # ruff: noqa: S608 - these texts consist of constants of this module

@@ -108,7 +108,7 @@ def _record_from_row(kind: RecordKind) -> Callable[[Any], Record]:
                 values[attribute] = value if convert is None else convert(value)
         if kind.own_id:
             payload = orjson.loads(row.payload)
-            del payload[kind.own_id.name]
+            payload.pop(kind.own_id.name, None)
             values |= {attribute: payload.pop(name, None) for attribute, name in texts}
             values["extra_fields"] = payload
         return make(**values)

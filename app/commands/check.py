@@ -74,6 +74,7 @@ def check(  # noqa: PLR0917 - click passes them by name
     """
     from app.access.decision.explain import explain
     from app.access.origins import load_origins, with_shared_aliases
+    from app.access.sql_view import SqlView
     from app.commands.bootstrap.application import application
     from app.foundation.database.engine import reading
 
@@ -87,11 +88,11 @@ def check(  # noqa: PLR0917 - click passes them by name
     settings = invocation.settings()
     with application(settings) as parts:
         policy = settings.provider.policy
-        view = parts.view_loader(names=True)([request])
-        if view.revision == 0:
-            raise CommandError("the directory was never read: run usher directory refresh, or a sync")
-        explanation = explain(view, request, at or parts.clock(), policy)
         with reading(parts.engine) as connection:
+            view = SqlView(connection)
+            if view.revision == 0:
+                raise CommandError("the directory was never read: run usher directory refresh, or a sync")
+            explanation = explain(view, request, at or parts.clock(), policy)
             explanation = with_shared_aliases(connection, request, explanation)
         origins = load_origins(parts.engine, explanation.records) if explained else None
     if as_json:

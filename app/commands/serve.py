@@ -52,14 +52,22 @@ def serve(invocation: Invocation, workers: int | None, port: int | None, with_wo
 
     Also serves pushes, health checks and metrics. Runs gunicorn.
     """
-    from app.commands.bootstrap.databases import open_store
+    from sqlalchemy.exc import OperationalError
+
+    from app.commands.bootstrap.databases import index_folder, open_store
     from app.monitoring.counters import share_counters
 
     invocation.values = {"server.workers": workers, "server.port": port}
     configuration = _service_configuration(invocation, with_worker=with_worker)
     settings = configuration.settings
     # Check the schema before anything listens. Each process opens the database itself.
-    open_store(settings).dispose()
+    try:
+        open_store(settings).dispose()
+    except OperationalError:
+        # A node with an index can restart while the database cannot be reached.
+        if not (index_folder(settings) / "current").exists():
+            raise
+        note("the database cannot be reached; permission calls are answered from this node's index")
     with share_counters(settings.metrics.directory):
         if with_worker:
             _serve_with_worker(invocation, settings)

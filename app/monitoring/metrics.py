@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import InfoMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from app import __version__
 from app.access.decision.decide import Rule
+from app.access.index.index import AccessIndex
 
 # The service, which calls no backend, does not load the client.
 if TYPE_CHECKING:
@@ -58,6 +59,12 @@ class Metrics:
             "usher_decision_call_seconds",
             "Seconds for one permission-provider call with all its requests.",
             buckets=_FAST,
+            registry=registry,
+        )
+        self.index_delay_seconds = Histogram(
+            "usher_index_delay_seconds",
+            "Seconds from the creation of a revision until this node answers by it.",
+            buckets=_SLOW,
             registry=registry,
         )
         self.backend_calls = Counter(
@@ -106,6 +113,29 @@ class _Build(Collector):
         yield InfoMetricFamily(
             "usher_build", "The running version.", {"version": __version__, "python": platform.python_version()}
         )
+
+
+class IndexMetrics(Collector):
+    """The state of the node's index."""
+
+    def __init__(self, index: AccessIndex) -> None:
+        self._index = index
+
+    def describe(self) -> list[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        state = self._index.state
+        yield GaugeMetricFamily("usher_index_revision", "The revision of the index; 0: there is none.", state.revision)
+        yield GaugeMetricFamily(
+            "usher_index_used", "Whether permission calls are answered from the index.", int(state.is_used)
+        )
+        if state.staleness is not None:
+            yield GaugeMetricFamily(
+                "usher_index_staleness_seconds",
+                "Seconds since the index had the database's current revision.",
+                state.staleness,
+            )
 
 
 class _SharedCounters(Collector):

@@ -1,26 +1,25 @@
 """Creates the Flask app of the service from its parts, and that of a worker's metrics."""
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from time import perf_counter
 
 from flask import Blueprint, Flask, Response, g, request
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine
 from werkzeug.middleware.proxy_fix import ProxyFix
 
 from app import __version__
-from app.access.contents import oldest_good_read, source_states
 from app.access.decision.decide import Rule
+from app.access.index.index import AccessIndex
 from app.access.origins import load_origins
-from app.access.refresh.pushes import push_states
-from app.access.revisions import current_revision, instance_stamp, revision_created_at
+from app.access.revisions import instance_stamp
+from app.access.sql_view import opened_sql_view
 from app.contract.errors import Unavailable
 from app.foundation.audit import Audit
 from app.foundation.clock import Clock
 from app.foundation.database.engine import reading
-from app.foundation.database.programs import ForeignDatabaseError, SchemaNewerError, SchemaState
+from app.foundation.database.programs import SchemaNewerError, SchemaState
 from app.http.app import new_app
 from app.http.json import json_response
 from app.http.throttle import FailedCredentials
@@ -28,14 +27,15 @@ from app.http.tokens import TokenSet, require_bearer
 from app.monitoring.activity import NodeActivity
 from app.monitoring.counters import counters_are_shared
 from app.monitoring.database_metrics import DatabaseMetrics
-from app.monitoring.metrics import Metrics
+from app.monitoring.metrics import IndexMetrics, Metrics
 from app.service.admin.auth import AdminAuth
-from app.service.admin.health import Check, NotReadyError, health_blueprint, metrics_blueprint
+from app.service.admin.health import health_blueprint, metrics_blueprint
 from app.service.admin.openapi import document, openapi_blueprint
+from app.service.admin.readiness import readiness_checks
 from app.service.admin.resync import resync_blueprint
 from app.service.console.blueprint import console_blueprint
 from app.service.console.console import ConsoleParts
-from app.service.provider.answer import ProviderObserver, ViewLoader
+from app.service.provider.answer import ProviderObserver
 from app.service.provider.blueprint import provider_blueprint
 from app.service.provider.settings import EXPLAIN_PATH, ProviderSettings
 from app.service.provider.signing import Sign
@@ -53,8 +53,8 @@ class ServiceParts:
     new_id: Callable[[], str]
     """Creates an id for a request without one."""
     runs: Runs
-    load_view: ViewLoader
-    load_view_with_names: ViewLoader
+    index: AccessIndex | None
+    """Answers permission calls; None: they are answered from the database."""
     sign: Sign | None
     push: PushParts
     schema_state: Callable[[], SchemaState]
@@ -87,12 +87,14 @@ def create_app(
     metrics = parts.metrics
     auth = AdminAuth(parts.admin_tokens, Audit(parts.clock), parts.refusals)
     count_requests(app, metrics)
-    refuse_if_incompatible(app, parts.check_schema)
+    # The index checks the schema in the background, and answers without the database.
+    refuse_if_incompatible(app, parts.check_schema, but=set() if parts.index is None else {"provider.check"})
+    sql_view = partial(opened_sql_view, parts.engine)
     app.register_blueprint(
         provider_blueprint(
             provider,
-            load_view=parts.load_view,
-            load_view_with_names=parts.load_view_with_names,
+            open_view=sql_view if parts.index is None else parts.index.view,
+            open_view_with_names=sql_view,
             load_origins=partial(load_origins, parts.engine),
             require_admin=auth.require,
             clock=parts.clock,
@@ -104,10 +106,17 @@ def create_app(
     )
     app.register_blueprint(resync_blueprint(parts.runs, auth))
     install_push(app, parts.push)
-    app.register_blueprint(health_blueprint(readiness_checks(parts, max_age=max_age)))
+    app.register_blueprint(
+        health_blueprint(readiness_checks(parts.engine, parts.clock, parts.schema_state, parts.index, max_age=max_age))
+    )
     app.register_blueprint(
         metrics_blueprint(
-            lambda accept: metrics.render(parts.database_metrics, shared=counters_are_shared(), accept=accept),
+            lambda accept: metrics.render(
+                parts.database_metrics,
+                *([] if parts.index is None else [IndexMetrics(parts.index)]),
+                shared=counters_are_shared(),
+                accept=accept,
+            ),
             auth.require if metrics_need_token else None,
         )
     )
@@ -181,13 +190,13 @@ def count_requests(app: Flask, metrics: Metrics) -> None:
         return response
 
 
-def refuse_if_incompatible(app: Flask, check_schema: Callable[[], None]) -> None:
+def refuse_if_incompatible(app: Flask, check_schema: Callable[[], None], *, but: Collection[str] = ()) -> None:
     """Answers 503 if a newer version has made the database unusable for this one, except for health, metrics and the
     assets of error pages."""
 
     @app.before_request
     def _check() -> None:
-        if request.blueprint in _ALWAYS_ANSWER or request.endpoint == "console.asset":
+        if request.blueprint in _ALWAYS_ANSWER or request.endpoint == "console.asset" or request.endpoint in but:
             return
         try:
             check_schema()
@@ -198,60 +207,6 @@ def refuse_if_incompatible(app: Flask, check_schema: Callable[[], None]) -> None
 _ALWAYS_ANSWER = frozenset({"health", "metrics", "landing", "openapi"})
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "OPTIONS", "PUT", "DELETE", "PATCH"})
-
-
-def readiness_checks(parts: ServiceParts, *, max_age: float = 0) -> Mapping[str, Check]:
-    """The checks of ``/readyz``. ``max_age``: the maximum age of the directory, in seconds; 0: any age."""
-    engine, clock = parts.engine, parts.clock
-
-    def database() -> str:
-        began = time.perf_counter()
-        with reading(engine) as connection:
-            connection.execute(select(1))
-        return f"{engine.dialect.name} answered in {(time.perf_counter() - began) * 1000:.1f} ms"
-
-    def migrations() -> str:
-        try:
-            state = parts.schema_state()
-        except (SchemaNewerError, ForeignDatabaseError) as error:
-            raise NotReadyError(str(error)) from error
-        if state is SchemaState.OLDER:
-            raise NotReadyError("the schema is older than this version: run usher db upgrade")
-        return "current" if state is SchemaState.CURRENT else "newer than this version, which can still use it"
-
-    def access_model() -> str:
-        with reading(engine) as connection:
-            revision, created_at = current_revision(connection), revision_created_at(connection)
-        if created_at is None:
-            raise NotReadyError("the directory has never been read: run usher directory refresh")
-        age = max(0, round(clock().timestamp() - created_at / 1000))
-        return f"revision {revision}, {age} s old"
-
-    def directory() -> str:
-        with reading(engine) as connection:
-            states = [state for state in source_states(connection) if state.is_configured]
-            pushes = push_states(connection)
-        read_at = oldest_good_read(states)
-        if read_at is None:
-            raise NotReadyError("no source has ever been read successfully")
-        age = max(0, round(clock().timestamp() - read_at / 1000))
-        # This endpoint requires no token, so it contains no names and reasons. Metrics and runs contain them.
-        failed = sum(state.last_verdict == "failed" for state in states)
-        text = f"read successfully {age} s ago" + (
-            f"; {failed} of {len(states)} sources failed since" if failed else ""
-        )
-        refused = sum(bool(state.refused) for state in states)
-        text += f"; {refused} of {len(states)} refused because of what they would remove" if refused else ""
-        incremental = sum(state.tells_changes for state in states)
-        text += f"; {incremental} of {len(states)} read incrementally" if incremental else ""
-        if pushes:
-            last = max(push.pushed_at or 0 for push in pushes.values())
-            text += f"; last push {max(0, round(clock().timestamp() - last / 1000))} s ago"
-        if max_age and age > max_age:
-            raise NotReadyError(f"{text}; directory.max_age allows {max_age:g} s")
-        return text
-
-    return {"database": database, "migrations": migrations, "accessModel": access_model, "directory": directory}
 
 
 def landing_blueprint(provider_path: str, *, has_console: bool) -> Blueprint:

@@ -29,10 +29,10 @@ from app.foundation.database.statements import run
 from app.sync.ledger import tables as ledger_tables  # noqa: F401 - plans read its tables
 from app.sync.plan import desired
 from app.sync.plan.selection import Selection
-from tests.worlds.access_model import SqlDirectory, sql_directory
+from tests.worlds.access_model import StoredDirectory, stored_directory
 from tests.worlds.random_directories import NOW, Company
 
-__all__ = ["sql_directory"]
+__all__ = ["stored_directory"]
 
 Row = tuple[object, ...]
 DesiredKey = tuple[str, str, str, str]
@@ -173,7 +173,7 @@ def row(access_role: str, via: str = "") -> Row:
     return ("", "", str(access_role), False, 0, via)
 
 
-def read_desired(directory: SqlDirectory, selection: Selection) -> dict[DesiredKey, Row]:
+def read_desired(directory: StoredDirectory, selection: Selection) -> dict[DesiredKey, Row]:
     with writing(directory.engine) as connection:
         desired.compute(connection, ledger_id=1, now=NOW, selection=selection)
         rows = run(connection, "SELECT * FROM desired").all()
@@ -189,11 +189,11 @@ def read_desired(directory: SqlDirectory, selection: Selection) -> dict[DesiredK
 @pytest.mark.extended
 @settings(max_examples=150, deadline=None, suppress_health_check=fixtures_may_stay)
 @given(number=numbers)
-def test_desired_state_follows_the_rules(number: int, sql_directory: SqlDirectory) -> None:
+def test_desired_state_follows_the_rules(number: int, stored_directory: StoredDirectory) -> None:
     records = Company(number).records()
-    sql_directory.write(records)
+    stored_directory.write(records)
     wanted = Wanted(records).rows
-    assert read_desired(sql_directory, Selection()) == wanted
+    assert read_desired(stored_directory, Selection()) == wanted
     for organizations, users in ((["acme"], []), ([], ["ada", "bob"]), (["acme"], ["g1"])):
         selected = {
             key: value
@@ -201,10 +201,10 @@ def test_desired_state_follows_the_rules(number: int, sql_directory: SqlDirector
             if (not organizations or key[1] in organizations)
             and (not users or (key[3] in users and (key[0].endswith("User") or key[0] == "groupMember")))
         }
-        assert read_desired(sql_directory, Selection.of(organizations, users)) == selected
+        assert read_desired(stored_directory, Selection.of(organizations, users)) == selected
 
 
-def read_causes(directory: SqlDirectory) -> dict[tuple[str, ...], BrokenReference]:
+def read_causes(directory: StoredDirectory) -> dict[tuple[str, ...], BrokenReference]:
     """Key of each record without effect → its cause, by the texts for everything."""
     found: dict[tuple[str, ...], BrokenReference] = {}
     with reading(directory.engine) as connection:
@@ -228,13 +228,13 @@ def column_key(record: Any) -> tuple[str, ...]:
 
 @settings(max_examples=150, deadline=None, suppress_health_check=fixtures_may_stay)
 @given(number=numbers)
-def test_causes_follow_the_rules(number: int, sql_directory: SqlDirectory) -> None:
+def test_causes_follow_the_rules(number: int, stored_directory: StoredDirectory) -> None:
     records = Company(number).records()
-    sql_directory.write(records)
+    stored_directory.write(records)
     resolver = Resolver(records)
     expected = {column_key(one): why for one in resolver.records.values() if (why := resolver.cause(one)) is not None}
-    assert read_causes(sql_directory) == expected
-    with reading(sql_directory.engine) as connection:
+    assert read_causes(stored_directory) == expected
+    with reading(stored_directory.engine) as connection:
         for table in KIND_TABLES:
             keys = [column_key(one)[1:] for one in resolver.records.values() if one.kind == table.kind]
             unknown = [("nowhere",) * len(table.keys)]

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from app.access.browse.grants import GrantEntry, grants_of_groups, grants_on_levels
 from app.access.records import AccessRole, Folder, Grant, Group, Organization, Record, User
 from app.foundation.database.engine import reading
-from tests.worlds.access_model import SqlDirectory, sql_directory
+from tests.worlds.access_model import StoredDirectory, stored_directory
 
-__all__ = ["sql_directory"]
+__all__ = ["stored_directory"]
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 LEVELS = [("inner", ""), ("middle", ""), ("outer", "")]
@@ -26,7 +26,7 @@ def grant(folder_id: str, user_id: str | None = None, group_id: str | None = Non
 
 
 def pages(
-    directory: SqlDirectory,
+    directory: StoredDirectory,
     grants: Sequence[Grant],
     removed: Grant,
     page: Callable[[Sequence[str], int], Sequence[GrantEntry]],
@@ -45,24 +45,24 @@ def pages(
     return [first, *page(cursor(first), 10)]
 
 
-def test_grants_on_levels_continue_after_a_level_that_lost_its_grants(sql_directory: SqlDirectory) -> None:
+def test_grants_on_levels_continue_after_a_level_that_lost_its_grants(stored_directory: StoredDirectory) -> None:
     grants = [grant(level, user_id="ada") for level, _ in LEVELS]
 
     def page(after: Sequence[str], limit: int) -> list[GrantEntry]:
-        with reading(sql_directory.engine) as connection:
+        with reading(stored_directory.engine) as connection:
             return grants_on_levels(connection, "acme", LEVELS, after=after, limit=limit, now=NOW)
 
-    found = pages(sql_directory, grants, grants[0], page, lambda entry: (entry.resource_id, "", entry.holder_id, ""))
+    found = pages(stored_directory, grants, grants[0], page, lambda entry: (entry.resource_id, "", entry.holder_id, ""))
     assert [entry.resource_id for entry in found] == ["inner", "middle", "outer"]
     assert [entry.nearer for entry in found] == [None, None, grants[1]]
 
 
-def test_grants_of_groups_continue_after_a_group_that_lost_its_grants(sql_directory: SqlDirectory) -> None:
+def test_grants_of_groups_continue_after_a_group_that_lost_its_grants(stored_directory: StoredDirectory) -> None:
     grants = [grant("inner", group_id=group) for group in GROUPS]
 
     def page(after: Sequence[str], limit: int) -> list[GrantEntry]:
-        with reading(sql_directory.engine) as connection:
+        with reading(stored_directory.engine) as connection:
             return grants_of_groups(connection, "acme", GROUPS, after=after, limit=limit)
 
-    found = pages(sql_directory, grants, grants[0], page, lambda entry: (entry.holder_id, entry.resource_id, ""))
+    found = pages(stored_directory, grants, grants[0], page, lambda entry: (entry.holder_id, entry.resource_id, ""))
     assert [entry.holder_id for entry in found] == GROUPS

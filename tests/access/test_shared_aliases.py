@@ -10,7 +10,7 @@ from app.access.decision.decide import DecisionPolicy, PlainQuestion
 from app.access.decision.explain import explain
 from app.access.origins import with_shared_aliases
 from app.access.records import AccessType, Document, Folder, Grant, Membership, Organization, Record, User
-from app.access.view.loader import load_view
+from app.access.sql_view import SqlView
 from app.commands.schema import METADATA
 from app.foundation.database.engine import open_engine, reading
 from tests.access.test_merging import Read, run_refresh
@@ -48,7 +48,7 @@ def engine(database_url: str) -> Iterator[Engine]:
 def reason(engine: Engine, user: str, document: str) -> str:
     question = PlainQuestion(user_id=user, type="document", resource_id=document, organization_id="acme", context=None)
     with reading(engine) as connection:
-        view = load_view(connection, [question], policy=DecisionPolicy(), names=True)
+        view = SqlView(connection)
         return with_shared_aliases(connection, question, explain(view, question, NOW, DecisionPolicy())).reason
 
 

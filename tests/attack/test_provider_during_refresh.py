@@ -7,19 +7,19 @@ over the records of the revision it was answered from.
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from random import Random
 from time import monotonic
 
 import pytest
 from sqlalchemy import Engine
 
-from app.access.decision.decide import DecisionPolicy, PermissionRequest, PlainQuestion
+from app.access.decision.decide import DecisionPolicy, PlainQuestion
 from app.access.problems import ProblemList
 from app.access.records import Record
 from app.access.refresh.refresh import Refresh
 from app.access.refresh.sources import ReadResult
-from app.access.view.loader import AccessViewLoader
-from app.access.view.sql_view import SqlAccessView
+from app.access.sql_view import opened_sql_view
 from app.commands.schema import METADATA
 from app.contract.permission_call import RequestEntry
 from app.foundation.database.engine import open_engine
@@ -33,24 +33,6 @@ from tests.worlds.random_directories import NOW, Company
 SECONDS = 5.0
 REVISIONS = 3
 POLICY = DecisionPolicy(decision_ttl=0)
-
-
-class NotingLoader:
-    """Loads views like the service, and records the revision of each thread's last view."""
-
-    def __init__(self, loader: AccessViewLoader) -> None:
-        self._loader = loader
-        self._local = threading.local()
-
-    def __call__(self, questions: Sequence[PermissionRequest]) -> SqlAccessView:
-        view = self._loader(questions)
-        self._local.revision = view.revision
-        return view
-
-    @property
-    def last(self) -> int:
-        revision: int = self._local.revision
-        return revision
 
 
 def drawn_question(company: Company) -> RequestEntry:
@@ -92,7 +74,7 @@ class Busy:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.loader = NotingLoader(AccessViewLoader(engine, POLICY))
+        self.open_view = partial(opened_sql_view, engine)
         self.records_of: dict[int, list[Record]] = {}
         self.calls: list[tuple[int, list[RequestEntry], PermissionAnswer]] = []
         self.began = monotonic()
@@ -132,9 +114,9 @@ class Busy:
         while self.goes_on():
             company = Company(lot.randrange(1 << 30))
             requests = [drawn_question(company) for _ in range(20)]
-            answer = answer_entries(requests, self.loader, NOW, POLICY)
-            self.calls.append((self.loader.last, requests, answer))
-            self.seen.add(self.loader.last)
+            answer = answer_entries(requests, self.open_view, NOW, POLICY)
+            self.calls.append((answer.revision, requests, answer))
+            self.seen.add(answer.revision)
 
 
 @pytest.mark.timeout(120)

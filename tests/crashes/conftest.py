@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import structlog
 
-from tests.conftest import empty_postgres_database
 from tests.faults.live import LiveWorld, live_world
 from tests.memory import memory_folder
 from tests.soak.faults import quiet
@@ -29,10 +28,3 @@ def world(memory: Path) -> Iterator[LiveWorld]:
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     yield from live_world(memory)
     structlog.reset_defaults()
-
-
-@pytest.fixture
-def postgres(postgres_database: str) -> str:
-    """The URL of an empty PostgreSQL database."""
-    empty_postgres_database(postgres_database)
-    return postgres_database

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from app.access.decision.decide import DecisionPolicy, PlainQuestion, decide
-from app.access.view.loader import AccessViewLoader
+from app.access.sql_view import opened_sql_view
 from app.commands.schema import METADATA
 from app.directory.configured import sources_from_settings
 from app.directory.connector import RequestedFields
@@ -81,7 +81,6 @@ class Installation:
         settings = DirectorySettings.model_validate({"sources": [given]})
         self.now = START
         self.sources = sources_from_settings(settings, spool=folder / "spool", clock=lambda: self.now)
-        self._view = AccessViewLoader(self.engine, DecisionPolicy())
 
     def read_at(self, moment: datetime) -> str:
         """Reads the directory; what the source answered: ``changes``, or "" after a full read."""
@@ -95,8 +94,8 @@ class Installation:
             PlainQuestion(user_id=user, type="document", resource_id=one, organization_id="acme")
             for one in ("plans", "news")
         ]
-        view = self._view(asked)
-        return {one.resource_id for one in asked if decide(view, one, self.now, DecisionPolicy()).access_role}
+        with opened_sql_view(self.engine) as view:
+            return {one.resource_id for one in asked if decide(view, one, self.now, DecisionPolicy()).access_role}
 
 
 @pytest.fixture

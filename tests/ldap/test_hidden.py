@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Engine
 
 from app.access.decision.decide import DecisionPolicy, PlainQuestion, decide
-from app.access.view.loader import AccessViewLoader
+from app.access.sql_view import opened_sql_view
 from app.commands.schema import METADATA
 from app.directory.configured import sources_from_settings
 from app.directory.settings import DirectorySettings
@@ -54,8 +54,8 @@ class Model:
             PlainQuestion(user_id=user, type="organization", resource_id=organization, organization_id=organization)
             for user in users
         ]
-        view = AccessViewLoader(self.engine, policy)(asked)
-        return {one.user_id for one in asked if decide(view, one, utc_now(), policy).has_access}
+        with opened_sql_view(self.engine) as view:
+            return {one.user_id for one in asked if decide(view, one, utc_now(), policy).has_access}
 
 
 @pytest.fixture

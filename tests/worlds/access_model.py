@@ -4,9 +4,10 @@ Records are written directly into the tables of the access model, without a merg
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -15,8 +16,9 @@ from sqlalchemy import Engine, Table, insert
 
 from app.access import tables
 from app.access.decision.ancestry import Ancestry, ancestry_of
-from app.access.decision.decide import DecisionPolicy, PlainQuestion
+from app.access.decision.decide import PlainQuestion
 from app.access.decision.view import AccessView
+from app.access.index.index import AccessIndex
 from app.access.records import (
     AccessRole,
     AccessType,
@@ -33,8 +35,8 @@ from app.access.records import (
     Record,
     User,
 )
-from app.access.view.loader import load_view
-from app.foundation.database.engine import open_engine, reading, writing
+from app.access.sql_view import opened_sql_view
+from app.foundation.database.engine import open_engine, writing
 from app.foundation.database.tables import METADATA
 from tests.tables import make_tables
 
@@ -181,8 +183,10 @@ def _row(record: Record) -> tuple[Table, dict[str, object]]:
     return tables.ACCESS_TABLES[record.kind], row
 
 
-class SqlDirectory:
+class StoredDirectory:
     """A database that holds one directory at a time."""
+
+    index: AccessIndex | None = None
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -206,24 +210,32 @@ class SqlDirectory:
                 insert(tables.RevisionRow), [{"revision": self._revision, "created_at": 0, "changes": "{}"}]
             )
 
-    def view(self, questions: Sequence[PlainQuestion], policy: DecisionPolicy, *, names: bool = False) -> AccessView:
-        with reading(self.engine) as connection:
-            return load_view(connection, questions, policy=policy, names=names)
+    def view(self, questions: Sequence[PlainQuestion]) -> AbstractContextManager[AccessView]:
+        """The view of the index if there is one, otherwise that of the database."""
+        if self.index is None:
+            return opened_sql_view(self.engine, questions)
+        self.index.step()
+        assert self.index.state.is_used
+        return self.index.view(questions)
 
 
-@contextmanager
-def _opened(url: str) -> Iterator[SqlDirectory]:
-    engine = open_engine(url)
+@pytest.fixture
+def stored_directory(database_url: str) -> Iterator[StoredDirectory]:
+    engine = open_engine(database_url)
     try:
-        yield SqlDirectory(engine)
+        yield StoredDirectory(engine)
     finally:
         engine.dispose()
 
 
-@pytest.fixture
-def sql_directory(database_url: str) -> Iterator[SqlDirectory]:
-    with _opened(database_url) as directory:
-        yield directory
+@pytest.fixture(params=["sql", "index"])
+def viewed_directory(
+    stored_directory: StoredDirectory, tmp_path: Path, request: pytest.FixtureRequest
+) -> StoredDirectory:
+    """As ``stored_directory``, with the view of the database or of the index."""
+    if request.param == "index":
+        stored_directory.index = AccessIndex(stored_directory.engine, tmp_path / "index", clock=lambda: EPOCH)
+    return stored_directory
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 
 from app.access.decision.decide import DecisionPolicy, PlainQuestion, decide
 from app.access.refresh.pushes import NumberedPush, apply_push
-from app.access.view.loader import AccessViewLoader
+from app.access.sql_view import opened_sql_view
 from app.directory.casting import record_from_object
 from app.directory.configured import source_from_settings, sources_from_settings
 from app.directory.guarded import GuardedSource
@@ -92,7 +92,6 @@ class Reader:
         ]
         self._others = guarded
         self.now = NOW
-        self._view = AccessViewLoader(engine, DecisionPolicy())
         self._sequence = 0
 
     def read(self, *, full: bool = False, selection: Selection | None = None, elsewhere: bool = False) -> RefreshReport:
@@ -125,8 +124,8 @@ class Reader:
             for user in users
             for document in documents
         ]
-        view = self._view(requests)
-        decisions = [(one, decide(view, one, self.now, DecisionPolicy())) for one in requests]
+        with opened_sql_view(self.engine) as view:
+            decisions = [(one, decide(view, one, self.now, DecisionPolicy())) for one in requests]
         return {
             (one.user_id, one.resource_id): decision.access_role.value
             for one, decision in decisions

@@ -9,9 +9,10 @@ from contextlib import closing, contextmanager, suppress
 class TcpProxy:
     """Forwards a port to a server. Its fields configure the faults."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, *, at: int = 0) -> None:
+        """``at``: the port to forward; 0: any."""
         self._target = (host, port)
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(("127.0.0.1", at))
         self.port: int = self._listener.getsockname()[1]
         self.passed = 0
         """Bytes of responses since ``reset``."""

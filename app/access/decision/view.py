@@ -1,6 +1,6 @@
 """The port through which ``decide`` reads one revision of the access model."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from app.access.decision.ancestry import Ancestry
@@ -52,3 +52,21 @@ class AccessView(Protocol):
     def group_path(self, organization_id: str, user_id: str, group_id: str) -> Sequence[GroupMember]:
         """The shortest chain of memberships from the user to the group, the user's own first. Used in explanations."""
         ...
+
+
+def group_path(groups: Mapping[str, str], organization_id: str, user_id: str, group_id: str) -> Sequence[GroupMember]:
+    """``AccessView.group_path`` from the user's groups: each with the group through which the user is a member, empty
+    if the user is a direct member."""
+    path: list[GroupMember] = []
+    while group_id in groups:
+        member_id = groups[group_id]
+        path.append(
+            GroupMember(
+                organization_id=organization_id,
+                organization_user_group_id=group_id,
+                user_id=None if member_id else user_id,
+                member_group_id=member_id or None,
+            )
+        )
+        group_id = member_id
+    return path[::-1]

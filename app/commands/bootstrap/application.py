@@ -28,7 +28,6 @@ from app.sync.runs.lock import SyncLock, sync_lock
 from app.sync.runs.schedule import first_due_after
 
 if TYPE_CHECKING:
-    from app.access.view.loader import AccessViewLoader
     from app.client.client import Observer
     from app.monitoring.notify.concerns import Concern, Expectations
     from app.monitoring.notify.watch import Watch
@@ -68,12 +67,6 @@ class Application:
         if there are none."""
         require_sources(self.settings)
         return configured_sources(self.settings, stop=stop)
-
-    def view_loader(self, *, names: bool = False) -> AccessViewLoader:
-        """Loads what a decision reads from the access model. ``names``: with names and extra fields for reasons."""
-        from app.access.view.loader import AccessViewLoader
-
-        return AccessViewLoader(self.engine, self.settings.provider.policy, names=names)
 
     def sync_engine(
         self,

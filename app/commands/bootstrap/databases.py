@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from time import monotonic
 
@@ -155,6 +156,18 @@ def sqlite_file(url: str) -> Path | None:
     """The file of a SQLite database. None for PostgreSQL."""
     parsed = parse_url(url)
     return Path(str(parsed.database)) if parsed.get_backend_name() == "sqlite" else None
+
+
+def index_folder(settings: Settings) -> Path:
+    """The folder of the index: that of the settings, otherwise beside a SQLite file, or one of its own in ``var`` for
+    each database on a server."""
+    if settings.index.path is not None:
+        return settings.index.path
+    file = sqlite_file(settings.database_url)
+    if file is not None:
+        return file.with_name(f"{file.name}-index")
+    location = database_location(settings.database_url)
+    return Path("var") / f"index-{blake2b(location.encode(), digest_size=6).hexdigest()}"
 
 
 def database_location(url: str) -> str:

@@ -13,8 +13,9 @@ from types import MappingProxyType
 from flask import Flask
 from sqlalchemy import Engine
 
+from app.access.index.index import AccessIndex
 from app.commands.bootstrap.application import Application, build_watch, concern_finder, expectations
-from app.commands.bootstrap.databases import STORE_MIGRATIONS, open_store_for_service, store_guard
+from app.commands.bootstrap.databases import STORE_MIGRATIONS, index_folder, open_store_for_service, store_guard
 from app.commands.bootstrap.peers import client_without_retries
 from app.contract import operations
 from app.foundation.clock import Clock, utc_now
@@ -57,12 +58,24 @@ def open_service(
     Thread(target=watch.run, name="watch", daemon=True).start()
     activity = NodeActivity(node=node_name(settings.server.port), role="service", clock=utc_now)
     Thread(target=activity.keep_writing, args=(engine, stop), name="activity", daemon=True).start()
+    metrics = Metrics()
+    index = AccessIndex(
+        engine,
+        index_folder(settings),
+        clock=utc_now,
+        max_staleness=settings.index.max_staleness or settings.directory.max_age,
+        check_schema=store_guard(engine).check,
+        observe_delay=metrics.index_delay_seconds.observe,
+    )
+    Thread(target=index.run, args=(stop,), name="index", daemon=True).start()
     return service_app(
         settings,
         engine,
         clock=utc_now,
         new_id=_random_id(SystemRandom()),
         activity=activity,
+        index=index,
+        metrics=metrics,
         origins=origins,
         examine=examine,
     )
@@ -75,10 +88,13 @@ def service_app(
     clock: Clock,
     new_id: Callable[[], str],
     activity: NodeActivity | None = None,
+    index: AccessIndex | None = None,
+    metrics: Metrics | None = None,
     origins: Mapping[str, str] = MappingProxyType({}),
     examine: Examine | None = None,
 ) -> Flask:
-    """The service on this database. ``new_id`` creates request ids; ``activity`` counts requests."""
+    """The service on this database. ``new_id`` creates request ids; ``activity`` counts requests. ``index`` answers
+    permission calls; None: they are answered from the database."""
     parts = Application(settings=settings, engine=engine, clock=clock, sleep=sleep, random=SystemRandom())
     failures = FailedCredentials()
     expected = expectations(settings)
@@ -89,8 +105,7 @@ def service_app(
             clock=clock,
             new_id=new_id,
             runs=parts.runs,
-            load_view=parts.view_loader(),
-            load_view_with_names=parts.view_loader(names=True),
+            index=index,
             sign=_signer(settings),
             push=PushParts(
                 engine,
@@ -98,13 +113,14 @@ def service_app(
                 clock,
                 PushAudit(parts.audit, refusals),
                 uploads=BoundedSemaphore(max(1, settings.server.threads // 4)),
+                **({} if index is None else {"follow": index.wait_for}),
             ),
             schema_state=lambda: state_of(engine, STORE_MIGRATIONS),
             check_schema=store_guard(engine).check,
             failures=failures,
             refusals=refusals,
             admin_tokens=_admin_tokens(settings, failures),
-            metrics=Metrics(),
+            metrics=metrics or Metrics(),
             activity=activity or NodeActivity(node=node_name(settings.server.port), role="service", clock=clock),
             database_metrics=DatabaseMetrics(
                 engine,

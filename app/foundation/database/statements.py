@@ -48,6 +48,13 @@ _MARKERS = {
     "by": _Marker("INDEXED BY {0}", ""),
     # @bytes, in ORDER BY: compare bytes instead of using the locale.
     "bytes": _Marker("", 'COLLATE "C"'),
+    # @separator: U+0001. @escaped(column): a text without it. @joined(column): the texts of a group, separated by it.
+    "separator": _Marker("char(1)", "chr(1)"),
+    "escaped": _Marker(
+        "replace(replace({0}, char(2), char(2, 2)), char(1), char(2, 3))",
+        "replace(replace({0}, chr(2), chr(2) || chr(2)), chr(1), chr(2) || chr(3))",
+    ),
+    "joined": _Marker("group_concat({0}, char(1))", "string_agg({0}, chr(1))"),
     # @keyed, after the definition of a temporary table: clustered by its key, dropped at the commit.
     "keyed": _Marker("WITHOUT ROWID", "ON COMMIT DROP"),
     # @brief, after the definition of a temporary table: dropped at the commit.

@@ -20,6 +20,10 @@ class NotReadyError(Exception):
     """A check failed. The text is returned to the caller."""
 
 
+class DegradedError(Exception):
+    """A check failed, but permission calls are answered. The text is returned to the caller."""
+
+
 def health_blueprint(checks: Mapping[str, Check]) -> Blueprint:
     """``/healthz`` and ``/readyz``; all ``checks`` run, in their order."""
     blueprint = Blueprint("health", __name__)
@@ -37,10 +41,12 @@ def health_blueprint(checks: Mapping[str, Check]) -> Blueprint:
                 results[name] = {"state": "ok", "detail": check()}
             except NotReadyError as error:
                 results[name] = {"state": "failed", "detail": str(error)}
+            except DegradedError as error:
+                results[name] = {"state": "degraded", "detail": str(error)}
             except Exception as error:  # noqa: BLE001 - it is logged
                 log.warning("readiness_check_failed", check=name, **log_fields(error))
                 results[name] = {"state": "failed", "detail": public_reason(error)}
-        ready = all(result["state"] == "ok" for result in results.values())
+        ready = all(result["state"] != "failed" for result in results.values())
         return json_response({"status": "ready" if ready else "not_ready", "checks": results}, 200 if ready else 503)
 
     return blueprint

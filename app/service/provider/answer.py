@@ -4,7 +4,8 @@ All requests are decided from one revision of the access model, and answered in 
 parsed is answered with an ``error``. It does not affect the others.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
@@ -12,14 +13,16 @@ from typing import Protocol
 from app.access.decision.decide import Decision, DecisionPolicy, PermissionRequest, Rule, decide
 from app.access.decision.explain import Explanation, explain
 from app.access.decision.view import AccessView
+from app.access.index.file import IndexDamagedError
 from app.access.origins import Origins, path_with_origins
 from app.access.records import Record
 from app.contract.errors import InvalidArgument, Unavailable
 from app.contract.permission_call import EntryError, RequestEntry, parse_entry, requests_of
 from app.foundation.clock import epoch_ms
+from app.foundation.database.programs import SchemaNewerError
 
-ViewLoader = Callable[[Sequence[PermissionRequest]], AccessView]
-"""Loads the part of the current revision that these requests need."""
+ViewOpener = Callable[[Sequence[PermissionRequest], int], AbstractContextManager[AccessView]]
+"""Opens the view of one revision for these requests, if possible not before the revision that is given."""
 
 OriginsLoader = Callable[[Sequence[Record]], Origins]
 """Finds the records of the sources behind records of the access model."""
@@ -37,7 +40,8 @@ class ProviderObserver(Protocol):
 class PermissionAnswer:
     """The results of one call, in the order of its requests, and their numbers."""
 
-    results: list[dict[str, object]]
+    revision: int
+    results: list[dict[str, object]] = field(default_factory=list)
     allowed: int = 0
     denied: dict[Rule, int] = field(default_factory=dict)
     """By rule."""
@@ -90,26 +94,32 @@ def read_entries(body: object, max_requests: int) -> list[RequestEntry | EntryEr
 
 
 def answer_entries(
-    entries: Sequence[RequestEntry | EntryError], load: ViewLoader, now: datetime, policy: DecisionPolicy
+    entries: Sequence[RequestEntry | EntryError],
+    open_view: ViewOpener,
+    now: datetime,
+    policy: DecisionPolicy,
+    *,
+    min_revision: int = 0,
 ) -> PermissionAnswer:
-    """Decides all requests of a call at the moment ``now``.
+    """Decides all requests of a call at the moment ``now``, from a revision that is at least ``min_revision``.
 
-    Raises ``Unavailable`` until the directory has been read for the first time. An empty model would deny everybody,
-    and the backend would cache these answers; after an error it retries and denies only meanwhile.
+    Raises ``Unavailable`` if there is no such revision, and until the directory has been read for the first time. An
+    empty model would deny everybody, and the backend would cache these answers; after an error it retries and denies
+    only meanwhile.
     """
-    view = _load(entries, load)
-    answer = PermissionAnswer([])
-    for item in entries:
-        if type(item) is RequestEntry:
-            answer.add(item, decide(view, item, now, policy))
-        else:
-            answer.add_error(item)
+    with _opened(entries, open_view, min_revision) as view:
+        answer = PermissionAnswer(view.revision)
+        for item in entries:
+            if type(item) is RequestEntry:
+                answer.add(item, decide(view, item, now, policy))
+            else:
+                answer.add_error(item)
     return answer
 
 
 def explain_entries(
     entries: Sequence[RequestEntry | EntryError],
-    load: ViewLoader,
+    open_view: ViewOpener,
     origins_of: OriginsLoader,
     now: datetime,
     policy: DecisionPolicy,
@@ -118,28 +128,38 @@ def explain_entries(
 
     Results of parsed requests also have ``reason`` and ``path``, whose records have their ``origins``.
     """
-    view = _load(entries, load)
-    answer = PermissionAnswer([])
     explained: list[tuple[dict[str, object], Explanation]] = []
-    for item in entries:
-        if isinstance(item, EntryError):
-            answer.add_error(item)
-        else:
-            explanation = explain(view, item, now, policy)
-            result = answer.add(item, explanation.decision)
-            result["reason"] = explanation.reason
-            explained.append((result, explanation))
+    with _opened(entries, open_view) as view:
+        answer = PermissionAnswer(view.revision)
+        for item in entries:
+            if isinstance(item, EntryError):
+                answer.add_error(item)
+            else:
+                explanation = explain(view, item, now, policy)
+                result = answer.add(item, explanation.decision)
+                result["reason"] = explanation.reason
+                explained.append((result, explanation))
     origins = origins_of([record for _, explanation in explained for record in explanation.records])
     for result, explanation in explained:
         result["path"] = path_with_origins(explanation, origins)
     return answer
 
 
-def _load(entries: Sequence[RequestEntry | EntryError], load: ViewLoader) -> AccessView:
-    view = load([item for item in entries if type(item) is RequestEntry])
-    if view.revision == 0:
-        raise Unavailable("the directory has not been read yet; try again")
-    return view
+@contextmanager
+def _opened(
+    entries: Sequence[RequestEntry | EntryError], open_view: ViewOpener, min_revision: int = 0
+) -> Iterator[AccessView]:
+    try:
+        with open_view([item for item in entries if type(item) is RequestEntry], min_revision) as view:
+            if view.revision == 0:
+                raise Unavailable("the directory has not been read yet; try again")
+            if view.revision < min_revision:
+                raise Unavailable(f"the access model is at revision {view.revision}, not {min_revision} yet; try again")
+            yield view
+    except IndexDamagedError as error:
+        raise Unavailable("this node's index is damaged, and is built again; try again") from error
+    except SchemaNewerError as error:
+        raise Unavailable(str(error)) from error
 
 
 def _echo(item: RequestEntry | EntryError) -> dict[str, object]:

@@ -8,11 +8,13 @@ read.
 Handlers raise errors; the app turns them into envelopes (``app.http.errors``).
 """
 
+import re
 from collections.abc import Callable
 from time import perf_counter
 
 from flask import Blueprint, Response, after_this_request, request
 
+from app.contract.errors import InvalidArgument
 from app.contract.permission_call import EntryError, RequestEntry
 from app.foundation.clock import Clock
 from app.http.body import ANONYMOUS_BYTES, read_json
@@ -23,23 +25,30 @@ from app.service.provider.answer import (
     OriginsLoader,
     PermissionAnswer,
     ProviderObserver,
-    ViewLoader,
+    ViewOpener,
     answer_entries,
     explain_entries,
     read_entries,
 )
-from app.service.provider.settings import EXPLAIN_PATH, INSTANCE_HEADER, ProviderSettings
+from app.service.provider.settings import (
+    EXPLAIN_PATH,
+    INSTANCE_HEADER,
+    MIN_REVISION_HEADER,
+    REVISION_HEADER,
+    ProviderSettings,
+)
 from app.service.provider.signing import Sign
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
 _PREFLIGHT_SECONDS = "600"
+_WHOLE_NUMBER = re.compile("[0-9]{1,18}")
 
 
 def provider_blueprint(
     settings: ProviderSettings,
     *,
-    load_view: ViewLoader,
-    load_view_with_names: ViewLoader,
+    open_view: ViewOpener,
+    open_view_with_names: ViewOpener,
     load_origins: OriginsLoader,
     require_admin: Callable[[], None],
     clock: Clock,
@@ -51,9 +60,9 @@ def provider_blueprint(
 ) -> Blueprint:
     """The two routes.
 
-    ``load_view`` loads what decisions need, ``load_view_with_names`` also the names for reasons, ``load_origins`` the
-    location of records in the sources. ``require_admin`` authenticates operators, or raises. ``failures`` counts wrong
-    tokens. ``instance`` identifies the state of the access model. ``sign`` signs answers to browsers.
+    ``open_view`` opens the view for decisions, ``open_view_with_names`` one with names for reasons. ``load_origins``
+    loads the location of records in the sources. ``require_admin`` authenticates operators, or raises. ``failures``
+    counts wrong tokens. ``instance`` identifies the state of the access model. ``sign`` signs answers to browsers.
     """
     blueprint = Blueprint("provider", __name__)
     policy = settings.policy
@@ -72,15 +81,18 @@ def provider_blueprint(
             require_bearer(request, tokens)
         if INSTANCE_HEADER in request.headers:
             _add_instance_header(instance())
-        answer = answer_entries(read(anonymous_bytes), load_view, clock(), policy)
+        min_revision = _min_revision(request.headers.get(MIN_REVISION_HEADER))
+        answer = answer_entries(read(anonymous_bytes), open_view, clock(), policy, min_revision=min_revision)
         if sign is not None and request.headers.get("Origin", "") in origins:
             answer.signature = sign(answer.results)
         return _respond(answer, observer, began)
 
     def explain() -> Response:
         require_admin()
-        answer = explain_entries(read(max_body_bytes), load_view_with_names, load_origins, clock(), policy)
-        return json_response(answer.envelope())
+        answer = explain_entries(read(max_body_bytes), open_view_with_names, load_origins, clock(), policy)
+        response = json_response(answer.envelope())
+        response.headers[REVISION_HEADER] = str(answer.revision)
+        return response
 
     blueprint.add_url_rule(settings.path, "check", check, methods=["POST"], provide_automatic_options=False)
     blueprint.add_url_rule(EXPLAIN_PATH, "explain", explain, methods=["POST"])
@@ -98,8 +110,17 @@ def _add_instance_header(stamp: str) -> None:
         return response
 
 
+def _min_revision(text: str | None) -> int:
+    if text is None:
+        return 0
+    if not _WHOLE_NUMBER.fullmatch(text):
+        raise InvalidArgument(f"{MIN_REVISION_HEADER}: must be a revision, as in 42")
+    return int(text)
+
+
 def _respond(answer: PermissionAnswer, observer: ProviderObserver | None, began: float) -> Response:
     response = json_response(answer.envelope())
+    response.headers[REVISION_HEADER] = str(answer.revision)
     if observer is not None:
         observer.answered(answer.allowed, answer.denied, answer.errors, perf_counter() - began)
     return response

@@ -12,6 +12,12 @@ from app.access.records import AccessRole
 INSTANCE_HEADER = "x-usher-instance"
 """A request with this header gets it back with an identifier of the access model, unique among all deployments."""
 
+REVISION_HEADER = "x-usher-revision"
+"""The revision of the access model by which a call was answered."""
+
+MIN_REVISION_HEADER = "x-usher-min-revision"
+"""A request with this header is answered by this revision or a later one, or with 503."""
+
 EXPLAIN_PATH = "/permissions/explain"
 """The endpoint that answers permission requests with reasons, for operators."""
 

@@ -3,6 +3,7 @@
 The rules: ``app/service/push/README.md``.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from io import BufferedReader
 from threading import BoundedSemaphore
@@ -60,6 +61,8 @@ class PushParts:
     audit: PushAudit
     uploads: BoundedSemaphore
     """Limits the uploads that this process receives at a time: each occupies a thread until it has arrived."""
+    follow: Callable[[int], None] = lambda _: None
+    """Waits until this node answers permission calls by a revision, so that the next call sees what was pushed."""
 
     def target(self, name: str) -> PushTarget:
         """The source with this name. Raises what ``Targets.require`` does. Writes an audit row for a wrong token, but
@@ -82,11 +85,15 @@ def install_push(app: Flask, parts: PushParts) -> None:
 
     @blueprint.post("/directory/<source:name>/changes")
     def changes(name: str) -> Response:
-        return json_response(_apply_push(parts, parts.target(name)))
+        answer = _apply_push(parts, parts.target(name))
+        parts.follow(answer.get("revision", 0))
+        return json_response(answer)
 
     @blueprint.put("/directory/<source:name>")
     def upload(name: str) -> Response:
-        return json_response(_apply_upload(parts, parts.target(name)))
+        answer = _apply_upload(parts, parts.target(name))
+        parts.follow(answer["revision"])
+        return json_response(answer)
 
     @blueprint.get("/directory/<source:name>")
     def state(name: str) -> Response:

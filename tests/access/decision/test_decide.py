@@ -65,12 +65,12 @@ def test_decide_in_memory(case: Case, from_wire: Callable[..., Any], memory_view
     check(case, decide(view, question_of(case), case.get("at", NOW), policy_of(case)))
 
 
-def test_decide_in_sql(sql_directory: Any, from_wire: Callable[..., Any]) -> None:
+def test_decide_in_a_database(viewed_directory: Any, from_wire: Callable[..., Any]) -> None:
     for case in CASES:
-        sql_directory.write(from_wire(directory_of(case)))
-        view = sql_directory.view([question_of(case)], policy_of(case))
+        viewed_directory.write(from_wire(directory_of(case)))
         try:
-            check(case, decide(view, question_of(case), case.get("at", NOW), policy_of(case)))
+            with viewed_directory.view([question_of(case)]) as view:
+                check(case, decide(view, question_of(case), case.get("at", NOW), policy_of(case)))
         except AssertionError as error:
             error.add_note(case["name"])
             raise
@@ -80,10 +80,10 @@ def _without_records_on_top() -> Iterator[Case]:
     return (case for case in CASES if case["directory"] == "acme" and "with" not in case and "policy" not in case)
 
 
-def test_decide_in_sql_as_one_batch(sql_directory: Any, from_wire: Callable[..., Any]) -> None:
+def test_decide_in_a_database_as_one_batch(viewed_directory: Any, from_wire: Callable[..., Any]) -> None:
     cases = list(_without_records_on_top())
-    sql_directory.write(from_wire(TABLE["directories"]["acme"]))
-    view = sql_directory.view([question_of(case) for case in cases], NO_CAP)
     assert len(cases) > 10
-    for case in cases:
-        check(case, decide(view, question_of(case), case.get("at", NOW), NO_CAP))
+    viewed_directory.write(from_wire(TABLE["directories"]["acme"]))
+    with viewed_directory.view([question_of(case) for case in cases]) as view:
+        for case in cases:
+            check(case, decide(view, question_of(case), case.get("at", NOW), NO_CAP))

@@ -218,11 +218,11 @@ def test_decide_in_memory_follows_the_rules(number: int, memory_view: Any) -> No
 
 @settings(max_examples=100, deadline=None, suppress_health_check=fixtures_may_stay)
 @given(number=numbers)
-def test_decide_in_sql_follows_the_rules(number: int, sql_directory: Any) -> None:
+def test_decide_in_a_database_follows_the_rules(number: int, viewed_directory: Any) -> None:
     records, questions, policy = drawn(number)
-    sql_directory.write(records)
-    view = sql_directory.view(questions, policy)
-    assert answers(view, questions, policy) == by_the_book(records, questions, policy)
+    viewed_directory.write(records)
+    with viewed_directory.view(questions) as view:
+        assert answers(view, questions, policy) == by_the_book(records, questions, policy)
 
 
 def test_the_drawn_questions_meet_every_rule(memory_view: Any) -> None:

@@ -16,7 +16,7 @@ from werkzeug.test import TestResponse
 from app.access import tables
 from app.access.decision.decide import Rule
 from app.access.origins import load_origins
-from app.access.view.loader import AccessViewLoader
+from app.access.sql_view import opened_sql_view
 from app.contract.errors import Unauthenticated
 from app.foundation.database.engine import open_engine, writing
 from app.foundation.database.tables import METADATA
@@ -47,8 +47,8 @@ class Service:
         app.register_blueprint(
             provider_blueprint(
                 settings,
-                load_view=AccessViewLoader(self.engine, settings.policy),
-                load_view_with_names=AccessViewLoader(self.engine, settings.policy, names=True),
+                open_view=partial(opened_sql_view, self.engine),
+                open_view_with_names=partial(opened_sql_view, self.engine),
                 load_origins=partial(load_origins, self.engine),
                 require_admin=self.require_admin,
                 clock=lambda: NOW,

@@ -12,7 +12,7 @@ from app.access.candidate import candidate_of, shadow_tables
 from app.access.decision.decide import DecisionPolicy, PlainQuestion, decide
 from app.access.records import Membership, User
 from app.access.refresh.pushes import NumberedPush, apply_push
-from app.access.view.loader import AccessViewLoader
+from app.access.sql_view import opened_sql_view
 from app.commands.schema import METADATA
 from app.directory.guarded import GuardedSource, Policy
 from app.directory.pushes import PushedSource
@@ -44,8 +44,8 @@ def lets_in(world: SyncedWorld, user_id: str) -> bool:
     question = PlainQuestion(
         user_id=user_id, type="organization", resource_id="acme", organization_id="acme", context=None
     )
-    policy = DecisionPolicy()
-    return decide(AccessViewLoader(world.engine, policy)([question]), question, world.time.now, policy).has_access
+    with opened_sql_view(world.engine) as view:
+        return decide(view, question, world.time.now, DecisionPolicy()).has_access
 
 
 def items(world: SyncedWorld, run: Any) -> list[tuple[str, ...]]:

@@ -17,7 +17,7 @@ from app.access.decision.view import AccessView
 from app.access.origins import origins_of, with_shared_aliases
 from app.access.records import Document, Folder, Organization, Record, User
 from app.access.search import DEFAULT_LIMIT, search, search_exactly
-from app.access.view.loader import load_view
+from app.access.sql_view import SqlView
 from app.contract.permission_call import EntryError, RequestEntry, parse_entry
 from app.foundation.clock import from_epoch_ms
 from app.service.console.backend_answer import SUPPORTED_TYPES, compare
@@ -121,15 +121,15 @@ def _explain(
 ) -> dict[str, Any]:
     policy = console.parts.policy
     with console.reading() as connection:
-        view = load_view(connection, [entry], policy=policy, names=True)
+        view = SqlView(connection)
         if view.revision == 0:
             return {"never_read": True}
         explanation = with_shared_aliases(connection, entry, explain(view, entry, at, policy))
         unused = unused_records(view, entry, explanation.decision, at)
         origins = origins_of(connection, [*explanation.records, *(record for record, _ in unused)])
         unknown = _unknown_ids(connection, view, entry, explanation.decision.rule)
-    result = PermissionAnswer([]).add(entry, explanation.decision)
-    ladder = make_ladder(view, entry, explanation.decision, explanation.reason, at)
+        ladder = make_ladder(view, entry, explanation.decision, explanation.reason, at)
+    result = PermissionAnswer(view.revision).add(entry, explanation.decision)
     _, _, reason = explanation.reason.partition(": ")
     body = {"data": {"requests": [wire]}}
     return {

@@ -1,0 +1,275 @@
+"""Reads the entries of the index from the access model: all of them, or those that changed after a revision.
+
+The layout: ``app.access.index.layout``. The changes: ``app.access.refresh.change_log``.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import orjson
+from sqlalchemy import Connection, TextClause
+
+from app.access.index.layout import MAX_LISTED, SEPARATOR, SINGLE_KIND, key_of
+from app.foundation.database.statements import run, statement
+
+_BATCH_ROWS = 5_000
+
+# Each statement returns two ids, a value, and a list of grants or NULL. ``{rows}`` is the table, or its changed rows.
+_ORGANIZATIONS = """
+SELECT t.organization_id, '',
+  substr(t.access_type, 1, 1) || @separator || CASE WHEN t.disabled THEN '1' ELSE '' END, NULL
+FROM {rows} t
+"""
+_USERS = """
+SELECT '', t.user_id, CASE WHEN t.disabled THEN '1' ELSE '' END, NULL FROM {rows} t
+"""
+_MEMBERSHIPS = """
+SELECT t.organization_id, t.user_id,
+  substr(t.access_role, 1, 1) || COALESCE(CAST(t.expires_at AS TEXT), ''), NULL
+FROM {rows} t
+"""
+_GROUPS = """
+SELECT t.organization_id, t.organization_user_group_id, COALESCE((
+  SELECT @joined(above.item) FROM (
+    SELECT @escaped(m.organization_user_group_id) AS item FROM model_group_member m
+    WHERE m.organization_id = t.organization_id AND m.member_group_id = t.organization_user_group_id) AS above), ''),
+  NULL
+FROM {rows} t
+"""
+_FOLDERS = """
+SELECT t.organization_id, t.folder_id, substr(t.access_type, 1, 1) || @separator || @escaped(t.parent_folder_id), (
+  SELECT @joined(listed.item) FROM (
+    SELECT @escaped(g.organization_user_group_id) || @separator || substr(g.access_role, 1, 1)
+      || COALESCE(CAST(g.expires_at AS TEXT), '') AS item
+    FROM model_grant g @by(ix_model_grant_of_groups)
+    WHERE g.organization_id = t.organization_id AND g.folder_id = t.folder_id AND g.document_id = ''
+      AND g.user_id = '' LIMIT :limit) AS listed)
+FROM {rows} t
+"""
+_DOCUMENTS = """
+SELECT t.organization_id, t.document_id, substr(t.access_type, 1, 1) || @separator || @escaped(t.folder_id), (
+  SELECT @joined(listed.item) FROM (
+    SELECT @escaped(g.organization_user_group_id) || @separator || substr(g.access_role, 1, 1)
+      || COALESCE(CAST(g.expires_at AS TEXT), '') AS item
+    FROM model_grant g @by(ix_model_grant_of_groups)
+    WHERE g.organization_id = t.organization_id AND g.folder_id = '' AND g.document_id = t.document_id
+      AND g.user_id = '' LIMIT :limit) AS listed)
+FROM {rows} t
+"""
+_USERS_GROUPS = """
+SELECT t.organization_id, t.user_id, @joined(t.item), NULL FROM (
+  SELECT m.organization_id, m.user_id, @escaped(m.organization_user_group_id) AS item
+  FROM {rows} m WHERE m.user_id <> '') AS t
+GROUP BY t.organization_id, t.user_id
+"""
+_OWN_GRANTS = """
+SELECT t.organization_id, t.user_id, NULL, @joined(t.item) FROM (
+  SELECT g.organization_id, g.user_id,
+    CASE WHEN g.folder_id <> '' THEN 'f' || @escaped(g.folder_id) ELSE 'd' || @escaped(g.document_id) END
+      || @separator || substr(g.access_role, 1, 1) || COALESCE(CAST(g.expires_at AS TEXT), '') AS item
+  FROM {rows} g WHERE g.user_id <> '') AS t
+GROUP BY t.user_id, t.organization_id
+"""
+_CONTEXT_GRANTS = """
+SELECT t.organization_id, t.user_id, t.organization_user_group_id, t.field, t.value, t.document_id,
+  COALESCE(CAST(t.expires_at AS TEXT), '')
+FROM {rows} t
+"""
+
+_CHANGED = """(
+  SELECT r.* FROM (
+    SELECT DISTINCT organization_id, item_id FROM access_change WHERE kind = '{kind}' AND revision > :after) AS k
+  CROSS JOIN {table} r WHERE {same})"""
+# A user may have any number of grants, so a change reads no more of them than an entry lists.
+_CHANGED_OWN_GRANTS = """
+SELECT k.organization_id, k.item_id, NULL, (
+  SELECT @joined(listed.item) FROM (
+    SELECT CASE WHEN g.folder_id <> '' THEN 'f' || @escaped(g.folder_id) ELSE 'd' || @escaped(g.document_id) END
+      || @separator || substr(g.access_role, 1, 1) || COALESCE(CAST(g.expires_at AS TEXT), '') AS item
+    FROM model_grant g WHERE g.user_id = k.item_id AND g.organization_id = k.organization_id LIMIT :limit) AS listed)
+FROM (SELECT DISTINCT organization_id, item_id FROM access_change WHERE kind = 'x' AND revision > :after) AS k
+"""
+
+
+class _Kind(NamedTuple):
+    """How the entries of one kind are read."""
+
+    all: str
+    table: str
+    item: str = ""
+    """The column of the second id; empty: there is none."""
+    organization: str = "organization_id"
+    changed: str = ""
+    """The statement for changed rows; empty: the same as for all."""
+
+
+_KINDS: Mapping[str, _Kind] = {
+    "o": _Kind(_ORGANIZATIONS, "model_organization"),
+    "u": _Kind(_USERS, "model_user", "user_id", organization=""),
+    "m": _Kind(_MEMBERSHIPS, "model_membership", "user_id"),
+    "e": _Kind(_USERS_GROUPS, "model_group_member", "user_id"),
+    "g": _Kind(_GROUPS, "model_group", "organization_user_group_id"),
+    "f": _Kind(_FOLDERS, "model_folder", "folder_id"),
+    "d": _Kind(_DOCUMENTS, "model_document", "document_id"),
+    "x": _Kind(_OWN_GRANTS, "model_grant", changed=_CHANGED_OWN_GRANTS),
+}
+
+# The single grants of one holder: a user, a folder or a document.
+_SINGLE_GRANTS: Mapping[str, str] = {
+    "x": """
+SELECT CASE WHEN t.folder_id <> '' THEN 'f' || t.folder_id ELSE 'd' || t.document_id END,
+  substr(t.access_role, 1, 1) || COALESCE(CAST(t.expires_at AS TEXT), '')
+FROM model_grant t WHERE t.user_id = :item AND t.organization_id = :organization
+""",
+    "f": """
+SELECT t.organization_user_group_id, substr(t.access_role, 1, 1) || COALESCE(CAST(t.expires_at AS TEXT), '')
+FROM model_grant t
+WHERE t.organization_id = :organization AND t.folder_id = :item AND t.document_id = '' AND t.user_id = ''
+""",
+    "d": """
+SELECT t.organization_user_group_id, substr(t.access_role, 1, 1) || COALESCE(CAST(t.expires_at AS TEXT), '')
+FROM model_grant t
+WHERE t.organization_id = :organization AND t.folder_id = '' AND t.document_id = :item AND t.user_id = ''
+""",
+}
+_ONE_GRANT = """
+SELECT substr(access_role, 1, 1) || COALESCE(CAST(expires_at AS TEXT), '') FROM model_grant
+WHERE organization_id = :organization AND folder_id = :folder AND document_id = :document
+  AND user_id = :user AND organization_user_group_id = :group
+"""
+_CHANGED_KEYS = """
+SELECT kind, organization_id, item_id, detail FROM access_change WHERE revision > :after
+GROUP BY kind, organization_id, item_id, detail ORDER BY kind, organization_id, item_id, detail
+"""
+_CHANGED_CONTEXT_GRANTS = """(
+  SELECT r.* FROM (
+    SELECT DISTINCT organization_id, item_id, detail FROM access_change WHERE kind = 'c' AND revision > :after) AS k
+  CROSS JOIN model_context_grant r WHERE r.organization_id = k.organization_id AND r.user_id = k.item_id
+    AND r.organization_user_group_id = @part(k.detail, 0) AND r.field = @part(k.detail, 1)
+    AND r.value = @part(k.detail, 2) AND r.document_id = @part(k.detail, 3))"""
+
+Entry = tuple[bytes, bytes]
+"""A key and its value."""
+Change = tuple[bytes, bytes | None]
+"""A key and its new value; None: the entry is to be deleted."""
+_Holder = tuple[str, str, str]
+"""The kind and the ids of an entry that lists grants."""
+
+
+def all_entries(connection: Connection) -> Iterator[Entry]:
+    """All entries. The transaction must see one snapshot. Memory does not grow with the number of entries."""
+    crowded: list[_Holder] = []
+    for letter, kind in _KINDS.items():
+        yield from _listing_entries(connection, letter, statement(connection, kind.all, rows=kind.table), 0, crowded)
+    yield from _context_entries(connection, "model_context_grant", 0)
+    for holder in crowded:
+        yield from _single_entries(connection, holder)
+
+
+class StoredEntries(Protocol):
+    """The entries of the index before the change."""
+
+    def get(self, key: bytes) -> bytes | None: ...
+    def keys_below(self, prefix: bytes) -> list[bytes]: ...
+
+
+def changed_entries(connection: Connection, after: int, stored: StoredEntries) -> Iterator[Change]:
+    """The entries that changed after the revision ``after``."""
+    details: dict[_Holder, list[str]] = {}
+    for letter, organization_id, item_id, detail in run(connection, _CHANGED_KEYS, {"after": after}):
+        details.setdefault((letter, organization_id, item_id), []).append(detail)
+    for letter, kind in _KINDS.items():
+        holders = [holder for holder in details if holder[0] == letter]
+        if not holders:
+            continue
+        were_crowded = {holder for holder in holders if _is_crowded(letter, stored.get(key_of(*holder)))}
+        crowded: list[_Holder] = []
+        query = _changed_statement(connection, letter, kind)
+        entries = _listing_entries(connection, letter, query, after, crowded)
+        yield from _with_deletions({key_of(*holder) for holder in holders}, entries)
+        for holder in were_crowded.difference(crowded):
+            prefix = key_of(SINGLE_KIND[letter], *holder[1:]) + SEPARATOR.encode()
+            yield from ((key, None) for key in stored.keys_below(prefix))
+        for holder in crowded:
+            if holder in were_crowded:
+                yield from _changed_single_entries(connection, holder, details[holder])
+            else:
+                yield from _single_entries(connection, holder)
+    context_keys = {
+        key_of("c", organization_id, user_id, *orjson.loads(detail))
+        for (letter, organization_id, user_id), texts in details.items()
+        if letter == "c"
+        for detail in texts
+    }
+    if context_keys:
+        yield from _with_deletions(context_keys, _context_entries(connection, _CHANGED_CONTEXT_GRANTS, after))
+
+
+def _with_deletions(keys: set[bytes], entries: Iterable[Entry]) -> Iterator[Change]:
+    """The entries, and deletions of the other keys."""
+    for key, value in entries:
+        keys.discard(key)
+        yield key, value
+    yield from ((key, None) for key in keys)
+
+
+def _changed_statement(connection: Connection, letter: str, kind: _Kind) -> TextClause:
+    if kind.changed:
+        return statement(connection, kind.changed)
+    columns = {"organization_id": kind.organization, "item_id": kind.item}
+    same = " AND ".join(f"r.{column} = k.{name}" for name, column in columns.items() if column)
+    return statement(connection, kind.all, rows=_CHANGED.format(kind=letter, table=kind.table, same=same))
+
+
+def _rows(connection: Connection, query: TextClause, **parameters: object) -> Iterator[Any]:
+    yield from connection.execute(query, parameters, execution_options={"yield_per": _BATCH_ROWS})
+
+
+def _listing_entries(
+    connection: Connection, letter: str, query: TextClause, after: int, crowded: list[_Holder]
+) -> Iterator[Entry]:
+    """The entries of one kind. Adds those with too many grants to ``crowded``."""
+    rows = _rows(connection, query, after=after, limit=MAX_LISTED + 1)
+    for organization_id, item_id, value, grants in rows:
+        if grants is not None:
+            is_crowded = grants.count(SEPARATOR) >= 2 * MAX_LISTED
+            if is_crowded:
+                crowded.append((letter, organization_id, item_id))
+            parts = [*([] if value is None else [value]), "" if is_crowded else grants]
+            yield key_of(letter, organization_id, item_id), SEPARATOR.join(parts).encode()
+        elif value is not None:
+            yield key_of(letter, organization_id, item_id), value.encode()
+
+
+def _single_entries(connection: Connection, holder: _Holder) -> Iterator[Entry]:
+    letter, organization_id, item_id = holder
+    query = statement(connection, _SINGLE_GRANTS[letter])
+    for other_id, value in _rows(connection, query, organization=organization_id, item=item_id):
+        yield key_of(SINGLE_KIND[letter], organization_id, item_id, other_id), value.encode()
+
+
+def _changed_single_entries(connection: Connection, holder: _Holder, other_ids: Iterable[str]) -> Iterator[Change]:
+    letter, organization_id, item_id = holder
+    for other_id in filter(None, other_ids):
+        resource = other_id if letter == "x" else letter + item_id
+        parameters = {
+            "organization": organization_id,
+            "folder": resource[1:] if resource[0] == "f" else "",
+            "document": resource[1:] if resource[0] == "d" else "",
+            "user": item_id if letter == "x" else "",
+            "group": "" if letter == "x" else other_id,
+        }
+        value = run(connection, _ONE_GRANT, parameters).scalar()
+        key = key_of(SINGLE_KIND[letter], organization_id, item_id, other_id)
+        yield key, None if value is None else value.encode()
+
+
+def _context_entries(connection: Connection, source: str, after: int) -> Iterator[Entry]:
+    for *ids, end in _rows(connection, statement(connection, _CONTEXT_GRANTS, rows=source), after=after):
+        yield key_of("c", *ids), end.encode()
+
+
+def _is_crowded(letter: str, value: bytes | None) -> bool:
+    if value is None or letter not in SINGLE_KIND:
+        return False
+    return value.decode().split(SEPARATOR)[0 if letter == "x" else 2 :] == [""]

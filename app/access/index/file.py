@@ -1,0 +1,149 @@
+"""An index file: an LMDB environment with the entries of one revision.
+
+Any number of processes read it while one writes. A write is one transaction, so a reader sees exactly one revision.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice, takewhile
+from pathlib import Path
+from typing import NamedTuple
+
+import lmdb
+
+from app.access.index.layout import LAYOUT
+
+_MAP_BYTES = 256 << 30
+"""The size of the mapping, and the maximum size of a file. All processes map the same size, so that no process has to
+follow the growth of another's mapping. It is address space, not memory."""
+_MAX_READERS = 2048
+"""Concurrent transactions of all processes."""
+_SPARE_TRANSACTIONS = 16
+_FILLED_AT_ONCE = 50_000
+_STAMP = b"\0"
+
+
+class Stamp(NamedTuple):
+    """A revision and when it was created: a database restored from a backup may use a number again."""
+
+    revision: int
+    created_at: int
+
+
+class IndexDamagedError(Exception):
+    """The file is no index of this version, or it is damaged."""
+
+
+class IndexFile:
+    """One file, open in one process; open it after a fork."""
+
+    def __init__(self, path: Path, *, new: bool = False) -> None:
+        """Raises ``IndexDamagedError`` and ``OSError``. ``new``: creates an empty file, whose writes are not durable
+        until ``sync``."""
+        self.path = path
+        try:
+            self._environment = lmdb.open(
+                str(path),
+                subdir=False,
+                create=new,
+                sync=not new,
+                mode=0o600,
+                map_size=_MAP_BYTES,
+                max_readers=_MAX_READERS,
+                max_spare_txns=_SPARE_TRANSACTIONS,
+            )
+            # Killed processes leave their slots in the table of readers.
+            self._environment.reader_check()
+            if not new:
+                self._check()
+        except lmdb.Error as error:
+            raise IndexDamagedError(str(error)) from error
+
+    def _check(self) -> None:
+        # Reading a page after the end of a truncated file would kill the process.
+        pages = self._environment.info()["last_pgno"] + 1
+        if self.path.stat().st_size < pages * self._environment.stat()["psize"]:
+            raise IndexDamagedError("the file is truncated")
+        with self.reading() as (_, stamp):
+            if stamp is None:
+                raise IndexDamagedError("the file is incomplete, or of another version")
+
+    @contextmanager
+    def reading(self) -> Iterator[tuple[Callable[[bytes], bytes | None], Stamp | None]]:
+        """A read transaction: a lookup of values by key, and the stamp of its revision. Raises ``lmdb.Error``."""
+        try:
+            transaction = self._environment.begin()
+        except lmdb.ReadersFullError:
+            self._environment.reader_check()
+            transaction = self._environment.begin()
+        with transaction:
+            yield transaction.get, _stamp(transaction.get(_STAMP))
+
+    @property
+    def stamp(self) -> Stamp | None:
+        """The stamp of the current revision."""
+        with self.reading() as (_, stamp):
+            return stamp
+
+    def fill(self, stamp: Stamp, entries: Iterable[tuple[bytes, bytes]]) -> None:
+        """Stores all entries of a new file, and makes them durable. Raises ``lmdb.Error``."""
+        remaining = iter(entries)
+        # Each transaction keeps its pages in memory. Nobody reads a new file before it is complete.
+        while batch := list(islice(remaining, _FILLED_AT_ONCE)):
+            with self._environment.begin(write=True) as transaction, transaction.cursor() as cursor:
+                cursor.putmulti(batch)
+        with self._environment.begin(write=True) as transaction:
+            transaction.put(_STAMP, _stamp_value(stamp))
+        self._environment.sync(True)
+
+    @contextmanager
+    def writing(self, stamp: Stamp) -> Iterator["IndexWriter"]:
+        """A write transaction that leads to a revision. It is rolled back if the block raises.
+
+        Raises ``lmdb.Error``.
+        """
+        with self._environment.begin(write=True) as transaction:
+            yield IndexWriter(transaction)
+            transaction.put(_STAMP, _stamp_value(stamp))
+
+    def close(self) -> None:
+        """Closes the file; no transaction may be open."""
+        self._environment.close()
+
+
+class IndexWriter:
+    """The entries inside of a write transaction."""
+
+    def __init__(self, transaction: lmdb.Transaction) -> None:
+        self._transaction = transaction
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key."""
+        value = self._transaction.get(key)
+        return None if value is None else bytes(value)
+
+    def keys_below(self, prefix: bytes) -> list[bytes]:
+        """The keys that begin with ``prefix``."""
+        with self._transaction.cursor() as cursor:
+            if not cursor.set_range(prefix):
+                return []
+            keys = map(bytes, cursor.iternext(values=False))
+            return list(takewhile(lambda key: key.startswith(prefix), keys))
+
+    def store(self, key: bytes, value: bytes | None) -> None:
+        """Stores an entry; None deletes it."""
+        if value is None:
+            self._transaction.delete(key)
+        else:
+            self._transaction.put(key, value)
+
+
+def _stamp_value(stamp: Stamp) -> bytes:
+    return f"{LAYOUT} {stamp.revision} {stamp.created_at}".encode()
+
+
+def _stamp(value: bytes | None) -> Stamp | None:
+    if value is None:
+        return None
+    layout, revision, created_at = map(int, value.split())
+    return Stamp(revision, created_at) if layout == LAYOUT else None

@@ -1,0 +1,368 @@
+"""The index of a node: keeps its file in step with the access model, and answers from it.
+
+All processes of a node share a folder:
+
+==================  ===============================================================================
+``lock``            locked by the process that maintains the index; when it ends, another takes over
+``current``         the name of the file in use
+``*.mdb``           the file (``app.access.index.file``); a new one replaces it, never in place
+``confirmed``       when the maintainer last saw that the file has the database's current revision
+==================  ===============================================================================
+
+Each process runs ``AccessIndex.run`` in a thread. Permission calls are answered from the index as long as it was
+confirmed recently, or while the database cannot be reached, for at most ``max_staleness`` seconds. Otherwise they are
+answered from the database.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import Any
+from uuid import uuid4
+
+import lmdb
+import orjson
+import structlog
+from sqlalchemy import Connection, Engine, func, select
+from sqlalchemy.exc import SQLAlchemyError
+
+from app.access.decision.decide import PermissionRequest
+from app.access.decision.view import AccessView
+from app.access.index.entries import all_entries, changed_entries
+from app.access.index.file import IndexDamagedError, IndexFile, Stamp
+from app.access.index.view import IndexView
+from app.access.refresh.change_log import ACCESS_CHANGE, MAX_LOGGED
+from app.access.revisions import REVISION, REVISION_CHANNEL
+from app.access.sql_view import SqlView
+from app.foundation.clock import Clock, Sleep
+from app.foundation.database.engine import is_sqlite, reading
+from app.foundation.database.programs import SchemaNewerError
+from app.foundation.files import make_folder
+
+_log = structlog.stdlib.get_logger(__name__)
+
+POLL = 0.02
+"""Seconds between two checks for a new revision. A check takes 0.2 ms."""
+LISTEN_POLL = 0.5
+"""The same on PostgreSQL, which also notifies nodes of a new revision. Some poolers drop notifications."""
+CONFIRM = 0.5
+"""Seconds between two writes of ``confirmed``."""
+SUSPECT = 1.5
+"""Seconds without a confirmation after which each process checks the database itself."""
+
+# Few rows are looked up by index, whatever the statistics of the tables say.
+_LOOK_UP = "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_seqscan = off"
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """A moment at which the index had the database's current revision."""
+
+    boot_id: str
+    uptime: float
+    """Seconds since the machine started: a change of the clock does not affect it."""
+    at: float
+    """Epoch seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexState:
+    """The state of the index, for health checks and metrics."""
+
+    revision: int
+    """0: there is no index."""
+    staleness: float | None
+    """Seconds since the index had the database's current revision; None: never."""
+    is_used: bool
+    """Whether permission calls are answered from it."""
+    is_database_reachable: bool
+
+
+class AccessIndex:
+    """The index of a node, in one of its processes."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        folder: Path,
+        *,
+        clock: Clock,
+        max_staleness: float = 0,
+        check_schema: Callable[[], None] = lambda: None,
+        sleep: Sleep = time.sleep,
+        observe_delay: Callable[[float], None] = lambda _: None,
+        uptime: Callable[[], float] = lambda: time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)),
+    ) -> None:
+        """``max_staleness``: seconds for which calls are answered while the database cannot be reached; 0: any time.
+        ``check_schema`` raises ``SchemaNewerError`` if this version can no longer use the database. ``observe_delay``
+        gets the seconds from the creation of a revision until this node answers by it."""
+        self._engine = engine
+        self._folder = folder
+        self._clock = clock
+        self._uptime = uptime
+        self._max_staleness = max_staleness
+        self._check_schema = check_schema
+        self._sleep = sleep
+        self._observe_delay = observe_delay
+        self._boot_id = _boot_id()
+        self._lock: int | None = None
+        self._listening: Connection | None = None
+        self._file: IndexFile | None = None
+        self._confirmation: Confirmation | None = None
+        self._written_at = 0.0
+        self._is_behind = False
+        """Whether the database has a newer revision that the index does not get."""
+        self._is_database_reachable = True
+
+    # Permission calls
+
+    @contextmanager
+    def view(self, questions: Sequence[PermissionRequest], min_revision: int = 0) -> Iterator[AccessView]:
+        """The view of one revision, at least ``min_revision`` if the database has it."""
+        file = self._file
+        if file is not None and self._is_usable():
+            try:
+                with file.reading() as (get, stamp):
+                    if stamp is not None and stamp.revision >= min_revision:
+                        yield IndexView(get, stamp.revision, questions)
+                        return
+            except lmdb.Error as error:
+                self._discard(error)
+                raise IndexDamagedError(str(error)) from error
+        self._check_schema()
+        with reading(self._engine) as connection:
+            yield SqlView(connection)
+
+    def wait_for(self, revision: int, timeout: float = 1.0) -> None:
+        """Waits until this node answers by the revision; at most ``timeout`` seconds."""
+        until = self._uptime() + timeout
+        while self.state.is_used and self.state.revision < revision and self._uptime() < until:
+            self._sleep(POLL / 4)
+
+    def _is_usable(self) -> bool:
+        if self._is_behind:
+            return False
+        staleness = self._staleness()
+        return staleness is not None and (not self._max_staleness or staleness <= self._max_staleness)
+
+    def _staleness(self) -> float | None:
+        confirmation = self._confirmation
+        if confirmation is None:
+            return None
+        if confirmation.boot_id == self._boot_id:
+            return max(0.0, self._uptime() - confirmation.uptime)
+        return max(0.0, self._clock().timestamp() - confirmation.at)
+
+    @property
+    def state(self) -> IndexState:
+        """The state of the index."""
+        file, stamp = self._file, None
+        if file is not None:
+            with suppress(lmdb.Error):
+                stamp = file.stamp
+        return IndexState(
+            revision=stamp.revision if stamp else 0,
+            staleness=self._staleness(),
+            is_used=stamp is not None and self._is_usable(),
+            is_database_reachable=self._is_database_reachable,
+        )
+
+    # Maintenance
+
+    def run(self, stop: Event) -> None:
+        """Keeps the index up to date until ``stop`` is set."""
+        failure = ""
+        while not stop.is_set():
+            try:
+                self.step()
+                failure = ""
+            except (lmdb.Error, IndexDamagedError, OSError) as error:
+                # Calls are answered from the database.
+                self._is_behind = True
+                if failure != str(error):
+                    failure = str(error)
+                    _log.warning("index_failed", error=failure, folder=str(self._folder))
+            self._wait(stop)
+        self._release()
+
+    def _wait(self, stop: Event) -> None:
+        """Waits for the next check, or for a notification of a new revision."""
+        if self._lock is None or is_sqlite(self._engine) or not self._is_database_reachable:
+            stop.wait(POLL)
+            return
+        try:
+            if self._listening is None:
+                self._listening = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+                self._listening.exec_driver_sql(f"LISTEN {REVISION_CHANNEL}")
+                return
+            driver: Any = self._listening.connection.driver_connection
+            list(driver.notifies(timeout=LISTEN_POLL, stop_after=1))
+        except (SQLAlchemyError, self._engine.dialect.loaded_dbapi.Error):
+            self._stop_listening()
+            stop.wait(POLL)
+
+    def _stop_listening(self) -> None:
+        if self._listening is not None:
+            self._listening.invalidate()
+            self._listening.close()
+            self._listening = None
+
+    def step(self) -> None:
+        """Brings the index up to date once, or adopts what the maintaining process did.
+
+        Raises ``lmdb.Error``, ``IndexDamagedError`` and ``OSError`` if the file cannot be written or read.
+        """
+        self._adopt()
+        if not self._maintains():
+            staleness = self._staleness()
+            if staleness is not None and staleness < SUSPECT:
+                self._is_behind = False
+                self._is_database_reachable = True
+                return
+        try:
+            self._check_schema()
+            with reading(self._engine) as connection:
+                newest = _newest(connection)
+                if newest is not None and self._maintains():
+                    self._bring_up_to(connection, newest)
+                self._is_database_reachable = True
+                self._is_behind = newest is None or self._file is None or self._file.stamp != newest
+        except SchemaNewerError:
+            self._is_behind = True
+        except SQLAlchemyError as error:
+            if self._is_database_reachable:
+                _log.warning("index_without_database", error=type(error).__name__)
+            self._is_database_reachable = False
+            return
+        if not self._is_behind:
+            self._confirm()
+
+    def _maintains(self) -> bool:
+        """Whether this process maintains the index; it does if no other one does."""
+        if self._lock is None:
+            make_folder(self._folder)
+            descriptor = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(descriptor)
+                return False
+            self._lock = descriptor
+        return True
+
+    def _adopt(self) -> None:
+        """Opens the file in use, and reads when it was confirmed."""
+        name = self._current()
+        if not name:
+            self._file = None
+            return
+        if self._file is None or self._file.path.name != name:
+            # Requests may still read the file before; it is closed with the last of them.
+            self._file = None
+            try:
+                self._file = IndexFile(self._folder / name)
+            except (IndexDamagedError, OSError) as error:
+                # If the maintainer has just replaced the file, the next step opens the new one.
+                if self._current() == name:
+                    self._discard(error)
+        with suppress(FileNotFoundError, ValueError, TypeError):
+            self._confirmation = Confirmation(**orjson.loads((self._folder / "confirmed").read_bytes()))
+
+    def _current(self) -> str:
+        """The name of the file in use; empty if there is none."""
+        try:
+            return (self._folder / "current").read_text(encoding="ascii")
+        except (FileNotFoundError, UnicodeDecodeError):
+            return ""
+
+    def _discard(self, error: Exception) -> None:
+        """Stops the use of the file, in all processes; the maintainer builds a new one."""
+        _log.warning("index_damaged", error=str(error), folder=str(self._folder))
+        self._file = None
+        (self._folder / "current").unlink(missing_ok=True)
+
+    def _bring_up_to(self, connection: Connection, newest: Stamp) -> None:
+        file = self._file
+        stamp = None if file is None else file.stamp
+        if stamp == newest:
+            return
+        if file is not None and stamp is not None and _is_logged(connection, stamp, newest):
+            if not is_sqlite(connection):
+                connection.exec_driver_sql(_LOOK_UP)
+            with file.writing(newest) as writer:
+                for key, value in changed_entries(connection, stamp.revision, writer):
+                    writer.store(key, value)
+        else:
+            self._build(connection, newest)
+        self._observe_delay(max(0.0, self._clock().timestamp() - newest.created_at / 1000))
+
+    def _build(self, connection: Connection, newest: Stamp) -> None:
+        """Builds a new file beside the one in use, and puts it in its place."""
+        for path in self._folder.glob("*.mdb*"):
+            if self._file is None or not path.name.startswith(self._file.path.name):
+                path.unlink(missing_ok=True)
+        path = self._folder / f"{uuid4().hex}.mdb"
+        file = IndexFile(path, new=True)
+        file.fill(newest, all_entries(connection))
+        file.close()
+        _replace(self._folder / "current", path.name.encode())
+        self._adopt()
+
+    def _confirm(self) -> None:
+        uptime = self._uptime()
+        confirmation = Confirmation(self._boot_id, uptime, self._clock().timestamp())
+        if self._lock is not None and uptime - self._written_at >= CONFIRM:
+            _replace(self._folder / "confirmed", orjson.dumps(confirmation))
+            self._written_at = uptime
+        self._confirmation = confirmation
+
+    def close(self) -> None:
+        """Closes the file, and lets another process maintain the index. No view may be open."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self._release()
+
+    def _release(self) -> None:
+        """Lets another process maintain the index."""
+        self._stop_listening()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def _newest(connection: Connection) -> Stamp | None:
+    query = select(REVISION.c.revision, REVISION.c.created_at).order_by(REVISION.c.revision.desc()).limit(1)
+    row = connection.execute(query).first()
+    return None if row is None else Stamp(*row)
+
+
+def _is_logged(connection: Connection, stamp: Stamp, newest: Stamp) -> bool:
+    """Whether the change log contains everything that happened after ``stamp``, and not too much."""
+    has_revision = select(REVISION.c.created_at).where(REVISION.c.revision == stamp.revision)
+    logged = select(func.count()).where(REVISION.c.revision > stamp.revision, REVISION.c.logged)
+    changes = select(func.count()).where(ACCESS_CHANGE.c.revision > stamp.revision)
+    return (
+        connection.execute(has_revision).scalar() == stamp.created_at
+        and connection.execute(logged).scalar() == newest.revision - stamp.revision
+        and connection.execute(changes).scalar_one() <= MAX_LOGGED
+    )
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Replaces a small file at once; another process sees the old or the new content."""
+    written = path.with_suffix(".new")
+    written.write_bytes(content)
+    written.replace(path)
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

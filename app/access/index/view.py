@@ -1,0 +1,298 @@
+"""The view of the index: an ``AccessView`` that looks up each entry when a decision needs it.
+
+The entries: ``app.access.index.layout``. The port: ``app.access.decision.view``.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from itertools import product
+from typing import NamedTuple
+
+from app.access.decision.ancestry import Ancestry, ancestry_of
+from app.access.decision.decide import ANY_VALUE, PermissionRequest
+from app.access.decision.view import group_path
+from app.access.index.layout import SEPARATOR, SINGLE_KIND, key_of, unescaped
+from app.access.records import (
+    NO_EXTRA_FIELDS,
+    AccessRole,
+    AccessType,
+    ContextGrant,
+    Document,
+    Folder,
+    Grant,
+    GroupMember,
+    Level,
+    Membership,
+    Organization,
+    User,
+)
+from app.foundation.clock import from_epoch_ms
+
+Get = Callable[[bytes], bytes | None]
+"""Returns the value of a key; None: there is no such entry."""
+Pair = tuple[str, str]
+"""An organization, and an id in it."""
+
+_TYPES: Mapping[str, AccessType | None] = {
+    "": None,
+    "p": AccessType.PUBLIC,
+    "o": AccessType.ORGANIZATION_PRIVATE,
+    "r": AccessType.RESTRICTED,
+}
+_ROLES = {"v": AccessRole.VIEWER, "e": AccessRole.EDITOR}
+
+Grants = dict[str, str]
+"""Role and end, by group, or by the level and id of a resource."""
+
+_CROWDED: Grants = {"": ""}
+"""Grants that are too many to be listed."""
+
+
+class _Ancestry(NamedTuple):
+    """The ancestry of a folder, with the grants on it."""
+
+    ancestry: Ancestry
+    resources: tuple[str, ...]
+    """Its folders, as users' own grants name them: level and id."""
+    group_grants: tuple[Grants, ...]
+    """The grants of groups on those of its folders that have any."""
+
+
+class IndexView:
+    """The records of one revision. Names and extra fields are empty, because decisions do not need them.
+
+    Entries are read once for all questions of a batch.
+    """
+
+    def __init__(self, get: Get, revision: int, questions: Sequence[PermissionRequest]) -> None:
+        self._get = get
+        self._questions = questions
+        self._organizations: dict[str, Organization | None] = {}
+        self._users: dict[str, User | None] = {}
+        self._memberships: dict[Pair, Membership | None] = {}
+        self._ancestries: dict[Pair, _Ancestry] = {}
+        self._folders: dict[Pair, Folder | None] = {}
+        self._group_grants: dict[tuple[Level, str, str], Grants] = {}
+        """The grants of groups on folders and documents that have any."""
+        self._own_grants: dict[Pair, Grants] = {}
+        self._groups: dict[Pair, dict[str, str]] = {}
+        self.revision = revision
+
+    def organization(self, organization_id: str) -> Organization | None:
+        if organization_id not in self._organizations:
+            parts = self._read("o", organization_id, "")
+            organization = None
+            if parts is not None:
+                access_type, disabled = parts
+                organization = Organization(
+                    organization_id=organization_id,
+                    organization_name="",
+                    access_type=_TYPES[access_type] or AccessType.ORGANIZATION_PRIVATE,
+                    disabled=bool(disabled),
+                )
+            self._organizations[organization_id] = organization
+        return self._organizations[organization_id]
+
+    def user(self, user_id: str) -> User | None:
+        if user_id not in self._users:
+            parts = self._read("u", "", user_id)
+            user = None if parts is None else User(user_id=user_id, name="", email="", disabled=bool(parts[0]))
+            self._users[user_id] = user
+        return self._users[user_id]
+
+    def membership(self, organization_id: str, user_id: str) -> Membership | None:
+        pair = (organization_id, user_id)
+        if pair not in self._memberships:
+            parts = self._read("m", organization_id, user_id)
+            membership = None
+            if parts is not None:
+                role, end = _role_and_end(parts[0])
+                membership = Membership(
+                    organization_id=organization_id, user_id=user_id, access_role=role, expires_at=end
+                )
+            self._memberships[pair] = membership
+        return self._memberships[pair]
+
+    def document(self, organization_id: str, document_id: str) -> Document | None:
+        parts = self._read("d", organization_id, document_id)
+        if parts is None:
+            return None
+        access_type, folder_id, *grants = parts
+        if grants:
+            self._group_grants["document", organization_id, document_id] = _listed(grants)
+        return Document(
+            organization_id=organization_id,
+            document_id=document_id,
+            document_name="",
+            folder_id=folder_id or None,
+            access_type=_TYPES[access_type],
+            extra_fields=NO_EXTRA_FIELDS,
+        )
+
+    def ancestry_of(self, organization_id: str, folder_id: str) -> Ancestry:
+        return self._ancestry(organization_id, folder_id).ancestry
+
+    def _ancestry(self, organization_id: str, folder_id: str) -> _Ancestry:
+        pair = (organization_id, folder_id)
+        if pair not in self._ancestries:
+            ancestry = ancestry_of(partial(self._folder, organization_id), folder_id)
+            folder_ids = [folder.folder_id for folder in ancestry.folders]
+            grants = (self._group_grants.get(("folder", organization_id, above)) for above in folder_ids)
+            self._ancestries[pair] = _Ancestry(
+                ancestry, tuple(["f" + above for above in folder_ids]), tuple(filter(None, grants))
+            )
+        return self._ancestries[pair]
+
+    def _folder(self, organization_id: str, folder_id: str) -> Folder | None:
+        pair = (organization_id, folder_id)
+        if pair not in self._folders:
+            parts = self._read("f", organization_id, folder_id)
+            folder = None
+            if parts is not None:
+                access_type, parent_folder_id, *grants = parts
+                if grants:
+                    self._group_grants["folder", organization_id, folder_id] = _listed(grants)
+                folder = Folder(
+                    organization_id=organization_id,
+                    folder_id=folder_id,
+                    folder_name="",
+                    parent_folder_id=parent_folder_id or None,
+                    access_type=_TYPES[access_type],
+                    extra_fields=NO_EXTRA_FIELDS,
+                )
+            self._folders[pair] = folder
+        return self._folders[pair]
+
+    def any_grants(self, organization_id: str, user_id: str, document_id: str | None, folder_id: str | None) -> bool:
+        own = self._own(organization_id, user_id)
+        if own is _CROWDED:
+            return True
+        above = None if folder_id is None else self._ancestry(organization_id, folder_id)
+        if own and document_id is not None and "d" + document_id in own:
+            return True
+        if own and above is not None and not own.keys().isdisjoint(above.resources):
+            return True
+        of_groups = () if above is None else above.group_grants
+        if self._group_grants and document_id is not None:
+            on_document = self._group_grants.get(("document", organization_id, document_id))
+            of_groups = of_groups if on_document is None else (on_document, *of_groups)
+        # Most resources have no grants of groups, so that the groups of the user are not needed.
+        return bool(of_groups) and any(
+            grants is _CROWDED or not grants.keys().isdisjoint(self.groups(organization_id, user_id))
+            for grants in of_groups
+        )
+
+    def grants(self, organization_id: str, level: Level, resource_id: str, user_id: str) -> Sequence[Grant]:
+        found: list[tuple[str | None, str]] = []
+        """The group, None for the user's own grant, with the role and end."""
+        resource = level[0] + resource_id
+        value = self._grant(self._own(organization_id, user_id), "x", organization_id, user_id, resource)
+        if value is not None:
+            found.append((None, value))
+        if listed := self._group_grants.get((level, organization_id, resource_id)):
+            for group_id in self.groups(organization_id, user_id):
+                value = self._grant(listed, level[0], organization_id, resource_id, group_id)
+                if value is not None:
+                    found.append((group_id, value))
+        grants = []
+        for group, value in found:
+            role, expires_at = _role_and_end(value)
+            grants.append(
+                Grant(
+                    organization_id=organization_id,
+                    folder_id=resource_id if level == "folder" else None,
+                    document_id=resource_id if level == "document" else None,
+                    user_id=user_id if group is None else None,
+                    organization_user_group_id=group,
+                    access_role=role,
+                    expires_at=expires_at,
+                )
+            )
+        return grants
+
+    def context_grants(self, organization_id: str, user_id: str) -> Sequence[ContextGrant]:
+        """The context grants that may cover a question of the batch."""
+        wanted = {
+            (field, value, document_id)
+            for question in self._questions
+            if question.user_id == user_id and question.organization_id == organization_id
+            for field, asked in (question.context or {}).items()
+            for value, document_id in product((asked, ANY_VALUE), ("", question.resource_id))
+        }
+        grants = []
+        for group_id in ("", *self.groups(organization_id, user_id)):
+            for field, value, document_id in sorted(wanted):
+                holder = ("", group_id) if group_id else (user_id, "")
+                parts = self._read("c", organization_id, *holder, field, value, document_id)
+                if parts is not None:
+                    grants.append(
+                        ContextGrant(
+                            organization_id=organization_id,
+                            user_id=None if group_id else user_id,
+                            organization_user_group_id=group_id or None,
+                            field=field,
+                            value=value,
+                            document_id=document_id or None,
+                            expires_at=_end(parts[0]),
+                        )
+                    )
+        return grants
+
+    def group_path(self, organization_id: str, user_id: str, group_id: str) -> Sequence[GroupMember]:
+        return group_path(self.groups(organization_id, user_id), organization_id, user_id, group_id)
+
+    def groups(self, organization_id: str, user_id: str) -> dict[str, str]:
+        """The groups of a user, transitively, nearest first: each with the group through which the user is a member;
+        empty: directly. A group that does not exist has no members."""
+        pair = (organization_id, user_id)
+        if pair not in self._groups:
+            self._groups[pair] = through = {}
+            waiting = deque(("", group_id) for group_id in self._read("e", organization_id, user_id) or ())
+            while waiting:
+                member_id, group_id = waiting.popleft()
+                if group_id in through:
+                    continue
+                above = self._read("g", organization_id, group_id)
+                if above is not None:
+                    through[group_id] = member_id
+                    waiting.extend((group_id, above_id) for above_id in above if above_id)
+        return self._groups[pair]
+
+    def _own(self, organization_id: str, user_id: str) -> Grants:
+        pair = (organization_id, user_id)
+        if pair not in self._own_grants:
+            parts = self._read("x", organization_id, user_id)
+            self._own_grants[pair] = {} if parts is None else _listed(parts)
+        return self._own_grants[pair]
+
+    def _grant(self, listed: Grants, kind: str, organization_id: str, item_id: str, other_id: str) -> str | None:
+        """The role and end of one grant, from a list or, if there are too many, from its own entry."""
+        if listed is not _CROWDED:
+            return listed.get(other_id)
+        parts = self._read(SINGLE_KIND[kind], organization_id, item_id, other_id)
+        return None if parts is None else parts[0]
+
+    def _read(self, kind: str, *ids: str) -> list[str] | None:
+        """The value of an entry; None if there is none."""
+        try:
+            value = self._get(key_of(kind, *ids))
+        except UnicodeEncodeError:
+            return None
+        if value is None:
+            return None
+        parts = value.decode().split(SEPARATOR)
+        return parts if b"\x02" not in value else [unescaped(part) for part in parts]
+
+
+def _listed(parts: list[str]) -> Grants:
+    return dict(zip(parts[::2], parts[1::2], strict=True)) if len(parts) > 1 else _CROWDED
+
+
+def _role_and_end(value: str) -> tuple[AccessRole, datetime | None]:
+    return _ROLES[value[0]], _end(value[1:])
+
+
+def _end(value: str) -> datetime | None:
+    return from_epoch_ms(int(value)) if value else None

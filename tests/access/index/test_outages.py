@@ -1,0 +1,197 @@
+"""The index while the database cannot be reached, and after damage to its files."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+from sqlalchemy.exc import OperationalError
+
+from app.access.decision.decide import DecisionPolicy, PlainQuestion, decide
+from app.access.index import index as index_module
+from app.access.index.index import AccessIndex
+from app.access.index.layout import LAYOUT
+from app.access.index.view import IndexView
+from app.access.problems import ProblemList
+from app.access.records import Membership, Organization, User
+from app.access.refresh.refresh import Refresh
+from app.access.refresh.sources import ReadResult
+from app.access.sql_view import SqlView
+from app.commands.schema import METADATA
+from app.foundation.database.engine import open_engine
+from app.foundation.database.programs import SchemaNewerError
+from tests.tables import make_tables
+from tests.worlds.random_directories import NOW
+
+ASKED = PlainQuestion(user_id="ada", type="organization", resource_id="acme", organization_id="acme")
+ACME = Organization(organization_id="acme", organization_name="Acme")
+ADA = User(user_id="ada", name="Ada", email="ada@acme.example")
+MEMBER = Membership(organization_id="acme", user_id="ada")
+
+
+class Node:
+    """A database, and a node whose process can restart."""
+
+    def __init__(self, engine: Engine, folder: Path) -> None:
+        self.engine = engine
+        self.folder = folder
+        self.uptime = 1_000.0
+        self.index = self.start()
+
+    def start(self, *, max_staleness: float = 0, away: bool = False) -> AccessIndex:
+        engine = open_engine("postgresql://nobody@127.0.0.1:1/nothing") if away else self.engine
+        self.index = AccessIndex(
+            engine, self.folder, clock=lambda: NOW, max_staleness=max_staleness, uptime=lambda: self.uptime
+        )
+        return self.index
+
+    def restart(self, *, max_staleness: float = 0, away: bool = False) -> None:
+        self.index.close()
+        self.start(max_staleness=max_staleness, away=away)
+        self.index.step()
+
+    def read(self, *records: Organization | User | Membership) -> None:
+        with Refresh(self.engine, clock=lambda: NOW, problems=ProblemList()) as refresh:
+            refresh.begin(["company"])
+            for record in records:
+                refresh.add(record, "company:1")
+            refresh.end(ReadResult(records=len(records)))
+            refresh.finish(accept_empty=["company"])
+
+    def answer(self) -> tuple[bool, type]:
+        """Whether Ada has access, and the view that answered."""
+        with self.index.view([ASKED]) as view:
+            return decide(view, ASKED, NOW, DecisionPolicy()).has_access, type(view)
+
+
+@pytest.fixture
+def node(database_url: str, tmp_path: Path) -> Iterator[Node]:
+    engine = open_engine(database_url)
+    make_tables(engine, METADATA)
+    world = Node(engine, tmp_path / "index")
+    world.read(ACME, ADA, MEMBER)
+    world.index.step()
+    yield world
+    world.index.close()
+    engine.dispose()
+
+
+def test_the_index_answers_without_the_database(node: Node) -> None:
+    assert node.answer() == (True, IndexView)
+    node.restart(away=True)
+    assert node.answer() == (True, IndexView)
+    assert not node.index.state.is_database_reachable
+    node.uptime += 1_000_000
+    assert node.answer() == (True, IndexView)
+
+
+def test_a_stale_index_does_not_answer(node: Node) -> None:
+    node.restart(max_staleness=60, away=True)
+    node.uptime += 59
+    assert node.answer() == (True, IndexView)
+    node.uptime += 2
+    with pytest.raises(OperationalError):
+        node.answer()
+    node.restart(max_staleness=60)
+    assert node.answer() == (True, IndexView)
+
+
+def test_staleness_after_a_restart_of_the_machine(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_module, "_boot_id", lambda: "another")
+    node.uptime = 5
+    node.restart(away=True)
+    assert node.index.state.staleness == 0
+
+
+def test_a_revision_that_the_index_cannot_follow_is_read_from_the_database(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(AccessIndex, "_bring_up_to", full)
+    node.read(ACME, ADA)
+    with pytest.raises(OSError, match="No space"):
+        node.index.step()
+    node.index._is_behind = True  # as ``run`` does
+    assert node.answer() == (False, SqlView)
+    monkeypatch.undo()
+    node.index.step()
+    assert node.answer() == (False, IndexView)
+
+
+def test_a_newer_revision_is_read_from_the_database_if_a_caller_requires_it(node: Node) -> None:
+    node.read(ACME, ADA)
+    with node.index.view([ASKED], 1) as view:
+        assert (type(view), view.revision) == (IndexView, 1)
+    with node.index.view([ASKED], 2) as view:
+        assert (type(view), view.revision) == (SqlView, 2)
+
+
+def test_an_incompatible_database_is_not_used(node: Node) -> None:
+    def refuse() -> None:
+        raise SchemaNewerError
+
+    node.index._check_schema = refuse
+    node.index.step()
+    with pytest.raises(SchemaNewerError):
+        node.answer()
+
+
+def truncate(folder: Path) -> None:
+    for path in folder.glob("*.mdb"):
+        path.write_bytes(path.read_bytes()[:8192])
+
+
+def overwrite(folder: Path) -> None:
+    for path in folder.glob("*.mdb"):
+        path.write_bytes(b"\x07" * path.stat().st_size)
+
+
+def empty(folder: Path) -> None:
+    for path in folder.glob("*.mdb"):
+        path.write_bytes(b"")
+
+
+def remove(folder: Path) -> None:
+    for path in folder.glob("*.mdb*"):
+        path.unlink()
+
+
+def other_layout(folder: Path) -> None:
+    for path in folder.glob("*.mdb"):
+        path.write_bytes(path.read_bytes().replace(f"{LAYOUT} 1 ".encode(), f"{LAYOUT + 1} 1 ".encode()))
+
+
+def bad_name(folder: Path) -> None:
+    (folder / "current").write_bytes(b"\xff\0../../etc")
+
+
+def no_name(folder: Path) -> None:
+    (folder / "current").write_bytes(b"")
+
+
+def bad_confirmation(folder: Path) -> None:
+    (folder / "confirmed").write_bytes(b'{"boot_id": 1')
+
+
+@pytest.mark.parametrize(
+    "damage", [truncate, overwrite, empty, remove, other_layout, bad_name, no_name, bad_confirmation]
+)
+def test_damage_leads_to_a_new_file(node: Node, damage: Callable[[Path], None]) -> None:
+    node.index.close()
+    damage(node.folder)
+    node.restart()
+    assert node.answer() == (True, IndexView)
+    node.read(ACME, ADA)
+    node.index.step()
+    assert node.answer() == (False, IndexView)
+
+
+@pytest.mark.parametrize("damage", [truncate, overwrite, empty, remove, other_layout, bad_name, no_name])
+def test_damage_during_an_outage_refuses_answers(node: Node, damage: Callable[[Path], None]) -> None:
+    node.index.close()
+    damage(node.folder)
+    node.restart(away=True)
+    with pytest.raises(OperationalError):
+        node.answer()

@@ -1,0 +1,302 @@
+"""The views of the database and of the index, of large and odd access models."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, Engine, Table, insert, text
+
+from app.access.decision.decide import DecisionPolicy, PlainQuestion, Rule, decide
+from app.access.decision.view import AccessView
+from app.access.index.index import AccessIndex
+from app.access.index.view import IndexView
+from app.access.records import AccessRole
+from app.access.revisions import REVISION
+from app.access.sql_view import opened_sql_view
+from app.access.tables import ACCESS_TABLES
+from app.foundation.database.engine import open_engine, writing
+from app.foundation.database.tables import METADATA
+from tests.tables import make_tables
+
+NOW = datetime(2026, 11, 20, 10, tzinfo=UTC)
+POLICY = DecisionPolicy(decision_ttl=0)
+USERS = 2000
+DOCUMENTS = 2000
+FOLDERS = 2000
+GROUPS = 200
+CROWD = 3000
+PAYLOAD = (
+    '{"userId":"x","organizationId":"x","organizationUserGroupId":"x","folderId":"x","documentId":"x",'
+    '"name":"N","email":"e@x.example","team":"red"}'
+)
+
+OpenView = Callable[[list[PlainQuestion]], AbstractContextManager[AccessView]]
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    opened = open_engine(database_url)
+    make_tables(opened, METADATA)
+    with writing(opened) as connection:
+        _fill(connection)
+    yield opened
+    opened.dispose()
+
+
+def _fill(connection: Connection) -> None:
+    """user-0 is in 50 groups, folder-0 is granted to 3,000 groups, and group-0 has grants on 2,000 documents."""
+
+    def put(table: Table, rows: list[dict[str, Any]]) -> None:
+        connection.execute(insert(table), rows)
+
+    acme = {"organization_id": "acme"}
+    described = {"payload": PAYLOAD, "digest": ""}
+    put(
+        ACCESS_TABLES["organization"],
+        [
+            {"organization_id": name, "access_type": "restricted", "disabled": False, **described}
+            for name in ["acme", *(f"o-{number}" for number in range(500))]
+        ],
+    )
+    put(ACCESS_TABLES["user"], [{"user_id": f"user-{n}", "disabled": False, **described} for n in range(USERS)])
+    put(
+        ACCESS_TABLES["membership"],
+        [{**acme, "user_id": f"user-{n}", "access_role": "editor", "expires_at": None} for n in range(USERS)],
+    )
+    put(
+        ACCESS_TABLES["group"],
+        [{**acme, "organization_user_group_id": f"group-{n}", **described} for n in range(GROUPS)],
+    )
+    members = [(f"group-{n % GROUPS}", f"user-{n}", "") for n in range(1, USERS)]
+    members += [(f"group-{n}", "user-0", "") for n in range(50)]
+    members += [(f"group-{n}", "", f"group-{n // 2 + 100}") for n in range(150, GROUPS)]
+    put(
+        ACCESS_TABLES["groupMember"],
+        [
+            {**acme, "organization_user_group_id": group, "user_id": user, "member_group_id": member}
+            for group, user, member in members
+        ],
+    )
+    put(
+        ACCESS_TABLES["folder"],
+        [
+            {
+                **acme,
+                "folder_id": f"folder-{n}",
+                "parent_folder_id": f"folder-{n // 10}" if n else "",
+                "access_type": "",
+                **described,
+            }
+            for n in range(FOLDERS)
+        ],
+    )
+    put(
+        ACCESS_TABLES["document"],
+        [
+            {
+                **acme,
+                "document_id": f"document-{n}",
+                "folder_id": f"folder-{n % FOLDERS}",
+                "access_type": "",
+                **described,
+            }
+            for n in range(DOCUMENTS)
+        ],
+    )
+    grants = [(f"folder-{n % FOLDERS}", "", f"user-{n}", "") for n in range(1, USERS)]
+    grants += [("folder-0", "", "", f"crowd-{n}") for n in range(CROWD)] + [("folder-0", "", "", "group-7")]
+    grants += [("", f"document-{n}", "", "group-0") for n in range(DOCUMENTS)]
+    grants += [("", f"document-{n}", "user-9", "") for n in range(0, DOCUMENTS, 2)]
+    put(
+        ACCESS_TABLES["grant"],
+        [
+            {
+                **acme,
+                "folder_id": folder,
+                "document_id": document,
+                "user_id": user,
+                "organization_user_group_id": group,
+                "access_role": "viewer",
+                "expires_at": None,
+            }
+            for folder, document, user, group in grants
+        ],
+    )
+    put(
+        ACCESS_TABLES["contextGrant"],
+        [
+            {
+                **acme,
+                "user_id": f"user-{n}",
+                "organization_user_group_id": "",
+                "field": "page",
+                "value": "7",
+                "document_id": "",
+                "expires_at": None,
+            }
+            for n in range(USERS)
+        ],
+    )
+    put(REVISION, [{"revision": n, "created_at": n, "changes": "{}"} for n in range(1, 1000)])
+
+
+def question(user: int, kind: Any, resource: int | str, **more: Any) -> PlainQuestion:
+    resource_id = f"{'document' if kind == 'context' else kind}-{resource}"
+    return PlainQuestion(user_id=f"user-{user}", type=kind, resource_id=resource_id, organization_id="acme", **more)
+
+
+@pytest.fixture
+def index(engine: Engine, tmp_path: Path) -> AccessIndex:
+    return AccessIndex(engine, tmp_path / "index", clock=lambda: NOW)
+
+
+@pytest.fixture(params=["sql", "index"])
+def open_view(request: pytest.FixtureRequest, engine: Engine, index: AccessIndex) -> OpenView:
+    if request.param == "sql":
+        return partial(opened_sql_view, engine)
+
+    def opened(questions: list[PlainQuestion]) -> AbstractContextManager[AccessView]:
+        index.step()
+        return index.view(questions)
+
+    return opened
+
+
+def put_grant(engine: Engine, **grant: str) -> None:
+    absent = dict.fromkeys(("folder_id", "document_id", "user_id", "organization_user_group_id"), "")
+    row = {"organization_id": "acme", **absent, "access_role": "editor", "expires_at": None, **grant}
+    with writing(engine) as connection:
+        connection.execute(insert(ACCESS_TABLES["grant"]), [row])
+
+
+def test_a_folder_with_grants_to_many_groups(open_view: OpenView) -> None:
+    asked = question(0, "folder", 0)
+    with open_view([asked]) as view:
+        decision = decide(view, asked, NOW, POLICY)
+    assert (decision.rule, decision.access_role) == (Rule.GROUP_GRANT, AccessRole.VIEWER)
+
+
+def test_a_user_with_many_grants(open_view: OpenView) -> None:
+    asked = [question(9, "document", 0), question(9, "document", 1)]
+    with open_view(asked) as view:
+        assert [decide(view, each, NOW, POLICY).rule for each in asked] == [Rule.OWN_GRANT, Rule.RESTRICTED]
+
+
+def test_a_group_with_many_grants(open_view: OpenView) -> None:
+    asked = question(0, "document", 5)
+    with open_view([asked]) as view:
+        assert decide(view, asked, NOW, POLICY).rule is Rule.GROUP_GRANT
+
+
+def test_lookups_of_the_index_do_not_grow_with_grants(engine: Engine, index: AccessIndex) -> None:
+    index.step()
+    file = index._file
+    assert file is not None
+    largest = 0
+    keys: list[bytes] = []
+    with file.reading() as (get, _):
+
+        def noting(key: bytes) -> bytes | None:
+            nonlocal largest
+            keys.append(key)
+            value = get(key)
+            largest = max(largest, len(value or b""))
+            return value
+
+        asked = [question(9, "document", 0), question(3, "folder", 0), question(3, "document", 17)]
+        view = IndexView(noting, 1, asked)
+        for each in asked:
+            decide(view, each, NOW, POLICY)
+    assert len(keys) <= 3 * 12
+    assert largest <= 1_000
+
+
+def test_a_hint_finds_the_grant_of_a_user_with_many(engine: Engine, open_view: OpenView) -> None:
+    lost = {"document_id": "lost", "folder_id": "missing", "access_type": "", "payload": PAYLOAD, "digest": ""}
+    with writing(engine) as connection:
+        connection.execute(insert(ACCESS_TABLES["document"]), [{"organization_id": "acme", **lost}])
+    put_grant(engine, folder_id="folder-3", user_id="user-9")
+    policy = DecisionPolicy(decision_ttl=0, unknown_document="inherit_folder")
+    asked = PlainQuestion(
+        user_id="user-9", type="document", resource_id="lost", organization_id="acme", parent_folder_id="folder-3"
+    )
+    with open_view([asked]) as view:
+        assert decide(view, asked, NOW, policy).rule is Rule.OWN_GRANT
+
+
+def test_group_path_is_the_shortest_chain(engine: Engine, open_view: OpenView) -> None:
+    with writing(engine) as connection:
+        for group, member in (("group-1", "group-60"), ("group-2", "group-1"), ("group-3", "group-2")):
+            row = {"organization_user_group_id": group, "user_id": "", "member_group_id": member}
+            connection.execute(insert(ACCESS_TABLES["groupMember"]), [{"organization_id": "acme", **row}])
+    with open_view([question(60, "document", 1)]) as view:
+        path = view.group_path("acme", "user-60", "group-3")
+        assert view.group_path("acme", "user-60", "group-99") == []
+    assert [(edge.user_id or edge.member_group_id, edge.organization_user_group_id) for edge in path] == [
+        ("user-60", "group-60"),
+        ("group-60", "group-1"),
+        ("group-1", "group-2"),
+        ("group-2", "group-3"),
+    ]
+
+
+def test_text_that_databases_cannot_store_is_unknown(open_view: OpenView) -> None:
+    asked = [
+        PlainQuestion(user_id="user-1\0", type="document", resource_id="\ud800", organization_id="acme"),
+        PlainQuestion(user_id='"user\\u0000', type="folder", resource_id="'; --", organization_id="acme"),
+        question(4, "context", 4, context={"page": "7\0"}),
+        question(4, "context", 4, context={"\ud800": "7"}),
+    ]
+    with open_view(asked) as view:
+        assert not any(decide(view, each, NOW, POLICY).has_access for each in asked)
+
+
+@pytest.mark.parametrize(
+    "id_", ["\x01", "\x02", "a\x01b", "\x02\x03", "\x02\x02", "\x02\x04", "é" * 200, "d" * 512, "x" * 71 + "\x01"]
+)
+def test_odd_ids_of_users_groups_and_resources(engine: Engine, open_view: OpenView, id_: str) -> None:
+    described = {"payload": PAYLOAD, "digest": ""}
+    acme = {"organization_id": "acme", **described}
+    other = id_[1:] + "!"
+    rows: dict[Table, list[dict[str, Any]]] = {
+        ACCESS_TABLES["user"]: [{"user_id": each, "disabled": False, **described} for each in (id_, other)],
+        ACCESS_TABLES["folder"]: [{**acme, "folder_id": id_, "parent_folder_id": "", "access_type": ""}],
+        ACCESS_TABLES["document"]: [
+            {**acme, "document_id": each, "folder_id": id_, "access_type": "restricted"} for each in (id_, other)
+        ],
+        ACCESS_TABLES["group"]: [{**acme, "organization_user_group_id": id_}],
+        ACCESS_TABLES["groupMember"]: [
+            {"organization_id": "acme", "organization_user_group_id": id_, "user_id": id_, "member_group_id": ""}
+        ],
+    }
+    with writing(engine) as connection:
+        for table, values in rows.items():
+            connection.execute(insert(table), values)
+    put_grant(engine, document_id=id_, organization_user_group_id=id_)
+    put_grant(engine, document_id=other, user_id=id_)
+    asked = [
+        PlainQuestion(user_id=user, type="document", resource_id=document, organization_id="acme")
+        for user in (id_, other)
+        for document in (id_, other)
+    ]
+    with open_view(asked) as view:
+        rules = [decide(view, each, NOW, POLICY).rule for each in asked]
+    assert rules == [Rule.GROUP_GRANT, Rule.OWN_GRANT, Rule.RESTRICTED, Rule.RESTRICTED]
+
+
+def test_names_are_in_the_view_of_the_database(engine: Engine) -> None:
+    with opened_sql_view(engine) as view:
+        user = view.user("user-1")
+    assert user is not None
+    assert (user.name, user.extra_fields["team"]) == ("N", "red")
+
+
+def test_revision_is_zero_before_the_directory_was_read(engine: Engine, open_view: OpenView) -> None:
+    with writing(engine) as connection:
+        connection.execute(text("DELETE FROM access_revision"))
+    with open_view([]) as view:
+        assert view.revision == 0

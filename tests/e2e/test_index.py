@@ -1,0 +1,155 @@
+"""Nodes answer permission calls from their index while the database is away, and follow it when it is back."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+import yaml
+from sqlalchemy import make_url
+
+from tests.conftest import POSTGRES
+from tests.e2e.conftest import HOST, Usher, children_of, free_port, serving, wait_for
+from tests.worlds.tcp_proxy import TcpProxy
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.postgres,
+    pytest.mark.timeout(180),
+    pytest.mark.xdist_group("e2e"),
+    pytest.mark.skipif(not POSTGRES, reason="USHER_TEST_POSTGRES names no server"),
+]
+
+Start = Callable[..., Usher]
+
+ASK = {"Authorization": "Bearer ask-me-for-tests"}
+QUESTION = {"data": {"requests": [{"userId": "ada", "resource": {"type": "organization", "id": "acme"}}]}}
+
+
+class Node:
+    """A service whose connection to the database can be cut."""
+
+    def __init__(self, start: Start, folder: Path, database_url: str) -> None:
+        self._start = start
+        self._folder = folder
+        self._url = make_url(database_url)
+        assert self._url.host is not None
+        self.proxy = TcpProxy(self._url.host, self._url.port or 5432)
+        self._proxy_port = self.proxy.port
+        self.port = free_port()
+        self._write("behind.yaml", self._url.set(host=HOST, port=self._proxy_port))
+        self._write("direct.yaml", self._url)
+        self.set_members("ada")
+        for command in (("db", "upgrade"), ("directory", "refresh")):
+            assert start(*command, "--config", "direct.yaml", forked=True).process.wait(60) == 0
+        self.service = self.serve()
+
+    def _write(self, name: str, url: Any) -> None:
+        settings = {
+            "database_url": url.render_as_string(hide_password=False),
+            "server": {"port": self.port, "workers": 2},
+            "provider": {"auth_tokens": ["ask-me-for-tests"]},
+            "index": {"path": str(self._folder / "index")},
+            "directory": {"sources": [{"type": "file", "path": str(self._folder / "directory.yaml")}]},
+            "sync": {"schedule": "", "verify_schedule": ""},
+        }
+        (self._folder / name).write_text(yaml.safe_dump(settings))
+
+    def set_members(self, *users: str) -> None:
+        directory = {
+            "organizations": [{"organizationId": "acme", "organizationName": "Acme"}],
+            "users": [{"userId": "ada", "name": "Ada", "email": "ada@acme.example"}],
+            "memberships": [{"organizationId": "acme", "userId": user} for user in users],
+        }
+        (self._folder / "directory.yaml").write_text(yaml.safe_dump(directory))
+
+    def refresh(self) -> None:
+        arguments = ("directory", "refresh", "--accept-shrink", str(self._folder / "directory.yaml"))
+        assert self._start(*arguments, "--config", "direct.yaml", forked=True).process.wait(60) == 0
+
+    def serve(self) -> Usher:
+        service = self._start("serve", "--config", "behind.yaml")
+        serving(service, f"http://{HOST}:{self.port}")
+        return service
+
+    def restart(self) -> None:
+        assert self.service.end() == 0
+        self.service = self.serve()
+
+    def cut(self) -> None:
+        self.proxy.close()
+
+    def heal(self) -> None:
+        self.proxy = TcpProxy(self._url.host or "", self._url.port or 5432, at=self._proxy_port)
+
+    def answer(self, **headers: str) -> tuple[int, bool]:
+        """The revision, and whether Ada has access."""
+        url = f"http://{HOST}:{self.port}/permissions/check"
+        response = requests.post(url, json=QUESTION, headers={**ASK, **headers}, timeout=10)
+        assert response.status_code == 200, response.text
+        return int(response.headers["x-usher-revision"]), response.json()["data"][0]["hasAccess"]
+
+    def checks(self) -> dict[str, str]:
+        """The states of the checks of a node that is ready."""
+        response = requests.get(f"http://{HOST}:{self.port}/readyz", timeout=10)
+        assert response.status_code == 200, response.text
+        return {name: check["state"] for name, check in response.json()["checks"].items()}
+
+    def kill_processes(self) -> None:
+        """Kills all processes that answer requests; the service starts others."""
+        for pid in children_of(self.service.process.pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def node(start: Start, tmp_path: Path, postgres: str) -> Iterator[Node]:
+    node = Node(start, tmp_path, postgres)
+    yield node
+    node.proxy.close()
+
+
+def test_a_node_answers_while_the_database_is_away(node: Node) -> None:
+    wait_for("the index", (node._folder / "index" / "confirmed").exists)
+    assert node.answer() == (1, True)
+    assert set(node.checks().values()) == {"ok"}
+    node.cut()
+    for _ in range(20):
+        assert node.answer() == (1, True)
+    wait_for("the outage to be noticed", lambda: node.checks()["database"] == "degraded")
+    node.kill_processes()
+    wait_for("other processes", lambda: node.answer() == (1, True))
+    node.restart()
+    assert node.answer() == (1, True)
+    assert node.checks() == {
+        "database": "degraded",
+        "migrations": "degraded",
+        "accessModel": "degraded",
+        "directory": "degraded",
+        "index": "ok",
+    }
+    node.set_members()
+    node.refresh()
+    node.heal()
+    wait_for("the next revision", lambda: node.answer() == (2, False), within=20)
+    wait_for("the checks", lambda: set(node.checks().values()) == {"ok"}, within=20)
+    assert "Traceback" not in node.service.stderr()
+
+
+def test_changes_end_access_within_a_second(node: Node) -> None:
+    wait_for("the index", (node._folder / "index" / "confirmed").exists)
+    for revision in range(2, 6):
+        has_access = revision % 2 == 1
+        node.set_members(*(["ada"] if has_access else []))
+        node.refresh()
+        assert node.answer(**{"x-usher-min-revision": str(revision)}) == (revision, has_access)
+        until = time.monotonic() + 1
+        while node.answer()[0] != revision:
+            assert time.monotonic() < until
+        assert node.answer() == (revision, has_access)
+    lines = [json.loads(line) for line in node.service.stderr().splitlines() if line.startswith("{")]
+    assert not [line for line in lines if line["event"].startswith("index_")]
