@@ -17,6 +17,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 import app
+from app.access.index.index import AccessIndex
 from app.commands.bootstrap.service import service_app
 from app.directory.file import FileSource
 from app.settings import Settings
@@ -89,7 +90,10 @@ def count(folder: Path) -> dict[str, list[str]]:
         assert world.sync().status == "done"
 
     settings = Settings.model_validate({"provider": {"auth_tokens": ["secret-provider-token"]}})
-    client = service_app(settings, world.engine, clock=world.time, new_id=lambda: "request").test_client()
+    index = AccessIndex(world.engine, folder / "index", clock=world.time)
+    index.step()
+    app = service_app(settings, world.engine, clock=world.time, new_id=lambda: "request", index=index)
+    client = app.test_client()
     body = {
         "data": {
             "requests": [{"userId": "ada", "resource": {"type": "document", "id": "plan", "organizationId": "acme"}}]
