@@ -41,6 +41,7 @@ from app.access.revisions import REVISION, REVISION_CHANNEL
 from app.access.sql_view import SqlView
 from app.foundation.clock import Clock, Sleep
 from app.foundation.database.engine import is_sqlite, reading
+from app.foundation.database.errors import log_fields
 from app.foundation.database.programs import SchemaNewerError
 from app.foundation.files import make_folder
 
@@ -181,13 +182,13 @@ class AccessIndex:
             try:
                 self.step()
                 failure = ""
-            except (lmdb.Error, IndexDamagedError, OSError) as error:
-                # Calls are answered from the database.
+                self._wait(stop)
+            except Exception as error:  # noqa: BLE001 - whatever it is, calls are answered from the database
                 self._is_behind = True
-                if failure != str(error):
-                    failure = str(error)
-                    _log.warning("index_failed", error=failure, folder=str(self._folder))
-            self._wait(stop)
+                if failure != repr(error):
+                    failure = repr(error)
+                    _log.warning("index_failed", folder=str(self._folder), **log_fields(error))
+                stop.wait(10 * POLL)
         self._release()
 
     def _wait(self, stop: Event) -> None:

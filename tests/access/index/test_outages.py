@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event
 
 import pytest
 from sqlalchemy import Engine
@@ -118,6 +119,19 @@ def test_a_revision_that_the_index_cannot_follow_is_read_from_the_database(
     monkeypatch.undo()
     node.index.step()
     assert node.answer() == (False, IndexView)
+
+
+def test_any_error_of_the_maintenance_leads_to_the_database(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = Event()
+
+    def fail(*_: object) -> None:
+        stop.set()
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(AccessIndex, "_bring_up_to", fail)
+    node.read(ACME, ADA)
+    node.index.run(stop)
+    assert node.answer() == (False, SqlView)
 
 
 def test_a_newer_revision_is_read_from_the_database_if_a_caller_requires_it(node: Node) -> None:
