@@ -101,7 +101,8 @@ def test_older_processes_continue_on_a_compatible_database(start: Start, tmp_pat
     newer.add("9002", oldest="9002")
     assert "no longer answer: replace them now" in newer.run("db", "upgrade", "--config", config)
     assert wait_for("the older service to refuse", lambda: codes() == [503, 503, 503])
-    output = requests.post(f"{url}/permissions/check", json=question, timeout=20).json()
+    ask = {"Authorization": "Bearer ask-me-for-tests"}
+    output = requests.post(f"{url}/permissions/check", json=question, headers=ask, timeout=20).json()
     assert "a newer version of Usher upgraded the database" in str(output)
     assert requests.get(f"{url}/healthz", timeout=20).status_code == 200
     assert requests.get(f"{url}/metrics", timeout=20).status_code == 200
