@@ -145,5 +145,8 @@ def _stamp_value(stamp: Stamp) -> bytes:
 def _stamp(value: bytes | None) -> Stamp | None:
     if value is None:
         return None
-    layout, revision, created_at = map(int, value.split())
+    try:
+        layout, revision, created_at = map(int, value.split())
+    except ValueError:
+        return None
     return Stamp(revision, created_at) if layout == LAYOUT else None

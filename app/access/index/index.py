@@ -16,6 +16,7 @@ answered from the database.
 
 import fcntl
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -45,6 +46,8 @@ from app.foundation.database.errors import log_fields
 from app.foundation.database.programs import SchemaNewerError
 from app.foundation.files import make_folder
 
+_FILE_NAME = re.compile(r"[0-9a-f]{32}\.mdb")
+
 _log = structlog.stdlib.get_logger(__name__)
 
 POLL = 0.02
@@ -55,6 +58,9 @@ CONFIRM = 0.5
 """Seconds between two writes of ``confirmed``."""
 SUSPECT = 1.5
 """Seconds without a confirmation after which each process checks the database itself."""
+
+FRESH = 10.0
+"""Seconds without a confirmation after which only an index without a database answers; more than a connection takes."""
 
 # Few rows are looked up by index, whatever the statistics of the tables say.
 _LOOK_UP = "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_seqscan = off"
@@ -146,10 +152,13 @@ class AccessIndex:
             self._sleep(POLL / 4)
 
     def _is_usable(self) -> bool:
-        if self._is_behind:
-            return False
         staleness = self._staleness()
-        return staleness is not None and (not self._max_staleness or staleness <= self._max_staleness)
+        if self._is_behind or staleness is None:
+            return False
+        if staleness <= FRESH:
+            return True
+        # A database that was reached last is asked: the thread may hang, or have ended.
+        return not self._is_database_reachable and (not self._max_staleness or staleness <= self._max_staleness)
 
     def _staleness(self) -> float | None:
         confirmation = self._confirmation
@@ -229,10 +238,12 @@ class AccessIndex:
             self._check_schema()
             with reading(self._engine) as connection:
                 newest = _newest(connection)
-                if newest is not None and self._maintains():
-                    self._bring_up_to(connection, newest)
                 self._is_database_reachable = True
-                self._is_behind = newest is None or self._file is None or self._file.stamp != newest
+                # Until the file has the revision, the database answers.
+                self._is_behind = not self._has(newest)
+                if self._is_behind and newest is not None and self._maintains():
+                    self._bring_up_to(connection, newest)
+                    self._is_behind = not self._has(newest)
         except SchemaNewerError:
             self._is_behind = True
         except SQLAlchemyError as error:
@@ -242,6 +253,10 @@ class AccessIndex:
             return
         if not self._is_behind:
             self._confirm()
+
+    def _has(self, stamp: Stamp | None) -> bool:
+        file = self._file
+        return file is not None and stamp is not None and file.stamp == stamp
 
     def _maintains(self) -> bool:
         """Whether this process maintains the index; it does if no other one does."""
@@ -271,15 +286,17 @@ class AccessIndex:
                 # If the maintainer has just replaced the file, the next step opens the new one.
                 if self._current() == name:
                     self._discard(error)
-        with suppress(FileNotFoundError, ValueError, TypeError):
-            self._confirmation = Confirmation(**orjson.loads((self._folder / "confirmed").read_bytes()))
+        with suppress(FileNotFoundError, ValueError, TypeError, KeyError):
+            stored = orjson.loads((self._folder / "confirmed").read_bytes())
+            self._confirmation = Confirmation(str(stored["boot_id"]), float(stored["uptime"]), float(stored["at"]))
 
     def _current(self) -> str:
         """The name of the file in use; empty if there is none."""
         try:
-            return (self._folder / "current").read_text(encoding="ascii")
+            name = (self._folder / "current").read_text(encoding="ascii")
         except (FileNotFoundError, UnicodeDecodeError):
             return ""
+        return name if _FILE_NAME.fullmatch(name) else ""
 
     def _discard(self, error: Exception) -> None:
         """Stops the use of the file, in all processes; the maintainer builds a new one."""

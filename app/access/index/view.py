@@ -78,6 +78,7 @@ class IndexView:
         """The grants of groups on folders and documents that have any."""
         self._own_grants: dict[Pair, Grants] = {}
         self._groups: dict[Pair, dict[str, str]] = {}
+        self._context_grants: dict[Pair, Sequence[ContextGrant]] = {}
         self.revision = revision
 
     def organization(self, organization_id: str) -> Organization | None:
@@ -214,6 +215,12 @@ class IndexView:
 
     def context_grants(self, organization_id: str, user_id: str) -> Sequence[ContextGrant]:
         """The context grants that may cover a question of the batch."""
+        pair = (organization_id, user_id)
+        if pair not in self._context_grants:
+            self._context_grants[pair] = self._find_context_grants(organization_id, user_id)
+        return self._context_grants[pair]
+
+    def _find_context_grants(self, organization_id: str, user_id: str) -> Sequence[ContextGrant]:
         wanted = {
             (field, value, document_id)
             for question in self._questions
