@@ -49,6 +49,7 @@ BOUNDED = {
     "SELECT MIN(minute)": "the first of the index",
     "SELECT ordinal, action FROM plan_item": "what becomes of one organization itself",
     "SELECT f.kind, f.organization_id, f.container_id, f.item_id, f.deleting": "of one item, to write and to delete it",
+    "WITH RECURSIVE edge (group_id, member_id) AS": "the groups of the user whom a decision is about",
     "WITH RECURSIVE requested AS MATERIALIZED": "the references of the records of a page, each looked up by a key",
 }
 """Beginnings of statements that sort, count or read what they have, each with the reason why that is little."""
