@@ -315,7 +315,7 @@ def test_service_recovers_from_a_database_outage(start: Start, tmp_path: Path, d
             requests.post(f"{url}/resync", headers=ADMIN, timeout=20).status_code,
         )
 
-    wait_for("the index", lambda: list(tmp_path.glob("var/*/confirmed")))
+    wait_for("the index", lambda: list(tmp_path.glob("var/index/*/confirmed")))
     assert codes() == (200, 200, 202)
     name = make_url(database_url).database
     with create_engine(POSTGRES, isolation_level="AUTOCOMMIT").connect() as server:

@@ -22,6 +22,15 @@ _SPARE_TRANSACTIONS = 16
 _FILLED_AT_ONCE = 50_000
 _STAMP = b"\0"
 
+DAMAGE = (
+    lmdb.CorruptedError,
+    lmdb.InvalidError,
+    lmdb.PageNotFoundError,
+    lmdb.PanicError,
+    lmdb.VersionMismatchError,
+)
+"""The errors of a damaged file. Others, such as too many open files, have causes outside of it."""
+
 
 class Stamp(NamedTuple):
     """A revision and when it was created: a database restored from a backup may use a number again."""
@@ -38,9 +47,11 @@ class IndexFile:
     """One file, open in one process; open it after a fork."""
 
     def __init__(self, path: Path, *, new: bool = False) -> None:
-        """Raises ``IndexDamagedError`` and ``OSError``. ``new``: creates an empty file, whose writes are not durable
-        until ``sync``."""
+        """Raises ``IndexDamagedError``, and ``lmdb.Error`` for other reasons. ``new``: creates an empty file, which
+        ``fill`` makes durable."""
         self.path = path
+        if not new and not path.exists():
+            raise IndexDamagedError("the file is missing")
         try:
             self._environment = lmdb.open(
                 str(path),
@@ -56,7 +67,7 @@ class IndexFile:
             self._environment.reader_check()
             if not new:
                 self._check()
-        except lmdb.Error as error:
+        except DAMAGE as error:
             raise IndexDamagedError(str(error)) from error
 
     def _check(self) -> None:
@@ -97,12 +108,14 @@ class IndexFile:
         self._environment.sync(True)
 
     @contextmanager
-    def writing(self, stamp: Stamp) -> Iterator["IndexWriter"]:
-        """A write transaction that leads to a revision. It is rolled back if the block raises.
+    def writing(self, before: Stamp, stamp: Stamp) -> Iterator["IndexWriter"]:
+        """A write transaction that leads from one revision to another. It is rolled back if the block raises.
 
-        Raises ``lmdb.Error``.
+        Raises ``lmdb.Error``, and ``IndexDamagedError`` if the file has another revision than ``before``.
         """
         with self._environment.begin(write=True) as transaction:
+            if _stamp(transaction.get(_STAMP)) != before:
+                raise IndexDamagedError("another process has written to the file")
             yield IndexWriter(transaction)
             transaction.put(_STAMP, _stamp_value(stamp))
 

@@ -5,8 +5,8 @@ All processes of a node share a folder:
 ==================  ===============================================================================
 ``lock``            locked by the process that maintains the index; when it ends, another takes over
 ``current``         the name of the file in use
-``*.mdb``           the file (``app.access.index.file``); a new one replaces it, never in place
-``confirmed``       when the maintainer last saw that the file has the database's current revision
+``*.mdb``           the file (``app.access.index.file``); changes are written into it, a new build into a new file
+``confirmed``       when the maintainer last saw that this file has the database's current revision
 ==================  ===============================================================================
 
 Each process runs ``AccessIndex.run`` in a thread. Permission calls are answered from the index as long as it was
@@ -35,7 +35,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from app.access.decision.decide import PermissionRequest
 from app.access.decision.view import AccessView
 from app.access.index.entries import all_entries, changed_entries
-from app.access.index.file import IndexDamagedError, IndexFile, Stamp
+from app.access.index.file import DAMAGE, IndexDamagedError, IndexFile, Stamp
 from app.access.index.view import IndexView
 from app.access.refresh.change_log import ACCESS_CHANGE, MAX_LOGGED
 from app.access.revisions import REVISION, REVISION_CHANNEL
@@ -54,6 +54,10 @@ POLL = 0.02
 """Seconds between two checks for a new revision. A check takes 0.2 ms."""
 LISTEN_POLL = 0.5
 """The same on PostgreSQL, which also notifies nodes of a new revision. Some poolers drop notifications."""
+PAUSE = 0.5
+"""Seconds until the next check after an error, or while the database cannot be reached."""
+LISTEN_AGAIN = 5.0
+"""Seconds until the next attempt to listen to notifications."""
 CONFIRM = 0.5
 """Seconds between two writes of ``confirmed``."""
 SUSPECT = 1.5
@@ -70,6 +74,8 @@ _LOOK_UP = "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; S
 class Confirmation:
     """A moment at which the index had the database's current revision."""
 
+    file: str
+    """The name of the file."""
     boot_id: str
     uptime: float
     """Seconds since the machine started: a change of the clock does not affect it."""
@@ -121,7 +127,9 @@ class AccessIndex:
         self._listening: Connection | None = None
         self._file: IndexFile | None = None
         self._confirmation: Confirmation | None = None
-        self._written_at = 0.0
+        self._written_at = -CONFIRM
+        """When ``confirmed`` was written."""
+        self._listens_from = 0.0
         self._is_behind = False
         """Whether the database has a newer revision that the index does not get."""
         self._is_database_reachable = True
@@ -138,17 +146,17 @@ class AccessIndex:
                     if stamp is not None and stamp.revision >= min_revision:
                         yield IndexView(get, stamp.revision, questions)
                         return
-            except lmdb.Error as error:
-                self._discard(error)
+            except DAMAGE as error:
+                self._discard(file.path.name, error)
                 raise IndexDamagedError(str(error)) from error
         self._check_schema()
         with reading(self._engine) as connection:
             yield SqlView(connection)
 
     def wait_for(self, revision: int, timeout: float = 1.0) -> None:
-        """Waits until this node answers by the revision; at most ``timeout`` seconds."""
+        """Waits until all processes of this node answer by the revision; at most ``timeout`` seconds."""
         until = self._uptime() + timeout
-        while self.state.is_used and self.state.revision < revision and self._uptime() < until:
+        while 0 < self.state.revision < revision and self._uptime() < until:
             self._sleep(POLL / 4)
 
     def _is_usable(self) -> bool:
@@ -161,12 +169,13 @@ class AccessIndex:
         return not self._is_database_reachable and (not self._max_staleness or staleness <= self._max_staleness)
 
     def _staleness(self) -> float | None:
-        confirmation = self._confirmation
-        if confirmation is None:
+        confirmation, file = self._confirmation, self._file
+        if confirmation is None or file is None or confirmation.file != file.path.name:
             return None
         if confirmation.boot_id == self._boot_id:
             return max(0.0, self._uptime() - confirmation.uptime)
-        return max(0.0, self._clock().timestamp() - confirmation.at)
+        age = self._clock().timestamp() - confirmation.at
+        return age if age >= 0 else None
 
     @property
     def state(self) -> IndexState:
@@ -197,12 +206,15 @@ class AccessIndex:
                 if failure != repr(error):
                     failure = repr(error)
                     _log.warning("index_failed", folder=str(self._folder), **log_fields(error))
-                stop.wait(10 * POLL)
+                stop.wait(PAUSE)
         self._release()
 
     def _wait(self, stop: Event) -> None:
         """Waits for the next check, or for a notification of a new revision."""
-        if self._lock is None or is_sqlite(self._engine) or not self._is_database_reachable:
+        if not self._is_database_reachable:
+            stop.wait(PAUSE)
+            return
+        if self._lock is None or is_sqlite(self._engine) or self._uptime() < self._listens_from:
             stop.wait(POLL)
             return
         try:
@@ -214,7 +226,7 @@ class AccessIndex:
             list(driver.notifies(timeout=LISTEN_POLL, stop_after=1))
         except (SQLAlchemyError, self._engine.dialect.loaded_dbapi.Error):
             self._stop_listening()
-            stop.wait(POLL)
+            self._listens_from = self._uptime() + LISTEN_AGAIN
 
     def _stop_listening(self) -> None:
         if self._listening is not None:
@@ -260,9 +272,13 @@ class AccessIndex:
 
     def _maintains(self) -> bool:
         """Whether this process maintains the index; it does if no other one does."""
+        path = self._folder / "lock"
+        if self._lock is not None and not _is_at(path, self._lock):
+            # Somebody deleted the folder: another process may have locked a new file.
+            self._release()
         if self._lock is None:
             make_folder(self._folder)
-            descriptor = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -282,13 +298,14 @@ class AccessIndex:
             self._file = None
             try:
                 self._file = IndexFile(self._folder / name)
-            except (IndexDamagedError, OSError) as error:
-                # If the maintainer has just replaced the file, the next step opens the new one.
-                if self._current() == name:
-                    self._discard(error)
+            except IndexDamagedError as error:
+                self._discard(name, error)
         with suppress(FileNotFoundError, ValueError, TypeError, KeyError):
             stored = orjson.loads((self._folder / "confirmed").read_bytes())
-            self._confirmation = Confirmation(str(stored["boot_id"]), float(stored["uptime"]), float(stored["at"]))
+            if stored["file"] == name:
+                self._confirmation = Confirmation(
+                    name, str(stored["boot_id"]), float(stored["uptime"]), float(stored["at"])
+                )
 
     def _current(self) -> str:
         """The name of the file in use; empty if there is none."""
@@ -298,11 +315,13 @@ class AccessIndex:
             return ""
         return name if _FILE_NAME.fullmatch(name) else ""
 
-    def _discard(self, error: Exception) -> None:
-        """Stops the use of the file, in all processes; the maintainer builds a new one."""
-        _log.warning("index_damaged", error=str(error), folder=str(self._folder))
+    def _discard(self, name: str, error: Exception) -> None:
+        """Stops the use of a damaged file, in all processes; the maintainer builds a new one."""
         self._file = None
-        (self._folder / "current").unlink(missing_ok=True)
+        # The maintainer may just have replaced the file.
+        if self._current() == name:
+            _log.warning("index_damaged", error=str(error), folder=str(self._folder))
+            (self._folder / "current").unlink(missing_ok=True)
 
     def _bring_up_to(self, connection: Connection, newest: Stamp) -> None:
         file = self._file
@@ -312,7 +331,7 @@ class AccessIndex:
         if file is not None and stamp is not None and _is_logged(connection, stamp, newest):
             if not is_sqlite(connection):
                 connection.exec_driver_sql(_LOOK_UP)
-            with file.writing(newest) as writer:
+            with file.writing(stamp, newest) as writer:
                 for key, value in changed_entries(connection, stamp.revision, writer):
                     writer.store(key, value)
         else:
@@ -329,15 +348,17 @@ class AccessIndex:
         file.fill(newest, all_entries(connection))
         file.close()
         _replace(self._folder / "current", path.name.encode())
+        self._written_at = -CONFIRM
         self._adopt()
 
     def _confirm(self) -> None:
-        uptime = self._uptime()
-        confirmation = Confirmation(self._boot_id, uptime, self._clock().timestamp())
+        file, uptime = self._file, self._uptime()
+        if file is None:
+            return
+        self._confirmation = Confirmation(file.path.name, self._boot_id, uptime, self._clock().timestamp())
         if self._lock is not None and uptime - self._written_at >= CONFIRM:
-            _replace(self._folder / "confirmed", orjson.dumps(confirmation))
+            _replace(self._folder / "confirmed", orjson.dumps(self._confirmation))
             self._written_at = uptime
-        self._confirmation = confirmation
 
     def close(self) -> None:
         """Closes the file, and lets another process maintain the index. No view may be open."""
@@ -370,6 +391,14 @@ def _is_logged(connection: Connection, stamp: Stamp, newest: Stamp) -> bool:
         and connection.execute(logged).scalar() == newest.revision - stamp.revision
         and connection.execute(changes).scalar_one() <= MAX_LOGGED
     )
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    """Whether the open file is still the one at the path."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def _replace(path: Path, content: bytes) -> None:

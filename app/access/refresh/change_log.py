@@ -69,9 +69,11 @@ def log_changes(
     now_ms: int,
 ) -> None:
     """Logs the deltas of these kinds as the changes of ``revision``, deletes old changes, and notifies the nodes."""
-    is_old = (REVISION.c.created_at < now_ms - KEPT_MS) & REVISION.c.logged
-    last_old = connection.execute(select(func.max(REVISION.c.revision)).where(is_old)).scalar()
-    if last_old is not None:
+    # Only the revisions that are kept: there may be millions before them.
+    first = connection.execute(select(func.min(ACCESS_CHANGE.c.revision))).scalar()
+    if first is not None:
+        is_old = (REVISION.c.revision >= first) & (REVISION.c.created_at < now_ms - KEPT_MS)
+        last_old = connection.execute(select(func.max(REVISION.c.revision)).where(is_old)).scalar() or 0
         connection.execute(delete(ACCESS_CHANGE).where(ACCESS_CHANGE.c.revision <= last_old))
         connection.execute(update(REVISION).where(is_old).values(logged=False))
     if sum(counts.total for counts in changes.values()) <= MAX_LOGGED:

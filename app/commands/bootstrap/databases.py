@@ -14,6 +14,7 @@ import app.backend
 import app.commands
 from app import __version__
 from app.access.contents import SourceState, source_states
+from app.access.index.layout import LAYOUT
 from app.commands.bootstrap.requirements import SetUpError
 from app.commands.operator import operator
 from app.foundation.audit import Audit
@@ -159,15 +160,12 @@ def sqlite_file(url: str) -> Path | None:
 
 
 def index_folder(settings: Settings) -> Path:
-    """The folder of the index: that of the settings, otherwise beside a SQLite file, or one of its own in ``var`` for
-    each database on a server."""
-    if settings.index.path is not None:
-        return settings.index.path
+    """The folder of the index: below that of the settings, otherwise beside a SQLite file, or in ``var``. Each database
+    and each layout has one of its own, so that two of them never share a file."""
     file = sqlite_file(settings.database_url)
-    if file is not None:
-        return file.with_name(f"{file.name}-index")
-    location = database_location(settings.database_url)
-    return Path("var") / f"index-{blake2b(location.encode(), digest_size=6).hexdigest()}"
+    beside = Path("var/index") if file is None else file.with_name(f"{file.name}-index")
+    database = blake2b(database_location(settings.database_url).encode(), digest_size=6).hexdigest()
+    return (settings.index.path or beside) / f"{database}-{LAYOUT}"
 
 
 def database_location(url: str) -> str:

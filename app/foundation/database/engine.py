@@ -14,13 +14,16 @@ from typing import Any
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, ExceptionContext, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
-from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from app.foundation.database.errors import describe_sqlite_error, wrap_driver_error
 from app.foundation.files import make_file, make_folder
 
 BUSY_TIMEOUT_MS = 60_000
 """How long a SQLite writer waits for another one."""
+
+CLIENT_KEEPALIVES = {"keepalives_idle": 3, "keepalives_interval": 2, "keepalives_count": 3, "tcp_user_timeout": 9000}
+"""PostgreSQL's client detects a dead connection within ten seconds: the next statement fails."""
 
 _WAL_TRIES = 20
 
@@ -102,7 +105,7 @@ def open_engine(url_text: str, *, pool_size: int = 8, mapped: bool = False, sing
             **options,
             pool_pre_ping=not single,
             pool_recycle=-1 if single else 1800,
-            connect_args={"connect_timeout": 5, "application_name": "usher"},
+            connect_args={"connect_timeout": 5, "application_name": "usher", **CLIENT_KEEPALIVES},
         )
     except (NoSuchModuleError, ImportError) as error:
         raise DriverMissingError(
@@ -190,34 +193,6 @@ def reading(engine: Engine) -> Iterator[Connection]:
         options |= {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
     with engine.connect().execution_options(**options) as connection, connection.begin():
         yield connection
-
-
-@contextmanager
-def driver_snapshot(engine: Engine, first: str = "") -> Iterator[Any]:
-    """As ``reading``, but yields the driver's connection: for statements that run thousands of times a second.
-
-    ``first`` is SQL that runs at the beginning, in the same round trip (PostgreSQL only). Errors are SQLAlchemy's. A
-    broken connection is discarded.
-    """
-    dialect = engine.dialect
-    pooled: PoolProxiedConnection | None = None
-    try:
-        pooled = engine.raw_connection()
-        driver: Any = pooled.dbapi_connection
-        # The pool ends the transaction: it rolls back a returned connection.
-        driver.execute(
-            "BEGIN" if is_sqlite(engine) else f"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY; {first}"
-        ).close()
-        yield driver
-    except dialect.loaded_dbapi.Error as error:
-        if pooled is not None and dialect.is_disconnect(error, pooled, None):
-            pooled.invalidate(error)
-        if isinstance(error, sqlite3.Error):
-            describe_sqlite_error(error, str(engine.url.database))
-        raise wrap_driver_error(error, dialect) from error
-    finally:
-        if pooled is not None:
-            pooled.close()
 
 
 def execute_raw(connection: Connection, statements: Iterable[str]) -> None:

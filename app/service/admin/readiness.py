@@ -15,6 +15,7 @@ from app.access.refresh.pushes import push_states
 from app.access.revisions import current_revision, revision_created_at
 from app.foundation.clock import Clock
 from app.foundation.database.engine import reading
+from app.foundation.database.errors import is_outage
 from app.foundation.database.programs import ForeignDatabaseError, SchemaNewerError, SchemaState
 from app.service.admin.health import Check, DegradedError, NotReadyError
 
@@ -50,6 +51,8 @@ def _unless_away(check: Check, index: AccessIndex) -> Check:
             if state.is_database_reachable:
                 return check()
         except SQLAlchemyError as error:
+            if not is_outage(error):
+                raise
             raise DegradedError(_AWAY) from error
         raise DegradedError(_AWAY)
 

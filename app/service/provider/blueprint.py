@@ -2,8 +2,8 @@
 
 ``POST`` on the configured path is the permission-provider call. ``POST /permissions/explain`` takes the same body from
 operators and adds reasons. Errors are envelopes with a code other than 2xx, after which the caller retries and denies
-meanwhile: 401 for a wrong token, 400 for an invalid body, 503 if the database is unavailable or the directory was never
-read.
+meanwhile: 401 for a wrong token, 400 for an invalid body, 503 if neither the index nor the database can answer, or the
+directory was never read.
 
 Handlers raise errors; the app turns them into envelopes (``app.http.errors``).
 """

@@ -20,7 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from app.foundation.clock import Sleep
-from app.foundation.database.engine import is_sqlite
+from app.foundation.database.engine import CLIENT_KEEPALIVES, is_sqlite
 from app.sync.apply.gate import LOCK_LOST
 
 CONNECTION_LOST = "the connection to the database was cut, and with it the lock under which one process synchronizes"
@@ -28,16 +28,13 @@ CONNECTION_LOST = "the connection to the database was cut, and with it the lock 
 _PAUSE = 0.5
 """Seconds between two attempts to acquire the lock."""
 
-_CLIENT_KEEPALIVES = {"keepalives_idle": 3, "keepalives_interval": 2, "keepalives_count": 3, "tcp_user_timeout": 9000}
-"""The client detects a dead connection within ten seconds: the next statement fails."""
-
 _SERVER_KEEPALIVES = text(
     """
     SELECT set_config('tcp_keepalives_idle', '3', FALSE), set_config('tcp_keepalives_interval', '2', FALSE),
         set_config('tcp_keepalives_count', '3', FALSE), set_config('tcp_user_timeout', '9000', FALSE)
     """
 )
-"""So does the server. Otherwise a node without power or network would keep the lock for hours."""
+"""The server detects a dead client as fast. Otherwise a node without power or network would keep the lock for hours."""
 
 
 class SyncLock(Protocol):
@@ -98,7 +95,7 @@ class _SessionSyncLock:
             engine.url,
             poolclass=NullPool,
             isolation_level="AUTOCOMMIT",
-            connect_args={"connect_timeout": 5, "application_name": "usher sync lock", **_CLIENT_KEEPALIVES},
+            connect_args={"connect_timeout": 5, "application_name": "usher sync lock", **CLIENT_KEEPALIVES},
         )
         # Advisory locks are per database, so a number made from the name is enough.
         self._number = int.from_bytes(sha256(f"usher:{name}".encode()).digest()[:8], "big", signed=True)

@@ -1,15 +1,19 @@
 """The index while the database cannot be reached, and after damage to its files."""
 
+import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event
 
+import lmdb
 import pytest
 from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 
 from app.access.decision.decide import DecisionPolicy, PlainQuestion, decide
 from app.access.index import index as index_module
+from app.access.index.file import IndexDamagedError
 from app.access.index.index import AccessIndex
 from app.access.index.layout import LAYOUT
 from app.access.index.view import IndexView
@@ -150,6 +154,52 @@ def test_an_incompatible_database_is_not_used(node: Node) -> None:
     node.index.step()
     with pytest.raises(SchemaNewerError):
         node.answer()
+
+
+def test_an_error_that_is_no_damage_keeps_the_file(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise lmdb.ReadersFullError("no slot")
+
+    name = (node.folder / "current").read_text()
+    node.index.close()
+    node.start()
+    monkeypatch.setattr(lmdb, "open", full)
+    with pytest.raises(lmdb.ReadersFullError):
+        node.index.step()
+    monkeypatch.undo()
+    node.index.step()
+    assert (node.folder / "current").read_text() == name
+    assert node.answer() == (True, IndexView)
+
+
+def test_a_confirmation_of_another_file_does_not_count(node: Node) -> None:
+    confirmed = json.loads((node.folder / "confirmed").read_bytes())
+    (node.folder / "confirmed").write_text(json.dumps(confirmed | {"file": "another"}))
+    node.restart(away=True)
+    assert node.index.state.staleness is None
+    with pytest.raises(OperationalError):
+        node.answer()
+
+
+def test_a_deleted_folder_is_made_again_by_one_maintainer(node: Node) -> None:
+    shutil.rmtree(node.folder)
+    node.index.step()
+    assert node.answer() == (True, IndexView)
+    assert sorted(path.name for path in node.folder.iterdir() if ".mdb" not in path.name) == [
+        "confirmed",
+        "current",
+        "lock",
+    ]
+
+
+def test_a_file_that_another_process_changed_is_not_written_to(node: Node) -> None:
+    file = node.index._file
+    assert file is not None
+    stamp = file.stamp
+    assert stamp is not None
+    with pytest.raises(IndexDamagedError), file.writing(stamp._replace(revision=7), stamp) as writer:
+        writer.store(b"d", b"")
+    assert file.stamp == stamp
 
 
 def truncate(folder: Path) -> None:
