@@ -48,6 +48,7 @@ def test_documented_file_is_plain_yaml() -> None:
         ("provider: {path: /healthz}\n", "provider.path: is taken"),
         ("provider: {path: /permissions/explain}\n", "provider.path: /permissions/explain is taken"),
         ("provider: {decision_ttl: -1}\n", "provider.decision_ttl: "),
+        ("provider: {decision_log: {sample: 0}}\n", "provider.decision_log.sample: "),
         ("directory: {guard: {percent: 101}}\n", "directory.guard.percent: "),
         ("directory: {sources: [{type: file, path: a, guard: {count: -1}}]}\n", "directory.sources[0]"),
         ("directory: {sources: [{type: file, path: a, poll: soon}]}\n", "directory.sources[0]"),

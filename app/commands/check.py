@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
 
 from app.commands.frame import CommandError, Invocation, UsherCommand, json_option, pass_invocation
 from app.commands.screen import coloured, say, show_json
-from app.foundation.clock import from_epoch_ms, utc_text
+from app.foundation.clock import from_epoch_ms, parse_time, utc_text
 from app.foundation.text import printable
 
 if TYPE_CHECKING:
@@ -22,17 +22,10 @@ EXIT_DENIED = 4
 
 
 def _time(value: str) -> datetime:
-    """Parses a time with a zone, or epoch milliseconds."""
     try:
-        if value.isascii() and value.isdigit():
-            return from_epoch_ms(int(value))
-        time = datetime.fromisoformat(value)
-        if time.tzinfo is not None:
-            return time.astimezone(UTC)
-    except (ValueError, OverflowError):
-        pass
-    advice = "write a time with a zone, such as 2026-11-20T12:00:00Z, or epoch milliseconds"
-    raise click.BadParameter(f"{value!r}: {advice}")
+        return parse_time(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r}: {error}") from error
 
 
 def _field_value(value: str) -> tuple[str, str]:

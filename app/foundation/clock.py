@@ -31,6 +31,34 @@ def from_epoch_ms(milliseconds: int) -> datetime:
     return EPOCH + timedelta(milliseconds=1) * milliseconds
 
 
+def parse_time(value: object) -> datetime:
+    """The moment of an ISO 8601 text with a zone, or of epoch milliseconds as a number or digits.
+
+    Raises ``ValueError`` with advice for any other value, and from the year 9999 on.
+    """
+    try:
+        moment = _moment(value)
+    except (ValueError, OverflowError):
+        moment = None
+    if moment is None or moment.year > _LAST_YEAR:
+        raise ValueError(_TIME_ADVICE)
+    return moment
+
+
+def _moment(value: object) -> datetime | None:
+    if isinstance(value, str) and not (value.isascii() and value.isdigit()):
+        moment = datetime.fromisoformat(value)
+        return None if moment.tzinfo is None else moment.astimezone(UTC)
+    if isinstance(value, str) or (type(value) is int and value >= 0):
+        return from_epoch_ms(int(value))
+    return None
+
+
+_TIME_ADVICE = "write a time with a zone, such as 2026-11-20T12:00:00Z, or epoch milliseconds"
+_LAST_YEAR = 9998
+"""A decision may add a lifetime to the moment, which must not exceed the year 9999."""
+
+
 def utc_text(moment: datetime) -> str:
     """``2026-11-20T12:00:00.000Z``: UTC with milliseconds."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

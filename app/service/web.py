@@ -37,6 +37,7 @@ from app.service.console.blueprint import console_blueprint
 from app.service.console.console import ConsoleParts
 from app.service.provider.answer import ProviderObserver
 from app.service.provider.blueprint import provider_blueprint
+from app.service.provider.decision_log import DecisionLog
 from app.service.provider.settings import EXPLAIN_PATH, ProviderSettings
 from app.service.provider.signing import Sign
 from app.service.push.blueprint import PushParts, install_push
@@ -56,6 +57,7 @@ class ServiceParts:
     index: AccessIndex | None
     """Answers permission calls; None: they are answered from the database."""
     sign: Sign | None
+    decision_log: DecisionLog | None
     push: PushParts
     schema_state: Callable[[], SchemaState]
     """Returns the state of the database's schema. Raises what ``state_of`` does."""
@@ -102,6 +104,7 @@ def create_app(
             observer=_Observers((metrics, parts.activity)),
             failures=parts.failures,
             sign=parts.sign,
+            log=parts.decision_log,
         )
     )
     app.register_blueprint(resync_blueprint(parts.runs, auth))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.foundation.clock import EPOCH, epoch_ms, from_epoch_ms, utc_text
+from app.foundation.clock import EPOCH, epoch_ms, from_epoch_ms, parse_time, utc_text
 
 LATEST = datetime.max.replace(tzinfo=UTC)
 
@@ -45,3 +45,30 @@ def test_text_is_in_utc_with_milliseconds() -> None:
 def test_times_beyond_the_calendar_are_refused() -> None:
     with pytest.raises(OverflowError):
         from_epoch_ms(epoch_ms(LATEST) + 1)
+
+
+@pytest.mark.parametrize("value", [1763640000000, "1763640000000", "2025-11-20T12:00:00Z", "2025-11-20T13:00:00+01:00"])
+def test_times_of_callers(value: object) -> None:
+    assert parse_time(value) == datetime(2025, 11, 20, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        "noon",
+        "2025-11-20",
+        "2025-11-20T12:00:00",
+        "0001-01-01T00:00:00+05:00",
+        "9998-12-31T23:00:00-05:00",
+        "9" * 30,
+        -1,
+        1.0,
+        True,
+        None,
+        [],
+    ],
+)
+def test_unusable_times_of_callers(value: object) -> None:
+    with pytest.raises(ValueError, match="write a time with a zone"):
+        parse_time(value)

@@ -29,6 +29,7 @@ from app.monitoring.metrics import Metrics
 from app.service.console.backend_answer import GetPermissions
 from app.service.console.console import COUNT_LIMIT, ConsoleParts
 from app.service.console.examinations import Examine
+from app.service.provider.decision_log import DecisionLog
 from app.service.provider.signing import BackendSigner, Sign
 from app.service.push.auditing import PushAudit
 from app.service.push.blueprint import PushParts
@@ -107,6 +108,7 @@ def service_app(
             runs=parts.runs,
             index=index,
             sign=_signer(settings),
+            decision_log=_decision_log(settings, parts.random),
             push=PushParts(
                 engine,
                 targets_from_settings(settings.directory, failures),
@@ -189,6 +191,11 @@ def _signer(settings: Settings) -> Sign | None:
         return None
     client = client_without_retries(settings, timeout=provider.signature_timeout)
     return BackendSigner(partial(client.call, operations.GENERATE_SIGNATURE), timeout=provider.signature_timeout)
+
+
+def _decision_log(settings: Settings, random: Random) -> DecisionLog | None:
+    log = settings.provider.decision_log
+    return DecisionLog(log, random=random.random) if log.path else None
 
 
 def _permission_getter(settings: Settings) -> GetPermissions | None:

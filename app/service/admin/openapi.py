@@ -150,13 +150,21 @@ def _schemas(max_requests: int) -> Json:
     ]
     by_key, shared = TypeAdapter.json_schemas(models, ref_template=_REF)
     requests: Json = {"type": "array", "maxItems": max_requests, "items": by_key["RequestWire", "validation"]}
-    questions: Json = {
-        "type": "object",
-        "required": ["data"],
-        "properties": {"data": {"type": "object", "required": ["requests"], "properties": {"requests": requests}}},
-    }
+    at: Json = {**_TIME, "description": "Decide as of this moment, by the current revision. Left out: now."}
     schemas: Json = shared["$defs"]
-    return schemas | {"Questions": questions}
+    return schemas | {
+        "Questions": _questions({"requests": requests}),
+        "ExplainedQuestions": _questions({"requests": requests, "at": at}),
+    }
+
+
+_TIME: Json = {"anyOf": [{"type": "string", "format": "date-time"}, {"type": "integer", "minimum": 0}]}
+"""A time as ISO 8601 text with a zone, or epoch milliseconds."""
+
+
+def _questions(properties: Json) -> Json:
+    data: Json = {"type": "object", "required": ["requests"], "properties": properties}
+    return {"type": "object", "required": ["data"], "properties": {"data": data}}
 
 
 def _endpoints(provider_path: str, explain_path: str) -> tuple[_Endpoint, ...]:
@@ -185,7 +193,7 @@ def _endpoints(provider_path: str, explain_path: str) -> tuple[_Endpoint, ...]:
         _Endpoint("post", provider_path, "check", "Decide permission requests.", "provider",
                   "Answers", _BODY_FAILURES, body=questions),
         _Endpoint("post", explain_path, "explain", "Decide permission requests, with reasons.", "admin",
-                  "Explanations", _BODY_FAILURES, body=questions),
+                  "Explanations", _BODY_FAILURES, body=_body("ExplainedQuestions")),
         _Endpoint("post", "/resync", "startRun", "Queue a run.", "admin",
                   "NewRun", _BODY_FAILURES, 202, [key], _body("ResyncRequest", required=False)),
         _Endpoint("get", run, "getRun", "The state of a run.", "admin",

@@ -18,11 +18,14 @@ from app.access.origins import Origins, path_with_origins
 from app.access.records import Record
 from app.contract.errors import InvalidArgument, Unavailable
 from app.contract.permission_call import EntryError, RequestEntry, parse_entry, requests_of
-from app.foundation.clock import epoch_ms
+from app.foundation.clock import epoch_ms, parse_time
 from app.foundation.database.programs import SchemaNewerError
 
 ViewOpener = Callable[[Sequence[PermissionRequest], int], AbstractContextManager[AccessView]]
 """Opens the view of one revision for these requests, if possible not before the revision that is given."""
+
+Picker = Callable[[Decision], bool]
+"""Whether a decision is written to the decision log."""
 
 OriginsLoader = Callable[[Sequence[Record]], Origins]
 """Finds the records of the sources behind records of the access model."""
@@ -48,6 +51,8 @@ class PermissionAnswer:
     errors: int = 0
     signature: str | None = None
     """Of the results, for an answer to a browser."""
+    picked: list[tuple[RequestEntry, Decision]] = field(default_factory=list)
+    """For the decision log."""
 
     def add(self, entry: RequestEntry, decision: Decision) -> dict[str, object]:
         """Appends the result of a decision, and returns it."""
@@ -93,6 +98,18 @@ def read_entries(body: object, max_requests: int) -> list[RequestEntry | EntryEr
     return [parse_entry(request) for request in requests]
 
 
+def moment_of(body: object) -> datetime | None:
+    """``data.at``, the moment at which operators ask for decisions; None: now. Raises ``InvalidArgument``."""
+    data = body.get("data") if isinstance(body, dict) else None
+    at = data.get("at") if isinstance(data, dict) else None
+    if at is None:
+        return None
+    try:
+        return parse_time(at)
+    except ValueError as error:
+        raise InvalidArgument(f"data.at: {error}") from error
+
+
 def answer_entries(
     entries: Sequence[RequestEntry | EntryError],
     open_view: ViewOpener,
@@ -100,8 +117,11 @@ def answer_entries(
     policy: DecisionPolicy,
     *,
     min_revision: int = 0,
+    pick: Picker | None = None,
 ) -> PermissionAnswer:
     """Decides all requests of a call at the moment ``now``, from a revision that is at least ``min_revision``.
+
+    The decisions that ``pick`` accepts are also in ``picked``.
 
     Raises ``Unavailable`` if there is no such revision, and until the directory has been read for the first time. An
     empty model would deny everybody, and the backend would cache these answers; after an error it retries and denies
@@ -111,7 +131,10 @@ def answer_entries(
         answer = PermissionAnswer(view.revision)
         for item in entries:
             if type(item) is RequestEntry:
-                answer.add(item, decide(view, item, now, policy))
+                decision = decide(view, item, now, policy)
+                answer.add(item, decision)
+                if pick is not None and pick(decision):
+                    answer.picked.append((item, decision))
             else:
                 answer.add_error(item)
     return answer

@@ -1,9 +1,9 @@
 """The routes of the permission provider.
 
 ``POST`` on the configured path is the permission-provider call. ``POST /permissions/explain`` takes the same body from
-operators and adds reasons. Errors are envelopes with a code other than 2xx, after which the caller retries and denies
-meanwhile: 401 for a wrong token, 400 for an invalid body, 503 if neither the index nor the database can answer, or the
-directory was never read.
+operators and adds reasons; with ``data.at`` it decides as of another moment. Errors are envelopes with a code other
+than 2xx, after which the caller retries and denies meanwhile: 401 for a wrong token, 400 for an invalid body, 503 if
+neither the index nor the database can answer, or the directory was never read.
 
 Handlers raise errors; the app turns them into envelopes (``app.http.errors``).
 """
@@ -19,6 +19,7 @@ from app.contract.permission_call import EntryError, RequestEntry
 from app.foundation.clock import Clock
 from app.http.body import ANONYMOUS_BYTES, read_json
 from app.http.json import json_response
+from app.http.request_id import current_request_id
 from app.http.throttle import FailedCredentials
 from app.http.tokens import TokenSet, require_bearer
 from app.service.provider.answer import (
@@ -28,8 +29,10 @@ from app.service.provider.answer import (
     ViewOpener,
     answer_entries,
     explain_entries,
+    moment_of,
     read_entries,
 )
+from app.service.provider.decision_log import DecisionLog
 from app.service.provider.settings import (
     EXPLAIN_PATH,
     INSTANCE_HEADER,
@@ -57,12 +60,14 @@ def provider_blueprint(
     max_body_bytes: int = MAX_BODY_BYTES,
     failures: FailedCredentials | None = None,
     sign: Sign | None = None,
+    log: DecisionLog | None = None,
 ) -> Blueprint:
     """The two routes.
 
     ``open_view`` opens the view for decisions, ``open_view_with_names`` one with names for reasons. ``load_origins``
     loads the location of records in the sources. ``require_admin`` authenticates operators, or raises. ``failures``
     counts wrong tokens. ``instance`` identifies the state of the access model. ``sign`` signs answers to browsers.
+    ``log`` is written after the responses to permission calls.
     """
     blueprint = Blueprint("provider", __name__)
     policy = settings.policy
@@ -71,9 +76,11 @@ def provider_blueprint(
 
     anonymous_bytes = min(max_body_bytes, ANONYMOUS_BYTES) if settings.allow_anonymous else max_body_bytes
 
-    def read(max_bytes: int) -> list[RequestEntry | EntryError]:
+    def read(max_bytes: int) -> tuple[object, list[RequestEntry | EntryError]]:
+        """The body and its entries."""
         # A value that no database can store is an error of its request only.
-        return read_entries(read_json(request, max_bytes=max_bytes, odd_values=True), settings.max_requests)
+        body = read_json(request, max_bytes=max_bytes, odd_values=True)
+        return body, read_entries(body, settings.max_requests)
 
     def check() -> Response:
         began = perf_counter()
@@ -82,14 +89,22 @@ def provider_blueprint(
         if INSTANCE_HEADER in request.headers:
             _add_instance_header(instance())
         min_revision = _min_revision(request.headers.get(MIN_REVISION_HEADER))
-        answer = answer_entries(read(anonymous_bytes), open_view, clock(), policy, min_revision=min_revision)
+        _, entries = read(anonymous_bytes)
+        now = clock()
+        pick = None if log is None else log.picks
+        answer = answer_entries(entries, open_view, now, policy, min_revision=min_revision, pick=pick)
         if sign is not None and request.headers.get("Origin", "") in origins:
             answer.signature = sign(answer.results)
-        return _respond(answer, observer, began)
+        response = _respond(answer, observer, began)
+        if log is not None and answer.picked:
+            request_id = current_request_id()
+            response.call_on_close(lambda: log.write(answer.picked, now, answer.revision, request_id))
+        return response
 
     def explain() -> Response:
         require_admin()
-        answer = explain_entries(read(max_body_bytes), open_view_with_names, load_origins, clock(), policy)
+        body, entries = read(max_body_bytes)
+        answer = explain_entries(entries, open_view_with_names, load_origins, moment_of(body) or clock(), policy)
         response = json_response(answer.envelope())
         response.headers[REVISION_HEADER] = str(answer.revision)
         return response

@@ -54,6 +54,19 @@ def _token(value: SecretStr) -> SecretStr:
     return value
 
 
+class DecisionLogSettings(BaseModel):
+    """The section ``provider.decision_log``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: str = ""
+    """The file to which decisions are appended; ``-``: standard output; empty: no log."""
+    sample: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """The share of decisions that is written."""
+    denies_only: bool = False
+    """Whether only denials are written."""
+
+
 class ProviderSettings(BaseModel):
     """The section ``provider``."""
 
@@ -78,6 +91,8 @@ class ProviderSettings(BaseModel):
     """For development only: origins of web pages that may call the provider from a browser."""
     signature_timeout: Annotated[float, Field(ge=0, le=30)] = 2.0
     """Timeout of the backend's Generate Signature, in seconds; 0: answers to ``browser_origins`` are not signed."""
+
+    decision_log: DecisionLogSettings = DecisionLogSettings()
 
     @property
     def policy(self) -> DecisionPolicy:

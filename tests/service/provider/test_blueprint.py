@@ -372,6 +372,35 @@ def test_explain_gives_reason_and_path(service: Service) -> None:
     assert "reason" not in malformed
 
 
+def test_explain_decides_as_of_a_moment(service: Service) -> None:
+    client = service.client()
+
+    def explained(at: object) -> TestResponse:
+        body = {"data": {"requests": [ASKED], "at": at}}
+        return client.post("/permissions/explain", json=body, headers={"Authorization": "Bearer admin"})
+
+    def reason(at: object) -> str:
+        answer = explained(at).json
+        assert answer is not None
+        return str(answer["data"][0]["reason"])
+
+    assert reason(None).startswith("Allowed as editor")
+    assert reason(NOW_MS + 4).startswith("Allowed as editor")
+    assert reason(NOW_MS + 5).startswith("Denied: no grant lets ada in")
+    assert reason("2026-11-20T11:00:00+01:00").startswith("Allowed as editor")
+    assert reason("2026-11-20T12:00:00+01:00").startswith("Denied")
+    unusable: list[object] = ["tomorrow", "2026-11-20T12:00:00", -1, 1.5, True, [], 10**18, "9999-12-31T23:00:00Z"]
+    for wrong in unusable:
+        error_of(explained(wrong), 400, "INVALID_ARGUMENT")
+
+
+def test_check_ignores_a_moment(service: Service) -> None:
+    body = {"data": {"requests": [ASKED], "at": NOW_MS + 5}}
+    answer = service.client().post(URL, json=body, headers={"Authorization": f"Bearer {TOKEN}"}).json
+    assert answer is not None
+    assert answer["data"][0]["hasAccess"] is True
+
+
 def test_explain_is_for_admins(service: Service) -> None:
     error_of(ask(service.client(), ASKED, path="/permissions/explain"), 401, "UNAUTHENTICATED")
 

@@ -1,0 +1,161 @@
+"""The decision log: what is written, also by several processes, and around rotations and errors."""
+
+import os
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from random import Random
+from threading import Thread
+from typing import Any
+
+import orjson
+import pytest
+from flask import Flask
+from sqlalchemy import Engine
+from structlog.testing import capture_logs
+
+from app.access.decision.decide import Decision, Rule
+from app.access.records import AccessRole
+from app.access.sql_view import opened_sql_view
+from app.contract.permission_call import RequestEntry
+from app.foundation.database.engine import open_engine
+from app.http.errors import install_error_handlers
+from app.http.request_id import install_request_ids
+from app.service.provider.blueprint import provider_blueprint
+from app.service.provider.decision_log import DecisionLog
+from app.service.provider.settings import DecisionLogSettings, ProviderSettings
+from tests.worlds.access_model import StoredDirectory, records_from_wire
+
+NOW = datetime(2026, 11, 20, 10, tzinfo=UTC)
+TOKEN = "the-backend-s-token"
+DIRECTORY: Any = {
+    "organizations": [{"organizationId": "acme"}],
+    "users": [{"userId": "ada"}, {"userId": "bob"}],
+    "documents": [
+        {"organizationId": "acme", "documentId": "roadmap", "accessType": "restricted"},
+    ],
+    "grants": [{"organizationId": "acme", "documentId": "roadmap", "userId": "ada", "accessRole": "editor"}],
+    "contextGrants": [{"organizationId": "acme", "userId": "ada", "field": "page", "value": "7"}],
+}
+DENY = Decision(False, Rule.RESTRICTED)
+ALLOW = Decision(True, Rule.OWN_GRANT, access_role=AccessRole.EDITOR)
+ENTRY = RequestEntry("ada", "document", "roadmap", "acme")
+
+
+def make_log(path: Path | str, number: float = 0.5, **settings: Any) -> DecisionLog:
+    return DecisionLog(DecisionLogSettings(path=str(path), **settings), random=lambda: number)
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    return [orjson.loads(line) for line in path.read_bytes().splitlines()]
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    engine = open_engine(database_url)
+    StoredDirectory(engine).write(records_from_wire(DIRECTORY))
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def ask(engine: Engine) -> Callable[[DecisionLog, list[Any]], None]:
+    def ask(log: DecisionLog, questions: list[Any]) -> None:
+        app = Flask("test")
+        install_request_ids(app, lambda: "new")
+        install_error_handlers(app)
+        app.register_blueprint(
+            provider_blueprint(
+                ProviderSettings.model_validate({"auth_tokens": [TOKEN]}),
+                open_view=partial(opened_sql_view, engine),
+                open_view_with_names=partial(opened_sql_view, engine),
+                load_origins=lambda _: {},
+                require_admin=lambda: None,
+                clock=lambda: NOW,
+                instance=str,
+                log=log,
+            )
+        )
+        headers = {"Authorization": f"Bearer {TOKEN}", "x-request-id": "call-1"}
+        body = {"data": {"requests": questions}}
+        with app.test_client().post("/permissions/check", json=body, headers=headers) as response:
+            assert response.status_code == 200
+
+    return ask
+
+
+def question(user: str, **resource: Any) -> dict[str, Any]:
+    return {"userId": user, "resource": {"type": "document", "id": "roadmap", "organizationId": "acme", **resource}}
+
+
+def test_each_decision_is_a_line(ask: Any, tmp_path: Path) -> None:
+    path = tmp_path / "new" / "decisions.jsonl"
+    about_page = question("ada", type="context", context={"access": {"page": 7}})
+    ask(make_log(path), [question("ada"), question("bob"), {"userId": ""}, about_page])
+    common = {"time": "2026-11-20T10:00:00.000Z", "requestId": "call-1", "revision": 1}
+    asked = {"type": "document", "resourceId": "roadmap", "organizationId": "acme"}
+    allowed = {"hasAccess": True, "accessRole": "editor", "expiresAt": "2026-11-20T10:10:00.000Z"}
+    assert lines_of(path) == [
+        {**common, "userId": "ada", **asked, **allowed, "rule": "own_grant"},
+        {**common, "userId": "bob", **asked, "hasAccess": False, "rule": "restricted"},
+        {**common, "userId": "ada", **asked, **allowed, "rule": "context_grants"}
+        | {"type": "context", "context": {"page": "7"}},
+    ]
+    assert TOKEN not in path.read_text()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_denials_alone(ask: Any, tmp_path: Path) -> None:
+    path = tmp_path / "decisions.jsonl"
+    ask(make_log(path, denies_only=True), [question("ada"), question("bob")])
+    assert [line["userId"] for line in lines_of(path)] == ["bob"]
+    ask(make_log(path, denies_only=True), [question("ada")])
+    assert len(lines_of(path)) == 1
+
+
+def test_a_sample_has_its_share() -> None:
+    log = DecisionLog(DecisionLogSettings(path="-", sample=0.25), random=Random(1).random)
+    assert 900 < sum(log.picks(DENY) for _ in range(4000)) < 1100
+    assert [make_log("-", number, sample=0.25).picks(ALLOW) for number in (0, 0.24, 0.25, 0.99)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_a_renamed_file_is_created_again(tmp_path: Path) -> None:
+    path = tmp_path / "decisions.jsonl"
+    log = make_log(path)
+    log.write([(ENTRY, DENY)], NOW, 1, "first")
+    path.rename(tmp_path / "decisions.jsonl.1")
+    log.write([(ENTRY, DENY)], NOW, 1, "second")
+    path.write_bytes(b"")  # as copytruncate does
+    log.write([(ENTRY, DENY)], NOW, 1, "third")
+    assert [line["requestId"] for line in lines_of(tmp_path / "decisions.jsonl.1")] == ["first"]
+    assert [line["requestId"] for line in lines_of(path)] == ["third"]
+
+
+def test_several_writers_do_not_mix_lines(tmp_path: Path) -> None:
+    path = tmp_path / "decisions.jsonl"
+    logs = [make_log(path), make_log(path)]
+    threads = [
+        Thread(target=lambda log=log: [log.write([(ENTRY, DENY)] * 50, NOW, 1, "x" * 100) for _ in range(20)])
+        for log in logs * 2
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(lines_of(path)) == 4 * 20 * 50
+
+
+def test_a_log_that_cannot_be_written_is_reported_once_a_minute(tmp_path: Path) -> None:
+    (tmp_path / "decisions").mkdir()
+    log = make_log(tmp_path / "decisions")
+    with capture_logs() as logged:
+        for second in (0, 1, 59, 60):
+            log.write([(ENTRY, DENY)], datetime(2026, 11, 20, 10, second // 60, second % 60, tzinfo=UTC), 1, None)
+    assert [line["event"] for line in logged] == ["decision_log_not_written"] * 2
+    assert logged[0]["cause"] == os.strerror(21)
