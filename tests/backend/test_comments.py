@@ -4,6 +4,10 @@ from typing import Any
 import orjson
 import pytest
 
+from app.backend.app import backend_of
+from app.backend.collaboration.comments import Reaction, insert_reactions
+from app.backend.scope import Scope
+
 from .conftest import Answerer, BackendWorld, Caller, ScriptedProvider, WorldMaker
 
 ORG = {"organizationId": "acme"}
@@ -262,6 +266,35 @@ def test_reactions_are_added_and_removed_with_a_comment(acme: Caller) -> None:
     assert refused[:2] == (409, "ALREADY_EXISTS")
     refused = acme.refused("update_comments", **THREAD, commentIds=["c1", "c2"], updatedData=taken)
     assert refused[:2] == (400, "INVALID_ARGUMENT")
+
+
+class CountedId(str):
+    """An id that counts how often it is compared with another one."""
+
+    __slots__ = ()
+    comparisons = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        CountedId.comparisons += 1
+        return str.__eq__(self, other)
+
+
+def test_the_time_to_insert_reactions_is_linear_in_their_number(acme: Caller, world: BackendWorld) -> None:
+    number = 500
+    begin(acme)
+    reactions = [Reaction(CountedId(i), "d", "t", "c1", "bob", {"icon": "+1"}, 0) for i in range(number)]
+    with backend_of(world.app).writing() as connection:
+        insert_reactions(connection, Scope(acme.ids["api_key"], "acme"), reactions)
+    assert len(acme("get_comments", **THREAD)[0]["reactions"]) == number
+    assert CountedId.comparisons < 10 * number
+
+
+def test_a_reaction_id_may_occur_once_per_request(acme: Caller) -> None:
+    twice = [{"reactionId": "r", "icon": icon, "from": BOB} for icon in ("+1", "-1")]
+    thread = {"annotationId": "t", "commentData": [comment("c1", reactions=twice)]}
+    refused = acme.refused("add_comment_annotations", **DOC, commentAnnotations=[thread])
+    assert refused == (409, "ALREADY_EXISTS", "reactionId: Reaction already exists (r).")
 
 
 def test_every_change_writes_activities_and_notifications(acme: Caller, world: BackendWorld) -> None:

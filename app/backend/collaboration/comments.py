@@ -1,5 +1,6 @@
 """Loads and stores the comments of threads and their reactions."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -146,7 +147,7 @@ def insert_reactions(connection: Connection, scope: Scope, reactions: Sequence[R
     query = select(REACTION.c.reaction_id).where(
         within(REACTION, scope), id_sets.among(connection, REACTION.c.reaction_id, ids)
     )
-    taken = connection.scalars(query).all() or [reaction_id for reaction_id in ids if ids.count(reaction_id) > 1]
+    taken = connection.scalars(query).all() or [reaction_id for reaction_id, times in Counter(ids).items() if times > 1]
     if taken:
         raise AlreadyExists(f"reactionId: Reaction already exists ({taken[0]}).")
     insert_rows(connection, REACTION, map(scope.row, reactions))
