@@ -65,12 +65,13 @@ class Gate:
 
     def answered(self) -> None:
         """Records that the backend answered."""
-        self._unanswered = 0
+        with self._lock:
+            self._unanswered = 0
 
     def unanswered(self, reason: str) -> None:
         """Records a call without an answer."""
         with self._lock:
             self._unanswered += 1
-            over = self._unanswered >= PATIENCE
-        if over:
-            self.end(Ending(f"the backend does not answer: {self._unanswered} calls in a row were given up; {reason}"))
+            calls = self._unanswered
+        if calls >= PATIENCE:
+            self.end(Ending(f"the backend does not answer: {calls} calls in a row were given up; {reason}"))
