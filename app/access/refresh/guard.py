@@ -25,31 +25,34 @@ IF_INTENDED = "if this is intended"
 """Begins the advice in the reason of a refused read, after a semicolon."""
 
 
-def judge(connection: Connection, reads: Sequence[StagedRead], accept_empty: Collection[str]) -> list[StagedRead]:
-    """The reads; those that must not be used are failed."""
+def reject_unusable(
+    connection: Connection, reads: Sequence[StagedRead], accept_empty: Collection[str]
+) -> list[StagedRead]:
+    """Marks reads as failed that were overtaken by a later read, or are unexpectedly empty."""
     sources = {row.source_id: row for row in connection.execute(select(SOURCE))}
     in_force = sum(row.records for row in sources.values())
     judged = []
     for read in reads:
         row = sources.get(read.source_id)
         is_empty = read.removes_missing and not read.answered and not read.records and read.name not in accept_empty
-        confirm = f"{IF_INTENDED}, confirm it once with --accept-empty {read.name}"
+        advice = how_to_accept(read.name, "--accept-empty")
         if row is None or (row.read_in_force > read.number and not read.caught_up):
             reason = "another refresh that began later has been faster"
             judged.append(replace(read, verdict=FAILED, reason=reason, overtaken=True))
         elif is_empty and row.records > 0:
-            judged.append(_refuse(read, f"is empty, but provided {counted(row.records, 'record')} before; {confirm}"))
+            judged.append(_refuse(read, f"is empty, but provided {counted(row.records, 'record')} before", advice))
         elif is_empty and in_force and row.read_in_force == 0:
             others = f"{counted(in_force, 'record')} of other sources {are(in_force)} in force"
-            judged.append(_refuse(read, f"is read for the first time and is empty, while {others}; {confirm}"))
+            judged.append(_refuse(read, f"is read for the first time and is empty, while {others}", advice))
         else:
             judged.append(read)
     return judged
 
 
-def _refuse(read: StagedRead, reason: str, verdict: str = FAILED) -> StagedRead:
+def _refuse(read: StagedRead, reason: str, advice: str, verdict: str = FAILED) -> StagedRead:
     """The read with a lower verdict than that of the source."""
-    return replace(read, verdict=verdict, reason=reason, refused=reason, except_malformed=False)
+    refused = replace(read, verdict=verdict, refused=reason, advice=advice, except_malformed=False)
+    return replace(refused, reason=refused.refusal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +81,14 @@ def losses_in_words(losses: Losses) -> str:
 
 
 def split_advice(reason: str) -> tuple[str, str]:
-    """The reason of a refused read, and the advice in it; the advice is empty if there is none."""
+    """The reason and the advice of a stored ``StagedRead.refusal``; the advice is empty if there is none."""
     reason, _, rest = reason.partition(f"; {IF_INTENDED}")
     return reason, rest and IF_INTENDED + rest
 
 
-def how_to_accept(name: str) -> str:
-    """The command that accepts a source that has shrunk on purpose."""
-    return f"{IF_INTENDED}, confirm it once: usher directory refresh --accept-shrink {quote(name)}"
+def how_to_accept(name: str, option: str = "--accept-shrink") -> str:
+    """The advice with the command that accepts a source which is empty, or has shrunk, on purpose."""
+    return f"{IF_INTENDED}, confirm it once: usher directory refresh {option} {quote(name)}"
 
 
 def refuse_shrunk(
@@ -113,7 +116,7 @@ def refuse_shrunk(
     with_losses: list[StagedRead] = []
     for read in reads:
         guard = checked.get(read.source_id)
-        # To count all stored records takes as long as to read them, which is too long after a few changes.
+        # Counting all stored records takes as long as reading them, which is too long after a few changes.
         count_from = guard.count + 1 if guard is not None and read.answered else 1
         losses = _with_stored(connection, removed.get(read.source_id, Counter()), [read.source_id], count_from)
         with_losses.append(replace(read, losses=losses))
@@ -122,16 +125,16 @@ def refuse_shrunk(
     if overall is not None:
         together = [source_id for source_id in checked if source_id not in guards and source_id not in reasons]
         sums = sum((removed[source_id] for source_id in together if source_id in removed), Counter[str]())
-        too_many = _too_many(overall, _with_stored(connection, sums, together, overall.count + 1))
-        in_words = f"together with the other sources, would take away {losses_in_words(too_many)}, {overall}"
-        reasons |= {key: in_words for key in together if too_many.keys() & removed.get(key, {}).keys()}
+        if too_many := _too_many(overall, _with_stored(connection, sums, together, overall.count + 1)):
+            in_words = f"together with the other sources, would take away {losses_in_words(too_many)}, {overall}"
+            reasons |= {key: in_words for key in together if too_many.keys() & removed.get(key, {}).keys()}
     if reasons:
         for tables in REFRESH_TABLES:
             _drop_from_delta(connection, tables, list(reasons), all_changes=all_or_nothing)
     applied = "" if all_or_nothing else "; additions and changes were applied, removals were not"
     verdict = FAILED if all_or_nothing else PARTIAL
     return [
-        _refuse(read, f"{reasons[read.source_id]}{applied}; {how_to_accept(read.name)}", verdict)
+        _refuse(read, f"{reasons[read.source_id]}{applied}", how_to_accept(read.name), verdict)
         if read.source_id in reasons
         else read
         for read in with_losses

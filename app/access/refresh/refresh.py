@@ -18,7 +18,7 @@ from app.access.candidate import DatabaseState, catch_up, has_changed_recently, 
 from app.access.pending import CoveredByRun, store_pending
 from app.access.problems import Problem, ProblemList
 from app.access.refresh.change_log import log_changes
-from app.access.refresh.guard import judge, refuse_shrunk
+from app.access.refresh.guard import refuse_shrunk, reject_unusable
 from app.access.refresh.merge import FORMER_PAYLOAD, carry_out, merge
 from app.access.refresh.problems import MAX_PUSHED, FoundProblems, staged_problems
 from app.access.refresh.pushed_keys import delete_pushed_keys, drop_out_of_scope, keep_pushes
@@ -123,7 +123,7 @@ class Refresh(Intake):
         with self._session.change() as connection:
             if self._on_candidate:
                 catch_up(connection)
-            reads = judge(connection, self._reads(), accept_empty)
+            reads = reject_unusable(connection, self._reads(), accept_empty)
             forgotten = sources_to_forget(connection, positions)
             compute_source_changes(connection, reads, forgotten)
             keep_pushes(connection, reads)

@@ -96,6 +96,8 @@ class StagedRead(ReadResult):
     """Whether a read that began later is already in force."""
     refused: str = ""
     """Why a complete read is not used as complete; empty if it is."""
+    advice: str = ""
+    """How an operator can accept a refused read."""
     losses: Losses = field(default_factory=dict)
     """The records that it removes, or would remove if it were not refused."""
 
@@ -103,6 +105,11 @@ class StagedRead(ReadResult):
     def removes_missing(self) -> bool:
         """Whether records that it does not provide are removed, except those that malformed objects provided before."""
         return self.verdict == COMPLETE or self.except_malformed
+
+    @property
+    def refusal(self) -> str:
+        """Why it was refused, with the advice; empty if it was not."""
+        return f"{self.refused}; {self.advice}" if self.refused else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,10 +385,10 @@ def _columns_after(read: StagedRead, now_ms: int) -> dict[str, object]:
         "last_read_at": now_ms,
         "last_read_ms": round(read.seconds * 1000),
         "last_answered": read.answered,
-        "refused": read.refused,
+        "refused": read.refusal,
         "login_refused": read.login_refused,
     }
-    refusal = read.refused or (read.cursor_refused and f"it did not accept the cursor: {read.cursor_refused}")
+    refusal = read.refusal or (read.cursor_refused and f"it did not accept the cursor: {read.cursor_refused}")
     if refusal:
         values |= {"last_refusal": refusal, "last_refused_at": now_ms}
     if read.verdict != FAILED:

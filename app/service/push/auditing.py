@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from flask import request
 from sqlalchemy import Connection
 
-from app.access.refresh.guard import split_advice
 from app.access.refresh.pushes import PushAuditHook
 from app.access.refresh.refresh import AuditHook
 from app.access.refresh.sources import COMPLETE, StagedRead
@@ -59,7 +58,7 @@ class PushAudit:
             (read,) = reads
             subject = f"{source}: {counted(read.records, 'record')}{', acceptShrink' if accept_shrink else ''}"
             if read.verdict != COMPLETE:
-                outcome = f"was not applied: {split_advice(read.reason)[0]}"
+                outcome = f"was not applied: {read.refused or read.reason}"
             else:
                 subject += f", revision {replaced.revision}"
                 outcome = f"{DONE}{suffix}"

@@ -12,7 +12,7 @@ from typing import IO
 from sqlalchemy import Engine
 
 from app.access.problems import Problem, ProblemList, ProblemSort
-from app.access.refresh.guard import IF_INTENDED, Guard, split_advice
+from app.access.refresh.guard import IF_INTENDED, Guard
 from app.access.refresh.pushed_keys import ReadScope
 from app.access.refresh.pushes import HIGHEST_FIRST_SEQUENCE, continue_from
 from app.access.refresh.refresh import AuditHook, Refresh
@@ -71,7 +71,7 @@ def apply_upload(
     if read.verdict != Verdict.COMPLETE:
         # Only the guard can be overridden. If another read was faster, the same request may succeed.
         advice = f"; {IF_INTENDED}, send it again with ?acceptShrink=true" if read.refused else ""
-        raise FailedPrecondition(f"was not applied: {split_advice(read.reason)[0]}{advice}", http_code=409)
+        raise FailedPrecondition(f"was not applied: {read.refused or read.reason}{advice}", http_code=409)
     if upload.sequence is not None:
         continue_from(engine, target.name, upload.sequence, by=by, clock=clock)
     problems.add_found(without_effect)

@@ -236,7 +236,7 @@ def _reported(staged: StagedRead, read: SourceRead, guard: Guard) -> SourceRepor
         gone=read.gone,
         losses=staged.losses,
         guard=guard,
-        refused=staged.refused,
+        refused=staged.refusal,
     )
 
 

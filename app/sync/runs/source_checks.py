@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from shlex import quote
 
 from app.access.contents import SourceState
-from app.access.refresh.guard import IF_INTENDED, Guard, how_to_accept, losses_in_words
+from app.access.refresh.guard import Guard, how_to_accept, losses_in_words
 from app.foundation.text import are, counted
 
 _MIN_RECORDS = 100
@@ -42,7 +42,7 @@ def check_read(
     state = states.get(name)
     before = 0 if state is None else state.records
     in_force = sum(state.records for state in states.values())
-    accept = f"{IF_INTENDED}: usher directory refresh --accept-empty {quote(name)}"
+    accept = how_to_accept(name, "--accept-empty")
     if not records and before:
         advice = f"check that its reader may still read the contents; {accept}"
         return SourceWarning(
