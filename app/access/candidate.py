@@ -113,7 +113,7 @@ def catch_up(connection: Connection) -> None:
         )
     known = {row.source_id: row for row in connection.execute(select(SOURCE))}
     for row in connection.execute(text(f"SELECT * FROM {_lasting(connection, SOURCE)}")).mappings().all():  # noqa: S608 - as above
-        own = known.get(row["source_id"])
+        own = known.pop(row["source_id"], None)
         if own is None:
             connection.execute(insert(SOURCE).values(dict(row)))
             continue
@@ -124,6 +124,9 @@ def catch_up(connection: Connection) -> None:
             # A read that began later than the candidate's has been faster.
             values["read_in_force"] = own.reads_begun + 1
         connection.execute(update(SOURCE).where(SOURCE.c.source_id == row["source_id"]).values(values))
+    # Another process has removed sources that had records. Sources without records may exist only in the candidate.
+    removed = [source_id for source_id, own in known.items() if own.records]
+    connection.execute(delete(SOURCE).where(SOURCE.c.source_id.in_(removed)))
 
 
 def state_behind(connection: Connection) -> DatabaseState:
@@ -135,7 +138,8 @@ def state_behind(connection: Connection) -> DatabaseState:
 
 def has_changed_recently(connection: Connection, now_ms: int) -> bool:
     """Whether the access model of the database behind the candidate changed in the last minutes."""
-    last = connection.execute(text(f"SELECT MAX(created_at) FROM {_lasting(connection, REVISION)}")).scalar()  # noqa: S608 - as above
+    query = f"SELECT created_at FROM {_lasting(connection, REVISION)} ORDER BY revision DESC LIMIT 1"  # noqa: S608 - as above
+    last = connection.execute(text(query)).scalar()
     return last is not None and now_ms - last < _RECENT_MS
 
 

@@ -28,7 +28,7 @@ def current_revision(connection: Connection) -> int:
 
 def revision_created_at(connection: Connection) -> int | None:
     """When the current revision was created, in epoch milliseconds; None before the first."""
-    return connection.execute(select(func.max(REVISION.c.created_at))).scalar()
+    return connection.execute(select(REVISION.c.created_at).order_by(REVISION.c.revision.desc()).limit(1)).scalar()
 
 
 def instance_stamp(connection: Connection) -> str:

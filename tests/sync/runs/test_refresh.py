@@ -1,14 +1,16 @@
+import shlex
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import orjson
 import pytest
 from sqlalchemy import Engine, text
 
+from app.access.candidate import candidate_of
 from app.access.contents import SourceState, export_records, model_counts, source_states
 from app.access.records import Document, Folder, Grant, Group, GroupMember, Key, Organization, Record, User
 from app.access.revisions import current_revision, revision_created_at
@@ -117,6 +119,31 @@ def test_refresh_increments_the_revision_only_for_changes(engine: Engine, run: R
         },
         {"user": {"added": 1, "updated": 1, "removed": 0}},
     ]
+
+
+def test_the_age_of_the_model_is_that_of_the_current_revision_after_the_clock_was_set_back(engine: Engine) -> None:
+    times = [NOW, NOW - timedelta(days=1)]
+    refresh(engine, [GivenSource("a", user("ada"))], clock=lambda: times[0])
+    refresh(engine, [GivenSource("a", user("ada", "Ada L."))], clock=lambda: times[1])
+    with reading(engine) as connection:
+        assert current_revision(connection) == 2
+        assert revision_created_at(connection) == NOW_MS - 24 * 60 * 60 * 1000
+
+
+def test_a_source_that_is_forgotten_during_a_dry_run_is_not_in_its_result(engine: Engine, run: Refresh) -> None:
+    run(GivenSource("a", user("ada")), GivenSource("b", user("bob")))
+
+    class Forgetting(GivenSource):
+        def read(self, request: ReadRequest = EVERYTHING) -> Reading:
+            forget(engine, "b", [self], clock=lambda: NOW)
+            yield from super().read(request)
+
+    with candidate_of(engine) as candidate:
+        source = Forgetting("a", user("ada"), user("new"))
+        report = refresh(candidate, [source], clock=lambda: NOW, on_candidate=True)
+        assert report.retained_sources == ()
+        assert list(states(candidate)) == ["a"]
+        assert set(model(candidate)) == {("user", "ada"), ("user", "new")}
 
 
 def test_refresh_of_an_empty_directory_is_a_first_revision(engine: Engine, run: Refresh) -> None:
@@ -229,6 +256,13 @@ def test_a_source_of_which_nothing_is_kept_goes_by_itself(engine: Engine, run: R
     assert list(states(engine)) == ["a"]
 
 
+def test_the_command_that_accepts_an_empty_source_can_be_copied(run: Refresh) -> None:
+    run(GivenSource("/srv/HR export.jsonl", user("ada")))
+    reason = run(GivenSource("/srv/HR export.jsonl")).sources[0].reason
+    command = shlex.split(reason.partition("confirm it once: ")[2])
+    assert command == ["usher", "directory", "refresh", "--accept-empty", "/srv/HR export.jsonl"]
+
+
 @pytest.mark.parametrize("steps", [(), (FAILED,)], ids=["empty", "unreadable"])
 def test_a_source_under_another_name_takes_nobodys_access(engine: Engine, run: Refresh, steps: tuple[End, ...]) -> None:
     run(GivenSource("old.jsonl", user("ada")))
@@ -242,7 +276,7 @@ def test_a_first_read_that_is_empty_counts_once_it_is_accepted(engine: Engine, r
     run(GivenSource("old.jsonl", user("ada")))
     reason = run(GivenSource("new.jsonl")).sources[0].reason
     assert reason.startswith("is read for the first time and is empty, while 1 record of other sources is in force")
-    assert reason.endswith("--accept-empty new.jsonl")
+    assert reason.endswith("usher directory refresh --accept-empty new.jsonl")
     assert run(GivenSource("new.jsonl"), accept_empty=("new.jsonl",)).sources[0].verdict is Verdict.COMPLETE
     assert run(GivenSource("new.jsonl")).sources[0].verdict is Verdict.COMPLETE
     # What the other gave is another matter.
