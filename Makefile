@@ -98,12 +98,12 @@ lock: $(STAMP)  ## resolve the lock files anew
 	printf 'canaille[front,oidc]\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-emit-find-links --no-header -c config/requirements-dev.txt - -o config/requirements-issuer.txt
 
-image:  ## the container image; PYTHON_IMAGE=python@sha256:… names its base (a 3.11-slim) by digest
+image:  ## the container image; PYTHON_IMAGE=python@sha256:… names its base (a 3.11-slim) by digest, EXTRAS=… what it has
 	@case "$(PYTHON_IMAGE)" in *@sha256:*) ;; *) \
 		echo "name the base image by digest: make image PYTHON_IMAGE=python@sha256:…"; \
 		echo "docker buildx imagetools inspect python:3.11-slim prints the digest of today; note it where you deploy from"; \
 		exit 1;; esac
-	docker build --build-arg PYTHON_IMAGE="$(PYTHON_IMAGE)" --tag usher $(ARGS) .
+	docker build --build-arg PYTHON_IMAGE="$(PYTHON_IMAGE)" $(if $(EXTRAS),--build-arg EXTRAS="$(EXTRAS)") --tag usher $(ARGS) .
 
 clean:  ## remove the virtual environment and what was built
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tomllib
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from zipfile import ZipFile
@@ -50,6 +51,12 @@ def test_copied_files_are_in_the_build_context(source: str) -> None:
     patterns = (ROOT / ".dockerignore").read_text().split()
     assert (ROOT / source).exists()
     assert [path for path in sorted(files_of(ROOT / source)) if is_ignored(path, patterns)] == []
+
+
+def test_image_has_all_extras_unless_named() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    # `embeddings` needs a package without its dependencies, and `dev` is for developers.
+    assert f"ARG EXTRAS={','.join(sorted(extras.keys() - {'dev', 'embeddings'}))}\n" in (ROOT / "Dockerfile").read_text()
 
 
 def test_build_context_has_no_other_files() -> None:
