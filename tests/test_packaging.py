@@ -56,7 +56,9 @@ def test_copied_files_are_in_the_build_context(source: str) -> None:
 def test_image_has_all_extras_unless_named() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     # `embeddings` needs a package without its dependencies, and `dev` is for developers.
-    assert f"ARG EXTRAS={','.join(sorted(extras.keys() - {'dev', 'embeddings'}))}\n" in (ROOT / "Dockerfile").read_text()
+    assert (
+        f"ARG EXTRAS={','.join(sorted(extras.keys() - {'dev', 'embeddings'}))}\n" in (ROOT / "Dockerfile").read_text()
+    )
 
 
 def test_build_context_has_no_other_files() -> None:
