@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 from sqlalchemy import Connection, Row
 
 from app.access.browse.lists import moment
-from app.access.browse.lookup import Key, find_all, names_of
+from app.access.browse.lookup import ItemKey, find_all, names_of
 from app.access.effective import find_causes
 from app.access.record_tables import TABLES_OF_KIND
 from app.access.records import Document, Folder, Grant, Group, GroupMember, User
@@ -22,7 +22,7 @@ from app.foundation.database.statements import json_list, json_lists, run
 MAX_GROUPS = 1_000
 """The maximum number of groups of a user that are read."""
 
-Level = tuple[str, str]
+ResourceIds = tuple[str, str]
 """The id of a folder and of a document; one is empty."""
 
 _GrantKey = tuple[str, str, str, str]
@@ -112,7 +112,7 @@ class GrantEntry:
 def grants_on_levels(
     connection: Connection,
     organization_id: str,
-    levels: Sequence[Level],
+    levels: Sequence[ResourceIds],
     *,
     after: Sequence[str],
     limit: int,
@@ -233,7 +233,7 @@ def members_along(organization_id: str, user_id: str, groups: Sequence[str]) -> 
 
 
 def group_grants_on(
-    connection: Connection, organization_id: str, level: Level, groups: Iterable[str]
+    connection: Connection, organization_id: str, level: ResourceIds, groups: Iterable[str]
 ) -> dict[str, Grant]:
     """Group → its grant on exactly this folder or document, in the order of the groups."""
     requested = list(islice(groups, MAX_GROUPS))
@@ -273,10 +273,10 @@ def _exact(connection: Connection, organization_id: str, keys: Iterable[_GrantKe
 def _entries(
     connection: Connection, organization_id: str, rows: Sequence[Row[Any]], nearer: Mapping[int, Grant]
 ) -> list[GrantEntry]:
-    def keys(column: str) -> set[Key]:
+    def keys(column: str) -> set[ItemKey]:
         return {(organization_id, getattr(row, column)) for row in rows if getattr(row, column)}
 
-    names: dict[str, dict[Key, str]] = {
+    names: dict[str, dict[ItemKey, str]] = {
         "folder": names_of(connection, Folder, keys("folder_id")),
         "document": names_of(connection, Document, keys("document_id")),
         "group": names_of(connection, Group, keys("organization_user_group_id")),

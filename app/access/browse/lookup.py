@@ -10,10 +10,10 @@ from app.access.record_tables import TABLES_OF_KIND, KindTable
 from app.access.records import Folder, Record
 from app.foundation.database.statements import json_lists, run
 
-Key = tuple[str, str]
+ItemKey = tuple[str, str]
 """An organization and an id in it; the first is empty for users and organizations themselves."""
 
-Found = TypeVar("Found", bound=Record)
+RecordT = TypeVar("RecordT", bound=Record)
 
 
 _ONE = "SELECT {columns} FROM {table} t WHERE {key}"
@@ -47,7 +47,7 @@ def may_be_stored(*ids: str) -> bool:
     return not any("\0" in text or any(0xD800 <= ord(character) < 0xE000 for character in text) for text in ids)
 
 
-def find(connection: Connection, of: type[Found], *key: str) -> Found | None:
+def find(connection: Connection, of: type[RecordT], *key: str) -> RecordT | None:
     """The record of this kind with this key; None if it does not exist."""
     if not may_be_stored(*key):
         return None
@@ -58,7 +58,7 @@ def find(connection: Connection, of: type[Found], *key: str) -> Found | None:
     return record if isinstance(record, of) else None
 
 
-def find_all(connection: Connection, of: type[Found], keys: Iterable[Key]) -> dict[Key, Found]:
+def find_all(connection: Connection, of: type[RecordT], keys: Iterable[ItemKey]) -> dict[ItemKey, RecordT]:
     """The existing records of this kind among these keys."""
     requested = sorted(set(keys))
     if not requested:
@@ -67,7 +67,7 @@ def find_all(connection: Connection, of: type[Found], keys: Iterable[Key]) -> di
     offset = 2 - len(table.keys)
     listed = json_lists(requested)
     same = " AND ".join(f"t.{name} = @part(requested.value, {part})" for part, name in enumerate(table.keys, offset))
-    records: dict[Key, Found] = {}
+    records: dict[ItemKey, RecordT] = {}
     for row in _run(connection, _SEVERAL, table, {"keys": listed}, key=same):
         record = table.record_from_row(row)
         if isinstance(record, of):
@@ -76,7 +76,7 @@ def find_all(connection: Connection, of: type[Found], keys: Iterable[Key]) -> di
     return records
 
 
-def find_by_id(connection: Connection, of: type[Found], item_id: str, *, limit: int) -> dict[Key, Found]:
+def find_by_id(connection: Connection, of: type[RecordT], item_id: str, *, limit: int) -> dict[ItemKey, RecordT]:
     """The records of this kind with exactly this id, in the first thousand organizations."""
     if not may_be_stored(item_id):
         return {}
@@ -90,7 +90,7 @@ def find_by_id(connection: Connection, of: type[Found], item_id: str, *, limit: 
     return {(within, item_id): record for within, record in records if isinstance(record, of)}
 
 
-def names_of(connection: Connection, of: type[Found], keys: Iterable[Key]) -> dict[Key, str]:
+def names_of(connection: Connection, of: type[RecordT], keys: Iterable[ItemKey]) -> dict[ItemKey, str]:
     """The names of the existing records among these keys."""
     return {key: name_of(record) for key, record in find_all(connection, of, keys).items()}
 

@@ -95,7 +95,7 @@ _SIZES: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "group": {
         "users": ("model_group_member", "organization_user_group_id = :id AND user_id > ''"),
         "groups": ("model_group_member", "organization_user_group_id = :id AND user_id = ''"),
-        "around": (_OUTER, "member_group_id = :id"),
+        "outer_groups": (_OUTER, "member_group_id = :id"),
         "grants": ("model_grant @by(ix_model_grant_to_group)", "organization_user_group_id = :id AND user_id = ''"),
     },
     "user": {

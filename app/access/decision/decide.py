@@ -216,7 +216,7 @@ def _decide_resource(
             active = [grant for grant in _grants_on(view, question, level) if _is_active(grant, now)]
             if active:
                 return _decide_by_grants(active, question.user_id, levels[:passed])
-    access_type, trail = _type_in_force(document, ancestry, organization)
+    access_type, trail = access_type_in_force(document, ancestry, organization)
     membership = view.membership(organization_id, question.user_id)
     return _decide_by_access_type(access_type, trail, membership, now, policy)
 
@@ -266,7 +266,7 @@ def _decide_by_grants(active: list[Grant], user_id: str, levels: tuple[Folder | 
     return Decision(True, Rule.GROUP_GRANT, (*levels, *deciding), role, _latest(deciding))
 
 
-def _type_in_force(
+def access_type_in_force(
     document: Document | None, ancestry: Ancestry, organization: Organization
 ) -> tuple[AccessType, tuple[Folder | Document | Organization, ...]]:
     """The nearest access type, and the levels up to the one that has it. The organization always has one."""

@@ -8,23 +8,29 @@ from typing import Any
 from flask import Response
 from sqlalchemy import Connection
 
-from app.access.browse.grants import GrantEntry, Level, grants_on_levels
-from app.access.browse.lists import contents, groups, members
+from app.access.browse.grants import GrantEntry, ResourceIds, grants_on_levels
+from app.access.browse.lists import ListEntry, contents, groups, members
 from app.access.browse.lookup import find, folders_from
 from app.access.browse.sizes import organization_size, organization_sizes, sizes_of
 from app.access.browse.suggestions import suggest
 from app.access.decision.ancestry import Ancestry, Obstacle
+from app.access.decision.decide import access_type_in_force
 from app.access.records import AccessType, Document, Folder, Organization
 from app.service.console.console import Console, query
-from app.service.console.paging import Lists
+from app.service.console.paging import Listing, Lists
 from app.service.console.views import VIEWS
 
+# The lists of a page → the number of ids in the key of a row.
+_ORGANIZATIONS = {"organizations": 1}
 _CONTENTS = {"contents": 2}
+_LISTS_OF_ORGANIZATION = {**_CONTENTS, "members": 1, "groups": 1}
+_LISTS_OF_FOLDER = {**_CONTENTS, "grants": 4}
+_LISTS_OF_DOCUMENT = {"grants": 4}
 
 
 @VIEWS.read("browse")
 def browse(console: Console, connection: Connection) -> Response:
-    lists = Lists(query("after")["after"], {"organizations": 1})
+    lists = Lists(query("after")["after"], _ORGANIZATIONS)
     organizations = lists.page_by_id("organizations", partial(organization_sizes, connection), "organization_id")
     return console.show("browse.html", organizations=organizations)
 
@@ -33,14 +39,14 @@ def browse(console: Console, connection: Connection) -> Response:
 def organization(console: Console, connection: Connection) -> Response:
     parameters = query("id", "after")
     organization_id = parameters["id"]
-    lists = Lists(parameters["after"], {**_CONTENTS, "members": 1, "groups": 1}, organization_id)
-    organization = find(connection, Organization, organization_id)
-    if organization is None:
+    lists = Lists(parameters["after"], _LISTS_OF_ORGANIZATION, organization_id)
+    record = find(connection, Organization, organization_id)
+    if record is None:
         return show_unknown(console, connection, "organization", "", organization_id)
     return console.show(
         "browse_organization.html",
         current="browse",
-        organization=organization,
+        organization=record,
         sizes=organization_size(connection, organization_id),
         turned=lists.turned,
         contents=_contents(connection, lists, organization_id, ""),
@@ -53,22 +59,22 @@ def organization(console: Console, connection: Connection) -> Response:
 def folder(console: Console, connection: Connection) -> Response:
     parameters = query("organization", "id", "after")
     organization_id, folder_id = parameters["organization"], parameters["id"]
-    lists = Lists(parameters["after"], {**_CONTENTS, "grants": 4}, organization_id, folder_id)
-    folder = find(connection, Folder, organization_id, folder_id)
+    lists = Lists(parameters["after"], _LISTS_OF_FOLDER, organization_id, folder_id)
+    record = find(connection, Folder, organization_id, folder_id)
     within = find(connection, Organization, organization_id)
-    if folder is None or within is None:
+    if record is None or within is None:
         return show_unknown(console, connection, "folder", organization_id, folder_id)
     above = folders_from(connection, organization_id, folder_id)
     return console.show(
         "browse_folder.html",
         current="browse",
         organization=within,
-        folder=folder,
-        crumbs=above.folders[:0:-1],
+        folder=record,
+        crumbs=above.folders[:0:-1],  # from the top; without the folder itself
         sizes=sizes_of(connection, "folder", organization_id, folder_id),
         turned=lists.turned,
         contents=_contents(connection, lists, organization_id, folder_id),
-        default=_default(console, within, None, above),
+        default=_access_without_grant(console, within, None, above),
         **_grants(connection, lists, console.parts.clock(), None, above),
     )
 
@@ -77,41 +83,41 @@ def folder(console: Console, connection: Connection) -> Response:
 def document(console: Console, connection: Connection) -> Response:
     parameters = query("organization", "id", "after")
     organization_id, document_id = parameters["organization"], parameters["id"]
-    lists = Lists(parameters["after"], {"grants": 4}, organization_id, document_id)
-    document = find(connection, Document, organization_id, document_id)
+    lists = Lists(parameters["after"], _LISTS_OF_DOCUMENT, organization_id, document_id)
+    record = find(connection, Document, organization_id, document_id)
     within = find(connection, Organization, organization_id)
-    if document is None or within is None:
+    if record is None or within is None:
         return show_unknown(console, connection, "document", organization_id, document_id)
-    above = folders_from(connection, organization_id, document.folder_id)
+    above = folders_from(connection, organization_id, record.folder_id)
     return console.show(
         "browse_document.html",
         current="browse",
         organization=within,
-        document=document,
+        document=record,
         crumbs=above.folders[::-1],
         sizes=sizes_of(connection, "document", organization_id, document_id),
         turned=lists.turned,
-        default=_default(console, within, document, above),
-        **_grants(connection, lists, console.parts.clock(), document, above),
+        default=_access_without_grant(console, within, record, above),
+        **_grants(connection, lists, console.parts.clock(), record, above),
     )
 
 
-def _contents(connection: Connection, lists: Lists, organization_id: str, folder_id: str) -> object:
+def _contents(connection: Connection, lists: Lists, organization_id: str, folder_id: str) -> Listing[ListEntry] | None:
     read = partial(contents, connection, organization_id, folder_id)
     return lists.page("contents", read, lambda row: (row.kind, row.item_id))
 
 
-def _default(
+def _access_without_grant(
     console: Console, organization: Organization, document: Document | None, above: Ancestry
 ) -> dict[str, object]:
-    """The access for users without a grant: the effective access type, its origin and its meaning."""
-    access_type, origin = organization.access_type, "the organization"
-    folder = above.folders[above.typed - 1] if above.typed else None
-    if document is not None and document.access_type is not None:
-        access_type, origin = document.access_type, "its own"
-    elif folder is not None and folder.access_type is not None:
-        access_type = folder.access_type
-        origin = "its own" if document is None and above.typed == 1 else f"folder {folder.folder_id}"
+    """The access of users without a grant: the access type in force, its origin and its meaning."""
+    access_type, levels = access_type_in_force(document, above, organization)
+    if isinstance(levels[-1], Organization):
+        origin = "the organization"
+    elif isinstance(levels[-1], Folder) and len(levels) > 1:
+        origin = f"folder {levels[-1].folder_id}"
+    else:
+        origin = "its own"
     means = {
         AccessType.PUBLIC: f"members have the role of their membership, and every other user is"
         f" {console.parts.policy.public_role}",
@@ -133,7 +139,7 @@ def _grants(
 ) -> dict[str, Any]:
     """The grants on the document, or the folder, and on the folders above."""
     resource = above.folders[0] if document is None else document
-    levels: list[Level] = [] if document is None else [("", document.document_id)]
+    levels: list[ResourceIds] = [] if document is None else [("", document.document_id)]
     levels += [(folder.folder_id, "") for folder in above.folders]
 
     def key(grant: GrantEntry) -> Sequence[str]:
