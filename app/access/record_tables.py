@@ -1,4 +1,4 @@
-"""The row codecs: converts records to rows of the sources' tables, and rows of the access model to records.
+"""Converts records to rows of the sources' tables, and rows of the access model to records.
 
 The access model contains neither aliases nor fills. It has one ``KindTable`` for each other kind of record,
 referred-to kinds first.

@@ -74,7 +74,7 @@ def get_comments(call: Call[GetCommentsRequest], connection: Connection) -> Repl
     query = comments.stored_comments(scope).where(COMMENT.c.annotation_id == thread.annotation_id)
     if request.comment_ids is not None:
         query = query.where(id_sets.among(connection, COMMENT.c.comment_id, request.comment_ids))
-    rows, token = call.page(connection, query, comments.KEYS)
+    rows, token = call.page(connection, query, comments.COMMENT_ORDER)
     ids = [row.comment_id for row in rows]
     reactions = comments.load_reactions(connection, scope, [thread.annotation_id], ids)
     data = [comments.comment_of(row).to_wire(reactions.get((row.annotation_id, row.comment_id), ())) for row in rows]

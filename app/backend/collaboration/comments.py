@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 NO_COMMENT = "Comment does not exist."
 
-KEYS = (COMMENT.c.created_at, COMMENT.c.number, COMMENT.c.comment_id)
+COMMENT_ORDER = (COMMENT.c.created_at, COMMENT.c.number, COMMENT.c.comment_id)
 """The order of the comments in a thread."""
 
 
@@ -99,11 +99,11 @@ def load_comments(
     query = stored_comments(scope).where(id_sets.among(connection, COMMENT.c.annotation_id, annotation_ids))
     if comment_ids is not None:
         query = query.where(id_sets.among(connection, COMMENT.c.comment_id, comment_ids))
-    return [comment_of(row) for row in connection.execute(query.order_by(*KEYS))]
+    return [comment_of(row) for row in connection.execute(query.order_by(*COMMENT_ORDER))]
 
 
 def next_number(connection: Connection, scope: Scope, annotation_id: str, now: int) -> int:
-    """The number of the next comment in a thread with the time ``now``."""
+    """The number of the next comment that is created at ``now``: numbers order a thread's comments of a millisecond."""
     query = select(func.max(COMMENT.c.number)).where(
         within(COMMENT, scope), COMMENT.c.annotation_id == annotation_id, COMMENT.c.created_at == now
     )

@@ -1,7 +1,7 @@
-"""Models of the lines in an import file.
+"""Models of the lines of an import file: threads, comments, reactions, recordings, notifications, activities.
 
-The fields are those of the requests that write such data, with the ids around them. Each record has an id of its own,
-so that a second import replaces it.
+The fields are those of the requests that add these objects, with the ids that a request has outside of the object.
+Each record has an id of its own, so that a second import replaces it.
 """
 
 from collections.abc import Mapping

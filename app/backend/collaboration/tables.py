@@ -1,8 +1,8 @@
-"""Tables of feature data, per API key and organization.
+"""The tables of threads, comments, reactions, recordings, notifications and activities.
 
-``payload`` is JSON with the fields that have no column. An absent id is an empty string. Times are epoch milliseconds.
-Each query of a page has an index that ends in the order of the page. On SQLite, tables with long texts are rowid
-tables, unlike the others.
+Each row belongs to an API key and an organization. ``payload`` is JSON with the fields that have no column. An absent
+id is an empty string. Times are epoch milliseconds. Each query of a page has an index that ends in the order of the
+page. On SQLite, tables with long texts are rowid tables, unlike the others.
 """
 
 from sqlalchemy import BigInteger, Index

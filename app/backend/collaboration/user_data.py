@@ -87,12 +87,12 @@ def _memberships(call: _UserDataCall, connection: Connection, after: Position | 
 
 def _comments(call: _UserDataCall, connection: Connection, after: Position | None) -> DataPage:
     """The comments of all threads in which the user participates."""
-    page = Page((COMMENT.c.annotation_id, *comments.KEYS), after, _SIZE)
+    page = Page((COMMENT.c.annotation_id, *comments.COMMENT_ORDER), after, _SIZE)
     rows: list[Row[Any]] = []
     if after is not None:
         # The rest of the thread in which the last page ended.
         thread = comments.stored_comments(call.scope).where(COMMENT.c.annotation_id == after[0])
-        rows.extend(connection.execute(Page(comments.KEYS, after[1:], _SIZE).of(thread)))
+        rows.extend(connection.execute(Page(comments.COMMENT_ORDER, after[1:], _SIZE).of(thread)))
     if len(rows) <= _SIZE:
         rows.extend(_comments_of_threads(call, connection, None if after is None else after[0]))
     rows = rows[: _SIZE + 1]
@@ -113,11 +113,11 @@ def _comments_of_threads(call: _UserDataCall, connection: Connection, after: str
     of_thread = comments.stored_comments(call.scope).where(COMMENT.c.annotation_id == THREAD_USER.c.annotation_id)
     if is_sqlite(connection):
         # The nested loops of SQLite produce this order without a sort.
-        query = of_thread.where(participation).order_by(THREAD_USER.c.annotation_id, *comments.KEYS)
+        query = of_thread.where(participation).order_by(THREAD_USER.c.annotation_id, *comments.COMMENT_ORDER)
         return connection.execute(query.limit(_SIZE + 1)).all()
     # At most one page of each thread, so that PostgreSQL does not sort all of a long one.
-    of_page = of_thread.correlate(THREAD_USER).order_by(*comments.KEYS).limit(_SIZE + 1).lateral()
-    keys = [of_page.c[key.name] for key in comments.KEYS]
+    of_page = of_thread.correlate(THREAD_USER).order_by(*comments.COMMENT_ORDER).limit(_SIZE + 1).lateral()
+    keys = [of_page.c[key.name] for key in comments.COMMENT_ORDER]
     query = select(of_page).select_from(THREAD_USER).join(of_page, literal(value=True)).where(participation)
     return connection.execute(query.order_by(THREAD_USER.c.annotation_id, *keys).limit(_SIZE + 1)).all()
 

@@ -1,7 +1,8 @@
-"""A source that is made of a connector and rules.
+"""A source that reads objects from a connector (LDAP, SQL) and turns them into records by mapping rules.
 
-Rules without ``each`` are applied as objects are read. Rules with ``each`` are applied at the end, when the spool
-(``app.directory.mapping.spool``) has all members, and only if the read has not failed.
+Rules without ``each`` are applied as objects are read. A rule with ``each`` makes a record for each member of a group.
+So it is applied at the end, when the spool (``app.directory.mapping.spool``) has all members, and only if the read has
+not failed.
 
 An incremental read reports a group, with all of its records, if a change of it or of its members could matter to a
 rule. It reports an object of which no record is made any more as gone.

@@ -10,13 +10,15 @@ from app.access.decision.decide import DecisionPolicy
 from app.access.records import AccessRole
 
 INSTANCE_HEADER = "x-usher-instance"
-"""A request with this header gets it back with an identifier of the access model, unique among all deployments."""
+"""A request with this header gets it back with an identifier of the access model, unique among all deployments.
+The doctor sends it to find out whether the registered URL leads to this deployment."""
 
 REVISION_HEADER = "x-usher-revision"
 """The revision of the access model by which a call was answered."""
 
 MIN_REVISION_HEADER = "x-usher-min-revision"
-"""A request with this header is answered by this revision or a later one, or with 503."""
+"""A request with this header is answered by this revision or a later one, or with 503. Callers that
+have just changed access send it, so that the answer contains their change."""
 
 EXPLAIN_PATH = "/permissions/explain"
 """The endpoint that answers permission requests with reasons, for operators."""
