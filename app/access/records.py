@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, TypeVar, dataclass_transform
 
 Key = tuple[str, ...]
 """The kind, then the ids in a fixed order. An id that does not apply is the empty string."""
@@ -96,6 +96,18 @@ Level = Literal["folder", "document"]
 """The kinds of resource that can have grants."""
 
 
+_Class = TypeVar("_Class")
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
+def _record(cls: type[_Class]) -> type[_Class]:
+    """A dataclass that only the type checker keeps from changing.
+
+    A frozen dataclass takes three times as long to create, which is a fifth of the time of a decision.
+    """
+    return dataclass(slots=True, kw_only=True, unsafe_hash=True)(cls)
+
+
 class _Keyed:
     __slots__ = ()
 
@@ -113,7 +125,7 @@ class _Keyed:
         return ids if alias is None else (*ids, alias)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_record
 class Organization(_Keyed):
     """An organization. Folders and documents at the top of the tree inherit its ``access_type``."""
 
@@ -127,7 +139,7 @@ class Organization(_Keyed):
     extra_fields: Mapping[str, object] = field(default_factory=_no_extra_fields, hash=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_record
 class User(_Keyed):
     """A user of any number of organizations. ``aliases`` are other ids; they are not sent to the backend."""
 
@@ -143,7 +155,7 @@ class User(_Keyed):
     extra_fields: Mapping[str, object] = field(default_factory=_no_extra_fields, hash=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_record
 class Membership(_Keyed):
     """A user's membership of an organization, with a role and an optional end."""
 
@@ -158,7 +170,7 @@ class Membership(_Keyed):
     expires_at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_record
 class Group(_Keyed):
     """A user group of one organization."""
 
@@ -171,7 +183,7 @@ class Group(_Keyed):
     extra_fields: Mapping[str, object] = field(default_factory=_no_extra_fields, hash=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_record
 class GroupMember(_Keyed):
     """The membership of a user, or of another group, in a group."""
 
@@ -186,7 +198,7 @@ class GroupMember(_Keyed):
     member_group_id: GroupId | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_record
 class Folder(_Keyed):
     """A folder. Without an access type it inherits that of the nearest folder above, or the organization's."""
 
@@ -201,7 +213,7 @@ class Folder(_Keyed):
     extra_fields: Mapping[str, object] = field(default_factory=_no_extra_fields, hash=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_record
 class Document(_Keyed):
     """A document, in a folder or directly in the organization."""
 
@@ -216,7 +228,7 @@ class Document(_Keyed):
     extra_fields: Mapping[str, object] = field(default_factory=_no_extra_fields, hash=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_record
 class Grant(_Keyed):
     """Access of a user or a group to a folder and everything below it, or to a document."""
 
@@ -234,7 +246,7 @@ class Grant(_Keyed):
     expires_at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_record
 class ContextGrant(_Keyed):
     """Access of a user or a group to the parts of documents whose context has ``field`` = ``value`` (``*``: any value).
 
@@ -262,7 +274,7 @@ class ContextGrant(_Keyed):
     expires_at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_record
 class Fill(_Keyed):
     """Additional fields of a user whose record is elsewhere, for example in another source.
 

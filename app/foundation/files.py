@@ -53,6 +53,13 @@ def write_file(path: Path, text: str) -> None:
         file.write(text)
 
 
+def replace_file(path: Path, content: bytes) -> None:
+    """Replaces a small file at once: other processes read the old or the new content."""
+    written = path.with_suffix(".new")
+    written.write_bytes(content)
+    written.replace(path)
+
+
 def restrict_to_owner(path: Path) -> None:
     """Removes the permissions of other users from the file if this user owns it."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)

@@ -27,10 +27,10 @@ MAINTAINER = """
 import sys, threading
 from datetime import UTC, datetime
 from pathlib import Path
-from app.access.index import index
+from app.access.index import index, waiting
 from app.access.refresh import change_log
 from app.foundation.database.engine import open_engine
-index.POLL = index.LISTEN_POLL = 0.001
+waiting.CHECK = 0.001
 index.MAX_LOGGED = int(sys.argv[3])
 index.AccessIndex(open_engine(sys.argv[1]), Path(sys.argv[2]), clock=lambda: datetime.now(UTC)).run(threading.Event())
 """

@@ -4,8 +4,8 @@ The rules: ``app/access/decision/README.md``, "Ancestry and the access type in f
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from app.access.records import Folder
 
@@ -19,8 +19,7 @@ class Obstacle(Enum):
     """A folder is its own ancestor."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ancestry:
+class Ancestry(NamedTuple):
     """A folder and its parents."""
 
     folders: tuple[Folder, ...] = ()
@@ -28,6 +27,11 @@ class Ancestry:
     obstacle: Obstacle | None = None
     typed: int = 0
     """Position of the first folder with an access type, counted from 1; 0 if none has one."""
+
+    def below(self, folder: Folder) -> "Ancestry":
+        """The ancestry of a folder whose parent has this one. There must be no cycle."""
+        typed = 1 if folder.access_type is not None else self.typed + 1 if self.typed else 0
+        return Ancestry((folder, *self.folders), self.obstacle, typed)
 
 
 def ancestry_of(folder_of: Callable[[str], Folder | None], folder_id: str) -> Ancestry:

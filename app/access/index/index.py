@@ -7,6 +7,7 @@ All processes of a node share a folder:
 ``current``         the name of the file in use
 ``*.mdb``           the file (``app.access.index.file``); changes are written into it, a new build into a new file
 ``confirmed``       when the maintainer last saw that this file has the database's current revision
+``wake``            a pipe; writing to it ends the wait of the process that maintains the index
 ==================  ===============================================================================
 
 Each process runs ``AccessIndex.run`` in a thread. Permission calls are answered from the index as long as it was
@@ -22,65 +23,41 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
-from typing import Any
+from threading import Event, Lock
 from uuid import uuid4
 
 import lmdb
-import orjson
 import structlog
 from sqlalchemy import Connection, Engine, func, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.access.decision.decide import PermissionRequest
 from app.access.decision.view import AccessView
+from app.access.index.confirmations import Confirmations
 from app.access.index.entries import all_entries, changed_entries
 from app.access.index.file import DAMAGE, IndexDamagedError, IndexFile, Stamp
 from app.access.index.view import IndexView
+from app.access.index.waiting import PAUSE, RevisionWaiter
 from app.access.refresh.change_log import ACCESS_CHANGE, MAX_LOGGED
-from app.access.revisions import REVISION, REVISION_CHANNEL
+from app.access.revisions import REVISION
 from app.access.sql_view import SqlView
 from app.foundation.clock import Clock, Sleep
 from app.foundation.database.engine import is_sqlite, reading
 from app.foundation.database.errors import log_fields
 from app.foundation.database.programs import SchemaNewerError
-from app.foundation.files import make_folder
+from app.foundation.files import make_folder, replace_file
 
 _FILE_NAME = re.compile(r"[0-9a-f]{32}\.mdb")
 
 _log = structlog.stdlib.get_logger(__name__)
 
-POLL = 0.02
-"""Seconds between two checks for a new revision. A check takes 0.2 ms."""
-LISTEN_POLL = 0.5
-"""The same on PostgreSQL, which also notifies nodes of a new revision. Some poolers drop notifications."""
-PAUSE = 0.5
-"""Seconds until the next check after an error, or while the database cannot be reached."""
-LISTEN_AGAIN = 5.0
-"""Seconds until the next attempt to listen to notifications."""
-CONFIRM = 0.5
-"""Seconds between two writes of ``confirmed``."""
-SUSPECT = 1.5
+SUSPECT = 2.0
 """Seconds without a confirmation after which each process checks the database itself."""
-
 FRESH = 10.0
 """Seconds without a confirmation after which only an index without a database answers; more than a connection takes."""
 
 # Few rows are looked up by index, whatever the statistics of the tables say.
 _LOOK_UP = "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_seqscan = off"
-
-
-@dataclass(frozen=True, slots=True)
-class Confirmation:
-    """A moment at which the index had the database's current revision."""
-
-    file: str
-    """The name of the file."""
-    boot_id: str
-    uptime: float
-    """Seconds since the machine started: a change of the clock does not affect it."""
-    at: float
-    """Epoch seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +99,11 @@ class AccessIndex:
         self._check_schema = check_schema
         self._sleep = sleep
         self._observe_delay = observe_delay
-        self._boot_id = _boot_id()
+        self._confirmations = Confirmations(folder / "confirmed", clock=clock, uptime=uptime)
+        self._waiter = RevisionWaiter(engine, folder / "wake")
         self._lock: int | None = None
-        self._listening: Connection | None = None
         self._file: IndexFile | None = None
-        self._confirmation: Confirmation | None = None
-        self._written_at = -CONFIRM
-        """When ``confirmed`` was written."""
-        self._listens_from = 0.0
+        self._turn = Lock()
         self._is_behind = False
         """Whether the database has a newer revision that the index does not get."""
         self._is_database_reachable = True
@@ -142,7 +116,8 @@ class AccessIndex:
         file = self._file
         if file is not None and self._is_usable():
             try:
-                with file.reading() as (get, stamp):
+                # Each lookup lets another thread run. Calls that take turns are answered one and a half times as fast.
+                with self._turn, file.reading() as (get, stamp):
                     if stamp is not None and stamp.revision >= min_revision:
                         yield IndexView(get, stamp.revision, questions)
                         return
@@ -157,7 +132,8 @@ class AccessIndex:
         """Waits until all processes of this node answer by the revision; at most ``timeout`` seconds."""
         until = self._uptime() + timeout
         while 0 < self.state.revision < revision and self._uptime() < until:
-            self._sleep(POLL / 4)
+            self._waiter.wake()
+            self._sleep(0.005)
 
     def _is_usable(self) -> bool:
         staleness = self._staleness()
@@ -169,13 +145,8 @@ class AccessIndex:
         return not self._is_database_reachable and (not self._max_staleness or staleness <= self._max_staleness)
 
     def _staleness(self) -> float | None:
-        confirmation, file = self._confirmation, self._file
-        if confirmation is None or file is None or confirmation.file != file.path.name:
-            return None
-        if confirmation.boot_id == self._boot_id:
-            return max(0.0, self._uptime() - confirmation.uptime)
-        age = self._clock().timestamp() - confirmation.at
-        return age if age >= 0 else None
+        file = self._file
+        return None if file is None else self._confirmations.staleness(file.path.name)
 
     @property
     def state(self) -> IndexState:
@@ -200,39 +171,19 @@ class AccessIndex:
             try:
                 self.step()
                 failure = ""
-                self._wait(stop)
+                if self._lock is not None and self._is_database_reachable:
+                    self._waiter.wait(stop)
+                else:
+                    stop.wait(PAUSE)
             except Exception as error:  # noqa: BLE001 - whatever it is, calls are answered from the database
                 self._is_behind = True
                 if failure != repr(error):
                     failure = repr(error)
-                    _log.warning("index_failed", folder=str(self._folder), **log_fields(error))
+                    is_expected = isinstance(error, OSError | lmdb.Error | IndexDamagedError)
+                    fields = {"reason": str(error)} if is_expected else log_fields(error)
+                    _log.warning("index_failed", folder=str(self._folder), **fields)
                 stop.wait(PAUSE)
         self._release()
-
-    def _wait(self, stop: Event) -> None:
-        """Waits for the next check, or for a notification of a new revision."""
-        if not self._is_database_reachable:
-            stop.wait(PAUSE)
-            return
-        if self._lock is None or is_sqlite(self._engine) or self._uptime() < self._listens_from:
-            stop.wait(POLL)
-            return
-        try:
-            if self._listening is None:
-                self._listening = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-                self._listening.exec_driver_sql(f"LISTEN {REVISION_CHANNEL}")
-                return
-            driver: Any = self._listening.connection.driver_connection
-            list(driver.notifies(timeout=LISTEN_POLL, stop_after=1))
-        except (SQLAlchemyError, self._engine.dialect.loaded_dbapi.Error):
-            self._stop_listening()
-            self._listens_from = self._uptime() + LISTEN_AGAIN
-
-    def _stop_listening(self) -> None:
-        if self._listening is not None:
-            self._listening.invalidate()
-            self._listening.close()
-            self._listening = None
 
     def step(self) -> None:
         """Brings the index up to date once, or adopts what the maintaining process did.
@@ -263,8 +214,8 @@ class AccessIndex:
                 _log.warning("index_without_database", error=type(error).__name__)
             self._is_database_reachable = False
             return
-        if not self._is_behind:
-            self._confirm()
+        if not self._is_behind and self._file is not None:
+            self._confirmations.confirm(self._file.path.name, write=self._lock is not None)
 
     def _has(self, stamp: Stamp | None) -> bool:
         file = self._file
@@ -300,12 +251,8 @@ class AccessIndex:
                 self._file = IndexFile(self._folder / name)
             except IndexDamagedError as error:
                 self._discard(name, error)
-        with suppress(FileNotFoundError, ValueError, TypeError, KeyError):
-            stored = orjson.loads((self._folder / "confirmed").read_bytes())
-            if stored["file"] == name:
-                self._confirmation = Confirmation(
-                    name, str(stored["boot_id"]), float(stored["uptime"]), float(stored["at"])
-                )
+        if self._lock is None or self._confirmations.staleness(name) is None:
+            self._confirmations.read(name)
 
     def _current(self) -> str:
         """The name of the file in use; empty if there is none."""
@@ -336,7 +283,9 @@ class AccessIndex:
                     writer.store(key, value)
         else:
             self._build(connection, newest)
-        self._observe_delay(max(0.0, self._clock().timestamp() - newest.created_at / 1000))
+        # A new node takes as long as it takes; the delay is that of nodes that follow.
+        if stamp is not None:
+            self._observe_delay(max(0.0, self._clock().timestamp() - newest.created_at / 1000))
 
     def _build(self, connection: Connection, newest: Stamp) -> None:
         """Builds a new file beside the one in use, and puts it in its place."""
@@ -347,18 +296,8 @@ class AccessIndex:
         file = IndexFile(path, new=True)
         file.fill(newest, all_entries(connection))
         file.close()
-        _replace(self._folder / "current", path.name.encode())
-        self._written_at = -CONFIRM
+        replace_file(self._folder / "current", path.name.encode())
         self._adopt()
-
-    def _confirm(self) -> None:
-        file, uptime = self._file, self._uptime()
-        if file is None:
-            return
-        self._confirmation = Confirmation(file.path.name, self._boot_id, uptime, self._clock().timestamp())
-        if self._lock is not None and uptime - self._written_at >= CONFIRM:
-            _replace(self._folder / "confirmed", orjson.dumps(self._confirmation))
-            self._written_at = uptime
 
     def close(self) -> None:
         """Closes the file, and lets another process maintain the index. No view may be open."""
@@ -369,7 +308,7 @@ class AccessIndex:
 
     def _release(self) -> None:
         """Lets another process maintain the index."""
-        self._stop_listening()
+        self._waiter.close()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -399,17 +338,3 @@ def _is_at(path: Path, descriptor: int) -> bool:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     except FileNotFoundError:
         return False
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Replaces a small file at once; another process sees the old or the new content."""
-    written = path.with_suffix(".new")
-    written.write_bytes(content)
-    written.replace(path)
-
-
-def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return ""

@@ -10,10 +10,10 @@ from functools import partial
 from itertools import product
 from typing import NamedTuple
 
-from app.access.decision.ancestry import Ancestry, ancestry_of
+from app.access.decision.ancestry import Ancestry, Obstacle, ancestry_of
 from app.access.decision.decide import ANY_VALUE, PermissionRequest
 from app.access.decision.view import group_path
-from app.access.index.layout import SEPARATOR, SINGLE_KIND, key_of, unescaped
+from app.access.index.layout import SEPARATOR, SINGLE_KIND, key_of, pair_key, unescaped
 from app.access.records import (
     NO_EXTRA_FIELDS,
     AccessRole,
@@ -53,11 +53,17 @@ _CROWDED: Grants = {"": ""}
 class _Ancestry(NamedTuple):
     """The ancestry of a folder, with the grants on it."""
 
-    ancestry: Ancestry
-    resources: tuple[str, ...]
+    ancestry: Ancestry = Ancestry()
+    resources: tuple[str, ...] = ()
     """Its folders, as users' own grants name them: level and id."""
-    group_grants: tuple[Grants, ...]
+    group_grants: tuple[Grants, ...] = ()
     """The grants of groups on those of its folders that have any."""
+
+
+_DEEP = 64
+"""The number of folders above each other whose ancestries are all kept. Their size is its square."""
+_TOP = _Ancestry()
+_UNKNOWN = _Ancestry(Ancestry((), Obstacle.UNKNOWN))
 
 
 class IndexView:
@@ -82,53 +88,55 @@ class IndexView:
         self.revision = revision
 
     def organization(self, organization_id: str) -> Organization | None:
-        if organization_id not in self._organizations:
-            parts = self._read("o", organization_id, "")
-            organization = None
-            if parts is not None:
-                access_type, disabled = parts
-                organization = Organization(
-                    organization_id=organization_id,
-                    organization_name="",
-                    access_type=_TYPES[access_type] or AccessType.ORGANIZATION_PRIVATE,
-                    disabled=bool(disabled),
-                )
-            self._organizations[organization_id] = organization
-        return self._organizations[organization_id]
+        if organization_id in self._organizations:
+            return self._organizations[organization_id]
+        parts = self._read("o", organization_id, "")
+        organization = None
+        if parts is not None:
+            access_type, disabled = parts
+            organization = Organization(
+                organization_id=organization_id,
+                organization_name="",
+                access_type=_TYPES[access_type] or AccessType.ORGANIZATION_PRIVATE,
+                disabled=bool(disabled),
+            )
+        self._organizations[organization_id] = organization
+        return organization
 
     def user(self, user_id: str) -> User | None:
-        if user_id not in self._users:
-            parts = self._read("u", "", user_id)
-            user = None if parts is None else User(user_id=user_id, name="", email="", disabled=bool(parts[0]))
-            self._users[user_id] = user
-        return self._users[user_id]
+        if user_id in self._users:
+            return self._users[user_id]
+        parts = self._read("u", "", user_id)
+        user = None
+        if parts is not None:
+            user = User(user_id=user_id, name="", email="", disabled=bool(parts[0]), extra_fields=NO_EXTRA_FIELDS)
+        self._users[user_id] = user
+        return user
 
     def membership(self, organization_id: str, user_id: str) -> Membership | None:
         pair = (organization_id, user_id)
-        if pair not in self._memberships:
-            parts = self._read("m", organization_id, user_id)
-            membership = None
-            if parts is not None:
-                role, end = _role_and_end(parts[0])
-                membership = Membership(
-                    organization_id=organization_id, user_id=user_id, access_role=role, expires_at=end
-                )
-            self._memberships[pair] = membership
-        return self._memberships[pair]
+        if pair in self._memberships:
+            return self._memberships[pair]
+        parts = self._read("m", organization_id, user_id)
+        membership = None
+        if parts is not None:
+            role, end = _role_and_end(parts[0])
+            membership = Membership(organization_id=organization_id, user_id=user_id, access_role=role, expires_at=end)
+        self._memberships[pair] = membership
+        return membership
 
     def document(self, organization_id: str, document_id: str) -> Document | None:
         parts = self._read("d", organization_id, document_id)
         if parts is None:
             return None
-        access_type, folder_id, *grants = parts
-        if grants:
-            self._group_grants["document", organization_id, document_id] = _listed(grants)
+        if len(parts) > 2:
+            self._group_grants["document", organization_id, document_id] = _listed(parts[2:])
         return Document(
             organization_id=organization_id,
             document_id=document_id,
             document_name="",
-            folder_id=folder_id or None,
-            access_type=_TYPES[access_type],
+            folder_id=parts[1] or None,
+            access_type=_TYPES[parts[0]],
             extra_fields=NO_EXTRA_FIELDS,
         )
 
@@ -137,34 +145,65 @@ class IndexView:
 
     def _ancestry(self, organization_id: str, folder_id: str) -> _Ancestry:
         pair = (organization_id, folder_id)
-        if pair not in self._ancestries:
-            ancestry = ancestry_of(partial(self._folder, organization_id), folder_id)
-            folder_ids = [folder.folder_id for folder in ancestry.folders]
-            grants = (self._group_grants.get(("folder", organization_id, above)) for above in folder_ids)
-            self._ancestries[pair] = _Ancestry(
-                ancestry, tuple(["f" + above for above in folder_ids]), tuple(filter(None, grants))
+        if pair in self._ancestries:
+            return self._ancestries[pair]
+        ancestry = self._ancestries[pair] = self._find_ancestry(organization_id, folder_id)
+        return ancestry
+
+    def _find_ancestry(self, organization_id: str, folder_id: str) -> _Ancestry:
+        """Walks up to the nearest folder whose ancestry is known, and from there down again."""
+        below: dict[str, Folder] = {}
+        known: _Ancestry | None = None
+        above: str | None = folder_id
+        while known is None:
+            if above is None:
+                known = _TOP
+            elif above in below or len(below) > _DEEP:
+                return self._walked_ancestry(organization_id, folder_id)
+            elif (known := self._ancestries.get((organization_id, above))) is None:
+                folder = self._folder(organization_id, above)
+                if folder is None:
+                    known = _UNKNOWN
+                else:
+                    below[above] = folder
+                    above = folder.parent_folder_id
+        if known.ancestry.obstacle is Obstacle.CYCLE:
+            return self._walked_ancestry(organization_id, folder_id)
+        for below_id, folder in reversed(below.items()):
+            grants = self._group_grants.get(("folder", organization_id, below_id))
+            known = self._ancestries[organization_id, below_id] = _Ancestry(
+                known.ancestry.below(folder),
+                ("f" + below_id, *known.resources),
+                known.group_grants if grants is None else (grants, *known.group_grants),
             )
-        return self._ancestries[pair]
+        return known
+
+    def _walked_ancestry(self, organization_id: str, folder_id: str) -> _Ancestry:
+        """The ancestry without those of the folders above, which differ in a cycle, and are large in a deep tree."""
+        ancestry = ancestry_of(partial(self._folder, organization_id), folder_id)
+        folder_ids = [folder.folder_id for folder in ancestry.folders]
+        grants = (self._group_grants.get(("folder", organization_id, above)) for above in folder_ids)
+        return _Ancestry(ancestry, tuple(["f" + above for above in folder_ids]), tuple(filter(None, grants)))
 
     def _folder(self, organization_id: str, folder_id: str) -> Folder | None:
         pair = (organization_id, folder_id)
-        if pair not in self._folders:
-            parts = self._read("f", organization_id, folder_id)
-            folder = None
-            if parts is not None:
-                access_type, parent_folder_id, *grants = parts
-                if grants:
-                    self._group_grants["folder", organization_id, folder_id] = _listed(grants)
-                folder = Folder(
-                    organization_id=organization_id,
-                    folder_id=folder_id,
-                    folder_name="",
-                    parent_folder_id=parent_folder_id or None,
-                    access_type=_TYPES[access_type],
-                    extra_fields=NO_EXTRA_FIELDS,
-                )
-            self._folders[pair] = folder
-        return self._folders[pair]
+        if pair in self._folders:
+            return self._folders[pair]
+        parts = self._read("f", organization_id, folder_id)
+        folder = None
+        if parts is not None:
+            if len(parts) > 2:
+                self._group_grants["folder", organization_id, folder_id] = _listed(parts[2:])
+            folder = Folder(
+                organization_id=organization_id,
+                folder_id=folder_id,
+                folder_name="",
+                parent_folder_id=parts[1] or None,
+                access_type=_TYPES[parts[0]],
+                extra_fields=NO_EXTRA_FIELDS,
+            )
+        self._folders[pair] = folder
+        return folder
 
     def any_grants(self, organization_id: str, user_id: str, document_id: str | None, folder_id: str | None) -> bool:
         own = self._own(organization_id, user_id)
@@ -281,12 +320,13 @@ class IndexView:
         parts = self._read(SINGLE_KIND[kind], organization_id, item_id, other_id)
         return None if parts is None else parts[0]
 
-    def _read(self, kind: str, *ids: str) -> list[str] | None:
+    def _read(self, kind: str, first: str, second: str, *others: str) -> list[str] | None:
         """The value of an entry; None if there is none."""
         try:
-            value = self._get(key_of(kind, *ids))
+            key = key_of(kind, first, second, *others) if others else pair_key(kind, first, second)
         except UnicodeEncodeError:
             return None
+        value = self._get(key)
         if value is None:
             return None
         parts = value.decode().split(SEPARATOR)

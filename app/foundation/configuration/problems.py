@@ -36,6 +36,7 @@ _TYPE_KEY = "type"
 _TEXTS = {
     "too_short": ("should not be empty", ""),
     "string_type": ("should be text", "put it in quotes"),
+    "path_type": ("should be a path", "put it in quotes"),
     **dict.fromkeys(("list_type", "tuple_type"), ("should be a list", "write a list, such as [a, b]")),
     **dict.fromkeys(("int_parsing", "int_type", "int_from_float"), ("should be a whole number", "")),
     **dict.fromkeys(("float_parsing", "float_type"), ("should be a number", "")),

@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 
 from app.access.decision.decide import DecisionPolicy, PlainQuestion, decide
-from app.access.index import index as index_module
+from app.access.index import confirmations
 from app.access.index.file import IndexDamagedError
 from app.access.index.index import AccessIndex
 from app.access.index.layout import LAYOUT
@@ -102,7 +102,7 @@ def test_a_stale_index_does_not_answer(node: Node) -> None:
 
 
 def test_staleness_after_a_restart_of_the_machine(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_module, "_boot_id", lambda: "another")
+    monkeypatch.setattr(confirmations, "boot_id", lambda: "another")
     node.uptime = 5
     node.restart(away=True)
     assert node.index.state.staleness == 0

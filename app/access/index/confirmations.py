@@ -1,0 +1,75 @@
+"""Confirmations: when the index of a node last had the database's current revision.
+
+The process that maintains the index writes the confirmation into a file; the other processes of the node read it.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+
+from app.foundation.clock import Clock
+from app.foundation.files import replace_file
+
+WRITE = 0.5
+"""Seconds between two writes of the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """A moment at which the index had the database's current revision."""
+
+    file: str
+    """The name of the file of the index."""
+    boot_id: str
+    uptime: float
+    """Seconds since the machine started: a change of the clock does not affect it."""
+    at: float
+    """Epoch seconds."""
+
+
+class Confirmations:
+    """The last confirmation, in one process."""
+
+    def __init__(self, path: Path, *, clock: Clock, uptime: Callable[[], float]) -> None:
+        self._path = path
+        self._clock = clock
+        self._uptime = uptime
+        self._boot_id = boot_id()
+        self._last: Confirmation | None = None
+        self._written_at = -WRITE
+
+    def read(self, file: str) -> None:
+        """Reads the confirmation of the file of this name that another process wrote."""
+        with suppress(FileNotFoundError, ValueError, TypeError, KeyError):
+            stored = orjson.loads(self._path.read_bytes())
+            if stored["file"] == file:
+                self._last = Confirmation(file, str(stored["boot_id"]), float(stored["uptime"]), float(stored["at"]))
+
+    def confirm(self, file: str, *, write: bool) -> None:
+        """Records that the file has the current revision. ``write``: also for the other processes."""
+        uptime, before = self._uptime(), self._last
+        self._last = Confirmation(file, self._boot_id, uptime, self._clock().timestamp())
+        if write and (uptime - self._written_at >= WRITE or before is None or before.file != file):
+            replace_file(self._path, orjson.dumps(self._last))
+            self._written_at = uptime
+
+    def staleness(self, file: str) -> float | None:
+        """Seconds since the file had the current revision; None: never, as far as is known."""
+        last = self._last
+        if last is None or last.file != file:
+            return None
+        if last.boot_id == self._boot_id:
+            return max(0.0, self._uptime() - last.uptime)
+        age = self._clock().timestamp() - last.at
+        return age if age >= 0 else None
+
+
+def boot_id() -> str:
+    """Identifies the start of this machine; empty if that is unknown."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

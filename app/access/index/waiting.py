@@ -1,0 +1,93 @@
+"""Waits until the database may have a new revision.
+
+On PostgreSQL, the transaction that creates a revision notifies the nodes. On SQLite, the processes of the node write to
+a pipe in the index's folder after a push. Other changes are found by the next check.
+"""
+
+import os
+import select
+from contextlib import suppress
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from app.access.revisions import REVISION_CHANNEL
+from app.foundation.database.engine import is_sqlite
+
+CHECK = 0.5
+"""Seconds between two checks for a new revision."""
+PAUSE = 0.5
+"""Seconds until the next check after an error, or while the database cannot be reached."""
+LISTEN_AGAIN = 10
+"""Checks until the next attempt to listen to notifications."""
+
+
+class RevisionWaiter:
+    """The wait of the process that maintains the index."""
+
+    def __init__(self, engine: Engine, pipe: Path) -> None:
+        self._engine = engine
+        self._path = pipe
+        self._pipe: int | None = None
+        self._listening: Connection | None = None
+        self._checks_without = 0
+        """Remaining checks until the next attempt to listen."""
+
+    def wait(self, stop: Event) -> None:
+        """Waits for a new revision, at most ``CHECK`` seconds."""
+        if is_sqlite(self._engine):
+            self._wait_for_pipe()
+        elif self._checks_without:
+            self._checks_without -= 1
+            stop.wait(CHECK)
+        else:
+            self._wait_for_notification()
+
+    def _wait_for_pipe(self) -> None:
+        if self._pipe is None:
+            self._path.unlink(missing_ok=True)
+            os.mkfifo(self._path, 0o600)
+            # A pipe that is open for writing as well never ends.
+            self._pipe = os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        select.select([self._pipe], [], [], CHECK)
+        with suppress(BlockingIOError):
+            os.read(self._pipe, 4096)
+
+    def _wait_for_notification(self) -> None:
+        try:
+            if self._listening is None:
+                self._listening = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+                self._listening.exec_driver_sql(f"LISTEN {REVISION_CHANNEL}")
+                return
+            driver: Any = self._listening.connection.driver_connection
+            list(driver.notifies(timeout=CHECK, stop_after=1))
+        except (SQLAlchemyError, self._engine.dialect.loaded_dbapi.Error):
+            self._stop_listening()
+            self._checks_without = LISTEN_AGAIN
+
+    def wake(self) -> None:
+        """Ends the wait of the process that maintains the index. PostgreSQL does so itself."""
+        if is_sqlite(self._engine):
+            # Nobody may have opened the pipe, or it may be full.
+            with suppress(OSError):
+                pipe = os.open(self._path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                try:
+                    os.write(pipe, b".")
+                finally:
+                    os.close(pipe)
+
+    def close(self) -> None:
+        """Releases the connection and the pipe."""
+        self._stop_listening()
+        if self._pipe is not None:
+            os.close(self._pipe)
+            self._pipe = None
+
+    def _stop_listening(self) -> None:
+        if self._listening is not None:
+            self._listening.invalidate()
+            self._listening.close()
+            self._listening = None
