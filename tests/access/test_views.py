@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Engine, Table, insert, text
 
 from app.access.decision.decide import DecisionPolicy, PlainQuestion, Rule, decide
 from app.access.decision.view import AccessView
+from app.access.index.file import IndexReader
 from app.access.index.index import AccessIndex
 from app.access.index.view import IndexView
 from app.access.records import AccessRole
@@ -192,27 +193,58 @@ def test_a_group_with_many_grants(open_view: OpenView) -> None:
         assert decide(view, asked, NOW, POLICY).rule is Rule.GROUP_GRANT
 
 
+class CountedEntries:
+    """Counts the lookups, and the bytes of the largest value."""
+
+    def __init__(self, entries: IndexReader) -> None:
+        self.entries = entries
+        self.lookups = 0
+        self.largest = 0
+
+    def get(self, key: bytes) -> bytes | None:
+        value = self.entries.get(key)
+        self.lookups += 1
+        self.largest = max(self.largest, len(value or b""))
+        return value
+
+    def items_below(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        for key, value in self.entries.items_below(prefix):
+            self.lookups += 1
+            yield key, value
+
+
 def test_lookups_of_the_index_do_not_grow_with_grants(engine: Engine, index: AccessIndex) -> None:
     index.step()
     file = index._file
     assert file is not None
-    largest = 0
-    keys: list[bytes] = []
-    with file.reading() as (get, _):
-
-        def noting(key: bytes) -> bytes | None:
-            nonlocal largest
-            keys.append(key)
-            value = get(key)
-            largest = max(largest, len(value or b""))
-            return value
-
+    with file.reading() as (entries, _):
         asked = [question(9, "document", 0), question(3, "folder", 0), question(3, "document", 17)]
-        view = IndexView(noting, 1, asked)
+        counted = CountedEntries(entries)
+        view = IndexView(counted, 1, asked)
         for each in asked:
             decide(view, each, NOW, POLICY)
-    assert len(keys) <= 3 * 12
-    assert largest <= 1_000
+    assert counted.lookups <= 3 * 12
+    assert counted.largest <= 1_000
+
+
+def test_lookups_of_the_index_do_not_grow_with_context_fields(engine: Engine, index: AccessIndex) -> None:
+    put_grant(engine, document_id="document-7", user_id="user-0")
+    with writing(engine) as connection:
+        row = {"organization_id": "acme", "user_id": "", "organization_user_group_id": "group-3", "field": "page"}
+        granted = [{**row, "value": str(n), "document_id": "", "expires_at": None} for n in range(40)]
+        connection.execute(insert(ACCESS_TABLES["contextGrant"]), granted)
+    index.step()
+    file = index._file
+    assert file is not None
+    for fields in (1, 200):
+        asked = [question(0, "context", 7, context={"page": str(n)}) for n in range(40)]
+        asked += [question(0, "context", 7, context={f"field-{n}": "1" for n in range(fields)})]
+        with file.reading() as (entries, _):
+            counted = CountedEntries(entries)
+            view = IndexView(counted, 1, asked)
+            assert {decide(view, each, NOW, POLICY).rule for each in asked[:40]} == {Rule.CONTEXT_GRANTS}
+            assert decide(view, asked[-1], NOW, POLICY).rule is Rule.CONTEXT_NOT_COVERED
+        assert counted.lookups <= 250
 
 
 def test_a_hint_finds_the_grant_of_a_user_with_many(engine: Engine, open_view: OpenView) -> None:

@@ -9,7 +9,21 @@ from typing import Any, NamedTuple, Protocol
 import orjson
 from sqlalchemy import Connection, TextClause
 
-from app.access.index.layout import MAX_LISTED, SEPARATOR, SINGLE_KIND, key_of
+from app.access.index.layout import (
+    CONTEXT_GRANT,
+    DOCUMENT,
+    FOLDER,
+    GROUPS_OF_GROUP,
+    GROUPS_OF_USER,
+    MAX_LISTED,
+    MEMBERSHIP,
+    ORGANIZATION,
+    OWN_GRANTS,
+    SEPARATOR,
+    SINGLE_KIND,
+    USER,
+    key_of,
+)
 from app.foundation.database.statements import run, statement
 
 _BATCH_ROWS = 5_000
@@ -104,29 +118,29 @@ class _Kind(NamedTuple):
 
 
 _KINDS: Mapping[str, _Kind] = {
-    "o": _Kind(_ORGANIZATIONS, "model_organization"),
-    "u": _Kind(_USERS, "model_user", "user_id", organization=""),
-    "m": _Kind(_MEMBERSHIPS, "model_membership", "user_id"),
-    "e": _Kind(_USERS_GROUPS, "model_group_member", "user_id"),
-    "g": _Kind(_GROUPS, "model_group", "organization_user_group_id"),
-    "f": _Kind(_FOLDERS, "model_folder", "folder_id"),
-    "d": _Kind(_DOCUMENTS, "model_document", "document_id"),
-    "x": _Kind(_OWN_GRANTS, "model_grant", changed=_CHANGED_OWN_GRANTS),
+    ORGANIZATION: _Kind(_ORGANIZATIONS, "model_organization"),
+    USER: _Kind(_USERS, "model_user", "user_id", organization=""),
+    MEMBERSHIP: _Kind(_MEMBERSHIPS, "model_membership", "user_id"),
+    GROUPS_OF_USER: _Kind(_USERS_GROUPS, "model_group_member", "user_id"),
+    GROUPS_OF_GROUP: _Kind(_GROUPS, "model_group", "organization_user_group_id"),
+    FOLDER: _Kind(_FOLDERS, "model_folder", "folder_id"),
+    DOCUMENT: _Kind(_DOCUMENTS, "model_document", "document_id"),
+    OWN_GRANTS: _Kind(_OWN_GRANTS, "model_grant", changed=_CHANGED_OWN_GRANTS),
 }
 
 # The single grants of one holder: a user, a folder or a document.
 _SINGLE_GRANTS: Mapping[str, str] = {
-    "x": """
+    OWN_GRANTS: """
 SELECT CASE WHEN t.folder_id <> '' THEN 'f' || t.folder_id ELSE 'd' || t.document_id END,
   substr(t.access_role, 1, 1) || COALESCE(CAST(t.expires_at AS TEXT), '')
 FROM model_grant t WHERE t.user_id = :item AND t.organization_id = :organization
 """,
-    "f": """
+    FOLDER: """
 SELECT t.organization_user_group_id, substr(t.access_role, 1, 1) || COALESCE(CAST(t.expires_at AS TEXT), '')
 FROM model_grant t
 WHERE t.organization_id = :organization AND t.folder_id = :item AND t.document_id = '' AND t.user_id = ''
 """,
-    "d": """
+    DOCUMENT: """
 SELECT t.organization_user_group_id, substr(t.access_role, 1, 1) || COALESCE(CAST(t.expires_at AS TEXT), '')
 FROM model_grant t
 WHERE t.organization_id = :organization AND t.folder_id = '' AND t.document_id = :item AND t.user_id = ''
@@ -196,9 +210,9 @@ def changed_entries(connection: Connection, after: int, stored: StoredEntries) -
             else:
                 yield from _single_entries(connection, holder)
     context_keys = {
-        key_of("c", organization_id, user_id, *orjson.loads(detail))
+        key_of(CONTEXT_GRANT, organization_id, user_id, *orjson.loads(detail))
         for (letter, organization_id, user_id), texts in details.items()
-        if letter == "c"
+        if letter == CONTEXT_GRANT
         for detail in texts
     }
     if context_keys:
@@ -251,13 +265,13 @@ def _single_entries(connection: Connection, holder: _Holder) -> Iterator[Entry]:
 def _changed_single_entries(connection: Connection, holder: _Holder, other_ids: Iterable[str]) -> Iterator[Change]:
     letter, organization_id, item_id = holder
     for other_id in filter(None, other_ids):
-        resource = other_id if letter == "x" else letter + item_id
+        resource = other_id if letter == OWN_GRANTS else letter + item_id
         parameters = {
             "organization": organization_id,
-            "folder": resource[1:] if resource[0] == "f" else "",
-            "document": resource[1:] if resource[0] == "d" else "",
-            "user": item_id if letter == "x" else "",
-            "group": "" if letter == "x" else other_id,
+            "folder": resource[1:] if resource[0] == FOLDER else "",
+            "document": resource[1:] if resource[0] == DOCUMENT else "",
+            "user": item_id if letter == OWN_GRANTS else "",
+            "group": "" if letter == OWN_GRANTS else other_id,
         }
         value = run(connection, _ONE_GRANT, parameters).scalar()
         key = key_of(SINGLE_KIND[letter], organization_id, item_id, other_id)
@@ -266,10 +280,10 @@ def _changed_single_entries(connection: Connection, holder: _Holder, other_ids: 
 
 def _context_entries(connection: Connection, source: str, after: int) -> Iterator[Entry]:
     for *ids, end in _rows(connection, statement(connection, _CONTEXT_GRANTS, rows=source), after=after):
-        yield key_of("c", *ids), end.encode()
+        yield key_of(CONTEXT_GRANT, *ids), end.encode()
 
 
 def _is_crowded(letter: str, value: bytes | None) -> bool:
     if value is None or letter not in SINGLE_KIND:
         return False
-    return value.decode().split(SEPARATOR)[0 if letter == "x" else 2 :] == [""]
+    return value.decode().split(SEPARATOR)[0 if letter == OWN_GRANTS else 2 :] == [""]

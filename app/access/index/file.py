@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice, takewhile
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import lmdb
 
@@ -80,15 +80,15 @@ class IndexFile:
                 raise IndexDamagedError("the file is incomplete, or of another version")
 
     @contextmanager
-    def reading(self) -> Iterator[tuple[Callable[[bytes], bytes | None], Stamp | None]]:
-        """A read transaction: a lookup of values by key, and the stamp of its revision. Raises ``lmdb.Error``."""
+    def reading(self) -> Iterator[tuple["IndexReader", Stamp | None]]:
+        """A read transaction: its entries, and the stamp of its revision. Raises ``lmdb.Error``."""
         try:
             transaction = self._environment.begin()
         except lmdb.ReadersFullError:
             self._environment.reader_check()
             transaction = self._environment.begin()
         with transaction:
-            yield transaction.get, _stamp(transaction.get(_STAMP))
+            yield IndexReader(transaction), _stamp(transaction.get(_STAMP))
 
     @property
     def stamp(self) -> Stamp | None:
@@ -122,6 +122,24 @@ class IndexFile:
     def close(self) -> None:
         """Closes the file; no transaction may be open."""
         self._environment.close()
+
+
+class IndexReader:
+    """The entries inside of a read transaction."""
+
+    __slots__ = ("_transaction", "get")
+
+    def __init__(self, transaction: lmdb.Transaction) -> None:
+        self._transaction = transaction
+        self.get = cast("Callable[[bytes], bytes | None]", transaction.get)
+        """Returns the value of a key."""
+
+    def items_below(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """The entries whose keys begin with ``prefix``."""
+        with self._transaction.cursor() as cursor:
+            if cursor.set_range(prefix):
+                items = ((bytes(key), bytes(value)) for key, value in cursor.iternext())
+                yield from takewhile(lambda item: item[0].startswith(prefix), items)
 
 
 class IndexWriter:

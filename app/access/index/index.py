@@ -117,9 +117,9 @@ class AccessIndex:
         if file is not None and self._is_usable():
             try:
                 # Each lookup lets another thread run. Calls that take turns are answered one and a half times as fast.
-                with self._turn, file.reading() as (get, stamp):
+                with self._turn, file.reading() as (entries, stamp):
                     if stamp is not None and stamp.revision >= min_revision:
-                        yield IndexView(get, stamp.revision, questions)
+                        yield IndexView(entries, stamp.revision, questions)
                         return
             except DAMAGE as error:
                 self._discard(file.path.name, error)

@@ -30,13 +30,16 @@ from hashlib import blake2b
 LAYOUT = 1
 """The version of this layout. An index of another version is built again."""
 
+ORGANIZATION, USER, MEMBERSHIP, FOLDER, DOCUMENT = "o", "u", "m", "f", "d"
+GROUPS_OF_USER, GROUPS_OF_GROUP, OWN_GRANTS, CONTEXT_GRANT = "e", "g", "x", "c"
+
 SEPARATOR = "\x01"
 MAX_LISTED = 32
 """The maximum number of grants that one entry lists."""
 MAX_ID_BYTES = 72
 """Longer ids are replaced by a digest in keys, because LMDB's keys have at most 511 bytes."""
 
-SINGLE_KIND = {"x": "X", "f": "F", "d": "D"}
+SINGLE_KIND = {OWN_GRANTS: "X", FOLDER: "F", DOCUMENT: "D"}
 """Kind of an entry that lists grants → kind of the entries of single grants."""
 
 
@@ -60,6 +63,11 @@ def key_of(kind: str, first: str, second: str, *others: str) -> bytes:
     Raises ``UnicodeEncodeError`` for half a surrogate pair, which no stored id contains.
     """
     return (kind + SEPARATOR.join(map(_short, (first, second, *others)))).encode()
+
+
+def key_part(*ids: str) -> bytes:
+    """The end of a key: the ids after those of a key that ends before them. Raises as ``key_of``."""
+    return (SEPARATOR + SEPARATOR.join(map(_short, ids))).encode()
 
 
 def pair_key(kind: str, first: str, second: str) -> bytes:

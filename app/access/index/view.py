@@ -4,16 +4,34 @@ The entries: ``app.access.index.layout``. The port: ``app.access.decision.view``
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from itertools import product
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from app.access.decision.ancestry import Ancestry, Obstacle, ancestry_of
 from app.access.decision.decide import ANY_VALUE, PermissionRequest
 from app.access.decision.view import group_path
-from app.access.index.layout import SEPARATOR, SINGLE_KIND, key_of, pair_key, unescaped
+from app.access.index.layout import (
+    CONTEXT_GRANT,
+    DOCUMENT,
+    FOLDER,
+    GROUPS_OF_GROUP,
+    GROUPS_OF_USER,
+    MEMBERSHIP,
+    ORGANIZATION,
+    OWN_GRANTS,
+    SEPARATOR,
+    SINGLE_KIND,
+    USER,
+    key_of,
+    key_part,
+    pair_key,
+    unescaped,
+)
 from app.access.records import (
     NO_EXTRA_FIELDS,
     AccessRole,
@@ -30,8 +48,20 @@ from app.access.records import (
 )
 from app.foundation.clock import from_epoch_ms
 
-Get = Callable[[bytes], bytes | None]
-"""Returns the value of a key; None: there is no such entry."""
+
+class Entries(Protocol):
+    """The entries of one revision."""
+
+    @property
+    def get(self) -> Callable[[bytes], bytes | None]:
+        """Returns the value of a key; None: there is no such entry."""
+        ...
+
+    def items_below(self, prefix: bytes) -> Iterable[tuple[bytes, bytes]]:
+        """The entries whose keys begin with ``prefix``."""
+        ...
+
+
 Pair = tuple[str, str]
 """An organization, and an id in it."""
 
@@ -60,6 +90,8 @@ class _Ancestry(NamedTuple):
     """The grants of groups on those of its folders that have any."""
 
 
+_LOOKED_UP = 64
+"""The maximum number of context grants that are looked up for one holder."""
 _DEEP = 64
 """The number of folders above each other whose ancestries are all kept. Their size is its square."""
 _TOP = _Ancestry()
@@ -72,8 +104,9 @@ class IndexView:
     Entries are read once for all questions of a batch.
     """
 
-    def __init__(self, get: Get, revision: int, questions: Sequence[PermissionRequest]) -> None:
-        self._get = get
+    def __init__(self, entries: Entries, revision: int, questions: Sequence[PermissionRequest]) -> None:
+        self._entries = entries
+        self._get = entries.get
         self._questions = questions
         self._organizations: dict[str, Organization | None] = {}
         self._users: dict[str, User | None] = {}
@@ -81,7 +114,7 @@ class IndexView:
         self._ancestries: dict[Pair, _Ancestry] = {}
         self._folders: dict[Pair, Folder | None] = {}
         self._group_grants: dict[tuple[Level, str, str], Grants] = {}
-        """The grants of groups on folders and documents that have any."""
+        """The grants of groups on folders and documents that have any, of those that were looked up."""
         self._own_grants: dict[Pair, Grants] = {}
         self._groups: dict[Pair, dict[str, str]] = {}
         self._context_grants: dict[Pair, Sequence[ContextGrant]] = {}
@@ -90,7 +123,7 @@ class IndexView:
     def organization(self, organization_id: str) -> Organization | None:
         if organization_id in self._organizations:
             return self._organizations[organization_id]
-        parts = self._read("o", organization_id, "")
+        parts = self._read(ORGANIZATION, organization_id, "")
         organization = None
         if parts is not None:
             access_type, disabled = parts
@@ -106,7 +139,7 @@ class IndexView:
     def user(self, user_id: str) -> User | None:
         if user_id in self._users:
             return self._users[user_id]
-        parts = self._read("u", "", user_id)
+        parts = self._read(USER, "", user_id)
         user = None
         if parts is not None:
             user = User(user_id=user_id, name="", email="", disabled=bool(parts[0]), extra_fields=NO_EXTRA_FIELDS)
@@ -117,7 +150,7 @@ class IndexView:
         pair = (organization_id, user_id)
         if pair in self._memberships:
             return self._memberships[pair]
-        parts = self._read("m", organization_id, user_id)
+        parts = self._read(MEMBERSHIP, organization_id, user_id)
         membership = None
         if parts is not None:
             role, end = _role_and_end(parts[0])
@@ -126,7 +159,7 @@ class IndexView:
         return membership
 
     def document(self, organization_id: str, document_id: str) -> Document | None:
-        parts = self._read("d", organization_id, document_id)
+        parts = self._read(DOCUMENT, organization_id, document_id)
         if parts is None:
             return None
         if len(parts) > 2:
@@ -173,7 +206,7 @@ class IndexView:
             grants = self._group_grants.get(("folder", organization_id, below_id))
             known = self._ancestries[organization_id, below_id] = _Ancestry(
                 known.ancestry.below(folder),
-                ("f" + below_id, *known.resources),
+                (FOLDER + below_id, *known.resources),
                 known.group_grants if grants is None else (grants, *known.group_grants),
             )
         return known
@@ -183,13 +216,13 @@ class IndexView:
         ancestry = ancestry_of(partial(self._folder, organization_id), folder_id)
         folder_ids = [folder.folder_id for folder in ancestry.folders]
         grants = (self._group_grants.get(("folder", organization_id, above)) for above in folder_ids)
-        return _Ancestry(ancestry, tuple(["f" + above for above in folder_ids]), tuple(filter(None, grants)))
+        return _Ancestry(ancestry, tuple([FOLDER + above for above in folder_ids]), tuple(filter(None, grants)))
 
     def _folder(self, organization_id: str, folder_id: str) -> Folder | None:
         pair = (organization_id, folder_id)
         if pair in self._folders:
             return self._folders[pair]
-        parts = self._read("f", organization_id, folder_id)
+        parts = self._read(FOLDER, organization_id, folder_id)
         folder = None
         if parts is not None:
             if len(parts) > 2:
@@ -210,7 +243,7 @@ class IndexView:
         if own is _CROWDED:
             return True
         above = None if folder_id is None else self._ancestry(organization_id, folder_id)
-        if own and document_id is not None and "d" + document_id in own:
+        if own and document_id is not None and DOCUMENT + document_id in own:
             return True
         if own and above is not None and not own.keys().isdisjoint(above.resources):
             return True
@@ -228,7 +261,7 @@ class IndexView:
         found: list[tuple[str | None, str]] = []
         """The group, None for the user's own grant, with the role and end."""
         resource = level[0] + resource_id
-        value = self._grant(self._own(organization_id, user_id), "x", organization_id, user_id, resource)
+        value = self._grant(self._own(organization_id, user_id), OWN_GRANTS, organization_id, user_id, resource)
         if value is not None:
             found.append((None, value))
         if listed := self._group_grants.get((level, organization_id, resource_id)):
@@ -260,31 +293,40 @@ class IndexView:
         return self._context_grants[pair]
 
     def _find_context_grants(self, organization_id: str, user_id: str) -> Sequence[ContextGrant]:
-        wanted = {
-            (field, value, document_id)
-            for question in self._questions
-            if question.user_id == user_id and question.organization_id == organization_id
-            for field, asked in (question.context or {}).items()
-            for value, document_id in product((asked, ANY_VALUE), ("", question.resource_id))
-        }
+        wanted: dict[bytes, tuple[str, str, str]] = {}
+        for question in self._questions:
+            if question.user_id == user_id and question.organization_id == organization_id:
+                for field, asked in (question.context or {}).items():
+                    for ids in product((field,), (asked, ANY_VALUE), ("", question.resource_id)):
+                        # No stored text contains half a surrogate pair.
+                        with suppress(UnicodeEncodeError):
+                            wanted[key_part(*ids)] = ids
         grants = []
         for group_id in ("", *self.groups(organization_id, user_id)):
-            for field, value, document_id in sorted(wanted):
-                holder = ("", group_id) if group_id else (user_id, "")
-                parts = self._read("c", organization_id, *holder, field, value, document_id)
-                if parts is not None:
-                    grants.append(
-                        ContextGrant(
-                            organization_id=organization_id,
-                            user_id=None if group_id else user_id,
-                            organization_user_group_id=group_id or None,
-                            field=field,
-                            value=value,
-                            document_id=document_id or None,
-                            expires_at=_end(parts[0]),
-                        )
+            holder = key_of(CONTEXT_GRANT, organization_id, "" if group_id else user_id, group_id)
+            for part, end in self._context_entries(holder, wanted.keys()):
+                field, value, document_id = wanted[part]
+                grants.append(
+                    ContextGrant(
+                        organization_id=organization_id,
+                        user_id=None if group_id else user_id,
+                        organization_user_group_id=group_id or None,
+                        field=field,
+                        value=value,
+                        document_id=document_id or None,
+                        expires_at=_end(end.decode()),
                     )
+                )
         return grants
+
+    def _context_entries(self, holder: bytes, wanted: AbstractSet[bytes]) -> Iterable[tuple[bytes, bytes]]:
+        """The ends of the wanted keys and their values. Many lookups take longer than to read all of the holder."""
+        if len(wanted) > _LOOKED_UP:
+            start = len(holder)
+            found = {key[start:]: value for key, value in self._entries.items_below(holder + SEPARATOR.encode())}
+            return [(part, found[part]) for part in sorted(wanted & found.keys())]
+        looked_up = ((part, self._get(holder + part)) for part in sorted(wanted))
+        return [(part, value) for part, value in looked_up if value is not None]
 
     def group_path(self, organization_id: str, user_id: str, group_id: str) -> Sequence[GroupMember]:
         return group_path(self.groups(organization_id, user_id), organization_id, user_id, group_id)
@@ -295,12 +337,12 @@ class IndexView:
         pair = (organization_id, user_id)
         if pair not in self._groups:
             self._groups[pair] = through = {}
-            waiting = deque(("", group_id) for group_id in self._read("e", organization_id, user_id) or ())
+            waiting = deque(("", group_id) for group_id in self._read(GROUPS_OF_USER, organization_id, user_id) or ())
             while waiting:
                 member_id, group_id = waiting.popleft()
                 if group_id in through:
                     continue
-                above = self._read("g", organization_id, group_id)
+                above = self._read(GROUPS_OF_GROUP, organization_id, group_id)
                 if above is not None:
                     through[group_id] = member_id
                     waiting.extend((group_id, above_id) for above_id in above if above_id)
@@ -309,7 +351,7 @@ class IndexView:
     def _own(self, organization_id: str, user_id: str) -> Grants:
         pair = (organization_id, user_id)
         if pair not in self._own_grants:
-            parts = self._read("x", organization_id, user_id)
+            parts = self._read(OWN_GRANTS, organization_id, user_id)
             self._own_grants[pair] = {} if parts is None else _listed(parts)
         return self._own_grants[pair]
 
