@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine, text
 
 from app.access.contents import SourceState, oldest_good_read, source_states
 from app.access.pending import pending_since
-from app.access.refresh.pushes import PushState, push_states
+from app.access.refresh.push_sequences import PushState, push_states
 from app.access.revisions import current_revision, revision_created_at
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database.engine import reading

@@ -131,10 +131,10 @@ def test_candidate_changes_no_binding(engine: Engine) -> None:
             with Refresh(candidate, clock=lambda: NOW, problems=ProblemList(), on_candidate=True) as refresh:
                 refresh.begin([PEOPLE, HR])
                 found: list[list[Record]] = [[person("u5"), person("u6", "ann@x")], [left("ann@x")]]
-                for records in found:
+                for position, records in enumerate(found):
                     for line, record in enumerate(records):
-                        refresh.add(record, str(line))
-                    refresh.end(ReadResult(records=len(records)))
+                        refresh.add(record, str(line), position=position)
+                    refresh.end(ReadResult(records=len(records)), position=position)
                 refresh.finish()
             assert disabled_in(candidate) == {"u5", "u6"}
             assert len(bindings_of(candidate)) == 2

@@ -308,10 +308,10 @@ def run_refresh(engine: Engine, configured: dict[str, Read]) -> tuple[ProblemLis
     problems = ProblemList()
     with Refresh(engine, clock=lambda: NOW, problems=problems) as refresh:
         refresh.begin(list(configured))
-        for name, read in configured.items():
+        for position, (name, read) in enumerate(configured.items()):
             for line, (record, origin) in enumerate(read.records, 1):
-                refresh.add(record, f"{name}:{line}", origin=origin)
-            refresh.end(ReadResult(records=len(read.records), verdict=read.verdict))
+                refresh.add(record, f"{name}:{line}", origin=origin, position=position)
+            refresh.end(ReadResult(records=len(read.records), verdict=read.verdict), position=position)
         replaced = refresh.finish().change
     return problems, replaced.changed, replaced.revision
 

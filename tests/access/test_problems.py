@@ -45,15 +45,16 @@ def refresh(
     problems = ProblemList()
     with Refresh(engine, clock=lambda: NOW, problems=problems) as refreshing:
         refreshing.begin(list(said), only=[name for name, one in said.items() if one is not None])
-        for name, one in said.items():
+        for position, (name, one) in enumerate(said.items()):
             if one is None:
                 continue
             records, malformed = one
             for number in range(malformed):
                 problems.add(Problem(ProblemSort.MALFORMED, name, f"{name}:{number}", "is \0 no record"))
             for line, record in enumerate(records):
-                refreshing.add(record, f"{name}:{line}")
-            refreshing.end(replace(how or ReadResult(), records=len(records), verdict=verdict, malformed=malformed))
+                refreshing.add(record, f"{name}:{line}", position=position)
+            result = replace(how or ReadResult(), records=len(records), verdict=verdict, malformed=malformed)
+            refreshing.end(result, position=position)
         refreshing.finish()
     count_problems(engine, lambda: NOW)
     return problems

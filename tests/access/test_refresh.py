@@ -129,11 +129,13 @@ def test_large_refresh_leaves_no_temporary_tables_in_the_pool(engine: Engine, mo
 def test_read_of_some_sources_does_not_change_the_others(engine: Engine) -> None:
     def read(only: set[str] | None, **found: list[str]) -> tuple[str, ...]:
         with Refresh(engine, clock=lambda: NOW, problems=ProblemList()) as refreshing:
-            refreshing.begin(["first", "second", "third"], only=only)
+            names = ["first", "second", "third"]
+            refreshing.begin(names, only=only)
             for source, user_ids in found.items():
+                position = names.index(source)
                 for user_id in user_ids:
-                    refreshing.add(User(user_id=user_id, name=source, email=""), source)
-                refreshing.end(ReadResult(records=len(user_ids)))
+                    refreshing.add(User(user_id=user_id, name=source, email=""), source, position=position)
+                refreshing.end(ReadResult(records=len(user_ids)), position=position)
             return refreshing.finish().retained
 
     assert read(None, first=["ann"], second=["ann", "bob"], third=["cid"]) == ()

@@ -1,4 +1,4 @@
-"""Decides which reads are used, and refuses reads that would remove too much.
+"""Decides which reads are used, limits what they remove, and refuses reads that would remove too much.
 
 The rules: ``app/access/README.md``, "Verdicts".
 
@@ -13,11 +13,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from shlex import quote
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, delete, func, select
 
 from app.access.records import Fill
 from app.access.refresh.sources import FAILED, PARTIAL, SOURCE, Losses, StagedRead
-from app.access.refresh.tables import REFRESH_TABLES, RefreshTables
+from app.access.refresh.tables import REFRESH_TABLES, RefreshTables, RowChange
 from app.foundation.database.statements import json_list
 from app.foundation.text import are, counted
 
@@ -68,6 +68,28 @@ class Guard:
 
     def __str__(self) -> str:
         return f"more than {self.count:,} and more than {self.percent:g} %"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadScope:
+    """The only records that a read may remove."""
+
+    kinds: frozenset[str]
+    """Empty: all."""
+    organizations: frozenset[str]
+    """Empty: all. Otherwise kinds that belong to no organization are in the scope only if they are in ``kinds``."""
+
+
+def drop_out_of_scope(connection: Connection, source_id: int, scope: ReadScope) -> None:
+    """Drops from the deltas the removals that are not in the scope of the source's read."""
+    for tables in REFRESH_TABLES:
+        delta = tables.source_delta
+        removals = delete(delta).where(delta.c.source_id == source_id, delta.c.change == RowChange.REMOVE)
+        has_organization = "organization_id" in tables.keys
+        if (scope.kinds or (scope.organizations and not has_organization)) and tables.kind not in scope.kinds:
+            connection.execute(removals)
+        elif scope.organizations and has_organization:
+            connection.execute(removals.where(delta.c.organization_id.not_in(scope.organizations)))
 
 
 def losses_in_words(losses: Losses) -> str:

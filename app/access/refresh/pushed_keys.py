@@ -9,13 +9,12 @@ includes it, so it removes what was pushed.
 
 import json
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 
 from sqlalchemy import Connection, Table, delete, select
 
 from app.access.refresh.sources import COMPLETE, FAILED, PART, SOURCE, StagedRead
-from app.access.refresh.tables import REFRESH_TABLES, RowChange
+from app.access.refresh.tables import REFRESH_TABLES
 from app.access.source_tables import DirectoryPushRow, PushedKeyRow
 from app.foundation.database.statements import statement
 
@@ -31,7 +30,7 @@ VALUES (:source_id, :kind, :key_digest, :key, :read_number)
 ON CONFLICT (source_id, kind, key_digest) DO UPDATE SET read_number = excluded.read_number
 """
 
-# The rows of the source's objects may change below a pushed record, which hides them; below a removal they may not.
+# A pushed record hides the rows of objects, so these may change. A pushed removal hides nothing, so they may not.
 _KEEP_LATER = """
 DELETE FROM {source_delta} WHERE source_id = :source_id AND ({pushed_keys}) IN (
   SELECT {pushed_values} FROM pushed_key
@@ -40,7 +39,7 @@ AND (origin = '' OR NOT EXISTS (
   SELECT 1 FROM {source} s WHERE {written_keys:s={source_delta}} AND s.origin = ''))
 """
 
-# A cross join stops SQLite from reading all rows of the source to look them up among the keys.
+# A cross join stops SQLite from scanning the table of the source.
 _REMOVE_EARLIER = """
 INSERT INTO {source_delta} ({source_keys}, change)
 SELECT {source_keys:s}, {remove}
@@ -83,8 +82,8 @@ def has_pushed_keys(connection: Connection, source_id: int) -> bool:
 def keep_pushes(connection: Connection, reads: Sequence[StagedRead]) -> None:
     """Changes the deltas so that reads do not undo later pushes, and remove earlier ones.
 
-    A complete read removes all that was pushed before it began; other reads remove what they provide themselves. A read
-    of everything needs this only if it is partial: what a complete one does not provide is removed anyway.
+    Earlier pushes are removed here only by partial reads and by reads of changes or a part: a complete read of
+    everything removes what it does not contain anyway.
     """
     for read in reads:
         if read.verdict == FAILED or not has_pushed_keys(connection, read.source_id):
@@ -98,30 +97,8 @@ def keep_pushes(connection: Connection, reads: Sequence[StagedRead]) -> None:
 
 
 def _includes_pushes(read: StagedRead) -> bool:
-    """Whether what the read does not provide is as it was when it was last read, or gone."""
+    """Whether everything that was pushed before the read began is now in what the read reported, or gone."""
     return read.verdict == COMPLETE and read.answered != PART
-
-
-@dataclass(frozen=True, slots=True)
-class ReadScope:
-    """The only records that a read may remove."""
-
-    kinds: frozenset[str]
-    """Empty: all."""
-    organizations: frozenset[str]
-    """Empty: all. Otherwise kinds that belong to no organization are in the scope only if they are in ``kinds``."""
-
-
-def drop_out_of_scope(connection: Connection, source_id: int, scope: ReadScope) -> None:
-    """Drops from the deltas the removals that are not in the scope of the source's read."""
-    for tables in REFRESH_TABLES:
-        delta = tables.source_delta
-        removals = delete(delta).where(delta.c.source_id == source_id, delta.c.change == RowChange.REMOVE)
-        has_organization = "organization_id" in tables.keys
-        if (scope.kinds or (scope.organizations and not has_organization)) and tables.kind not in scope.kinds:
-            connection.execute(removals)
-        elif scope.organizations and has_organization:
-            connection.execute(removals.where(delta.c.organization_id.not_in(scope.organizations)))
 
 
 def delete_pushed_keys(connection: Connection, reads: Sequence[StagedRead], forgotten: Collection[int]) -> None:

@@ -1,11 +1,11 @@
 """Pushes: changes that an application sends to a source, and that take effect at once.
 
-The rules: ``app/service/push/README.md``, "Sequences" above all.
+The rules: ``app/service/push/README.md``.
 
 A push is one transaction under the lock of refreshes. It compares the sequence, changes the records of the source,
 stores the pushed keys so that a running read does not undo them, and merges the records. A second transaction stores
-the answer. Repeating one of the latest ``DIGESTS_KEPT`` pushes changes nothing, and returns the answer to the last
-push.
+the answer. Repeating one of the latest pushes changes nothing, and returns the answer to the last one
+(``push_sequences.py``).
 """
 
 import json
@@ -16,11 +16,12 @@ from hashlib import blake2b
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, Engine, Row, delete, insert, select, text, update
+from sqlalchemy import Connection, Engine, select, text, update
 
 from app.access.problems import ProblemList
 from app.access.record_tables import VALUES_FROM_RECORD
 from app.access.records import Record
+from app.access.refresh.push_sequences import answer_to_repetition, store_push
 from app.access.refresh.pushed_keys import PUSH, PushKey, store_pushed_keys
 from app.access.refresh.refresh import Refresh
 from app.access.refresh.sources import (
@@ -42,30 +43,8 @@ from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database.engine import is_sqlite, reading, writing
 from app.foundation.database.statements import json_lists
 
-HIGHEST_FIRST_SEQUENCE = 2**62
-"""The highest sequence of a source's first push. Nanoseconds since 1970 are below it for a hundred years."""
-
-_MAX_INCREASE, _MAX_INCREASE_DIVISOR = 1_000_000_000, 8
-"""A sequence may exceed the last by 1,000,000,000, or by an eighth of the last if that is more.
-
-A larger jump is taken for a mistake, because all later pushes would be too late. Times of any unit can be sequences,
-even if the source pauses for years.
-"""
-
-DIGESTS_KEPT = 100
-"""The number of a source's latest pushes whose repetitions are recognized."""
-
 PushAuditHook = Callable[[Connection, Mapping[str, int], int], None]
 """A callback in the transaction that applies a push: its counts, and the number of pushes to its source so far."""
-
-
-class SequenceConflictError(Exception):
-    """A push that cannot be the next one; the text is one line for the caller."""
-
-    def __init__(self, message: str, last: int) -> None:
-        super().__init__(message)
-        self.last = last
-        """The sequence of the last applied push; 0 if there is none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,48 +112,61 @@ def apply_push(
     with reading(engine) as connection:
         # Without the lock: repetitions do not wait.
         source_id = _configured_source(connection, push.source)
-        answer = None if source_id is None else _earlier_answer(connection, source_id, push)
+        answer = None if source_id is None else _answer_to_repetition(connection, source_id, push)
     if answer is not None:
         return answer
     if source_id is None:
         with writing(engine) as connection:
             source_id = _configure(connection, push.source, configured)
-    return _Application(engine, push, source_id, only_pushed, clock, audit_hook).run()
+    return _Application(engine, push, source_id, clock, only_pushed=only_pushed, audit_hook=audit_hook).run()
 
 
-@dataclass
+def _answer_to_repetition(connection: Connection, source_id: int, push: NumberedPush) -> dict[str, Any] | None:
+    return answer_to_repetition(
+        connection, source_id, push.sequence, push.digest, previous_sequence=push.previous_sequence
+    )
+
+
 class _Application:
     """The application of one push."""
 
-    engine: Engine
-    push: NumberedPush
-    source_id: int
-    only_pushed: bool
-    clock: Clock
-    audit_hook: PushAuditHook | None
-
-    def __post_init__(self) -> None:
-        self._upserts, self._replaced = _last_of_each(self.push.upserts)
-        self._removals = {(record.kind, _ids(record)) for record in self.push.removals}
+    def __init__(
+        self,
+        engine: Engine,
+        push: NumberedPush,
+        source_id: int,
+        clock: Clock,
+        *,
+        only_pushed: bool,
+        audit_hook: PushAuditHook | None,
+    ) -> None:
+        self._engine = engine
+        self._push = push
+        self._source_id = source_id
+        self._clock = clock
+        self._only_pushed = only_pushed
+        self._audit_hook = audit_hook
+        self._upserts, self._replaced = _last_of_each(push.upserts)
+        self._removals = {(record.kind, _ids(record)) for record in push.removals}
         kinds = {kind for kind, _ in (*self._upserts, *self._removals)}
         self._tables = [tables for tables in REFRESH_TABLES if tables.kind in kinds]
-        self._earlier_answer: dict[str, Any] = {}
+        self._answer_to_repetition: dict[str, Any] = {}
         self._counts: dict[str, int] = {}
-        # A key may have several rows.
         self._removed_keys = 0
+        """The number of keys that are removed. A key may have several rows."""
         self._keys_over_objects = 0
-        """Keys that are pushed for the first time and that objects of the source already provide."""
+        """The number of keys that are pushed for the first time and that objects of the source already provide."""
 
     def run(self) -> dict[str, Any]:
-        push = self.push
+        push = self._push
         places = {f"push {push.sequence}, upsert[{index}]": index for index, _ in self._upserts.values()}
-        with Refresh(self.engine, clock=self.clock, problems=ProblemList(), store_pending=True) as refresh:
-            refresh.open_source(self.source_id)
+        with Refresh(self._engine, clock=self._clock, problems=ProblemList(), store_pending=True) as refresh:
+            refresh.open_source(self._source_id)
             for place, (_, record) in zip(places, self._upserts.values(), strict=True):
                 refresh.add(record, place)
             applied = refresh.apply_changes(self._compare, self._store)
         if applied is None:
-            return self._earlier_answer
+            return self._answer_to_repetition
         reasons = self._replaced | {places[left.place]: left.reason for left in applied.left_out}
         answer = {
             "revision": applied.change.revision,
@@ -182,34 +174,36 @@ class _Application:
             "counts": self._counts,
             "leftOut": [{"index": index, "reason": reason} for index, reason in sorted(reasons.items())],
         }
-        with writing(self.engine) as connection:
+        with writing(self._engine) as connection:
             # Unless a later push was applied meanwhile.
-            of_push = PUSH.c.source_id == self.source_id, PUSH.c.sequence == push.sequence
+            of_push = PUSH.c.source_id == self._source_id, PUSH.c.sequence == push.sequence
             connection.execute(update(PUSH).where(*of_push).values(answer=json.dumps(answer, ensure_ascii=False)))
         return answer
 
     def _compare(self, connection: Connection) -> bool:
         """Computes the deltas and counts their keys. False: the push was applied before."""
-        answer = _earlier_answer(connection, self.source_id, self.push)
+        answer = _answer_to_repetition(connection, self._source_id, self._push)
         if answer is not None:
-            self._earlier_answer = answer
+            self._answer_to_repetition = answer
             return False
         # A partial read adds and updates what was staged, and removes nothing.
-        read = StagedRead(source_id=self.source_id, name=self.push.source, records=len(self._upserts), verdict=PARTIAL)
+        read = StagedRead(
+            source_id=self._source_id, name=self._push.source, records=len(self._upserts), verdict=PARTIAL
+        )
         compute_source_changes(connection, [read], of=self._tables)
         for tables in self._tables:
             keys = sorted(ids for kind, ids in self._removals if kind == tables.kind)
             if keys:
                 # All rows of the removed keys.
                 listed = json_lists(keys)
-                tables.run(connection, _REMOVE, {"keys": listed, "source_id": self.source_id})
+                tables.run(connection, _REMOVE, {"keys": listed, "source_id": self._source_id})
             self._removed_keys += tables.run(connection, _REMOVED_KEYS).scalar_one()
             self._keys_over_objects += tables.run(connection, _ADDED_OVER_OBJECTS).scalar_one()
         return True
 
     def _store(self, connection: Connection, changes: SourceCounts) -> None:
         """Stores the state of the source after the push."""
-        now = epoch_ms(self.clock())
+        now = epoch_ms(self._clock())
         rows = total(changes)
         added, updated = rows.added - self._keys_over_objects, rows.updated + self._keys_over_objects
         self._counts = {
@@ -220,16 +214,16 @@ class _Application:
             "absent": len(self._removals) - self._removed_keys,
         }
         pushed_keys = {*self._upserts, *self._removals}
-        store_pushed_keys(connection, self.source_id, pushed_keys, only_pushed=self.only_pushed)
+        store_pushed_keys(connection, self._source_id, pushed_keys, only_pushed=self._only_pushed)
         values: dict[str, Any] = {"records": SOURCE.c.records + rows.added - rows.removed}
-        if self.only_pushed:
+        if self._only_pushed:
             values |= {"last_verdict": COMPLETE, "last_reason": ""}
             values |= dict.fromkeys(("last_read_at", "last_good_at", "last_complete_at"), now)
-        connection.execute(update(SOURCE).where(SOURCE.c.source_id == self.source_id).values(values))
-        push = self.push
-        pushes = _store_push(connection, self.source_id, push.sequence, push.digest, by=push.by, now_ms=now)
-        if self.audit_hook is not None:
-            self.audit_hook(connection, self._counts, pushes)
+        connection.execute(update(SOURCE).where(SOURCE.c.source_id == self._source_id).values(values))
+        push = self._push
+        pushes = store_push(connection, self._source_id, push.sequence, push.digest, by=push.by, now_ms=now)
+        if self._audit_hook is not None:
+            self._audit_hook(connection, self._counts, pushes)
 
 
 def _last_of_each(records: Sequence[Record]) -> tuple[dict[tuple[str, PushKey], tuple[int, Record]], dict[int, str]]:
@@ -268,111 +262,6 @@ def _configure(connection: Connection, name: str, configured: Sequence[str]) -> 
     if [source_id for source_id in order_of_sources(connection) if source_id in before] != before:
         connection.execute(update(STATE).values(merge_all=True))
     return int(known[name].source_id) if name in known else add_source(connection, name, configured.index(name))
-
-
-# Sequences.
-
-
-@dataclass(frozen=True, slots=True)
-class PushState:
-    """The last push to a source. Times are epoch milliseconds."""
-
-    sequence: int = 0
-    """0: nothing was ever pushed."""
-    pushed_at: int | None = None
-    pushed_by: str = ""
-    """The fingerprint of the token."""
-    pushes: int = 0
-    """The number of pushes so far."""
-
-
-def push_states(connection: Connection) -> dict[str, PushState]:
-    """Source → its last push; only sources with pushes."""
-    query = select(SOURCE.c.name, PUSH).select_from(PUSH.join(SOURCE, SOURCE.c.source_id == PUSH.c.source_id))
-    return {
-        row.name: PushState(row.sequence, row.pushed_at, row.pushed_by, row.pushes) for row in connection.execute(query)
-    }
-
-
-def _last_push(connection: Connection, source_id: int) -> Row[Any] | None:
-    return connection.execute(select(PUSH).where(PUSH.c.source_id == source_id)).first()
-
-
-def _earlier_answer(connection: Connection, source_id: int, push: NumberedPush) -> dict[str, Any] | None:
-    """The answer to a repeated push; None if it is the next push. Raises ``SequenceConflictError``.
-
-    It is the answer to the last push, also for a repetition of an earlier one.
-    """
-    last = _last_push(connection, source_id)
-    if last is not None and push.sequence <= last.sequence:
-        _check_repetition(push, last.sequence, dict(json.loads(last.digests)))
-        if last.answer or push.sequence < last.sequence:
-            answer: dict[str, Any] = json.loads(last.answer or "{}")
-            return answer or {"sequence": last.sequence}
-        # Its process died before it stored the answer. It is applied again, which changes nothing.
-        return None
-    sequence = 0 if last is None else last.sequence
-    if push.previous_sequence not in {None, sequence}:
-        raise SequenceConflictError(
-            f"previousSequence: the last push that was applied is {sequence}; send what came after it first", sequence
-        )
-    highest = (
-        HIGHEST_FIRST_SEQUENCE if last is None else sequence + max(_MAX_INCREASE, sequence // _MAX_INCREASE_DIVISOR)
-    )
-    if push.sequence > highest:
-        raise SequenceConflictError(
-            f"sequence: {push.sequence} is too far above {sequence}, the last push that was applied; the next one is"
-            f" {highest} at most; to number pushes differently, send everything with the new sequence",
-            sequence,
-        )
-    return None
-
-
-def _check_repetition(push: NumberedPush, last: int, digests: Mapping[int, str]) -> None:
-    """Raises ``SequenceConflictError`` unless the push is one of those with these digests.
-
-    The last push may have none: an older version stored none, and so does a push of everything.
-    """
-    known = digests.get(push.sequence, push.digest if push.sequence == last else None)
-    if known == push.digest:
-        return
-    why = "is too late: no such push is among the latest ones" if known is None else "was used for other content"
-    raise SequenceConflictError(
-        f"sequence: {push.sequence} {why}; the last push that was applied is {last}; number this one after it and send"
-        " it again, if its content is still right",
-        last,
-    )
-
-
-def _store_push(
-    connection: Connection, source_id: int, sequence: int, digest: str, *, by: str, now_ms: int, answer: str = ""
-) -> int:
-    """Stores a push as the last one; returns the number of pushes so far. Without a digest it was of everything."""
-    last = _last_push(connection, source_id)
-    digests = [] if last is None else json.loads(last.digests)
-    digests = [pair for pair in digests if pair[0] != sequence] + [[sequence, digest]]
-    pushes = 1 if last is None else last.pushes + 1
-    connection.execute(delete(PUSH).where(PUSH.c.source_id == source_id))
-    connection.execute(
-        insert(PUSH).values(
-            source_id=source_id,
-            sequence=sequence,
-            answer=answer,
-            pushed_at=now_ms,
-            pushed_by=by,
-            pushes=pushes,
-            digests=json.dumps(digests[-DIGESTS_KEPT:] if digest else []),
-        )
-    )
-    return pushes
-
-
-def continue_from(engine: Engine, source: str, sequence: int, *, by: str, clock: Clock) -> None:
-    """Stores the sequence of a push of everything; later pushes are numbered after it."""
-    with writing(engine) as connection:
-        source_id = connection.execute(select(SOURCE.c.source_id).where(SOURCE.c.name == source)).scalar_one()
-        answer = json.dumps({"sequence": sequence})
-        _store_push(connection, source_id, sequence, "", by=by, now_ms=epoch_ms(clock()), answer=answer)
 
 
 def confirm_pushed(engine: Engine, names: Collection[str], *, clock: Clock) -> None:

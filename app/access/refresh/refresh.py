@@ -18,10 +18,10 @@ from app.access.candidate import DatabaseState, catch_up, has_changed_recently, 
 from app.access.pending import CoveredByRun, store_pending
 from app.access.problems import Problem, ProblemList
 from app.access.refresh.change_log import log_changes
-from app.access.refresh.guard import refuse_shrunk, reject_unusable
+from app.access.refresh.guard import drop_out_of_scope, refuse_shrunk, reject_unusable
 from app.access.refresh.merge import FORMER_PAYLOAD, carry_out, merge
 from app.access.refresh.problems import MAX_PUSHED, FoundProblems, staged_problems
-from app.access.refresh.pushed_keys import delete_pushed_keys, drop_out_of_scope, keep_pushes
+from app.access.refresh.pushed_keys import delete_pushed_keys, keep_pushes
 from app.access.refresh.session import RefreshSession
 from app.access.refresh.sources import (
     MODEL_ALIAS,

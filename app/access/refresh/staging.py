@@ -1,22 +1,23 @@
 """The records that a refresh reads, in temporary tables, and how each of its sources was read.
 
 A complete read replaces what the source provided before; a partial one adds and updates; a failed one changes nothing.
-A read of changes, or of a part, does so for the objects that it is about. Within one source the last record of a key
-wins.
+A read of changes or of a part does the same, but only for the objects that it reports. Within one source the last
+record of a key wins.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict
 from types import MappingProxyType, TracebackType
 from typing import Self
 
 from sqlalchemy import Connection, func, select
 
+from app.access.kinds import KINDS
 from app.access.problems import PROBLEMS_KEPT, Problem, ProblemCause, ProblemList, ProblemSample, ProblemSort
 from app.access.record_tables import VALUES_FROM_RECORD, Values
 from app.access.records import Record
-from app.access.refresh.guard import Guard
-from app.access.refresh.pushed_keys import ReadScope, has_pushed_keys
+from app.access.refresh.guard import Guard, ReadScope
+from app.access.refresh.pushed_keys import has_pushed_keys
 from app.access.refresh.session import RefreshSession
 from app.access.refresh.sources import (
     FAILED,
@@ -44,7 +45,7 @@ _EMPTY: Mapping[str, int] = MappingProxyType({})
 class Intake:
     """The reads of one refresh; use it in a ``with`` statement.
 
-    ``position`` is that of a source in the configuration. None: the first source whose read has not ended.
+    ``position`` is that of a source in the configuration. None: the only source that is read.
     """
 
     def __init__(self, session: RefreshSession) -> None:
@@ -57,7 +58,7 @@ class Intake:
         self._malformed: dict[int, dict[str, bool]] = {}
         """Position → malformed objects, and whether they are disabled, until they are written."""
         self._last_before_changes: dict[int, Mapping[str, int]] = {}
-        """Position → the last numbers of the staged records when its changes began to follow."""
+        """Position → the highest ``seq`` of each kind when the complete read ended."""
         self._started: dict[int, StartedRead] = {}
         """All sources, read or not."""
         self._open: dict[int, StartedRead] = {}
@@ -137,10 +138,9 @@ class Intake:
         values = VALUES_FROM_RECORD[kind](record)
         self._buffer[kind].append((*values, self._open[position].source_id, origin, rule, place))
         self._buffered_rows += 1
-        # Payloads are the only long values of a row; they are next to last.
-        payload = values[-2]
-        if isinstance(payload, str):
-            self._buffered_characters += len(payload)
+        if KINDS[kind].carries:
+            payload, _digest = values[-2:]
+            self._buffered_characters += len(str(payload))
         if self._buffered_rows >= _BATCH_ROWS or self._buffered_characters >= _BATCH_CHARACTERS:
             self._flush()
 
@@ -194,8 +194,9 @@ class Intake:
         position = self._position(position)
         started = self._open.pop(position)
         source_id = started.source_id
-        reported = {field.name: getattr(result, field.name) for field in fields(ReadResult)}
-        self._ended[position] = StagedRead(source_id=source_id, name=started.name, number=started.number, **reported)
+        self._ended[position] = StagedRead(
+            source_id=source_id, name=started.name, number=started.number, **asdict(result)
+        )
         with self._session.scratch() as connection:
             if result.verdict == FAILED:
                 _drop_staged(connection, source_id)
@@ -204,7 +205,9 @@ class Intake:
                 run(connection, _KEEP_MALFORMED, {"source_id": source_id})
 
     def _position(self, position: int | None) -> int:
-        return next(iter(self._open)) if position is None else position
+        if position is None:
+            (position,) = self._open
+        return position
 
     def _reads(self) -> list[StagedRead]:
         """The finished reads, in the order of the configuration."""

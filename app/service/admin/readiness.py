@@ -11,7 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from app.access.contents import oldest_good_read, source_states
 from app.access.index.index import AccessIndex
-from app.access.refresh.pushes import push_states
+from app.access.refresh.push_sequences import push_states
 from app.access.revisions import current_revision, revision_created_at
 from app.foundation.clock import Clock
 from app.foundation.database.engine import reading

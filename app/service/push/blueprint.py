@@ -15,7 +15,8 @@ from sqlalchemy import Engine
 from werkzeug.routing import BaseConverter
 
 from app.access.contents import source_states
-from app.access.refresh.pushes import NumberedPush, PushState, SequenceConflictError, apply_push, push_states
+from app.access.refresh.push_sequences import PushState, SequenceConflictError, push_states
+from app.access.refresh.pushes import NumberedPush, apply_push
 from app.contract.errors import (
     PAYLOAD_TOO_LARGE,
     FailedPrecondition,

@@ -12,9 +12,8 @@ from typing import IO
 from sqlalchemy import Engine
 
 from app.access.problems import Problem, ProblemList, ProblemSort
-from app.access.refresh.guard import IF_INTENDED, Guard
-from app.access.refresh.pushed_keys import ReadScope
-from app.access.refresh.pushes import HIGHEST_FIRST_SEQUENCE, continue_from
+from app.access.refresh.guard import IF_INTENDED, Guard, ReadScope
+from app.access.refresh.push_sequences import HIGHEST_FIRST_SEQUENCE, continue_from
 from app.access.refresh.refresh import AuditHook, Refresh
 from app.access.refresh.sources import ReadResult
 from app.contract.errors import FailedPrecondition, InvalidArgument, PermissionDenied

@@ -99,14 +99,15 @@ class Service:
         """Reads a source completely, and calls ``meanwhile`` during the read."""
         with Refresh(self.engine, clock=self.clock, problems=ProblemList()) as refreshing:
             refreshing.begin([str(one["name"]) for one in SOURCES])
-            for one in SOURCES:
+            for position, one in enumerate(SOURCES):
                 if one["name"] == source:
                     meanwhile()
                     for index, value in enumerate(objects):
-                        refreshing.add(cast(value), f"{source}:{index}")
-                    refreshing.end(ReadResult(records=len(objects)))
+                        refreshing.add(cast(value), f"{source}:{index}", position=position)
+                    result = ReadResult(records=len(objects))
                 else:
-                    refreshing.end(ReadResult(records=0, verdict="failed", reason="not read here"))
+                    result = ReadResult(records=0, verdict="failed", reason="not read here")
+                refreshing.end(result, position=position)
             refreshing.finish()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from app.access.refresh.pushes import PushState, push_states
+from app.access.refresh.push_sequences import PushState, push_states
 from app.foundation.audit import BEGUN, DONE, audit_page
 from app.foundation.audit_tables import AuditRow
 from app.foundation.database.engine import reading
