@@ -14,6 +14,7 @@ COMMANDS = {
     "approve": ("app.commands.runs:approve", "Approve the held deletes of a run."),
     "discard": ("app.commands.runs:discard", "Discard the held deletes of a run."),
     "check": ("app.commands.check:check", "Show what a user may do with a resource, and why."),
+    "access": ("app.commands.access:access", "List what a user may open, or who may open a resource."),
     "directory": ("app.commands.directory:directory", "Check, preview and read the directory's sources."),
     "doctor": ("app.commands.doctor.command:doctor", "Check the whole installation, and print advice."),
     "provider": (

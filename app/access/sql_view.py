@@ -81,7 +81,7 @@ class SqlView:
     """An ``AccessView`` of the revision that the connection's transaction sees. Records have their names."""
 
     def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+        self.connection = connection
         self._records: dict[Key, Record | None] = {}
         self._groups: dict[tuple[str, str], dict[str, str]] = {}
         self.revision = current_revision(connection)
@@ -98,8 +98,11 @@ class SqlView:
     def document(self, organization_id: str, document_id: str) -> Document | None:
         return self._find(Document, organization_id, document_id)
 
+    def folder(self, organization_id: str, folder_id: str) -> Folder | None:
+        return self._find(Folder, organization_id, folder_id)
+
     def ancestry_of(self, organization_id: str, folder_id: str) -> Ancestry:
-        return ancestry_of(partial(self._find, Folder, organization_id), folder_id)
+        return ancestry_of(partial(self.folder, organization_id), folder_id)
 
     def any_grants(self, *_: str | None) -> bool:
         return True
@@ -129,25 +132,31 @@ class SqlView:
             above: dict[str, list[str]] = {}
             if may_be_stored(*pair):
                 parameters = {"organization_id": organization_id, "user_id": user_id}
-                for group_id, member_id in run(self._connection, _GROUPS, parameters):
+                for group_id, member_id in run(self.connection, _GROUPS, parameters):
                     above.setdefault(member_id, []).append(group_id)
-            self._groups[pair] = through = {}
-            waiting = deque([""])
-            while waiting:
-                member_id = waiting.popleft()
-                for group_id in above.get(member_id, ()):
-                    if group_id not in through:
-                        through[group_id] = member_id
-                        waiting.append(group_id)
+            self._groups[pair] = through_groups(above)
         return self._groups[pair]
 
     def _find(self, kind: type[R], *ids: str) -> R | None:
         key = (kind.kind, *ids)
         if key not in self._records:
-            self._records[key] = find(self._connection, kind, *ids)
+            self._records[key] = find(self.connection, kind, *ids)
         record = self._records[key]
         return record if isinstance(record, kind) else None
 
-    def _select(self, kind: type[R], query: str, parameters: Mapping[str, object]) -> list[R]:
-        records = map(_RECORDS[kind.kind], run(self._connection, query, parameters))
+    def _select(self, kind: type[R], query: str, parameters: Mapping[str, object], **parts: str) -> list[R]:
+        records = map(_RECORDS[kind.kind], run(self.connection, query, parameters, **parts))
         return [record for record in records if isinstance(record, kind)]
+
+
+def through_groups(above: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """``SqlView.groups`` from the groups of the user (under an empty id) and of each group."""
+    through: dict[str, str] = {}
+    waiting = deque([""])
+    while waiting:
+        member_id = waiting.popleft()
+        for group_id in above.get(member_id, ()):
+            if group_id not in through:
+                through[group_id] = member_id
+                waiting.append(group_id)
+    return through

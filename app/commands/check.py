@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 EXIT_DENIED = 4
 
 
-def _time(value: str) -> datetime:
+def moment(value: str) -> datetime:
+    """The type of ``--at``."""
     try:
         return parse_time(value)
     except ValueError as error:
@@ -41,7 +42,7 @@ def _field_value(value: str) -> tuple[str, str]:
 @click.argument("id_", metavar="ID")
 @click.option("--organization", metavar="ORG", help="The organization of the resource.")
 @click.option("--context", "context_", metavar="FIELD=VALUE", type=_field_value, multiple=True, help="Repeatable.")
-@click.option("--at", metavar="TIME", type=_time, help="Decide as of this time instead of now.")
+@click.option("--at", metavar="TIME", type=moment, help="Decide as of this time instead of now.")
 @click.option(
     "--explain", "explained", is_flag=True, help="Also print the records behind the decision and their origin."
 )

@@ -5,7 +5,7 @@ Text from a directory, a backend or a database is passed through ``printable`` a
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -62,8 +62,14 @@ def show_json(value: object) -> None:
     click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
 
 
-def show_json_list(head: Mapping[str, object], name: str, items: Iterable[object]) -> None:
-    """Prints ``head`` with the further field ``name``, one item per line. The items may exceed the memory."""
+def show_json_list(
+    head: Mapping[str, object],
+    name: str,
+    items: Iterable[object],
+    tail: Callable[[], Mapping[str, object]] = dict,
+) -> None:
+    """Prints ``head`` with the further field ``name``, one item per line. The items may exceed the memory. ``tail``
+    returns fields that are known after the last item."""
     click.echo(
         orjson.dumps(head, option=orjson.OPT_INDENT_2).decode().removesuffix("\n}") + f',\n  "{name}": [', nl=False
     )
@@ -71,7 +77,8 @@ def show_json_list(head: Mapping[str, object], name: str, items: Iterable[object
     for item in items:
         click.echo(separator + orjson.dumps(item).decode(), nl=False)
         separator = ",\n    "
-    click.echo("\n  ]\n}")
+    last = "".join(f',\n  "{field}": {orjson.dumps(value).decode()}' for field, value in tail().items())
+    click.echo(f"\n  ]{last}\n}}")
 
 
 def show_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, one_line: bool = False) -> None:

@@ -30,6 +30,7 @@ from app.monitoring.database_metrics import DatabaseMetrics
 from app.monitoring.metrics import IndexMetrics, Metrics
 from app.service.admin.auth import AdminAuth
 from app.service.admin.health import health_blueprint, metrics_blueprint
+from app.service.admin.listing import listing_blueprint
 from app.service.admin.openapi import document, openapi_blueprint
 from app.service.admin.readiness import readiness_checks
 from app.service.admin.resync import resync_blueprint
@@ -38,7 +39,7 @@ from app.service.console.console import ConsoleParts
 from app.service.provider.answer import ProviderObserver
 from app.service.provider.blueprint import provider_blueprint
 from app.service.provider.decision_log import DecisionLog
-from app.service.provider.settings import EXPLAIN_PATH, ProviderSettings
+from app.service.provider.settings import EXPLAIN_PATH, LIST_RESOURCES_PATH, LIST_USERS_PATH, ProviderSettings
 from app.service.provider.signing import Sign
 from app.service.push.blueprint import PushParts, install_push
 from app.service.refusals import Refusals
@@ -107,6 +108,7 @@ def create_app(
             log=parts.decision_log,
         )
     )
+    app.register_blueprint(listing_blueprint(parts.engine, auth, parts.clock, provider.policy))
     app.register_blueprint(resync_blueprint(parts.runs, auth))
     install_push(app, parts.push)
     app.register_blueprint(
@@ -218,6 +220,8 @@ def landing_blueprint(provider_path: str, *, has_console: bool) -> Blueprint:
     links = {
         "permissions": provider_path,
         "explain": EXPLAIN_PATH,
+        "listResources": LIST_RESOURCES_PATH,
+        "listUsers": LIST_USERS_PATH,
         "resync": "/resync",
         **({"console": "/console/"} if has_console else {}),
         "health": "/healthz",

@@ -179,6 +179,20 @@ def judge(view: AccessView, question: PermissionRequest, now: datetime, policy: 
     return _decide_resource(view, question, now, policy, organization)
 
 
+def denied_to_all(view: AccessView, question: PermissionRequest) -> Decision | None:
+    """The denial of an organization, folder or document that holds for every user; None: it depends on the user."""
+    organization = view.organization(question.organization_id)
+    if organization is None:
+        return Decision(False, Rule.ORGANIZATION_UNKNOWN)
+    if organization.disabled:
+        return Decision(False, Rule.ORGANIZATION_DISABLED, (organization,))
+    if question.type == "organization":
+        is_unknown = question.resource_id != question.organization_id
+        return Decision(False, Rule.RESOURCE_UNKNOWN) if is_unknown else None
+    document, _, ancestry = _find_resource(view, question, DecisionPolicy())
+    return None if ancestry.obstacle is None else _decide_unknown(document, ancestry)
+
+
 def capped(decision: Decision, now: datetime, policy: DecisionPolicy) -> Decision:
     """The decision with the policy's limit on the lifetime of an allow."""
     if not decision.has_access or not policy.decision_ttl:
@@ -193,7 +207,7 @@ def _decide_organization(view: AccessView, question: PermissionRequest, now: dat
     if question.resource_id != question.organization_id:
         return Decision(False, Rule.RESOURCE_UNKNOWN)
     membership = view.membership(question.organization_id, question.user_id)
-    if membership is None or not _is_active(membership, now):
+    if membership is None or not is_active(membership, now):
         return Decision(False, Rule.NOT_A_MEMBER, () if membership is None else (membership,))
     return Decision(True, Rule.MEMBER, (membership,), membership.access_role, membership.expires_at)
 
@@ -213,7 +227,7 @@ def _decide_resource(
     if view.any_grants(organization_id, question.user_id, None if document is None else document.document_id, above):
         levels: tuple[Folder | Document, ...] = ancestry.folders if document is None else (document, *ancestry.folders)
         for passed, level in enumerate(levels, start=1):
-            active = [grant for grant in _grants_on(view, question, level) if _is_active(grant, now)]
+            active = [grant for grant in _grants_on(view, question, level) if is_active(grant, now)]
             if active:
                 return _decide_by_grants(active, question.user_id, levels[:passed])
     access_type, trail = access_type_in_force(document, ancestry, organization)
@@ -291,7 +305,7 @@ def _decide_by_access_type(
         return Decision(False, Rule.RESTRICTED, trail)
     if membership is not None:
         trail = (*trail, membership)
-        if _is_active(membership, now):
+        if is_active(membership, now):
             return Decision(True, Rule.MEMBER_ACCESS, trail, membership.access_role, membership.expires_at)
     if access_type is AccessType.PUBLIC:
         return Decision(True, Rule.PUBLIC_ACCESS, trail, policy.public_role)
@@ -316,7 +330,7 @@ def _decide_context(
             grant.field in covering
             and grant.value in (requested[grant.field], ANY_VALUE)
             and grant.document_id in documents
-            and _is_active(grant, now)
+            and is_active(grant, now)
         ):
             covering[grant.field].append(grant)
     uncovered = tuple(name for name, grants in covering.items() if not grants)
@@ -329,7 +343,8 @@ def _decide_context(
     return Decision(True, Rule.CONTEXT_GRANTS, trail, document.access_role, expires_at)
 
 
-def _is_active(record: Membership | Grant | ContextGrant, now: datetime) -> bool:
+def is_active(record: Membership | Grant | ContextGrant, now: datetime) -> bool:
+    """Whether the record has not ended at the moment ``now``."""
     return record.expires_at is None or record.expires_at > now
 
 

@@ -36,10 +36,15 @@ def explain(view: AccessView, question: PermissionRequest, now: datetime, policy
     decision = decide(view, question, now, policy)
     records = tuple(_steps(view, question, decision))
     verdict = f"Allowed as {decision.access_role}" if decision.has_access else "Denied"
-    reason = f"{verdict}: {_REASONS[decision.rule].format(_Names(question, decision))}"
+    reason = f"{verdict}: {reason_of(question, decision)}"
     if decision.expires_at is not None:
         reason += f"; to be asked again after {_time(decision.expires_at)}"
     return Explanation(decision, reason + ".", tuple(map(record_to_wire, records)), records)
+
+
+def reason_of(question: PermissionRequest, decision: Decision) -> str:
+    """The rule of a decision in words, as part of a sentence."""
+    return _REASONS[decision.rule].format(_Names(question, decision))
 
 
 def _steps(view: AccessView, question: PermissionRequest, decision: Decision) -> Iterator[Record]:

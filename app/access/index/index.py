@@ -42,9 +42,10 @@ from app.access.refresh.change_log import ACCESS_CHANGE, MAX_LOGGED
 from app.access.revisions import REVISION
 from app.access.sql_view import SqlView
 from app.foundation.clock import Clock, Sleep
-from app.foundation.database.engine import is_sqlite, reading
+from app.foundation.database.engine import reading
 from app.foundation.database.errors import log_fields
 from app.foundation.database.programs import SchemaNewerError
+from app.foundation.database.statements import prefer_indexes
 from app.foundation.files import make_folder, replace_file
 
 _FILE_NAME = re.compile(r"[0-9a-f]{32}\.mdb")
@@ -55,9 +56,6 @@ SUSPECT = 2.0
 """Seconds without a confirmation after which each process checks the database itself."""
 FRESH = 10.0
 """Seconds without a confirmation after which only an index without a database answers; more than a connection takes."""
-
-# Few rows are looked up by index, whatever the statistics of the tables say.
-_LOOK_UP = "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_seqscan = off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,8 +274,7 @@ class AccessIndex:
         if stamp == newest:
             return
         if file is not None and stamp is not None and _is_logged(connection, stamp, newest):
-            if not is_sqlite(connection):
-                connection.exec_driver_sql(_LOOK_UP)
+            prefer_indexes(connection)
             with file.writing(stamp, newest) as writer:
                 for key, value in changed_entries(connection, stamp.revision, writer):
                     writer.store(key, value)

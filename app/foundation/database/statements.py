@@ -85,6 +85,14 @@ def run(
     return connection.execute(clause, {name: (parameters or {})[name] for name in names})
 
 
+def prefer_indexes(connection: Connection) -> None:
+    """Makes PostgreSQL look up rows by index for the rest of the transaction, whatever its statistics of the tables."""
+    if not is_sqlite(connection):
+        connection.exec_driver_sql(
+            "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_seqscan = off"
+        )
+
+
 _MAX_PARAMETERS = 240
 """Of one INSERT. A statement's overhead is that of two or three rows, so more parameters gain nothing."""
 

@@ -9,8 +9,16 @@ from typing_extensions import TypedDict
 
 from app.contract.permission_call import RequestWire, ResultWire
 from app.http.json import json_response
+from app.service.admin.listing import (
+    TIME_SCHEMA,
+    ListResourcesRequest,
+    ListUsersRequest,
+    ResourcesPageWire,
+    UsersPageWire,
+)
 from app.service.admin.resync import DecisionRequest, ResyncRequest
 from app.service.admin.wire import Changes, ItemKind, ItemStatus, NewRun, RunWire
+from app.service.provider.settings import LIST_RESOURCES_PATH, LIST_USERS_PATH
 from app.service.push.wire import LINES_TYPES, PushAnswer, PushWire, SourceStateWire, UploadAnswer
 
 Json = dict[str, JsonValue]
@@ -81,8 +89,20 @@ class FailureWire(TypedDict):
     error: ErrorWire
 
 
-_REQUESTS = (RequestWire, ResyncRequest, DecisionRequest, PushWire)
-_RESPONSES = (Answers, Explanations, NewRun, RunWire, Changes, PushAnswer, UploadAnswer, SourceStateWire, FailureWire)
+_REQUESTS = (RequestWire, ListResourcesRequest, ListUsersRequest, ResyncRequest, DecisionRequest, PushWire)
+_RESPONSES = (
+    Answers,
+    Explanations,
+    ResourcesPageWire,
+    UsersPageWire,
+    NewRun,
+    RunWire,
+    Changes,
+    PushAnswer,
+    UploadAnswer,
+    SourceStateWire,
+    FailureWire,
+)
 _BODY_FAILURES = (400, 413, 415)
 """The failures of endpoints with a body."""
 
@@ -150,16 +170,12 @@ def _schemas(max_requests: int) -> Json:
     ]
     by_key, shared = TypeAdapter.json_schemas(models, ref_template=_REF)
     requests: Json = {"type": "array", "maxItems": max_requests, "items": by_key["RequestWire", "validation"]}
-    at: Json = {**_TIME, "description": "Decide as of this moment, by the current revision. Left out: now."}
+    at: Json = {**TIME_SCHEMA, "description": "Decide as of this moment, by the current revision. Left out: now."}
     schemas: Json = shared["$defs"]
     return schemas | {
         "Questions": _questions({"requests": requests}),
         "ExplainedQuestions": _questions({"requests": requests, "at": at}),
     }
-
-
-_TIME: Json = {"anyOf": [{"type": "string", "format": "date-time"}, {"type": "integer", "minimum": 0}]}
-"""A time as ISO 8601 text with a zone, or epoch milliseconds."""
 
 
 def _questions(properties: Json) -> Json:
@@ -194,6 +210,10 @@ def _endpoints(provider_path: str, explain_path: str) -> tuple[_Endpoint, ...]:
                   "Answers", _BODY_FAILURES, body=questions),
         _Endpoint("post", explain_path, "explain", "Decide permission requests, with reasons.", "admin",
                   "Explanations", _BODY_FAILURES, body=_body("ExplainedQuestions")),
+        _Endpoint("post", LIST_RESOURCES_PATH, "listResources", "List what a user may open.", "admin",
+                  "ResourcesPageWire", _BODY_FAILURES, body=_body("ListResourcesRequest")),
+        _Endpoint("post", LIST_USERS_PATH, "listUsers", "List who may open a resource.", "admin",
+                  "UsersPageWire", _BODY_FAILURES, body=_body("ListUsersRequest")),
         _Endpoint("post", "/resync", "startRun", "Queue a run.", "admin",
                   "NewRun", _BODY_FAILURES, 202, [key], _body("ResyncRequest", required=False)),
         _Endpoint("get", run, "getRun", "The state of a run.", "admin",

@@ -7,30 +7,28 @@ import base64
 import binascii
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, Self, TypeVar, get_args
+from typing import Annotated, Self, get_args
 from urllib.parse import quote
 
 import structlog
 from flask import Blueprint, Response, request
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, model_validator
 from werkzeug.wrappers import Response as BaseResponse
 
 from app.contract.base import Id, Request
 from app.contract.errors import FailedPrecondition, InvalidArgument, NotFound
-from app.contract.validation import first_error
 from app.foundation.text import named
-from app.http.body import read_json
 from app.http.errors import answer_error
 from app.http.json import json_response
 from app.http.throttle import TooManyRequests
 from app.service.admin.auth import AdminAuth, actor, caller_name
+from app.service.admin.body import NOT_EMPTY, read_body
 from app.service.admin.wire import Changes, ItemKind, ItemStatus, NewRun, change_to_wire, run_to_wire
 from app.sync.ledger.ledger import ItemKey
 from app.sync.runs.audit import audited
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.run import QueueFullError, Run, RunConflictError, RunNotFoundError, RunRequest
 
-MAX_BODY_BYTES = 1024 * 1024
 MAX_IDS = 10_000
 MAX_ITEMS = 1_000
 MAX_REASON = 1000
@@ -38,24 +36,15 @@ MAX_REASON = 1000
 ITEM_STATUSES: tuple[str, ...] = get_args(ItemStatus)
 """The statuses of an item."""
 
-_Body = TypeVar("_Body", bound=Request)
 _KEY = re.compile(r"[!-~]{1,200}")
 _QUEUE_RETRY_SECONDS = 60
 _PAGE_SIZES = range(1, 1001)
 
 
-def _not_empty(ids: list[Any] | None) -> list[Any] | None:
-    if ids is not None and not ids:
-        raise ValueError("must not be empty: leave it out for everything")
-    return ids
-
-
-# A client whose search found nothing sends an empty list. It must not select everything.
-_NOT_EMPTY = AfterValidator(_not_empty)
 _MIN_ITEMS = Field(json_schema_extra={"minItems": 1})
 _Selection = Annotated[
     list[Id],
-    _NOT_EMPTY,
+    NOT_EMPTY,
     _MIN_ITEMS,
     Field(max_length=MAX_IDS, description="Only these. Left out or null: everything. An empty list is refused."),
 ]
@@ -92,13 +81,13 @@ class ResyncRequest(Request):
     reason: Annotated[str | None, Field(max_length=MAX_REASON, description="The reason, for the audit log.")] = None
     kinds: Annotated[
         list[ItemKind] | None,
-        _NOT_EMPTY,
+        NOT_EMPTY,
         _MIN_ITEMS,
         Field(max_length=len(get_args(ItemKind)), description="With `retry`: only items of these kinds."),
     ] = None
     items: Annotated[
         list[RetriedItem] | None,
-        _NOT_EMPTY,
+        NOT_EMPTY,
         _MIN_ITEMS,
         Field(max_length=MAX_ITEMS, description="With `retry`: only these items."),
     ] = None
@@ -133,7 +122,7 @@ def resync_blueprint(runs: Runs, auth: AdminAuth) -> Blueprint:
 
     @blueprint.post("/resync")
     def start() -> Response:
-        run = _enqueue(runs, _read(ResyncRequest), _idempotency_key(), auth)
+        run = _enqueue(runs, read_body(ResyncRequest), _idempotency_key(), auth)
         # All log lines of this request contain the request id. This one relates it to the run.
         structlog.stdlib.get_logger(__name__).info("run_asked_for", run_id=run.run_id, status=run.status.value)
         url = f"/resync/{quote(run.run_id, safe='')}"
@@ -150,7 +139,7 @@ def resync_blueprint(runs: Runs, auth: AdminAuth) -> Blueprint:
 
     def change(run_id: str, method: Callable[..., Run], action: str) -> Response:
         _found(runs, run_id)
-        reason = _read(DecisionRequest).reason
+        reason = read_body(DecisionRequest).reason
         audit_hook = audited(auth.audit, actor(), action, reason)
         try:
             run = method(run_id, by=caller_name(), reason=reason, audit_hook=audit_hook)
@@ -168,23 +157,6 @@ def resync_blueprint(runs: Runs, auth: AdminAuth) -> Blueprint:
         return change(run_id, runs.cancel, "cancelled")
 
     return blueprint
-
-
-def _read(shape: type[_Body]) -> _Body:
-    """The body of the request. Without a body all fields have their defaults."""
-    if request.content_length in {0, None} and "Transfer-Encoding" not in request.headers:
-        return shape()
-    body = read_json(request, max_bytes=MAX_BODY_BYTES)
-    if not isinstance(body, dict):
-        raise InvalidArgument("the body must be a JSON object")
-    for name in body:
-        if not any(name == field.alias for field in shape.model_fields.values()):
-            known = ", ".join(str(field.alias) for field in shape.model_fields.values())
-            raise InvalidArgument(f"body.{named(name, limit=80)}: not a field of this request; allowed: {known}")
-    try:
-        return shape.from_wire(body)
-    except ValidationError as error:
-        raise InvalidArgument(first_error(error, body, root="body")) from error
 
 
 def _idempotency_key() -> str | None:

@@ -23,10 +23,28 @@ have just changed access send it, so that the answer contains their change."""
 EXPLAIN_PATH = "/permissions/explain"
 """The endpoint that answers permission requests with reasons, for operators."""
 
+LIST_RESOURCES_PATH = "/permissions/list-resources"
+"""The endpoint that lists what a user may open, for operators."""
+
+LIST_USERS_PATH = "/permissions/list-users"
+"""The endpoint that lists who may open a resource, for operators."""
+
 MAX_DECISION_TTL = 365 * 24 * 60 * 60
 """Seconds. No caller caches an answer longer."""
 
-_TAKEN = frozenset({"/", "/resync", "/healthz", "/readyz", "/metrics", "/openapi.json", "/console"})
+_TAKEN = frozenset(
+    {
+        "/",
+        "/resync",
+        "/healthz",
+        "/readyz",
+        "/metrics",
+        "/openapi.json",
+        "/console",
+        LIST_RESOURCES_PATH,
+        LIST_USERS_PATH,
+    }
+)
 """Other endpoints of the service. All paths below /resync, /directory and /console are taken as well."""
 
 _PLAIN_PATH = re.compile(r"(/[A-Za-z0-9._~!$&'()*+,;=:@-]+)+/?|/")

@@ -1,0 +1,1 @@
+"""Lists of access: what a user may open, and who may open a resource."""

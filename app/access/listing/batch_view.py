@@ -1,0 +1,143 @@
+"""The view of the database for many decisions of one organization: their records are read by few statements."""
+
+from collections.abc import Collection, Iterable, Sequence
+
+from sqlalchemy import Connection
+
+from app.access.browse.lookup import find_all
+from app.access.decision.ancestry import Ancestry
+from app.access.record_tables import TABLES_OF_KIND
+from app.access.records import Document, Folder, Grant, Level, Membership, User
+from app.access.sql_view import R, SqlView, through_groups
+from app.foundation.database.statements import json_list, json_lists, run
+
+_Place = tuple[str, str]
+"""The id of a folder and of a document; one is empty."""
+
+# UNION ends cycles of folders.
+_FOLDERS_ABOVE = """
+WITH RECURSIVE above (folder_id) AS (
+  SELECT value FROM (@list(folders)) AS requested
+  UNION
+  SELECT f.parent_folder_id FROM above a CROSS JOIN model_folder f
+  WHERE f.organization_id = :organization_id AND f.folder_id = a.folder_id AND f.parent_folder_id <> ''
+)
+SELECT {columns} FROM above a CROSS JOIN model_folder t
+WHERE t.organization_id = :organization_id AND t.folder_id = a.folder_id
+"""
+_OWN_GRANTS = """
+SELECT {columns} FROM (@list(places)) AS p CROSS JOIN (@list(users)) AS u CROSS JOIN model_grant t
+WHERE t.organization_id = :organization_id AND t.folder_id = @part(p.value, 0) AND t.document_id = @part(p.value, 1)
+  AND t.user_id = u.value AND t.organization_user_group_id = ''
+"""
+_GROUP_GRANTS = """
+SELECT {columns} FROM (@list(places)) AS p CROSS JOIN model_grant t @by(ix_model_grant_of_groups)
+WHERE t.organization_id = :organization_id AND t.folder_id = @part(p.value, 0) AND t.document_id = @part(p.value, 1)
+  AND t.user_id = '' AND {of_groups}
+"""
+_GROUPS = """
+WITH RECURSIVE edge (user_id, group_id, member_id) AS (
+  SELECT u.value, m.organization_user_group_id, CAST('' AS VARCHAR)
+  FROM (@list(users)) AS u CROSS JOIN model_group_member m JOIN model_group g ON g.organization_id = m.organization_id
+    AND g.organization_user_group_id = m.organization_user_group_id
+  WHERE m.organization_id = :organization_id AND m.user_id = u.value
+  UNION
+  SELECT e.user_id, m.organization_user_group_id, m.member_group_id
+  FROM edge e CROSS JOIN model_group_member m JOIN model_group g ON g.organization_id = m.organization_id
+    AND g.organization_user_group_id = m.organization_user_group_id
+  WHERE m.organization_id = :organization_id AND m.member_group_id = e.group_id
+)
+SELECT user_id, group_id, member_id FROM edge ORDER BY user_id, group_id
+"""
+
+
+def _columns(kind: str) -> str:
+    return ", ".join(f"t.{name}" for name in TABLES_OF_KIND[kind].columns)
+
+
+class BatchView(SqlView):
+    """The records of questions about one organization, after ``load``."""
+
+    def __init__(self, connection: Connection, organization_id: str) -> None:
+        super().__init__(connection)
+        self._organization_id = organization_id
+        self._group_grants: dict[_Place, dict[str, Grant]] = {}
+        self._ancestries: dict[str, Ancestry] = {}
+
+    def load(
+        self, user_ids: Collection[str], *, folder_ids: Iterable[str] = (), document_ids: Collection[str] = ()
+    ) -> None:
+        """Reads what decisions about these users and resources need."""
+        self._load_all(User, [("", user_id) for user_id in user_ids])
+        self._load_all(Membership, [(self._organization_id, user_id) for user_id in user_ids])
+        self._load_all(Document, [(self._organization_id, document_id) for document_id in document_ids])
+        documents = [self.document(self._organization_id, document_id) for document_id in document_ids]
+        folders = {*folder_ids, *(document.folder_id for document in documents if document and document.folder_id)}
+        places: list[_Place] = [("", document_id) for document_id in document_ids]
+        places += [(folder_id, "") for folder_id in self._load_folders(folders)]
+        self._load_own_grants(places, user_ids)
+        self._load_group_grants([place for place in places if place not in self._group_grants], user_ids)
+
+    def _load_all(self, kind: type[User | Membership | Document], keys: Sequence[tuple[str, str]]) -> None:
+        found = find_all(self.connection, kind, keys)
+        for key in keys:
+            self._records[kind.kind, *filter(None, key)] = found.get(key)
+
+    def _load_folders(self, folder_ids: Collection[str]) -> set[str]:
+        """Reads the folders and those above them, and returns the ids of all of them."""
+        loaded = set(folder_ids)
+        if folder_ids:
+            for folder in self._read(Folder, _FOLDERS_ABOVE, folders=json_list(folder_ids)):
+                self._records[folder.key] = folder
+                loaded |= {folder.folder_id, folder.parent_folder_id or folder.folder_id}
+        for folder_id in loaded:
+            self._records.setdefault((Folder.kind, self._organization_id, folder_id), None)
+        return loaded
+
+    def _load_own_grants(self, places: Sequence[_Place], user_ids: Collection[str]) -> None:
+        for place in places:
+            for user_id in user_ids:
+                self._records[Grant.kind, self._organization_id, *place, user_id, ""] = None
+        lists = {"places": json_lists(places), "users": json_list(user_ids)}
+        for grant in self._read(Grant, _OWN_GRANTS, **lists):
+            self._records[grant.key] = grant
+
+    def _load_group_grants(self, places: Sequence[_Place], user_ids: Collection[str]) -> None:
+        """Reads the grants of groups on these places, and then the groups of the users if there are any."""
+        self._group_grants |= {place: {} for place in places}
+        of_groups, lists = "TRUE", {"places": json_lists(places)}
+        if len(user_ids) == 1:
+            # A single user is in few groups, while many groups may have grants.
+            groups = [group for user_id in user_ids for group in self.groups(self._organization_id, user_id)]
+            of_groups = "t.organization_user_group_id IN (@list(groups))"
+            lists["groups"] = json_list(groups)
+            places = places if groups else []
+        if places:
+            for grant in self._read(Grant, _GROUP_GRANTS, of_groups=of_groups, **lists):
+                place = (grant.folder_id or "", grant.document_id or "")
+                self._group_grants[place][grant.organization_user_group_id or ""] = grant
+        unknown = [user_id for user_id in user_ids if (self._organization_id, user_id) not in self._groups]
+        if unknown and any(self._group_grants.values()):
+            above: dict[str, dict[str, list[str]]] = {user_id: {} for user_id in unknown}
+            parameters = {"organization_id": self._organization_id, "users": json_list(unknown)}
+            for user_id, group_id, member_id in run(self.connection, _GROUPS, parameters):
+                above[user_id].setdefault(member_id, []).append(group_id)
+            for user_id in unknown:
+                self._groups[self._organization_id, user_id] = through_groups(above[user_id])
+
+    def ancestry_of(self, organization_id: str, folder_id: str) -> Ancestry:
+        if folder_id not in self._ancestries:
+            self._ancestries[folder_id] = super().ancestry_of(organization_id, folder_id)
+        return self._ancestries[folder_id]
+
+    def grants(self, organization_id: str, level: Level, resource_id: str, user_id: str) -> Sequence[Grant]:
+        place = (resource_id, "") if level == "folder" else ("", resource_id)
+        own = self._find(Grant, organization_id, *place, user_id, "")
+        of_groups: list[Grant] = []
+        if listed := self._group_grants[place]:
+            of_groups = [listed[group] for group in self.groups(organization_id, user_id) if group in listed]
+        return of_groups if own is None else [own, *of_groups]
+
+    def _read(self, kind: type[R], query: str, of_groups: str = "", **lists: str) -> list[R]:
+        parameters = {"organization_id": self._organization_id, **lists}
+        return self._select(kind, query, parameters, columns=_columns(kind.kind), of_groups=of_groups)

@@ -1,0 +1,94 @@
+"""A page of a list of access: candidates from the database, decided one by one.
+
+The candidates contain everything that the rules could allow, and little else. ``judge`` decides each of them, so that a
+list is exact whatever the candidates are.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from app.access.decision.decide import Decision, PermissionRequest, Rule
+from app.access.decision.explain import reason_of
+from app.access.records import AccessRole
+
+_MAX_CANDIDATES = 10_000
+"""The maximum number of candidates that are decided together."""
+
+Candidates = Callable[[str, int], Sequence[str]]
+"""Returns the ids after an id, in the order of their bytes, up to a number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessEntry:
+    """A user and a resource to which the user has access."""
+
+    kind: str
+    """The kind of the listed item: organization, folder, document or user."""
+    item_id: str
+    name: str
+    access_role: AccessRole
+    rule: Rule
+    expires_at: datetime | None
+    """The end of the access by the directory; ``provider.decision_ttl`` does not shorten it. None: it does not end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Denial:
+    """Why a list is empty, whatever the grants."""
+
+    rule: Rule
+    reason: str
+    """The rule in words, as part of a sentence."""
+
+
+def denial(question: PermissionRequest, decision: Decision) -> Denial:
+    """The denial of everything by this decision."""
+    return Denial(decision.rule, reason_of(question, decision))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessPage:
+    """A page of a list of access, from one revision."""
+
+    revision: int
+    """0: the directory was never read."""
+    entries: Sequence[AccessEntry] = ()
+    has_more: bool = False
+    denied: Denial | None = None
+
+
+def find_allowed(
+    candidates: Candidates,
+    decide_all: Callable[[Sequence[str]], Sequence[Decision]],
+    *,
+    after: str,
+    limit: int,
+    role: AccessRole | None,
+) -> list[tuple[str, Decision]]:
+    """The first allowed candidates after an id, at least ``limit`` of them if there are as many; with ``role``, only
+    those with this role."""
+    found: list[tuple[str, Decision]] = []
+    # A few more, because some may be denied: otherwise most pages would need a second query.
+    size = limit + limit // 4 + 16
+    while True:
+        ids = candidates(after, size)
+        for item_id, decision in zip(ids, decide_all(ids), strict=True):
+            if decision.has_access and role in {None, decision.access_role}:
+                found.append((item_id, decision))
+        if len(found) >= limit or len(ids) < size:
+            return found
+        after, size = ids[-1], min(2 * size, max(size, _MAX_CANDIDATES))
+
+
+def entry(kind: str, item_id: str, name: str, decision: Decision) -> AccessEntry:
+    """The entry of an allowed candidate."""
+    assert decision.access_role is not None  # noqa: S101 - of an allow
+    return AccessEntry(
+        kind=kind,
+        item_id=item_id,
+        name=name,
+        access_role=decision.access_role,
+        rule=decision.rule,
+        expires_at=decision.expires_at,
+    )

@@ -1,0 +1,214 @@
+"""Who may open an organization, a folder or a document.
+
+The order is that of the ids by their bytes. Candidates are the users with an active grant on the resource or a folder
+above it, the members of groups with such a grant, and everybody whom the access type lets in.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from sqlalchemy import Connection
+
+from app.access.browse.sizes import ALL_ORGANIZATIONS, counts_of
+from app.access.decision.ancestry import Ancestry
+from app.access.decision.decide import (
+    Decision,
+    DecisionPolicy,
+    PlainQuestion,
+    access_type_in_force,
+    denied_to_all,
+    judge,
+)
+from app.access.listing.batch_view import BatchView
+from app.access.listing.page import AccessPage, denial, entry, find_allowed
+from app.access.listing.resources import ListedType
+from app.access.records import AccessRole, AccessType, Membership, User
+from app.foundation.clock import epoch_ms
+from app.foundation.database.statements import json_lists, prefer_indexes, run
+
+_ACTIVE = "({row}.expires_at IS NULL OR {row}.expires_at > :at)"
+
+_CANDIDATES = """
+WITH RECURSIVE level (folder_id, document_id) AS (
+  SELECT @part(requested.value, 0), @part(requested.value, 1) FROM (@list(levels)) AS requested
+),
+granted_group (group_id) AS (
+  SELECT g.organization_user_group_id FROM level l CROSS JOIN model_grant g @by(ix_model_grant_of_groups)
+  WHERE g.organization_id = :organization_id AND g.folder_id = l.folder_id AND g.document_id = l.document_id
+    AND g.user_id = '' AND {active} AND {of_role}
+  UNION
+  SELECT m.member_group_id FROM granted_group g CROSS JOIN model_group_member m
+  WHERE m.organization_id = :organization_id AND m.organization_user_group_id = g.group_id AND m.user_id = ''
+)
+SELECT user_id FROM (
+  SELECT g.user_id FROM level l CROSS JOIN model_grant g
+  WHERE g.organization_id = :organization_id AND g.folder_id = l.folder_id AND g.document_id = l.document_id
+    AND g.user_id @bytes > :after AND {active} AND {of_role}
+  UNION
+  SELECT m.user_id FROM granted_group g CROSS JOIN model_group_member m
+  WHERE m.organization_id = :organization_id AND m.organization_user_group_id = g.group_id
+    AND m.user_id @bytes > :after
+  UNION
+  SELECT user_id FROM ({members}) AS of_members
+  UNION
+  SELECT user_id FROM ({everyone}) AS of_everyone
+) AS candidates ORDER BY user_id @bytes LIMIT :limit
+"""
+# A page needs the first ones alone: the databases need not sort all others.
+_MEMBERS = """
+SELECT g.user_id FROM model_membership g
+WHERE g.organization_id = :organization_id AND g.user_id @bytes > :after AND {active} AND {of_role}
+ORDER BY g.user_id @bytes LIMIT :limit
+"""
+_EVERYONE = """
+SELECT user_id FROM model_user WHERE user_id @bytes > :after AND NOT disabled ORDER BY user_id @bytes LIMIT :limit
+"""
+_NOBODY = "SELECT user_id FROM model_user WHERE FALSE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserList:
+    """A list of the users who may open a resource."""
+
+    organization_id: str
+    type: ListedType
+    resource_id: str
+    role: AccessRole | None = None
+    """Only users who have exactly this role."""
+    at: datetime
+    """The moment of all decisions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Openness:
+    """Who may open a resource without a grant, by its access type in force."""
+
+    access_type: AccessType | None
+    """None: an organization itself, which is open to its members."""
+    records: int
+    """How many members, or for ``public`` users, the directory has: also disabled ones and ended memberships. 0 for
+    ``restricted``."""
+
+    @property
+    def to(self) -> Literal["nobody", "members", "everyone"]:
+        """Who may open it without a grant."""
+        if self.access_type is AccessType.RESTRICTED:
+            return "nobody"
+        return "everyone" if self.access_type is AccessType.PUBLIC else "members"
+
+    @property
+    def sentence(self) -> str:
+        """The same in words."""
+        if self.access_type is AccessType.RESTRICTED:
+            return "restricted: only users with a grant"
+        if self.access_type is AccessType.PUBLIC:
+            return f"public: open to every user, {self.records:,} in the directory"
+        return f"{self.access_type or 'organization'}: open to members, {self.records:,} in the directory"
+
+    def to_wire(self) -> dict[str, object]:
+        """As a JSON object."""
+        return {"accessType": self.access_type, "to": self.to, "records": self.records}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserPage:
+    """A page of users, and who has access without a grant."""
+
+    page: AccessPage
+    openness: Openness | None
+    """None: nobody has access."""
+
+
+def list_users(
+    connection: Connection, wanted: UserList, policy: DecisionPolicy, *, after: str = "", limit: int
+) -> UserPage:
+    """A page of at most ``limit`` users. ``after``: the last one of the previous page."""
+    prefer_indexes(connection)
+    view = BatchView(connection, wanted.organization_id)
+    question = _question(wanted, "")
+    if (denied := denied_to_all(view, question)) is not None:
+        page = AccessPage(revision=view.revision, denied=denial(question, denied))
+        return UserPage(page=page, openness=None)
+    openness = _openness(view, wanted)
+    levels = _levels(view, wanted)
+    parameters = {
+        "organization_id": wanted.organization_id,
+        "levels": json_lists(levels),
+        "at": epoch_ms(wanted.at),
+    }
+    parts = _parts(openness, wanted.role, policy)
+
+    def candidates(last: str, size: int) -> Sequence[str]:
+        return run(connection, _CANDIDATES, {**parameters, "after": last, "limit": size}, **parts).scalars().all()
+
+    def decide_all(ids: Sequence[str]) -> list[Decision]:
+        view.load(ids, folder_ids=[level[0] for level in levels if level[0]], document_ids=_documents(wanted))
+        return [judge(view, _question(wanted, user_id), wanted.at, policy) for user_id in ids]
+
+    found = find_allowed(candidates, decide_all, after=after, limit=limit + 1, role=wanted.role)
+    users = {user_id: view.user(user_id) for user_id, _ in found}
+    entries = [
+        entry(User.kind, user_id, user.name if (user := users[user_id]) else "", decision)
+        for user_id, decision in found[:limit]
+    ]
+    page = AccessPage(revision=view.revision, entries=entries, has_more=len(found) > limit)
+    return UserPage(page=page, openness=openness)
+
+
+def _question(wanted: UserList, user_id: str) -> PlainQuestion:
+    return PlainQuestion(
+        user_id=user_id, type=wanted.type, resource_id=wanted.resource_id, organization_id=wanted.organization_id
+    )
+
+
+def _documents(wanted: UserList) -> list[str]:
+    return [wanted.resource_id] if wanted.type == "document" else []
+
+
+def _ancestry(view: BatchView, wanted: UserList) -> Ancestry:
+    folder_id: str | None = wanted.resource_id if wanted.type == "folder" else None
+    if wanted.type == "document" and (document := view.document(wanted.organization_id, wanted.resource_id)):
+        folder_id = document.folder_id
+    return Ancestry() if folder_id is None else view.ancestry_of(wanted.organization_id, folder_id)
+
+
+def _levels(view: BatchView, wanted: UserList) -> list[tuple[str, str]]:
+    """The folder and document ids of the levels that may have grants, nearest first; one of each pair is empty."""
+    levels = [("", document_id) for document_id in _documents(wanted)]
+    return levels + [(folder.folder_id, "") for folder in _ancestry(view, wanted).folders]
+
+
+def _openness(view: BatchView, wanted: UserList) -> Openness:
+    organization = view.organization(wanted.organization_id)
+    assert organization is not None  # noqa: S101 - otherwise everybody is denied
+    access_type = None
+    if wanted.type != "organization":
+        document = view.document(wanted.organization_id, wanted.resource_id) if wanted.type == "document" else None
+        access_type, _ = access_type_in_force(document, _ancestry(view, wanted), organization)
+    if access_type is AccessType.RESTRICTED:
+        return Openness(access_type=access_type, records=0)
+    is_public = access_type is AccessType.PUBLIC
+    within, kind = (ALL_ORGANIZATIONS, User.kind) if is_public else (wanted.organization_id, Membership.kind)
+    records = counts_of(view.connection, [within]).get(within, {}).get(kind, 0)
+    return Openness(access_type=access_type, records=records)
+
+
+_OF_ROLE: Mapping[AccessRole | None, str] = {
+    None: "TRUE",
+    AccessRole.VIEWER: "g.access_role = 'viewer'",
+    AccessRole.EDITOR: "g.access_role = 'editor'",
+}
+
+
+def _parts(openness: Openness, role: AccessRole | None, policy: DecisionPolicy) -> dict[str, str]:
+    is_public = openness.access_type is AccessType.PUBLIC
+    everyone = is_public and role in {None, policy.public_role}
+    members = not everyone and openness.access_type is not AccessType.RESTRICTED
+    return {
+        "members": _MEMBERS if members else _NOBODY,
+        "everyone": _EVERYONE if everyone else _NOBODY,
+        "active": _ACTIVE.replace("{row}", "g"),
+        "of_role": _OF_ROLE[role],
+    }

@@ -1,0 +1,246 @@
+"""``usher access``: lists what a user may open, or who may open a resource. It uses the same rules as the service."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+
+import click
+
+from app.commands.check import moment
+from app.commands.frame import CommandError, Invocation, UsherCommand, json_option, pass_invocation
+from app.commands.screen import note, show_json_list, show_table
+from app.foundation.clock import utc_text
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+    from app.access.decision.decide import DecisionPolicy
+    from app.access.listing.page import AccessEntry, AccessPage
+    from app.access.listing.resources import ListedType
+    from app.access.records import AccessRole
+
+_PAGE_ROWS = 1000
+_HEADINGS = ("TYPE", "ID", "ROLE", "RULE", "UNTIL", "NAME")
+_UNKNOWN = frozenset({"organization_unknown", "user_unknown", "resource_unknown"})
+"""Rules because of which the command fails: the ids are probably wrong."""
+
+
+@click.command(cls=UsherCommand)
+@click.argument("kind", metavar="KIND", type=click.Choice(["user", "organization", "folder", "document"]))
+@click.argument("id_", metavar="ID")
+@click.option("--organization", metavar="ORG", help="The organization whose resources are listed, or of the resource.")
+@click.option(
+    "--type",
+    "types",
+    type=click.Choice(["organization", "folder", "document"]),
+    multiple=True,
+    help="Of a user: only these types of resource. Repeatable.",
+)
+@click.option("--role", type=click.Choice(["viewer", "editor"]), help="Only access with exactly this role.")
+@click.option("--at", metavar="TIME", type=moment, help="List access as of this time instead of now.")
+@click.option("--limit", type=click.IntRange(1), help="List at most this many. Default: all.")
+@json_option
+@pass_invocation
+def access(  # noqa: PLR0917 - click passes them by name
+    invocation: Invocation,
+    kind: str,
+    id_: str,
+    organization: str | None,
+    types: tuple[ListedType, ...],
+    role: Literal["viewer", "editor"] | None,
+    at: datetime | None,
+    limit: int | None,
+    as_json: bool,
+) -> None:
+    """List what a user may open, or who may open a resource.
+
+    KIND is user, organization, folder or document. Members whom an access type lets in are included. The order is that
+    of types and ids.
+    """
+    from app.access.records import AccessRole
+    from app.commands.bootstrap.application import application
+
+    if organization is None and kind != "organization":
+        raise click.UsageError(f"a {kind} needs --organization ORG")
+    if types and kind != "user":
+        raise click.UsageError("--type requires KIND user")
+    if kind == "organization" and organization not in {None, id_}:
+        raise click.UsageError("--organization must be ID if KIND is organization")
+    organization = organization or id_
+    _check_ids(id_, organization)
+    settings = invocation.settings()
+    with application(settings) as parts:
+        wanted = _Wanted(organization, id_, None if role is None else AccessRole(role), at or parts.clock())
+        policy = settings.provider.policy
+        if kind == "user":
+            listing: _Listing = _ResourceListing(parts.engine, policy, wanted, limit, types)
+        else:
+            listing = _UserListing(parts.engine, policy, wanted, limit, cast("ListedType", kind))
+        listing.read_first()
+        if as_json:
+            show_json_list(listing.head, listing.name, map(_wire, listing), listing.tail)
+        else:
+            for line in listing.remarks:
+                note(line)
+            for page in listing.pages():
+                show_table(_HEADINGS, [_row(entry) for entry in page.entries])
+    if listing.has_more:
+        note(f"more: --limit {limit} left out the rest")
+    if listing.has_changed:
+        note("the directory changed meanwhile: run the command again for a list of one revision")
+
+
+def _check_ids(*ids: str) -> None:
+    """Raises ``CommandError`` for ids that the permission provider rejects."""
+    from app.contract.permission_call import EntryError, parse_entry
+
+    for id_ in ids:
+        entry = parse_entry({"userId": id_, "resource": {"type": "organization", "id": id_}})
+        if isinstance(entry, EntryError):
+            raise CommandError(entry.error.replace("userId", "ID and ORG"))
+
+
+class _Wanted(NamedTuple):
+    """What all lists have."""
+
+    organization_id: str
+    item_id: str
+    role: AccessRole | None
+    at: datetime
+
+
+class _Listing(ABC):
+    """A list that is read page by page, each in a transaction of its own."""
+
+    name: str
+    """The name of the field with the entries."""
+
+    def __init__(self, engine: Engine, policy: DecisionPolicy, wanted: _Wanted, limit: int | None) -> None:
+        self._engine = engine
+        self._policy = policy
+        self._wanted = wanted
+        self._left = limit
+        self._first: AccessPage
+        self.has_more = False
+        """Whether the limit cut the list."""
+        self.has_changed = False
+        """Whether a later page was read from another revision."""
+        self.head: dict[str, object] = {"organizationId": wanted.organization_id, "at": utc_text(wanted.at)}
+        """The fields before the entries."""
+        self.remarks: list[str] = []
+        """Lines before the entries."""
+
+    @abstractmethod
+    def _page(self, connection: Connection, after: AccessEntry | None, limit: int) -> AccessPage: ...
+
+    def read_first(self) -> None:
+        """Reads the first page. Raises ``CommandError`` for an unknown user or resource."""
+        self._first = page = self._read(None)
+        if page.revision == 0:
+            raise CommandError("the directory was never read: run usher directory refresh, or a sync")
+        if page.denied is not None:
+            if page.denied.rule.value in _UNKNOWN:
+                raise CommandError(page.denied.reason)
+            self.remarks.append(page.denied.reason)
+            self.head["denied"] = {"rule": page.denied.rule.value, "reason": page.denied.reason}
+
+    def pages(self) -> Iterator[AccessPage]:
+        """The pages that have entries. A list without any has none."""
+        page = self._first
+        while page.entries:
+            yield page
+            self.has_changed |= page.revision != self._first.revision
+            if self._left is not None:
+                self._left -= len(page.entries)
+            self.has_more = page.has_more and self._left == 0
+            if not page.has_more or self.has_more:
+                return
+            page = self._read(page.entries[-1])
+
+    def __iter__(self) -> Iterator[AccessEntry]:
+        for page in self.pages():
+            yield from page.entries
+
+    def tail(self) -> Mapping[str, object]:
+        """The fields after the entries."""
+        return {
+            "revision": self._first.revision,
+            "revisionChanged": self.has_changed,
+            "hasMore": self.has_more,
+        }
+
+    def _read(self, after: AccessEntry | None) -> AccessPage:
+        from app.foundation.database.engine import reading
+
+        with reading(self._engine) as connection:
+            return self._page(connection, after, min(_PAGE_ROWS, self._left or _PAGE_ROWS))
+
+
+class _ResourceListing(_Listing):
+    name = "resources"
+
+    def __init__(
+        self,
+        engine: Engine,
+        policy: DecisionPolicy,
+        wanted: _Wanted,
+        limit: int | None,
+        types: tuple[ListedType, ...],
+    ) -> None:
+        super().__init__(engine, policy, wanted, limit)
+        self._types = types
+        self.head = {"userId": wanted.item_id, **self.head}
+
+    def _page(self, connection: Connection, after: AccessEntry | None, limit: int) -> AccessPage:
+        from app.access.listing.resources import RESOURCE_TYPES, ResourceList, list_resources
+
+        organization_id, user_id, role, at = self._wanted
+        listed = ResourceList(
+            organization_id=organization_id, user_id=user_id, types=self._types or RESOURCE_TYPES, role=role, at=at
+        )
+        key = None if after is None else (cast("ListedType", after.kind), after.item_id)
+        return list_resources(connection, listed, self._policy, after=key, limit=limit)
+
+
+class _UserListing(_Listing):
+    name = "users"
+
+    def __init__(
+        self, engine: Engine, policy: DecisionPolicy, wanted: _Wanted, limit: int | None, type_: ListedType
+    ) -> None:
+        super().__init__(engine, policy, wanted, limit)
+        self._type = type_
+        self.head = {"type": type_, "resourceId": wanted.item_id, **self.head}
+
+    def _page(self, connection: Connection, after: AccessEntry | None, limit: int) -> AccessPage:
+        from app.access.listing.users import UserList, list_users
+
+        organization_id, resource_id, role, at = self._wanted
+        listed = UserList(organization_id=organization_id, type=self._type, resource_id=resource_id, role=role, at=at)
+        last = "" if after is None else after.item_id
+        found = list_users(connection, listed, self._policy, after=last, limit=limit)
+        if found.openness is not None and after is None:
+            self.head["openTo"] = found.openness.to_wire()
+            self.remarks.append(found.openness.sentence)
+        return found.page
+
+
+def _wire(entry: AccessEntry) -> dict[str, object]:
+    wire: dict[str, object] = {
+        "type": entry.kind,
+        "id": entry.item_id,
+        "name": entry.name,
+        "accessRole": entry.access_role.value,
+        "rule": entry.rule.value,
+    }
+    if entry.expires_at is not None:
+        wire["expiresAt"] = utc_text(entry.expires_at)
+    return wire
+
+
+def _row(entry: AccessEntry) -> Sequence[str]:
+    until = "" if entry.expires_at is None else utc_text(entry.expires_at)
+    return (entry.kind, entry.item_id, entry.access_role.value, entry.rule.value, until, entry.name)
