@@ -1,11 +1,6 @@
 """A database that is read-only, full or unavailable."""
 
-import os
-import pwd
-import shutil
 import signal
-import socket
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -27,8 +22,7 @@ from tests.faults.live import LiveWorld, until
 from tests.faults.world import FaultyWorld
 from tests.soak.faults import quiet
 from tests.worlds.company import Company, edit_many, rename_all
-
-BINARIES = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+from tests.worlds.postgres_server import PostgresServer, own_postgres
 
 
 @pytest.fixture
@@ -122,67 +116,14 @@ def test_database_that_turns_read_only_in_the_middle_loses_nothing(world: Faulty
 
 
 @pytest.fixture(scope="module")
-def own_server() -> Iterator["Server"]:
-    if not BINARIES:
-        pytest.skip("no PostgreSQL server is installed here")
-    if os.getuid() != 0:
-        pytest.skip("only root can start a PostgreSQL server as the user postgres")
-    try:
-        pwd.getpwnam("postgres")
-    except KeyError:
-        pytest.skip("there is no user postgres")
-    server = Server(BINARIES[-1].parent)
-    yield server
-    server.remove()
-
-
-class Server:
-    """A PostgreSQL server of our own, which may be stopped."""
-
-    def __init__(self, binaries: Path) -> None:
-        self._binaries = binaries
-        self.folder = Path("/tmp") / f"usher-postgres-{os.getpid()}"
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self.folder.mkdir()
-        shutil.chown(self.folder, "postgres", "postgres")
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
-        self._run("initdb", "-D", str(self.folder / "data"), "-A", "trust", "-E", "UTF8", "-N")
-        self.start()
-
-    @property
-    def url(self) -> str:
-        return f"postgresql+psycopg://postgres@127.0.0.1:{self.port}/postgres"
-
-    def start(self) -> None:
-        options = f"-p {self.port} -k '' -c listen_addresses=127.0.0.1 -c fsync=off"
-        self._run(
-            "pg_ctl", "-D", str(self.folder / "data"), "-o", options, "-l", str(self.folder / "log"), "-w", "start"
-        )
-
-    def stop(self, mode: str) -> None:
-        self._run("pg_ctl", "-D", str(self.folder / "data"), "-m", mode, "-w", "stop")
-
-    def remove(self) -> None:
-        self.stop("immediate")
-        shutil.rmtree(self.folder)
-
-    def _run(self, program: str, *arguments: str) -> None:
-        subprocess.run(
-            [str(self._binaries / program), *arguments],
-            user="postgres",
-            group="postgres",
-            cwd=self.folder,
-            check=True,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+def own_server() -> Iterator[PostgresServer]:
+    with own_postgres() as server:
+        yield server
 
 
 @pytest.mark.extended
 @pytest.mark.postgres
-def test_server_restarted_during_a_run(own_server: Server, memory: Path) -> None:
+def test_server_restarted_during_a_run(own_server: PostgresServer, memory: Path) -> None:
     quiet()
     world = LiveWorld(memory)
     world.serve(Company(Random(32), size=2), database_url=own_server.url)
@@ -214,7 +155,7 @@ def test_server_restarted_during_a_run(own_server: Server, memory: Path) -> None
 
 
 @pytest.fixture
-def world_on_server(world: FaultyWorld, own_server: Server) -> Iterator[FaultyWorld]:
+def world_on_server(world: FaultyWorld, own_server: PostgresServer) -> Iterator[FaultyWorld]:
     """The same world with its database on the server, in step once."""
     server = sqlalchemy.create_engine(own_server.url, isolation_level="AUTOCOMMIT")
     with server.connect() as connection:

@@ -58,16 +58,18 @@ class Usher:
 
     process: subprocess.Popen[bytes] | Forked
 
-    def __init__(self, folder: Path, *arguments: str, forked: bool = False) -> None:
+    def __init__(self, folder: Path, *arguments: str, forked: bool = False, version: Path | None = None) -> None:
+        """``version``: the folder of another version's ``app``."""
         self.out, self.err = folder / f"{arguments[0]}.out", folder / f"{arguments[0]}.err"
         if forked:
             self.process = Forked(command, *arguments, folder=folder, out=self.out, err=self.err)
             return
+        environment = without_settings() | ({"PYTHONPATH": str(version)} if version else {})
         with self.out.open("wb") as out, self.err.open("wb") as err:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "app", *arguments],
                 cwd=folder,
-                env=without_settings(),
+                env=environment,
                 stdout=out,
                 stderr=err,
             )
