@@ -109,10 +109,10 @@ def catch_up(connection: Connection) -> None:
         names = ", ".join(column.name for column in table.columns)
         connection.execute(delete(table))
         connection.exec_driver_sql(
-            f"INSERT INTO {table.name} ({names}) SELECT {names} FROM {_lasting(connection, table)}"  # noqa: S608 - names of our own tables
+            f"INSERT INTO {table.name} ({names}) SELECT {names} FROM {lasting_name(connection, table)}"  # noqa: S608 - names of our own tables
         )
     known = {row.source_id: row for row in connection.execute(select(SOURCE))}
-    for row in connection.execute(text(f"SELECT * FROM {_lasting(connection, SOURCE)}")).mappings().all():  # noqa: S608 - as above
+    for row in connection.execute(text(f"SELECT * FROM {lasting_name(connection, SOURCE)}")).mappings().all():  # noqa: S608 - as above
         own = known.pop(row["source_id"], None)
         if own is None:
             connection.execute(insert(SOURCE).values(dict(row)))
@@ -131,14 +131,14 @@ def catch_up(connection: Connection) -> None:
 
 def state_behind(connection: Connection) -> DatabaseState:
     """The state of the database behind the candidate."""
-    changes = connection.execute(text(f"SELECT changes FROM {_lasting(connection, STATE)}")).scalar()  # noqa: S608 - names of our own tables
-    revision = connection.execute(text(f"SELECT MAX(revision) FROM {_lasting(connection, REVISION)}")).scalar()  # noqa: S608 - as above
+    changes = connection.execute(text(f"SELECT changes FROM {lasting_name(connection, STATE)}")).scalar()  # noqa: S608 - names of our own tables
+    revision = connection.execute(text(f"SELECT MAX(revision) FROM {lasting_name(connection, REVISION)}")).scalar()  # noqa: S608 - as above
     return changes or 0, revision or 0
 
 
 def has_changed_recently(connection: Connection, now_ms: int) -> bool:
     """Whether the access model of the database behind the candidate changed in the last minutes."""
-    query = f"SELECT created_at FROM {_lasting(connection, REVISION)} ORDER BY revision DESC LIMIT 1"  # noqa: S608 - as above
+    query = f"SELECT created_at FROM {lasting_name(connection, REVISION)} ORDER BY revision DESC LIMIT 1"  # noqa: S608 - as above
     last = connection.execute(text(query)).scalar()
     return last is not None and now_ms - last < _RECENT_MS
 
@@ -149,7 +149,7 @@ def database_state(connection: Connection) -> DatabaseState:
     return changes or 0, current_revision(connection)
 
 
-def _lasting(connection: Connection, table: Table) -> str:
+def lasting_name(connection: Connection, table: Table) -> str:
     """The lasting table with its schema, whether or not it is shadowed."""
     if is_sqlite(connection):
         return f"main.{table.name}"

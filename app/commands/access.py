@@ -11,7 +11,7 @@ import click
 
 from app.commands.check import moment
 from app.commands.frame import CommandError, Invocation, UsherCommand, json_option, pass_invocation
-from app.commands.screen import note, show_json_list, show_table
+from app.commands.screen import note, show_json_lists, show_table
 from app.foundation.clock import utc_text
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def access(  # noqa: PLR0917 - click passes them by name
             listing = _UserListing(parts.engine, policy, wanted, limit, cast("ListedType", kind))
         listing.read_first()
         if as_json:
-            show_json_list(listing.head, listing.name, map(_wire, listing), listing.tail)
+            show_json_lists(listing.head, {listing.name: map(_wire, listing)}, listing.tail)
         else:
             for line in listing.remarks:
                 note(line)

@@ -181,7 +181,7 @@ def refresh(  # noqa: PLR0917 - click passes them by name
             accept_shrink=accept_shrink,
             full=_fully_read(full, sources),
             progress=shown,
-            audit_hook=audited_refresh(parts.audit, operator(), options, stored_reason(reason)),
+            change_hook=audited_refresh(parts.audit, operator(), options, stored_reason(reason)),
         )
     if as_json:
         show_json(object_from_report(report))

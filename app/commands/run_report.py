@@ -30,8 +30,10 @@ def show_unfinished(parts: Application, run: Run) -> None:
             show_changes(changes_of(parts, run.run_id, status), run.total(status))
 
 
-def show_report(run: Run) -> None:
-    for line in report_lines({topic: run.report[topic] for topic in run.report if topic not in _SHOWN_ELSEWHERE}):
+def show_report(run: Run, *, without: str = "") -> None:
+    """Prints the report, ``without`` a topic that is printed elsewhere."""
+    hidden = {*_SHOWN_ELSEWHERE, without}
+    for line in report_lines({topic: run.report[topic] for topic in run.report if topic not in hidden}):
         note(line)
 
 

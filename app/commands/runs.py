@@ -10,7 +10,7 @@ import click
 
 from app.commands.frame import CommandError, Invocation, UsherCommand, json_option, pass_invocation
 from app.commands.operator import operator, reason_option, stored_reason
-from app.commands.screen import note, on_terminal, say, show_json, show_json_list, show_table
+from app.commands.screen import note, on_terminal, say, show_json, show_json_lists, show_table
 from app.foundation.text import are, counted, printable
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def runs(invocation: Invocation, run_id: str | None, limit: int, as_json: bool) 
         run = parts.runs.get(parts.runs.named(run_id))
         changes = changes_of(parts, run.run_id)
         if as_json:
-            show_json_list(run_to_wire(run), "changes", map(change_to_wire, changes))
+            show_json_lists(run_to_wire(run), {"changes": map(change_to_wire, changes)})
             return
         show_changes(changes, run.total("planned"))
         show_sums(parts.runs.summary(run.run_id))

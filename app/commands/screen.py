@@ -62,23 +62,23 @@ def show_json(value: object) -> None:
     click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
 
 
-def show_json_list(
+def show_json_lists(
     head: Mapping[str, object],
-    name: str,
-    items: Iterable[object],
+    lists: Mapping[str, Iterable[object]],
     tail: Callable[[], Mapping[str, object]] = dict,
 ) -> None:
-    """Prints ``head`` with the further field ``name``, one item per line. The items may exceed the memory. ``tail``
+    """Prints ``head`` with further fields that are lists, one item per line. The items may exceed the memory. ``tail``
     returns fields that are known after the last item."""
-    click.echo(
-        orjson.dumps(head, option=orjson.OPT_INDENT_2).decode().removesuffix("\n}") + f',\n  "{name}": [', nl=False
-    )
-    separator = "\n    "
-    for item in items:
-        click.echo(separator + orjson.dumps(item).decode(), nl=False)
-        separator = ",\n    "
+    click.echo(orjson.dumps(head, option=orjson.OPT_INDENT_2).decode().removesuffix("\n}"), nl=False)
+    for name, items in lists.items():
+        click.echo(f',\n  "{name}": [', nl=False)
+        separator = "\n    "
+        for item in items:
+            click.echo(separator + orjson.dumps(item).decode(), nl=False)
+            separator = ",\n    "
+        click.echo("\n  ]", nl=False)
     last = "".join(f',\n  "{field}": {orjson.dumps(value).decode()}' for field, value in tail().items())
-    click.echo(f"\n  ]{last}\n}}")
+    click.echo(f"{last}\n}}")
 
 
 def show_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, one_line: bool = False) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 
 from app.commands.frame import CommandError, Invocation, UsherCommand, json_option, pass_invocation
 from app.commands.operator import reason_option, stored_reason
-from app.commands.screen import note, show_json, show_json_list
+from app.commands.screen import note, show_json, show_json_lists
 from app.foundation.text import printable
 
 if TYPE_CHECKING:
@@ -101,6 +101,7 @@ def _timeout(timeout: float | None, *, no_wait: bool) -> float | None:
     multiple=True,
     help="Read FILE instead of all sources, or instead of the source NAME; repeatable with names.",
 )
+@click.option("--impact", is_flag=True, help="Show whose access to what changes, compared with the answers now.")
 @_waiting
 @json_option
 @pass_invocation
@@ -111,6 +112,7 @@ def plan(  # noqa: PLR0917 - click passes them by name
     organizations: tuple[str, ...],
     users: tuple[str, ...],
     files: tuple[str, ...],
+    impact: bool,
     no_wait: bool,
     timeout: float | None,
     as_json: bool,
@@ -120,15 +122,19 @@ def plan(  # noqa: PLR0917 - click passes them by name
     Reads the directory and stores a plan. Answers do not change. `usher sync --plan ID` reads the directory again, and
     applies exactly this plan or refuses if the plan has become outdated.
 
+    --impact compares the access of every user to every organization, folder and document before and after this read:
+    who gains, who loses, and whose role changes. Changes that were read earlier are in effect already.
+
     Exit code 0: a sync would change nothing now (all is up to date, held back, waiting, parked or skipped), 10: it
     would change something, 3: a source was not read completely, with changes or without, 1: error, or an unknown ID.
     """
     from app.commands.bootstrap.application import application
     from app.commands.changes import show_changes, show_sums
     from app.commands.execution import run_now
+    from app.commands.impact import access_changes_of, show_impact
     from app.commands.run_report import changes_of, show_incomplete, show_plan_summary, show_report
     from app.commands.what_if import replace_sources
-    from app.service.admin.wire import change_to_wire, run_to_wire
+    from app.service.admin.wire import access_change_to_wire, access_count_to_wire, change_to_wire, run_to_wire
     from app.sync.runs.run import RunRequest
 
     settings = invocation.settings()
@@ -154,11 +160,17 @@ def plan(  # noqa: PLR0917 - click passes them by name
             _refuse_unknown(run)
         changes = changes_of(parts, run.run_id)
         if as_json:
-            show_json_list(run_to_wire(run), "changes", map(change_to_wire, changes))
+            lists: dict[str, Iterable[object]] = {"changes": map(change_to_wire, changes)}
+            if impact:
+                lists["accessCounts"] = map(access_count_to_wire, parts.runs.access_counts(run.run_id))
+                lists["accessChanges"] = map(access_change_to_wire, access_changes_of(parts, run.run_id))
+            show_json_lists(run_to_wire(run), lists)
         else:
             show_changes(changes, run.total("planned"))
             show_sums(parts.runs.summary(run.run_id))
-            show_report(run)
+            show_report(run, without="impact" if impact else "")
+            if impact:
+                show_impact(parts, run)
             show_plan_summary(run)
         sources = len(settings.directory.sources) if replaced is None else 1
         incomplete = show_incomplete(run, sources, to_stderr=as_json)

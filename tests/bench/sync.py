@@ -171,6 +171,7 @@ def _first_sync(settings: Settings) -> tuple[float, list[tuple[str, bytes]], Run
         sync_settings=settings.sync,
         backend_settings=settings.backend,
         directory_settings=settings.directory,
+        policy=settings.provider.policy,
         clock=utc_now,
         sleep=time.sleep,
         random=random.SystemRandom(),

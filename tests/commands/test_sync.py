@@ -43,6 +43,42 @@ def test_plan_exit_code_shows_changes(usher_with_backend: Usher, folder: Path) -
     assert {change["status"] for change in plan["changes"]} == {"planned"}
 
 
+def test_plan_shows_the_access_impact(usher_with_backend: Usher, folder: Path) -> None:
+    assert usher_with_backend("sync").exit_code == 0
+    changed = DIRECTORY.replace(", accessType: restricted", "").replace(
+        "userId: bob, accessRole: viewer", "userId: bob"
+    )
+    (folder / "directory.yaml").write_text(changed)
+    shown = usher_with_backend("plan", "--impact")
+    assert lines(shown)[-8:-2] == [
+        "access impact: 2 gained, 2 with another role",
+        "acme\tdocument\t2\t0\t1",
+        "acme\torganization\t0\t0\t1",
+        'acme\tgain editor\tada "Ada [bold]Lovelace[/bold]", bob "Bob"\tdocument roadmap "Roadmap"',
+        'acme\tviewer → editor\tbob "Bob"\tdocument handbook "Handbook"',
+        'acme\tviewer → editor\tbob "Bob"\torganization acme "Acme"',
+    ]
+    assert "access impact" not in shown.stderr
+    plan = json.loads(usher_with_backend("plan", "--impact", "--json").stdout)
+    assert plan["report"]["impact"]["gain"] == 2
+    assert plan["accessCounts"][0] == {"organizationId": "acme", "kind": "document", "gain": 2, "lose": 0, "change": 1}
+    assert len(plan["accessChanges"]) == 3
+    assert plan["accessChanges"][0] == {
+        "ordinal": 1,
+        "organizationId": "acme",
+        "kind": "document",
+        "before": None,
+        "after": "editor",
+        "userCount": 2,
+        "resourceCount": 1,
+        "userIds": ["ada", "bob"],
+        "resourceIds": ["roadmap"],
+    }
+    plain = usher_with_backend("plan")
+    assert "access impact: 2 gained, 2 with another role" in plain.stderr
+    assert "gain editor" not in plain.stdout
+
+
 def test_second_sync_has_nothing_to_do(usher_with_backend: Usher) -> None:
     first = usher_with_backend("sync")
     assert first.exit_code == 0, first.output

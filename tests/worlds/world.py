@@ -10,6 +10,7 @@ from pydantic import SecretStr
 from requests.adapters import BaseAdapter
 from sqlalchemy import Engine
 
+from app.access.decision.decide import DecisionPolicy
 from app.client.client import BackendClient
 from app.client.settings import BackendSettings
 from app.contract.operations import by_name
@@ -90,6 +91,7 @@ class UsherWorld:
             sync_settings=SyncSettings(limits=self.limits),
             backend_settings=self.settings,
             directory_settings=self.directory_settings,
+            policy=DecisionPolicy(),
             clock=self.time,
             sleep=self.time.sleep,
             random=self.random,

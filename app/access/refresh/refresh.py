@@ -54,8 +54,8 @@ _SHARE = 20
 _FEW = 1_024
 """A refresh with at most this number of changes always looks up rows by index."""
 
-AuditHook = Callable[[Connection, Sequence[StagedRead], ModelChange], None]
-"""A callback in the transaction of a refresh: the reads as judged, and the change of the access model."""
+ChangeHook = Callable[[Connection, Sequence[StagedRead], ModelChange], None]
+"""A callback at the end of the transaction of a refresh: the reads as judged, and the change of the access model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +93,13 @@ class Refresh(Intake):
         store_pending: bool = False,
         covered: CoveredByRun | None = None,
         is_planned_from: bool = False,
-        audit_hook: AuditHook | None = None,
+        change_hook: ChangeHook | None = None,
     ) -> None:
         """``on_candidate``: the engine is a candidate's (``app.access.candidate``). ``is_planned_from``: a plan is made
         from it afterwards.
 
         ``store_pending``: no full run follows; what changes is stored for a narrowed run, except what is
-        ``covered`` (``app.access.pending``). ``audit_hook``: is called by ``finish`` and ``forget``.
+        ``covered`` (``app.access.pending``). ``change_hook``: is called by ``finish`` and ``forget``.
         """
         super().__init__(RefreshSession(engine, on_candidate=on_candidate))
         self._clock = clock
@@ -108,7 +108,7 @@ class Refresh(Intake):
         self._store_pending = store_pending and not on_candidate
         self._covered = covered
         self._is_planned_from = is_planned_from
-        self._audit_hook = audit_hook
+        self._change_hook = change_hook
 
     def finish(
         self, accept_empty: Collection[str] = (), accept_shrink: Collection[str] = (), *, all_or_nothing: bool = False
@@ -204,8 +204,8 @@ class Refresh(Intake):
         if not self._on_candidate:
             delete_pushed_keys(connection, reads, forgotten)
             store_read_problems(connection, self._problems, reads, now_ms)
-        if self._audit_hook is not None:
-            self._audit_hook(connection, reads, change)
+        if self._change_hook is not None:
+            self._change_hook(connection, reads, change)
         return change
 
     def _merge(self, connection: Connection, counts: SourceCounts, *, merge_all: bool) -> ModelChange:

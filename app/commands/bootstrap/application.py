@@ -87,6 +87,7 @@ class Application:
             sync_settings=self.settings.sync,
             backend_settings=self.settings.backend,
             directory_settings=self.settings.directory,
+            policy=self.settings.provider.policy,
             clock=self.clock,
             sleep=self.sleep,
             random=self.random,

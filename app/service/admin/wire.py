@@ -9,6 +9,7 @@ from typing_extensions import TypedDict
 
 from app.foundation.clock import utc_text
 from app.sync.ledger.ledger import ItemKey
+from app.sync.plan.access_impact import AccessCount, StoredAccessChange
 from app.sync.plan.fields import FieldChange
 from app.sync.plan.listing import PlannedChange
 from app.sync.plan.rules import Action
@@ -94,6 +95,59 @@ class Changes(TypedDict):
 
     changes: list[ChangeWire]
     nextPageToken: NotRequired[str]
+
+
+class AccessCountWire(TypedDict):
+    """How many pairs of user and resource gain, lose or change access in a dry run."""
+
+    organizationId: str
+    kind: str
+    gain: int
+    lose: int
+    change: int
+
+
+class AccessChangeWire(TypedDict):
+    """The same change of access of each of the users to each of the resources."""
+
+    ordinal: int
+    organizationId: str
+    kind: str
+    before: Annotated[str | None, Field(description="The role before; null: no access.")]
+    after: str | None
+    userCount: int
+    resourceCount: int
+    userIds: Annotated[
+        list[str] | None,
+        Field(description="null with `resourceIds`: all users without an entry in the organization."),
+    ]
+    resourceIds: Annotated[list[str] | None, Field(description="null: too many ids; the counts are exact.")]
+
+
+def access_count_to_wire(count: AccessCount) -> AccessCountWire:
+    """A row of the access impact by organization and kind."""
+    return {
+        "organizationId": count.organization_id,
+        "kind": count.kind,
+        "gain": count.gain,
+        "lose": count.lose,
+        "change": count.change,
+    }
+
+
+def access_change_to_wire(change: StoredAccessChange) -> AccessChangeWire:
+    """A row of the access impact, with all ids."""
+    return {
+        "ordinal": change.ordinal,
+        "organizationId": change.organization_id,
+        "kind": change.kind,
+        "before": change.before or None,
+        "after": change.after or None,
+        "userCount": change.users,
+        "resourceCount": change.resources,
+        "userIds": list(change.user_ids) or None,
+        "resourceIds": list(change.resource_ids) or None,
+    }
 
 
 def run_to_wire(run: Run) -> RunWire:

@@ -7,7 +7,7 @@ from flask import request
 from sqlalchemy import Connection
 
 from app.access.refresh.pushes import PushAuditHook
-from app.access.refresh.refresh import AuditHook
+from app.access.refresh.refresh import ChangeHook
 from app.access.refresh.sources import COMPLETE, StagedRead
 from app.access.revisions import ModelChange
 from app.foundation.audit import DONE, Actor, Audit
@@ -47,7 +47,7 @@ class PushAudit:
 
         return note
 
-    def upload_audit_hook(self, source: str, *, accept_shrink: bool) -> AuditHook | None:
+    def upload_audit_hook(self, source: str, *, accept_shrink: bool) -> ChangeHook | None:
         """A callback that writes the row of an upload. None: the limit is exceeded."""
         suffix = self.refusals.limit.suffix(_key("everything", source))
         if suffix is None:

@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 from app.access.problems import Problem, ProblemList, ProblemSort
 from app.access.refresh.guard import IF_INTENDED, Guard, ReadScope
 from app.access.refresh.push_sequences import HIGHEST_FIRST_SEQUENCE, continue_from
-from app.access.refresh.refresh import AuditHook, Refresh
+from app.access.refresh.refresh import ChangeHook, Refresh
 from app.access.refresh.sources import ReadResult
 from app.contract.errors import FailedPrecondition, InvalidArgument, PermissionDenied
 from app.directory.casting import record_from_object
@@ -43,7 +43,7 @@ def apply_upload(
     accept_shrink: bool,
     by: str,
     clock: Clock,
-    audit_hook: AuditHook | None = None,
+    audit_hook: ChangeHook | None = None,
 ) -> UploadAnswer:
     """Applies an upload and returns the response.
 
@@ -53,7 +53,7 @@ def apply_upload(
     upload = UploadedSource(target.name, stream, target.allowed)
     problems = ProblemList()
     accepted = [target.name] if accept_shrink else []
-    with Refresh(engine, clock=clock, problems=problems, store_pending=True, audit_hook=audit_hook) as refresh:
+    with Refresh(engine, clock=clock, problems=problems, store_pending=True, change_hook=audit_hook) as refresh:
         scopes = {target.name: ReadScope(target.allowed.kinds, target.allowed.organizations)}
         guards = {target.name: Guard(count=target.guard.count, percent=target.guard.percent)}
         refresh.begin(targets.configured, only=[target.name], guards=guards, scopes=scopes)

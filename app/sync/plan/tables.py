@@ -101,3 +101,26 @@ class PlanImpactRow(StoreTable, table=True):
     lose: int = Field(sa_type=BigInteger)
     change: int = Field(sa_type=BigInteger)
     people: int = Field(sa_type=BigInteger)
+
+
+class PlanAccessRow(StoreTable, table=True):
+    """A change of access that a dry run found; see ``app.sync.plan.access_impact.StoredAccessChange``."""
+
+    __tablename__ = "plan_access"
+
+    plan_id: str = Field(primary_key=True)
+    ordinal: int = Field(primary_key=True, sa_type=BigInteger)
+    organization_id: str
+    kind: str
+    before: str
+    """The role before; empty for no access."""
+    after: str
+    users: int = Field(sa_type=BigInteger)
+    resources: int = Field(sa_type=BigInteger)
+    pairs: int = Field(sa_type=BigInteger)
+    user_ids: str
+    """A JSON list."""
+    resource_ids: str
+    """A JSON list."""
+    names: str
+    """The names of the first users and resources, as JSON."""

@@ -9,7 +9,7 @@ from app.foundation.audit import DONE, Actor, Audit
 
 # Commands that only read the directory do not load runs.
 if TYPE_CHECKING:
-    from app.access.refresh.refresh import AuditHook as RefreshAuditHook
+    from app.access.refresh.refresh import ChangeHook
     from app.access.refresh.sources import StagedRead
     from app.access.revisions import ModelChange
     from app.sync.runs.lifecycle import AuditHook
@@ -27,7 +27,7 @@ def audited(audit: Audit, actor: Actor, action: str, reason: str | None = None) 
     return note
 
 
-def audited_refresh(audit: Audit, actor: Actor, accepted: str, reason: str | None = None) -> "RefreshAuditHook":
+def audited_refresh(audit: Audit, actor: Actor, accepted: str, reason: str | None = None) -> "ChangeHook":
     """An audit hook that writes a row about a read of the directory. ``accepted``: what the operator accepted."""
 
     def note(connection: Connection, _reads: "Sequence[StagedRead]", replaced: "ModelChange") -> None:
@@ -39,10 +39,10 @@ def audited_refresh(audit: Audit, actor: Actor, accepted: str, reason: str | Non
 
 def audited_forgetting(
     audit: Audit, actor: Actor, name: str, reason: str | None = None
-) -> "Callable[[Mapping[str, int]], RefreshAuditHook]":
+) -> "Callable[[Mapping[str, int]], ChangeHook]":
     """Makes the audit hook of a forgotten source from its number of records by kind."""
 
-    def audit_hook_of(records: Mapping[str, int]) -> "RefreshAuditHook":
+    def audit_hook_of(records: Mapping[str, int]) -> "ChangeHook":
         subject = f"{name}: {counts_in_words(records)}"
 
         def note(connection: Connection, _reads: "Sequence[StagedRead]", _: "ModelChange") -> None:

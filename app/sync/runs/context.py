@@ -17,6 +17,7 @@ from app.sync.apply.gate import Ending, Gate
 from app.sync.apply.progress import Progress
 from app.sync.ledger.ledger import USER_KINDS, listed
 from app.sync.ledger.settlement import LEFT_BEHIND, UNSUPPORTED, UNSUPPORTED_BEFORE, cancel_unsent
+from app.sync.plan.access_impact import ImpactOfDryRun
 from app.sync.plan.selection import Selection
 from app.sync.plan.stored import Counts, add_counts, read_run_counts, total
 from app.sync.runs.refresh import RefreshReport, losses_sentences
@@ -54,6 +55,8 @@ class RunContext:
     plan_id: str | None = None
     depends_on: DatabaseState | None = None
     """Of a dry run: the state of the database that must not change until the plan is made; None if it may."""
+    impact: ImpactOfDryRun | None = None
+    """Of a dry run that reads the directory: whose access to what it would change."""
     before: Counts = field(default_factory=dict)
     """The counts before the held deletes were approved."""
 

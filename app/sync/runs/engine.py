@@ -21,6 +21,7 @@ import structlog
 from sqlalchemy import Engine
 
 from app.access.candidate import CandidateLostError, candidate_of, database_state, shadow_tables
+from app.access.decision.decide import DecisionPolicy
 from app.access.revisions import current_revision
 from app.client.client import BackendClient
 from app.client.errors import ClientError
@@ -42,6 +43,7 @@ from app.sync.ledger.failures import count_retried, forget_settled
 from app.sync.ledger.journal import recover
 from app.sync.ledger.ledger import Ledger, note_findings, open_ledger
 from app.sync.ledger.tables import LEDGER_TABLES
+from app.sync.plan.access_impact import ImpactOfDryRun
 from app.sync.plan.planner import PlanningError, is_still_due, make_plan
 from app.sync.plan.stored import Plan, add_counts, load_plan, read_run_counts, run_counts, stale_sentence
 from app.sync.runs.context import RunContext, directory_report, final_status, unknown_ids, without_held
@@ -81,6 +83,8 @@ class SyncEngine:
     sync_settings: SyncSettings
     backend_settings: BackendSettings
     directory_settings: DirectorySettings
+    policy: DecisionPolicy
+    """The settings of decisions, for the access impact of dry runs."""
     clock: Clock
     sleep: Sleep
     random: Random
@@ -186,6 +190,9 @@ class SyncEngine:
                 if unsupported:
                     counts = read_run_counts(connection, plan.plan_id)
                     context.report["unsupported"] = unsupported
+                if context.impact is not None:
+                    context.impact.store(connection, plan.plan_id)
+                    context.report["impact"] = context.impact.summary()
         counts = add_counts(context.before, counts)
         runs.update(run.run_id, RunStatus.PLANNING, plan_id=plan.plan_id, counts=counts, report=context.report)
         if run.dry_run or not plan.has_changes:
@@ -200,6 +207,8 @@ class SyncEngine:
             with reading(self.engine) as connection:
                 return current_revision(connection)
         context.progress.phase("reading", None)
+        if run.dry_run:
+            context.impact = ImpactOfDryRun(self.clock, self.policy)
         report = refresh(
             context.engine,
             self.sources,
@@ -213,6 +222,7 @@ class SyncEngine:
             progress=context.progress,
             on_candidate=context.run.dry_run,
             is_planned_from=context.run.dry_run,
+            change_hook=None if context.impact is None else context.impact.collect,
         )
         context.depends_on = report.depends_on
         context.report |= directory_report(report)

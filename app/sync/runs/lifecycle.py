@@ -18,10 +18,11 @@ from app.foundation.database import statements
 from app.foundation.database.engine import reading, writing
 from app.foundation.database.errors import is_outage
 from app.sync.ledger.tables import CallRow
+from app.sync.plan.access_impact import AccessCount, StoredAccessChange, access_counts, list_access
 from app.sync.plan.deletes import discard_held
 from app.sync.plan.listing import PlannedChange, Sum, list_changes, sum_up
 from app.sync.plan.search import ItemFilter
-from app.sync.plan.tables import PlanImpactRow, PlanItemRow, PlanPartRow, PlanRow
+from app.sync.plan.tables import PlanAccessRow, PlanImpactRow, PlanItemRow, PlanPartRow, PlanRow
 from app.sync.runs.queue import CHANGES, CONTINUATION, KEY, enqueue, lock_queue, requests_for_changes
 from app.sync.runs.run import (
     RUN,
@@ -52,7 +53,7 @@ _CHANGES_KEPT = timedelta(days=1)
 _CANCEL_REQUESTED = select(RUN.c.cancel_requested).where(RUN.c.run_id == bindparam("run_id"))
 
 _PLAN = PlanRow.__table__
-_OF_PLANS = (PlanItemRow.__table__, PlanPartRow.__table__, PlanImpactRow.__table__)
+_OF_PLANS = (PlanItemRow.__table__, PlanPartRow.__table__, PlanImpactRow.__table__, PlanAccessRow.__table__)
 _CALL = CallRow.__table__
 
 
@@ -277,6 +278,18 @@ class Runs:
         with reading(self.engine) as connection:
             plan_id = row_of(connection, run_id).plan_id
             return [] if plan_id is None else sum_up(connection, plan_id)
+
+    def access_counts(self, run_id: str) -> list[AccessCount]:
+        """The access impact of a dry run by organization and kind. Raises ``RunNotFoundError``."""
+        with reading(self.engine) as connection:
+            plan_id = row_of(connection, run_id).plan_id
+            return [] if plan_id is None else access_counts(connection, plan_id)
+
+    def access_changes(self, run_id: str, after: int = 0, limit: int = 100) -> list[StoredAccessChange]:
+        """The next rows of the access impact after the ordinal ``after``. Raises ``RunNotFoundError``."""
+        with reading(self.engine) as connection:
+            plan_id = row_of(connection, run_id).plan_id
+            return [] if plan_id is None else list_access(connection, plan_id, after=after, limit=limit)
 
     def orphaned(self, causes: Mapping[str, str] | None = None) -> list[Run]:
         """Ends the runs of processes that died or lost their database, and returns them.

@@ -17,7 +17,7 @@ from app.access.pending import CoveredByRun
 from app.access.problems import PROBLEMS_KEPT, ProblemList
 from app.access.refresh.guard import Guard, losses_in_words
 from app.access.refresh.pushes import confirm_pushed
-from app.access.refresh.refresh import AuditHook, Refresh, RefreshResult
+from app.access.refresh.refresh import ChangeHook, Refresh, RefreshResult
 from app.access.refresh.sources import Losses, SourceError, StagedRead
 from app.access.refresh.tables import ChangeCounts
 from app.access.revisions import ModelChange
@@ -137,7 +137,7 @@ def refresh(
     on_candidate: bool = False,
     is_planned_from: bool = False,
     problems: ProblemList | None = None,
-    audit_hook: AuditHook | None = None,
+    change_hook: ChangeHook | None = None,
 ) -> RefreshReport:
     """Reads every source into the access model, or ``on_candidate`` into a candidate (``app.access.candidate``).
 
@@ -150,7 +150,7 @@ def refresh(
     - ``only``: the sources to read. ``full``: sources that are read completely even if they support changes.
     - ``store_pending``: stores changed ids for later runs, because no run follows. ``selection`` does so for other ids.
     - ``is_planned_from``: a plan is made from the candidate.
-    - ``audit_hook``: writes the audit row, with the changes.
+    - ``change_hook``: is called in the transaction, with the changes.
 
     Raises ``UnknownSourceError``.
     """
@@ -167,7 +167,7 @@ def refresh(
         is_planned_from=is_planned_from,
         store_pending=store_pending or selection is not None,
         covered=None if selection is None else CoveredByRun(selection.organization_ids, selection.user_ids),
-        audit_hook=audit_hook,
+        change_hook=change_hook,
     ) as refreshing:
         pushed = {source.name for source in sources if policy_of(source).only_pushed}
         names = [source.name for source in sources]
@@ -265,7 +265,7 @@ def forget(
     sources: Sequence[Source],
     *,
     clock: Clock,
-    audit_hook_of: Callable[[Mapping[str, int]], AuditHook] | None = None,
+    audit_hook_of: Callable[[Mapping[str, int]], ChangeHook] | None = None,
 ) -> Forgotten:
     """Removes the records of a source that is no longer configured.
 
@@ -279,7 +279,7 @@ def forget(
         kept = {state.name: state.kinds for state in source_states(connection, by_kind=True)}
     records = kept.get(name, {})
     audit_hook = None if audit_hook_of is None else audit_hook_of(records)
-    with Refresh(engine, clock=clock, problems=ProblemList(), audit_hook=audit_hook) as refreshing:
+    with Refresh(engine, clock=clock, problems=ProblemList(), change_hook=audit_hook) as refreshing:
         try:
             return Forgotten(records=records, replaced=refreshing.forget(name))
         except SourceError as error:

@@ -17,6 +17,8 @@ def report_lines(report: Any) -> Iterator[str]:
             yield from value
         elif topic == "unknown":
             yield unknown_sentence(report) or ""
+        elif topic == "impact":
+            yield from [impact_sentence(value)] if any(value.get(effect) for effect in _EFFECTS) else []
         elif topic == "held":
             yield from (_hold_sentence(hold) for hold in value)
         elif topic == "verify":
@@ -67,6 +69,15 @@ def unknown_sentence(report: Mapping[str, object]) -> str | None:
     further = unknown["count"] - len(named)
     more = f" and {further} more" if further else ""
     return f"in neither the directory nor the ledger: {', '.join(named)}{more}"
+
+
+_EFFECTS = {"lose": "lost", "gain": "gained", "change": "with another role"}
+
+
+def impact_sentence(impact: Mapping[str, Any]) -> str:
+    """The sentence about the access impact of a dry run: the numbers of pairs of user and resource."""
+    parts = [f"{impact[effect]:,} {words}" for effect, words in _EFFECTS.items() if impact.get(effect)]
+    return f"access impact: {', '.join(parts) or 'none'}"
 
 
 _TITLES = {

@@ -19,6 +19,7 @@ from app.service.refusals import Refusals
 from app.sync.ledger.failures import FailureGroup, failures_page, message_digest
 from app.sync.ledger.journal import call_of_item
 from app.sync.ledger.tables import CallRow, ItemFailureRow
+from app.sync.plan.access_impact import list_access
 from app.sync.plan.fields import all_fields
 from app.sync.plan.listing import item_history, list_changes, read_change
 from app.sync.plan.search import ItemFilter, count, find
@@ -32,7 +33,7 @@ from tests.sync.plan.test_summary import ORGANIZATIONS, company
 from tests.worlds.plan_parts import note_parts
 from tests.worlds.planning import PlanningWorld
 
-TABLES = ("plan_item", "plan_part", "plan_impact", "call", "run", "item_failure")
+TABLES = ("plan_item", "plan_part", "plan_impact", "plan_access", "call", "run", "item_failure")
 ITEMS = 12_000
 
 
@@ -202,6 +203,7 @@ def test_no_statement_of_a_page_reads_through_a_plan(world: PlanningWorld) -> No
         parts_of(connection, "large", "acme")
         largest_impact(connection, "large", 10)
         affected(connection, "large")
+        list_access(connection, "large", after=100)
         failures_page(connection, world.ledger_id, parked=True, after=("folder", "acme", "", "f100", False))
         failures_page(
             connection, world.ledger_id, parked=True, like=FailureGroup(kind="folder", organization_id="acme")
@@ -216,7 +218,7 @@ def test_no_statement_of_a_page_reads_through_a_plan(world: PlanningWorld) -> No
             bad = [
                 line
                 for line in told.splitlines()
-                if re.search(r"SCAN (plan_item|p|i|plan_part|call|item_failure)\b(?! USING)", line)
+                if re.search(r"SCAN (plan_item|p|i|plan_part|plan_access|call|item_failure)\b(?! USING)", line)
                 or re.search(r"Seq Scan on (plan_item|call|item_failure)\b", line)
                 # A page of ordinals is little.
                 or ("TEMP B-TREE" in line and "ordinal IN" not in statement)

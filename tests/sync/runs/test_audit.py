@@ -73,7 +73,7 @@ def test_no_death_hides_a_read_of_the_directory(engine: Engine) -> None:
     audit_hook = audited_refresh(AUDIT, MIRA, "--accept-shrink people", "the move")
 
     def prepare(number: int) -> Callable[[], object]:
-        return lambda: refresh(engine, [source(number + 1)], clock=lambda: NOW, audit_hook=audit_hook)
+        return lambda: refresh(engine, [source(number + 1)], clock=lambda: NOW, change_hook=audit_hook)
 
     found = die_at_every_commit(engine, prepare)
     assert [one.outcome for one in found] == [DONE]
@@ -84,7 +84,7 @@ def test_no_death_hides_a_read_of_the_directory(engine: Engine) -> None:
     known = len(rows(engine))
     refresh(engine, [source(100)], clock=lambda: NOW)
     assert len(rows(engine)) == known
-    refresh(engine, [source(100)], clock=lambda: NOW, audit_hook=audit_hook)
+    refresh(engine, [source(100)], clock=lambda: NOW, change_hook=audit_hook)
     assert [one.outcome for one in rows(engine)[known:]] == [DONE]
 
 

@@ -26,7 +26,7 @@ from tests.worlds.syncing import SyncedWorld
 
 pytestmark = pytest.mark.slow
 
-RECORDS = ("run", "run_key", "run_tally", "plan", "plan_item", "plan_part", "plan_impact")
+RECORDS = ("run", "run_key", "run_tally", "plan", "plan_item", "plan_part", "plan_impact", "plan_access")
 """Where it is written down that there was a run, and its plan."""
 
 

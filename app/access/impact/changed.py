@@ -1,0 +1,191 @@
+"""The records that a candidate changes, by organization: those fields alone that decisions read.
+
+They come from the deltas of the refresh that made the candidate (``app.access.refresh.merge``), in its transaction.
+"""
+
+# ruff: noqa: S608 - these texts consist of constants and names of tables
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sqlalchemy import Connection
+
+from app.access.candidate import lasting_name
+from app.access.records import (
+    Document,
+    Folder,
+    Grant,
+    Group,
+    GroupMember,
+    Level,
+    Membership,
+    Organization,
+    Record,
+    User,
+)
+from app.access.refresh.tables import MODEL_TABLES_OF_KIND, Columns, RowChange
+from app.foundation.database.statements import json_list, run
+
+Place = tuple[Level, str]
+"""A folder or document of an organization: its kind and its id."""
+
+UserState = bool | None
+"""Whether a user is disabled; None if they do not exist."""
+
+_KINDS: Sequence[type[Record]] = (Membership, Group, GroupMember, Folder, Document, Grant)
+"""The kinds within an organization that decisions about whole resources read."""
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The tables of one state of the access model: kind → name."""
+
+    of_kind: Mapping[str, str]
+
+    def __getitem__(self, kind: type[Record]) -> str:
+        return self.of_kind[kind.kind]
+
+
+def tables_before_and_after(connection: Connection) -> tuple[Tables, Tables]:
+    """The tables of the database behind the candidate, and of the candidate."""
+    before = {kind: lasting_name(connection, tables.model) for kind, tables in MODEL_TABLES_OF_KIND.items()}
+    return Tables(before), Tables({kind: tables.model.name for kind, tables in MODEL_TABLES_OF_KIND.items()})
+
+
+@dataclass(slots=True)
+class ChangedOrganization:
+    """The changes in one organization."""
+
+    organization_id: str
+    everything: bool = False
+    """Its own row changes. Nothing else is noted then."""
+    kinds: set[str] = field(default_factory=set)
+    """The kinds of which records change."""
+    places: set[Place] = field(default_factory=set)
+    """The folders and documents that change."""
+    users: set[str] = field(default_factory=set)
+    """Users whose membership changes, or who change themselves and have an entry in the organization."""
+    grouped: set[str] = field(default_factory=set)
+    """Users who enter or leave a group."""
+    groups: set[str] = field(default_factory=set)
+    """Groups that are added or removed, or that enter or leave another group."""
+    user_grants: defaultdict[str, set[Place]] = field(default_factory=lambda: defaultdict(set))
+    """User → the places of changed grants."""
+    group_grants: defaultdict[str, set[Place]] = field(default_factory=lambda: defaultdict(set))
+    """Group → the places of changed grants."""
+    is_public: bool = False
+    """Something in it is public, and users change who have no entry in it."""
+
+    @property
+    def unchanged_kinds(self) -> set[str]:
+        """The kinds of which no record in it changes."""
+        return set() if self.everything else {kind.kind for kind in _KINDS} - self.kinds
+
+
+@dataclass(slots=True)
+class ChangedUser:
+    """A user who is added, removed, disabled or enabled: the state before and after."""
+
+    before: UserState
+    after: UserState
+
+
+class ChangedModel:
+    """What the candidate changes. Reads the deltas once."""
+
+    def __init__(self, connection: Connection, before: Tables, after: Tables) -> None:
+        self._connection = connection
+        self._sides = before, after
+        self.users = self._changed_users()
+        self._found: dict[str, ChangedOrganization] = {}
+        self._add_organizations()
+        self._whole = json_list(self._found)
+        for kind in _KINDS:
+            for key in self._changed(kind):
+                self._add(kind.kind, key)
+        if self.users:
+            self._add_changed_users()
+
+    @property
+    def organizations(self) -> list[ChangedOrganization]:
+        """The organizations in which access may differ, by id."""
+        return [self._found[organization_id] for organization_id in sorted(self._found)]
+
+    def _organization(self, organization_id: str) -> ChangedOrganization:
+        if organization_id not in self._found:
+            self._found[organization_id] = ChangedOrganization(organization_id)
+        return self._found[organization_id]
+
+    def _changed_users(self) -> dict[str, ChangedUser]:
+        rows = self._compare(User, "d.user_id, b.disabled, a.disabled", "")
+        return {user_id: ChangedUser(_state(before), _state(after)) for user_id, before, after in rows}
+
+    def _add_organizations(self) -> None:
+        for (organization_id,) in self._compare(Organization, "d.organization_id", ""):
+            self._organization(organization_id).everything = True
+
+    def _changed(self, kind: type[Record]) -> Iterator[tuple[str, ...]]:
+        tables = MODEL_TABLES_OF_KIND[kind.kind]
+        return self._compare(kind, f"{tables.keys:d}", "AND d.organization_id NOT IN (@list(whole))")
+
+    def _compare(self, kind: type[Record], selected: str, condition: str) -> Iterator[tuple[str, ...]]:
+        """The rows of a delta whose fields for decisions differ."""
+        tables, (before, after) = MODEL_TABLES_OF_KIND[kind.kind], self._sides
+        beside = {*tables.keys, "payload", "digest", "source_id"}
+        fields = Columns(
+            (tables.keys[0], *(column.name for column in tables.model.columns if column.name not in beside))
+        )
+        statement = (
+            f"SELECT {selected} FROM {tables.delta.name} d"
+            f" LEFT JOIN {before[kind]} b ON {tables.keys:b=d} LEFT JOIN {after[kind]} a ON {tables.keys:a=d}"
+            f" WHERE d.change <> {int(RowChange.OWNER)} AND ({fields:b}) IS DISTINCT FROM ({fields:a}) {condition}"
+        )
+        parameters = {"whole": self._whole} if condition else {}
+        yield from (tuple(row) for row in run(self._connection, statement, parameters))
+
+    def _add(self, kind: str, key: tuple[str, ...]) -> None:
+        changed = self._organization(key[0])
+        changed.kinds.add(kind)
+        if kind == Membership.kind:
+            changed.users.add(key[1])
+        elif kind == Group.kind:
+            changed.groups.add(key[1])
+        elif kind == GroupMember.kind:
+            _, _, user_id, member_group_id = key
+            (changed.grouped if user_id else changed.groups).add(user_id or member_group_id)
+        elif kind == Folder.kind:
+            changed.places.add(("folder", key[1]))
+        elif kind == Document.kind:
+            changed.places.add(("document", key[1]))
+        else:
+            _, folder_id, document_id, user_id, group_id = key
+            place: Place = ("folder", folder_id) if folder_id else ("document", document_id)
+            (changed.user_grants[user_id] if user_id else changed.group_grants[group_id]).add(place)
+
+    def _add_changed_users(self) -> None:
+        users = {"users": json_list(self.users)}
+        for tables in self._sides:
+            for kind in (Membership, GroupMember, Grant):
+                for organization_id, user_id in run(self._connection, _ENTRIES, users, table=tables[kind]):
+                    changed = self._organization(organization_id)
+                    if not changed.everything:
+                        changed.users.add(user_id)
+            names = {kind.kind: tables[kind] for kind in (Organization, Folder, Document)}
+            for (organization_id,) in run(self._connection, _PUBLIC, **names):
+                self._organization(organization_id).is_public = True
+
+
+_ENTRIES = """
+SELECT DISTINCT t.organization_id, t.user_id FROM (@list(users)) AS u CROSS JOIN {table} t WHERE t.user_id = u.value
+"""
+
+_PUBLIC = """
+SELECT organization_id FROM {organization} WHERE access_type = 'public'
+UNION SELECT organization_id FROM {folder} WHERE access_type = 'public'
+UNION SELECT organization_id FROM {document} WHERE access_type = 'public'
+"""
+
+
+def _state(disabled: object) -> UserState:
+    return None if disabled is None else bool(disabled)

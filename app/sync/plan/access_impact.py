@@ -1,0 +1,229 @@
+"""The access impact of a dry run, stored with its plan: whose access to what differs from the database.
+
+``app.access.impact`` computes it. ``plan_access`` has one row for the same change of access of a set of users to a set
+of resources. The rows of one organization follow each other: losses, gains, changed roles, each with the largest first.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import groupby
+
+from sqlalchemy import Connection, insert
+
+from app.access.candidate import lasting_name
+from app.access.decision.decide import DecisionPolicy
+from app.access.impact.impact import AccessChange, access_changes
+from app.access.refresh.tables import MODEL_TABLES_OF_KIND
+from app.foundation.clock import Clock
+from app.foundation.database.statements import json_list, run
+from app.sync.plan.tables import PlanAccessRow
+
+MAX_LISTED_IDS = 1_000_000
+"""Further rows have numbers, but no ids. Only changes of whole directories reach this."""
+NAMED_ROWS = 100
+"""The rows that have names."""
+NAMED_IDS = 5
+"""The users and the resources of a row that have names: the first ones."""
+MAX_REPORTED = 100
+"""Organizations and kinds that are counted in the report of the run. All of them are in the list of rows."""
+
+EFFECTS = ("gain", "lose", "change")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredAccessChange:
+    """One row: the same change of access of each of the users to each of the resources."""
+
+    ordinal: int
+    organization_id: str
+    kind: str
+    """organization, folder or document."""
+    before: str
+    """The role before; empty for no access."""
+    after: str
+    users: int
+    resources: int
+    pairs: int
+    user_ids: Sequence[str]
+    """All of them. Empty if they are not listed, or are the users without any entry in the organization."""
+    resource_ids: Sequence[str]
+    """All of them; empty if they are not listed."""
+    names: Mapping[str, Mapping[str, str]]
+    """``users`` and ``resources``: id → name, of the first ones."""
+
+    @property
+    def effect(self) -> str:
+        """One of ``EFFECTS``."""
+        return _effect(self.before, self.after)
+
+
+@dataclass(frozen=True, slots=True)
+class AccessCount:
+    """The pairs of user and resource of one kind in one organization whose access changes."""
+
+    organization_id: str
+    kind: str
+    gain: int
+    lose: int
+    change: int
+
+    def number_of(self, effect: str) -> int:
+        """The pairs with this effect, one of ``EFFECTS``."""
+        return {"gain": self.gain, "lose": self.lose, "change": self.change}[effect]
+
+
+@dataclass
+class ImpactOfDryRun:
+    """Receives the impact in the transaction of the refresh of a dry run."""
+
+    clock: Clock
+    policy: DecisionPolicy
+    rows: list[StoredAccessChange] = field(default_factory=list)
+    _ids: int = 0
+
+    def collect(self, connection: Connection, *_: object) -> None:
+        """Computes the impact of the candidate, whose refresh ends in this transaction."""
+        now: datetime = self.clock()
+        changes = access_changes(connection, now, self.policy)
+        for _, of_organization in groupby(changes, key=lambda change: change.organization_id):
+            for change in sorted(of_organization, key=_rank):
+                self._add(connection, change)
+
+    def summary(self) -> dict[str, object]:
+        """The entry of the run's report: the numbers of pairs in total, and by organization and kind."""
+        total = Counter(dict.fromkeys(EFFECTS, 0))
+        within: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+        for row in self.rows:
+            total[row.effect] += row.pairs
+            within[row.organization_id, row.kind][row.effect] += row.pairs
+        largest = sorted(within.items(), key=lambda item: (-item[1].total(), item[0]))[:MAX_REPORTED]
+        return {
+            **total,
+            "organizationCount": len({organization_id for organization_id, _ in within}),
+            "largest": [
+                {"organizationId": organization_id, "kind": kind} | {effect: counts[effect] for effect in EFFECTS}
+                for (organization_id, kind), counts in largest
+            ],
+        }
+
+    def store(self, connection: Connection, plan_id: str) -> None:
+        """Stores the rows with the plan."""
+        if self.rows:
+            connection.execute(insert(PlanAccessRow), list(self._values(plan_id)))
+
+    def _values(self, plan_id: str) -> Iterator[dict[str, object]]:
+        for row in self.rows:
+            yield {
+                "plan_id": plan_id,
+                "ordinal": row.ordinal,
+                "organization_id": row.organization_id,
+                "kind": row.kind,
+                "before": row.before,
+                "after": row.after,
+                "users": row.users,
+                "resources": row.resources,
+                "pairs": row.pairs,
+                "user_ids": json_list(row.user_ids),
+                "resource_ids": json_list(row.resource_ids),
+                "names": json.dumps(row.names, ensure_ascii=False),
+            }
+
+    def _add(self, connection: Connection, change: AccessChange) -> None:
+        self._ids += len(change.user_ids) + len(change.resource_ids)
+        listed = self._ids <= MAX_LISTED_IDS
+        user_ids, resource_ids = (change.user_ids, change.resource_ids) if listed else ((), ())
+        ordinal = len(self.rows) + 1
+        names = {}
+        if ordinal <= NAMED_ROWS:
+            names = {
+                "users": _names(connection, "user", "", user_ids),
+                "resources": _names(connection, change.kind, change.organization_id, resource_ids),
+            }
+        self.rows.append(
+            StoredAccessChange(
+                ordinal=ordinal,
+                organization_id=change.organization_id,
+                kind=change.kind,
+                before=change.before or "",
+                after=change.after or "",
+                users=change.users,
+                resources=len(change.resource_ids),
+                pairs=change.pairs,
+                user_ids=user_ids,
+                resource_ids=resource_ids,
+                names=names,
+            )
+        )
+
+
+def _effect(before: str | None, after: str | None) -> str:
+    if not before:
+        return "gain"
+    return "change" if after else "lose"
+
+
+def _rank(change: AccessChange) -> tuple[object, ...]:
+    effect = ("lose", "gain", "change").index(_effect(change.before, change.after))
+    return effect, -change.pairs, change.kind, change.user_ids, change.resource_ids
+
+
+_NAME_FIELDS = {
+    "organization": "organizationName",
+    "user": "name",
+    "folder": "folderName",
+    "document": "documentName",
+}
+
+_PAYLOADS = """
+SELECT t.{item}, t.payload FROM (@list(ids)) AS l CROSS JOIN {table} t WHERE {within} t.{item} = l.value
+"""
+
+
+def _names(connection: Connection, kind: str, organization_id: str, ids: Sequence[str]) -> dict[str, str]:
+    """The names of the first ids: after the change, or else before."""
+    tables = MODEL_TABLES_OF_KIND[kind]
+    found: dict[str, str] = {}
+    parameters = {"ids": json_list(ids[:NAMED_IDS]), "organization_id": organization_id}
+    within = "t.organization_id = :organization_id AND" if len(tables.keys) > 1 else ""
+    for table in (lasting_name(connection, tables.model), tables.model.name):
+        for item_id, payload in run(
+            connection, _PAYLOADS, parameters, table=table, item=tables.keys[-1], within=within
+        ):
+            found[item_id] = str(json.loads(payload).get(_NAME_FIELDS[kind]) or "")
+    return found
+
+
+_COUNTS = """
+SELECT organization_id, kind, SUM(CASE WHEN before = '' THEN pairs ELSE 0 END),
+  SUM(CASE WHEN after = '' THEN pairs ELSE 0 END),
+  SUM(CASE WHEN before <> '' AND after <> '' THEN pairs ELSE 0 END)
+FROM plan_access WHERE plan_id = :plan_id GROUP BY organization_id, kind
+ORDER BY SUM(pairs) DESC, organization_id, kind
+"""
+
+_PAGE = """
+SELECT {columns} FROM plan_access WHERE plan_id = :plan_id AND ordinal > :after ORDER BY ordinal LIMIT :limit
+"""
+_COLUMNS = tuple(StoredAccessChange.__dataclass_fields__)
+
+
+def access_counts(connection: Connection, plan_id: str) -> list[AccessCount]:
+    """The counts of a plan by organization and kind, the largest first."""
+    return [
+        AccessCount(organization_id, kind, int(gain), int(lose), int(change))
+        for organization_id, kind, gain, lose, change in run(connection, _COUNTS, {"plan_id": plan_id})
+    ]
+
+
+def list_access(connection: Connection, plan_id: str, *, after: int = 0, limit: int = 100) -> list[StoredAccessChange]:
+    """The next rows of a plan after the ordinal ``after``."""
+    parameters = {"plan_id": plan_id, "after": after, "limit": limit}
+    rows = run(connection, _PAGE, parameters, columns=", ".join(_COLUMNS)).mappings()
+    parsed = {"user_ids", "resource_ids", "names"}
+    return [
+        StoredAccessChange(**{name: json.loads(row[name]) if name in parsed else row[name] for name in _COLUMNS})
+        for row in rows
+    ]

@@ -1,0 +1,181 @@
+"""The access impact against the decisions about all pairs, before and after."""
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import Engine
+
+from app.access.candidate import candidate_of
+from app.access.decision.decide import DecisionPolicy, PlainQuestion, decide
+from app.access.impact import impact
+from app.access.impact.impact import AccessChange, access_changes
+from app.access.records import (
+    AccessRole,
+    Document,
+    Folder,
+    Grant,
+    GroupMember,
+    Key,
+    Membership,
+    Organization,
+    Record,
+    User,
+)
+from app.commands.schema import METADATA
+from app.foundation.database.engine import open_engine
+from app.sync.runs.refresh import refresh
+from tests.tables import make_tables
+from tests.worlds.access_model import MemoryView
+from tests.worlds.directory import Directory
+from tests.worlds.random_directories import NOW, Company
+
+pytestmark = pytest.mark.slow
+
+Pair = tuple[str, str, str, str]
+"""User, organization, kind, resource."""
+Impact = dict[Pair, tuple[AccessRole | None, AccessRole | None]]
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    engine = open_engine(database_url)
+    make_tables(engine, METADATA)
+    yield engine
+    engine.dispose()
+
+
+def found_changes(
+    engine: Engine, before: Iterable[Record] | None, after: Iterable[Record], policy: DecisionPolicy
+) -> list[AccessChange]:
+    """The impact of reading ``after``, when the database has ``before``; None: what it has."""
+    directory = Directory()
+    if before is not None:
+        directory.add(*before)
+        refresh(engine, [directory], clock=lambda: NOW, accept_empty=["test"], accept_shrink=["test"])
+    directory.records = {record.key: record for record in after}
+    found: list[AccessChange] = []
+    with candidate_of(engine) as candidate:
+        refresh(
+            candidate,
+            [directory],
+            clock=lambda: NOW,
+            accept_empty=["test"],
+            accept_shrink=["test"],
+            on_candidate=True,
+            change_hook=lambda connection, *_: found.extend(access_changes(connection, NOW, policy)),
+        )
+    return found
+
+
+def naive_impact(before: Iterable[Record], after: Iterable[Record], policy: DecisionPolicy) -> Impact:
+    """Decides about every pair on both sides."""
+    sides = MemoryView(before), MemoryView(after)
+    records = {record.key: record for record in chain(before, after)}
+    users = [record.user_id for record in records.values() if isinstance(record, User)]
+    resources = [
+        (record.organization_id, record.kind, record.key[-1])
+        for record in records.values()
+        if isinstance(record, Organization | Folder | Document)
+    ]
+    found: Impact = {}
+    for user_id in users:
+        for organization_id, kind, resource_id in resources:
+            question = PlainQuestion(
+                user_id=user_id,
+                type=kind,  # type: ignore[arg-type] # one of the three
+                resource_id=resource_id,
+                organization_id=organization_id,
+            )
+            roles = tuple(decide(side, question, NOW, policy).access_role for side in sides)
+            if roles[0] is not roles[1]:
+                found[user_id, organization_id, kind, resource_id] = (roles[0], roles[1])
+    return found
+
+
+def others_of(change: AccessChange, before: Iterable[Record], after: Iterable[Record]) -> list[str]:
+    """The enabled users who have no entry in the organization, before and after."""
+    records = [*before, *after]
+    entries = {
+        record.user_id
+        for record in records
+        if isinstance(record, Membership | GroupMember | Grant) and record.organization_id == change.organization_id
+    }
+    enabled = [
+        {user.user_id for user in side if isinstance(user, User) and not user.disabled} for side in (before, after)
+    ]
+    return sorted((enabled[0] & enabled[1]) - entries)
+
+
+def expanded(changes: Iterable[AccessChange], before: Iterable[Record], after: Iterable[Record]) -> Impact:
+    """The pairs of the changes, of which none is in two."""
+    found: Impact = {}
+    for change in changes:
+        user_ids = change.user_ids or others_of(change, before, after)
+        assert len(user_ids) == change.users > 0
+        assert change.pairs == len(user_ids) * len(change.resource_ids) > 0
+        for user_id in user_ids:
+            for resource_id in change.resource_ids:
+                pair = (user_id, change.organization_id, change.kind, resource_id)
+                assert pair not in found
+                found[pair] = (change.before, change.after)
+    return found
+
+
+class Crowd(Company):
+    """A company with more users, so that there are classes of users who differ in groups and own grants."""
+
+    def crowd(self) -> list[Record]:
+        records: list[Record] = []
+        for number in range(self.random.randint(0, 9)):
+            user_id = f"u{number}"
+            records.append(User(user_id=user_id, name="", email="", disabled=self.chance(0.05)))
+            if self.chance(0.7):
+                records.append(Membership(organization_id="acme", user_id=user_id, access_role=self.role()))
+            if self.chance(0.7):
+                records.append(
+                    GroupMember(
+                        organization_id="acme",
+                        organization_user_group_id=self.random.choice(["g1", "g2"]),
+                        user_id=user_id,
+                    )
+                )
+            if self.chance(0.4):
+                records.append(
+                    Grant(
+                        organization_id="acme",
+                        folder_id=self.random.choice(["f1", "f2", "f3"]),
+                        user_id=user_id,
+                        access_role=self.role(),
+                    )
+                )
+        return records
+
+    def directory(self) -> dict[Key, Record]:
+        return {record.key: record for record in [*self.records(), *self.crowd()]}
+
+    def changed(self, before: dict[Key, Record], other: dict[Key, Record]) -> dict[Key, Record]:
+        """The directory with some records removed, and some added or replaced by those of another one."""
+        edits = self.random.choice([1, 1, 2, 3, 6, 100])
+        after = dict(before)
+        for key in self.random.sample(sorted(before), min(len(before), self.random.randint(0, edits))):
+            del after[key]
+        for key in self.random.sample(sorted(other), min(len(other), self.random.randint(0, edits))):
+            after[key] = other[key]
+        return after
+
+
+@given(number=st.integers(0, 2**32), named=st.sampled_from([0, 1_000]))
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_it_is_what_the_decisions_about_all_pairs_are(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, number: int, named: int
+) -> None:
+    monkeypatch.setattr(impact, "MAX_OTHERS_NAMED", named)
+    company = Crowd(number)
+    before = company.directory()
+    after = company.changed(before, company.directory())
+    policy = company.policy()
+    changes = found_changes(engine, before.values(), after.values(), policy)
+    assert expanded(changes, before.values(), after.values()) == naive_impact(before.values(), after.values(), policy)
