@@ -21,7 +21,7 @@ from app.client.settings import BackendSettings
 from app.service.admin.resync import ITEM_STATUSES
 from app.sync.apply.applier import _DATABASE_PATIENCE
 from app.sync.apply.batch import OutcomeKind
-from app.sync.apply.gate import PATIENCE
+from app.sync.apply.gate import MAX_UNANSWERED
 from app.sync.ledger.failures import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, PARKED_AFTER
 from app.sync.ledger.ledger import Kind
 from app.sync.ledger.observed import FOREIGN_NAMED
@@ -379,7 +379,7 @@ BACKEND, LIMITS, RETRIES = BackendSettings(), LimitSettings(), RetryPolicy()
         ("sync/apply", "Tries of one call", f"doubled up to {RETRIES.backoff_cap:g} s"),
         ("sync/apply", "Tries of one call", f"(at most {RETRIES.retry_after_cap:g} s)"),
         ("sync/apply", "Tries of one call", f"{RETRIES.max_waiting:g} s in all"),
-        ("sync/apply", "Tries of one call", f"{WORDS[PATIENCE]} calls in a row"),
+        ("sync/apply", "Tries of one call", f"{WORDS[MAX_UNANSWERED]} calls in a row"),
         ("sync/apply", "Verify", f"the first {WORDS[FOREIGN_NAMED].removeprefix('a ')} named"),
         ("sync/ledger", "Failures", f"waits: {WORDS[FIRST_PAUSE_MS // 1000]}, doubled each time"),
         ("sync/ledger", "Failures", f"up to {WORDS[LONGEST_PAUSE_MS // 1000]}"),

@@ -28,6 +28,7 @@ from app.foundation.clock import epoch_ms
 from app.foundation.database.engine import open_engine, reading, writing
 from app.foundation.database.tables import METADATA
 from app.sync.apply.applier import Applier
+from app.sync.apply.calls import Calls
 from app.sync.apply.capabilities import Capabilities
 from app.sync.apply.gate import Gate
 from app.sync.apply.requests import BackendWrites
@@ -267,7 +268,7 @@ class PlanningWorld:
             connection.execute(
                 insert(RUN).values(run_id=run_id, trigger="command", status="applying", requested_at=NOON_MS)
             )
-        gate = Gate(held=lambda: True, stop=Event())
+        gate = Gate(holds_lock=lambda: True, stop=Event())
         with BackendClient(SETTINGS, transport=WsgiAdapter(self.backend), policy=ONE_TRY, clock=self.time) as client:
             port = RefusingBackend(client, refuses)
             Applier(
@@ -275,7 +276,7 @@ class PlanningWorld:
                 run_id=run_id,
                 plan_id=plan.plan_id,
                 ledger_id=self.ledger_id,
-                sender=Sender(port, Capabilities("auto"), gate, batch_size=SETTINGS.batch_size),
+                sender=Sender(Calls(port, Capabilities("auto"), gate), SETTINGS.batch_size),
                 gate=gate,
                 threads=1,
                 batch_size=SETTINGS.batch_size,

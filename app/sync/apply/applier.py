@@ -238,7 +238,7 @@ class Applier:
         now_ms = epoch_ms(self.clock())
         settlement = Settlement(ledger_id=self.ledger_id, plan_id=self.plan_id)
         processor = AnswerProcessor(
-            connection=connection, state=state, settlement=settlement, omits_roles=self.sender.omits_roles
+            connection=connection, state=state, settlement=settlement, omits_roles=self.sender.calls.omits_roles
         )
         # If this process lost the lock, another one may have recovered its calls. Their answers are outdated then.
         settled = settle_calls(connection, list(answered), now_ms=now_ms)

@@ -1,6 +1,6 @@
 """Batches of plan items, which one call carries, and the outcomes of their items, judged from the backend's answers.
 
-The rules: ``app/sync/apply/README.md``, "Outcomes". ``app.sync.apply.sender`` handles answers to whole calls.
+The rules: ``app/sync/apply/README.md``, "Outcomes". ``app.sync.apply.calls`` judges answers to whole calls.
 """
 
 from collections import defaultdict

@@ -6,7 +6,7 @@ from threading import Event, Lock
 
 from app.foundation.processes import StopFlag
 
-PATIENCE = 3
+MAX_UNANSWERED = 3
 """The number of unanswered calls in a row, after all of the client's retries, that ends the run."""
 
 
@@ -37,13 +37,18 @@ def stopped(stop: Event, message: str = STOPPED) -> Ending:
 
 @dataclass(kw_only=True)
 class Gate:
-    """Thread-safe. The first reason to end wins."""
+    """Closes when the run must end. Thread-safe: the first reason wins."""
 
-    held: Callable[[], bool]
+    holds_lock: Callable[[], bool]
+    """Whether this process still holds the lock."""
     stop: Event
+    """Set when the process is asked to end."""
     why_lost: Callable[[], str] = lambda: LOCK_LOST
+    """Why it lost the lock."""
     is_cancelled: Callable[[], bool] = lambda: False
+    """Whether an operator cancelled the run."""
     ending: Ending | None = field(default=None, init=False)
+    """Why the gate is closed; None: it is open."""
     _lock: Lock = field(default_factory=Lock, init=False)
     _unanswered: int = field(default=0, init=False)
 
@@ -57,7 +62,7 @@ class Gate:
         if self.ending is None:
             if self.stop.is_set():
                 self.end(stopped(self.stop))
-            elif not self.held():
+            elif not self.holds_lock():
                 self.end(Ending(self.why_lost(), interrupted=True))
             elif self.is_cancelled():
                 self.end(CANCELLED)
@@ -73,5 +78,5 @@ class Gate:
         with self._lock:
             self._unanswered += 1
             calls = self._unanswered
-        if calls >= PATIENCE:
+        if calls >= MAX_UNANSWERED:
             self.end(Ending(f"the backend does not answer: {calls} calls in a row were given up; {reason}"))

@@ -208,6 +208,7 @@ class BackendWrites:
         return item_results(items, maybe_applied_earlier=answer.maybe_applied_earlier)
 
     def organization_exists(self, organization_id: str) -> bool:
+        """Whether the backend has the organization."""
         request = GetOrganizationsRequest(organization_ids=[organization_id])
         organizations = self.client.call(contract.GET_ORGANIZATIONS, request).data
         return any(organization.id == organization_id for organization in organizations)

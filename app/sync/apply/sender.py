@@ -1,49 +1,18 @@
 """Sends one batch of a plan to the backend and returns the outcome of each item.
 
-A batch is one call. More calls follow if an item is refused (the batch is halved until that item is alone), if an add
-finds an existing item (an update) or if an update does not find its item (an add). The sender runs in several threads
-and writes nothing to the database.
+A batch is one call. More calls follow if an add finds an existing item (an update), if an update does not find its item
+(an add), or if the call is refused (``calls.py``). The sender runs in several threads and writes nothing to the
+database.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pydantic import ValidationError
-
 from app.client.client import recorded_calls
-from app.client.errors import (
-    BackendRefused,
-    ClientError,
-    CredentialsRefused,
-    InvalidRequest,
-    ItemsFailed,
-    NotReached,
-    OperationMissing,
-    OutcomeUnknown,
-    RateLimited,
-)
-from app.client.response import SUCCEEDED, UNANSWERED, ItemAnswer, item_results, readable_items
 from app.contract import operations as contract
-from app.contract.errors import Status
-from app.contract.operation import Tier, Verb
-from app.contract.validation import first_error
-from app.sync.apply.batch import (
-    Batch,
-    BatchOutcome,
-    ItemOutcome,
-    OutcomeKind,
-    exchange_of,
-    in_calls_by_scope,
-    judge_item,
-)
-from app.sync.apply.capabilities import Capabilities
-from app.sync.apply.gate import Ending, Gate
-from app.sync.apply.requests import BackendWrites, NotExpressibleError, RequestForm, request_of, takes_all_members
-from app.sync.ledger.ledger import Kind
+from app.sync.apply.batch import Batch, BatchOutcome, ItemOutcome, OutcomeKind, exchange_of, in_calls_by_scope
+from app.sync.apply.calls import Calls, Outcomes, skipped_with_parent, unconfirmed
 from app.sync.plan.stored import PlanItem
-
-_Outcomes = dict[int, ItemOutcome]
-"""By ordinal."""
 
 _FOLLOW_UPS: Mapping[str, tuple[str, ...]] = {
     "add_organizations": ("disable_organizations",),
@@ -55,11 +24,13 @@ _FOLLOW_UPS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Sends batches. One per run, shared by its threads."""
+    """Sends batches. One per run, shared by its threads.
 
-    backend: BackendWrites
-    capabilities: Capabilities
-    gate: Gate
+    Its methods pass on ``outcomes`` and ``outcome``. An item is in ``outcomes`` as long as only the operation of the
+    batch was sent for it. The result of another operation is in ``outcome`` alone.
+    """
+
+    calls: Calls
     batch_size: int
 
     def send(self, batch: Batch) -> BatchOutcome:
@@ -67,12 +38,12 @@ class Sender:
         outcome = BatchOutcome(batch)
         with recorded_calls() as calls:
             try:
-                outcomes = self._attempt(batch.operation, batch.items, outcome)
+                outcomes = self.calls.send(batch.operation, batch.items, outcome)
                 self._note_unsupported(batch.operation, outcomes, outcome)
                 self._send_counterparts(batch, outcomes, outcome)
-                for ordinal, own in outcomes.items():
-                    if own.kind is not OutcomeKind.DONE:
-                        outcome.not_done.setdefault(ordinal, own)
+                for ordinal, item_outcome in outcomes.items():
+                    if item_outcome.kind is not OutcomeKind.DONE:
+                        outcome.not_done.setdefault(ordinal, item_outcome)
                     elif ordinal not in outcome.not_done:
                         outcome.done[batch.operation].append(ordinal)
                 _skip_children_of_failed(outcome)
@@ -81,11 +52,7 @@ class Sender:
         outcome.exchange = exchange_of(calls)
         return outcome
 
-    def omits_roles(self, operation: str) -> bool:
-        """Whether the operation is sent without roles and access types, because the backend does not support them."""
-        return contract.by_name(operation).roles_under_twin and self.capabilities.are_roles_unsupported(operation)
-
-    def _send_counterparts(self, batch: Batch, outcomes: _Outcomes, outcome: BatchOutcome) -> None:
+    def _send_counterparts(self, batch: Batch, outcomes: Outcomes, outcome: BatchOutcome) -> None:
         """Updates the items that exist already, and adds those that are missing.
 
         Moves their entries from ``outcomes`` to ``outcome``. Without a counterpart, missing items become ``LOST``.
@@ -101,7 +68,7 @@ class Sender:
             refusals = {item.ordinal: outcomes.pop(item.ordinal) for item in missing}
             outcome.added_again.extend(self._send_replacement(counterpart, missing, refusals, outcome))
             # The backend does not have the items that could not be added, so the ledger must not confirm them.
-            outcome.not_done |= _unconfirmed(
+            outcome.not_done |= unconfirmed(
                 {item.ordinal: outcome.not_done[item.ordinal] for item in missing if item.ordinal in outcome.not_done}
             )
         elif missing:
@@ -113,12 +80,12 @@ class Sender:
         for follow_up in _FOLLOW_UPS.get(operation, ()):
             candidates = [_follow_up_item(follow_up, item) for item in existing if item.in_force]
             items = [item for item in candidates if item is not None]
-            for ordinal, own in self._attempt_by_scope(follow_up, items, outcome):
+            for ordinal, item_outcome in self._send_by_scope(follow_up, items, outcome):
                 # The backend cannot do it: `_note_unsupported` has recorded what is still to be sent.
-                if own.kind in {OutcomeKind.DONE, OutcomeKind.UNSUPPORTED}:
+                if item_outcome.kind in {OutcomeKind.DONE, OutcomeKind.UNSUPPORTED}:
                     outcome.done[follow_up].append(ordinal)
                 else:
-                    message = own.message or f"the run ended before {follow_up} was sent for it"
+                    message = item_outcome.message or f"the run ended before {follow_up} was sent for it"
                     outcome.not_done[ordinal] = ItemOutcome(OutcomeKind.UNKNOWN, message)
 
     def _send_replacement(
@@ -126,244 +93,34 @@ class Sender:
     ) -> list[int]:
         """Sends another operation for refused items, and returns the ordinals of those for which it succeeded."""
         done: list[int] = []
-        for ordinal, attempt in self._attempt_by_scope(operation, items, outcome):
-            own, refusal = attempt, refusals[ordinal]
-            if own.kind is OutcomeKind.DONE:
+        for ordinal, item_outcome in self._send_by_scope(operation, items, outcome):
+            if item_outcome.kind is OutcomeKind.DONE:
                 done.append(ordinal)
                 continue
-            if own.kind in {OutcomeKind.EXISTS, OutcomeKind.MISSING}:
+            refusal, failed = refusals[ordinal], {ordinal: item_outcome}
+            if item_outcome.kind in {OutcomeKind.EXISTS, OutcomeKind.MISSING}:
                 # Something that the item needs is missing, not the item itself. The first refusal names it.
-                own = ItemOutcome(OutcomeKind.FAILED, refusal.message)
-            outcome.not_done[ordinal] = _unconfirmed({ordinal: own})[ordinal] if refusal.unconfirmed else own
+                failed = {ordinal: ItemOutcome(OutcomeKind.FAILED, refusal.message)}
+            outcome.not_done |= unconfirmed(failed) if refusal.unconfirmed else failed
         outcome.done[operation].extend(done)
         return done
 
-    def _attempt_by_scope(
+    def _send_by_scope(
         self, operation: str, items: Sequence[PlanItem], outcome: BatchOutcome
     ) -> Iterator[tuple[int, ItemOutcome]]:
         """Sends items that need not share a scope."""
         for call_items in in_calls_by_scope(operation, items, self.batch_size):
-            outcomes = self._attempt(operation, call_items, outcome)
+            outcomes = self.calls.send(operation, call_items, outcome)
             self._note_unsupported(operation, outcomes, outcome)
             yield from outcomes.items()
 
     def _note_unsupported(self, operation: str, outcomes: Mapping[int, ItemOutcome], outcome: BatchOutcome) -> None:
         """Records the items whose operation the backend does not support. A later run sends them once it does."""
-        if self.capabilities.is_unsupported(operation):
+        if self.calls.capabilities.is_unsupported(operation):
             unsupported = {OutcomeKind.UNSUPPORTED, OutcomeKind.LEFT_BEHIND}
             outcome.unsupported[operation].extend(
-                ordinal for ordinal, own in outcomes.items() if own.kind in unsupported
+                ordinal for ordinal, item_outcome in outcomes.items() if item_outcome.kind in unsupported
             )
-
-    def _attempt(self, operation: str, items: Sequence[PlanItem], outcome: BatchOutcome) -> _Outcomes:
-        """Sends one call, or several if it is refused, and returns the outcome of every item."""
-        if self.capabilities.is_unsupported(operation):
-            return self._unsupported(operation, items)
-        without_roles = self.omits_roles(operation)
-        form = self._form(without_roles=without_roles)
-        try:
-            request = request_of(operation, items, form)
-        except NotExpressibleError as error:
-            self.capabilities.count_unsupported_items(operation, len(items))
-            return _same_outcome(items, OutcomeKind.UNSUPPORTED, str(error))
-        except ValidationError as error:
-            if len(items) > 1:
-                return self._bisect(operation, items, outcome)
-            return _same_outcome(items, OutcomeKind.FAILED, f"cannot be sent: {first_error(error)}")
-        if not self.gate.is_open():
-            return _same_outcome(items, OutcomeKind.UNSENT)
-        outcome.calls += 1
-        try:
-            results = self.backend.write(operation, request, without_roles=without_roles)
-        except ClientError as error:
-            if not without_roles and contract.by_name(operation).roles_under_twin and _is_not_found(error):
-                outcomes = self._attempt_without_roles(operation, items, outcome, error)
-            else:
-                outcomes = self._judge_error(operation, items, outcome, error)
-            return _unconfirmed(outcomes) if error.maybe_applied_earlier else outcomes
-        return self._judge_results(operation, items, outcome, results)
-
-    def _attempt_without_roles(
-        self, operation: str, items: Sequence[PlanItem], outcome: BatchOutcome, error: ClientError
-    ) -> _Outcomes:
-        """Tries the other path after "not found" for the path that takes roles and access types."""
-        if self.capabilities.is_supported(operation) or not self.gate.is_open():
-            return self._judge_error(operation, items, outcome, error)
-        if self.capabilities.mode == "extended" and isinstance(error, OperationMissing):
-            return self._end_without(items, f"the path of {operation} that takes roles and access types")
-        outcome.calls += 1
-        try:
-            results = self.backend.write(
-                operation, request_of(operation, items, self._form(without_roles=True)), without_roles=True
-            )
-        except ClientError as second_error:
-            if _is_not_found(second_error):
-                return self._judge_error(operation, items, outcome, error)
-            self.capabilities.mark_roles_unsupported(operation)
-            outcomes = self._judge_error(operation, items, outcome, second_error)
-            return _unconfirmed(outcomes) if second_error.maybe_applied_earlier else outcomes
-        self.capabilities.mark_roles_unsupported(operation)
-        return self._judge_results(operation, items, outcome, results)
-
-    def _form(self, *, without_roles: bool) -> RequestForm:
-        return RequestForm(
-            without_roles=without_roles,
-            make_documents=self.capabilities.is_unsupported("add_documents"),
-            make_organizations=self.capabilities.is_unsupported("add_organizations"),
-        )
-
-    def _judge_results(
-        self,
-        operation: str,
-        items: Sequence[PlanItem],
-        outcome: BatchOutcome,
-        results: Mapping[str, ItemAnswer] | None,
-        *,
-        succeeded: bool = True,
-    ) -> _Outcomes:
-        """Judges each item that the answer mentions, even items that the call did not name.
-
-        ``succeeded``: whether the call as a whole succeeded.
-        """
-        self.gate.answered()
-        self.capabilities.mark_supported(operation)
-        if results is None:
-            return _same_outcome(items, OutcomeKind.DONE)
-        sent = set() if takes_all_members(items[0]) else {item.item_id for item in items}
-        if items[0].action == "delete":
-            outcome.contents |= {
-                name: judge_item(operation, result) for name, result in results.items() if name not in sent
-            }
-        if not sent:
-            return _same_outcome(items, OutcomeKind.DONE)
-        # Delete Folder succeeds or fails as a whole and need not mention items.
-        unmentioned = SUCCEEDED if succeeded and operation == "delete_folder" else UNANSWERED
-        return {item.ordinal: judge_item(operation, results.get(item.item_id, unmentioned)) for item in items}
-
-    def _judge_error(
-        self, operation: str, items: Sequence[PlanItem], outcome: BatchOutcome, error: ClientError
-    ) -> _Outcomes:
-        """The outcomes after an error of the whole call. Ends the run if a retry is pointless."""
-        if isinstance(error, ItemsFailed):
-            results = item_results(error.items, maybe_applied_earlier=error.maybe_applied_earlier)
-            succeeded = error.http_code < 300
-            return self._judge_results(operation, items, outcome, results, succeeded=succeeded)
-        if isinstance(error, CredentialsRefused):
-            return self._end(items, f"the backend refuses the credentials: {error}")
-        if isinstance(error, NotReached):
-            if error.stopped:  # not sent because the run ends; the gate has the reason
-                return _same_outcome(items, OutcomeKind.UNSENT)
-            return self._end(items, f"the backend cannot be reached: {error}")
-        if isinstance(error, OutcomeUnknown | RateLimited):
-            if not error.stopped:
-                self.gate.unanswered(error.message)
-            elif isinstance(error, RateLimited):
-                return _same_outcome(items, OutcomeKind.UNSENT)
-            unknown = isinstance(error, OutcomeUnknown)
-            return _same_outcome(items, OutcomeKind.UNKNOWN if unknown else OutcomeKind.FAILED, error.message)
-        self.gate.answered()
-        if isinstance(error, OperationMissing):
-            return self._judge_not_found(operation, items, outcome, error)
-        if isinstance(error, BackendRefused):
-            return self._judge_refusal(operation, items, outcome, error)
-        return _same_outcome(items, OutcomeKind.FAILED, error.message)
-
-    def _judge_refusal(
-        self, operation: str, items: Sequence[PlanItem], outcome: BatchOutcome, error: BackendRefused
-    ) -> _Outcomes:
-        """The outcomes after a refusal of the whole call. Halves it if one of its items may be the reason."""
-        if 300 <= error.http_code < 400:
-            return self._end(items, str(error))
-        contracted = contract.by_name(operation)
-        exists = error.status is Status.ALREADY_EXISTS and contracted.verb is Verb.ADD
-        absent = error.status is Status.NOT_FOUND and contracted.verb is Verb.DELETE
-        # One of several items is at fault: smaller calls show which.
-        if len(items) > 1 and (exists or absent or isinstance(error, InvalidRequest)):
-            return self._bisect(operation, items, outcome)
-        if (exists or absent) and (mentioned := readable_items(error.details)):
-            return self._judge_results(operation, items, outcome, item_results(mentioned), succeeded=False)
-        if absent and operation == "delete_folder":
-            outcome.absent |= {item.ordinal for item in items}
-        if exists:
-            return _same_outcome(
-                items, OutcomeKind.EXISTS if contracted.counterpart is not None else OutcomeKind.DONE, error.message
-            )
-        return _same_outcome(items, OutcomeKind.DONE if absent else OutcomeKind.FAILED, error.message)
-
-    def _judge_not_found(
-        self, operation: str, items: Sequence[PlanItem], outcome: BatchOutcome, error: OperationMissing
-    ) -> _Outcomes:
-        """Judges a 404: the backend lacks the operation, or the object of the call does not exist."""
-        extended = contract.by_name(operation).tier is Tier.EXTENDED
-        about_objects = error.has_envelope and error.own_error
-        if not about_objects or (extended and self._probe_shows_unsupported(operation, items[0], outcome)):
-            if not extended:
-                title = contract.by_name(operation).title
-                return self._end(items, f"the backend has no {title}: is backend.base_url right? {error}")
-            if self.capabilities.mode == "extended":
-                return self._end_without(items, operation)
-            self.capabilities.mark_unsupported(operation)
-            return self._unsupported(operation, items)
-        not_found = BackendRefused(operation, Status.NOT_FOUND, error.message, error.http_code)
-        return self._judge_refusal(operation, items, outcome, not_found)
-
-    def _end(self, items: Sequence[PlanItem], message: str) -> _Outcomes:
-        """Ends the run."""
-        self.gate.end(Ending(message))
-        return _same_outcome(items, OutcomeKind.UNSENT)
-
-    def _end_without(self, items: Sequence[PlanItem], what: str) -> _Outcomes:
-        return self._end(items, f"the backend lacks {what}, and backend.operations is 'extended'")
-
-    def _probe_shows_unsupported(self, operation: str, item: PlanItem, outcome: BatchOutcome) -> bool:
-        """Probes the operation with a call that changes nothing. False as well if the organization does not exist."""
-        if self.capabilities.is_supported(operation):
-            return False
-        try:
-            outcome.calls += 1
-            if self.backend.has_operation(operation, item.organization_id):
-                self.capabilities.mark_supported(operation)
-                return False
-            outcome.calls += 1
-            return self.backend.organization_exists(item.organization_id)
-        except ClientError:
-            return False
-
-    def _unsupported(self, operation: str, items: Sequence[PlanItem]) -> _Outcomes:
-        if contract.by_name(operation).verb is Verb.DELETE:
-            return _same_outcome(items, OutcomeKind.LEFT_BEHIND)
-        self.capabilities.count_unsupported_items(operation, len(items))
-        return _same_outcome(items, OutcomeKind.UNSUPPORTED)
-
-    def _bisect(self, operation: str, items: Sequence[PlanItem], outcome: BatchOutcome) -> _Outcomes:
-        middle = len(items) // 2
-        outcomes = self._attempt(operation, items[:middle], outcome)
-        broken = {OutcomeKind.FAILED, OutcomeKind.SKIPPED}
-        failed = {item.item_id for item in items[:middle] if outcomes[item.ordinal].kind in broken}
-        rest = []
-        for item in items[middle:]:
-            if operation == "add_folder" and item.parent_id in failed:
-                outcomes[item.ordinal] = _skipped_with_parent(item)
-                failed.add(item.item_id)
-            else:
-                rest.append(item)
-        return outcomes | (self._attempt(operation, rest, outcome) if rest else {})
-
-
-def _same_outcome(items: Iterable[PlanItem], kind: OutcomeKind, message: str = "") -> _Outcomes:
-    shared = ItemOutcome(kind, message)
-    return {item.ordinal: shared for item in items}
-
-
-def _unconfirmed(outcomes: _Outcomes) -> _Outcomes:
-    """The outcomes after an earlier try with an unknown outcome: items that are not done may have been done by it."""
-    message = "the run ended before the backend confirmed a call for this item"
-    return {
-        ordinal: ItemOutcome(OutcomeKind.UNKNOWN, own.message or message)
-        if own.kind in {OutcomeKind.FAILED, OutcomeKind.UNSENT}
-        else replace(own, unconfirmed=True)
-        for ordinal, own in outcomes.items()
-    }
 
 
 def _follow_up_item(operation: str, item: PlanItem) -> PlanItem | None:
@@ -376,24 +133,15 @@ def _follow_up_item(operation: str, item: PlanItem) -> PlanItem | None:
     return item
 
 
-def _is_not_found(error: ClientError) -> bool:
-    refused = isinstance(error, BackendRefused) and error.status is Status.NOT_FOUND
-    return refused or isinstance(error, OperationMissing)
-
-
-def _skipped_with_parent(item: PlanItem) -> ItemOutcome:
-    return ItemOutcome(OutcomeKind.SKIPPED, f"the folder {item.parent_id} above it could not be added")
-
-
 def _skip_children_of_failed(outcome: BatchOutcome) -> None:
     """Marks folders as skipped that failed because their parent failed in the same call."""
     if outcome.batch.operation != "add_folder":
         return
     broken: set[str] = set()
     for item in outcome.batch.items:
-        own = outcome.not_done.get(item.ordinal)
-        if own is None or item.kind != Kind.FOLDER or own.kind not in {OutcomeKind.FAILED, OutcomeKind.SKIPPED}:
+        item_outcome = outcome.not_done.get(item.ordinal)
+        if item_outcome is None or item_outcome.kind not in {OutcomeKind.FAILED, OutcomeKind.SKIPPED}:
             continue
         if item.parent_id in broken:
-            outcome.not_done[item.ordinal] = _skipped_with_parent(item)
+            outcome.not_done[item.ordinal] = skipped_with_parent(item)
         broken.add(item.item_id)

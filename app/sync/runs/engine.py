@@ -33,6 +33,7 @@ from app.foundation.clock import Clock, Sleep, epoch_ms
 from app.foundation.database.engine import is_sqlite, reading, writing
 from app.foundation.database.errors import database_problem, is_outage
 from app.sync.apply.applier import Applier
+from app.sync.apply.calls import Calls
 from app.sync.apply.capabilities import Capabilities, mark_unsupported, plan_unsupported_again, probe_missing
 from app.sync.apply.gate import BROKEN, CANCELLED, Ending, Gate, stopped
 from app.sync.apply.progress import Progress
@@ -104,7 +105,7 @@ class SyncEngine:
         context = RunContext(
             run=run,
             gate=Gate(
-                held=lock.held, stop=stop, why_lost=lock.why_lost, is_cancelled=lambda: runs.is_cancelled(run_id)
+                holds_lock=lock.held, stop=stop, why_lost=lock.why_lost, is_cancelled=lambda: runs.is_cancelled(run_id)
             ),
             progress=progress,
             capabilities=Capabilities(self.backend_settings.operations),
@@ -341,15 +342,13 @@ class SyncEngine:
         return plan
 
     def _apply(self, context: RunContext, plan: Plan) -> None:
-        sender = Sender(
-            BackendWrites(self.client), context.capabilities, context.gate, batch_size=self.backend_settings.batch_size
-        )
+        calls = Calls(BackendWrites(self.client), context.capabilities, context.gate)
         Applier(
             engine=self.engine,
             run_id=context.run.run_id,
             plan_id=plan.plan_id,
             ledger_id=plan.ledger_id,
-            sender=sender,
+            sender=Sender(calls, self.backend_settings.batch_size),
             gate=context.gate,
             threads=self.backend_settings.max_in_flight,
             batch_size=self.backend_settings.batch_size,

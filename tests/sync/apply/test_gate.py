@@ -25,7 +25,7 @@ class LockReleasedBefore:
 
 
 def test_the_third_unanswered_call_in_a_row_ends_the_run() -> None:
-    gate = Gate(held=lambda: True, stop=Event())
+    gate = Gate(holds_lock=lambda: True, stop=Event())
     for unanswered in (True, True, False, True, True):
         if unanswered:
             gate.unanswered("timeout")
@@ -38,7 +38,7 @@ def test_the_third_unanswered_call_in_a_row_ends_the_run() -> None:
 
 
 def test_an_answer_to_another_thread_does_not_change_the_number_of_calls_that_ended_the_run() -> None:
-    gate = Gate(held=lambda: True, stop=Event())
+    gate = Gate(holds_lock=lambda: True, stop=Event())
     gate.unanswered("timeout")
     gate.unanswered("timeout")
     lock = LockReleasedBefore()
