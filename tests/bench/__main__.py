@@ -17,6 +17,7 @@ from rich.table import Table
 
 from app.foundation.logs import LogSettings, configure_logs
 from tests.bench.console import bench_console
+from tests.bench.decisions import bench_decisions
 from tests.bench.features import bench_features
 from tests.bench.judgments import bench_judgments
 from tests.bench.names import bench_names
@@ -32,6 +33,10 @@ BENCHES: dict[str, tuple[str, Callable[[Path, argparse.Namespace], dict[str, obj
         lambda folder, options: bench_provider(
             folder, scale=options.scale, rounds=options.rounds, seconds=options.seconds, postgres=options.postgres
         ),
+    ),
+    "decisions": (
+        "Decisions in process from the index, small and large: time, memory, and how long the index takes to build",
+        lambda folder, options: bench_decisions(folder, scale=options.scale, postgres=options.postgres),
     ),
     "sync": (
         "A first sync, its calls alone, and a run with nothing to do",

@@ -110,8 +110,10 @@ def _default(column: object) -> str:
     return f"'{value}'" if isinstance(value, str) else "''"
 
 
-def build(engine: Engine, size: Size, say: Callable[[str], None]) -> None:
-    """Fills the empty tables, and creates the indexes last."""
+def build(
+    engine: Engine, size: Size, say: Callable[[str], None], parts: Sequence[Callable[[Builder], None]] | None = None
+) -> None:
+    """Fills the empty tables, and creates the indexes last. ``parts``: some of the functions below; None: all."""
     indexes = [index for table in METADATA.sorted_tables for index in table.indexes]
     with engine.connect() as connection:
         if is_sqlite(connection):
@@ -127,7 +129,7 @@ def build(engine: Engine, size: Size, say: Callable[[str], None]) -> None:
             connection.execute(DropIndex(index))
         connection.commit()
         builder = Builder(connection, size)
-        for part in (people, places, grants, _names, _ledger, _runs, _parts, _around):
+        for part in parts or (people, places, grants, _names, _ledger, _runs, _parts, _around):
             began = time.perf_counter()
             part(builder)
             connection.commit()
@@ -185,7 +187,7 @@ def people(b: Builder) -> None:
             "organization_user_group_id": group,
             "payload": f"""'{{"groupName":"Group ' || n.i || '","organizationUserGroupId":"' || {group} || '"}}'""",
         },
-        b.series(1_000),
+        b.series(size.of(1_000)),
     )
     members = {"organization_id": "'org-0'", "organization_user_group_id": group, "member_group_id": "''"}
     b.fill(
@@ -193,7 +195,7 @@ def people(b: Builder) -> None:
         {**members, "organization_user_group_id": b.id("group", "0"), "user_id": user},
         b.series(size.large),
     )
-    everybody = f"{b.series(1_000)} CROSS JOIN {b.series(100, 'm')}"
+    everybody = f"{b.series(size.of(1_000))} CROSS JOIN {b.series(100, 'm')}"
     b.fill(
         access.ACCESS_TABLES["groupMember"],
         {**members, "user_id": b.id("user", f"(n.i * 7919 + m.i) % {size.large}")},
@@ -202,7 +204,7 @@ def people(b: Builder) -> None:
     )
     inside = {**members, "user_id": "''", "member_group_id": b.id("group", "n.i"), "organization_user_group_id": "''"}
     inside["organization_user_group_id"] = b.id("group", "n.i / 2")
-    b.fill(access.ACCESS_TABLES["groupMember"], inside, f"(SELECT i FROM {b.series(200)} WHERE i > 1) AS n")
+    b.fill(access.ACCESS_TABLES["groupMember"], inside, f"(SELECT i FROM {b.series(size.of(200))} WHERE i > 1) AS n")
 
 
 def _organization(first: int) -> str:
@@ -285,7 +287,7 @@ def grants(b: Builder) -> None:
             "folder_id": b.id("folder", f"(n.i * 53 + m.i) % {size.of(60_000) // 9 * 9}"),
             "organization_user_group_id": b.id("group", "n.i"),
         },
-        f"{b.series(1_000)} CROSS JOIN {b.series(20, 'm')}",
+        f"{b.series(size.of(1_000))} CROSS JOIN {b.series(20, 'm')}",
         order="2, 5",
     )
     b.fill(
