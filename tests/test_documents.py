@@ -290,6 +290,7 @@ READERS_OF_THE_ACCESS_MODEL = {
     "access/listing/users.py": "finds candidates, which are decided one by one",
     "access/sql_view.py": "checks groups itself; decisions check the other references",
     "sync/plan/desired.py": "checks references as it goes from organizations down",
+    "sync/plan/scope.py": "finds more items than may have changed; desired.py decides about them",
     "sync/plan/deletes.py": "asks for disabled organizations, users and groups, which need nothing else",
     "sync/runs/context.py": "asks for users and organizations",
     "sync/plan/fields.py": "reads fields by their digest",

@@ -81,9 +81,13 @@ def record_table(
 
 
 _TO_GROUP = "user_id = ''"
+_ENDS = "expires_at IS NOT NULL"
 
 _INDEXES: Mapping[str, Sequence[TableIndex]] = {
-    "membership": [(None, ("user_id", "organization_id"), "")],
+    "membership": [
+        (None, ("user_id", "organization_id"), ""),
+        ("ix_model_membership_ending", ("expires_at",), _ENDS),
+    ],
     "groupMember": [
         (None, ("organization_id", "user_id", "organization_user_group_id"), ""),
         (None, ("organization_id", "member_group_id", "organization_user_group_id"), ""),
@@ -106,6 +110,7 @@ _INDEXES: Mapping[str, Sequence[TableIndex]] = {
             ("organization_id", "folder_id", "document_id", "organization_user_group_id", "access_role", "expires_at"),
             _TO_GROUP,
         ),
+        ("ix_model_grant_ending", ("expires_at",), _ENDS),
     ],
 }
 

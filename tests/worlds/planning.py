@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import pytest
 from pydantic import SecretStr
-from sqlalchemy import Engine, Table, delete, insert, select, update
+from sqlalchemy import Engine, Table, delete, event, insert, select, update
 
 from app.access import tables as access
 from app.client.client import BackendClient
@@ -290,6 +290,17 @@ class PlanningWorld:
         with writing(self.engine) as connection:
             cancel_unsent(connection, plan.plan_id, "the run ended")
             connection.execute(update(RUN).where(RUN.c.run_id == run_id).values(status="done"))
+
+
+class ScopedPlans:
+    """Counts the plans of changes, which read only what is in their scope."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.number = 0
+        event.listen(engine, "before_cursor_execute", self._count)
+
+    def _count(self, _connection: object, _cursor: object, statement: str, *_others: object) -> None:
+        self.number += "INSERT INTO place_folder" in statement
 
 
 class RefusingBackend(BackendWrites):

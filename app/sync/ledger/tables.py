@@ -47,6 +47,12 @@ class LedgerItemRow(StoreTable, table=True):
             sqlite_where=text("gone_at IS NOT NULL"),
             postgresql_where=text("gone_at IS NOT NULL"),
         ),
+        Index(
+            "ix_ledger_item_unconfirmed",
+            "ledger_id",
+            sqlite_where=text("NOT certain"),
+            postgresql_where=text("NOT certain"),
+        ),
     )
 
     ledger_id: int = Field(primary_key=True)

@@ -231,12 +231,20 @@ def restore_after_deletes(connection: Connection) -> int:
     return run(connection, _RESTORE, **ASPECT_BITS).rowcount
 
 
+_IS_TOUCHED = """k.kind = l.kind AND k.organization_id = l.organization_id AND k.container_id = l.container_id
+  AND k.item_id = l.item_id"""
+
+
 def _ledger(selection: Selection) -> str:
-    """The tables of the search. It begins with the selected users, to read only their items."""
+    """The tables of the search. It begins with the selected users or items, to read only these."""
+    if selection.in_scope:
+        return "touched_item k CROSS JOIN ledger_item l"
     return "(@list(user_ids)) AS wanted CROSS JOIN ledger_item l" if selection.user_ids else "ledger_item l"
 
 
 def _within(selection: Selection) -> str:
+    if selection.in_scope:
+        return f"{_IS_TOUCHED} AND {selection.condition('l.organization_id')}"
     if not selection.user_ids:
         return selection.condition("l.organization_id")
     if not selection.organization_ids:

@@ -11,6 +11,7 @@ number of items. Its columns are those of a ledger item, and:
   the user's own record.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from sqlalchemy import Connection
@@ -19,6 +20,7 @@ from app.access.effective import REQUESTED_FOLDERS
 from app.foundation.clock import epoch_ms
 from app.foundation.database.engine import is_sqlite
 from app.foundation.database.statements import run
+from app.sync.plan.scope import find_places
 from app.sync.plan.selection import Selection
 
 _TABLE = """
@@ -46,12 +48,12 @@ WITH RECURSIVE tree (organization_id, folder_id, depth, own_type, in_force) AS (
   SELECT f.organization_id, f.folder_id, 0,
     CASE f.access_type WHEN '' THEN o.access_type ELSE f.access_type END,
     CASE f.access_type WHEN '' THEN o.access_type ELSE f.access_type END
-  FROM model_organization o CROSS JOIN model_folder f @by(ix_model_folder_within)
+  FROM model_organization o CROSS JOIN {folders}
   WHERE f.organization_id = o.organization_id AND f.parent_folder_id = '' AND NOT o.disabled AND {within}
   UNION ALL
   SELECT f.organization_id, f.folder_id, t.depth + 1, f.access_type,
     CASE f.access_type WHEN '' THEN t.in_force ELSE f.access_type END
-  FROM tree t CROSS JOIN model_folder f @by(ix_model_folder_within)
+  FROM tree t CROSS JOIN {folders}
   WHERE f.organization_id = t.organization_id AND f.parent_folder_id = t.folder_id
 )
 SELECT 'folder', f.organization_id, '', f.folder_id, f.digest, f.parent_folder_id, t.own_type, '', FALSE, t.depth,
@@ -70,7 +72,7 @@ SELECT 'document', d.organization_id, '', d.document_id, d.digest, d.folder_id,
        ELSE '' END,
   '', FALSE, 0,
   CASE WHEN d.access_type <> '' THEN d.access_type WHEN d.folder_id = '' THEN o.access_type ELSE f.in_force END, ''
-FROM model_document d CROSS JOIN model_organization o
+FROM {documents} d CROSS JOIN model_organization o
 LEFT JOIN desired f ON f.kind = 'folder' AND f.organization_id = d.organization_id AND f.container_id = ''
   AND f.item_id = d.folder_id
 LEFT JOIN ledger_item l ON l.ledger_id = :ledger_id AND l.kind = 'document' AND l.organization_id = d.organization_id
@@ -83,7 +85,7 @@ ORDER BY d.organization_id, d.document_id
 _GROUPS = """
 INSERT INTO desired
 SELECT 'group', g.organization_id, '', g.organization_user_group_id, g.digest, '', '', '', FALSE, 0, '', ''
-FROM model_group g CROSS JOIN model_organization o
+FROM {groups} g CROSS JOIN model_organization o
 WHERE o.organization_id = g.organization_id AND NOT o.disabled AND {within}
 ORDER BY g.organization_id, g.organization_user_group_id
 """
@@ -100,11 +102,12 @@ ORDER BY m.organization_id, m.user_id
 _DIRECT_MEMBERS = """
 INSERT INTO desired
 SELECT 'groupMember', m.organization_id, m.organization_user_group_id, m.user_id, '', '', '', '', FALSE, 0, '', ''
-FROM model_group_member m CROSS JOIN model_organization o CROSS JOIN model_group g CROSS JOIN model_user u
+FROM {members} m CROSS JOIN model_organization o CROSS JOIN model_group g CROSS JOIN model_user u
 WHERE o.organization_id = m.organization_id AND NOT o.disabled AND g.organization_id = m.organization_id
   AND g.organization_user_group_id = m.organization_user_group_id AND u.user_id = m.user_id AND NOT u.disabled
   AND m.user_id <> '' AND {within}
 ORDER BY m.organization_id, m.organization_user_group_id, m.user_id
+ON CONFLICT DO NOTHING
 """
 
 # Upwards from every group with members. Cycles end because rows are distinct.
@@ -168,12 +171,13 @@ WHERE o.organization_id = p.organization_id AND NOT o.disabled AND (p.folder_id 
 _OWN_GRANTS = """
 INSERT INTO desired
 SELECT c.kind || 'User', c.organization_id, c.item_id, m.user_id, u.digest, '', '', m.access_role, FALSE, 0, '', ''
-FROM desired c CROSS JOIN model_grant m CROSS JOIN model_user u
+FROM {containers} c CROSS JOIN model_grant m CROSS JOIN model_user u
 WHERE c.kind IN ('document', 'folder') AND m.organization_id = c.organization_id
   AND m.folder_id = CASE c.kind WHEN 'folder' THEN c.item_id ELSE '' END
   AND m.document_id = CASE c.kind WHEN 'folder' THEN '' ELSE c.item_id END
   AND m.user_id <> '' AND (m.expires_at IS NULL OR m.expires_at > :now) AND u.user_id = m.user_id AND NOT u.disabled
 ORDER BY c.kind, c.organization_id, c.item_id, m.user_id
+ON CONFLICT DO NOTHING
 """
 
 # From the users' grants: a container may have grants to many other users.
@@ -184,7 +188,7 @@ WITH own AS MATERIALIZED (
   WHERE (m.expires_at IS NULL OR m.expires_at > :now) AND {within}
 )
 SELECT c.kind || 'User', c.organization_id, c.item_id, g.user_id, u.digest, '', '', g.access_role, FALSE, 0, '', ''
-FROM own g CROSS JOIN container c CROSS JOIN model_user u
+FROM own g CROSS JOIN {containers} c CROSS JOIN model_user u
 WHERE c.kind = CASE g.folder_id WHEN '' THEN 'document' ELSE 'folder' END AND c.organization_id = g.organization_id
   AND c.container_id = '' AND c.item_id = g.folder_id || g.document_id AND u.user_id = g.user_id AND NOT u.disabled
 ORDER BY c.kind, c.organization_id, c.item_id, g.user_id
@@ -210,6 +214,7 @@ FROM (
     MIN(CASE granted.access_role WHEN 'editor' THEN granted.group_id END) AS editors, MIN(granted.group_id) AS viewers
   FROM granted CROSS JOIN desired m
   WHERE m.kind = 'groupMember' AND m.organization_id = granted.organization_id AND m.container_id = granted.group_id
+    AND {touched}
   GROUP BY granted.kind, granted.organization_id, granted.container_id, m.item_id
 ) g CROSS JOIN model_user u WHERE u.user_id = g.user_id
 ON CONFLICT DO NOTHING
@@ -217,28 +222,72 @@ ON CONFLICT DO NOTHING
 
 # A condition is on the table that a statement reads first, to use its index.
 _CONTAINERS = ((_ORGANIZATIONS, "o"), (_FOLDERS, "o"), (_DOCUMENTS, "d"), (_GROUPS, "g"))
-_MEMBERS = (_MEMBERSHIPS, _DIRECT_MEMBERS, _NESTED_MEMBERS)
+_EVERYTHING = {
+    "folders": "model_folder f @by(ix_model_folder_within)",
+    "documents": "model_document",
+    "groups": "model_group",
+    "touched": "TRUE",
+}
+
+# The rows of an item in scope must be complete: of a touched user all groups, of a touched container all users.
+_IN_SCOPE = {
+    "folders": "place_folder f",
+    "documents": """(SELECT a.* FROM place p CROSS JOIN model_document a
+      WHERE p.kind = 'document' AND a.organization_id = p.organization_id AND a.document_id = p.item_id)""",
+    "groups": """(SELECT a.* FROM touched_container c CROSS JOIN model_group a WHERE c.kind = 'group'
+      AND a.organization_id = c.organization_id AND a.organization_user_group_id = c.item_id)""",
+    "touched": """(m.item_id IN (SELECT user_id FROM touched_user)
+      OR (granted.kind, granted.organization_id, granted.container_id) IN (
+        SELECT c.kind || 'User', c.organization_id, c.item_id FROM touched_container c))""",
+}
+_MEMBERS_OF_GROUPS = """(SELECT a.* FROM touched_group t CROSS JOIN model_group_member a
+  WHERE a.organization_id = t.organization_id AND a.organization_user_group_id = t.item_id)"""
+_TOUCHED_CONTAINERS = """(SELECT a.* FROM touched_container t CROSS JOIN desired a WHERE a.kind = t.kind
+  AND a.organization_id = t.organization_id AND a.container_id = '' AND a.item_id = t.item_id)"""
 
 
 def compute(connection: Connection, *, ledger_id: int, now: datetime, selection: Selection) -> None:
-    """Creates and fills ``desired``. For a selection of users it contains the user kinds alone, read by index."""
+    """Creates and fills ``desired``. For a selection of users it contains the user kinds alone, read by index. For a
+    selection in scope it contains the items in scope, and some others."""
     parameters = {"ledger_id": ledger_id, "now": epoch_ms(now), **selection.parameters}
     run(connection, _TABLE)
-    if not selection.user_ids:
-        for template, alias in _CONTAINERS:
-            run(connection, template, parameters, within=selection.condition(f"{alias}.organization_id"))
+    if selection.in_scope:
+        _add_members(connection, parameters, selection)
+        find_places(connection)
+        _add_containers(connection, parameters, selection, **_IN_SCOPE)
+    else:
+        if not selection.user_ids:
+            _add_containers(connection, parameters, selection, **_EVERYTHING)
+        _add_members(connection, parameters, selection)
     within = selection.condition("m.organization_id", "m.user_id")
-    for template in _MEMBERS:
-        run(connection, template, parameters, within=within)
     if selection.user_ids:
         run(connection, _CONTAINER_TABLE)
         run(connection, _CONTAINERS_OF_USERS, parameters, within=within, requested_folders=REQUESTED_FOLDERS)
-        run(connection, _OWN_GRANTS_OF_USERS, parameters, within=within)
-    else:
-        run(connection, _OWN_GRANTS, parameters)
-    run(connection, _GROUP_GRANTS, parameters, containers=containers(selection))
+    if selection.user_ids or selection.in_scope:
+        run(connection, _OWN_GRANTS_OF_USERS, parameters, within=within, containers=containers(selection))
+    if not selection.user_ids:
+        run(connection, _OWN_GRANTS, parameters, containers=_TOUCHED_CONTAINERS if selection.in_scope else "desired")
+    touched = (_IN_SCOPE if selection.in_scope else _EVERYTHING)["touched"]
+    run(connection, _GROUP_GRANTS, parameters, containers=containers(selection), touched=touched)
     if not is_sqlite(connection):
         run(connection, "ANALYZE desired (kind, organization_id, container_id, item_id)")
+
+
+def _add_containers(
+    connection: Connection, parameters: Mapping[str, object], selection: Selection, **tables: str
+) -> None:
+    for template, alias in _CONTAINERS:
+        run(connection, template, parameters, within=selection.condition(f"{alias}.organization_id"), **tables)
+
+
+def _add_members(connection: Connection, parameters: Mapping[str, object], selection: Selection) -> None:
+    within = selection.condition("m.organization_id", "m.user_id")
+    run(connection, _MEMBERSHIPS, parameters, within=within)
+    run(connection, _DIRECT_MEMBERS, parameters, within=within, members="model_group_member")
+    if selection.in_scope:
+        within = selection.condition("m.organization_id")
+        run(connection, _DIRECT_MEMBERS, parameters, within=within, members=_MEMBERS_OF_GROUPS)
+    run(connection, _NESTED_MEMBERS)
 
 
 def containers(selection: Selection) -> str:

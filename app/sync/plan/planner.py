@@ -9,6 +9,7 @@ that sees one revision of the access model and of the ledger. Memory does not gr
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from hashlib import sha256
@@ -26,6 +27,7 @@ from app.sync.ledger.ledger import ItemKey, Kind, read_ledger
 from app.sync.plan.dependencies import skip_dependents, skip_without_container
 from app.sync.plan.desired import compute
 from app.sync.plan.differences import fill_steps, write_items
+from app.sync.plan.scope import SCOPE_TABLES, find_scope
 from app.sync.plan.selection import EVERYTHING, Selection
 from app.sync.plan.settings import LimitSettings
 from app.sync.plan.stored import Counts, Plan, load_plan
@@ -51,7 +53,7 @@ SELECT operation || '|' || kind || '|' || scope || '|' || @json(organization_id)
 FROM plan_item WHERE plan_id = :plan_id ORDER BY ordinal
 """
 
-_TEMPORARY = ("desired", "container", "step", "rule", "ordered_step", "tally", "covered_pair")
+_TEMPORARY = ("desired", "container", "step", "rule", "ordered_step", "tally", "covered_pair", *SCOPE_TABLES)
 
 
 def make_plan(
@@ -68,6 +70,7 @@ def make_plan(
     preview: bool = False,
     retry: Sequence[str] | None = None,
     retried: Sequence[ItemKey] = (),
+    since: Sequence[str] = (),
 ) -> Plan:
     """Plans the changes of this backend for the state of the directory at ``now``, and stores the plan.
 
@@ -75,7 +78,8 @@ def make_plan(
     the deletes that were held in it and are still due, without limits, and what they make necessary. ``preview``:
     begins no grace period and forgets no discards. ``retry``: the kinds of which failed items are retried; empty: all
     kinds.
-    ``retried``: only these failed items.
+    ``retried``: only these failed items. ``since``: the ids of a plan of everything and of all later ones, if nothing
+    else has changed the ledger since: only what has changed is read, with the same result. Not for users.
 
     Raises ``PlanningError`` if the directory was never read, because an empty access model would delete everything, or
     if the ledger or the plan to approve does not exist.
@@ -93,6 +97,7 @@ def make_plan(
         store_gone=not preview,
         retry=retry,
         retried=retried,
+        since=since,
     )
     return _with_retries(engine, work)
 
@@ -120,6 +125,33 @@ def is_still_due(
         return again.plan_hash == plan.plan_hash
 
     return _with_retries(engine, same_again)
+
+
+def is_complete_plan_different(
+    engine: Engine, since: Sequence[str], *, ledger_id: int, now: datetime, limits: LimitSettings, grace: timedelta
+) -> bool:
+    """Whether a plan of the changes since these plans differs from a plan of everything, which is an error of this
+    package. Stores nothing."""
+
+    def compare(connection: Connection) -> bool:
+        changes, everything = (
+            _plan(
+                connection,
+                plan_id=f"compared-{number}",
+                ledger_id=ledger_id,
+                now=now,
+                limits=limits,
+                grace=grace,
+                selection=EVERYTHING,
+                store_gone=False,
+                since=used,
+            )
+            for number, used in enumerate((since, ()))
+        )
+        connection.rollback()
+        return changes.plan_hash != everything.plan_hash
+
+    return _with_retries(engine, compare)
 
 
 def _with_retries(engine: Engine, work: Callable[[Connection], ResultT]) -> ResultT:
@@ -161,6 +193,7 @@ def _plan(
     approving: str | None = None,
     retry: Sequence[str] | None = None,
     retried: Sequence[ItemKey] = (),
+    since: Sequence[str] = (),
 ) -> Plan:
     revision, ledger_revision = _starting_point(connection, ledger_id, approving)
     parameters: dict[str, object] = {
@@ -172,6 +205,8 @@ def _plan(
         "approving": approving,
         "retry_kinds": json.dumps(list(retry or Kind)) if retry is not None else "[]",
     }
+    if since and find_scope(connection, parameters, since):
+        selection = replace(selection, in_scope=True)
     compute(connection, ledger_id=ledger_id, now=now, selection=selection)
     holds = fill_steps(connection, parameters, selection, limits, store_gone=store_gone, retried=retried)
     write_items(connection, parameters)

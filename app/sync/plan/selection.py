@@ -15,6 +15,8 @@ class Selection:
 
     organization_ids: tuple[str, ...] = ()
     user_ids: tuple[str, ...] = ()
+    in_scope: bool = False
+    """Whether only the items are planned that ``app.sync.plan.scope`` found."""
 
     @classmethod
     def of(cls, organization_ids: Iterable[str] = (), user_ids: Iterable[str] = ()) -> Self:
@@ -34,13 +36,15 @@ class Selection:
         }
 
     def condition(self, organization_id: str, user_id: str = "") -> str:
-        """An SQL condition that a row is selected. The arguments are columns; without ``user_id`` the users are
+        """An SQL condition that a row is selected. The arguments are columns; without ``user_id`` users and scope are
         ignored."""
         conditions = []
         if self.organization_ids:
             conditions.append(f"{organization_id} IN (@list(organization_ids))")
         if self.user_ids and user_id:
             conditions.append(f"{user_id} IN (@list(user_ids))")
+        if self.in_scope and user_id:
+            conditions.append(f"{user_id} IN (SELECT user_id FROM touched_user)")  # noqa: S608 - a column
         return " AND ".join(conditions) or "TRUE"
 
 

@@ -20,6 +20,7 @@ from app.sync.ledger.settlement import LEFT_BEHIND, UNSUPPORTED, UNSUPPORTED_BEF
 from app.sync.plan.access_impact import ImpactOfDryRun
 from app.sync.plan.selection import Selection
 from app.sync.plan.stored import Counts, add_counts, read_run_counts, total
+from app.sync.runs.base import Base
 from app.sync.runs.refresh import RefreshReport, losses_sentences
 from app.sync.runs.run import HELD_FOR, Run, RunStatus
 
@@ -53,6 +54,8 @@ class RunContext:
     """The database, or the candidate of a dry run."""
     report: dict[str, object] = field(default_factory=dict)
     plan_id: str | None = None
+    ledger_id: int | None = None
+    base: Base = field(default_factory=Base)
     depends_on: DatabaseState | None = None
     """Of a dry run: the state of the database that must not change until the plan is made; None if it may."""
     impact: ImpactOfDryRun | None = None

@@ -12,7 +12,7 @@ The rules: ``app/sync/runs/README.md``, "Ends".
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from random import Random
 from threading import Event
@@ -45,8 +45,9 @@ from app.sync.ledger.journal import recover
 from app.sync.ledger.ledger import Ledger, note_findings, open_ledger
 from app.sync.ledger.tables import LEDGER_TABLES
 from app.sync.plan.access_impact import ImpactOfDryRun
-from app.sync.plan.planner import PlanningError, is_still_due, make_plan
+from app.sync.plan.planner import PlanningError, is_complete_plan_different, is_still_due, make_plan
 from app.sync.plan.stored import Plan, add_counts, load_plan, read_run_counts, run_counts, stale_sentence
+from app.sync.runs.base import REGULAR_ENDS, Base, base_after, plans_since
 from app.sync.runs.context import RunContext, directory_report, final_status, unknown_ids, without_held
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.lock import SyncLock
@@ -91,6 +92,7 @@ class SyncEngine:
     random: Random
     what_if: WhatIf | None = None
     """Of a dry run: the files that replace configured sources."""
+    _base: Base = field(default_factory=Base, init=False)
 
     def execute(self, run_id: str, *, lock: SyncLock, progress: Progress, stop: Event) -> Run:
         """Executes a queued run and returns it with its end. The caller holds ``lock``.
@@ -110,7 +112,9 @@ class SyncEngine:
             progress=progress,
             capabilities=Capabilities(self.backend_settings.operations),
             engine=self.engine,
+            base=self._base,
         )
+        self._base = Base()
         log = structlog.stdlib.get_logger(__name__).bind(run_id=run_id)
         log.info("run_started", trigger=run.trigger, dry_run=run.dry_run)
         try:
@@ -138,7 +142,13 @@ class SyncEngine:
                 log.exception("run_broke")
                 failed = Ending(f"an error of the program, {type(error).__name__}; the log has the details")
             ending = _reason(context.gate, failed)
-        return self._end(runs, context, ending)
+        # Before the end: until then no other process can synchronize.
+        base = Base()
+        if ending is None:
+            base = base_after(self.engine, context.base, context.run, context.plan_id, context.ledger_id)
+        run = self._end(runs, context, ending)
+        self._base = base if run.status in REGULAR_ENDS else Base()
+        return run
 
     def _execute_on_candidate(self, runs: Runs, context: RunContext) -> None:
         """Executes a dry run on a candidate, which changes neither the access model nor the ledger."""
@@ -174,10 +184,14 @@ class SyncEngine:
         if context.capabilities.mode != "core" and not run.plan_is_fixed:
             backend = BackendWrites(self.client)
             probe_missing(self.engine, ledger.ledger_id, backend, probe_all=run.verify, random=self.random)
+        context.ledger_id = ledger.ledger_id
+        since = plans_since(context.base, run, ledger)
+        if since and run.verify:
+            self._compare_plans(context, ledger, since)
         self._verify(runs, context, ledger)
         self._report_unknown(context, ledger)
         context.progress.phase("planning", None)
-        plan = self._plan(context, ledger)
+        plan = self._plan(context, ledger, since)
         context.plan_id = plan.plan_id
         if plan.holds:
             context.report["held"] = [hold.to_wire() for hold in plan.holds]
@@ -285,7 +299,20 @@ class SyncEngine:
             log = structlog.stdlib.get_logger(__name__)
             log.info("run_names_unknown_ids", run_id=run.run_id, unknown=context.report["unknown"])
 
-    def _plan(self, context: RunContext, ledger: Ledger) -> Plan:
+    def _compare_plans(self, context: RunContext, ledger: Ledger, since: Sequence[str]) -> None:
+        """Checks before a verify that a plan of changes is the same as a plan of everything."""
+        if is_complete_plan_different(
+            self.engine,
+            since,
+            ledger_id=ledger.ledger_id,
+            now=self.clock(),
+            limits=self.sync_settings.limits,
+            grace=timedelta(seconds=self.directory_settings.grace),
+        ):
+            context.report["planOfChangesDiffers"] = True
+            structlog.stdlib.get_logger(__name__).error("plan_of_changes_differs", run_id=context.run.run_id)
+
+    def _plan(self, context: RunContext, ledger: Ledger, since: Sequence[str]) -> Plan:
         run = context.run
         if run.approved_at is None and run.requested_plan_id is not None:
             return self._stored_plan(run.requested_plan_id, ledger)
@@ -304,6 +331,7 @@ class SyncEngine:
             preview=run.dry_run,
             retry=run.kinds if run.retry else None,
             retried=run.items,
+            since=() if run.verify else since,
         )
         if run.retry:
             self._report_retried(context, plan)

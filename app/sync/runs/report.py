@@ -83,6 +83,7 @@ def impact_sentence(impact: Mapping[str, Any]) -> str:
 _TITLES = {
     "interruptedCalls": "calls without an answer in an earlier run",
     "leftBehind": "left behind in the backend",
+    "planOfChangesDiffers": "an error of the program: a plan of changes differs from one of everything, which is used",
     "problemCounts": "problems of the directory",
     "problems": "problems of the directory",
     "rolesAndAccessTypesUnsupported": "roles and access types are not sent, because the backend does not support them",

@@ -1,0 +1,30 @@
+"""Indexes of what plans of changes read: unconfirmed items, and records that end
+
+Revision: 0021, after 0020.
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0021"
+down_revision = "0020"
+branch_labels = None
+depends_on = None
+oldest_compatible = "0018"
+
+_INDEXES = (
+    ("ix_ledger_item_unconfirmed", "ledger_item", "ledger_id", "NOT certain"),
+    ("ix_model_membership_ending", "model_membership", "expires_at", "expires_at IS NOT NULL"),
+    ("ix_model_grant_ending", "model_grant", "expires_at", "expires_at IS NOT NULL"),
+)
+
+
+def upgrade() -> None:
+    for name, table, column, condition in _INDEXES:
+        where = sa.text(condition)
+        op.create_index(name, table, [column], sqlite_where=where, postgresql_where=where)
+
+
+def downgrade() -> None:
+    for name, table, _, _ in _INDEXES:
+        op.drop_index(name, table_name=table)
