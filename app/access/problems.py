@@ -34,7 +34,7 @@ class ProblemSort(StrEnum):
     DUPLICATE = "duplicate"
     """The same source provides the same key twice. The last record of an object wins; of several objects, the first."""
     OWNED_ELSEWHERE = "ownedElsewhere"
-    """A source further up provides the same key. The record has no effect."""
+    """A more authoritative source provides the same key. The record has no effect."""
     DANGLING = "dangling"
     """It refers to something that is not in the directory, and has no effect."""
     AMBIGUOUS = "ambiguous"
@@ -90,8 +90,10 @@ class Problem:
     """The source's name; empty: no source alone has it."""
     place: str
     """``file:line`` or ``file:users[3]``; may be empty."""
-    cause: str
-    """A ``ProblemCause`` if it is about a record, otherwise a sentence from the connector."""
+    text: str = ""
+    """The sentence of the reader that found it; empty if there is a ``cause``."""
+    cause: ProblemCause | None = None
+    """Why the record is a problem; None: ``text`` describes it."""
     kind: str = ""
     """The kind of the record; empty: it could not be understood."""
     key: tuple[str, ...] = ()
@@ -103,7 +105,7 @@ class Problem:
     @property
     def reason(self) -> str:
         """The problem as an English sentence without its place."""
-        return _SENTENCES[ProblemCause(self.cause)](self) if self.kind else self.cause
+        return self.text if self.cause is None else _SENTENCES[self.cause](self)
 
     def __str__(self) -> str:
         return f"{self.place}: {self.reason}" if self.place else self.reason
@@ -115,12 +117,20 @@ def described(kind: str, key: Sequence[str]) -> str:
     return f"{kind} {', '.join(f'{name}={quoted(value)}' for name, value in ids if value)}"
 
 
-def _of_record(sentence: str, *, plain: Sequence[int] = ()) -> Callable[[Problem], str]:
-    """A sentence about a record, with the values of the detail; those at ``plain`` are not quoted."""
+class _Value(str):
+    """A value for a sentence: ``{0}`` inserts it in quotes, ``{0:plain}`` as it is."""
+
+    __slots__ = ()
+
+    def __format__(self, spec: str) -> str:
+        return str(self) if spec == "plain" else quoted(self)
+
+
+def _of_record(sentence: str) -> Callable[[Problem], str]:
+    """A sentence about a record, with the values of the detail."""
 
     def render(problem: Problem) -> str:
-        values = [value if at in plain else quoted(value) for at, value in enumerate(problem.detail)]
-        return f"{described(problem.kind, problem.key)} {sentence.format(*values)}"
+        return f"{described(problem.kind, problem.key)} {sentence.format(*map(_Value, problem.detail))}"
 
     return render
 
@@ -145,15 +155,15 @@ def _too_many(problem: Problem) -> str:
     return f"{quoted(problem.key[0])} has too many groups in groups to search them for cycles"
 
 
-_REFERS = "refers to the {0} {1} ({2})"
+_REFERS = "refers to the {0:plain} {1} ({2:plain})"
 _SENTENCES = {
-    ProblemCause.REPLACED: _of_record("is repeated at {0}, which replaces this record", plain=[0]),
-    ProblemCause.REPEATED: _of_record("is also provided at {0}, which is used instead", plain=[0]),
-    ProblemCause.OWNED: _of_record("belongs to the source {0}, which provides it at {1}", plain=[1]),
+    ProblemCause.REPLACED: _of_record("is repeated at {0:plain}, which replaces this record"),
+    ProblemCause.REPEATED: _of_record("is also provided at {0:plain}, which is used instead"),
+    ProblemCause.OWNED: _of_record("belongs to the source {0}, which provides it at {1:plain}"),
     ProblemCause.UNKNOWN_ALIAS: _of_record("refers to the user {0} (userAlias), an alias that no user has"),
     ProblemCause.SHARED_ALIAS: _shared_alias,
-    ProblemCause.UNKNOWN: _of_record(f"{_REFERS}, which is nowhere in the directory", plain=[0, 2]),
-    ProblemCause.WITHOUT_EFFECT: _of_record(f"{_REFERS}, which is left out itself", plain=[0, 2]),
+    ProblemCause.UNKNOWN: _of_record(f"{_REFERS}, which is nowhere in the directory"),
+    ProblemCause.WITHOUT_EFFECT: _of_record(f"{_REFERS}, which is left out itself"),
     ProblemCause.FOLDER_CYCLE: _of_record("is in a cycle of folders"),
     ProblemCause.GROUP_CYCLE: _group_cycle,
     ProblemCause.TOO_MANY: _too_many,
@@ -200,40 +210,39 @@ class ProblemSample:
 
 
 class ProblemList:
-    """The problems of a report: counts all of them and lists at most a hundred.
+    """The problems of a report: counts all of them and lists at most ``PROBLEMS_KEPT``.
 
     Of problems that are added one by one it lists three of each shape, so that a frequent mistake does not hide others.
     """
 
     def __init__(self) -> None:
-        self.by_source: dict[tuple[str, AnySort], ProblemSample] = {}
-        """(source, sort) → its problems."""
+        self._by_source: dict[tuple[str, AnySort], ProblemSample] = {}
         self._listed: list[Problem] = []
         self._counts: Counter[AnySort] = Counter()
-        self.similar: Counter[_Shape] = Counter()
-        """How many of the problems that were added one by one have the same shape."""
+        self._similar: Counter[_Shape] = Counter()
 
     def add(self, problem: Problem) -> None:
         """Counts a problem, and lists it if there is room and its shape is rare so far."""
         self._counts[problem.sort] += 1
         self._add_to_source(problem.source, problem.sort, 1, [problem])
         shape = _shape(problem)
-        if shape not in self.similar and len(self.similar) >= _MAX_SHAPES:
+        if shape not in self._similar and len(self._similar) >= _MAX_SHAPES:
             return
-        self.similar[shape] += 1
-        if self.similar[shape] <= _MAX_SIMILAR:
+        self._similar[shape] += 1
+        if self._similar[shape] <= _MAX_SIMILAR:
             self._list([problem])
 
     def add_all(self, others: "ProblemList") -> None:
         """Adds the problems of another list."""
         self._counts.update({sort: others.counts[sort] for sort in ProblemSort if sort in others.counts})
-        self.similar.update(others.similar)
-        self._list(others.kept)
+        self._similar.update(others.similar)
+        self._list(others.listed)
         for (source, sort), sample in others.by_source.items():
             self._add_to_source(source, sort, sample.count, sample.first)
 
     def add_found(self, samples: Mapping[tuple[int, str], ProblemSample]) -> None:
-        """Adds problems that were counted in the database: (source, sort) → their number, and the first."""
+        """Adds problems that were counted in the database: (source, sort) → their number, and at least
+        the first of them."""
         for (_, name), sample in samples.items():
             sort = ProblemSort(name)
             self._counts[sort] += sample.count
@@ -241,13 +250,23 @@ class ProblemList:
             self._add_to_source(sample.first[0].source, sort, sample.count, sample.first)
 
     def _add_to_source(self, source: str, sort: AnySort, count: int, problems: Sequence[Problem]) -> None:
-        self.by_source.setdefault((source, sort), ProblemSample()).add(count, problems)
+        self._by_source.setdefault((source, sort), ProblemSample()).add(count, problems)
 
     def _list(self, problems: Sequence[Problem]) -> None:
         self._listed.extend(problems[: PROBLEMS_KEPT - len(self._listed)])
 
     @property
-    def kept(self) -> tuple[Problem, ...]:
+    def by_source(self) -> Mapping[tuple[str, AnySort], ProblemSample]:
+        """(source, sort) → its problems."""
+        return self._by_source
+
+    @property
+    def similar(self) -> Mapping[_Shape, int]:
+        """How many of the problems that were added one by one have the same shape."""
+        return self._similar
+
+    @property
+    def listed(self) -> tuple[Problem, ...]:
         """The listed problems."""
         return tuple(self._listed)
 
@@ -264,7 +283,7 @@ class ProblemList:
             places = tuple(problem.place for problem in problems if problem.place)[:_MAX_SIMILAR]
             # Of counted problems there is a sample: its count is known if no other group has the same sort.
             counted = self._counts[first.sort] if shapes[first.sort] == 1 else 0
-            count = max(self.similar[shape], len(problems), counted)
+            count = max(self._similar[shape], len(problems), counted)
             groups.append(ProblemGroup(first.sort, first.source, first.reason, places, count))
         return tuple(groups)
 

@@ -125,6 +125,7 @@ class ProblemRow(StoreTable, table=True):
     key: str
     """The values of the record's key, as a JSON list."""
     cause: str
+    """A ``ProblemCause``, or the text of a problem without one."""
     detail: str
     """The values of the sentence, as a JSON list."""
     place: str

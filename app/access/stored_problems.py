@@ -11,7 +11,15 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine, Row, and_, delete, func, insert, or_, select, update
 
-from app.access.problems import PROBLEMS_KEPT, Problem, ProblemList, ProblemSample, ProblemSort, UnclearDisabling
+from app.access.problems import (
+    PROBLEMS_KEPT,
+    Problem,
+    ProblemCause,
+    ProblemList,
+    ProblemSample,
+    ProblemSort,
+    UnclearDisabling,
+)
 from app.access.records import Fill
 from app.access.refresh.problems import NO_SOURCE, FoundProblems, find_problems, remaining_problems
 from app.access.refresh.sources import FAILED, SOURCE, STATE, UNCONFIGURED_POSITION, StagedRead
@@ -79,7 +87,7 @@ def _unclear_disabling(connection: Connection) -> FoundProblems:
         sort = UnclearDisabling.SEVERAL if row.is_several else UnclearDisabling.NOBODY
         of_alias = {"source_id": row.source_id, "alias": row.named}
         users = tuple(run(connection, _BOUND, of_alias).scalars()) if row.is_several else ()
-        example = Problem(sort, "", "", "", kind=Fill.kind, key=(row.named,), detail=users)
+        example = Problem(sort, "", "", kind=Fill.kind, key=(row.named,), detail=users)
         samples[row.source_id, sort.value] = ProblemSample(row.records, [example])
     return samples
 
@@ -127,11 +135,11 @@ def _with_earlier(
     merged = {}
     for sort in before.keys() | found.keys():
         new, earlier = found.get(sort, ProblemSample()), before.get(sort, ProblemSample())
-        same = {(problem.place, problem.cause) for problem in new.first}
+        same = {(problem.place, problem.text, problem.cause) for problem in new.first}
         remaining = [
             problem
             for problem in earlier.first
-            if problem.origin not in read_again and (problem.place, problem.cause) not in same
+            if problem.origin not in read_again and (problem.place, problem.text, problem.cause) not in same
         ]
         merged[sort] = ProblemSample(earlier.count - len(earlier.first) + len(remaining), remaining)
         merged[sort].add(new.count, new.first)
@@ -172,7 +180,7 @@ def _values_of(problem: Problem) -> dict[str, str]:
     return {
         "kind": problem.kind,
         "key": json.dumps(problem.key, ensure_ascii=False),
-        "cause": problem.cause,
+        "cause": problem.cause or problem.text,
         "detail": json.dumps(problem.detail, ensure_ascii=False),
         "place": problem.place,
         "origin": problem.origin,
@@ -181,7 +189,7 @@ def _values_of(problem: Problem) -> dict[str, str]:
 
 def _storable(problem: Problem) -> Problem:
     """The problem without NUL, which PostgreSQL does not store."""
-    return replace(problem, place=problem.place.replace("\0", "�"), cause=problem.cause.replace("\0", "�"))
+    return replace(problem, place=problem.place.replace("\0", "�"), text=problem.text.replace("\0", "�"))
 
 
 def _problem_from_row(row: Row[Any]) -> Problem:
@@ -189,7 +197,8 @@ def _problem_from_row(row: Row[Any]) -> Problem:
         sort=ProblemSort(row.sort),
         source=row.name,
         place=row.place,
-        cause=row.cause,
+        text="" if row.kind else row.cause,
+        cause=ProblemCause(row.cause) if row.kind else None,
         kind=row.kind,
         key=tuple(json.loads(row.key)),
         detail=tuple(json.loads(row.detail)),

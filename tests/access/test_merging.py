@@ -404,7 +404,7 @@ def test_refresh_follows_the_merging_rules(database_url: str, steps: list[dict[s
             assert changed == (without_aliases(expected) != without_aliases(before))
             assert new_revision == revision + (changed or (revision == 0 and bool(naive.ever_read)))
             assert problems.counts.get("duplicate", 0) == naive.duplicates
-            assert all(problem.place and problem.reason for problem in problems.kept)
+            assert all(problem.place and problem.reason for problem in problems.listed)
             with reading(engine) as connection:
                 assert current_revision(connection) == new_revision
                 kept = {state.name: state.records for state in source_states(connection)}

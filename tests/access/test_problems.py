@@ -89,7 +89,7 @@ def test_each_source_and_sort_has_its_first_hundred(engine: Engine) -> None:
     assert "refers to the document 'lost-000'" in dangling[0]
     assert first(engine, "nobody", "dangling") == first(engine, "", "dangling") == []
     # A report keeps three of those with the same sentence.
-    assert len(problems.kept) == 3
+    assert len(problems.listed) == 3
     assert problems.counts == {"malformed": 120}
 
 
@@ -172,17 +172,31 @@ GROUPS = (
         (Problem(ProblemSort.MALFORMED, "a", "a:1", "email: 'x' is {no} address"), "email: 'x' is {no} address"),
         (
             Problem(
-                ProblemSort.DUPLICATE, "a", "a:1", ProblemCause.REPLACED, kind="user", key=("u{0}",), detail=("a:'2",)
+                ProblemSort.DUPLICATE,
+                "a",
+                "a:1",
+                cause=ProblemCause.REPLACED,
+                kind="user",
+                key=("u{0}",),
+                detail=("a:'2",),
             ),
             "user userId='u{0}' is repeated at a:'2, which replaces this record",
         ),
         (
-            Problem(ProblemSort.DUPLICATE, "a", "a:1", ProblemCause.REPEATED, kind="user", key=("u",), detail=("a:2",)),
+            Problem(
+                ProblemSort.DUPLICATE, "a", "a:1", cause=ProblemCause.REPEATED, kind="user", key=("u",), detail=("a:2",)
+            ),
             "user userId='u' is also provided at a:2, which is used instead",
         ),
         (
             Problem(
-                ProblemSort.OWNED_ELSEWHERE, "b", "", ProblemCause.OWNED, kind="user", key=("u",), detail=("a", "a:2")
+                ProblemSort.OWNED_ELSEWHERE,
+                "b",
+                "",
+                cause=ProblemCause.OWNED,
+                kind="user",
+                key=("u",),
+                detail=("a", "a:2"),
             ),
             "user userId='u' belongs to the source 'a', which provides it at a:2",
         ),
@@ -191,7 +205,7 @@ GROUPS = (
                 ProblemSort.AMBIGUOUS,
                 "a",
                 "a:1",
-                ProblemCause.SHARED_ALIAS,
+                cause=ProblemCause.SHARED_ALIAS,
                 kind="membership",
                 key=("o", "", "x"),
                 detail=("x", "u1"),
@@ -202,7 +216,7 @@ GROUPS = (
             ),
         ),
         (
-            Problem(ProblemSort.GROUP_CYCLE, "", "", ProblemCause.TOO_MANY, kind="group", key=("o", "")),
+            Problem(ProblemSort.GROUP_CYCLE, "", "", cause=ProblemCause.TOO_MANY, kind="group", key=("o", "")),
             "'o' has too many groups in groups to search them for cycles",
         ),
         (
@@ -210,7 +224,7 @@ GROUPS = (
                 ProblemSort.GROUP_CYCLE,
                 "a",
                 "",
-                ProblemCause.GROUP_CYCLE,
+                cause=ProblemCause.GROUP_CYCLE,
                 kind="group",
                 key=("o", "0"),
                 detail=tuple("012345678"),

@@ -211,7 +211,7 @@ class _Finder:
                 ProblemSort(row.sort),
                 self._names.get(row.source_id, ""),
                 row.place,
-                cause,
+                cause=cause,
                 kind=tables.kind,
                 key=tuple(getattr(row, field.attribute) for field in tables.record_kind.keys),
                 detail=detail,
@@ -288,7 +288,7 @@ class _Finder:
     ) -> None:
         source, key = self._names.get(source_id, ""), (organization_id, groups[0])
         sort, detail = ProblemSort.GROUP_CYCLE, tuple(groups)
-        self._add(source_id, Problem(sort, source, place, cause, kind=Group.kind, key=key, detail=detail), 1)
+        self._add(source_id, Problem(sort, source, place, cause=cause, kind=Group.kind, key=key, detail=detail), 1)
 
 
 _HOLDERS = "SELECT user_id FROM model_user_alias WHERE alias = :alias ORDER BY user_id @bytes LIMIT 3"

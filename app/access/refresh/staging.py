@@ -333,7 +333,7 @@ def _report_repeated(
             ProblemSort.DUPLICATE,
             names[row.source_id],
             row.place,
-            ProblemCause.REPLACED,
+            cause=ProblemCause.REPLACED,
             kind=tables.kind,
             key=tuple(getattr(row, field.attribute) for field in tables.record_kind.keys),
             detail=(row.last_place,),

@@ -84,8 +84,8 @@ def apply_upload(
             if change.any
         },
         "dangling": dangling,
-        "leftOut": _by_line([problem for problem in problems.kept if problem.sort != ProblemSort.REMARK]),
-        "remarks": _by_line([problem for problem in problems.kept if problem.sort == ProblemSort.REMARK]),
+        "leftOut": _by_line([problem for problem in problems.listed if problem.sort != ProblemSort.REMARK]),
+        "remarks": _by_line([problem for problem in problems.listed if problem.sort == ProblemSort.REMARK]),
     }
 
 

@@ -109,7 +109,7 @@ def directory_report(report: RefreshReport) -> dict[str, object]:
         findings["retainedSources"] = list(report.retained_sources)
     if report.problems.total:
         findings["problemCounts"] = {str(sort): number for sort, number in report.problems.counts.items()}
-        findings["problems"] = [str(problem) for problem in report.problems.kept[:_PROBLEMS_SHOWN]]
+        findings["problems"] = [str(problem) for problem in report.problems.listed[:_PROBLEMS_SHOWN]]
     return findings
 
 

@@ -324,7 +324,7 @@ def object_from_report(report: RefreshReport | CheckReport) -> dict[str, object]
         "problemCounts": dict(report.problems.counts),
         "problems": [
             {"sort": problem.sort.value, "source": problem.source, "place": problem.place, "reason": problem.reason}
-            for problem in report.problems.kept
+            for problem in report.problems.listed
         ],
         "problemGroups": [
             {

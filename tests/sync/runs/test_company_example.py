@@ -89,7 +89,7 @@ def engine(database_url: str) -> Iterator[Engine]:
 def test_example_explains_effective_and_other_records(engine: Engine, sources: list[Source]) -> None:
     report = refresh(engine, sources, clock=repeat(NOW).__next__)
     assert [(one.verdict.value, one.reason) for one in report.sources] == [("complete", "")] * 3
-    assert sorted(problem.reason.partition(" refers to ")[2] for problem in report.problems.kept) == [
+    assert sorted(problem.reason.partition(" refers to ")[2] for problem in report.problems.listed) == [
         "the document 'lost' (documentId), which is left out itself",
         "the document 'never' (documentId), which is nowhere in the directory",
         "the folder 'gone' (folderId), which is nowhere in the directory",

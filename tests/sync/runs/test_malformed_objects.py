@@ -90,7 +90,7 @@ def test_an_alias_that_cannot_be_used_is_left_out_with_a_remark(company: Company
     company.objects.remove("users", "bob")
     report = company.read(full=full)
     assert report.sources[0].verdict is Verdict.COMPLETE
-    [remark] = [one for one in report.problems.kept if one.sort is ProblemSort.REMARK and "aliases" in one.reason]
+    [remark] = [one for one in report.problems.listed if one.sort is ProblemSort.REMARK and "aliases" in one.reason]
     assert remark.reason == "rule 1: aliases[0]: is longer than 512 bytes; it is left out"
     assert company.users() == {"ada": False, "cy": False}
     assert [one.aliases for one in company.records() if isinstance(one, User) and one.user_id == "ada"] in (

@@ -289,12 +289,14 @@ def test_first_source_with_a_key_wins(engine: Engine, run: Refresh) -> None:
     first, second = GivenSource("a", user("ada", "of a")), GivenSource("b", user("bob"), user("ada", "of b"))
     report = run(first, second)
     assert report.problems.counts == {"ownedElsewhere": 1}
-    assert str(report.problems.kept[0]) == "b:2: user userId='ada' belongs to the source 'a', which provides it at a:1"
+    assert (
+        str(report.problems.listed[0]) == "b:2: user userId='ada' belongs to the source 'a', which provides it at a:1"
+    )
     assert model(engine)["user", "ada"] == user("ada", "of a")
     turned = run(second, first)
     assert turned.changes["user"].updated == 1
     assert model(engine)["user", "ada"] == user("ada", "of b")
-    assert turned.problems.kept[0].source == "a"
+    assert turned.problems.listed[0].source == "a"
 
 
 def test_refresh_takes_the_last_of_duplicates_and_reports_the_others(engine: Engine, run: Refresh) -> None:
@@ -302,7 +304,7 @@ def test_refresh_takes_the_last_of_duplicates_and_reports_the_others(engine: Eng
     assert model(engine)["user", "ada"] == user("ada", "3")
     assert report.sources[0].verdict is Verdict.COMPLETE
     assert report.problems.counts == {"duplicate": 2}
-    assert [str(problem) for problem in report.problems.kept] == [
+    assert [str(problem) for problem in report.problems.listed] == [
         "a:1: user userId='ada' is repeated at a:4, which replaces this record",
         "a:2: user userId='ada' is repeated at a:4, which replaces this record",
     ]
@@ -320,7 +322,7 @@ def test_refresh_reports_records_without_effect(run: Refresh) -> None:
         )
     )
     assert report.sources[0].verdict is Verdict.COMPLETE
-    assert [str(problem) for problem in report.problems.kept] == [
+    assert [str(problem) for problem in report.problems.listed] == [
         (
             "a:3: document organizationId='acme', documentId='d' refers to the folder 'nowhere' (folderId), "
             "which is nowhere in the directory"
@@ -341,7 +343,7 @@ def test_refresh_reports_folder_cycles_and_what_is_below(run: Refresh) -> None:
     report = run(GivenSource("a", organization(), *folders, folder("w", "z")))
     assert report.problems.counts == {"folderCycle": 3, "dangling": 2}
     prefix = "folder organizationId='acme', "
-    assert {problem.reason.removeprefix(prefix) for problem in report.problems.kept} == {
+    assert {problem.reason.removeprefix(prefix) for problem in report.problems.listed} == {
         "folderId='self' is in a cycle of folders",
         "folderId='x' is in a cycle of folders",
         "folderId='y' is in a cycle of folders",
@@ -356,7 +358,7 @@ def test_refresh_keeps_group_cycles_and_reports_each_once(engine: Engine, run: R
     edges = [nested(*pair) for pair in ("ab", "bc", "ca", "cd", "de", "ef", "fe", "gg", "gh")]
     report = run(GivenSource("s", organization(), *groups, *edges))
     assert report.problems.counts == {"groupCycle": 3}
-    assert [str(problem) for problem in report.problems.kept] == [
+    assert [str(problem) for problem in report.problems.listed] == [
         "s:10: the groups 'a', 'b', 'c' of 'acme' contain each other; all have the union of their members",
         "s:15: the groups 'e', 'f' of 'acme' contain each other; all have the union of their members",
         "s:17: the group 'g' of 'acme' contains itself",
@@ -368,7 +370,7 @@ def test_refresh_reports_the_same_problems_again_at_their_new_places(run: Refres
     run(GivenSource("a", organization(), folder("f", "gone")))
     report = run(GivenSource("a", Remark("a:1", "odd"), Remark("a:2", "odd"), organization(), folder("f", "gone")))
     assert report.changed is False
-    assert [problem.place for problem in report.problems.kept] == ["a:1", "a:2", "a:4"]
+    assert [problem.place for problem in report.problems.listed] == ["a:1", "a:2", "a:4"]
 
 
 def test_refresh_counts_all_problems_and_keeps_the_first_hundred(run: Refresh) -> None:
@@ -378,7 +380,7 @@ def test_refresh_counts_all_problems_and_keeps_the_first_hundred(run: Refresh) -
     report = run(GivenSource("a", *malformed, *duplicates, organization(), *dangling, End(Verdict.PARTIAL, "some")))
     assert report.problems.counts == {"malformed": 60, "duplicate": 60, "dangling": 70}
     assert report.problems.total == 190
-    assert len(report.problems.kept) == 100
+    assert len(report.problems.listed) == 100
 
 
 def test_refresh_carries_any_text_unharmed(engine: Engine, run: Refresh) -> None:
