@@ -200,7 +200,7 @@ class IndexView:
                 else:
                     below[above] = folder
                     above = folder.parent_folder_id
-        if known.ancestry.obstacle is Obstacle.CYCLE:
+        if known.ancestry.obstacle is Obstacle.CYCLE or len(known.resources) > _DEEP:
             return self._walked_ancestry(organization_id, folder_id)
         for below_id, folder in reversed(below.items()):
             grants = self._group_grants.get(("folder", organization_id, below_id))
@@ -239,6 +239,7 @@ class IndexView:
         return folder
 
     def any_grants(self, organization_id: str, user_id: str, document_id: str | None, folder_id: str | None) -> bool:
+        """As ``AccessView.any_grants``, for a document that was looked up before."""
         own = self._own(organization_id, user_id)
         if own is _CROWDED:
             return True
@@ -252,10 +253,10 @@ class IndexView:
             on_document = self._group_grants.get(("document", organization_id, document_id))
             of_groups = of_groups if on_document is None else (on_document, *of_groups)
         # Most resources have no grants of groups, so that the groups of the user are not needed.
-        return bool(of_groups) and any(
-            grants is _CROWDED or not grants.keys().isdisjoint(self.groups(organization_id, user_id))
-            for grants in of_groups
-        )
+        for grants in of_groups:
+            if grants is _CROWDED or not grants.keys().isdisjoint(self.groups(organization_id, user_id)):
+                return True
+        return False
 
     def grants(self, organization_id: str, level: Level, resource_id: str, user_id: str) -> Sequence[Grant]:
         found: list[tuple[str | None, str]] = []
