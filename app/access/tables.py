@@ -82,6 +82,7 @@ def record_table(
 
 _TO_GROUP = "user_id = ''"
 _ENDS = "expires_at IS NOT NULL"
+_OPEN = "access_type <> '' AND access_type <> 'restricted'"
 
 _INDEXES: Mapping[str, Sequence[TableIndex]] = {
     "membership": [
@@ -93,8 +94,15 @@ _INDEXES: Mapping[str, Sequence[TableIndex]] = {
         (None, ("organization_id", "member_group_id", "organization_user_group_id"), ""),
         (None, ("user_id", "organization_id"), ""),
     ],
-    "folder": [("ix_model_folder_within", ("organization_id", "parent_folder_id", "folder_id"), "")],
-    "document": [("ix_model_document_within", ("organization_id", "folder_id", "document_id"), "")],
+    # Lists of what a user may open begin with the folders and documents that their own access type opens.
+    "folder": [
+        ("ix_model_folder_within", ("organization_id", "parent_folder_id", "folder_id"), ""),
+        ("ix_model_folder_open", ("organization_id", "access_type", "folder_id"), _OPEN),
+    ],
+    "document": [
+        ("ix_model_document_within", ("organization_id", "folder_id", "document_id"), ""),
+        ("ix_model_document_open", ("organization_id", "access_type", "document_id"), _OPEN),
+    ],
     "grant": [
         # Covers the queries for a user's grants, so that they do not read the table.
         (None, ("user_id", "organization_id", "folder_id", "document_id", "access_role", "expires_at"), ""),

@@ -58,8 +58,10 @@ def _columns(kind: str) -> str:
 class BatchView(SqlView):
     """The records of questions about one organization, after ``load``."""
 
-    def __init__(self, connection: Connection, organization_id: str) -> None:
+    def __init__(self, connection: Connection, organization_id: str, *, only_user: str = "") -> None:
+        """``only_user``: the user whom all decisions are about; empty: there may be several."""
         super().__init__(connection)
+        self._only_user = only_user
         self._organization_id = organization_id
         self._group_grants: dict[_Place, dict[str, Grant]] = {}
         self._ancestries: dict[str, Ancestry] = {}
@@ -106,9 +108,9 @@ class BatchView(SqlView):
         """Reads the grants of groups on these places, and then the groups of the users if there are any."""
         self._group_grants |= {place: {} for place in places}
         of_groups, lists = "TRUE", {"places": json_lists(places)}
-        if len(user_ids) == 1:
-            # A single user is in few groups, while many groups may have grants.
-            groups = [group for user_id in user_ids for group in self.groups(self._organization_id, user_id)]
+        if self._only_user:
+            # The user is in few groups, while many groups may have grants.
+            groups = self.groups(self._organization_id, self._only_user)
             of_groups = "t.organization_user_group_id IN (@list(groups))"
             lists["groups"] = json_list(groups)
             places = places if groups else []

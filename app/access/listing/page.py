@@ -18,6 +18,8 @@ _MAX_CANDIDATES = 10_000
 Candidates = Callable[[str, int], Sequence[str]]
 """Returns the ids after an id, in the order of their bytes, up to a number."""
 
+DecideAll = Callable[[Sequence[str]], Sequence[Decision]]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessEntry:
@@ -59,26 +61,37 @@ class AccessPage:
 
 
 def find_allowed(
-    candidates: Candidates,
-    decide_all: Callable[[Sequence[str]], Sequence[Decision]],
-    *,
-    after: str,
-    limit: int,
-    role: AccessRole | None,
+    candidates: Candidates, decide_all: DecideAll, *, after: str, limit: int, role: AccessRole | None
 ) -> list[tuple[str, Decision]]:
     """The first allowed candidates after an id, at least ``limit`` of them if there are as many; with ``role``, only
     those with this role."""
     found: list[tuple[str, Decision]] = []
-    # A few more, because some may be denied: otherwise most pages would need a second query.
-    size = limit + limit // 4 + 16
+    size = _batch(limit)
     while True:
         ids = candidates(after, size)
-        for item_id, decision in zip(ids, decide_all(ids), strict=True):
-            if decision.has_access and role in {None, decision.access_role}:
-                found.append((item_id, decision))
+        found += _allowed(ids, decide_all, role)
         if len(found) >= limit or len(ids) < size:
             return found
         after, size = ids[-1], min(2 * size, max(size, _MAX_CANDIDATES))
+
+
+def find_next(
+    candidates: Candidates, decide_all: DecideAll, *, after: str, limit: int, role: AccessRole | None
+) -> tuple[list[tuple[str, Decision]], str | None]:
+    """The same for the first batch of candidates alone, and the last one of them; None: there are no more."""
+    size = _batch(limit)
+    ids = candidates(after, size)
+    return _allowed(ids, decide_all, role), ids[-1] if len(ids) == size else None
+
+
+def _batch(limit: int) -> int:
+    # Some candidates may be denied: without a few more, most pages would need a second batch.
+    return limit + limit // 2 + 16
+
+
+def _allowed(ids: Sequence[str], decide_all: DecideAll, role: AccessRole | None) -> list[tuple[str, Decision]]:
+    decisions = zip(ids, decide_all(ids), strict=True)
+    return [found for found in decisions if found[1].has_access and role in {None, found[1].access_role}]
 
 
 def entry(kind: str, item_id: str, name: str, decision: Decision) -> AccessEntry:

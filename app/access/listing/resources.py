@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from app.access.browse.lookup import name_of
 from app.access.decision.decide import Decision, DecisionPolicy, PlainQuestion, Rule, is_active, judge
 from app.access.listing.batch_view import BatchView
-from app.access.listing.page import AccessEntry, AccessPage, Candidates, denial, entry, find_allowed
+from app.access.listing.page import AccessEntry, AccessPage, Candidates, denial, entry, find_allowed, find_next
 from app.access.records import AccessRole, AccessType, Record
 from app.foundation.clock import epoch_ms
 from app.foundation.database.statements import json_list, prefer_indexes, run
@@ -47,7 +47,9 @@ granted_folder (folder_id) AS (
   WHERE f.organization_id = :organization_id AND f.parent_folder_id = g.folder_id
 ),
 open_folder (folder_id) AS (
-  SELECT f.folder_id FROM model_folder f WHERE f.organization_id = :organization_id AND f.{opened}
+  SELECT f.folder_id FROM model_folder f @by(ix_model_folder_open)
+  WHERE f.organization_id = :organization_id AND f.access_type IN ({opened})
+    AND f.access_type <> '' AND f.access_type <> 'restricted'
   UNION
   SELECT f.folder_id FROM model_folder f @by(ix_model_folder_within)
   WHERE f.organization_id = :organization_id AND f.parent_folder_id = '' AND f.access_type = '' AND {is_open}
@@ -71,8 +73,9 @@ _DOCUMENT_SETS = (
     """SELECT d.document_id FROM model_document d @by(ix_model_document_within)
     WHERE d.organization_id = :organization_id AND d.folder_id = '' AND d.document_id @bytes > :after
       AND d.access_type = '' AND {is_open}""",
-    """SELECT d.document_id FROM model_document d
-    WHERE d.organization_id = :organization_id AND d.document_id @bytes > :after AND d.{opened}""",
+    """SELECT d.document_id FROM model_document d @by(ix_model_document_open)
+    WHERE d.organization_id = :organization_id AND d.document_id @bytes > :after AND d.access_type IN ({opened})
+      AND d.access_type <> '' AND d.access_type <> 'restricted'""",
 )
 _CUT = "SELECT document_id FROM ({set} ORDER BY document_id @bytes LIMIT :limit) AS cut"
 _DOCUMENTS = f"""{_REACHED}
@@ -80,12 +83,16 @@ SELECT document_id FROM ({" UNION ".join(_CUT.replace("{set}", each) for each in
 ORDER BY document_id @bytes LIMIT :limit
 """  # noqa: S608 - constants
 _CANDIDATES: Mapping[ListedType, str] = {"folder": _FOLDERS, "document": _DOCUMENTS}
+_NEXT = """
+SELECT {kind}_id FROM model_{kind} WHERE organization_id = :organization_id AND {kind}_id @bytes > :after
+ORDER BY {kind}_id @bytes LIMIT :limit
+"""
 
 _MEMBER_TYPES = frozenset({AccessType.PUBLIC, AccessType.ORGANIZATION_PRIVATE})
 _OPENED: Mapping[Collection[AccessType], str] = {
-    frozenset(): "access_type = '-'",
-    frozenset({AccessType.PUBLIC}): "access_type = 'public'",
-    _MEMBER_TYPES: "access_type IN ('public', 'organizationPrivate')",
+    frozenset(): "'-'",
+    frozenset({AccessType.PUBLIC}): "'public'",
+    _MEMBER_TYPES: "'public', 'organizationPrivate'",
 }
 _OF_ROLE: Mapping[AccessRole | None, str] = {
     None: "TRUE",
@@ -112,7 +119,7 @@ def list_resources(
 ) -> AccessPage:
     """A page of at most ``limit`` resources. ``after``: the type and id of the last one of the previous page."""
     prefer_indexes(connection)
-    view = BatchView(connection, wanted.organization_id)
+    view = BatchView(connection, wanted.organization_id, only_user=wanted.user_id)
     lister = _Lister(view, wanted, policy)
     question = lister.question("organization", wanted.organization_id)
     of_organization = judge(view, question, wanted.at, policy)
@@ -140,10 +147,26 @@ class _Lister:
 
     def entries(self, kind: ListedType, *, after: str, limit: int) -> list[AccessEntry]:
         """The resources of a type after an id; at least ``limit`` if there are as many."""
-        found = find_allowed(
-            self._candidates(kind), partial(self._decide_all, kind), after=after, limit=limit, role=self._wanted.role
-        )
+        found: list[tuple[str, Decision]] = []
+        decide_all = partial(self._decide_all, kind)
+        if kind != "organization" and self._is_open():
+            # Most of an open organization is usually open, so that its next items in order fill the page.
+            found, last = find_next(
+                partial(self._next, kind), decide_all, after=after, limit=limit, role=self._wanted.role
+            )
+            if last is None or len(found) >= limit:
+                return self._named(kind, found)
+            after, limit = last, limit - len(found)
+        found += find_allowed(self._candidates(kind), decide_all, after=after, limit=limit, role=self._wanted.role)
+        return self._named(kind, found)
+
+    def _named(self, kind: ListedType, found: Sequence[tuple[str, Decision]]) -> list[AccessEntry]:
         return [entry(kind, item_id, self._name(kind, item_id), decision) for item_id, decision in found]
+
+    def _next(self, kind: ListedType, after: str, limit: int) -> Sequence[str]:
+        """The next items of the organization, whether or not they can be opened."""
+        page = {"organization_id": self._wanted.organization_id, "after": after, "limit": limit}
+        return run(self._view.connection, _NEXT, page, kind=kind).scalars().all()
 
     def question(self, kind: ListedType, item_id: str) -> PlainQuestion:
         wanted = self._wanted
@@ -169,12 +192,9 @@ class _Lister:
             "groups": json_list(self._view.groups(wanted.organization_id, wanted.user_id)),
             "at": epoch_ms(wanted.at),
         }
-        opened = self._open_types()
-        organization = self._view.organization(wanted.organization_id)
-        is_open = organization is not None and organization.access_type in opened
         parts = {
-            "opened": _OPENED[opened],
-            "is_open": "TRUE" if is_open else "FALSE",
+            "opened": _OPENED[self._open_types()],
+            "is_open": "TRUE" if self._is_open() else "FALSE",
             "of_role": _OF_ROLE[wanted.role],
             "active": _ACTIVE,
         }
@@ -184,6 +204,11 @@ class _Lister:
             return run(self._view.connection, _CANDIDATES[kind], page, **parts).scalars().all()
 
         return candidates
+
+    def _is_open(self) -> bool:
+        """Whether the organization's access type lets the user in, with the role that is listed."""
+        organization = self._view.organization(self._wanted.organization_id)
+        return organization is not None and organization.access_type in self._open_types()
 
     def _open_types(self) -> frozenset[AccessType]:
         """The access types that let the user in without a grant, with the role that is listed."""

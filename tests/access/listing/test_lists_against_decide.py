@@ -2,6 +2,7 @@
 
 from collections import Counter
 from datetime import datetime, timedelta
+from unittest.mock import patch
 
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -91,21 +92,23 @@ drawn = {
     "size": st.sampled_from([1, 2, 7]),
     "minutes": st.sampled_from([0, 0, 1, 3, 6]),
     "role": st.sampled_from([None, None, *AccessRole]),
+    "batch": st.sampled_from([1, 100]),
 }
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(**drawn)
-@example(number=1, size=1, minutes=0, role=None)
-def test_all_pages_equal_decide_for_every_pair(
-    number: int, size: int, minutes: int, role: AccessRole | None, stored_directory: StoredDirectory
+@example(number=1, size=1, minutes=0, role=None, batch=1)
+def test_all_pages_equal_decide_for_every_pair(  # noqa: PLR0917 - hypothesis passes them by name
+    number: int, size: int, minutes: int, role: AccessRole | None, batch: int, stored_directory: StoredDirectory
 ) -> None:
+    """``batch``: the size of the first batch of candidates. In small directories, one of usual size has all of them."""
     company = Company(number)
     records, policy = company.records(), company.policy()
     stored_directory.write(records)
     at = NOW + timedelta(minutes=minutes)
     pairs = Pairs(MemoryView(records), at, policy)
-    with reading(stored_directory.engine) as connection:
+    with reading(stored_directory.engine) as connection, patch("app.access.listing.page._batch", lambda _: batch):
         for organization_id in ALL_ORGANIZATIONS:
             for user_id in ALL_USERS:
                 wanted = ResourceList(organization_id=organization_id, user_id=user_id, role=role, at=at)
