@@ -5,8 +5,8 @@ The rules: ``app/access/README.md``, "The merge".
 ``merge`` merges the keys whose records changed, or all keys, and computes the deltas of the access model. No row
 depends on another row: whether a record's organization, user, group, folder or document exists is for readers to check
 (``app.access.effective``). Only aliases are replaced by the id of their only holder, and fills add to users
-(``users.py``). ``carry_out`` carries out the deltas, and updates what is stored beside the access model: the numbers of
-records, the search names, and the former payloads.
+(``aliases_and_fills.py``). ``carry_out`` carries out the deltas, and updates what is stored beside the access model:
+the numbers of records, the search names, and the former payloads.
 
 Few keys must be looked up in large tables one by one. On SQLite the cross joins ensure that, on PostgreSQL
 ``RefreshSession.look_up_rows``.
@@ -19,9 +19,7 @@ from sqlalchemy import Connection
 
 from app.access.candidate import shadow
 from app.access.records import Fill, User
-from app.access.refresh.session import RefreshSession
-from app.access.refresh.tables import MODEL_TABLES, MODEL_TABLES_OF_KIND, ChangeCounts, ModelTables
-from app.access.refresh.users import (
+from app.access.refresh.aliases_and_fills import (
     apply_fills,
     has_fills,
     store_changed_fills,
@@ -29,6 +27,8 @@ from app.access.refresh.users import (
     update_aliases,
     update_bindings,
 )
+from app.access.refresh.session import RefreshSession
+from app.access.refresh.tables import MODEL_TABLES, MODEL_TABLES_OF_KIND, ChangeCounts, ModelTables
 from app.access.search import compute_name_changes, store_name_changes
 from app.access.tables import FormerPayloadRow
 from app.foundation.database.statements import run
@@ -70,7 +70,7 @@ ON CONFLICT DO NOTHING
 """
 
 # The rows of each source are combined; of each key the first source is stored. A pushed row hides the rows of objects
-# with the same written key. To count holders is faster on PostgreSQL, which expects too few rows of ``NOT EXISTS``.
+# with the same written key. Counting holders is faster on PostgreSQL, which underestimates the rows of ``NOT EXISTS``.
 _MERGE_COMBINED = """
 INSERT INTO {merged} ({keys}, {values})
 SELECT {keys:n}, {combined}

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Engine, func, select, update
 from app.access.candidate import DatabaseState, catch_up, has_changed_recently, shadow, state_behind
 from app.access.pending import CoveredByRun, store_pending
 from app.access.problems import Problem, ProblemList
+from app.access.refresh.aliases_and_fills import FILL_BINDING
 from app.access.refresh.change_log import log_changes
 from app.access.refresh.guard import drop_out_of_scope, refuse_shrunk, reject_unusable
 from app.access.refresh.merge import FORMER_PAYLOAD, carry_out, merge
@@ -43,7 +44,6 @@ from app.access.refresh.sources import (
 )
 from app.access.refresh.staging import Intake, drop_duplicates
 from app.access.refresh.tables import MODEL_TABLES, REFRESH_TABLES_OF_KIND
-from app.access.refresh.users import FILL_BINDING
 from app.access.revisions import ModelChange, close_revision
 from app.access.stored_problems import store_read_problems
 from app.foundation.clock import Clock, epoch_ms

@@ -16,9 +16,9 @@ from sqlalchemy import Boolean, Column, Engine, Integer, MetaData, Table, func, 
 
 import app
 from app.access.problems import ProblemList
+from app.access.refresh.aliases_and_fills import FILL_BINDING
 from app.access.refresh.refresh import Refresh
 from app.access.refresh.sources import ReadResult
-from app.access.refresh.users import FILL_BINDING
 from app.access.source_tables import SOURCE_TABLES
 from app.backend.schema import METADATA as BACKEND
 from app.commands.bootstrap.databases import BACKEND_MIGRATIONS, STORE_MIGRATIONS

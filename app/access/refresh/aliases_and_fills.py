@@ -134,7 +134,7 @@ ON CONFLICT DO NOTHING
 
 
 def store_changed_fills(connection: Connection, *, all_fills: bool) -> bool:
-    """Writes ``refresh_changed_fill``; ``all_fills``: all fills, changed or not. Returns whether there are any."""
+    """Writes ``refresh_changed_fill``; ``all_fills``: all fills, changed or not. Returns whether it wrote any."""
     fills = _ALL_FILLS if all_fills else _CHANGED_FILLS
     return REFRESH_TABLES_OF_KIND[Fill.kind].run(connection, fills).rowcount > 0
 
