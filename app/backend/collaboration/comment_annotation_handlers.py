@@ -1,6 +1,6 @@
 """Handlers of comment annotations (threads): add, get, update, delete."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from sqlalchemy import Connection
@@ -8,6 +8,7 @@ from sqlalchemy import Connection
 from app.backend.collaboration import comments, threads
 from app.backend.collaboration.comments import Reaction, StoredComment
 from app.backend.collaboration.decisions import decision_event, prepare_decisions
+from app.backend.collaboration.new_comments import NO_ACCESS, authors_with_access, comments_by_id, new_comments
 from app.backend.collaboration.tables import COMMENT_ANNOTATION
 from app.backend.collaboration.thread_events import author_of, comment_event, reaction_events, user_of
 from app.backend.collaboration.threads import NO_ANNOTATION, Thread
@@ -17,23 +18,19 @@ from app.backend.http.dispatch import exclusive_write
 from app.backend.http.results import Results, all_failed, done, failed, per_id
 from app.backend.ids import new_id
 from app.backend.judgments.store import PreparedJudgment, write_judgments
-from app.backend.permissions.access_check import users_with_access
 from app.backend.resources.containers import require_document
 from app.backend.scope import Scope
 from app.backend.storage import id_sets
 from app.backend.storage.paging import where_equal
 from app.contract.comments import (
     AddCommentAnnotationsRequest,
-    AddCommentsRequest,
     CommentAnnotationInput,
-    CommentInput,
     DeleteCommentAnnotationsRequest,
     GetCommentAnnotationsRequest,
     UpdateCommentAnnotationsRequest,
 )
 from app.foundation.database.engine import reading
 
-NO_ACCESS = "User does not have access to the document."
 _DELETE_BATCH = 200
 _EVENT_TYPES = {
     "status": "comment_annotation.status_change",
@@ -134,16 +131,8 @@ def delete_comment_annotations(call: Call[DeleteCommentAnnotationsRequest], conn
     """Deletes in batches. Emits an event for each comment."""
     request, scope = call.request, call.scope
     results: Results = all_failed(request.annotation_ids or (), NO_ANNOTATION)
-    pending = list(results)
     user = user_of(request.action_user)
-    while True:
-        if request.annotation_ids is None:
-            query = threads.stored_threads(scope).where(COMMENT_ANNOTATION.c.document_id == request.document_id)
-            rows = connection.execute(query.limit(_DELETE_BATCH))
-            stored = {row.annotation_id: threads.thread_of(row) for row in rows}
-        else:
-            batch, pending = pending[:_DELETE_BATCH], pending[_DELETE_BATCH:]
-            stored = threads.load_threads(connection, scope, batch, request.document_id)
+    for stored in _batches_to_delete(call, connection):
         events = [
             comment_event("comment.delete", scope, stored[comment.annotation_id], comment, user=user)
             for comment in comments.load_comments(connection, scope, stored)
@@ -151,8 +140,22 @@ def delete_comment_annotations(call: Call[DeleteCommentAnnotationsRequest], conn
         call.emit(connection, events)
         threads.delete_threads(connection, scope, list(stored))
         results |= {annotation_id: done(annotation_id, "Annotation deleted.") for annotation_id in stored}
-        if not (pending or (request.annotation_ids is None and stored)):
-            return Reply("Comment annotations processed.", results)
+    return Reply("Comment annotations processed.", results)
+
+
+def _batches_to_delete(
+    call: Call[DeleteCommentAnnotationsRequest], connection: Connection
+) -> Iterator[dict[str, Thread]]:
+    """The requested threads by id, in batches. The caller deletes each batch before the next is read."""
+    request, scope = call.request, call.scope
+    if request.annotation_ids is not None:
+        ids = list(dict.fromkeys(request.annotation_ids))
+        for start in range(0, len(ids), _DELETE_BATCH):
+            yield threads.load_threads(connection, scope, ids[start : start + _DELETE_BATCH], request.document_id)
+        return
+    query = threads.stored_threads(scope).where(COMMENT_ANNOTATION.c.document_id == request.document_id)
+    while rows := connection.execute(query.limit(_DELETE_BATCH)).all():
+        yield {row.annotation_id: threads.thread_of(row) for row in rows}
 
 
 class NewThread(NamedTuple):
@@ -161,48 +164,6 @@ class NewThread(NamedTuple):
     thread: Thread
     comments: Sequence[StoredComment]
     reactions: Sequence[Reaction]
-
-
-def authors_with_access(
-    call: Call[AddCommentAnnotationsRequest] | Call[AddCommentsRequest], requested: Iterable[CommentInput]
-) -> frozenset[str] | None:
-    """The authors with access to the document. None if the request does not verify permissions."""
-    request, scope = call.request, call.scope
-    if not request.verify_user_permissions:
-        return None
-    with reading(call.backend.engine) as connection:
-        require_document(connection, scope, request.document_id)
-    authors = [comment.from_.user_id for comment in requested]
-    return users_with_access(call.backend, scope, request.document_id, authors, call.now)
-
-
-def new_comments(
-    call: Call[AddCommentAnnotationsRequest] | Call[AddCommentsRequest],
-    annotation_id: str,
-    requested: Mapping[str, CommentInput],
-    first_number: int = 0,
-) -> tuple[list[StoredComment], list[Reaction]]:
-    """The new comments of a thread by id, and their reactions."""
-    added: list[StoredComment] = []
-    reactions: list[Reaction] = []
-    for number, (comment_id, item) in enumerate(requested.items(), first_number):
-        comment = StoredComment(annotation_id, comment_id, number, created_at=call.now, updated_at=call.now)
-        comment.update(item)
-        added.append(comment)
-        for reaction in item.reactions or ():
-            reaction_id = reaction.reaction_id or new_id(call.backend.entropy)
-            reactions.append(comments.new_reaction(reaction, reaction_id, call.request.document_id, comment, call.now))
-    return added, reactions
-
-
-def comments_by_id(
-    call: Call[AddCommentAnnotationsRequest] | Call[AddCommentsRequest], requested: Iterable[CommentInput]
-) -> dict[str, CommentInput]:
-    """The requested comments by id. The first of equal ids wins."""
-    by_id: dict[str, CommentInput] = {}
-    for comment in requested:
-        by_id.setdefault(comment.comment_id or new_id(call.backend.entropy), comment)
-    return by_id
 
 
 def _new_thread(

@@ -3,13 +3,8 @@
 from sqlalchemy import Connection
 
 from app.backend.collaboration import comments, threads
-from app.backend.collaboration.comment_annotation_handlers import (
-    NO_ACCESS,
-    authors_with_access,
-    comments_by_id,
-    new_comments,
-)
 from app.backend.collaboration.comments import NO_COMMENT, Reaction, StoredComment
+from app.backend.collaboration.new_comments import NO_ACCESS, authors_with_access, comments_by_id, new_comments
 from app.backend.collaboration.tables import COMMENT
 from app.backend.collaboration.thread_events import author_of, comment_event, reaction_events, user_of
 from app.backend.collaboration.threads import NO_ANNOTATION, Thread
