@@ -45,7 +45,8 @@ def _usable_url(url: str) -> str:
 
 def _usable_address(address: str) -> str:
     name, at, host = address.rpartition("@")
-    if not (name and at and host) or not address.isprintable() or any(character in address for character in ' ,;<>"'):
+    is_split = name and at and host and "@" not in name
+    if not is_split or not address.isprintable() or any(character in address for character in ' ,;<>"'):
         raise ValueError("must be a plain e-mail address, such as ops@acme.example")
     return address
 

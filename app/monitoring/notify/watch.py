@@ -48,6 +48,7 @@ _LEASE = timedelta(minutes=10)
 _RETENTION = timedelta(days=30)
 """How long delivered and abandoned messages are kept."""
 _TIME_BASED = frozenset({Cause.WORKER, Cause.MISSED})
+"""The causes that are found by comparing times with the clock."""
 _TIME_BASED_DELAY = 20.0
 """Seconds until a time-based concern is reported. If the clock jumps forward, every heartbeat looks old until the next
 one."""
@@ -194,7 +195,7 @@ class Watch:
 def _log(change: Change) -> None:
     concern = change.concern
     log = structlog.stdlib.get_logger(__name__).bind(
-        cause=concern.cause.value, says=concern.summary, since=iso(concern.since), run_id=concern.run_id
+        cause=concern.cause.value, summary=concern.summary, since=iso(concern.since), run_id=concern.run_id
     )
     if change.event is ConcernEvent.OVER:
         log.info("attention_over")

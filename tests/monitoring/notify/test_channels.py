@@ -176,6 +176,7 @@ def test_mail_server_that_says_nothing_fails_in_time(mail_server: MailServer, ce
             {"host": "mail.example", "sender": "a@x.example", "recipients": ["b@x.example"], "password": "TOPSECRET"},
         ),
         (EmailSettings, {"host": "mail.example", "sender": "a@x.example", "recipients": ["nobody"]}),
+        (EmailSettings, {"host": "mail.example", "sender": "a@x.example", "recipients": ["a@b@x.example"]}),
         (EmailSettings, {"host": "mail.example", "sender": "a@x.example\r\nBcc: b@x", "recipients": ["b@x.example"]}),
         (
             EmailSettings,
