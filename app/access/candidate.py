@@ -14,7 +14,7 @@ has changed in the last minutes, it may change again while a plan is made. Then 
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine, Table, delete, event, insert, select, text, update
 from sqlalchemy.exc import OperationalError
@@ -24,10 +24,17 @@ from app.access.refresh.sources import SOURCE, STATE
 from app.access.revisions import REVISION, current_revision
 from app.foundation.database.engine import WRITE_LOCK, is_sqlite, open_engine
 
-DatabaseState = tuple[int, int]
-"""The number of changes of the sources' records, and the revision of the access model."""
-
 _RECENT_MS = 10 * 60 * 1000
+"""A database that changed within this time may change again while a plan is made."""
+
+
+class DatabaseState(NamedTuple):
+    """A state of the directory in the database. Each read that changes anything leads to another one."""
+
+    changes: int
+    """The number of changes of the sources' records."""
+    revision: int
+    """The revision of the access model."""
 
 
 class CandidateLostError(Exception):
@@ -121,7 +128,7 @@ def catch_up(connection: Connection) -> None:
             raise CandidateLostError
         values = {name: value for name, value in row.items() if name != "reads_begun"}
         if own.read_in_force < row["read_in_force"] and row["read_in_force"] >= own.reads_begun:
-            # A read that began later than the candidate's has been faster.
+            # A read that began later has already finished.
             values["read_in_force"] = own.reads_begun + 1
         connection.execute(update(SOURCE).where(SOURCE.c.source_id == row["source_id"]).values(values))
     # Another process has removed sources that had records. Sources without records may exist only in the candidate.
@@ -133,7 +140,7 @@ def state_behind(connection: Connection) -> DatabaseState:
     """The state of the database behind the candidate."""
     changes = connection.execute(text(f"SELECT changes FROM {lasting_name(connection, STATE)}")).scalar()  # noqa: S608 - names of our own tables
     revision = connection.execute(text(f"SELECT MAX(revision) FROM {lasting_name(connection, REVISION)}")).scalar()  # noqa: S608 - as above
-    return changes or 0, revision or 0
+    return DatabaseState(changes or 0, revision or 0)
 
 
 def has_changed_recently(connection: Connection, now_ms: int) -> bool:
@@ -146,7 +153,7 @@ def has_changed_recently(connection: Connection, now_ms: int) -> bool:
 def database_state(connection: Connection) -> DatabaseState:
     """The state of the database, or of the candidate; each read of the directory changes it."""
     changes: int | None = connection.execute(select(STATE.c.changes)).scalar()
-    return changes or 0, current_revision(connection)
+    return DatabaseState(changes or 0, current_revision(connection))
 
 
 def lasting_name(connection: Connection, table: Table) -> str:

@@ -42,7 +42,8 @@ class CoveredByRun:
 def store_pending(connection: Connection, covered: CoveredByRun | None, now_ms: int) -> None:
     """Stores the organizations and users of the changed rows of the access model, except the ``covered`` rows.
 
-    Those that are pending already keep their time. If an alias changes hands, the rows that name it have changed.
+    Those that are pending already keep their time. If an alias moves to another user, the merge also changes the
+    records that use it.
     """
     organizations, users = [], []
     for tables in MODEL_TABLES:

@@ -25,6 +25,7 @@ KEYED = {"sqlite_with_rowid": False}
 """SQLite stores the rows in the primary key itself: half the size, and one lookup instead of two."""
 
 ZERO = {"server_default": "0"}
+"""Arguments of a column that was added later: existing rows get 0."""
 
 NO_ALIASES = "[]"
 """The column ``aliases`` of a user without aliases; it contains a sorted JSON list."""
@@ -106,13 +107,13 @@ _INDEXES: Mapping[str, Sequence[TableIndex]] = {
     "grant": [
         # Covers the queries for a user's grants, so that they do not read the table.
         (None, ("user_id", "organization_id", "folder_id", "document_id", "access_role", "expires_at"), ""),
-        # There are far fewer grants to groups than to users. Pages list those of a group by folder and document,
+        # There are far fewer grants to groups than to users. For pages: the grants of a group by folder and document.
         (
             "ix_model_grant_to_group",
             ("organization_id", "organization_user_group_id", "folder_id", "document_id"),
             _TO_GROUP,
         ),
-        # and decisions look up those on one folder or document.
+        # For decisions: the grants of groups on one folder or document.
         (
             "ix_model_grant_of_groups",
             ("organization_id", "folder_id", "document_id", "organization_user_group_id", "access_role", "expires_at"),

@@ -3,8 +3,8 @@
 The temporary tables of a refresh belong to its connection. It has three kinds of transaction: one for the temporary
 tables alone, which locks nothing; a snapshot of the lasting tables; and a short one that writes.
 
-To create the tables takes longer than a small change. So a session through which few rows went empties them and returns
-the connection to the pool. A larger session closes the connection.
+Creating these tables takes longer than applying a small change. So a session with few rows empties them and returns the
+connection to the pool. A larger session closes the connection.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ _ANALYZE_FROM = 1_000
 
 @cache
 def _definitions(dialect: str) -> Sequence[str]:
-    """The statements that create the temporary tables; to compile them takes longer than to execute them."""
+    """The statements that create the temporary tables; compiling them takes longer than executing them."""
     compiler = import_module(f"sqlalchemy.dialects.{dialect}").dialect()
     return [
         *(str(CreateTable(table).compile(dialect=compiler)) for table in TABLES_BY_KIND),
@@ -59,7 +59,7 @@ class RefreshSession:
     """A connection with the temporary tables of one refresh; use it in a ``with`` statement.
 
     On a candidate (``app.access.candidate``) nothing lasting is written, so nothing is locked, and the connection
-    stays.
+    stays open.
     """
 
     def __init__(self, engine: Engine, *, on_candidate: bool = False) -> None:

@@ -47,7 +47,10 @@ class Migrations:
     folder: Path
 
     def revisions(self) -> list[str]:
-        """All revisions in the order of their dependencies, read without Alembic (see ``migrations``)."""
+        """All revisions in the order of their dependencies, read without Alembic.
+
+        ``app.foundation.database.migrations`` explains why.
+        """
         texts = [file.read_text(encoding="utf-8") for file in (self.folder / "versions").glob("[0-9]*.py")]
         after = {_variable("down_revision", text): _variable("revision", text) for text in texts}
         ordered: list[str] = []

@@ -24,7 +24,8 @@ class PlanRow(StoreTable, table=True):
     """Its selection as a JSON list; empty means all."""
     user_ids: str = "[]"
     limits: str = "[]"
-    """Its holds: a JSON list of {kind, organizationId, deletes, below, ledger, limit, allowed, reason}."""
+    """Its holds: a JSON list of {kind, organizationId, deletes, below, ledger, limit, allowed, reason}. ``below``: the
+    items of other kinds that the deletes cover; ``ledger``: the items of the kind in the ledger."""
 
 
 class PlanItemRow(StoreTable, table=True):
@@ -98,9 +99,13 @@ class PlanImpactRow(StoreTable, table=True):
     plan_id: str = Field(primary_key=True)
     organization_id: str = Field(primary_key=True)
     gain: int = Field(sa_type=BigInteger)
+    """Users who only gain access."""
     lose: int = Field(sa_type=BigInteger)
+    """Users who only lose access."""
     change: int = Field(sa_type=BigInteger)
+    """All others: they gain and lose access, or it changes."""
     people: int = Field(sa_type=BigInteger)
+    """The total."""
 
 
 class PlanAccessRow(StoreTable, table=True):

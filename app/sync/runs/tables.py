@@ -28,6 +28,7 @@ class RunRow(StoreTable, table=True):
     kinds: str = Field(default="[]", sa_column_kwargs={"server_default": "[]"})
     """With ``retry``: the kinds, as a JSON list; empty means all."""
     organization_ids: str = "[]"
+    """With ``user_ids``: the selection, as JSON lists; empty: all."""
     user_ids: str = "[]"
     ledger_id: int | None = None
     requested_plan_id: str | None = None
@@ -59,7 +60,7 @@ class RunRow(StoreTable, table=True):
     """The run that continues it."""
     error: str | None = None
     counts: str = "{}"
-    """JSON: kind → action → {planned, done, failed, held, …}, updated with every settled call."""
+    """JSON: kind → action → status of the items → number, updated with every settled call."""
     calls: int = 0
     stages: str = Field(default="[]", sa_column_kwargs={"server_default": "[]"})
     """Its statuses, as a JSON list of [status, time]."""
