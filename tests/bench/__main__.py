@@ -21,6 +21,7 @@ from tests.bench.decisions import bench_decisions
 from tests.bench.features import bench_features
 from tests.bench.judgments import bench_judgments
 from tests.bench.names import bench_names
+from tests.bench.nodes import bench_nodes
 from tests.bench.provider import bench_provider
 from tests.bench.provider_under_sync import bench_provider_under_sync
 from tests.bench.pushes import bench_pushes
@@ -37,6 +38,10 @@ BENCHES: dict[str, tuple[str, Callable[[Path, argparse.Namespace], dict[str, obj
     "decisions": (
         "Decisions in process from the index, small and large: time, memory, and how long the index takes to build",
         lambda folder, options: bench_decisions(folder, scale=options.scale, postgres=options.postgres),
+    ),
+    "nodes": (
+        "From the commit of a revision until the last of ten nodes answers by it",
+        lambda folder, options: bench_nodes(folder, rounds=options.rounds, postgres=options.postgres),
     ),
     "sync": (
         "A first sync, its calls alone, and a run with nothing to do",
