@@ -2,9 +2,12 @@
 
 import json
 import os
+import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,7 @@ pytestmark = [
 
 Start = Callable[..., Usher]
 
+IPTABLES = "/usr/sbin/iptables"
 ASK = {"Authorization": "Bearer ask-me-for-tests"}
 QUESTION = {"data": {"requests": [{"userId": "ada", "resource": {"type": "organization", "id": "acme"}}]}}
 
@@ -83,6 +87,19 @@ class Node:
 
     def cut(self) -> None:
         self.proxy.close()
+
+    @contextmanager
+    def silence(self) -> Iterator[None]:
+        """Drops all packets between the node and the database within the block, as a pulled cable does."""
+        port = str(self.proxy.port)
+        rules = [("INPUT", "-i", "lo", "-p", "tcp", way, port, "-j", "DROP") for way in ("--sport", "--dport")]
+        try:
+            for rule in rules:
+                subprocess.run([IPTABLES, "-I", *rule], check=True)
+            yield
+        finally:
+            for rule in rules:
+                subprocess.run([IPTABLES, "-D", *rule], check=False)
 
     def heal(self) -> None:
         self.proxy = TcpProxy(self._url.host or "", self._url.port or 5432, at=self._proxy_port)
@@ -142,6 +159,24 @@ def test_a_node_answers_while_the_database_is_away(node: Node) -> None:
     wait_for("the next revision", lambda: node.answer() == (2, False), within=20)
     wait_for("the checks", lambda: set(node.checks().values()) == {"ok"}, within=20)
     assert "Traceback" not in node.service.stderr()
+
+
+@pytest.mark.extended
+@pytest.mark.skipif(os.getuid() != 0 or not shutil.which(IPTABLES), reason="only root can drop packets, with iptables")
+def test_a_node_answers_while_the_network_drops_packets(node: Node) -> None:
+    wait_for("the index in each process", lambda: all(node.checks()["index"] == "ok" for _ in range(20)))
+    with node.silence():
+        # An error follows after 14 seconds. Meanwhile no call waits for it.
+        until = time.monotonic() + 18
+        while time.monotonic() < until:
+            began = time.monotonic()
+            assert node.answer() == (1, True)
+            assert time.monotonic() - began < 2
+            time.sleep(0.1)
+        node.set_members()
+        node.refresh()
+        assert node.answer() == (1, True)
+    wait_for("the next revision", lambda: node.answer() == (2, False), within=30)
 
 
 def test_changes_end_access_within_a_second(node: Node) -> None:

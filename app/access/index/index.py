@@ -55,7 +55,10 @@ _log = structlog.stdlib.get_logger(__name__)
 SUSPECT = 2.0
 """Seconds without a confirmation after which each process checks the database itself."""
 FRESH = 10.0
-"""Seconds without a confirmation after which only an index without a database answers; more than a connection takes."""
+"""Seconds without a confirmation after which only an index without a database answers."""
+HANGS = 5.0
+"""Seconds without a response after which the database counts as unreachable. If the network drops packets, the error
+follows after 14 seconds: 9 for an open connection, and 5 for the next attempt to connect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,9 @@ class AccessIndex:
         self._is_behind = False
         """Whether the database has a newer revision that the index does not get."""
         self._is_database_reachable = True
+        """The result of the last check."""
+        self._checked_from: float | None = None
+        """When the check that has no result yet began; None: there is none."""
 
     # Permission calls
 
@@ -140,7 +146,12 @@ class AccessIndex:
         if staleness <= FRESH:
             return True
         # A database that was reached last is asked: the thread may hang, or have ended.
-        return not self._is_database_reachable and (not self._max_staleness or staleness <= self._max_staleness)
+        return not self._reaches_database() and (not self._max_staleness or staleness <= self._max_staleness)
+
+    def _reaches_database(self) -> bool:
+        checked_from = self._checked_from
+        hangs = checked_from is not None and self._uptime() - checked_from > HANGS
+        return self._is_database_reachable and not hangs
 
     def _staleness(self) -> float | None:
         file = self._file
@@ -157,7 +168,7 @@ class AccessIndex:
             revision=stamp.revision if stamp else 0,
             staleness=self._staleness(),
             is_used=stamp is not None and self._is_usable(),
-            is_database_reachable=self._is_database_reachable,
+            is_database_reachable=self._reaches_database(),
         )
 
     # Maintenance
@@ -195,10 +206,13 @@ class AccessIndex:
                 self._is_behind = False
                 self._is_database_reachable = True
                 return
+        self._checked_from = self._uptime()
         try:
             self._check_schema()
             with reading(self._engine) as connection:
                 newest = _newest(connection)
+                # What follows may take longer.
+                self._checked_from = None
                 self._is_database_reachable = True
                 # Until the file has the revision, the database answers.
                 self._is_behind = not self._has(newest)
@@ -212,6 +226,8 @@ class AccessIndex:
                 _log.warning("index_without_database", error=type(error).__name__)
             self._is_database_reachable = False
             return
+        finally:
+            self._checked_from = None
         if not self._is_behind and self._file is not None:
             self._confirmations.confirm(self._file.path.name, write=self._lock is not None)
 

@@ -101,6 +101,36 @@ def test_a_stale_index_does_not_answer(node: Node) -> None:
     assert node.answer() == (True, IndexView)
 
 
+def test_the_index_answers_while_the_database_does_not_respond(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[bool, type]] = []
+
+    def hang() -> None:
+        """A check that fails after 30 seconds."""
+        for _ in range(30):
+            node.uptime += 1
+            seen.append(node.answer())
+        raise OperationalError("SELECT 1", {}, Exception("no response"))
+
+    monkeypatch.setattr(node.index, "_check_schema", hang)
+    node.index.step()
+    assert seen == [(True, IndexView)] * 30
+    assert node.answer() == (True, IndexView)
+    assert not node.index.state.is_database_reachable
+
+
+def test_a_long_build_does_not_make_the_database_unreachable(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+
+    def build(*_: object) -> None:
+        node.uptime += 60
+        seen.append(node.index.state.is_database_reachable)
+
+    monkeypatch.setattr(AccessIndex, "_bring_up_to", build)
+    node.read(ACME, ADA)
+    node.index.step()
+    assert seen == [True]
+
+
 def test_staleness_after_a_restart_of_the_machine(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(confirmations, "boot_id", lambda: "another")
     node.uptime = 5
