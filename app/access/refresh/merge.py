@@ -1,23 +1,21 @@
-"""The merge: for each key, what the most authoritative source provides; and the changes of the access model.
+"""The merge: for each key, what the most authoritative source provides.
 
 The rules: ``app/access/README.md``, "The merge".
 
-``merge`` merges the keys whose records changed, or all keys, and computes the deltas of the access model. No row
-depends on another row: whether a record's organization, user, group, folder or document exists is for readers to check
-(``app.access.effective``). Only aliases are replaced by the id of their only holder, and fills add to users
-(``aliases_and_fills.py``). ``carry_out`` carries out the deltas, and updates what is stored beside the access model:
-the numbers of records, the search names, and the former payloads.
+``merge`` merges the keys whose records changed, or all keys, and computes the deltas of the access model
+(``model_changes.py`` carries them out). No row depends on another row: whether a record's organization, user, group,
+folder or document exists is for readers to check (``app.access.effective``). Only aliases are replaced by the id of
+their only holder, and fills add to users (``aliases_and_fills.py``).
 
 Few keys must be looked up in large tables one by one. On SQLite the cross joins ensure that, on PostgreSQL
 ``RefreshSession.look_up_rows``.
 """
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from sqlalchemy import Connection
 
-from app.access.candidate import shadow
 from app.access.records import Fill, User
 from app.access.refresh.aliases_and_fills import (
     apply_fills,
@@ -28,12 +26,7 @@ from app.access.refresh.aliases_and_fills import (
     update_bindings,
 )
 from app.access.refresh.session import RefreshSession
-from app.access.refresh.tables import MODEL_TABLES, MODEL_TABLES_OF_KIND, ChangeCounts, ModelTables
-from app.access.search import compute_name_changes, store_name_changes
-from app.access.tables import FormerPayloadRow
-from app.foundation.database.statements import run
-
-FORMER_PAYLOAD = FormerPayloadRow.__table__
+from app.access.refresh.tables import MODEL_TABLES, MODEL_TABLES_OF_KIND, ModelTables
 
 _CHANGED_KEYS = "INSERT INTO {changed} ({keys}) SELECT {keys} FROM {rows} WHERE true ON CONFLICT DO NOTHING"
 
@@ -110,6 +103,8 @@ def merge(session: RefreshSession, connection: Connection, changed_kinds: Collec
 
 
 class _Merge:
+    """One merge. Aliases depend on the merged users, so kinds that name users are merged after them."""
+
     def __init__(self, session: RefreshSession, connection: Connection, changed_kinds: Collection[str] | None) -> None:
         self._session = session
         self._connection = connection
@@ -176,107 +171,3 @@ class _Merge:
 
     def _compare(self, tables: ModelTables) -> bool:
         return bool(self._changed[tables.kind]) and tables.run(self._connection, _COMPARE).rowcount > 0
-
-
-# Carrying out.
-
-_COUNTS = """
-SELECT COUNT(*) FILTER (WHERE change = {add}), COUNT(*) FILTER (WHERE change = {update}),
-  COUNT(*) FILTER (WHERE change = {remove}), COUNT(*)
-FROM {delta}
-"""
-
-_REMOVE_ROWS = "DELETE FROM {model} WHERE ({keys}) IN (SELECT {keys} FROM {delta} WHERE change <> {add})"
-
-# An outer join stops SQLite from swapping the sides.
-_ADD_ROWS = """
-INSERT INTO {model} ({columns})
-SELECT {columns:m} FROM {delta} d LEFT JOIN {merged} m ON {keys:m=d} WHERE d.change <> {remove} ORDER BY {keys:d}
-"""
-
-
-def carry_out(session: RefreshSession, connection: Connection, kinds: Sequence[ModelTables]) -> dict[str, ChangeCounts]:
-    """Carries out the deltas of these kinds, which have rows; returns kind → counts, for every kind."""
-    changes = {tables.kind: ChangeCounts() for tables in MODEL_TABLES}
-    for tables in kinds:
-        added, updated, removed, rows = tables.run(connection, _COUNTS).one()
-        changes[tables.kind] = counts = ChangeCounts(added, updated, removed)
-        is_payload_replaced = (updated or removed) and "payload" in tables.model.c
-        if session.on_candidate:
-            shadow(connection, tables.model)
-            if is_payload_replaced:
-                shadow(connection, FORMER_PAYLOAD)
-        else:
-            compute_name_changes(session, connection, tables)
-            _update_counts(connection, tables, counts)
-        if is_payload_replaced:
-            tables.run(connection, _STORE_FORMER)
-        if rows > added:
-            tables.run(connection, _REMOVE_ROWS)
-        if rows > removed:
-            tables.run(connection, _ADD_ROWS)
-        session.analyze_if_many(tables.model, rows)
-    if kinds and not session.on_candidate:
-        store_name_changes(connection)
-    return changes
-
-
-# Former payloads. The ledger stores digests. The payload of a digest is in the access model as long as the record stays
-# as it is; when the record changes, its payload moves to ``former_payload``, so that plans can show it.
-
-# Outer joins stop SQLite from swapping the sides and reading whole tables for a small delta.
-_STORE_FORMER = """
-INSERT INTO former_payload (kind, organization_id, item_id, digest, payload)
-SELECT '{kind}', {organization:a}, {item:a}, a.digest, a.payload
-FROM {delta} d LEFT JOIN {model} a ON {keys:a=d} LEFT JOIN {merged} m ON {keys:m=d}
-WHERE d.change IN ({update}, {remove}) AND a.digest IS NOT NULL AND m.digest IS DISTINCT FROM a.digest
-ORDER BY 2, 3, 4
-ON CONFLICT DO NOTHING
-"""
-
-_DELETE_UNUSED = """
-DELETE FROM former_payload WHERE NOT EXISTS (
-  SELECT 1 FROM ledger b CROSS JOIN ledger_item l
-  WHERE l.ledger_id = b.ledger_id AND l.item_id = former_payload.item_id AND l.digest = former_payload.digest
-    AND l.kind IN (former_payload.kind, 'organizationUser', 'folderUser', 'documentUser'))
-AND digest NOT IN (
-  SELECT i.digest FROM plan_part p CROSS JOIN plan_item i
-  WHERE p.organization_id = '' AND p.action = 'delete'
-    AND p.kind IN ('organization', 'folder', 'document', 'group', 'organizationUser')
-    AND i.plan_id = p.plan_id AND i.ordinal BETWEEN p.first_ordinal AND p.last_ordinal)
-"""
-
-
-def delete_unused_payloads(connection: Connection) -> int:
-    """Deletes the former payloads whose digest no ledger and no delete in a plan has; returns how many."""
-    return run(connection, _DELETE_UNUSED).rowcount
-
-
-# The number of records of each organization, and of all: the empty organization id.
-
-_COUNT_IN_EACH = """
-INSERT INTO access_count (organization_id, kind, records)
-SELECT organization_id, '{kind}', SUM(CASE change WHEN {add} THEN 1 ELSE -1 END)
-FROM {delta} WHERE change IN ({add}, {remove}) GROUP BY organization_id
-HAVING SUM(CASE change WHEN {add} THEN 1 ELSE -1 END) <> 0
-ON CONFLICT (organization_id, kind) DO UPDATE SET records = access_count.records + excluded.records
-"""
-
-_COUNT_IN_ALL = """
-INSERT INTO access_count (organization_id, kind, records) VALUES ('', '{kind}', :more)
-ON CONFLICT (organization_id, kind) DO UPDATE SET records = access_count.records + excluded.records
-"""
-
-_DELETE_ZERO = """
-DELETE FROM access_count WHERE records = 0 AND kind = '{kind}'
-AND organization_id IN (SELECT organization_id FROM {delta} WHERE change = {remove})
-"""
-
-
-def _update_counts(connection: Connection, tables: ModelTables, counts: ChangeCounts) -> None:
-    if not counts.added and not counts.removed:
-        return
-    if len(tables.keys) > 1:
-        tables.run(connection, _COUNT_IN_EACH)
-        tables.run(connection, _DELETE_ZERO)
-    tables.run(connection, _COUNT_IN_ALL, {"more": counts.added - counts.removed})

@@ -12,7 +12,7 @@ from sqlalchemy import Column, Connection, Engine, Select, bindparam, delete, fu
 from sqlalchemy.exc import DBAPIError
 
 from app.access.pending import pending_since
-from app.access.refresh.merge import delete_unused_payloads
+from app.access.refresh.model_changes import delete_unused_payloads
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database import statements
 from app.foundation.database.engine import reading, writing

@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import func, select
 
 from app.access.records import AccessRole, User
-from app.access.refresh.merge import FORMER_PAYLOAD, delete_unused_payloads
+from app.access.refresh.model_changes import FORMER_PAYLOAD, delete_unused_payloads
 from app.foundation.database.engine import reading, writing
 from app.service.admin.wire import change_to_wire
 from app.sync.plan.fields import NOT_KNOWN, all_fields
