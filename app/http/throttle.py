@@ -15,6 +15,7 @@ from app.contract.errors import ResourceExhausted
 FAILURES = 20
 """Failed attempts that one process allows per address in ``WINDOW_SECONDS``."""
 WINDOW_SECONDS = 60
+"""The length of a window, which begins with the first failure of an address."""
 MAX_ADDRESSES = 10_000
 """Addresses in memory, about 3 MB; the oldest are evicted."""
 
@@ -83,7 +84,7 @@ class FailedCredentials:
         """Whether the next failure of this address is throttled. Counts nothing."""
         return self._counter.count(network_of(address)) >= self._failures
 
-    def check(self, address: str) -> None:
+    def record_or_raise(self, address: str) -> None:
         """Counts a failure. Raises ``TooManyRequests`` if there were too many."""
         if seconds := self.record(address):
             raise TooManyRequests("too many wrong credentials from this address", retry_after=seconds)

@@ -59,7 +59,7 @@ def require_bearer(request: Request, tokens: TokenSet) -> None:
         raise Unauthenticated("an Authorization header with a bearer token is required")
     if not tokens.accepts(token):
         if tokens.failures is not None:
-            tokens.failures.check(request.remote_addr or "")
+            tokens.failures.record_or_raise(request.remote_addr or "")
         raise Unauthenticated("the bearer token is not accepted")
 
 

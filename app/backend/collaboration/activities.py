@@ -49,11 +49,12 @@ def write_activities(connection: Connection, scope: Scope, rows: Sequence[Writab
 def record_activities(connection: Connection, context: EventContext, events: Sequence[Event]) -> None:
     """An event sink that writes an activity record for each event."""
     ids = new_ids(context.entropy, len(events))
-    insert_rows(connection, ACTIVITY, [_row_of_event(context, *pair) for pair in zip(events, ids, strict=True)])
+    rows = [_row_of_event(context, event, activity_id) for event, activity_id in zip(events, ids, strict=True)]
+    insert_rows(connection, ACTIVITY, rows)
 
 
 def to_wire(row: Row[Any], scope: Scope) -> dict[str, object]:
-    """An activity as JSON."""
+    """An activity as JSON. Its place is part of the metadata."""
     payload = json_columns.load_object(row.payload)
     metadata = payload.get("metadata")
     place = {"apiKey": scope.api_key_id, "documentId": row.document_id, "organizationId": scope.organization_id}

@@ -87,7 +87,7 @@ def _view(handler: Handler, backend: Backend, failures: FailedCredentials) -> Ca
         try:
             reply = handler.run(Call(operation.name, parsed, principal, backend, now))
         except WrongBodyCredentialsError:
-            failures.check(request.remote_addr or "")
+            failures.record_or_raise(request.remote_addr or "")
             raise
         return json_response(operation.respond(reply.message, reply.data, next_page_token=reply.next_page_token))
 
@@ -107,7 +107,7 @@ def _principal(operation: AnyOperation, backend: Backend, failures: FailedCreden
         with reading(backend.engine) as connection:
             return authenticate(connection, backend.vault, operation.auth, credentials)
     except PermissionDenied:
-        failures.check(request.remote_addr or "")
+        failures.record_or_raise(request.remote_addr or "")
         raise
 
 

@@ -30,6 +30,9 @@ class ConfigurationError(Exception):
         self.problems = tuple(problems)
 
 
+_MAX_VALUE = 60
+"""The most characters of a value that are shown."""
+
 _TYPE_KEY = "type"
 """The key that selects the model of a list's item."""
 
@@ -77,19 +80,21 @@ def problems_of(
 
 
 def _problem(detail: ErrorDetails, *, secret: bool) -> str:
+    """What is expected, and the value that is there instead unless it may be a ``secret``."""
     if detail["type"] == "union_tag_invalid":
         context = detail.get("ctx", {})
         return f"should be {context.get('expected_tags')}, not {json.dumps(context.get('tag'))}"
     message, _ = _TEXTS.get(detail["type"], ("", ""))
     if not message:
         message = detail["msg"].removeprefix("Value error, ").removeprefix("Input ").strip()
+    # In lower case, unless it begins with an abbreviation, such as URL.
     if message[:2] != message[:2].upper():
         message = message[:1].lower() + message[1:]
     value = detail["input"]
     if secret or isinstance(value, (dict, list, SecretStr)) or message == "is missing":
         return message
     text = without_password(json.dumps(value, ensure_ascii=False, default=str))
-    return f"{message}, not {text if len(text) <= 60 else text[:59] + '…'}"
+    return f"{message}, not {text if len(text) <= _MAX_VALUE else text[: _MAX_VALUE - 1] + '…'}"
 
 
 def _may_hold_secret(field: FieldInfo) -> bool:

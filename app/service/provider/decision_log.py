@@ -21,6 +21,8 @@ from app.foundation.files import make_folder
 from app.service.provider.settings import DecisionLogSettings
 
 STDOUT = "-"
+"""The setting for standard output instead of a file."""
+_STDOUT_DESCRIPTOR = 1
 
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 _REPORT_AGAIN = 60.0
@@ -37,8 +39,10 @@ class DecisionLog:
         self._denies_only = settings.denies_only
         self._random = random
         self._lock = Lock()
-        self._descriptor = 1 if self._path is None else -1
+        self._descriptor = _STDOUT_DESCRIPTOR if self._path is None else -1
+        """-1: the file is not open."""
         self._reported: datetime | None = None
+        """When the last warning was written."""
 
     def picks(self, decision: Decision) -> bool:
         """Whether this decision is written."""

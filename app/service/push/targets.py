@@ -44,7 +44,7 @@ class Targets:
         # All tokens are compared, so that the time does not depend on the token.
         accepted = [target for target in self.by_name.values() if target.tokens.accepts(token)]
         if not accepted:
-            self.failures.check(request.remote_addr or "")
+            self.failures.record_or_raise(request.remote_addr or "")
             raise Unauthenticated("the bearer token is not accepted")
         target = self.by_name.get(name)
         if target is None:

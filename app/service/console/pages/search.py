@@ -60,7 +60,7 @@ def _search(connection: Connection, text: str, record_type: type[Record]) -> lis
 
 
 def _with_id(connection: Connection, text: str, record_type: type[Record]) -> list[SearchHit]:
-    """The records with exactly this id, in all organizations."""
+    """The records with exactly this id, as ``find_by_id`` finds them."""
     found = find_by_id(connection, record_type, text, limit=DEFAULT_LIMIT + 1)
     hits = [
         SearchHit(
