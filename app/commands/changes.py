@@ -80,11 +80,6 @@ def names(change: PlannedChange) -> str:
     return " / ".join(f"{part} {_quoted(name)}" if name and name != part else part for part, name in _parts(change))
 
 
-def with_name(item_id: str, name: str | None) -> str:
-    """An id, with the name if it differs."""
-    return f"{item_id} {_quoted(name)}" if name and name != item_id else item_id
-
-
 def _parts(change: PlannedChange) -> list[tuple[str, str | None]]:
     parts = [
         (change.organization_id, None),

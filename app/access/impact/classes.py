@@ -10,7 +10,7 @@ differing entries, not with that of pairs.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, NamedTuple
@@ -63,6 +63,7 @@ class Chains:
         self._side = side
         self._places = {place for grants in side.own_grants.values() for place in grants}
         self._levels: list[_Level] = [_Level("", 0, None, 0)]
+        self._plain: list[int] = [0]
         self._numbers: dict[_Level, int] = {}
         self._grants: dict[frozenset[tuple[str, str]], int] = {}
         self._groups: list[frozenset[str]] = [frozenset()]
@@ -81,6 +82,10 @@ class Chains:
         folder_id, access_type = found
         above = self._folder(folder_id) if folder_id else 0
         return above if above == _BROKEN else self._number(access_type, ("document", resource_id), above)
+
+    def plain(self, number: int) -> int:
+        """The number of the chain without own grants, as it is for users who have none on it."""
+        return self._plain[number] if number > 0 else number
 
     def groups_and_places(self, number: int) -> tuple[set[str], set[Place]]:
         """The groups, and the folders and documents of own grants, that the chain contains."""
@@ -115,12 +120,21 @@ class Chains:
             else:
                 self._grants[grants] = len(self._groups)
                 self._groups.append(frozenset(group_id for group_id, _ in grants))
-        level = _Level(access_type, self._grants[grants], place if place in self._places else None, above)
+        plain = self._intern(access_type, self._grants[grants], None, self.plain(above))
+        if place not in self._places and plain == self.plain(above):
+            return above
+        number = self._intern(access_type, self._grants[grants], place if place in self._places else None, above)
+        self._plain[number] = plain
+        return number
+
+    def _intern(self, access_type: str, grants: int, place: Place | None, above: int) -> int:
+        level = _Level(access_type, grants, place, above)
         if level[:3] == ("", 0, None):
             return above
         if level not in self._numbers:
             self._numbers[level] = len(self._levels)
             self._levels.append(level)
+            self._plain.append(len(self._plain))
         return self._numbers[level]
 
 
@@ -240,26 +254,35 @@ class AccessComparison:
         yield from self._cover(classes[half:], differing, of_single)
 
     def _cover_parts(self, one: _Class, resources: set[Alike]) -> Iterator[Rectangle]:
-        return self._cover(one.parts, resources, lambda part, rest: self._compare(part.users, rest))
+        return self._cover(one.parts, resources, lambda part, rest: self._compare(part.users, rest, part.differing))
 
-    def _compare(self, users: list[str], resources: Iterable[Alike]) -> Iterator[Rectangle]:
-        """Compares the decisions about the first of the users, who are alike on these resources."""
+    def _compare(
+        self, users: list[str], resources: Iterable[Alike], granted: Collection[Alike] = frozenset()
+    ) -> Iterator[Rectangle]:
+        """Compares the decisions about the first of the users, who are alike on these resources.
+
+        ``granted``: the resources on which they may have own grants.
+        """
         found: defaultdict[tuple[ResourceKind, AccessRole | None, AccessRole | None], list[str]] = defaultdict(list)
+        decided: dict[object, tuple[AccessRole | None, AccessRole | None]] = {}
         for alike in resources:
-            of_class = self._resources[alike]
-            before = self._role(BEFORE, users[0], alike, of_class[0])
-            after = self._role(AFTER, users[0], alike, of_class[0])
+            kind, numbers = alike
+            plain = (kind, self._chains[BEFORE].plain(numbers[BEFORE]), self._chains[AFTER].plain(numbers[AFTER]))
+            key = alike if alike in granted else plain
+            if key not in decided:
+                decided[key] = self._role(BEFORE, users[0], alike), self._role(AFTER, users[0], alike)
+            before, after = decided[key]
             if before is not after:
-                found[alike[0], before, after] += of_class
+                found[kind, before, after] += self._resources[alike]
         for (kind, before, after), resource_ids in found.items():
             yield Rectangle(kind, before, after, sorted(users), sorted(resource_ids))
 
-    def _role(self, number: int, user_id: str, alike: Alike, resource_id: str) -> AccessRole | None:
+    def _role(self, number: int, user_id: str, alike: Alike) -> AccessRole | None:
         """The role that the decision allows; None if it denies."""
         if alike[1][number] == -1:
             return None
         organization_id = self._sides[number].organization_id
         question = PlainQuestion(
-            user_id=user_id, type=alike[0], resource_id=resource_id, organization_id=organization_id
+            user_id=user_id, type=alike[0], resource_id=self._resources[alike][0], organization_id=organization_id
         )
         return decide(self._views[number], question, self._now, self._policy).access_role

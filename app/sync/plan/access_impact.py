@@ -19,6 +19,7 @@ from app.access.impact.impact import AccessChange, access_changes
 from app.access.refresh.tables import MODEL_TABLES_OF_KIND
 from app.foundation.clock import Clock
 from app.foundation.database.statements import json_list, run
+from app.foundation.text import counted
 from app.sync.plan.tables import PlanAccessRow
 
 MAX_LISTED_IDS = 1_000_000
@@ -27,6 +28,8 @@ NAMED_ROWS = 100
 """The rows that have names."""
 NAMED_IDS = 5
 """The users and the resources of a row that have names: the first ones."""
+_SHOWN_IDS = 3
+"""The users and the resources of a row that its words contain."""
 MAX_REPORTED = 100
 """Organizations and kinds that are counted in the report of the run. All of them are in the list of rows."""
 
@@ -58,6 +61,26 @@ class StoredAccessChange:
     def effect(self) -> str:
         """One of ``EFFECTS``."""
         return _effect(self.before, self.after)
+
+    @property
+    def change_in_words(self) -> str:
+        """``lose editor``, ``gain viewer``, or ``editor → viewer``."""
+        if self.effect == "change":
+            return f"{self.before} → {self.after}"
+        return f"{self.effect} {self.before or self.after}"
+
+    @property
+    def users_in_words(self) -> str:
+        """The first users by id and name, and the number of the others."""
+        if not self.user_ids and self.resource_ids:
+            return f"{self.users:,} users without an entry in the organization"
+        return _in_words(self.user_ids, self.users, "user", self.names.get("users", {}))
+
+    @property
+    def resources_in_words(self) -> str:
+        """The kind, the first resources by id and name, and the number of the others."""
+        listed = _in_words(self.resource_ids, self.resources, self.kind, self.names.get("resources", {}))
+        return f"{self.kind} {listed}" if self.resource_ids else listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +191,14 @@ def _effect(before: str | None, after: str | None) -> str:
 def _rank(change: AccessChange) -> tuple[object, ...]:
     effect = ("lose", "gain", "change").index(_effect(change.before, change.after))
     return effect, -change.pairs, change.kind, change.user_ids, change.resource_ids
+
+
+def _in_words(ids: Sequence[str], total: int, noun: str, names: Mapping[str, str]) -> str:
+    if not ids:
+        return counted(total, noun)
+    shown = [f'{each} "{name}"' if (name := names.get(each)) and name != each else each for each in ids[:_SHOWN_IDS]]
+    more = f" and {total - len(shown):,} more" if total > len(shown) else ""
+    return ", ".join(shown) + more
 
 
 _NAME_FIELDS = {

@@ -11,14 +11,14 @@ from app.service.console.console import address
 from app.service.console.rendering import make_environment
 from app.service.console.settings import Role
 from app.sync.ledger.ledger import ItemKey
-from app.sync.plan.tables import PlanImpactRow, PlanItemRow, PlanRow
+from app.sync.plan.tables import PlanAccessRow, PlanImpactRow, PlanItemRow, PlanRow
 from app.sync.runs.run import Run, RunRequest, RunStatus
 from tests.commands.conftest import DIRECTORY
 from tests.service.console import access_pages, states, sync_pages, system_pages
 from tests.service.console.conftest import Office
 from tests.service.console.states import STATES
 from tests.service.console.tracing import TracingLoader, traced
-from tests.service.console.visitors import Visitors, office_of
+from tests.service.console.visitors import Visitors, add_rows, office_of
 
 pytestmark = pytest.mark.one_database
 
@@ -136,8 +136,40 @@ def _previews(office: Office) -> Iterator[Run]:
         connection.execute(update(PlanRow.__table__).where(of_plan).values(ledger_id=99))
     yield preview
     made = states.planned(office, dry_run=True)
+    office.runs.update(made.run_id, RunStatus.PLANNING, report={"impact": {"gain": 0, "lose": 0, "change": 0}})
+    yield office.runs.get(made.run_id)
+    office.runs.update(made.run_id, RunStatus.PLANNING, report={"impact": {"gain": 2_000, "lose": 1, "change": 0}})
+    add_rows(office, PlanAccessRow, list(_access_rows(str(made.plan_id))))
+    yield office.runs.get(made.run_id)
+    made = states.planned(office, dry_run=True)
     values = {"finished_at": office.time(), "counts": {"folder": {"add": {"planned": 2}}}}
     yield office.runs.move(made.run_id, RunStatus.PLANNING, RunStatus.DONE, **values)
+
+
+def _access_rows(plan_id: str) -> Iterator[dict[str, object]]:
+    """A change of named users and resources, and one of users who are counted alone."""
+    row = {
+        "plan_id": plan_id,
+        "organization_id": "acme",
+        "kind": "document",
+        "resources": 1,
+        "resource_ids": '["plan"]',
+    }
+    names = '{"users": {"ada": "Ada <b>Lovelace</b>"}, "resources": {"plan": "The plan"}}'
+    ada = {"ordinal": 1, "before": "editor", "after": "", "users": 1, "pairs": 1, "user_ids": '["ada"]', "names": names}
+    others = {"ordinal": 2, "before": "", "after": "viewer", "users": 2_000, "pairs": 2_000, "user_ids": "[]"}
+    yield from (row | ada, row | others | {"names": "{}"})
+
+
+def test_a_preview_shows_its_access_impact(office: Office) -> None:
+    run = states.planned(office, dry_run=True)
+    office.runs.update(run.run_id, RunStatus.PLANNING, report={"impact": {"gain": 2_000, "lose": 1, "change": 0}})
+    add_rows(office, PlanAccessRow, list(_access_rows(str(run.plan_id))))
+    html = office.browser(Role.VIEWER).get(address("run", id=run.run_id))
+    assert "Access impact: 1 lost, 2,000 gained." in html
+    assert "lose editor" in html
+    assert "Ada &lt;b&gt;Lovelace&lt;/b&gt;" in html
+    assert "2,000 users without an entry in the organization" in html
 
 
 def _troubled(office: Office) -> Run:

@@ -19,10 +19,11 @@ from app.service.console.pages.run_summary import ACTIONS, RESOURCE_KINDS, hold_
 from app.service.console.paging import PAGE_ROWS
 from app.service.console.views import VIEWS
 from app.sync.ledger.ledger import ITEM_KINDS, noun_of
+from app.sync.plan.access_impact import list_access
 from app.sync.plan.listing import PlannedChange, list_changes
 from app.sync.plan.search import ItemFilter, count
 from app.sync.plan.summary import PlanPart, affected, largest_impact, parts_of
-from app.sync.runs.report import report_lines
+from app.sync.runs.report import impact_sentence, report_lines
 from app.sync.runs.run import SCOPES, Run, RunNotFoundError, RunStatus, recent_runs, row_of, run_from
 from app.sync.runs.status import applied_by, held_runs, superseded_by
 
@@ -33,7 +34,8 @@ _ORDINAL = re.compile(r"[0-9]{1,18}")
 _ITEM_FILTERS = ("status", "kind", "action", "organization", "item")
 _MAX_FOLLOWED = 20
 _ORGANIZATIONS_SHOWN = 10
-_SHOWN_ELSEWHERE = frozenset({"held", "problems"})
+_ROWS_SHOWN = 10
+_SHOWN_ELSEWHERE = frozenset({"held", "impact", "problems"})
 
 
 @VIEWS.get("runs")
@@ -155,6 +157,8 @@ def _run_context(connection: Connection, run: Run, filters: Mapping[str, str], a
         "holds": hold_rows(run.report.get("held")) if run.total("held") else [],
         "impact": [] if run.plan_id is None else largest_impact(connection, run.plan_id, _ORGANIZATIONS_SHOWN),
         "affected": (0, 0) if run.plan_id is None else affected(connection, run.plan_id),
+        "access_impact": impact_sentence(run.report["impact"]) if "impact" in run.report else "",
+        "access_changes": [] if run.plan_id is None else list_access(connection, run.plan_id, limit=_ROWS_SHOWN),
         "filters": filters,
         "kind_choices": [("", "Every kind"), *((kind, noun_of(kind)) for kind in ITEM_KINDS)],
         "problems": _problems(run),
