@@ -131,7 +131,9 @@ def service_app(
                 due_after=expected.due_after,
                 worker_after=expected.worker_after.total_seconds() or DatabaseMetrics.WORKER_AFTER,
             ),
-            console=_console(parts, failures, refusals, origins, examine) if settings.console.enabled else None,
+            console=_console(parts, failures, refusals, index, origins=origins, examine=examine)
+            if settings.console.enabled
+            else None,
         ),
         provider=settings.provider,
         max_age=settings.directory.max_age,
@@ -144,6 +146,8 @@ def _console(
     parts: Application,
     failures: FailedCredentials,
     refusals: Refusals,
+    index: AccessIndex | None,
+    *,
     origins: Mapping[str, str],
     examine: Examine | None,
 ) -> ConsoleParts:
@@ -164,6 +168,7 @@ def _console(
         find_concerns=concern_finder(settings, limit=COUNT_LIMIT),
         due_after=expectations(settings).due_after,
         settings_rows=lambda: list(listed(settings, origins)),
+        index_state=None if index is None else lambda: index.state,
         examine=examine,
         keep_runs=settings.worker.keep_runs,
         # Permission calls keep the other half of the threads.

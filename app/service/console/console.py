@@ -17,6 +17,7 @@ from werkzeug.exceptions import BadRequest
 
 from app.access.contents import oldest_good_read, source_states
 from app.access.decision.decide import DecisionPolicy
+from app.access.index.index import IndexState
 from app.access.revisions import current_revision
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.text import named
@@ -79,6 +80,8 @@ class ConsoleParts:
     due_after: Callable[[datetime], datetime | None]
     settings_rows: Callable[[], Sequence[tuple[str, str, str]]]
     """Returns key, value and origin of every setting. Secrets are masked."""
+    index_state: Callable[[], IndexState] | None
+    """None: this process has no index."""
     examine: Examine | None
     """Runs the doctor. None: it cannot be run from here."""
     keep_runs: int

@@ -55,6 +55,7 @@ def overview(console: Console) -> Response:
             "organizations": organization_sizes(connection, limit=_ORGANIZATIONS),
             "sources": sources,
         }
+    index = None if parts.index_state is None else parts.index_state()
     due = parts.due_after(now)
     is_queued = any(run.status is RunStatus.QUEUED for run in runs)
     has_worker = any(node.role == "worker" for node in alive)
@@ -69,6 +70,8 @@ def overview(console: Console) -> Response:
         is_queued=is_queued,
         due=due,
         interval=_interval(parts.due_after, due),
+        index=index,
+        index_age=duration(index.staleness) if index is not None and index.is_used else "",
         bars=[_bar(run, now) for run in reversed(charted)],
         sizes=sizes,
         since=charted[-1].requested_at if charted else None,
