@@ -1,6 +1,6 @@
 """Sizes for pages: how many records there are, in total, in each organization, and in a single folder, group or user.
 
-Refreshes maintain the numbers of organizations. Those of single records are counted, up to a thousand.
+Refreshes maintain the counts of organizations. For single records they are queried, up to a thousand.
 """
 
 from collections.abc import Collection, Mapping
@@ -48,7 +48,7 @@ WHERE organization_id > :after ORDER BY organization_id LIMIT :limit
 
 @dataclass(frozen=True, slots=True)
 class OrganizationSize:
-    """An organization with the numbers of its records."""
+    """An organization with the counts of its records."""
 
     organization_id: str
     name: str
@@ -74,7 +74,7 @@ def organization_sizes(connection: Connection, *, after: str = "", limit: int = 
 
 
 def organization_size(connection: Connection, organization_id: str) -> dict[str, int]:
-    """The numbers of one organization's records."""
+    """The counts of one organization's records."""
     counts = counts_of(connection, [organization_id]).get(organization_id, {})
     return {name: counts.get(kind, 0) for name, kind in _NUMBERS.items()}
 
@@ -112,7 +112,7 @@ _SIZES: Mapping[str, Mapping[str, tuple[str, str]]] = {
 
 
 def sizes_of(connection: Connection, kind: str, organization_id: str, item_id: str) -> dict[str, int]:
-    """The numbers of records in, on or of a single record; ``MAX_COUNT + 1``: more than ``MAX_COUNT``."""
+    """The counts of records in, on or of a single record; ``MAX_COUNT + 1``: more than ``MAX_COUNT``."""
     parameters = {"organization_id": organization_id, "id": item_id, "limit": MAX_COUNT + 1}
     return {
         name: int(run(connection, _COUNT, parameters, table=table, of=of).scalar_one())

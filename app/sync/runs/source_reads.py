@@ -48,7 +48,11 @@ def policy_of(source: Source) -> Policy:
 
 
 class _Stage(Enum):
-    """The request to a source."""
+    """The current request to a source.
+
+    If the cursor of ``CHANGES`` is refused, ``EVERYTHING`` follows. If the end of a complete read has a cursor,
+    ``CHANGES_MEANWHILE`` follows. Otherwise the read is closed.
+    """
 
     EVERYTHING = 1
     CHANGES = 2
@@ -174,29 +178,36 @@ class SourceReads:
     def _end(self, read: SourceRead, end: End) -> ReadRequest | None:
         """Ends a read, or returns the next request to the source."""
         if read.stage is _Stage.CHANGES_MEANWHILE:
-            self._end_of_changes_meanwhile(read, end)
+            self._end_changes_meanwhile(read, end)
             return None
         if end.answered is Answered.CURSOR_REFUSED and read.stage is _Stage.CHANGES:
-            # The records that came with it are void.
-            self._refreshing.restart(read.position)
-            read.cursor_refused = end.reason or "without a reason"
-            read.stage, read.problems, read.malformed = _Stage.EVERYTHING, ProblemList(), 0
-            read.kinds, read.gone, read.without_origin = Counter(), 0, False
-            return EVERYTHING
+            return self._restart(read, end.reason or "without a reason")
         error = _protocol_error(read, end)
         if error is not None:
             end = End(Verdict.FAILED, error)
         is_complete = end.verdict is Verdict.COMPLETE or end.except_malformed
         if is_complete and end.cursor and end.answered is None:
-            self._refreshing.begin_changes(read.position)
-            read.stage, read.complete_end, read.complete_kinds = _Stage.CHANGES_MEANWHILE, end, read.kinds.copy()
-            # If the changes cannot be used, the complete read stays valid.
-            read.without_origin = False
-            return ReadRequest(since=end.cursor)
+            return self._begin_changes_meanwhile(read, end)
         self._close(read, end)
         return None
 
-    def _end_of_changes_meanwhile(self, read: SourceRead, end: End) -> None:
+    def _restart(self, read: SourceRead, refused: str) -> ReadRequest:
+        """Reads everything after a source refused its cursor. The records that came with the refusal are void."""
+        self._refreshing.restart(read.position)
+        read.cursor_refused = refused
+        read.stage, read.problems, read.malformed = _Stage.EVERYTHING, ProblemList(), 0
+        read.kinds, read.gone, read.without_origin = Counter(), 0, False
+        return EVERYTHING
+
+    def _begin_changes_meanwhile(self, read: SourceRead, end: End) -> ReadRequest:
+        """Reads the changes during a complete read. If they cannot be used, the complete read stays valid."""
+        self._refreshing.begin_changes(read.position)
+        read.stage, read.complete_end, read.complete_kinds = _Stage.CHANGES_MEANWHILE, end, read.kinds.copy()
+        read.without_origin = False
+        return ReadRequest(since=end.cursor)
+
+    def _end_changes_meanwhile(self, read: SourceRead, end: End) -> None:
+        """Uses the changes if they are complete and name their objects, and closes the complete read."""
         complete = read.complete_end
         assert complete is not None  # noqa: S101 - set together with the stage
         usable = end.verdict is Verdict.COMPLETE and end.answered is Answered.CHANGES and not read.without_origin
