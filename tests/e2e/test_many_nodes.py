@@ -247,8 +247,15 @@ def check_answers(cluster: Cluster) -> None:
     ]
     assert not wrong, wrong[:5]
     assert not [answer for answer in answers if answer.revision < answer.min_revision]
-    # The comparison proves something: there are many revisions, and about as many have access as have not.
+    # The comparison proves something: there are many revisions, they differ from the ones before, and users with and
+    # without access are asked about.
     assert len({answer.revision for answer in answers}) > 20
+    assert any(
+        role != expected(answer.revision - 1, question)
+        for answer in answers
+        if answer.revision > 1
+        for question, role in answer.roles.items()
+    )
     roles = [role for answer in answers for role in answer.roles.values()]
     assert 0.1 < sum(role is not None for role in roles) / len(roles) < 0.9
     print(f"{len(answers)} calls, {len(revisions)} revisions, {failed_on_killed(cluster)} failed on killed nodes")
