@@ -220,6 +220,7 @@ class ProblemList:
         self._listed: list[Problem] = []
         self._counts: Counter[AnySort] = Counter()
         self._similar: Counter[_Shape] = Counter()
+        """How many of the problems that were added one by one have the same shape."""
 
     def add(self, problem: Problem) -> None:
         """Counts a problem, and lists it if there is room and its shape is rare so far."""
@@ -235,7 +236,7 @@ class ProblemList:
     def add_all(self, others: "ProblemList") -> None:
         """Adds the problems of another list."""
         self._counts.update({sort: others.counts[sort] for sort in ProblemSort if sort in others.counts})
-        self._similar.update(others.similar)
+        self._similar.update(others._similar)  # noqa: SLF001 - of the same class
         self._list(others.listed)
         for (source, sort), sample in others.by_source.items():
             self._add_to_source(source, sort, sample.count, sample.first)
@@ -259,11 +260,6 @@ class ProblemList:
     def by_source(self) -> Mapping[tuple[str, AnySort], ProblemSample]:
         """(source, sort) → its problems."""
         return self._by_source
-
-    @property
-    def similar(self) -> Mapping[_Shape, int]:
-        """How many of the problems that were added one by one have the same shape."""
-        return self._similar
 
     @property
     def listed(self) -> tuple[Problem, ...]:
