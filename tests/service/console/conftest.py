@@ -16,6 +16,7 @@ from pydantic import SecretStr
 from sqlalchemy import Engine
 from werkzeug.test import TestResponse
 
+from app.access.index.index import AccessIndex
 from app.commands.bootstrap.service import service_app
 from app.commands.schema import METADATA
 from app.directory.configured import sources_from_settings
@@ -85,9 +86,9 @@ class Office:
     time: SimulatedTime
     runs: Runs
 
-    def browser(self, role: Role | None = None) -> Browser:
+    def browser(self, role: Role | None = None, index: AccessIndex | None = None) -> Browser:
         """A new one; signed in with this role."""
-        app = service_app(self.settings, self.engine, clock=self.time, new_id=lambda: "made")
+        app = service_app(self.settings, self.engine, clock=self.time, new_id=lambda: "made", index=index)
         browser = Browser(app.test_client())
         if role is not None:
             browser.sign_in(TOKENS[role])

@@ -3,11 +3,13 @@
 import sqlite3
 from collections.abc import Iterator
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy.exc import OperationalError
 
+from app.access.index.index import AccessIndex
 from app.commands.bootstrap.service import service_app
 from app.foundation.audit import Actor, Audit
 from app.foundation.database.engine import writing
@@ -128,6 +130,18 @@ def visit_sign_in(office: Office) -> None:
         front.browser(Role.ADMIN).get(address("sessions"))
         standing.user["groups"] = ["sales"]
         assert "None of your groups" in signs_in(front.browser(), standing)
+
+
+def visit_index(office: Office, folder: Path) -> None:
+    """The overview while the index is built, and after."""
+    index = AccessIndex(office.engine, folder, clock=office.time)
+    browser = office.browser(Role.VIEWER, index)
+    assert "the index is not available" in browser.get(address("overview"))
+    index.step()
+    overview = browser.get(address("overview"))
+    assert "from the index" in overview
+    assert "current 0.0 s ago" in overview
+    index.close()
 
 
 def _with_console(office: Office, **given: Any) -> Office:

@@ -71,6 +71,7 @@ def test_every_branch_of_every_template_is_rendered(
         system_pages.visit_system(visitors)
         system_pages.visit_problems(visitors, monkeypatch)
         access_pages.visit_records_without_effect(visitors)
+        system_pages.visit_index(office, tmp_path / "index")
         system_pages.visit_sign_in(office)
     branches: set[str] = set().union(*(loader.branches for loader in loaders))
     rendered: set[str] = set().union(*(loader.rendered for loader in loaders))
