@@ -17,7 +17,7 @@ from app.service.admin.listing import (
     UsersPageWire,
 )
 from app.service.admin.resync import DecisionRequest, ResyncRequest
-from app.service.admin.wire import Changes, ItemKind, ItemStatus, NewRun, RunWire
+from app.service.admin.wire import AccessChanges, Changes, ItemKind, ItemStatus, NewRun, RunWire
 from app.service.provider.settings import LIST_RESOURCES_PATH, LIST_USERS_PATH
 from app.service.push.wire import LINES_TYPES, PushAnswer, PushWire, SourceStateWire, UploadAnswer
 
@@ -98,6 +98,7 @@ _RESPONSES = (
     NewRun,
     RunWire,
     Changes,
+    AccessChanges,
     PushAnswer,
     UploadAnswer,
     SourceStateWire,
@@ -187,9 +188,11 @@ def _endpoints(provider_path: str, explain_path: str) -> tuple[_Endpoint, ...]:
     questions, decision = _body("Questions"), _body("DecisionRequest", required=False)
     key = _parameter("header", "Idempotency-Key", {"type": "string", "pattern": "^[!-~]{1,200}$"})
     run_id = _parameter("path", "runId", {"type": "string", "minLength": 1, "maxLength": 200})
-    pages = [
+    filters = [
         _parameter("query", "status", {"type": "string", "enum": [*get_args(ItemStatus)]}),
         _parameter("query", "kind", {"type": "string", "enum": [*get_args(ItemKind)]}),
+    ]
+    pages = [
         _parameter("query", "pageToken", {"type": "string"}),
         _parameter("query", "pageSize", {"type": "integer", "minimum": 1, "maximum": 1000}),
     ]
@@ -219,7 +222,9 @@ def _endpoints(provider_path: str, explain_path: str) -> tuple[_Endpoint, ...]:
         _Endpoint("get", run, "getRun", "The state of a run.", "admin",
                   "RunWire", (404,), parameters=[run_id]),
         _Endpoint("get", f"{run}/changes", "getChanges", "The changes of a run, with reasons.", "admin",
-                  "Changes", (400, 404), parameters=[run_id, *pages]),
+                  "Changes", (400, 404), parameters=[run_id, *filters, *pages]),
+        _Endpoint("get", f"{run}/access", "getAccessChanges", "Whose access a dry run would change.", "admin",
+                  "AccessChanges", (400, 404), parameters=[run_id, *pages]),
         _Endpoint("post", f"{run}/approve", "approveRun", "Approve held deletes.", "admin",
                   "RunWire", (404, *_BODY_FAILURES), 202, [run_id], decision),
         _Endpoint("post", f"{run}/cancel", "cancelRun", "Stop a run, or discard held deletes.", "admin",

@@ -23,7 +23,16 @@ from app.http.json import json_response
 from app.http.throttle import TooManyRequests
 from app.service.admin.auth import AdminAuth, actor, caller_name
 from app.service.admin.body import NOT_EMPTY, read_body
-from app.service.admin.wire import Changes, ItemKind, ItemStatus, NewRun, change_to_wire, run_to_wire
+from app.service.admin.wire import (
+    AccessChanges,
+    Changes,
+    ItemKind,
+    ItemStatus,
+    NewRun,
+    access_change_to_wire,
+    change_to_wire,
+    run_to_wire,
+)
 from app.sync.ledger.ledger import ItemKey
 from app.sync.runs.audit import audited
 from app.sync.runs.lifecycle import Runs
@@ -137,6 +146,10 @@ def resync_blueprint(runs: Runs, auth: AdminAuth) -> Blueprint:
     def changes(run_id: str) -> Response:
         return _changes(runs, run_id)
 
+    @blueprint.get("/resync/<run_id>/access")
+    def access_changes(run_id: str) -> Response:
+        return _access_changes(runs, run_id)
+
     def change(run_id: str, method: Callable[..., Run], action: str) -> Response:
         _found(runs, run_id)
         reason = read_body(DecisionRequest).reason
@@ -203,17 +216,10 @@ def _found(runs: Runs, run_id: str) -> Run:
 
 
 def _changes(runs: Runs, run_id: str) -> Response:
-    unknown = set(request.args) - {"status", "kind", "pageToken", "pageSize"}
-    if unknown:
-        raise InvalidArgument(
-            f"{named(min(unknown), limit=80)}: not a parameter; use status, kind, pageToken, pageSize"
-        )
+    _refuse_other_parameters("status", "kind", "pageToken", "pageSize")
     status = _one_of("status", ITEM_STATUSES)
     kind = _one_of("kind", get_args(ItemKind))
-    size_text = request.args.get("pageSize", "200")
-    size = int(size_text) if size_text.isascii() and size_text.isdigit() and len(size_text) < 6 else 0
-    if size not in _PAGE_SIZES:
-        raise InvalidArgument(f"pageSize: must be a number from {_PAGE_SIZES.start} to {_PAGE_SIZES.stop - 1}")
+    size = _page_size()
     run = _found(runs, run_id)
     query = f"{run.run_id}|{run.plan_id}|{status}|{kind}"
     found = runs.changes(run_id, status, kind, _after(query, request.args.get("pageToken")), size + 1)
@@ -221,6 +227,32 @@ def _changes(runs: Runs, run_id: str) -> Response:
     if len(found) > size:
         body["nextPageToken"] = _page_token(query, found[size - 1].ordinal)
     return json_response(body)
+
+
+def _access_changes(runs: Runs, run_id: str) -> Response:
+    _refuse_other_parameters("pageToken", "pageSize")
+    size = _page_size()
+    run = _found(runs, run_id)
+    query = f"{run.run_id}|{run.plan_id}|access"
+    found = runs.access_changes(run_id, _after(query, request.args.get("pageToken")) or 0, size + 1)
+    body: AccessChanges = {"accessChanges": [access_change_to_wire(change) for change in found[:size]]}
+    if len(found) > size:
+        body["nextPageToken"] = _page_token(query, found[size - 1].ordinal)
+    return json_response(body)
+
+
+def _refuse_other_parameters(*known: str) -> None:
+    unknown = set(request.args) - {*known}
+    if unknown:
+        raise InvalidArgument(f"{named(min(unknown), limit=80)}: not a parameter; use {', '.join(known)}")
+
+
+def _page_size() -> int:
+    text = request.args.get("pageSize", "200")
+    size = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
+    if size not in _PAGE_SIZES:
+        raise InvalidArgument(f"pageSize: must be a number from {_PAGE_SIZES.start} to {_PAGE_SIZES.stop - 1}")
+    return size
 
 
 def _one_of(name: str, known: tuple[str, ...]) -> str | None:

@@ -124,6 +124,13 @@ class AccessChangeWire(TypedDict):
     resourceIds: Annotated[list[str] | None, Field(description="null: too many ids; the counts are exact.")]
 
 
+class AccessChanges(TypedDict):
+    """A page of the access impact of a dry run. The sums are in its report (``impact``)."""
+
+    accessChanges: list[AccessChangeWire]
+    nextPageToken: NotRequired[str]
+
+
 def access_count_to_wire(count: AccessCount) -> AccessCountWire:
     """A row of the access impact by organization and kind."""
     return {

@@ -9,7 +9,7 @@ from sqlalchemy import insert
 
 from app.foundation.logs import LogSettings, configure_logs
 from app.service.admin.openapi import document
-from app.sync.plan.tables import PlanItemRow, PlanRow
+from app.sync.plan.tables import PlanAccessRow, PlanItemRow, PlanRow
 from app.sync.runs.queue import MAX_QUEUED
 from app.sync.runs.run import RunRequest, RunStatus
 from tests.service.admin.conftest import Admin
@@ -62,7 +62,7 @@ def error(response: Any) -> tuple[int, str, str]:
     return response.status_code, inner["status"], inner["message"]
 
 
-@pytest.mark.parametrize("path", ["/resync/x", "/resync/x/changes"])
+@pytest.mark.parametrize("path", ["/resync/x", "/resync/x/changes", "/resync/x/access"])
 def test_resync_wants_an_admin_token(admin: Admin, path: str) -> None:
     assert admin.stranger.get(path).status_code == 401
     assert admin.stranger.get(path, headers={"Authorization": "Bearer wrong"}).status_code == 401
@@ -205,6 +205,29 @@ def test_changes_come_by_page_and_by_status(admin: Admin) -> None:
         if not token:
             break
     assert pages == ["d0", "d2", "d4"]
+
+
+def test_access_changes_come_by_page(admin: Admin) -> None:
+    run_id = admin.client.post("/resync", json={"dryRun": True}).get_json()["runId"]
+    base = f"/resync/{run_id}/access"
+    assert admin.client.get(base).get_json() == {"accessChanges": []}
+    with_plan(admin, run_id, ["planned"], RunStatus.DONE)
+    row: dict[str, object] = {"plan_id": "p1", "organization_id": "acme", "kind": "document"}
+    row |= {"before": "editor", "after": ""}
+    row |= {"users": 2, "resources": 1, "pairs": 2, "resource_ids": '["d1"]', "names": "{}"}
+    lists = ('["ada", "bob"]', "[]", '["eve"]')
+    with admin.engine.begin() as connection:
+        rows = [row | {"ordinal": number, "user_ids": ids} for number, ids in enumerate(lists, 1)]
+        connection.execute(insert(PlanAccessRow), rows)
+    first = admin.client.get(f"{base}?pageSize=2").get_json()
+    assert [change["userIds"] for change in first["accessChanges"]] == [["ada", "bob"], None]
+    assert (first["accessChanges"][0]["before"], first["accessChanges"][0]["after"]) == ("editor", None)
+    last = admin.client.get(f"{base}?pageSize=2&pageToken={first['nextPageToken']}").get_json()
+    assert [change["userIds"] for change in last["accessChanges"]] == [["eve"]]
+    assert "nextPageToken" not in last
+    assert error(admin.client.get(f"{base}?kind=document"))[:2] == (400, "INVALID_ARGUMENT")
+    other = admin.client.get(f"/resync/{run_id}/changes?pageToken={first['nextPageToken']}")
+    assert error(other)[:2] == (400, "INVALID_ARGUMENT")
 
 
 @pytest.mark.parametrize(
