@@ -84,7 +84,7 @@ ORDER BY document_id @bytes LIMIT :limit
 """  # noqa: S608 - constants
 _CANDIDATES: Mapping[ListedType, str] = {"folder": _FOLDERS, "document": _DOCUMENTS}
 _NEXT = """
-SELECT {kind}_id FROM model_{kind} WHERE organization_id = :organization_id AND {kind}_id @bytes > :after
+SELECT {kind}_id FROM model_{kind} AS next WHERE organization_id = :organization_id AND {kind}_id @bytes > :after
 ORDER BY {kind}_id @bytes LIMIT :limit
 """
 

@@ -39,16 +39,16 @@ granted_group (group_id) AS (
   WHERE g.organization_id = :organization_id AND g.folder_id = l.folder_id AND g.document_id = l.document_id
     AND g.user_id = '' AND {active} AND {of_role}
   UNION
-  SELECT m.member_group_id FROM granted_group g CROSS JOIN model_group_member m
-  WHERE m.organization_id = :organization_id AND m.organization_user_group_id = g.group_id AND m.user_id = ''
+  SELECT m.member_group_id FROM granted_group i CROSS JOIN model_group_member m
+  WHERE m.organization_id = :organization_id AND m.organization_user_group_id = i.group_id AND m.user_id = ''
 )
 SELECT user_id FROM (
   SELECT g.user_id FROM level l CROSS JOIN model_grant g
   WHERE g.organization_id = :organization_id AND g.folder_id = l.folder_id AND g.document_id = l.document_id
     AND g.user_id @bytes > :after AND {active} AND {of_role}
   UNION
-  SELECT m.user_id FROM granted_group g CROSS JOIN model_group_member m
-  WHERE m.organization_id = :organization_id AND m.organization_user_group_id = g.group_id
+  SELECT m.user_id FROM granted_group i CROSS JOIN model_group_member m
+  WHERE m.organization_id = :organization_id AND m.organization_user_group_id = i.group_id
     AND m.user_id @bytes > :after
   UNION
   SELECT user_id FROM ({members}) AS of_members
@@ -65,7 +65,7 @@ ORDER BY g.user_id @bytes LIMIT :limit
 _EVERYONE = """
 SELECT user_id FROM model_user WHERE user_id @bytes > :after AND NOT disabled ORDER BY user_id @bytes LIMIT :limit
 """
-_NOBODY = "SELECT user_id FROM model_user WHERE FALSE"
+_NOBODY = "SELECT CAST('' AS VARCHAR) AS user_id WHERE FALSE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from app.http.request_id import current_request_id
 from app.service.console.console import PREFIX, Console, ConsoleParts, address, go_to
 from app.service.console.gate import RoleTooLow, SignInNeeded
 from app.service.console.pages import (  # noqa: F401 - they register their views
+    access,
     audit,
     browse,
     doctor,

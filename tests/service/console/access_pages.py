@@ -132,6 +132,11 @@ def visit_browse(visitors: Visitors, monkeypatch: pytest.MonkeyPatch) -> None:
     show("user", id="gone", organization="shut")
     for group in ("inner", "outer", "lonely", "unnamed"):
         _through(visitors, "group", organization="acme", id=group)
+    _through(visitors, "access", user="ada", organization="acme")
+    _through(visitors, "access", user="nobody", organization="nowhere")
+    for kind, item in (("document", "d-00"), ("document", "plan"), ("document", "nothing"), ("folder", "bare")):
+        _through(visitors, "access", organization="acme", type=kind, resource=item)
+    _through(visitors, "access", organization="void", type="organization", resource="void")
     show("organization", 404, id="acm")
     show("document", 404, organization="acme", id="plans")
     show("document", 404, organization="acme")

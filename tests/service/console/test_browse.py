@@ -368,3 +368,37 @@ def test_records_without_effect_are_listed_with_the_reason(office: Office) -> No
     # Nobody is in a group that is unknown.
     assert not any("ops" in row for row in [*_rows(page, "groups"), *_rows(page, "through")])
     assert "its folder, or one above it, is unknown" in _rows(browser.get(address("search", q="memo")), "document")[0]
+
+
+def test_lists_of_access_show_every_page(full: Office) -> None:
+    browser = full.browser(Role.VIEWER)
+    of_bob = address("access", user="bob", organization="acme")
+    rows = _through(browser, of_bob, "access")
+    assert len(rows) == 1 + 3 + 121
+    assert rows[0].startswith("organization Acme acme viewer member never")
+    assert any(row.startswith("document The plan plan editor group_grant") for row in rows)
+    assert 'href="/console/access?user=bob&amp;organization=acme"' in browser.get(address("user", id="bob"))
+    html = browser.get(address("access", organization="acme", type="document", resource="plan"))
+    assert "By access type: restricted: only users with a grant." in _words(html)
+    assert [row.split(" ")[3] for row in _rows(html, "access") if row.startswith("user Name of a")] == ["ada"]
+    html = browser.get(address("access", organization="acme", type="document", resource="nothing"))
+    assert "Access is denied: organization acme has no document nothing." in _words(html)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {},
+        {"user": "ada"},
+        {"organization": "acme"},
+        {"user": "ada", "organization": "acme", "type": "document", "resource": "plan"},
+        {"organization": "acme", "type": "document"},
+        {"organization": "acme", "type": "context", "resource": "plan"},
+        {"user": "a\0b", "organization": "acme"},
+        {"user": "ada", "organization": "acme", "after": '["access","00000000","document","x"]'},
+    ],
+)
+def test_wrong_questions_for_lists_of_access(full: Office, query: dict[str, str]) -> None:
+    browser = full.browser(Role.VIEWER)
+    browser.get(address("access", **query))
+    assert browser.status == 400

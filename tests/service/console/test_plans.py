@@ -50,6 +50,12 @@ BOUNDED = {
     "SELECT ordinal, action FROM plan_item": "what becomes of one organization itself",
     "SELECT f.kind, f.organization_id, f.container_id, f.item_id, f.deleting": "of one item, to write and to delete it",
     "WITH RECURSIVE edge (group_id, member_id) AS": "the groups of the user whom a decision is about",
+    "WITH RECURSIVE granted (folder_id": "what the user may open, which may be more than a page; see listing/README.md",
+    "SELECT folder_id FROM model_folder AS next": "PostgreSQL sorts the ids of an organization by their bytes",
+    "SELECT document_id FROM model_document AS next": "PostgreSQL sorts the ids of an organization by their bytes",
+    "WITH RECURSIVE level (folder_id": "the users with grants on the levels of one resource",
+    "WITH RECURSIVE edge (user_id, group_id": "the groups of the users of a page",
+    "SELECT t.organization_id, t.folder_id, t.document_id, t.user_id": "the grants on the levels of a page",
     "WITH RECURSIVE requested AS MATERIALIZED": "the references of the records of a page, each looked up by a key",
 }
 """Beginnings of statements that sort, count or read what they have, each with the reason why that is little."""

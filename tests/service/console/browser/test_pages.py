@@ -154,6 +154,8 @@ PAGES: dict[str, dict[str, str]] = {
     "organization": {"id": "northwind"},
     "folder": {"organization": "northwind", "id": "unreleased"},
     "document": {"organization": "northwind", "id": "project-aurora"},
+    "access of a user": {"user": "bruno", "organization": "northwind"},
+    "access to a document": {"organization": "northwind", "type": "document", "resource": "project-aurora"},
     "group": {"organization": "northwind", "id": "engineering"},
     "user": {"id": "bruno"},
     "user unknown": {"id": "nobody"},
