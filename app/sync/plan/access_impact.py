@@ -17,6 +17,7 @@ from app.access.candidate import lasting_name
 from app.access.decision.decide import DecisionPolicy
 from app.access.impact.impact import AccessChange, access_changes
 from app.access.refresh.tables import MODEL_TABLES_OF_KIND
+from app.access.revisions import ModelChange
 from app.foundation.clock import Clock
 from app.foundation.database.statements import json_list, run
 from app.foundation.text import counted
@@ -30,6 +31,8 @@ NAMED_IDS = 5
 """The users and the resources of a row that have names: the first ones."""
 _SHOWN_IDS = 3
 """The users and the resources of a row that its words contain."""
+MAX_FIRST_READ = 50_000
+"""A larger first read is not compared: all access is gained, and to list it may take minutes."""
 MAX_REPORTED = 100
 """Organizations and kinds that are counted in the report of the run. All of them are in the list of rows."""
 
@@ -105,18 +108,25 @@ class ImpactOfDryRun:
     clock: Clock
     policy: DecisionPolicy
     rows: list[StoredAccessChange] = field(default_factory=list)
+    is_compared: bool = True
     _ids: int = 0
 
-    def collect(self, connection: Connection, *_: object) -> None:
+    def collect(self, connection: Connection, _reads: object, change: ModelChange) -> None:
         """Computes the impact of the candidate, whose refresh ends in this transaction."""
+        read = sum(counts.total for counts in change.changes.values())
+        if change.revision == 1 and read > MAX_FIRST_READ:
+            self.is_compared = False
+            return
         now: datetime = self.clock()
         changes = access_changes(connection, now, self.policy)
-        for _, of_organization in groupby(changes, key=lambda change: change.organization_id):
-            for change in sorted(of_organization, key=_rank):
-                self._add(connection, change)
+        for _, of_organization in groupby(changes, key=lambda found: found.organization_id):
+            for found in sorted(of_organization, key=_rank):
+                self._add(connection, found)
 
     def summary(self) -> dict[str, object]:
         """The entry of the run's report: the numbers of pairs in total, and by organization and kind."""
+        if not self.is_compared:
+            return {"notCompared": f"it is the first read, of more than {MAX_FIRST_READ:,} records"}
         total = Counter(dict.fromkeys(EFFECTS, 0))
         within: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
         for row in self.rows:

@@ -18,7 +18,7 @@ def report_lines(report: Any) -> Iterator[str]:
         elif topic == "unknown":
             yield unknown_sentence(report) or ""
         elif topic == "impact":
-            yield from [impact_sentence(value)] if any(value.get(effect) for effect in _EFFECTS) else []
+            yield from _impact_lines(value)
         elif topic == "held":
             yield from (_hold_sentence(hold) for hold in value)
         elif topic == "verify":
@@ -71,11 +71,18 @@ def unknown_sentence(report: Mapping[str, object]) -> str | None:
     return f"in neither the directory nor the ledger: {', '.join(named)}{more}"
 
 
+def _impact_lines(impact: Mapping[str, Any]) -> Iterator[str]:
+    if any(impact.get(name) for name in (*_EFFECTS, "notCompared")):
+        yield impact_sentence(impact)
+
+
 _EFFECTS = {"lose": "lost", "gain": "gained", "change": "with another role"}
 
 
 def impact_sentence(impact: Mapping[str, Any]) -> str:
     """The sentence about the access impact of a dry run: the numbers of pairs of user and resource."""
+    if "notCompared" in impact:
+        return f"access impact: not compared, because {impact['notCompared']}"
     parts = [f"{impact[effect]:,} {words}" for effect, words in _EFFECTS.items() if impact.get(effect)]
     return f"access impact: {', '.join(parts) or 'none'}"
 

@@ -1,5 +1,6 @@
 """The access impact of dry runs, as it is stored with their plans."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -117,3 +118,20 @@ def test_rows_are_deleted_with_their_plan(company: SyncedWorld) -> None:
     company.time.move_on(seconds=100)
     company.runs.prune(timedelta(seconds=10))
     assert rows_of(company, run) == []
+
+
+def test_large_first_read_is_not_compared(
+    world: SyncedWorld, fill: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(world.directory)
+    compared = world.sync(dry_run=True)
+    assert {row.effect for row in rows_of(world, compared)} == {"gain"}
+    monkeypatch.setattr(access_impact, "MAX_FIRST_READ", 3)
+    run = world.sync(dry_run=True)
+    assert rows_of(world, run) == []
+    sentence = "access impact: not compared, because it is the first read, of more than 3 records"
+    assert sentence in list(report_lines(run.report))
+    # Later reads are compared, however large.
+    world.sync()
+    change(world)
+    assert rows_of(world, world.sync(dry_run=True))
