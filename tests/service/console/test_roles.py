@@ -43,6 +43,7 @@ PAGES: Mapping[str, Role] = {
     "/user?id=ada": Role.VIEWER,
     "/group?organization=acme&id=staff": Role.VIEWER,
     "/told?kind=document&organization=acme&item=handbook": Role.VIEWER,
+    "/access?type=document&organization=acme&resource=handbook": Role.VIEWER,
     "/search?q=ada": Role.VIEWER,
     "/sources": Role.VIEWER,
     "/problems?source=people&sort=dangling": Role.VIEWER,
