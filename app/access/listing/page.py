@@ -10,7 +10,7 @@ from datetime import datetime
 
 from app.access.decision.decide import Decision, PermissionRequest, Rule
 from app.access.decision.explain import reason_of
-from app.access.records import AccessRole
+from app.access.records import AccessRole, Grant
 
 _MAX_CANDIDATES = 10_000
 """The maximum number of candidates that are decided together."""
@@ -31,6 +31,8 @@ class AccessEntry:
     name: str
     access_role: AccessRole
     rule: Rule
+    grants: Sequence[Grant]
+    """The grants that decided: the user's own one, or those of their groups. Empty: access without a grant."""
     expires_at: datetime | None
     """The end of the access by the directory; ``provider.decision_ttl`` does not shorten it. None: it does not end."""
 
@@ -103,5 +105,6 @@ def entry(kind: str, item_id: str, name: str, decision: Decision) -> AccessEntry
         name=name,
         access_role=decision.access_role,
         rule=decision.rule,
+        grants=[record for record in decision.trail if isinstance(record, Grant)],
         expires_at=decision.expires_at,
     )

@@ -235,7 +235,13 @@ def _menu(held: int, parked: int) -> tuple[tuple[str, tuple[Link, ...]], ...]:
     )
 
 
-_ROUTES = {"overview": "/", "audit_lines": "/audit.jsonl", "oidc_back": "/oidc/back", "ledger_item": "/told"}
+_ROUTES = {
+    "overview": "/",
+    "access_csv": "/access.csv",
+    "audit_lines": "/audit.jsonl",
+    "oidc_back": "/oidc/back",
+    "ledger_item": "/told",
+}
 """The routes of pages whose route does not follow from their name."""
 
 

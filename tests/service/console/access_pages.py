@@ -132,11 +132,18 @@ def visit_browse(visitors: Visitors, monkeypatch: pytest.MonkeyPatch) -> None:
     show("user", id="gone", organization="shut")
     for group in ("inner", "outer", "lonely", "unnamed"):
         _through(visitors, "group", organization="acme", id=group)
-    _through(visitors, "access", user="ada", organization="acme")
+    for user in ("ada", "user-00"):
+        _through(visitors, "access", user=user, organization="acme")
     _through(visitors, "access", user="nobody", organization="nowhere")
-    for kind, item in (("document", "d-00"), ("document", "plan"), ("document", "nothing"), ("folder", "bare")):
+    for kind, item in (("document", "d-00"), ("document", "f-00"), ("document", "nothing"), ("folder", "top")):
         _through(visitors, "access", organization="acme", type=kind, resource=item)
-    _through(visitors, "access", organization="void", type="organization", resource="void")
+    _through(visitors, "access", organization="acme", type="document", resource="note")
+    for organization in ("acme", "void"):
+        _through(visitors, "access", organization=organization, type="organization", resource=organization)
+    with monkeypatch.context() as patched:
+        patched.setattr("app.service.console.pages.access.COUNT_LIMIT", 50)
+        show("access", organization="acme", type="document", resource="note")
+        show("access", user="ada", organization="acme")
     show("organization", 404, id="acm")
     show("document", 404, organization="acme", id="plans")
     show("document", 404, organization="acme")

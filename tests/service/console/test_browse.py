@@ -1,5 +1,6 @@
 """Browsing: organizations, folders by their levels, documents, users and groups, and what reaches what."""
 
+import csv
 import re
 from collections.abc import Iterator
 from html import unescape
@@ -375,14 +376,61 @@ def test_lists_of_access_show_every_page(full: Office) -> None:
     of_bob = address("access", user="bob", organization="acme")
     rows = _through(browser, of_bob, "access")
     assert len(rows) == 1 + 3 + 121
-    assert rows[0].startswith("organization Acme acme viewer member never")
-    assert any(row.startswith("document The plan plan editor group_grant") for row in rows)
+    assert rows[0].startswith("organization Acme acme viewer as a member, without a grant never")
+    assert [row for row in rows if row.startswith("document The plan plan editor through group")]
+    assert "What Name of bob can open Export as CSV Folders 3 Documents 121" in _words(browser.get(of_bob))
     assert 'href="/console/access?user=bob&amp;organization=acme"' in browser.get(address("user", id="bob"))
     html = browser.get(address("access", organization="acme", type="document", resource="plan"))
-    assert "By access type: restricted: only users with a grant." in _words(html)
-    assert [row.split(" ")[3] for row in _rows(html, "access") if row.startswith("user Name of a")] == ["ada"]
+    assert "Only users with a grant can open this document, because it is restricted." in _words(html)
+    assert [row.split(" ")[3] for row in _rows(html, "access") if row.startswith("Name of a")] == ["ada"]
     html = browser.get(address("access", organization="acme", type="document", resource="nothing"))
     assert "Access is denied: organization acme has no document nothing." in _words(html)
+
+
+def test_members_without_a_grant_are_named_and_listed(full: Office) -> None:
+    browser = full.browser(Role.VIEWER)
+    html = browser.get(address("access", organization="acme", type="organization", resource="acme"))
+    assert "Members can open their organization. It has 63 members." in _words(html)
+
+
+def test_a_list_of_access_is_exported_as_csv(full: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.service.console.pages.access._ROWS_PER_READ", 50)
+    browser = full.browser(Role.VIEWER)
+    asked = {"user": "bob", "organization": "acme"}
+    rows = list(csv.DictReader(browser.get(address("access_csv", **asked)).splitlines()))
+    assert browser.answer is not None
+    assert browser.answer.headers["Content-Type"] == "text/csv; charset=utf-8"
+    assert browser.answer.headers["Content-Disposition"] == "attachment; filename=access-user-bob.csv"
+    shown = _through(browser, address("access", **asked), "access")
+    assert len(rows) == len(shown)
+    assert all(row["id"] in line and row["role"] in line for row, line in zip(rows, shown, strict=True))
+    plan = next(row for row in rows if row["id"] == "plan")
+    assert (plan["role"], plan["rule"], plan["groups"], plan["granted_on"]) == (
+        "editor",
+        "group_grant",
+        "eng",
+        "folder middle",
+    )
+    browser.get(address("access_csv", organization="acme", type="document", resource="nothing"))
+    assert browser.status == 404
+
+
+def test_the_export_defuses_formulas(office: Office) -> None:
+    names = ("=1+1", "+1", "-1", "@a", "plain", 'a "b", c')
+    rows: list[Record] = [
+        Organization(organization_id="acme", organization_name="Acme"),
+        *(User(user_id=f"u{number}", name=name, email="") for number, name in enumerate(names)),
+        *(Membership(organization_id="acme", user_id=f"u{number}") for number in range(len(names))),
+    ]
+    with Refresh(office.engine, clock=office.time, problems=ProblemList()) as refreshing:
+        refreshing.begin(["people"])
+        for row in rows:
+            refreshing.add(row, "here")
+        refreshing.end(ReadResult(records=len(rows)))
+        refreshing.finish(accept_shrink=["people"])
+    asked = {"organization": "acme", "type": "organization", "resource": "acme"}
+    lines = office.browser(Role.VIEWER).get(address("access_csv", **asked)).splitlines()
+    assert [row["name"] for row in csv.DictReader(lines)] == ["'=1+1", "'+1", "'-1", "'@a", "plain", 'a "b", c']
 
 
 @pytest.mark.parametrize(

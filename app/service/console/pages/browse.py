@@ -124,6 +124,11 @@ def _access_without_grant(
         AccessType.ORGANIZATION_PRIVATE: "members have the role of their membership, and every other user is denied",
         AccessType.RESTRICTED: "every user without a grant is denied",
     }[access_type]
+    open_to = {
+        AccessType.PUBLIC: "open to every user",
+        AccessType.ORGANIZATION_PRIVATE: "open to members",
+        AccessType.RESTRICTED: "open to nobody",
+    }[access_type]
     closed = ""
     if organization.disabled:
         closed = "The organization is disabled, so every user is denied."
@@ -131,7 +136,13 @@ def _access_without_grant(
         closed = "A folder above it is not in the directory, so every user is denied, even with a grant."
     elif above.obstacle is Obstacle.CYCLE:
         closed = "The folders above it contain each other, so every user is denied, even with a grant."
-    return {"type": access_type.value, "origin": origin, "means": means, "closed": closed}
+    return {
+        "type": access_type.value,
+        "origin": origin,
+        "means": means,
+        "open_to": "open to nobody" if closed else open_to,
+        "closed": closed,
+    }
 
 
 def _grants(
