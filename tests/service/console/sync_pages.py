@@ -4,12 +4,14 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from sqlalchemy import delete, insert, select, update
 
 from app.access.refresh.sources import UNCONFIGURED_POSITION
 from app.access.source_tables import DirectorySourceRow, DirectoryStateRow, ProblemCountRow, ProblemRow
 from app.foundation.database.engine import reading, writing
 from app.monitoring.activity import NodeActivity
+from app.monitoring.notify.concerns import Cause, Concern
 from app.service.console.console import address
 from app.service.console.settings import Role
 from app.sync.ledger.failures import message_digest
@@ -302,3 +304,21 @@ def visit_overview(visitors: Visitors) -> None:
     # Nothing has begun for a while, although it was due.
     office.time.move_on(hours=8)
     Visitors(office).show("overview")
+
+
+def visit_notices(visitors: Visitors, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The overview with every notice, about one item or record and about many, with a worker and without."""
+    office = visitors.office
+    given: dict[str, Any] = {"fingerprint": "", "summary": "", "advice": "", "since": office.time()}
+    run_id = office.runs.recent()[0].run_id
+    for size in (1, 2_000):
+        found = [
+            Concern(cause=cause, about=f"source-{number}", size=size, run_id=run_id, **given)
+            for number in (3, 4, 7)
+            for cause in Cause
+        ]
+        with monkeypatch.context() as patched:
+            patched.setattr("app.commands.bootstrap.service.concern_finder", lambda *_, of=found, **__: lambda *_: of)
+            html = Visitors(office).show("overview")
+        assert f"{len(found) - 3} more</summary>" in html
+        NodeActivity(node="n", role="worker", clock=office.time).write(office.engine)

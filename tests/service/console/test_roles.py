@@ -51,7 +51,6 @@ PAGES: Mapping[str, Role] = {
     "/settings": Role.VIEWER,
     "/sessions": Role.VIEWER,
     "/audit": Role.VIEWER,
-    "/access?user=ada&organization=acme": Role.VIEWER,
     "/access.csv?user=ada&organization=acme": Role.VIEWER,
     "/audit.jsonl": Role.VIEWER,
     "/keys": Role.VIEWER,

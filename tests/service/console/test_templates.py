@@ -66,6 +66,7 @@ def test_every_branch_of_every_template_is_rendered(
         sync_pages.visit_parked(visitors)
         sync_pages.visit_held(visitors)
         sync_pages.visit_sources(visitors)
+        sync_pages.visit_notices(visitors, monkeypatch)
         access_pages.visit_explain(visitors)
         system_pages.visit_doctor(visitors)
         system_pages.visit_system(visitors)

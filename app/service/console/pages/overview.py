@@ -12,17 +12,34 @@ from app.access.contents import oldest_good_read, source_states
 from app.access.revisions import current_revision
 from app.foundation.clock import epoch_ms
 from app.monitoring.activity import ALIVE_FOR, Interval, activity_since, nodes
+from app.monitoring.notify.concerns import Cause, Concern
 from app.service.console.charts import Bar, line_chart
 from app.service.console.console import COUNT_LIMIT, Console, query
 from app.service.console.formatting import TONES, clock_time, counted, duration, percent
 from app.service.console.pages.runs import held_now, shown_status
 from app.service.console.views import VIEWS
-from app.sync.ledger.failures import count_failures
+from app.sync.ledger.failures import PARKED_AFTER, count_failures
 from app.sync.ledger.ledger import last_verify, ledger_in_use
 from app.sync.runs.run import Run, RunStatus, recent_runs
 from app.sync.runs.status import held_runs, is_applying, last_ended
 
+_WORST_FIRST = (
+    Cause.WORKER,
+    Cause.FAILED,
+    Cause.PARKED,
+    Cause.HELD,
+    Cause.SHRUNK,
+    Cause.SOURCE,
+    Cause.FAILING,
+    Cause.MISSED,
+    Cause.AMBIGUOUS,
+    Cause.DISABLING,
+)
+_NO_WORKER = "no worker"
+"""The cause of the notice that no worker has been seen yet."""
 _BARS = 96
+_MIN_BARS = 2
+"""Runs with items from which on the chart *Items per run* is drawn."""
 _RECENT = 10
 _CHARTED = (RunStatus.DONE, RunStatus.PARTIAL, RunStatus.HELD, RunStatus.FAILED)
 """The statuses of runs in the chart *Items per run*."""
@@ -45,7 +62,6 @@ def overview(console: Console) -> Response:
         read_at = oldest_good_read([state for state in sources if state.is_configured])
         alive = nodes(connection, now=epoch_ms(now))
         context: dict[str, Any] = {
-            "concerns": concerns,
             "read_at": read_at,
             "revision": current_revision(connection),
             **_verified(connection),
@@ -54,25 +70,34 @@ def overview(console: Console) -> Response:
             "processes": _processes([(node.role, node.version) for node in alive]),
             "organizations": organization_sizes(connection, limit=_ORGANIZATIONS),
             "sources": sources,
+            "source_of": {state.name: state for state in sources},
         }
     index = None if parts.index_state is None else parts.index_state()
     due = parts.due_after(now)
     is_queued = any(run.status is RunStatus.QUEUED for run in runs)
     has_worker = any(node.role == "worker" for node in alive)
-    died = any(concern.cause == "worker" for concern in concerns)
+    notices: list[tuple[str, Concern | None]] = [
+        (concern.cause, concern) for concern in sorted(concerns, key=lambda one: _WORST_FIRST.index(one.cause))
+    ]
+    died = any(cause == Cause.WORKER for cause, _ in notices)
+    # A dead worker is a concern already. Without a schedule and without queued runs no worker is needed.
+    if not has_worker and not died and (is_queued or due is not None):
+        notices.insert(0, (_NO_WORKER, None))
     sizes = [run.total("planned") for run in charted]
     return console.show(
         "overview.html",
         runs=[(run, shown_status(run, held, now)) for run in runs],
         last=last,
-        # A dead worker is a concern already. Without a schedule and without queued runs no worker is needed.
-        waits_for_worker=not has_worker and not died and (is_queued or due is not None),
+        notices=notices,
+        count_limit=COUNT_LIMIT,
+        parked_after=PARKED_AFTER,
+        has_worker=has_worker,
         is_queued=is_queued,
         due=due,
         interval=_interval(parts.due_after, due),
         index=index,
         index_age=duration(index.staleness) if index is not None and index.is_used else "",
-        bars=[_bar(run, now) for run in reversed(charted)],
+        bars=[_bar(run, now) for run in reversed(charted)] if sum(map(bool, sizes)) >= _MIN_BARS else [],
         sizes=sizes,
         since=charted[-1].requested_at if charted else None,
         **context,
@@ -142,9 +167,9 @@ def _processes(alive: Sequence[tuple[str, str]]) -> tuple[str, str]:
 
 
 def _activity_charts(connection: Connection, now: datetime) -> list[dict[str, Any]]:
-    """The charts of the last day's activity. There are none before two intervals are complete."""
+    """The charts of the last day's activity. There are none without requests in two intervals or more."""
     intervals = activity_since(connection, since=epoch_ms(now - _ACTIVITY), now=epoch_ms(now))
-    if len(intervals) < 2:
+    if sum(interval.p99 is not None for interval in intervals) < 2:
         return []
     return [_requests_chart(intervals), _latency_chart(intervals)]
 
@@ -160,7 +185,7 @@ def _requests_chart(intervals: Sequence[Interval]) -> dict[str, Any]:
     return {
         "title": "Permission requests per minute",
         "figure": _rate(values[-1]),
-        "remark": f"{percent(denied, total)} of all denied" if total else "no requests",
+        "remark": f"{percent(denied, total)} of all denied",
         "svg": line_chart(values, label, denied=[interval.denied_per_minute for interval in intervals]),
         "since": intervals[0].begins_at,
         "peak": _rate(max(values)),
@@ -169,26 +194,21 @@ def _requests_chart(intervals: Sequence[Interval]) -> dict[str, Any]:
 
 def _latency_chart(intervals: Sequence[Interval]) -> dict[str, Any]:
     known = [interval.p99 for interval in intervals if interval.p99 is not None]
-    last = known[-1] if known else None
     silent = 60.0 * sum(interval.minutes for interval in intervals if interval.p99 is None)
     label = (
         f"latency of permission calls, 99th percentile: lowest {_time(min(known))}, highest {_time(max(known))},"
-        f" last {_time(last)}"
-        if known
-        else "no permission calls yet"
+        f" last {_time(known[-1])}"
     )
-    if known and silent:
+    if silent:
         label += f"; gaps without requests, {duration(silent)} in total"
-    remark = "99 of 100 took no longer"
-    if intervals[-1].p99 is None:
-        remark = "at the last request" if known else "no requests"
+    remark = "99 of 100 took no longer" if intervals[-1].p99 is not None else "at the last request"
     return {
         "title": "Latency (p99)",
-        "figure": _time(last),
+        "figure": _time(known[-1]),
         "remark": remark,
         "svg": line_chart([interval.p99 for interval in intervals], label),
         "since": intervals[0].begins_at,
-        "peak": _time(max(known, default=None)),
+        "peak": _time(max(known)),
     }
 
 
@@ -196,7 +216,5 @@ def _rate(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
 
 
-def _time(seconds: float | None) -> str:
-    if seconds is None:
-        return "–"
+def _time(seconds: float) -> str:
     return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"
