@@ -180,10 +180,6 @@ class AccessIndex:
             try:
                 self.step()
                 failure = ""
-                if self._lock is not None and self._is_database_reachable:
-                    self._waiter.wait(stop)
-                else:
-                    stop.wait(PAUSE)
             except Exception as error:  # noqa: BLE001 - whatever it is, calls are answered from the database
                 self._is_behind = True
                 if failure != repr(error):
@@ -191,6 +187,7 @@ class AccessIndex:
                     is_expected = isinstance(error, OSError | lmdb.Error | IndexDamagedError)
                     fields = {"reason": str(error)} if is_expected else log_fields(error)
                     _log.warning("index_failed", folder=str(self._folder), **fields)
+            if self._lock is None or failure or not self._is_database_reachable or not self._waiter.wait(stop):
                 stop.wait(PAUSE)
         self._release()
 
@@ -199,6 +196,14 @@ class AccessIndex:
 
         Raises ``lmdb.Error``, ``IndexDamagedError`` and ``OSError`` if the file cannot be written or read.
         """
+        try:
+            self._follow()
+        except DAMAGE as error:
+            if self._file is not None:
+                self._discard(self._file.path.name, error)
+            raise
+
+    def _follow(self) -> None:
         self._adopt()
         if not self._maintains():
             staleness = self._staleness()
@@ -239,7 +244,7 @@ class AccessIndex:
         """Whether this process maintains the index; it does if no other one does."""
         path = self._folder / "lock"
         if self._lock is not None and not _is_at(path, self._lock):
-            # Somebody deleted the folder: another process may have locked a new file.
+            # If the folder was deleted, another process may have locked a new file.
             self._release()
         if self._lock is None:
             make_folder(self._folder)

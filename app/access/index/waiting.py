@@ -36,15 +36,19 @@ class RevisionWaiter:
         self._checks_without = 0
         """Remaining checks until the next attempt to listen."""
 
-    def wait(self, stop: Event) -> None:
-        """Waits for a new revision, at most ``CHECK`` seconds."""
-        if is_sqlite(self._engine):
-            self._wait_for_pipe()
-        elif self._checks_without:
-            self._checks_without -= 1
-            stop.wait(CHECK)
-        else:
-            self._wait_for_notification()
+    def wait(self, stop: Event) -> bool:
+        """Waits for a new revision, at most ``CHECK`` seconds. False: it did not wait, because this is not possible."""
+        try:
+            if is_sqlite(self._engine):
+                self._wait_for_pipe()
+            elif self._checks_without:
+                self._checks_without -= 1
+                stop.wait(CHECK)
+            else:
+                self._wait_for_notification()
+        except Exception:  # noqa: BLE001 - such as on a file system without pipes; the thread must not end
+            return False
+        return True
 
     def _wait_for_pipe(self) -> None:
         if self._pipe is None:
@@ -71,7 +75,7 @@ class RevisionWaiter:
     def wake(self) -> None:
         """Ends the wait of the process that maintains the index. PostgreSQL does so itself."""
         if is_sqlite(self._engine):
-            # Nobody may have opened the pipe, or it may be full.
+            # No process may be reading the pipe, or it may be full.
             with suppress(OSError):
                 pipe = os.open(self._path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
                 try:

@@ -1,6 +1,7 @@
 """The index while the database cannot be reached, and after damage to its files."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -153,6 +154,33 @@ def test_a_revision_that_the_index_cannot_follow_is_read_from_the_database(
     monkeypatch.undo()
     node.index.step()
     assert node.answer() == (False, IndexView)
+
+
+def test_damage_that_the_maintenance_finds_leads_to_a_new_file(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    def damaged(*_: object) -> None:
+        raise lmdb.CorruptedError("a page")
+
+    name = (node.folder / "current").read_text()
+    with monkeypatch.context() as patched:
+        patched.setattr(AccessIndex, "_bring_up_to", damaged)
+        node.read(ACME, ADA)
+        with pytest.raises(lmdb.CorruptedError):
+            node.index.step()
+    node.index.step()
+    assert node.answer() == (False, IndexView)
+    assert (node.folder / "current").read_text() != name
+
+
+@pytest.mark.one_database
+def test_a_file_system_without_pipes_delays_nothing_else(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unsupported(*_: object) -> None:
+        raise OSError(38, "Function not implemented")
+
+    stop = Event()
+    monkeypatch.setattr(os, "mkfifo", unsupported)
+    monkeypatch.setattr(stop, "wait", lambda _seconds: stop.set())
+    node.index.run(stop)
+    assert node.answer() == (True, IndexView)
 
 
 def test_any_error_of_the_maintenance_leads_to_the_database(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
