@@ -12,6 +12,7 @@ from app.access.record_tables import KIND_TABLES, KindTable
 from app.access.records import Record, User
 from app.access.refresh.sources import MODEL_ALIAS, SOURCE, UNCONFIGURED_POSITION
 from app.access.source_tables import SOURCE_TABLES, ProblemCountRow
+from app.foundation.database.engine import is_sqlite
 from app.foundation.database.statements import statement
 from app.foundation.text import counted
 
@@ -143,6 +144,9 @@ def export_records(connection: Connection) -> Iterator[Record]:
 
     Rows are streamed; keep the transaction open until the end.
     """
+    if not is_sqlite(connection):
+        # With the default of 4 MB, PostgreSQL does not hash the effective folders, but reads all of them for each row.
+        connection.exec_driver_sql("SET LOCAL work_mem = '256MB'")
     for kind_table in KIND_TABLES:
         if kind_table.kind == User.kind:
             yield from _users(connection, kind_table)

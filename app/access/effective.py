@@ -82,7 +82,8 @@ effective_folder (organization_id, folder_id) AS (
 ),
 folder_walk (organization_id, folder_id, above) AS (
   SELECT f.organization_id, f.folder_id, f.folder_id FROM model_folder f
-  WHERE (f.organization_id, f.folder_id) NOT IN (SELECT e.organization_id, e.folder_id FROM effective_folder e)
+  LEFT JOIN effective_folder e ON e.organization_id = f.organization_id AND e.folder_id = f.folder_id
+  WHERE e.folder_id IS NULL
 {_WALK}"""
 """All effective folders of the access model. Folders of a missing organization are not effective."""
 
