@@ -134,7 +134,8 @@ def is_complete_plan_different(
     package. Stores nothing."""
 
     def compare(connection: Connection) -> bool:
-        changes, everything = (
+        # Reading what has changed sets how PostgreSQL plans, until the transaction ends.
+        everything, changes = (
             _plan(
                 connection,
                 plan_id=f"compared-{number}",
@@ -146,7 +147,7 @@ def is_complete_plan_different(
                 store_gone=False,
                 since=used,
             )
-            for number, used in enumerate((since, ()))
+            for number, used in enumerate(((), since))
         )
         connection.rollback()
         return changes.plan_hash != everything.plan_hash

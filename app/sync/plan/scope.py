@@ -56,7 +56,7 @@ SELECT :revision <= (SELECT MAX(revision) FROM access_revision)
 _KEYS = "kind, organization_id, container_id, item_id"
 
 _UNSETTLED = f"""
-INSERT INTO unsettled
+INSERT INTO unsettled SELECT {_KEYS} FROM (
 SELECT {_KEYS} FROM plan_item WHERE plan_id IN (@list(plan_ids))
   AND status IN ('planned', 'failed', 'held', 'discarded', 'waiting', 'parked', 'skipped', 'cancelled')
 UNION
@@ -67,6 +67,7 @@ UNION
 SELECT {_KEYS} FROM item_failure WHERE ledger_id = :ledger_id
 UNION
 SELECT {_KEYS} FROM discarded_item WHERE ledger_id = :ledger_id
+) AS found LIMIT :most + 1
 """
 
 _IS_ORGANIZATION_UNSETTLED = "SELECT EXISTS (SELECT 1 FROM unsettled WHERE kind = 'organization')"
