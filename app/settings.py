@@ -75,8 +75,8 @@ class Settings(BaseSettings):
     worker: WorkerSettings = WorkerSettings()
     notifications: NotificationSettings = NotificationSettings()
     admin: AdminSettings = AdminSettings()
-    metrics: MetricsSettings = MetricsSettings()
     console: ConsoleSettings = ConsoleSettings()
+    metrics: MetricsSettings = MetricsSettings()
     log: LogSettings = LogSettings()
     self_hosted_backend: SelfHostedBackendSettings = SelfHostedBackendSettings()
 

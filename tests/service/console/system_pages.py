@@ -22,7 +22,12 @@ from tests.service.console.issuer import running
 from tests.service.console.test_oidc import settings_of, signs_in
 from tests.service.console.visitors import Visitors
 
-FINDINGS = [ExaminationFinding(state, state, "so it is", "do it") for state in ("ok", "warning", "problem")]
+FINDINGS = [
+    *(ExaminationFinding(state, state, "so it is", "do it") for state in ("ok", "warning", "problem")),
+    ExaminationFinding("directory", "problem", "it is away", "usher directory check shows the errors"),
+    ExaminationFinding("runs", "warning", "there was none yet", "begin one"),
+    ExaminationFinding("backend", "problem", "it is away", "start it"),
+]
 
 
 def visit_doctor(visitors: Visitors) -> None:
@@ -81,7 +86,9 @@ def visit_system(visitors: Visitors) -> None:
     app = service_app(office.settings, office.engine, clock=office.time, new_id=lambda: "x", origins=origins)
     browser = Browser(app.test_client())
     browser.sign_in(TOKENS[Role.VIEWER])
-    assert "USHER_CONSOLE__NAME" in browser.get(address("settings"))
+    for query in ({}, {"q": "console", "changed": 1}, {"q": "nothing like it"}):
+        browser.get(address("settings", **query))
+        assert browser.status == 200
     visitors.browsers[Role.APPROVER].get(address("sync", preview=1))
     fields = {"organizations": "x" * 600, "users": "x" * 600, "reason": "y" * 1_001}
     visitors.send(Role.ADMIN, "sync", 400, verify="1", deletes="1", preview="1", **fields)

@@ -85,6 +85,23 @@ def test_findings_are_shown_as_they_arrive_and_one_examination_runs_at_a_time(of
         assert [one.action for one in audit_page(connection, action="doctor run")] == ["doctor run"]
 
 
+def test_findings_link_to_their_pages_the_worst_first(office: Office) -> None:
+    directory = ExaminationFinding("directory", "problem", "crm-db is away", "usher directory check shows the errors")
+    backend = ExaminationFinding("backend", "warning", "it is slow", "find out why")
+
+    def examine() -> Iterator[ExaminationFinding]:
+        yield from (FINE, backend, directory)
+
+    browser = signed_in(office, examine)
+    browser.send(address("doctor"), address("doctor"))
+    wait_for(office, "done")
+    html = browser.get(address("doctor"))
+    assert html.index("crm-db is away") < html.index("it is slow") < html.index("it answers")
+    assert f'<a href="{address("sources")}">Show the sources</a>' in html
+    assert "usher directory check" not in html
+    assert f'find out why <a href="{address("settings", q="backend")}">Show its settings</a>' in html
+
+
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.APPROVER])
 def test_only_admins_run_the_doctor(office: Office, role: Role) -> None:
     def examine() -> Iterator[ExaminationFinding]:

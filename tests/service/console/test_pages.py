@@ -3,6 +3,7 @@
 import re
 import sqlite3
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
@@ -491,6 +492,26 @@ def test_settings_show_the_origin_of_each_value(office: Office) -> None:
     html = browser.get(address("settings"))
     assert "environment variable USHER_CONSOLE__NAME" in html
     assert all(token not in html for token in (*TOKENS.values(), ADMIN_TOKEN))
+    keys = re.findall(r'<th scope="row"><code>([^<]+)', html)
+
+    def listed(**query: object) -> list[str]:
+        return re.findall(r'<th scope="row"><code>([^<]+)', browser.get(address("settings", **query)))
+
+    assert listed(changed=1) == ["console.name"]
+    assert listed(q="SYNC.limits") == [key for key in keys if key.startswith("sync.limits")]
+    assert listed(q="backend", changed=1) == []
+    assert "No setting matches" in browser.get(address("settings", q="backend", changed=1))
+    # Secrets are masked before they are searched.
+    assert listed(q=TOKENS[Role.ADMIN]) == []
+    browser.get(address("settings", changed="yes"))
+    assert browser.status == 400
+
+
+def test_settings_are_grouped_as_in_their_file(office: Office) -> None:
+    html = office.browser(Role.VIEWER).get(address("settings"))
+    sections = re.findall(r'<th scope="colgroup" colspan="3">([^<]+)', html)
+    written = Path("config/usher.yaml").read_text()
+    assert sections == re.findall(r"^([a-z_]+):$", written, re.MULTILINE)
 
 
 def test_no_page_shows_a_secret(office: Office, database_url: str) -> None:

@@ -12,6 +12,7 @@ from app.service.console.settings import Role
 from app.service.console.views import VIEWS
 
 _STATES = ("problem", "warning", "ok")
+"""The worst first."""
 
 
 @VIEWS.get("doctor")
@@ -47,6 +48,7 @@ def _page(console: Console, *, is_refused: bool = False) -> Response:
         "is_live": last is not None and last.is_running,
         "took": None if last is None else ((last.finished_at or epoch_ms(now)) - last.started_at) / 1000,
         "counts": {state: found[state] for state in _STATES},
+        "findings": [] if last is None else sorted(last.findings, key=lambda finding: _STATES.index(finding.state)),
     }
     if request.headers.get("x-fragment") == "1" and last is not None:
         return console.bare("doctor_live.html", ended=not last.is_running, **context)

@@ -1,24 +1,45 @@
 """The pages of the settings in force and of the sessions."""
 
 import re
+from itertools import groupby
 
 from flask import Response, request
 from werkzeug.exceptions import Forbidden, NotFound
 
 from app.foundation.database.engine import writing
-from app.service.console.console import Console, address, go_to, query
+from app.service.console.console import Console, address, go_to, one_of, query
 from app.service.console.oidc.sign_in import is_by_issuer
 from app.service.console.sessions import Operator
 from app.service.console.settings import Role
 from app.service.console.views import VIEWS
 
+_DEFAULT = "default"
+"""The origin of settings that were not set."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @VIEWS.get("settings")
 def settings(console: Console) -> Response:
-    query()
-    return console.show("settings.html", rows=console.parts.settings_rows())
+    parameters = query("q", "changed")
+    text, only_changed = parameters["q"], bool(one_of(parameters["changed"], ("1",), "changed"))
+    rows = console.parts.settings_rows()
+    shown = [
+        row for row in rows if text.casefold() in "\n".join(row).casefold() and (row[2] != _DEFAULT or not only_changed)
+    ]
+    return console.show(
+        "settings.html",
+        groups=[(section, list(of_section)) for section, of_section in groupby(shown, _section)],
+        number=len(rows),
+        changed=sum(origin != _DEFAULT for _, _, origin in rows),
+        text=text,
+        only_changed=only_changed,
+    )
+
+
+def _section(row: tuple[str, str, str]) -> str:
+    """The section of a setting, as in its file; empty: it is in none."""
+    section, dot, _ = row[0].partition(".")
+    return section.partition("[")[0] if dot else ""
 
 
 @VIEWS.get("sessions")
