@@ -2,7 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import datetime
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -12,8 +14,9 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine
 
 from app.access.candidate import candidate_of
+from app.access.decision.ancestry import Ancestry, ancestry_of
 from app.access.decision.decide import Decision, DecisionPolicy, PlainQuestion, decide
-from app.access.impact import classes, impact
+from app.access.impact import classes, impact, side
 from app.access.impact.impact import AccessChange, access_changes
 from app.access.records import (
     AccessRole,
@@ -213,3 +216,134 @@ def test_decisions_are_made_for_classes_not_for_pairs(engine: Engine, monkeypatc
     assert decided.total() < 200
     # Each of the ten has the change on the documents of the other nine, in sets that share their ids.
     assert sum(len(change.user_ids) + len(change.resource_ids) for change in changes) < 3 * (300 + 200)
+
+
+def test_users_whose_grants_change_on_the_same_folder_are_compared_at_once(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """40 viewers of a folder with 200 documents become editors: each resource is numbered once on each side."""
+    directory = Directory()
+    directory.organization("acme")
+    directory.folder("root", access="restricted")
+    for number in range(200):
+        directory.document(f"d{number:03}", folder="root")
+    for number in range(40):
+        directory.user(f"u{number:02}")
+        directory.grant(folder="root", user=f"u{number:02}", role="viewer")
+    before = list(directory.records.values())
+    for number in range(40):
+        directory.grant(folder="root", user=f"u{number:02}", role="editor")
+    numbered = Counter[str]()
+    of = classes.Chains.of
+
+    def counting_of(chains: classes.Chains, resource: classes.Resource) -> int:
+        numbered[resource[1]] += 1
+        return of(chains, resource)
+
+    monkeypatch.setattr(classes.Chains, "of", counting_of)
+    changes = found_changes(engine, before, directory.records.values(), DecisionPolicy())
+    assert sorted((change.kind, change.pairs) for change in changes) == [("document", 40 * 200), ("folder", 40)]
+    assert numbered.total() == 2 * (200 + 1)
+
+
+def test_places_of_a_group_are_listed_once_for_all_users_who_leave_it(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = Directory()
+    directory.organization("acme")
+    directory.group("all", users=tuple(f"u{number:02}" for number in range(40)))
+    for number in range(40):
+        directory.user(f"u{number:02}")
+        directory.document(f"d{number:02}")
+        directory.grant(document=f"d{number:02}", group="all")
+    after = [record for record in directory.records.values() if not isinstance(record, GroupMember)]
+    lookups = 0
+
+    class CountedPlaces(dict[str, set[Any]]):
+        def get(self, key: str, default: Any = None) -> Any:
+            nonlocal lookups
+            lookups += 1
+            return super().get(key, default)
+
+    places = vars(side.Side)["granted_places"].func
+    counted = cached_property(lambda one: CountedPlaces(places(one)))
+    counted.__set_name__(side.Side, "granted_places")
+    monkeypatch.setattr(side.Side, "granted_places", counted)
+    changes = found_changes(engine, list(directory.records.values()), after, DecisionPolicy())
+    assert sum(change.pairs for change in changes) == 40 * 40
+    assert lookups == 2
+
+
+def test_folders_of_a_deep_chain_are_walked_a_few_times_and_not_kept(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A chain of 300 folders, each with a document and a grant, becomes restricted at its top."""
+    directory = Directory()
+    directory.organization("acme")
+    directory.user("ada")
+    directory.member("ada")
+    directory.group("staff")
+    for number in range(300):
+        directory.folder(f"f{number:03}", parent=f"f{number - 1:03}" if number else None)
+        directory.document(f"d{number:03}", folder=f"f{number:03}")
+    directory.grant(folder="f200", group="staff")
+    before = list(directory.records.values())
+    directory.folder("f000", access="restricted")
+    numbered = walked = 0
+    number_of, walk, sides = classes.Chains._number, ancestry_of, list[side.Side]()
+
+    def counting_number(*arguments: Any) -> int:
+        nonlocal numbered
+        numbered += 1
+        return number_of(*arguments)
+
+    def counting_walk(*arguments: Any) -> Ancestry:
+        nonlocal walked
+        found = walk(*arguments)
+        walked += len(found.folders)
+        return found
+
+    def kept_side(*arguments: Any) -> side.Side:
+        sides.append(side.Side(*arguments))
+        return sides[-1]
+
+    monkeypatch.setattr(classes.Chains, "_number", counting_number)
+    monkeypatch.setattr(side, "ancestry_of", counting_walk)
+    monkeypatch.setattr(impact, "Side", kept_side)
+    changes = found_changes(engine, before, directory.records.values(), DecisionPolicy())
+    assert sum(change.pairs for change in changes) == 2 * 300
+    # Folders once. Documents twice: for Ada, and for users without an entry.
+    assert numbered == 2 * (300 + 2 * 300)
+    assert walked < 20 * 300
+    assert len(sides) == 2
+    kept = [len(ancestry.folders) for one in sides for ancestry in one._ancestries.values()]
+    assert max(kept, default=0) <= 64
+
+
+def test_rows_of_the_same_resources_are_joined_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """60 users, each with an own grant on another folder above a document, lose the role editor on the document.
+
+    Each is a class. Their ids are copied once, not again for each user.
+    """
+    directory = Directory()
+    directory.organization("acme")
+    for number in range(60):
+        directory.user(f"u{number:02}")
+        directory.folder(f"f{number:02}", parent=f"f{number - 1:02}" if number else None)
+        directory.grant(folder=f"f{number:02}", user=f"u{number:02}", role="viewer")
+    directory.group("all", users=tuple(f"u{number:02}" for number in range(60)))
+    directory.document("shared", folder="f59")
+    directory.grant(document="shared", group="all", role="editor")
+    before = list(directory.records.values())
+    after = [record for record in before if not isinstance(record, Grant) or record.document_id != "shared"]
+    copied = 0
+
+    def counting_replace(change: AccessChange, **changed: Any) -> AccessChange:
+        nonlocal copied
+        copied += len(changed.get("user_ids", ()))
+        return replace(change, **changed)
+
+    monkeypatch.setattr(impact, "replace", counting_replace)
+    changes = found_changes(engine, before, after, DecisionPolicy())
+    assert [(change.users, change.resource_ids) for change in changes] == [(60, ["shared"])]
+    assert copied <= 2 * 60

@@ -100,13 +100,21 @@ class Chains:
         return groups, places
 
     def _folder(self, folder_id: str) -> int:
-        if folder_id in self._of_folder:
-            return self._of_folder[folder_id]
-        ancestry = self._side.ancestry_of(folder_id)
-        number = 0 if ancestry.obstacle is None else _BROKEN
-        for folder in () if number else reversed(ancestry.folders):
-            number = self._number(folder.access_type or "", ("folder", folder.folder_id), number)
-        self._of_folder[folder_id] = number
+        """The number of the chain of a folder, from that of the nearest folder above it that has one."""
+        passed: dict[str, str] = {}
+        above: str | None = folder_id
+        while above is not None and above not in self._of_folder:
+            folder = self._side.folders.get(above)
+            if folder is None or above in passed:
+                self._of_folder[above] = _BROKEN
+                break
+            passed[above] = folder.access_type or ""
+            above = folder.parent_folder_id
+        number = 0 if above is None else self._of_folder[above]
+        for passed_id, access_type in reversed(passed.items()):
+            if number != _BROKEN:
+                number = self._number(access_type, ("folder", passed_id), number)
+            self._of_folder[passed_id] = number
         return number
 
     def _number(self, access_type: str, place: Place, above: int) -> int:

@@ -75,10 +75,6 @@ def access_changes(connection: Connection, now: datetime, policy: DecisionPolicy
         yield from _joined(_OrganizationImpact(connection, tables, model, changed).changes(now, policy))
 
 
-_Cause = tuple[str, str]
-"""Why a user may be affected: a sort of change, and the user or group whose grants or members change."""
-
-
 class _OrganizationImpact:
     """The changes of access in one organization."""
 
@@ -91,8 +87,8 @@ class _OrganizationImpact:
         self._changed = changed
         self._everybody: set[str] | None = None
         """All users with an entry in the organization; None if no change affects them all."""
-        self._places_of_cause: dict[_Cause, set[Place]] = {}
-        self._causes_of: defaultdict[str, set[_Cause]] = defaultdict(set)
+        self._causes_of: defaultdict[str, set[frozenset[Place]]] = defaultdict(set)
+        """User → sets of places of grants that change, or that groups have which the user enters or leaves."""
 
     def changes(self, now: datetime, policy: DecisionPolicy) -> Iterator[AccessChange]:
         changed = self._changed
@@ -108,14 +104,23 @@ class _OrganizationImpact:
         of_all = set(self._everything()) if changed.everything else self._below(changed.places)
         if self._everybody is not None:
             yield from self._of_users(comparison, self._everybody - changed.users, of_all)
-        users_of: defaultdict[frozenset[_Cause], set[str]] = defaultdict(set)
-        for user_id, found in self._causes_of.items():
-            if user_id not in changed.users:
-                users_of[frozenset(found)].add(user_id)
-        for causes, users in users_of.items():
-            places = {place for cause in causes for place in self._places_of_cause[cause]}
+        for places, users in self._users_by_places().items():
             yield from self._of_users(comparison, users, self._below(places) - of_all)
         yield from self._of_others(comparison, of_all, public)
+
+    def _users_by_places(self) -> dict[frozenset[Place], set[str]]:
+        """The users of grants and groups that change, by the places on which their access may differ.
+
+        All users with the same places are compared at once, so that everything below these is numbered once.
+        """
+        users_of_causes: defaultdict[frozenset[frozenset[Place]], set[str]] = defaultdict(set)
+        for user_id, causes in self._causes_of.items():
+            if user_id not in self._changed.users:
+                users_of_causes[frozenset(causes)].add(user_id)
+        found: defaultdict[frozenset[Place], set[str]] = defaultdict(set)
+        for of_users, users in users_of_causes.items():
+            found[frozenset().union(*of_users)] |= users
+        return found
 
     def _of_users(
         self, comparison: AccessComparison, users: Collection[str], resources: Iterable[Resource]
@@ -183,7 +188,8 @@ class _OrganizationImpact:
             side.load_users(affected if self._everybody is None else EVERYBODY, self._everybody or ())
         self._find_users_of_groups(regrouped)
         public = self._public_places()
-        places = {*changed.places, *(public or ()), *(each for of in self._places_of_cause.values() for each in of)}
+        causes = {cause for of_user in self._causes_of.values() for cause in of_user}
+        places = changed.places.union(public or (), *causes)
         whole = changed.everything or bool(changed.users) or public is None
         self._load_documents(EVERYTHING if whole else places)
         # Of both sides: what one loads, the other may share.
@@ -196,21 +202,23 @@ class _OrganizationImpact:
 
     def _find_users_of_grants(self) -> None:
         for user_id, places in self._changed.user_grants.items():
-            self._add_cause([user_id], ("grant of user", user_id), places)
+            self._causes_of[user_id].add(frozenset(places))
         for group_id, places in self._changed.group_grants.items():
             users = {user_id for side in self._sides for user_id in side.users_below([group_id])}
-            self._add_cause(users, ("grant of group", group_id), places)
+            self._add_cause(users, places)
 
     def _find_users_of_groups(self, users: Collection[str]) -> None:
+        users_of: defaultdict[str, list[str]] = defaultdict(list)
         for user_id in users:
             for group_id in self._before.groups_of(user_id) ^ self._after.groups_of(user_id):
-                places = {place for side in self._sides for place in side.granted_places.get(group_id, ())}
-                self._add_cause([user_id], ("group", group_id), places)
+                users_of[group_id].append(user_id)
+        for group_id, regrouped in users_of.items():
+            places = {place for side in self._sides for place in side.granted_places.get(group_id, ())}
+            self._add_cause(regrouped, places)
 
-    def _add_cause(self, users: Collection[str], cause: _Cause, places: Collection[Place]) -> None:
-        if places and cause not in self._places_of_cause:
-            self._places_of_cause[cause] = set(places)
-        for user_id in users if places else ():
+    def _add_cause(self, users: Iterable[str], places: Collection[Place]) -> None:
+        cause = frozenset(places)
+        for user_id in users if cause else ():
             self._causes_of[user_id].add(cause)
 
     def _public_places(self) -> set[Place] | None:
@@ -233,7 +241,7 @@ class _OrganizationImpact:
 
     def _below(self, places: Collection[Place]) -> set[Resource]:
         """These folders and documents and everything below them, before and after."""
-        return {resource for side in self._sides for place in places for resource in side.below(place)}
+        return {resource for side in self._sides for resource in side.below(places)}
 
     def _everything(self) -> Iterator[Resource]:
         """All resources of the organization, of which all documents are loaded."""
@@ -253,22 +261,19 @@ _ENABLED = "SELECT user_id FROM {table} WHERE NOT disabled"
 
 def _joined(changes: Iterable[AccessChange]) -> list[AccessChange]:
     """The changes, with those of the same resources or of the same users joined."""
-    by_resources: dict[object, AccessChange] = {}
+    unnamed: list[AccessChange] = []
+    by_resources: defaultdict[object, list[AccessChange]] = defaultdict(list)
     for one in changes:
-        if not one.user_ids:
-            by_resources[len(by_resources)] = one
-            continue
-        key = (one.kind, one.before, one.after, tuple(one.resource_ids))
-        other = by_resources.get(key)
-        if other is not None:
-            one = replace(one, users=one.users + other.users, user_ids=[*other.user_ids, *one.user_ids])  # noqa: PLW2901
-        by_resources[key] = one
-    by_users: dict[object, AccessChange] = {}
-    for one in by_resources.values():
-        user_ids = tuple(sorted(one.user_ids))
-        key = (one.kind, one.before, one.after, user_ids)
-        other = by_users.get(key)
-        if other is not None:
-            one = replace(one, resource_ids=[*other.resource_ids, *one.resource_ids])  # noqa: PLW2901
-        by_users[key] = replace(one, user_ids=user_ids, resource_ids=sorted(one.resource_ids))
-    return list(by_users.values())
+        if one.user_ids:
+            by_resources[one.kind, one.before, one.after, tuple(one.resource_ids)].append(one)
+        else:
+            unnamed.append(one)
+    by_users: defaultdict[object, list[AccessChange]] = defaultdict(list)
+    for same in by_resources.values():
+        user_ids = tuple(sorted(user_id for one in same for user_id in one.user_ids))
+        joined = replace(same[0], users=len(user_ids), user_ids=user_ids)
+        by_users[joined.kind, joined.before, joined.after, user_ids].append(joined)
+    return unnamed + [
+        replace(same[0], resource_ids=sorted(resource_id for one in same for resource_id in one.resource_ids))
+        for same in by_users.values()
+    ]

@@ -5,7 +5,7 @@ groups are read completely; users and documents are read as far as they are affe
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -32,6 +32,9 @@ EVERYBODY = None
 """All users who have an entry in the organization."""
 EVERYTHING = None
 """All documents of the organization."""
+
+_MAX_KEPT_ANCESTRY = 64
+"""Folders of a longer ancestry are walked each time: a chain of N folders would keep N² / 2 of them."""
 
 _ORGANIZATION = "SELECT access_type, disabled FROM {table} WHERE organization_id = :organization_id"
 _FOLDERS = "SELECT folder_id, parent_folder_id, access_type FROM {table} WHERE organization_id = :organization_id"
@@ -266,16 +269,18 @@ class Side:
         """These folders, whether or not they exist, and those below them."""
         return _closure(folders, lambda folder_id: self._subfolders.get(folder_id, ()))
 
-    def below(self, place: Place) -> Iterable[Place]:
-        """A folder and everything below it, or a document; of documents, those that are loaded."""
-        level, place_id = place
-        if level == "document":
-            return [place]
-        found: list[Place] = []
-        for folder_id in self.folders_below([place_id]):
-            found.append(("folder", folder_id))
-            found += [("document", document_id) for document_id in self._documents_in.get(folder_id, ())]
-        return found
+    def below(self, places: Iterable[Place]) -> Iterator[Place]:
+        """These folders and documents and everything below them; of documents, those that are loaded."""
+        roots: list[str] = []
+        for level, place_id in places:
+            if level == "folder":
+                roots.append(place_id)
+            else:
+                yield level, place_id
+        for folder_id in self.folders_below(roots):
+            yield "folder", folder_id
+            for document_id in self._documents_in.get(folder_id, ()):
+                yield "document", document_id
 
     def places_above(self, resources: Iterable[tuple[str, str]]) -> set[Place]:
         """These folders and documents that exist, and all folders above them."""
@@ -287,15 +292,20 @@ class Side:
             elif (document := self.documents.get(resource_id)) is not None:
                 found.add(("document", resource_id))
                 folders.add(document[0])
-        for folder_id in folders - {""}:
-            above = self.ancestry_of(folder_id).folders
-            found |= {("folder", folder.folder_id) for folder in above}
+        for folder_id in folders:
+            folder = self.folders.get(folder_id)
+            while folder is not None and ("folder", folder.folder_id) not in found:
+                found.add(("folder", folder.folder_id))
+                folder = self.folders.get(folder.parent_folder_id or "")
         return found
 
     def ancestry_of(self, folder_id: str) -> Ancestry:
-        if folder_id not in self._ancestries:
-            self._ancestries[folder_id] = ancestry_of(self.folders.get, folder_id)
-        return self._ancestries[folder_id]
+        found = self._ancestries.get(folder_id)
+        if found is None:
+            found = ancestry_of(self.folders.get, folder_id)
+            if len(found.folders) <= _MAX_KEPT_ANCESTRY:
+                self._ancestries[folder_id] = found
+        return found
 
     def groups_of(self, user_id: str) -> frozenset[str]:
         """The groups of a user, transitively."""
