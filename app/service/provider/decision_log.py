@@ -1,15 +1,19 @@
 """The decision log: one JSON object per line for each decision of a permission call, or for a sample of them.
 
-Each process appends whole lines to the same file. After a rename of the file, the next line creates it again. A log
-that cannot be written does not affect answers.
+Each process appends whole lines to the same file. After a rename of the file, the next line creates it again.
+
+Requests only add lines to a queue. One thread per process writes them, because a file or a pipe can block for any time.
+If the queue is full, lines are dropped and counted. So the log does not affect answers.
 """
 
+import atexit
 import os
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from threading import Lock
+from threading import Condition, Thread
 
 import orjson
 import structlog
@@ -25,12 +29,17 @@ STDOUT = "-"
 _STDOUT_DESCRIPTOR = 1
 
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+_MAX_QUEUED = 8 * 1024 * 1024
+"""The most bytes in the queue of a process: about 30,000 lines. An empty queue accepts the lines of any call."""
+_FLUSH_TIMEOUT = 2.0
+"""Seconds that the end of the process waits for the queue."""
 _REPORT_AGAIN = 60.0
-"""Seconds between two warnings that the log cannot be written."""
+"""Seconds between two warnings that lines were not written."""
+_BLOCKED = "the log does not accept lines fast enough"
 
 
 class DecisionLog:
-    """Writes decisions to a file or to standard output. It is thread-safe and never raises."""
+    """Writes decisions to a file or to standard output. It is thread-safe, never raises and never blocks."""
 
     def __init__(self, settings: DecisionLogSettings, *, random: Callable[[], float]) -> None:
         """``random`` returns numbers from 0 to 1."""
@@ -38,11 +47,23 @@ class DecisionLog:
         self._sample = settings.sample
         self._denies_only = settings.denies_only
         self._random = random
-        self._lock = Lock()
+        self._changed = Condition()
+        """Protects the fields of the queue and of the warnings."""
+        self._queue: deque[tuple[datetime, bytes]] = deque()
+        """The lines of each call and the moment of its decisions. The first element is being written."""
+        self._queued = 0
+        """Bytes in the queue."""
+        self._writer: Thread | None = None
+        """Starts with the first line, because threads do not survive a fork."""
+        self._lost = 0
+        """Lines that were not written since the last warning."""
+        self._is_warning = False
         self._descriptor = _STDOUT_DESCRIPTOR if self._path is None else -1
         """-1: the file is not open."""
         self._reported: datetime | None = None
         """When the last warning was written."""
+        self._is_torn = False
+        """Whether the file ends with a part of a line."""
 
     def picks(self, decision: Decision) -> bool:
         """Whether this decision is written."""
@@ -53,23 +74,90 @@ class DecisionLog:
     def write(
         self, decisions: Sequence[tuple[RequestEntry, Decision]], now: datetime, revision: int, request_id: str | None
     ) -> None:
-        """Appends a line for each decision that was made at the moment ``now``."""
+        """Queues a line for each decision that was made at the moment ``now``."""
         head = {"time": utc_text(now), "requestId": request_id, "revision": revision}
         lines = b"".join(
             orjson.dumps(head | _fields(entry, decision), option=orjson.OPT_APPEND_NEWLINE)
             for entry, decision in decisions
         )
+        with self._changed:
+            if self._queue and self._queued + len(lines) > _MAX_QUEUED:
+                self._lose(len(decisions), now, _BLOCKED)
+                return
+            self._queue.append((now, lines))
+            self._queued += len(lines)
+            if self._writer is None:
+                # Without a thread, lines stay in the queue. The next call tries again.
+                with suppress(RuntimeError):
+                    self._start_writer()
+            self._changed.notify_all()
+
+    def flush(self, timeout: float = _FLUSH_TIMEOUT) -> bool:
+        """Waits until the queue is empty and no warning is being written. False if it takes longer, in seconds."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._queue and not self._is_warning, timeout)
+
+    def _start_writer(self) -> None:
+        writer = Thread(target=self._write_queue, name="decision-log", daemon=True)
+        writer.start()
+        self._writer = writer
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        """Writes what is queued at the end of the process, and reports what is lost."""
+        self.flush()
+        with self._changed:
+            lost = self._lost + sum(lines.count(b"\n") for _, lines in self._queue)
+        if lost:
+            self._warn(lost, _BLOCKED if self._queue else "as in the last warning")
+
+    def _write_queue(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._queue)
+                now, lines = self._queue[0]
+            self._append(lines, now)
+            with self._changed:
+                self._queue.popleft()
+                self._queued -= len(lines)
+                self._changed.notify_all()
+
+    def _append(self, lines: bytes, now: datetime) -> None:
+        rest = lines
         try:
-            with self._lock:
-                descriptor = self._open()
-                while lines:
-                    lines = lines[os.write(descriptor, lines) :]
+            descriptor = self._open()
+            if self._is_torn:
+                os.write(descriptor, b"\n")
+                self._is_torn = False
+            while rest:
+                written = os.write(descriptor, rest)
+                self._is_torn = rest[written - 1 : written] != b"\n"
+                rest = rest[written:]
         except OSError as error:
-            if self._reported is None or (now - self._reported).total_seconds() >= _REPORT_AGAIN:
-                self._reported = now
-                structlog.stdlib.get_logger(__name__).warning(
-                    "decision_log_not_written", path=str(self._path or STDOUT), cause=error.strerror
-                )
+            with self._changed:
+                self._lose(rest.count(b"\n"), now, error.strerror or type(error).__name__)
+
+    def _lose(self, lines: int, now: datetime, cause: str) -> None:
+        """Counts lines that are not written, and starts a warning if none was written in the last minute."""
+        self._lost += lines
+        is_recent = self._reported is not None and (now - self._reported).total_seconds() < _REPORT_AGAIN
+        if self._is_warning or is_recent:
+            return
+        # In its own thread, because the service's log may be blocked as well.
+        with suppress(RuntimeError):
+            Thread(target=self._report, args=(self._lost, cause), name="decision-log-warning", daemon=True).start()
+            self._is_warning, self._reported, self._lost = True, now, 0
+
+    def _report(self, lost: int, cause: str) -> None:
+        self._warn(lost, cause)
+        with self._changed:
+            self._is_warning = False
+            self._changed.notify_all()
+
+    def _warn(self, lost: int, cause: str) -> None:
+        structlog.stdlib.get_logger(__name__).warning(
+            "decision_log_not_written", path=str(self._path or STDOUT), lines=lost, cause=cause
+        )
 
     def _open(self) -> int:
         """The descriptor of the file that has the path now."""
@@ -83,6 +171,7 @@ class DecisionLog:
             self._descriptor = -1
         make_folder(self._path.parent)
         self._descriptor = os.open(self._path, _FLAGS, 0o600)
+        self._is_torn = False
         return self._descriptor
 
 

@@ -1,11 +1,14 @@
 """The decision log: what is written, also by several processes, and around rotations and errors."""
 
 import os
+import sys
+from collections import deque
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from random import Random
+from subprocess import PIPE, STDOUT, Popen
 from threading import Thread
 from typing import Any
 
@@ -60,8 +63,8 @@ def engine(database_url: str) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def ask(engine: Engine) -> Callable[[DecisionLog, list[Any]], None]:
-    def ask(log: DecisionLog, questions: list[Any]) -> None:
+def ask(engine: Engine) -> Callable[..., None]:
+    def ask(log: DecisionLog, questions: list[Any], *, timeout: float = 30) -> None:
         app = Flask("test")
         install_request_ids(app, lambda: "new")
         install_error_handlers(app)
@@ -81,6 +84,7 @@ def ask(engine: Engine) -> Callable[[DecisionLog, list[Any]], None]:
         body = {"data": {"requests": questions}}
         with app.test_client().post("/permissions/check", json=body, headers=headers) as response:
             assert response.status_code == 200
+        log.flush(timeout)
 
     return ask
 
@@ -129,10 +133,13 @@ def test_a_renamed_file_is_created_again(tmp_path: Path) -> None:
     path = tmp_path / "decisions.jsonl"
     log = make_log(path)
     log.write([(ENTRY, DENY)], NOW, 1, "first")
+    assert log.flush()
     path.rename(tmp_path / "decisions.jsonl.1")
     log.write([(ENTRY, DENY)], NOW, 1, "second")
+    assert log.flush()
     path.write_bytes(b"")  # as copytruncate does
     log.write([(ENTRY, DENY)], NOW, 1, "third")
+    assert log.flush()
     assert [line["requestId"] for line in lines_of(tmp_path / "decisions.jsonl.1")] == ["first"]
     assert [line["requestId"] for line in lines_of(path)] == ["third"]
 
@@ -148,6 +155,7 @@ def test_several_writers_do_not_mix_lines(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
+    assert all(log.flush() for log in logs)
     assert len(lines_of(path)) == 4 * 20 * 50
 
 
@@ -157,5 +165,105 @@ def test_a_log_that_cannot_be_written_is_reported_once_a_minute(tmp_path: Path) 
     with capture_logs() as logged:
         for second in (0, 1, 59, 60):
             log.write([(ENTRY, DENY)], datetime(2026, 11, 20, 10, second // 60, second % 60, tzinfo=UTC), 1, None)
+            assert log.flush()
     assert [line["event"] for line in logged] == ["decision_log_not_written"] * 2
     assert logged[0]["cause"] == os.strerror(21)
+    assert [line["lines"] for line in logged] == [1, 3]
+
+
+def test_a_pipe_without_a_reader_does_not_hold_a_request(ask: Any, tmp_path: Path) -> None:
+    path = tmp_path / "decisions"
+    os.mkfifo(path)
+    log, batch, calls = make_log(path), [(ENTRY, DENY)] * 1000, 100
+    with capture_logs() as logged:
+        caller = Thread(target=lambda: deque((log.write(batch, NOW, 1, "call") for _ in range(calls)), 0), daemon=True)
+        caller.start()
+        caller.join(30)
+        assert not caller.is_alive()
+        assert not log.flush(0)  # The writer is blocked.
+        ask(log, [question("ada")], timeout=0)
+    read: list[bytes] = []
+    with path.open("rb") as pipe:
+        reader = Thread(target=lambda: read.extend(pipe), daemon=True)
+        reader.start()
+        assert log.flush(30)
+        log.write([(ENTRY, ALLOW)], NOW, 1, "after")
+        assert log.flush(30)
+        os.close(log._descriptor)
+        log._descriptor = -1
+        reader.join(30)
+    lines = [orjson.loads(line) for line in read]
+    assert 0 < len(lines) < calls * len(batch)
+    assert lines[-1]["requestId"] == "after"
+    warnings = [line["lines"] for line in logged if line["event"] == "decision_log_not_written"]
+    assert warnings == [len(batch)]
+    assert warnings[0] + log._lost + len(lines) == calls * len(batch) + 1 + 1
+    log._lost = 0  # No warning at the end of the tests.
+
+
+PROCESS = """
+import os, resource, sys
+from datetime import UTC, datetime
+from app.access.decision.decide import Decision, Rule
+from app.contract.permission_call import RequestEntry
+from app.service.provider.decision_log import DecisionLog
+from app.service.provider.settings import DecisionLogSettings
+from app.foundation.logs import LogSettings, configure_logs
+
+configure_logs(LogSettings(format="text"))
+log = DecisionLog(DecisionLogSettings(path=sys.argv[1]), random=lambda: 0)
+def write(count, request_id):
+    decision = (RequestEntry("ada", "document", "roadmap", "acme"), Decision(False, Rule.RESTRICTED))
+    log.write([decision] * count, datetime(2026, 11, 20, tzinfo=UTC), 1, request_id)
+"""
+
+
+def start_process(path: Path | str, script: str) -> Popen[bytes]:
+    return Popen([sys.executable, "-c", PROCESS + script, str(path)], stdout=PIPE, stderr=STDOUT)
+
+
+def test_the_end_of_the_process_writes_the_queue(tmp_path: Path) -> None:
+    path = tmp_path / "decisions.jsonl"
+    process = start_process(path, "for number in range(500): write(10, str(number))")
+    assert (process.communicate(timeout=30)[0], process.returncode) == (b"", 0)
+    assert [line["requestId"] for line in lines_of(path)] == [str(number) for number in range(500) for _ in range(10)]
+
+
+def test_a_blocked_log_does_not_hold_the_end_of_the_process(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "decisions")
+    process = start_process(tmp_path / "decisions", "write(7, None); write(5, None)")
+    output = process.communicate(timeout=30)[0]
+    assert process.returncode == 0
+    assert b"decision_log_not_written" in output
+    assert b"lines=12" in output
+
+
+def test_standard_output_that_is_not_read_does_not_hold_the_process() -> None:
+    command = [sys.executable, "-c", PROCESS + "write(5000, None); write(1, None); sys.stderr.write('done')", "-"]
+    with Popen(command, stdout=PIPE, stderr=PIPE) as process:
+        assert process.stderr is not None
+        assert process.stderr.read(4) == b"done"
+        assert process.wait(30) == 0
+
+
+def test_a_line_after_a_failed_write_is_not_glued_to_a_part_of_a_line(tmp_path: Path) -> None:
+    """The size limit of files stops a write in the middle, as a full disk does."""
+    path = tmp_path / "decisions.jsonl"
+    process = start_process(
+        path,
+        """
+limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
+write(10, "before")
+assert log.flush()
+resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+write(2, "after")
+""",
+    )
+    output = process.communicate(timeout=30)[0]
+    assert process.returncode == 0
+    *whole, torn, first, second = path.read_bytes().splitlines()
+    assert len(b"\n".join([*whole, torn])) == 1000
+    assert [orjson.loads(line)["requestId"] for line in whole] == ["before"] * len(whole)
+    assert [orjson.loads(line)["requestId"] for line in (first, second)] == ["after"] * 2
+    assert f"lines={10 - len(whole)}".encode() in output
