@@ -14,6 +14,9 @@ from app.foundation.database.statements import json_list, json_lists, run
 _Place = tuple[str, str]
 """The id of a folder and of a document; one is empty."""
 
+_DEEP = 64
+"""The number of folders above each other whose ancestries are all kept. Their size is its square."""
+
 # UNION ends cycles of folders.
 _FOLDERS_ABOVE = """
 WITH RECURSIVE above (folder_id) AS (
@@ -56,20 +59,28 @@ def _columns(kind: str) -> str:
 
 
 class BatchView(SqlView):
-    """The records of questions about one organization, after ``load``."""
+    """A view for many decisions about one organization. Call ``load`` for the users and resources of a batch before
+    deciding about them. Everything else is read one by one."""
 
-    def __init__(self, connection: Connection, organization_id: str, *, only_user: str = "") -> None:
-        """``only_user``: the user whom all decisions are about; empty: there may be several."""
+    def __init__(self, connection: Connection, organization_id: str, *, user_id: str | None = None) -> None:
+        """``user_id``: the user whom all decisions are about; None: each batch has users of its own."""
         super().__init__(connection)
-        self._only_user = only_user
+        self._user_id = user_id
         self._organization_id = organization_id
+        self._places: set[_Place] = set()
+        self._own_grants: dict[str, dict[_Place, Grant]] = {}
+        """By user: their grants on these places."""
         self._group_grants: dict[_Place, dict[str, Grant]] = {}
         self._ancestries: dict[str, Ancestry] = {}
+        self._deep_ancestry: dict[str, Ancestry] = {}
+        """The last one of a deep folder."""
 
     def load(
         self, user_ids: Collection[str], *, folder_ids: Iterable[str] = (), document_ids: Collection[str] = ()
     ) -> None:
-        """Reads what decisions about these users and resources need."""
+        """Reads what decisions about these users and resources need. Forgets the users of the batch before."""
+        if self._user_id is None:
+            self._forget_users()
         self._load_all(User, [("", user_id) for user_id in user_ids])
         self._load_all(Membership, [(self._organization_id, user_id) for user_id in user_ids])
         self._load_all(Document, [(self._organization_id, document_id) for document_id in document_ids])
@@ -78,7 +89,17 @@ class BatchView(SqlView):
         places: list[_Place] = [("", document_id) for document_id in document_ids]
         places += [(folder_id, "") for folder_id in self._load_folders(folders)]
         self._load_own_grants(places, user_ids)
-        self._load_group_grants([place for place in places if place not in self._group_grants], user_ids)
+        self._load_group_grants([place for place in places if place not in self._group_grants])
+        if self._user_id is None and any(self._group_grants.values()):
+            self._load_groups(user_ids)
+
+    def _forget_users(self) -> None:
+        for user_id in self._own_grants:
+            self._records.pop((User.kind, user_id), None)
+            self._records.pop((Membership.kind, self._organization_id, user_id), None)
+        self._places.clear()
+        self._own_grants.clear()
+        self._groups.clear()
 
     def _load_all(self, kind: type[User | Membership | Document], keys: Sequence[tuple[str, str]]) -> None:
         found = find_all(self.connection, kind, keys)
@@ -97,44 +118,51 @@ class BatchView(SqlView):
         return loaded
 
     def _load_own_grants(self, places: Sequence[_Place], user_ids: Collection[str]) -> None:
-        for place in places:
-            for user_id in user_ids:
-                self._records[Grant.kind, self._organization_id, *place, user_id, ""] = None
+        self._places.update(places)
+        for user_id in user_ids:
+            self._own_grants.setdefault(user_id, {})
         lists = {"places": json_lists(places), "users": json_list(user_ids)}
         for grant in self._read(Grant, _OWN_GRANTS, **lists):
-            self._records[grant.key] = grant
+            self._own_grants[grant.user_id or ""][_place_of(grant)] = grant
 
-    def _load_group_grants(self, places: Sequence[_Place], user_ids: Collection[str]) -> None:
-        """Reads the grants of groups on these places, and then the groups of the users if there are any."""
+    def _load_group_grants(self, places: Sequence[_Place]) -> None:
+        """Reads the grants of groups on these places; with ``user_id``, only those of the user's groups."""
         self._group_grants |= {place: {} for place in places}
         of_groups, lists = "TRUE", {"places": json_lists(places)}
-        if self._only_user:
+        if self._user_id is not None:
             # The user is in few groups, while many groups may have grants.
-            groups = self.groups(self._organization_id, self._only_user)
+            groups = self.groups(self._organization_id, self._user_id)
+            if not groups:
+                return
             of_groups = "t.organization_user_group_id IN (@list(groups))"
             lists["groups"] = json_list(groups)
-            places = places if groups else []
         if places:
             for grant in self._read(Grant, _GROUP_GRANTS, of_groups=of_groups, **lists):
-                place = (grant.folder_id or "", grant.document_id or "")
-                self._group_grants[place][grant.organization_user_group_id or ""] = grant
-        unknown = [user_id for user_id in user_ids if (self._organization_id, user_id) not in self._groups]
-        if unknown and any(self._group_grants.values()):
-            above: dict[str, dict[str, list[str]]] = {user_id: {} for user_id in unknown}
-            parameters = {"organization_id": self._organization_id, "users": json_list(unknown)}
-            for user_id, group_id, member_id in run(self.connection, _GROUPS, parameters):
-                above[user_id].setdefault(member_id, []).append(group_id)
-            for user_id in unknown:
-                self._groups[self._organization_id, user_id] = through_groups(above[user_id])
+                self._group_grants[_place_of(grant)][grant.organization_user_group_id or ""] = grant
+
+    def _load_groups(self, user_ids: Collection[str]) -> None:
+        above: dict[str, dict[str, list[str]]] = {user_id: {} for user_id in user_ids}
+        parameters = {"organization_id": self._organization_id, "users": json_list(user_ids)}
+        for user_id, group_id, member_id in run(self.connection, _GROUPS, parameters):
+            above[user_id].setdefault(member_id, []).append(group_id)
+        for user_id in user_ids:
+            self._groups[self._organization_id, user_id] = through_groups(above[user_id])
 
     def ancestry_of(self, organization_id: str, folder_id: str) -> Ancestry:
-        if folder_id not in self._ancestries:
-            self._ancestries[folder_id] = super().ancestry_of(organization_id, folder_id)
-        return self._ancestries[folder_id]
+        known = self._ancestries.get(folder_id) or self._deep_ancestry.get(folder_id)
+        if known is None:
+            known = super().ancestry_of(organization_id, folder_id)
+            if len(known.folders) > _DEEP:
+                self._deep_ancestry = {folder_id: known}
+            else:
+                self._ancestries[folder_id] = known
+        return known
 
     def grants(self, organization_id: str, level: Level, resource_id: str, user_id: str) -> Sequence[Grant]:
         place = (resource_id, "") if level == "folder" else ("", resource_id)
-        own = self._find(Grant, organization_id, *place, user_id, "")
+        if place not in self._places or user_id not in self._own_grants:
+            return super().grants(organization_id, level, resource_id, user_id)
+        own = self._own_grants[user_id].get(place)
         of_groups: list[Grant] = []
         if listed := self._group_grants[place]:
             of_groups = [listed[group] for group in self.groups(organization_id, user_id) if group in listed]
@@ -143,3 +171,7 @@ class BatchView(SqlView):
     def _read(self, kind: type[R], query: str, of_groups: str = "", **lists: str) -> list[R]:
         parameters = {"organization_id": self._organization_id, **lists}
         return self._select(kind, query, parameters, columns=_columns(kind.kind), of_groups=of_groups)
+
+
+def _place_of(grant: Grant) -> _Place:
+    return (grant.folder_id or "", grant.document_id or "")

@@ -80,7 +80,7 @@ def find_allowed(
 def find_next(
     candidates: Candidates, decide_all: DecideAll, *, after: str, limit: int, role: AccessRole | None
 ) -> tuple[list[tuple[str, Decision]], str | None]:
-    """The same for the first batch of candidates alone, and the last one of them; None: there are no more."""
+    """Decides one batch of candidates. Returns the allowed ones, and the id to continue after (None: no more)."""
     size = _batch(limit)
     ids = candidates(after, size)
     return _allowed(ids, decide_all, role), ids[-1] if len(ids) == size else None

@@ -119,7 +119,7 @@ def list_resources(
 ) -> AccessPage:
     """A page of at most ``limit`` resources. ``after``: the type and id of the last one of the previous page."""
     prefer_indexes(connection)
-    view = BatchView(connection, wanted.organization_id, only_user=wanted.user_id)
+    view = BatchView(connection, wanted.organization_id, user_id=wanted.user_id)
     lister = _Lister(view, wanted, policy)
     question = lister.question("organization", wanted.organization_id)
     of_organization = judge(view, question, wanted.at, policy)

@@ -1,7 +1,7 @@
 """Who may open an organization, a folder or a document.
 
 The order is that of the ids by their bytes. Candidates are the users with an active grant on the resource or a folder
-above it, the members of groups with such a grant, and everybody whom the access type lets in.
+above it, the members of groups with such a grant, and everybody whom the access type lets in, without disabled users.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,6 +11,7 @@ from typing import Literal
 
 from sqlalchemy import Connection
 
+from app.access.browse.lookup import find_all
 from app.access.browse.sizes import ALL_ORGANIZATIONS, counts_of
 from app.access.decision.ancestry import Ancestry
 from app.access.decision.decide import (
@@ -43,23 +44,30 @@ granted_group (group_id) AS (
   WHERE m.organization_id = :organization_id AND m.organization_user_group_id = i.group_id AND m.user_id = ''
 )
 SELECT user_id FROM (
-  SELECT g.user_id FROM level l CROSS JOIN model_grant g
-  WHERE g.organization_id = :organization_id AND g.folder_id = l.folder_id AND g.document_id = l.document_id
-    AND g.user_id @bytes > :after AND {active} AND {of_role}
+  SELECT own.value AS user_id FROM level l CROSS JOIN @rows(
+    SELECT g.user_id AS value FROM model_grant g CROSS JOIN model_user u
+    WHERE g.organization_id = :organization_id AND g.folder_id = l.folder_id AND g.document_id = l.document_id
+      AND g.user_id @bytes > :after AND {active} AND {of_role} AND u.user_id = g.user_id AND NOT u.disabled
+    ORDER BY g.user_id @bytes LIMIT :limit
+  ) AS own
   UNION
-  SELECT m.user_id FROM granted_group i CROSS JOIN model_group_member m
-  WHERE m.organization_id = :organization_id AND m.organization_user_group_id = i.group_id
-    AND m.user_id @bytes > :after
+  SELECT member.value FROM granted_group i CROSS JOIN @rows(
+    SELECT m.user_id AS value FROM model_group_member m CROSS JOIN model_user u
+    WHERE m.organization_id = :organization_id AND m.organization_user_group_id = i.group_id
+      AND m.user_id @bytes > :after AND u.user_id = m.user_id AND NOT u.disabled
+    ORDER BY m.user_id @bytes LIMIT :limit
+  ) AS member
   UNION
   SELECT user_id FROM ({members}) AS of_members
   UNION
   SELECT user_id FROM ({everyone}) AS of_everyone
 ) AS candidates ORDER BY user_id @bytes LIMIT :limit
 """
-# A page needs the first ones alone: the databases need not sort all others.
+# A page needs the first ones of each set alone: the databases need not sort all others.
 _MEMBERS = """
-SELECT g.user_id FROM model_membership g
+SELECT g.user_id FROM model_membership g CROSS JOIN model_user u
 WHERE g.organization_id = :organization_id AND g.user_id @bytes > :after AND {active} AND {of_role}
+  AND u.user_id = g.user_id AND NOT u.disabled
 ORDER BY g.user_id @bytes LIMIT :limit
 """
 _EVERYONE = """
@@ -138,21 +146,18 @@ def list_users(
         "levels": json_lists(levels),
         "at": epoch_ms(wanted.at),
     }
-    parts = _parts(openness, wanted.role, policy)
+    sets = _candidate_sets(openness, wanted.role, policy)
 
     def candidates(last: str, size: int) -> Sequence[str]:
-        return run(connection, _CANDIDATES, {**parameters, "after": last, "limit": size}, **parts).scalars().all()
+        return run(connection, _CANDIDATES, {**parameters, "after": last, "limit": size}, **sets).scalars().all()
 
     def decide_all(ids: Sequence[str]) -> list[Decision]:
         view.load(ids, folder_ids=[level[0] for level in levels if level[0]], document_ids=_documents(wanted))
         return [judge(view, _question(wanted, user_id), wanted.at, policy) for user_id in ids]
 
     found = find_allowed(candidates, decide_all, after=after, limit=limit + 1, role=wanted.role)
-    users = {user_id: view.user(user_id) for user_id, _ in found}
-    entries = [
-        entry(User.kind, user_id, user.name if (user := users[user_id]) else "", decision)
-        for user_id, decision in found[:limit]
-    ]
+    users = find_all(connection, User, [("", user_id) for user_id, _ in found[:limit]])
+    entries = [entry(User.kind, user_id, users["", user_id].name, decision) for user_id, decision in found[:limit]]
     page = AccessPage(revision=view.revision, entries=entries, has_more=len(found) > limit)
     return UserPage(page=page, openness=openness)
 
@@ -202,9 +207,10 @@ _OF_ROLE: Mapping[AccessRole | None, str] = {
 }
 
 
-def _parts(openness: Openness, role: AccessRole | None, policy: DecisionPolicy) -> dict[str, str]:
+def _candidate_sets(openness: Openness, role: AccessRole | None, policy: DecisionPolicy) -> dict[str, str]:
     is_public = openness.access_type is AccessType.PUBLIC
     everyone = is_public and role in {None, policy.public_role}
+    # Public, but another role is listed: only members can have it.
     members = not everyone and openness.access_type is not AccessType.RESTRICTED
     return {
         "members": _MEMBERS if members else _NOBODY,

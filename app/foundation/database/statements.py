@@ -35,6 +35,8 @@ _MARKERS = {
     ),
     # @each(column): a table with the column `value`: the texts of a JSON list in a column.
     "each": _Marker("json_each({0})", f"LATERAL (SELECT value FROM {_TEXTS})"),  # noqa: S608 - constants
+    # @rows(query), in a join: a table with the column `value` of a query that uses columns of the tables before it.
+    "rows": _Marker("json_each((SELECT json_group_array(value) FROM ({0})))", "LATERAL ({0})"),
     # @part(column, 0): the first text of a JSON list in a column.
     "part": _Marker("json_extract({0}, '$[{1}]')", "CAST({0} AS JSONB) ->> {1}"),
     # @json(expression): a text as a JSON string.
@@ -134,7 +136,8 @@ def _compiled(template: str, parts: tuple[tuple[str, str], ...], *, sqlite: bool
 
     def replacement(match: re.Match[str]) -> str:
         marker = _MARKERS[match[1]]
-        arguments = (match[2] or "").split(", ") if match[1] == "part" else [match[2]]
+        inner = _MARKER.sub(replacement, match[2] or "")
+        arguments = inner.split(", ") if match[1] == "part" else [inner]
         return (marker.sqlite if sqlite else marker.postgresql).format(*arguments)
 
     clause = text(_MARKER.sub(replacement, template))
