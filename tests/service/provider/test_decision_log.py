@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections import deque
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
@@ -175,8 +174,13 @@ def test_a_pipe_without_a_reader_does_not_hold_a_request(ask: Any, tmp_path: Pat
     path = tmp_path / "decisions"
     os.mkfifo(path)
     log, batch, calls = make_log(path), [(ENTRY, DENY)] * 1000, 100
+
+    def write() -> None:
+        for _ in range(calls):
+            log.write(batch, NOW, 1, "call")
+
     with capture_logs() as logged:
-        caller = Thread(target=lambda: deque((log.write(batch, NOW, 1, "call") for _ in range(calls)), 0), daemon=True)
+        caller = Thread(target=write, daemon=True)
         caller.start()
         caller.join(30)
         assert not caller.is_alive()
