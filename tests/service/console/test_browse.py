@@ -390,7 +390,13 @@ def test_lists_of_access_show_every_page(full: Office) -> None:
 def test_members_without_a_grant_are_named_and_listed(full: Office) -> None:
     browser = full.browser(Role.VIEWER)
     html = browser.get(address("access", organization="acme", type="organization", resource="acme"))
-    assert "Members can open their organization. It has 63 members." in _words(html)
+    assert "Members can open their organization. The directory has 63 memberships, ended" in _words(html)
+    html = browser.get(address("access", organization="acme", type="document", resource="d-000"))
+    assert "Members of Acme can open this document without a grant , because it is organizationPrivate." in _words(html)
+    # Everybody but cleo is a member; 60 have grants of their own, and bob one of his own, too.
+    assert "Users 63 As editor 1 As viewer 62 By a grant 61 Without a grant 2 With an end 0" in _words(html)
+    html = browser.get(address("document", organization="acme", id="d-000"))
+    assert "Without a grant open to members" in _words(html)
 
 
 def test_a_list_of_access_is_exported_as_csv(full: Office, monkeypatch: pytest.MonkeyPatch) -> None:
