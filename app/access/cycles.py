@@ -16,6 +16,7 @@ def find_cycles(edges: Mapping[str, Sequence[str]]) -> list[list[str]]:
     seen: set[str] = set()
     order = [node for root in edges for node in _post_order(edges, root, seen)]
     seen.clear()
+    # In this order: `seen` has the sets of the roots before, so that each root reaches its own set alone.
     components = ((root, _post_order(back, root, seen)) for root in reversed(order))
     return sorted(
         sorted(nodes) for root, nodes in components if len(nodes) > 1 or (nodes and root in edges.get(root, ()))

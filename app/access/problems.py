@@ -277,7 +277,7 @@ class ProblemList:
         for shape, problems in by_shape.items():
             first = problems[0]
             places = tuple(problem.place for problem in problems if problem.place)[:_MAX_SIMILAR]
-            # Of counted problems there is a sample: its count is known if no other group has the same sort.
+            # Only a sample of counted problems is listed. Their count is known if no other group has the same sort.
             counted = self._counts[first.sort] if shapes[first.sort] == 1 else 0
             count = max(self._similar[shape], len(problems), counted)
             groups.append(ProblemGroup(first.sort, first.source, first.reason, places, count))

@@ -67,7 +67,7 @@ def folded(text: str) -> str:
 
 
 def beginning(text: str) -> str:
-    """A text from its first word on; one that has no letter or digit as it is."""
+    """A text from its first word on. If it has no letter or digit: the whole text."""
     if text[:1].isalnum() and text.isascii() and text.isprintable() and " " not in text:
         # Nearly all ids and addresses.
         return text[:_MAX_NAME].lower()
@@ -75,7 +75,7 @@ def beginning(text: str) -> str:
 
 
 def beginnings(text: str) -> list[str]:
-    """A text from each of its first words on; one that has no letter or digit as it is."""
+    """A text from each of its first words on. If it has no letter or digit: the whole text."""
     whole = folded(text)
     words = _FIRST_OF_WORD.finditer(whole)
     names = [whole[word.start() : word.start() + _MAX_NAME] for word, _ in zip(words, range(_WORDS), strict=False)]

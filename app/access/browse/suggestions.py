@@ -30,6 +30,7 @@ def suggest(connection: Connection, kind: str, organization_id: str, item_id: st
     column, is_within = table.keys[-1], len(table.keys) > 1
     within = organization_id if is_within else ""
     ids: set[str] = set()
+    # As typed, in lower case, and from the first letter: an error near the beginning moves an id far away in the order.
     for start in {item_id, item_id.lower(), item_id[:1].lower()}:
         for direction, order in ((">=", "ASC"), ("<", "DESC")):
             rows = run(

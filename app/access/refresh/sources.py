@@ -1,6 +1,7 @@
-"""The records of the sources, as last read, and how each source was read.
+"""Stores the records of each source and the result of its last read.
 
-A change is computed into ``source_delta`` and carried out in the same transaction. The records of a source that is no
+A refresh computes the changes of a read (``compute_source_changes``) and writes them (``carry_out_rows``,
+``store_reads``) in one transaction. The records of a source that is no
 longer configured stay until an operator forgets it (``Refresh.forget``). A source's name is its path unless it has one,
 so another path is another source: nobody may lose access because a setting was changed.
 """

@@ -22,7 +22,7 @@ from app.foundation.database.engine import reading
 
 
 def generate_token(call: Call[GenerateTokenRequest]) -> Reply:
-    """The credentials are in the body, so wrong ones are an invalid argument."""
+    """Returns a token. The credentials are in the body, so wrong ones are an invalid argument."""
     request = call.request
     organization_id = None if request.user_properties is None else request.user_properties.organization_id
     with reading(call.backend.engine) as connection:
@@ -52,6 +52,7 @@ def generate_token_v2(call: Call[GenerateTokenV2Request]) -> Reply:
 
 
 def generate_signature(call: Call[GenerateSignatureRequest]) -> Reply:
+    """Returns a signature of the permissions."""
     key = signing_key(call, call.principal.api_key_id)
     signed = signature(key, call.request.permissions, call.now)
     return Reply("Signature generated successfully.", {"signature": signed})

@@ -117,7 +117,8 @@ def _advice(model: type[BaseModel], path: Sequence[str | int], detail: ErrorDeta
 
 
 def suggest(model: type[BaseModel], path: Sequence[str | int], *, as_variable: bool = False) -> str:
-    """Names the known key that is most similar to an unknown one, preferably in the same section."""
+    """Names the known key that is most similar to an unknown one, preferably in the same section. ``as_variable``: the
+    key was set by an environment variable, and is named as one."""
     wanted = ".".join(_keys(path))
     section, _, name = wanted.rpartition(".")
     known = list(known_keys(model))

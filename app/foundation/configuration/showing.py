@@ -57,6 +57,7 @@ def listed(
         if isinstance(value, BaseModel):
             yield from listed(value, origins, key + ".")
         elif items and all(isinstance(item, BaseModel) for item in items):
+            # If the list was set, what an item leaves out has its default. Otherwise the items are part of the default.
             for index, item in enumerate(items):
                 yield from listed(item, origins, f"{key}[{index}].", "default" if key in origins else default_origin)
         else:

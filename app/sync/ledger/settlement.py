@@ -45,6 +45,9 @@ SETTLES: dict[str, tuple[str, ...]] = {
 existed already, the update that followed sets its own columns. Deletes remove the row, and the rows of what they cover.
 """
 
+_COMPLETE = frozenset({"add_users", "update_users", "add_users_to_groups", "add_groups"})
+"""Operations that set all columns that their items use, so that each of them confirms its item alone."""
+
 _DEFAULTS: Mapping[str, str] = {
     "digest": "''",
     "parent_id": "''",
@@ -92,7 +95,7 @@ class Settlement:
     without_roles: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     """By operation: done, but sent without role or access type."""
     left_behind: list[int] = field(default_factory=list)
-    """Cannot be deleted: no longer ours, with everything that they cover."""
+    """Cannot be deleted. Removed from the ledger, with everything that they cover."""
     failed: dict[int, str] = field(default_factory=dict)
     unknown: dict[int, str] = field(default_factory=dict)
     """Failed without a usable answer: the backend may have done it."""
@@ -101,6 +104,7 @@ class Settlement:
     lost: dict[int, str] = field(default_factory=dict)
     """Failed because the backend does not have them any more: the next plan adds them."""
     skipped: dict[int, str] = field(default_factory=dict)
+    """Not sent, with the reason. The ledger does not change."""
     added_again: list[int] = field(default_factory=list)
     """Done by an add because they were missing: what the ledger has below them becomes unconfirmed."""
     removed_members: list[int] = field(default_factory=list)
@@ -165,6 +169,15 @@ def settle(connection: Connection, settlement: Settlement, *, now_ms: int, rando
         increment_revision(connection, settlement.ledger_id)
 
 
+def _selected(name: str, operation: str) -> str:
+    """The value of a column of the ledger after the operation."""
+    if name not in SETTLES[operation]:
+        return _DEFAULTS[name]
+    if name == "access_type" and operation == "update_document_access":
+        return "CASE WHEN p.access_type = '' THEN p.in_force ELSE p.access_type END"
+    return f"p.{name}"
+
+
 class _SettlementWriter:
     """Writes effects, each for a set of ordinals."""
 
@@ -175,17 +188,10 @@ class _SettlementWriter:
 
     def accept(self, operation: str, ordinals: Sequence[int]) -> None:
         """Stores what the operation set. An add sets all columns."""
-        columns = SETTLES[operation]
         adds = operation.startswith("add_")
-        access_type = "p.access_type"
-        if operation == "update_document_access":
-            access_type = "CASE WHEN p.access_type = '' THEN p.in_force ELSE p.access_type END"
-        values = ", ".join(
-            default if name not in columns else access_type if name == "access_type" else f"p.{name}"
-            for name, default in _DEFAULTS.items()
-        )
-        changed = ", ".join(f"{name} = excluded.{name}" for name in (_DEFAULTS if adds else columns))
-        of_several = operation not in {"add_users", "update_users", "add_users_to_groups", "add_groups"}
+        values = ", ".join(_selected(name, operation) for name in _DEFAULTS)
+        changed = ", ".join(f"{name} = excluded.{name}" for name in (_DEFAULTS if adds else SETTLES[operation]))
+        of_several = operation not in _COMPLETE
         # An update of an item that the ledger lacks followed an add that found it: its other columns are unknown.
         known = "TRUE" if adds or not of_several else "FALSE"
         self._run(
@@ -218,6 +224,7 @@ class _SettlementWriter:
     def note_unsupported(self, operation: str, ordinals: Sequence[int], *, without_roles: bool) -> None:
         """Stores items to send once the backend supports the operation. ``without_roles``: they were sent, but without
         roles and access types."""
+        # `plain` is the column's old name.
         self._run(
             f"""
             INSERT INTO untold_item (ledger_id, operation, plain, {_KEY})

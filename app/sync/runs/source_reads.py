@@ -107,12 +107,12 @@ class SourceReads:
     def read(self, sources: Mapping[int, Source]) -> list[SourceRead]:
         """Stages the records of the sources (position → source). Returns the reads in order."""
         reads: dict[int, SourceRead] = {}
-        with ParallelReads() as side_by_side:
+        with ParallelReads() as parallel:
             for position, source in sources.items():
                 stage, request = self._request(position, source)
                 reads[position] = SourceRead(source, position, stage, began=self._clock())
-                side_by_side.begin(position, source, request)
-            for position, steps in side_by_side.steps():
+                parallel.begin(position, source, request)
+            for position, steps in parallel.steps():
                 read = reads[position]
                 for step in steps:
                     # The most frequent step comes first.
@@ -121,7 +121,7 @@ class SourceReads:
                     elif isinstance(step, End):
                         request_after = self._end(read, step)
                         if request_after is not None:
-                            side_by_side.begin(position, read.source, request_after)
+                            parallel.begin(position, read.source, request_after)
                     else:
                         self._take(read, step)
                 self._report_progress(_PROGRESS_STEP)

@@ -88,6 +88,14 @@ def later(first: Position, second: Position) -> Position:
     return latest
 
 
+def earliest(positions: Sequence[Position]) -> Position:
+    """The earliest position; None if there are none. One that cannot be compared with those before is ignored."""
+    found = positions[0] if positions else None
+    for position in positions[1:]:
+        found = position if later(position, found) == found else found
+    return found
+
+
 class HighWaterMark:
     """The greatest position of a query's rows that is not in the future."""
 
@@ -198,9 +206,7 @@ def check_not_restored(snapshot: SqlSnapshot, rows: QueryRows, cursor: Cursor) -
         raise CursorRefusedError(f"the cursor is ahead of queries.{query.name}")
     # A restored database that was written to since then is not behind the cursor.
     missing = dict(cursor.newest[query.name])
-    start: Position = next(iter(missing.values()), None)
-    for other in missing.values():
-        start = other if later(other, start) == start else start
+    start = earliest(list(missing.values()))
     if start is None:
         return
     since_start = named_column(query.cursor) >= parameter(start)
