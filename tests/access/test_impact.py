@@ -18,6 +18,7 @@ from app.access.decision.ancestry import Ancestry, ancestry_of
 from app.access.decision.decide import Decision, DecisionPolicy, PlainQuestion, decide
 from app.access.impact import classes, impact, side
 from app.access.impact.impact import AccessChange, access_changes
+from app.access.impact.steps import TooManyStepsError
 from app.access.records import (
     AccessRole,
     Document,
@@ -312,8 +313,7 @@ def test_folders_of_a_deep_chain_are_walked_a_few_times_and_not_kept(
     monkeypatch.setattr(impact, "Side", kept_side)
     changes = found_changes(engine, before, directory.records.values(), DecisionPolicy())
     assert sum(change.pairs for change in changes) == 2 * 300
-    # Folders once. Documents twice: for Ada, and for users without an entry.
-    assert numbered == 2 * (300 + 2 * 300)
+    assert numbered == 2 * (300 + 300)
     assert walked < 20 * 300
     assert len(sides) == 2
     kept = [len(ancestry.folders) for one in sides for ancestry in one._ancestries.values()]
@@ -347,3 +347,30 @@ def test_rows_of_the_same_resources_are_joined_once(engine: Engine, monkeypatch:
     changes = found_changes(engine, before, after, DecisionPolicy())
     assert [(change.users, change.resource_ids) for change in changes] == [(60, ["shared"])]
     assert copied <= 2 * 60
+
+
+def test_comparison_of_many_users_who_all_differ_ends(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """30 users become editors of a folder with 200 documents, each of another document as well."""
+    directory = Directory()
+    directory.organization("acme")
+    directory.folder("root", access="restricted")
+    for number in range(200):
+        directory.document(f"d{number:03}", folder="root")
+    for role in ("viewer", "editor"):
+        before = list(directory.records.values())
+        for number in range(30):
+            directory.user(f"u{number:02}")
+            directory.grant(folder="root", user=f"u{number:02}", role=role)
+            directory.grant(document=f"d{number:03}", user=f"u{number:02}", role=role)
+    decided = 0
+
+    def counting_decide(*arguments: Any) -> Decision:
+        nonlocal decided
+        decided += 1
+        return decide(*arguments)
+
+    monkeypatch.setattr(classes, "decide", counting_decide)
+    monkeypatch.setattr(impact, "MAX_STEPS", 2_000)
+    with pytest.raises(TooManyStepsError):
+        found_changes(engine, before, directory.records.values(), DecisionPolicy())
+    assert 0 < decided <= 200

@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple
 from app.access.decision.decide import DecisionPolicy, PlainQuestion, decide
 from app.access.impact.changed import Place, UserState
 from app.access.impact.side import Side
+from app.access.impact.steps import STEPS_OF_DECISION, Steps
 from app.access.impact.view import SideView
 from app.access.records import AccessRole
 
@@ -68,6 +69,7 @@ class Chains:
         self._grants: dict[frozenset[tuple[str, str]], int] = {}
         self._groups: list[frozenset[str]] = [frozenset()]
         self._of_folder: dict[str, int] = {}
+        self._of_document: dict[str, int] = {}
 
     def of(self, resource: Resource) -> int:
         """The number of the chain of a resource."""
@@ -76,12 +78,9 @@ class Chains:
             return 0 if self._side.organization is not None else -1
         if kind == "folder":
             return self._folder(resource_id) if resource_id in self._side.folders else -1
-        found = self._side.documents.get(resource_id)
-        if found is None:
-            return -1
-        folder_id, access_type = found
-        above = self._folder(folder_id) if folder_id else 0
-        return above if above == _BROKEN else self._number(access_type, ("document", resource_id), above)
+        if resource_id not in self._of_document:
+            self._of_document[resource_id] = self._document(resource_id)
+        return self._of_document[resource_id]
 
     def plain(self, number: int) -> int:
         """The number of the chain without own grants, as it is for users who have none on it."""
@@ -98,6 +97,14 @@ class Chains:
                 places.add(level.place)
             number = level.above
         return groups, places
+
+    def _document(self, document_id: str) -> int:
+        found = self._side.documents.get(document_id)
+        if found is None:
+            return -1
+        folder_id, access_type = found
+        above = self._folder(folder_id) if folder_id else 0
+        return above if above == _BROKEN else self._number(access_type, ("document", document_id), above)
 
     def _folder(self, folder_id: str) -> int:
         """The number of the chain of a folder, from that of the nearest folder above it that has one."""
@@ -163,15 +170,20 @@ class _Class:
 class AccessComparison:
     """Compares the decisions about users and resources that the two sides have loaded."""
 
-    def __init__(self, sides: tuple[Side, Side], now: datetime, policy: DecisionPolicy) -> None:
+    def __init__(self, sides: tuple[Side, Side], now: datetime, policy: DecisionPolicy, steps: Steps) -> None:
         self._sides = sides
+        self._spend = steps.spend
         self._now = now
         self._policy = policy
         self._views = tuple(map(SideView, sides))
         self._chains = Chains(sides[BEFORE]), Chains(sides[AFTER])
 
-    def rectangles(self, users: Iterable[str], resources: Iterable[Resource]) -> Iterator[Rectangle]:
-        """The pairs of these users and resources whose access differs, each in exactly one rectangle."""
+    def rectangles(self, users: Collection[str], resources: Collection[Resource]) -> Iterator[Rectangle]:
+        """The pairs of these users and resources whose access differs, each in exactly one rectangle.
+
+        Raises ``TooManyStepsError`` if all comparisons together exceed the limit.
+        """
+        self._spend(len(users) + len(resources))
         before, after = self._chains
         alike: defaultdict[Alike, list[str]] = defaultdict(list)
         for resource in resources:
@@ -188,6 +200,7 @@ class AccessComparison:
         for alike in self._resources:
             for number, chain in enumerate(alike[1]):
                 groups, places = self._chains[number].groups_and_places(chain)
+                self._spend(1 + len(groups) + len(places))
                 for group_id in groups:
                     by_group[number, group_id].add(alike)
                 for place in places:
@@ -228,11 +241,13 @@ class AccessComparison:
             of_groups = found.setdefault(of_base, {})
             if in_groups not in of_groups:
                 differing = {a for n in (0, 1) for group_id in in_groups[n] for a in by_group[n, group_id]}
+                self._spend(len(differing))
                 of_groups[in_groups] = _Class(differing)
             outer = of_groups[in_groups]
             inner = parts.setdefault((of_base, in_groups), {})
             if with_own not in inner:
                 differing = {a for n in (0, 1) for place, _ in with_own[n] for a in by_place[n, place]}
+                self._spend(len(differing))
                 inner[with_own] = _Class(differing)
                 outer.parts.append(inner[with_own])
                 outer.differing |= differing
@@ -249,6 +264,7 @@ class AccessComparison:
         """Rectangles of these classes and resources; on resources on which none of them differs, they are alike."""
         if not resources:
             return
+        self._spend(len(resources) + sum(len(one.users) + len(one.differing) for one in classes))
         if len(classes) == 1:
             yield from of_single(classes[0], resources)
             return
@@ -289,6 +305,7 @@ class AccessComparison:
         """The role that the decision allows; None if it denies."""
         if alike[1][number] == -1:
             return None
+        self._spend(STEPS_OF_DECISION)
         organization_id = self._sides[number].organization_id
         question = PlainQuestion(
             user_id=user_id, type=alike[0], resource_id=self._resources[alike][0], organization_id=organization_id

@@ -37,6 +37,7 @@ from app.access.impact.changed import (
 )
 from app.access.impact.classes import AFTER, AccessComparison, Resource, ResourceKind
 from app.access.impact.side import EVERYBODY, EVERYTHING, Side
+from app.access.impact.steps import MAX_STEPS, Steps
 from app.access.records import AccessRole, AccessType, User
 from app.foundation.clock import epoch_ms
 from app.foundation.database.statements import run
@@ -68,11 +69,13 @@ def access_changes(connection: Connection, now: datetime, policy: DecisionPolicy
     """All changes, organization by organization. Each pair of user and resource is in exactly one.
 
     ``connection``: that of a candidate, in the transaction of its refresh, after everything was carried out.
+    Raises ``TooManyStepsError`` if the comparison exceeds ``MAX_STEPS``.
     """
+    steps = Steps(MAX_STEPS)
     tables = tables_before_and_after(connection)
     model = ChangedModel(connection, *tables)
     for changed in model.organizations:
-        yield from _joined(_OrganizationImpact(connection, tables, model, changed).changes(now, policy))
+        yield from _joined(_OrganizationImpact(connection, tables, model, changed).changes(now, policy, steps))
 
 
 class _OrganizationImpact:
@@ -90,7 +93,7 @@ class _OrganizationImpact:
         self._causes_of: defaultdict[str, set[frozenset[Place]]] = defaultdict(set)
         """User → sets of places of grants that change, or that groups have which the user enters or leaves."""
 
-    def changes(self, now: datetime, policy: DecisionPolicy) -> Iterator[AccessChange]:
+    def changes(self, now: datetime, policy: DecisionPolicy, steps: Steps) -> Iterator[AccessChange]:
         changed = self._changed
         self._before, self._after = (
             Side(self._connection, side, changed.organization_id, epoch_ms(now)) for side in self._tables
@@ -98,9 +101,9 @@ class _OrganizationImpact:
         self._sides = self._before, self._after
         self._after.share(self._before, changed.unchanged_kinds, users=not self._model.users)
         public = self._load()
-        comparison = AccessComparison(self._sides, now, policy)
+        comparison = AccessComparison(self._sides, now, policy, steps)
         if changed.users:
-            yield from self._of_users(comparison, changed.users, self._everything())
+            yield from self._of_users(comparison, changed.users, set(self._everything()))
         of_all = set(self._everything()) if changed.everything else self._below(changed.places)
         if self._everybody is not None:
             yield from self._of_users(comparison, self._everybody - changed.users, of_all)
@@ -123,7 +126,7 @@ class _OrganizationImpact:
         return found
 
     def _of_users(
-        self, comparison: AccessComparison, users: Collection[str], resources: Iterable[Resource]
+        self, comparison: AccessComparison, users: Collection[str], resources: Collection[Resource]
     ) -> Iterator[AccessChange]:
         for kind, before, after, user_ids, resource_ids in comparison.rectangles(users, resources):
             yield AccessChange(

@@ -16,6 +16,7 @@ from sqlalchemy import Connection, insert
 from app.access.candidate import lasting_name
 from app.access.decision.decide import DecisionPolicy
 from app.access.impact.impact import AccessChange, access_changes
+from app.access.impact.steps import TooManyStepsError
 from app.access.refresh.tables import MODEL_TABLES_OF_KIND
 from app.access.revisions import ModelChange
 from app.foundation.clock import Clock
@@ -108,25 +109,31 @@ class ImpactOfDryRun:
     clock: Clock
     policy: DecisionPolicy
     rows: list[StoredAccessChange] = field(default_factory=list)
-    is_compared: bool = True
+    not_compared: str = ""
+    """The reason if there is no impact."""
     _ids: int = 0
 
     def collect(self, connection: Connection, _reads: object, change: ModelChange) -> None:
         """Computes the impact of the candidate, whose refresh ends in this transaction."""
         read = sum(counts.total for counts in change.changes.values())
         if change.revision == 1 and read > MAX_FIRST_READ:
-            self.is_compared = False
+            self.not_compared = f"it is the first read, of more than {MAX_FIRST_READ:,} records"
             return
         now: datetime = self.clock()
         changes = access_changes(connection, now, self.policy)
-        for _, of_organization in groupby(changes, key=lambda found: found.organization_id):
-            for found in sorted(of_organization, key=_rank):
-                self._add(connection, found)
+        try:
+            for _, of_organization in groupby(changes, key=lambda found: found.organization_id):
+                for found in sorted(of_organization, key=_rank):
+                    self._add(connection, found)
+        except TooManyStepsError:
+            # Without the organizations that were compared before: a part would look like everything.
+            self.rows.clear()
+            self.not_compared = "too many users and resources are affected in different ways"
 
     def summary(self) -> dict[str, object]:
         """The entry of the run's report: the numbers of pairs in total, and by organization and kind."""
-        if not self.is_compared:
-            return {"notCompared": f"it is the first read, of more than {MAX_FIRST_READ:,} records"}
+        if self.not_compared:
+            return {"notCompared": self.not_compared}
         total = Counter(dict.fromkeys(EFFECTS, 0))
         within: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
         for row in self.rows:

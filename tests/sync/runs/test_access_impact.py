@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from app.access.decision.decide import DecisionPolicy
+from app.access.impact import impact
+from app.access.impact.steps import Steps
 from app.access.records import Membership, User
 from app.foundation.database.engine import reading
 from app.sync.plan import access_impact
@@ -135,3 +137,29 @@ def test_large_first_read_is_not_compared(
     world.sync()
     change(world)
     assert rows_of(world, world.sync(dry_run=True))
+
+
+def test_change_that_takes_too_many_steps_is_planned_but_not_compared(
+    company: SyncedWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change(company)
+    company.directory.organization("zeta")
+    company.directory.member("bob", organization_id="zeta")
+    spent = 0
+
+    class CountedSteps(Steps):
+        def spend(self, steps: int) -> None:
+            nonlocal spent
+            spent += steps
+            super().spend(steps)
+
+    monkeypatch.setattr(impact, "Steps", CountedSteps)
+    compared = company.sync(dry_run=True)
+    assert {row.organization_id for row in rows_of(company, compared)} == {"acme", "zeta"}
+    # The limit is reached in the second organization. A part would look like everything, so no row is stored.
+    monkeypatch.setattr(impact, "MAX_STEPS", spent - 5)
+    run = company.sync(dry_run=True)
+    assert rows_of(company, run) == []
+    reason = "too many users and resources are affected in different ways"
+    assert f"access impact: not compared, because {reason}" in list(report_lines(run.report))
+    assert run.counts == compared.counts
