@@ -13,9 +13,8 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from itertools import groupby, islice
-from typing import Any
 
-from sqlalchemy import Connection, Row, or_, select
+from sqlalchemy import Connection, select
 
 from app.access.cycles import find_cycles
 from app.access.effective import ALL_FOLDERS, REQUESTED_FOLDERS
@@ -32,9 +31,9 @@ from app.access.records import (
     Organization,
     User,
 )
-from app.access.refresh.sources import MODEL_ALIAS, SOURCE
+from app.access.refresh.problem_details import find_details
+from app.access.refresh.sources import SOURCE
 from app.access.refresh.tables import REFRESH_TABLES, REFRESH_TABLES_OF_KIND, RefreshTables
-from app.access.tables import ACCESS_TABLES
 from app.foundation.database.statements import json_list, json_lists, run, statement
 
 NO_SOURCE = 0
@@ -44,20 +43,24 @@ _MAX_EDGES = 200_000
 """The most groups in groups of an organization that are searched for cycles: about 60 MB."""
 
 MAX_PUSHED = 1_000_000
-"""More records than any push contains: all of those without effect are reported."""
+"""The limit for pushes, which report every record without effect; no push has as many."""
 
 
 # Which records have a problem: one statement of three queries for each kind. ``records`` are those in the table
-# ``{rows}``, with ``in_itself``: a problem that does not depend on other kinds. ``problems`` adds ``wrong``: a
-# ``ProblemCause``, or the column whose reference does not exist or has no effect. The last query counts and numbers
-# the problems.
+# ``{rows}``, with ``own_cause``: the cause of a problem that does not depend on other kinds. ``problems`` adds
+# ``cause_or_column``: a ``ProblemCause``, or the column whose reference does not exist or has no effect. The last query
+# counts and numbers the problems.
+#
+# Aliases: ``s`` the record with its own cause, ``m`` the row of the access model under its key, ``o`` organization,
+# ``u`` user, ``g`` group, ``i`` inner group, ``d`` document, ``e`` the effective folder of a folder or document, ``f``
+# the effective folder of a grant, ``c`` cyclic folder.
 
 _RECORDS = """
 records AS (
   SELECT r.*, CASE WHEN r.origin <> '' AND EXISTS (
     SELECT 1 FROM {source} f WHERE {written_keys:f=r} AND f.origin <> ''
     AND (f.origin @bytes, LENGTH(f.rule), f.rule @bytes) < (r.origin @bytes, LENGTH(r.rule), r.rule @bytes)
-  ) THEN 'repeated' END AS in_itself
+  ) THEN 'repeated' END AS own_cause
   FROM {rows} r
   WHERE r.origin = '' OR NOT EXISTS (SELECT 1 FROM {source} p WHERE {written_keys:p=r} AND p.origin = ''))"""
 
@@ -68,10 +71,10 @@ records AS (
       SELECT MIN(h.user_id) FROM model_user_alias h WHERE h.alias = r.user_alias), '') END AS named_user,
     CASE WHEN r.user_alias <> '' THEN (
       SELECT CASE COUNT(*) WHEN 0 THEN 'unknownAlias' WHEN 1 THEN NULL ELSE 'sharedAlias' END
-      FROM model_user_alias h WHERE h.alias = r.user_alias) END AS in_itself
+      FROM model_user_alias h WHERE h.alias = r.user_alias) END AS own_cause
   FROM {rows} r)"""
 
-_OWNED = "SELECT s.*, m.source_id AS owner, COALESCE(s.in_itself, CASE WHEN m.source_id <> s.source_id THEN 'owned'"
+_OWNED = "SELECT s.*, m.source_id AS owner, COALESCE(s.own_cause, CASE WHEN m.source_id <> s.source_id THEN 'owned'"
 _NO_ORGANIZATION = "WHEN o.organization_id IS NULL THEN 'organization_id'"
 _NO_USER = "WHEN s.named_user <> '' AND u.user_id IS NULL THEN 'user_id'"
 _NO_GROUP = """
@@ -91,21 +94,21 @@ _DOCUMENT = """
 LEFT JOIN model_document d ON d.organization_id = s.organization_id AND d.document_id = s.document_id
 LEFT JOIN effective_folder e ON e.organization_id = d.organization_id AND e.folder_id = d.folder_id"""
 
-_WRONG = {
-    **dict.fromkeys((Organization.kind, User.kind), f"{_OWNED} END) AS wrong FROM records s {_BY_KEY}"),
+_PROBLEMS_OF_KIND = {
+    **dict.fromkeys((Organization.kind, User.kind), f"{_OWNED} END) AS cause_or_column FROM records s {_BY_KEY}"),
     Membership.kind: f"""
-{_OWNED} {_NO_ORGANIZATION} {_NO_USER} END) AS wrong
+{_OWNED} {_NO_ORGANIZATION} {_NO_USER} END) AS cause_or_column
 FROM records s {_BY_USER} {_ORGANIZATION} {_USER}
 """,
     Group.kind: f"""
-{_OWNED} {_NO_ORGANIZATION} END) AS wrong
+{_OWNED} {_NO_ORGANIZATION} END) AS cause_or_column
 FROM records s {_BY_KEY} {_ORGANIZATION}
 """,
     GroupMember.kind: f"""
 {_OWNED}
   WHEN o.organization_id IS NULL OR g.organization_user_group_id IS NULL THEN 'organization_user_group_id'
   {_NO_USER}
-  WHEN s.member_group_id <> '' AND i.organization_user_group_id IS NULL THEN 'member_group_id' END) AS wrong
+  WHEN s.member_group_id <> '' AND i.organization_user_group_id IS NULL THEN 'member_group_id' END) AS cause_or_column
 FROM records s {_BY_USER} {_ORGANIZATION} {_GROUP}
 LEFT JOIN model_group i
   ON i.organization_id = s.organization_id AND i.organization_user_group_id = s.member_group_id
@@ -114,31 +117,31 @@ LEFT JOIN model_group i
     Folder.kind: f"""
 {_OWNED} {_NO_ORGANIZATION}
   WHEN c.folder_id IS NOT NULL THEN 'folderCycle'
-  WHEN e.folder_id IS NULL THEN 'parent_folder_id' END) AS wrong
+  WHEN e.folder_id IS NULL THEN 'parent_folder_id' END) AS cause_or_column
 FROM records s {_BY_KEY} {_ORGANIZATION}
 LEFT JOIN effective_folder e ON e.organization_id = s.organization_id AND e.folder_id = s.folder_id
 LEFT JOIN cyclic_folder c ON c.organization_id = s.organization_id AND c.folder_id = s.folder_id
 """,
     Document.kind: f"""
 {_OWNED} {_NO_ORGANIZATION}
-  WHEN m.folder_id <> '' AND e.folder_id IS NULL THEN 'folder_id' END) AS wrong
+  WHEN m.folder_id <> '' AND e.folder_id IS NULL THEN 'folder_id' END) AS cause_or_column
 FROM records s {_BY_KEY} {_ORGANIZATION}
 LEFT JOIN effective_folder e ON e.organization_id = m.organization_id AND e.folder_id = m.folder_id
 """,
     Grant.kind: f"""
 {_OWNED}
   WHEN s.folder_id <> '' AND (o.organization_id IS NULL OR f.folder_id IS NULL) THEN 'folder_id'
-  {_NO_DOCUMENT} {_NO_GROUP} {_NO_USER} END) AS wrong
+  {_NO_DOCUMENT} {_NO_GROUP} {_NO_USER} END) AS cause_or_column
 FROM records s {_BY_USER}
 LEFT JOIN effective_folder f ON f.organization_id = s.organization_id AND f.folder_id = s.folder_id
 {_ORGANIZATION} {_DOCUMENT} {_GROUP} {_USER}
 """,
     ContextGrant.kind: f"""
-{_OWNED} {_NO_ORGANIZATION} {_NO_USER} {_NO_GROUP} {_NO_DOCUMENT} END) AS wrong
+{_OWNED} {_NO_ORGANIZATION} {_NO_USER} {_NO_GROUP} {_NO_DOCUMENT} END) AS cause_or_column
 FROM records s {_BY_USER} {_ORGANIZATION} {_DOCUMENT} {_GROUP} {_USER}
 """,
     Fill.kind: f"""
-SELECT s.*, 0 AS owner, COALESCE(s.in_itself, CASE WHEN u.user_id IS NULL THEN 'user_id' END) AS wrong
+SELECT s.*, 0 AS owner, COALESCE(s.own_cause, CASE WHEN u.user_id IS NULL THEN 'user_id' END) AS cause_or_column
 FROM records s {_USER}
 """,
 }
@@ -162,14 +165,14 @@ _FOLDERS_OF = {
 }
 """kind → the folders on which it depends whether records are effective."""
 
-_FIRST = """
+_COUNTED_AND_NUMBERED = """
 SELECT * FROM (
   SELECT w.*, COUNT(*) OVER (PARTITION BY source_id, sort) AS problems,
     ROW_NUMBER() OVER (PARTITION BY source_id, sort ORDER BY {source_keys}) AS ordinal
   FROM (
-    SELECT j.*, CASE wrong WHEN 'repeated' THEN 'duplicate' WHEN 'owned' THEN 'ownedElsewhere'
+    SELECT j.*, CASE cause_or_column WHEN 'repeated' THEN 'duplicate' WHEN 'owned' THEN 'ownedElsewhere'
       WHEN 'sharedAlias' THEN 'ambiguous' WHEN 'folderCycle' THEN 'folderCycle' ELSE 'dangling' END AS sort
-    FROM problems AS j WHERE j.wrong IS NOT NULL) AS w) AS numbered
+    FROM problems AS j WHERE j.cause_or_column IS NOT NULL) AS w) AS numbered
 WHERE ordinal <= :limit ORDER BY {source_keys}
 """
 
@@ -178,11 +181,14 @@ WHERE ordinal <= :limit ORDER BY {source_keys}
 def _statement(kind: str, table: str, *, few: bool) -> str:
     """The statement about the records of a kind in a table."""
     tables = REFRESH_TABLES_OF_KIND[kind]
-    queries = [_RECORDS_WITH_USERS if tables.record_kind.names_user else _RECORDS, f"problems AS ({_WRONG[kind]})"]
+    queries = [
+        _RECORDS_WITH_USERS if tables.record_kind.names_user else _RECORDS,
+        f"problems AS ({_PROBLEMS_OF_KIND[kind]})",
+    ]
     if kind in _FOLDERS_OF:
         requested = f"requested_folder (organization_id, folder_id) AS ({_FOLDERS_OF[kind]})"
         queries = [*([requested, REQUESTED_FOLDERS] if few else [ALL_FOLDERS]), _CYCLIC_FOLDERS, *queries]
-    return tables.text(f"WITH RECURSIVE {','.join(queries)}{_FIRST}", rows=table)
+    return tables.text(f"WITH RECURSIVE {','.join(queries)}{_COUNTED_AND_NUMBERED}", rows=table)
 
 
 FoundProblems = Mapping[tuple[int, str], ProblemSample]
@@ -206,8 +212,9 @@ class _Finder:
         so folders are looked up by key."""
         query = _statement(tables.kind, table, few=few)
         counted: set[tuple[int, str]] = set()
-        for row in run(self._connection, query, {**(parameters or {}), "limit": self._limit}).all():
-            cause, detail = self._cause(tables, row)
+        rows = run(self._connection, query, {**(parameters or {}), "limit": self._limit}).all()
+        details = find_details(self._connection, tables, rows, self._names)
+        for row, (cause, detail) in zip(rows, details, strict=True):
             problem = Problem(
                 ProblemSort(row.sort),
                 self._names.get(row.source_id, ""),
@@ -224,48 +231,6 @@ class _Finder:
 
     def _add(self, source_id: int, problem: Problem, count: int) -> None:
         self.problems.setdefault((source_id, problem.sort.value), ProblemSample()).add(count, [problem], self._limit)
-
-    def _cause(self, tables: RefreshTables, row: Row[Any]) -> tuple[ProblemCause, tuple[str, ...]]:
-        match row.wrong:
-            case ProblemCause.REPEATED:
-                return ProblemCause.REPEATED, (self._place(tables, row, row.source_id, of_objects=True),)
-            case ProblemCause.OWNED:
-                return ProblemCause.OWNED, (self._names.get(row.owner, ""), self._place(tables, row, row.owner))
-            case ProblemCause.UNKNOWN_ALIAS:
-                return ProblemCause.UNKNOWN_ALIAS, (row.user_alias,)
-            case ProblemCause.SHARED_ALIAS:
-                users = run(self._connection, _HOLDERS, {"alias": row.user_alias}).scalars()
-                return ProblemCause.SHARED_ALIAS, (row.user_alias, *users)
-            case ProblemCause.FOLDER_CYCLE:
-                return ProblemCause.FOLDER_CYCLE, ()
-        reference = tables.record_kind.by_attribute[row.wrong]
-        value = row.named_user if row.wrong == "user_id" else getattr(row, row.wrong)
-        target = ACCESS_TABLES[reference.refers_to]
-        *within, own = target.primary_key.columns
-        same = select(own).where(own == value, *(column == getattr(row, column.name) for column in within))
-        exists = self._connection.execute(same).first() is not None
-        cause = ProblemCause.WITHOUT_EFFECT if exists else ProblemCause.UNKNOWN
-        return cause, (reference.refers_to, value, reference.name)
-
-    def _place(self, tables: RefreshTables, row: Row[Any], source_id: int, *, of_objects: bool = False) -> str:
-        """Where a source provides the key of a row first."""
-        rows = tables.source.c
-        same = [rows[name] == getattr(row, name) for name in tables.keys if name != "user_id"]
-        if tables.record_kind.names_user:
-            aliases = select(MODEL_ALIAS.c.alias).where(
-                MODEL_ALIAS.c.user_id == row.named_user, MODEL_ALIAS.c.user_id != ""
-            )
-            by_id = (rows.user_id == row.named_user) & (rows.user_alias == "")
-            same.append(or_(by_id, (rows.user_id == "") & rows.user_alias.in_(aliases)))
-        elif tables.kind == User.kind:
-            same.append(rows.user_id == row.user_id)
-        if of_objects:
-            same.append(rows.origin != "")
-        places = select(rows.place, rows.origin, rows.rule).where(rows.source_id == source_id, *same)
-        first = min(
-            self._connection.execute(places), key=lambda row: (row.origin, len(row.rule), row.rule), default=None
-        )
-        return "" if first is None else str(first.place)
 
     def find_group_cycles(self) -> None:
         """Finds groups that contain each other, one organization at a time."""
@@ -291,8 +256,6 @@ class _Finder:
         sort, detail = ProblemSort.GROUP_CYCLE, tuple(groups)
         self._add(source_id, Problem(sort, source, place, cause=cause, kind=Group.kind, key=key, detail=detail), 1)
 
-
-_HOLDERS = "SELECT user_id FROM model_user_alias WHERE alias = :alias ORDER BY user_id @bytes LIMIT 3"
 
 # Groups that contain no group, or that no group contains, are in no cycle.
 _GROUPS_IN_GROUPS = """

@@ -11,6 +11,7 @@ from app.access.contents import source_states
 from app.access.pending import pending_since
 from app.foundation.database.engine import reading
 from app.service.admin.openapi import document as openapi_document
+from tests.hearing import heard
 from tests.service.push.conftest import (
     HR,
     NEW_PUSH,
@@ -506,3 +507,44 @@ def test_many_push_at_the_same_time(service: Service) -> None:
     assert there == {f"d{number}" for number in range(1, 17)}
     with reading(service.engine) as connection:
         assert next(one.records for one in source_states(connection) if one.name == "app") == len(PEOPLE) + len(there)
+
+
+def test_the_number_of_statements_does_not_depend_on_the_records_without_effect(service: Service) -> None:
+    few, many = 5, 100
+    aliases = [f"shared-{number}" for number in range(many)]
+    shared = [user(name) | {"aliases": aliases} for name in ("ann", "bob")]
+    service.read("hr", [organization(), *shared, *(document(f"owned-{number}") for number in range(many))])
+
+    def upsert(count: int) -> list[dict[str, object]]:
+        numbers = range(count)
+        return [
+            *(grant(f"unknown-{number}", "ann") for number in numbers),
+            *(document(f"outside-{number}", folderId="unknown") for number in numbers),
+            *(grant(f"outside-{number}", "ann") for number in numbers),
+            *(document(f"owned-{number}") for number in numbers),
+            *(
+                dict[str, object](kind="membership", organizationId="acme", userAlias=aliases[number])
+                for number in numbers
+            ),
+        ]
+
+    statements = heard(service.engine)
+
+    def queries(sequence: int, count: int) -> int:
+        statements.clear()
+        left_out = service.pushed(sequence, upsert=upsert(count))["leftOut"]
+        assert [item["index"] for item in left_out] == list(range(5 * count))
+        last = count - 1
+        expected = (
+            f"the document 'unknown-{last}' (documentId), which is nowhere in the directory",
+            "the folder 'unknown' (folderId), which is nowhere in the directory",
+            f"the document 'outside-{last}' (documentId), which is left out itself",
+            f"belongs to the source 'hr', which provides it at hr:{3 + last}",
+            f"the user 'shared-{last}' (userAlias), an alias of several: 'ann', 'bob'",
+        )
+        for item, words in zip(left_out[last::count], expected, strict=True):
+            assert words in item["reason"]
+        return sum(statement.startswith(("SELECT", "WITH")) for statement in statements)
+
+    service.pushed(1)
+    assert queries(2, few) == queries(3, many)
