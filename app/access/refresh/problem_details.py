@@ -1,7 +1,7 @@
 """Looks up the details of problems, such as the place where another source provides the key.
 
-A push reports every record without effect, and there may be 90,000 of them. So the number of statements depends on the
-causes, the columns and the sources, and not on the number of problems.
+A push reports every record without effect, in its transaction. So the number of statements depends on the causes, the
+columns and the sources, and not on the number of problems.
 """
 
 # ruff: noqa: S608 - these texts consist of constants of this module and of names of columns and tables
