@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 
 import orjson
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import Connection, insert, select
 
 from app.access.refresh.sources import SOURCE
 from app.access.refresh.tables import ChangeCounts
@@ -21,20 +21,23 @@ REVISION_CHANNEL = "usher_revision"
 """The channel on which PostgreSQL notifies the nodes of a new revision."""
 
 
+def latest_revision(connection: Connection) -> tuple[int, int | None]:
+    """The current revision of the access model, and when it was created, in epoch milliseconds. 0 and None before the
+    directory was read."""
+    query = select(REVISION.c.revision, REVISION.c.created_at).order_by(REVISION.c.revision.desc()).limit(1)
+    row = connection.execute(query).first()
+    return (0, None) if row is None else (row.revision, row.created_at)
+
+
 def current_revision(connection: Connection) -> int:
     """The current revision of the access model; 0 before the directory was read."""
-    return int(connection.execute(select(func.coalesce(func.max(REVISION.c.revision), 0))).scalar_one())
-
-
-def revision_created_at(connection: Connection) -> int | None:
-    """When the current revision was created, in epoch milliseconds; None before the first."""
-    return connection.execute(select(REVISION.c.created_at).order_by(REVISION.c.revision.desc()).limit(1)).scalar()
+    return latest_revision(connection)[0]
 
 
 def instance_stamp(connection: Connection) -> str:
     """Identifies the state of the access model: two installations never have the same."""
-    stamp = f"{current_revision(connection)} {revision_created_at(connection)}"
-    return sha256(stamp.encode()).hexdigest()[:16]
+    revision, created_at = latest_revision(connection)
+    return sha256(f"{revision} {created_at}".encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)

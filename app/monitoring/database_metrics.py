@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, text
 from app.access.contents import SourceState, oldest_good_read, source_states
 from app.access.pending import pending_since
 from app.access.refresh.push_sequences import PushState, push_states
-from app.access.revisions import current_revision, revision_created_at
+from app.access.revisions import latest_revision
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database.engine import reading
 from app.foundation.database.statements import run
@@ -185,8 +185,9 @@ def source_labels(names: Sequence[str]) -> list[str]:
 
 
 def _directory(connection: Connection, now: datetime) -> Iterator[Metric]:
-    yield _gauge("usher_access_revision", "The current revision of the access model.", current_revision(connection))
-    age = _age(revision_created_at(connection), now)
+    revision, created_at = latest_revision(connection)
+    yield _gauge("usher_access_revision", "The current revision of the access model.", revision)
+    age = _age(created_at, now)
     if age is not None:
         yield _gauge("usher_access_revision_age_seconds", "Seconds since the access model last changed.", age)
     sources = source_states(connection)

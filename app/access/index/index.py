@@ -39,7 +39,7 @@ from app.access.index.file import DAMAGE, IndexDamagedError, IndexFile, Stamp
 from app.access.index.view import IndexView
 from app.access.index.waiting import PAUSE, RevisionWaiter
 from app.access.refresh.change_log import ACCESS_CHANGE, MAX_LOGGED
-from app.access.revisions import REVISION
+from app.access.revisions import REVISION, latest_revision
 from app.access.sql_view import SqlView
 from app.foundation.clock import Clock, Sleep
 from app.foundation.database.engine import reading
@@ -301,7 +301,7 @@ class AccessIndex:
                     writer.store(key, value)
         else:
             self._build(connection, newest)
-        # A new node takes as long as it takes; the delay is that of nodes that follow.
+        # The first build is not a delay.
         if stamp is not None:
             self._observe_delay(max(0.0, self._clock().timestamp() - newest.created_at / 1000))
 
@@ -333,9 +333,8 @@ class AccessIndex:
 
 
 def _newest(connection: Connection) -> Stamp | None:
-    query = select(REVISION.c.revision, REVISION.c.created_at).order_by(REVISION.c.revision.desc()).limit(1)
-    row = connection.execute(query).first()
-    return None if row is None else Stamp(*row)
+    revision, created_at = latest_revision(connection)
+    return None if created_at is None else Stamp(revision, created_at)
 
 
 def _is_logged(connection: Connection, stamp: Stamp, newest: Stamp) -> bool:

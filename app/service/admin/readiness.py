@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from app.access.contents import oldest_good_read, source_states
 from app.access.index.index import AccessIndex
 from app.access.refresh.push_sequences import push_states
-from app.access.revisions import current_revision, revision_created_at
+from app.access.revisions import latest_revision
 from app.foundation.clock import Clock
 from app.foundation.database.engine import reading
 from app.foundation.database.errors import is_outage
@@ -88,7 +88,7 @@ def _check_migrations(schema_state: Callable[[], SchemaState]) -> str:
 
 def _check_access_model(engine: Engine, clock: Clock) -> str:
     with reading(engine) as connection:
-        revision, created_at = current_revision(connection), revision_created_at(connection)
+        revision, created_at = latest_revision(connection)
     if created_at is None:
         raise NotReadyError("the directory has never been read: run usher directory refresh")
     return f"revision {revision}, {_age(clock, created_at)} s old"

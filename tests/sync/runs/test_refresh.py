@@ -13,7 +13,7 @@ from sqlalchemy import Engine, text
 from app.access.candidate import candidate_of
 from app.access.contents import SourceState, export_records, model_counts, source_states
 from app.access.records import Document, Folder, Grant, Group, GroupMember, Key, Organization, Record, User
-from app.access.revisions import current_revision, revision_created_at
+from app.access.revisions import current_revision, latest_revision
 from app.commands.schema import METADATA
 from app.directory.file import FileSource
 from app.directory.source import EVERYTHING, End, Found, Malformed, Reading, ReadRequest, Remark, Verdict
@@ -99,7 +99,7 @@ def states(engine: Engine) -> dict[str, SourceState]:
 def test_refresh_increments_the_revision_only_for_changes(engine: Engine, run: Refresh) -> None:
     with reading(engine) as connection:
         assert current_revision(connection) == 0
-        assert revision_created_at(connection) is None
+        assert latest_revision(connection)[1] is None
     first = run(GivenSource("a", organization(), user("ada")))
     assert (first.revision, first.changed) == (1, True)
     again = run(GivenSource("a", user("ada"), organization()))
@@ -109,7 +109,7 @@ def test_refresh_increments_the_revision_only_for_changes(engine: Engine, run: R
     assert (later.changes["user"].added, later.changes["user"].updated, later.changes["user"].removed) == (1, 1, 0)
     with reading(engine) as connection:
         assert current_revision(connection) == 2
-        assert revision_created_at(connection) == NOW_MS
+        assert latest_revision(connection)[1] == NOW_MS
         assert model_counts(connection) | {"user": 2, "organization": 1} == model_counts(connection)
         told = connection.execute(text("SELECT changes FROM access_revision ORDER BY revision")).scalars().all()
     assert [orjson.loads(changes) for changes in told] == [
@@ -127,7 +127,7 @@ def test_the_age_of_the_model_is_that_of_the_current_revision_after_the_clock_wa
     refresh(engine, [GivenSource("a", user("ada", "Ada L."))], clock=lambda: times[1])
     with reading(engine) as connection:
         assert current_revision(connection) == 2
-        assert revision_created_at(connection) == NOW_MS - 24 * 60 * 60 * 1000
+        assert latest_revision(connection)[1] == NOW_MS - 24 * 60 * 60 * 1000
 
 
 def test_a_source_that_is_forgotten_during_a_dry_run_is_not_in_its_result(engine: Engine, run: Refresh) -> None:
