@@ -108,7 +108,7 @@ def service_app(
             runs=parts.runs,
             index=index,
             sign=_signer(settings),
-            decision_log=_decision_log(settings, parts.random),
+            decision_log=_decision_log(settings),
             push=PushParts(
                 engine,
                 targets_from_settings(settings.directory, failures),
@@ -198,9 +198,10 @@ def _signer(settings: Settings) -> Sign | None:
     return BackendSigner(partial(client.call, operations.GENERATE_SIGNATURE), timeout=provider.signature_timeout)
 
 
-def _decision_log(settings: Settings, random: Random) -> DecisionLog | None:
+def _decision_log(settings: Settings) -> DecisionLog | None:
     log = settings.provider.decision_log
-    return DecisionLog(log, random=random.random) if log.path else None
+    # A number of the operating system for each decision would take a tenth of the time of a call.
+    return DecisionLog(log, random=Random().random) if log.path else None  # noqa: S311 - a sample, no secret
 
 
 def _permission_getter(settings: Settings) -> GetPermissions | None:

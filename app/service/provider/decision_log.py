@@ -31,6 +31,9 @@ _STDOUT_DESCRIPTOR = 1
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 _MAX_QUEUED = 8 * 1024 * 1024
 """The most bytes in the queue of a process: about 30,000 lines. An empty queue accepts the lines of any call."""
+_GATHERED = 0.1
+"""Seconds for which lines of further calls are gathered before they are written: each change of threads takes longer
+than a line."""
 _FLUSH_TIMEOUT = 2.0
 """Seconds that the end of the process waits for the queue."""
 _REPORT_AGAIN = 60.0
@@ -50,7 +53,9 @@ class DecisionLog:
         self._changed = Condition()
         """Protects the fields of the queue and of the warnings."""
         self._queue: deque[tuple[datetime, bytes]] = deque()
-        """The lines of each call and the moment of its decisions. The first element is being written."""
+        """The lines of each call and the moment of its decisions."""
+        self._is_flushed = False
+        """Whether lines are written without waiting for more."""
         self._queued = 0
         """Bytes in the queue."""
         self._writer: Thread | None = None
@@ -90,12 +95,17 @@ class DecisionLog:
                 # Without a thread, lines stay in the queue. The next call tries again.
                 with suppress(RuntimeError):
                     self._start_writer()
-            self._changed.notify_all()
+            if len(self._queue) == 1:
+                self._changed.notify_all()
 
     def flush(self, timeout: float = _FLUSH_TIMEOUT) -> bool:
         """Waits until the queue is empty and no warning is being written. False if it takes longer, in seconds."""
         with self._changed:
-            return self._changed.wait_for(lambda: not self._queue and not self._is_warning, timeout)
+            self._is_flushed = True
+            self._changed.notify_all()
+            is_empty = self._changed.wait_for(lambda: not self._queue and not self._is_warning, timeout)
+            self._is_flushed = False
+            return is_empty
 
     def _start_writer(self) -> None:
         writer = Thread(target=self._write_queue, name="decision-log", daemon=True)
@@ -115,10 +125,13 @@ class DecisionLog:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._queue)
-                now, lines = self._queue[0]
-            self._append(lines, now)
+                self._changed.wait_for(lambda: self._is_flushed, _GATHERED)
+                gathered = list(self._queue)
+            lines = b"".join(lines for _, lines in gathered)
+            self._append(lines, gathered[-1][0])
             with self._changed:
-                self._queue.popleft()
+                for _ in gathered:
+                    self._queue.popleft()
                 self._queued -= len(lines)
                 self._changed.notify_all()
 
