@@ -1,4 +1,4 @@
-"""Prints the access impact of a plan: whose access to what changes."""
+"""Prints the access impact of a plan."""
 
 from collections.abc import Iterator, Sequence
 from itertools import islice

@@ -101,7 +101,7 @@ def _timeout(timeout: float | None, *, no_wait: bool) -> float | None:
     multiple=True,
     help="Read FILE instead of all sources, or instead of the source NAME; repeatable with names.",
 )
-@click.option("--impact", is_flag=True, help="Show whose access to what changes, compared with the answers now.")
+@click.option("--impact", is_flag=True, help="Show which users would gain or lose access, or get another role.")
 @_waiting
 @json_option
 @pass_invocation

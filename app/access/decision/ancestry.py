@@ -9,6 +9,9 @@ from typing import NamedTuple
 
 from app.access.records import Folder
 
+MAX_KEPT_ANCESTRY = 64
+"""Longer ancestries are not cached: a chain of N folders would keep N² / 2 of them."""
+
 
 class Obstacle(Enum):
     """Why an ancestry does not reach the top."""

@@ -1,1 +1,1 @@
-"""The access impact: whose access to what differs between the database and a candidate."""
+"""The access impact: compares the access of all users in the database with that in a candidate."""

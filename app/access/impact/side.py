@@ -11,7 +11,7 @@ from functools import cached_property
 
 from sqlalchemy import Connection
 
-from app.access.decision.ancestry import Ancestry, ancestry_of
+from app.access.decision.ancestry import MAX_KEPT_ANCESTRY, Ancestry, ancestry_of
 from app.access.impact.changed import Place, Tables, UserState
 from app.access.records import (
     AccessRole,
@@ -32,9 +32,6 @@ EVERYBODY = None
 """All users who have an entry in the organization."""
 EVERYTHING = None
 """All documents of the organization."""
-
-_MAX_KEPT_ANCESTRY = 64
-"""Folders of a longer ancestry are walked each time: a chain of N folders would keep N² / 2 of them."""
 
 _ORGANIZATION = "SELECT access_type, disabled FROM {table} WHERE organization_id = :organization_id"
 _FOLDERS = "SELECT folder_id, parent_folder_id, access_type FROM {table} WHERE organization_id = :organization_id"
@@ -215,12 +212,16 @@ class Side:
         found = run(self.connection, _HOLDERS, {"organization_id": self.organization_id}, **names)
         return {user_id for (user_id,) in found}
 
+    @cached_property
+    def _groups_inside(self) -> Mapping[str, Collection[str]]:
+        found = defaultdict(list)
+        for group_id, inner in self.inner_groups:
+            found[group_id].append(inner)
+        return found
+
     def users_below(self, groups: Iterable[str]) -> set[str]:
         """The users in these groups and in the groups below them."""
-        inner = defaultdict(list)
-        for group_id, member in self.inner_groups:
-            inner[group_id].append(member)
-        below = _closure(groups, lambda group_id: inner.get(group_id, ()))
+        below = _closure(groups, lambda group_id: self._groups_inside.get(group_id, ()))
         return {user_id for (user_id,) in self._read(_USERS_IN_GROUPS, GroupMember, below)}
 
     def public_places(self) -> set[Place]:
@@ -256,7 +257,7 @@ class Side:
         self._load_grants(_ON_DOCUMENTS, [place_id for level, place_id in places if level == "document"])
 
     def load_documents(self, folders: Collection[str] | None, ids: Collection[str] = ()) -> None:
-        """Loads the documents in these folders and with these ids, or ``EVERYBODY``."""
+        """Loads the documents in these folders and with these ids, or ``EVERYTHING``."""
         if folders is None:
             rows = [self._load(_ALL_DOCUMENTS, Document)]
         else:
@@ -303,7 +304,7 @@ class Side:
         found = self._ancestries.get(folder_id)
         if found is None:
             found = ancestry_of(self.folders.get, folder_id)
-            if len(found.folders) <= _MAX_KEPT_ANCESTRY:
+            if len(found.folders) <= MAX_KEPT_ANCESTRY:
                 self._ancestries[folder_id] = found
         return found
 

@@ -120,7 +120,7 @@ class AccessIndex:
         file = self._file
         if file is not None and self._is_usable():
             try:
-                # Each lookup lets another thread run. Calls that take turns are answered one and a half times as fast.
+                # Threads would switch at each lookup. One call at a time is one and a half times as fast.
                 with self._turn, file.reading() as (entries, stamp):
                     if stamp is not None and stamp.revision >= min_revision:
                         yield IndexView(entries, stamp.revision, questions)
@@ -301,7 +301,7 @@ class AccessIndex:
                     writer.store(key, value)
         else:
             self._build(connection, newest)
-        # The first build is not a delay.
+        # Only updates: the time of a first build depends on the size of the directory.
         if stamp is not None:
             self._observe_delay(max(0.0, self._clock().timestamp() - newest.created_at / 1000))
 

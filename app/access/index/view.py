@@ -12,7 +12,7 @@ from functools import partial
 from itertools import product
 from typing import NamedTuple, Protocol
 
-from app.access.decision.ancestry import Ancestry, Obstacle, ancestry_of
+from app.access.decision.ancestry import MAX_KEPT_ANCESTRY, Ancestry, Obstacle, ancestry_of
 from app.access.decision.decide import ANY_VALUE, PermissionRequest
 from app.access.decision.view import group_path
 from app.access.index.layout import (
@@ -92,8 +92,6 @@ class _Ancestry(NamedTuple):
 
 _LOOKED_UP = 64
 """The maximum number of context grants that are looked up for one holder."""
-_DEEP = 64
-"""The number of folders above each other whose ancestries are all kept. Their size is its square."""
 _TOP = _Ancestry()
 _UNKNOWN = _Ancestry(Ancestry((), Obstacle.UNKNOWN))
 
@@ -191,7 +189,7 @@ class IndexView:
         while known is None:
             if above is None:
                 known = _TOP
-            elif above in below or len(below) > _DEEP:
+            elif above in below or len(below) > MAX_KEPT_ANCESTRY:
                 return self._walked_ancestry(organization_id, folder_id)
             elif (known := self._ancestries.get((organization_id, above))) is None:
                 folder = self._folder(organization_id, above)
@@ -200,7 +198,7 @@ class IndexView:
                 else:
                     below[above] = folder
                     above = folder.parent_folder_id
-        if known.ancestry.obstacle is Obstacle.CYCLE or len(known.resources) > _DEEP:
+        if known.ancestry.obstacle is Obstacle.CYCLE or len(known.resources) > MAX_KEPT_ANCESTRY:
             return self._walked_ancestry(organization_id, folder_id)
         for below_id, folder in reversed(below.items()):
             grants = self._group_grants.get(("folder", organization_id, below_id))

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from sqlalchemy import Connection
 
 from app.access.browse.lookup import find_all
-from app.access.decision.ancestry import Ancestry
+from app.access.decision.ancestry import MAX_KEPT_ANCESTRY, Ancestry
 from app.access.record_tables import TABLES_OF_KIND
 from app.access.records import Document, Folder, Grant, Level, Membership, User
 from app.access.sql_view import R, SqlView, through_groups
@@ -13,9 +13,6 @@ from app.foundation.database.statements import json_list, json_lists, run
 
 _Place = tuple[str, str]
 """The id of a folder and of a document; one is empty."""
-
-_DEEP = 64
-"""The number of folders above each other whose ancestries are all kept. Their size is its square."""
 
 # UNION ends cycles of folders.
 _FOLDERS_ABOVE = """
@@ -88,7 +85,7 @@ class BatchView(SqlView):
         folders = {*folder_ids, *(document.folder_id for document in documents if document and document.folder_id)}
         places: list[_Place] = [("", document_id) for document_id in document_ids]
         places += [(folder_id, "") for folder_id in self._load_folders(folders)]
-        self._load_own_grants(places, user_ids)
+        self._load_own_grants([place for place in places if place not in self._places], user_ids)
         self._load_group_grants([place for place in places if place not in self._group_grants])
         if self._user_id is None and any(self._group_grants.values()):
             self._load_groups(user_ids)
@@ -152,7 +149,7 @@ class BatchView(SqlView):
         known = self._ancestries.get(folder_id) or self._deep_ancestry.get(folder_id)
         if known is None:
             known = super().ancestry_of(organization_id, folder_id)
-            if len(known.folders) > _DEEP:
+            if len(known.folders) > MAX_KEPT_ANCESTRY:
                 self._deep_ancestry = {folder_id: known}
             else:
                 self._ancestries[folder_id] = known

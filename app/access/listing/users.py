@@ -63,7 +63,7 @@ SELECT user_id FROM (
   SELECT user_id FROM ({everyone}) AS of_everyone
 ) AS candidates ORDER BY user_id @bytes LIMIT :limit
 """
-# A page needs the first ones of each set alone: the databases need not sort all others.
+# A page needs only the first rows of each set, so each set has its own LIMIT.
 _MEMBERS = """
 SELECT g.user_id FROM model_membership g CROSS JOIN model_user u
 WHERE g.organization_id = :organization_id AND g.user_id @bytes > :after AND {active} AND {of_role}

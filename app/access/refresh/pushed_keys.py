@@ -97,7 +97,7 @@ def keep_pushes(connection: Connection, reads: Sequence[StagedRead]) -> None:
 
 
 def _includes_pushes(read: StagedRead) -> bool:
-    """Whether everything that was pushed before the read began is now in what the read reported, or gone."""
+    """Whether the read replaces everything that was pushed before it began."""
     return read.verdict == COMPLETE and read.answered != PART
 
 

@@ -87,12 +87,13 @@ def run(
     return connection.execute(clause, {name: (parameters or {})[name] for name in names})
 
 
-def prefer_indexes(connection: Connection) -> None:
-    """Makes PostgreSQL look up rows by index for the rest of the transaction, whatever its statistics of the tables."""
+def prefer_indexes(connection: Connection, *, on: bool = True) -> None:
+    """Makes PostgreSQL look up rows by index for the rest of the transaction, whatever its statistics of the tables.
+    ``on=False`` ends that."""
     if not is_sqlite(connection):
-        connection.exec_driver_sql(
-            "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_seqscan = off"
-        )
+        value = "off" if on else "DEFAULT"
+        settings = ("enable_hashjoin", "enable_mergejoin", "enable_seqscan")
+        connection.exec_driver_sql("; ".join(f"SET LOCAL {setting} = {value}" for setting in settings))
 
 
 _MAX_PARAMETERS = 240

@@ -119,7 +119,10 @@ class AccessChangeWire(TypedDict):
     resourceCount: int
     userIds: Annotated[
         list[str] | None,
-        Field(description="null with `resourceIds`: all users without an entry in the organization."),
+        Field(
+            description="null: too many ids, if `resourceIds` is null as well; otherwise all enabled users without an "
+            "entry in the organization."
+        ),
     ]
     resourceIds: Annotated[list[str] | None, Field(description="null: too many ids; the counts are exact.")]
 

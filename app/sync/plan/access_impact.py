@@ -1,4 +1,4 @@
-"""The access impact of a dry run, stored with its plan: whose access to what differs from the database.
+"""The access impact of a dry run, stored with its plan: the users who gain or lose access, or get another role.
 
 ``app.access.impact`` computes it. ``plan_access`` has one row for the same change of access of a set of users to a set
 of resources. The rows of one organization follow each other: losses, gains, changed roles, each with the largest first.
@@ -35,7 +35,7 @@ _SHOWN_IDS = 3
 MAX_FIRST_READ = 50_000
 """A larger first read is not compared: all access is gained, and to list it may take minutes."""
 MAX_REPORTED = 100
-"""Organizations and kinds that are counted in the report of the run. All of them are in the list of rows."""
+"""The most pairs of organization and kind in the report of the run: the largest. The stored rows have all."""
 
 EFFECTS = ("gain", "lose", "change")
 

@@ -134,7 +134,7 @@ def is_complete_plan_different(
     package. Stores nothing."""
 
     def compare(connection: Connection) -> bool:
-        # Reading what has changed sets how PostgreSQL plans, until the transaction ends.
+        # The plan of changes is second: it changes PostgreSQL's planner settings until the transaction ends.
         everything, changes = (
             _plan(
                 connection,

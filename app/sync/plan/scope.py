@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from sqlalchemy import Connection
 
-from app.foundation.database.engine import execute_raw, is_sqlite
-from app.foundation.database.statements import json_list, run
+from app.foundation.database.statements import json_list, prefer_indexes, run
 from app.sync.ledger.ledger import USER_KINDS, listed
 
 MAX_TOUCHED = 20_000
@@ -202,14 +201,16 @@ def find_scope(connection: Connection, parameters: Mapping[str, object], since: 
     parameters |= {"revision": start.revision, "since": start.created_at}
     if not run(connection, _IS_KNOWN, parameters).scalar():
         return False
-    _look_up_rows(connection, "off")
+    # PostgreSQL does not know how few rows the temporary tables have, and would read large tables from end to end.
+    prefer_indexes(connection)
     for name, columns in _COLUMNS.items():
         run(connection, f"CREATE TEMPORARY TABLE {name} ({columns}) @keyed")
     kinds = {"user_kinds": listed(USER_KINDS)}
     counts = [run(connection, template, parameters, **kinds).rowcount for template in (_UNSETTLED, _USERS, _CONTAINERS)]
     if max(counts) > MAX_TOUCHED or run(connection, _IS_ORGANIZATION_UNSETTLED).scalar():
-        drop_scope(connection)
-        _look_up_rows(connection, "DEFAULT")
+        for name in SCOPE_TABLES:
+            run(connection, f"DROP TABLE {name}")
+        prefer_indexes(connection, on=False)
         return False
     run(connection, _GROUPS)
     run(connection, _TOUCHED, parameters, **kinds)
@@ -220,16 +221,3 @@ def find_places(connection: Connection) -> None:
     """Fills ``place`` and ``place_folder``, after the group members in ``desired``."""
     run(connection, _PLACES)
     run(connection, _FOLDERS_OF_PLACES)
-
-
-def drop_scope(connection: Connection) -> None:
-    """Drops the tables of the scope."""
-    for name in SCOPE_TABLES:
-        run(connection, f"DROP TABLE IF EXISTS {name}")
-
-
-def _look_up_rows(connection: Connection, value: str) -> None:
-    """PostgreSQL does not know how few rows the temporary tables have, and would read large tables from end to end."""
-    if not is_sqlite(connection):
-        settings = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin")
-        execute_raw(connection, [f"SET LOCAL {setting} = {value}" for setting in settings])

@@ -59,7 +59,7 @@ class RunContext:
     depends_on: DatabaseState | None = None
     """Of a dry run: the state of the database that must not change until the plan is made; None if it may."""
     impact: ImpactOfDryRun | None = None
-    """Of a dry run that reads the directory: whose access to what it would change."""
+    """Of a dry run that reads the directory: its access impact."""
     before: Counts = field(default_factory=dict)
     """The counts before the held deletes were approved."""
 

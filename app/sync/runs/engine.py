@@ -12,6 +12,7 @@ The rules: ``app/sync/runs/README.md``, "Ends".
 import logging
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from random import Random
@@ -19,6 +20,7 @@ from threading import Event
 
 import structlog
 from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
 
 from app.access.candidate import CandidateLostError, candidate_of, database_state, shadow_tables
 from app.access.decision.decide import DecisionPolicy
@@ -145,7 +147,9 @@ class SyncEngine:
         # Before the end: until then no other process can synchronize.
         base = Base()
         if ending is None:
-            base = base_after(self.engine, context.base, context.run, context.plan_id, context.ledger_id)
+            # Without a base, the next run plans everything.
+            with suppress(SQLAlchemyError):
+                base = base_after(self.engine, context.base, context.run, context.plan_id, context.ledger_id)
         run = self._end(runs, context, ending)
         self._base = base if run.status in REGULAR_ENDS else Base()
         return run

@@ -2,7 +2,7 @@
 
 Revision: 0022, after 0021.
 
-Lists of what a user may open begin with them. They are few where most folders and documents inherit their access type.
+Lists of what a user may open begin with them. They are few if most folders and documents inherit their access type.
 """
 
 import sqlalchemy as sa
