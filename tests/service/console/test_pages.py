@@ -261,7 +261,7 @@ def test_failures_are_counted_to_a_thousand_and_filtered(office: Office) -> None
     html = browser.get(address("parked", state="waiting", after='["document","acme","","d1400",false]'))
     assert re.findall(r'class="id">(d\d{4})<', html)[0] == "d1401"
     html = browser.get(address("overview"))
-    assert "More than 1,000 items failed and are tried again." in html
+    assert "More than 1,000 items failed and will be retried." in html
     assert "2 items were given up after 10 tries." in html
     ledger_id = ledger.ledger_id
     with reading(office.engine) as connection:
