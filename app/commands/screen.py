@@ -43,8 +43,8 @@ def without_colours() -> bool:
 
 
 def on_terminal() -> bool:
-    """Whether standard output is a terminal."""
-    return sys.stdout.isatty()
+    """Whether standard output is a terminal. It is None if it is closed."""
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 def say(text: str = "") -> None:

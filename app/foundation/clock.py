@@ -40,8 +40,10 @@ def parse_time(value: object) -> datetime:
         moment = _moment(value)
     except (ValueError, OverflowError):
         moment = None
-    if moment is None or moment.year > _LAST_YEAR:
+    if moment is None:
         raise ValueError(_TIME_ADVICE)
+    if moment.year > _LAST_YEAR:
+        raise ValueError(f"must be before the end of the year {_LAST_YEAR}")
     return moment
 
 

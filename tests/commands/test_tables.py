@@ -16,7 +16,7 @@ from random import Random
 
 import pytest
 
-from app.commands.screen import show_table
+from app.commands.screen import on_terminal, show_table
 from app.foundation.database.engine import open_engine
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.run import RunRequest, RunStatus
@@ -181,3 +181,8 @@ def test_runs_shows_complete_ids_statuses_and_times(usher_read: Usher, folder: P
     text = "\n".join(lines)
     assert "2600 done, 3 failed, 44 held, 7 parked" in text
     assert "the process that ran it (usher-worker-7f9c6d5b8" in text
+
+
+def test_closed_output_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    assert not on_terminal()

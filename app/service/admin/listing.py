@@ -73,9 +73,9 @@ class ListResourcesRequest(_ListRequest):
     user_id: Id
     organization_id: Id
     types: Annotated[
-        list[ListedType] | None,
+        Annotated[list[ListedType], Field(max_length=len(RESOURCE_TYPES))] | None,
         NOT_EMPTY,
-        Field(max_length=len(RESOURCE_TYPES), description="Left out: all types.", json_schema_extra={"minItems": 1}),
+        Field(description="Left out: all types.", json_schema_extra={"minItems": 1}),
     ] = None
 
 

@@ -89,16 +89,16 @@ class ResyncRequest(Request):
     )
     reason: Annotated[str | None, Field(max_length=MAX_REASON, description="The reason, for the audit log.")] = None
     kinds: Annotated[
-        list[ItemKind] | None,
+        Annotated[list[ItemKind], Field(max_length=len(get_args(ItemKind)))] | None,
         NOT_EMPTY,
         _MIN_ITEMS,
-        Field(max_length=len(get_args(ItemKind)), description="With `retry`: only items of these kinds."),
+        Field(description="With `retry`: only items of these kinds."),
     ] = None
     items: Annotated[
-        list[RetriedItem] | None,
+        Annotated[list[RetriedItem], Field(max_length=MAX_ITEMS)] | None,
         NOT_EMPTY,
         _MIN_ITEMS,
-        Field(max_length=MAX_ITEMS, description="With `retry`: only these items."),
+        Field(description="With `retry`: only these items."),
     ] = None
 
     @model_validator(mode="after")

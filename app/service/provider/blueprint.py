@@ -129,7 +129,7 @@ def _min_revision(text: str | None) -> int:
     if text is None:
         return 0
     if not _WHOLE_NUMBER.fullmatch(text):
-        raise InvalidArgument(f"{MIN_REVISION_HEADER}: must be a revision, as in 42")
+        raise InvalidArgument(f"{MIN_REVISION_HEADER}: must be a whole number of at most 18 digits, as in 42")
     return int(text)
 
 

@@ -74,12 +74,18 @@ def _token(value: SecretStr) -> SecretStr:
     return value
 
 
+def _file(path: str) -> str:
+    if "\0" in path:
+        raise ValueError("must not contain a NUL character")
+    return path
+
+
 class DecisionLogSettings(BaseModel):
     """The section ``provider.decision_log``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    path: str = ""
+    path: Annotated[str, AfterValidator(_file)] = ""
     """The file to which decisions are appended; ``-``: standard output; empty: no log."""
     sample: Annotated[float, Field(gt=0, le=1)] = 1.0
     """The share of decisions that is written."""

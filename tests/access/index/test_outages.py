@@ -9,6 +9,7 @@ from threading import Event
 
 import lmdb
 import pytest
+from pydantic import ValidationError
 from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 
@@ -17,6 +18,7 @@ from app.access.index import confirmations
 from app.access.index.file import IndexDamagedError
 from app.access.index.index import AccessIndex
 from app.access.index.layout import LAYOUT
+from app.access.index.settings import IndexSettings
 from app.access.index.view import IndexView
 from app.access.problems import ProblemList
 from app.access.records import Membership, Organization, User
@@ -317,3 +319,11 @@ def test_damage_during_an_outage_refuses_answers(node: Node, damage: Callable[[P
     node.restart(away=True)
     with pytest.raises(OperationalError):
         node.answer()
+
+
+@pytest.mark.one_database
+def test_path_of_the_settings_is_a_folder_or_the_default() -> None:
+    assert IndexSettings.model_validate({"path": ""}).path is None
+    assert IndexSettings.model_validate({"path": "index"}).path == Path("index")
+    with pytest.raises(ValidationError, match="NUL"):
+        IndexSettings.model_validate({"path": "a\0b"})

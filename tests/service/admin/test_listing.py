@@ -111,6 +111,12 @@ def answer(response: TestResponse) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("directory")
+def test_null_is_left_out(post: Post) -> None:
+    nulls = dict.fromkeys(("types", "role", "at", "pageSize", "pageToken"))
+    assert answer(post(RESOURCES, ADA | nulls)) == answer(post(RESOURCES, ADA))
+
+
+@pytest.mark.usefixtures("directory")
 def test_what_a_user_may_open(post: Post) -> None:
     listed = answer(post(RESOURCES, ADA))
     membership = {"accessRole": "viewer", "expiresAt": NOON_MS}

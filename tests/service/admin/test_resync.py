@@ -95,7 +95,7 @@ def test_start_ties_the_request_to_its_run_in_the_log(admin: Admin, capsys: pyte
     assert asked["request_id"] == answer.headers["x-request-id"]
 
 
-@pytest.mark.parametrize("arguments", [{}, {"json": {}}, {"json": {"userIds": None}}])
+@pytest.mark.parametrize("arguments", [{}, {"json": {}}, {"json": {"userIds": None, "items": None, "kinds": None}}])
 def test_start_without_wishes_means_everything(admin: Admin, arguments: dict[str, Any]) -> None:
     answer = admin.client.post("/resync", **arguments)
     assert answer.status_code == 202

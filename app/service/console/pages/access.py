@@ -103,7 +103,9 @@ class _AccessQuery:
         user_id, organization_id, kind, resource_id = (parameters[name] for name in _QUESTION)
         one_of(kind, RESOURCE_TYPES, "type")
         if bool(user_id) == bool(kind) or not organization_id or bool(kind) != bool(resource_id):
-            raise BadRequest("needs organization, and either user, or type and resource")
+            raise BadRequest("The address needs organization, and either user, or type and resource")
+        if kind == "organization" and resource_id != organization_id:
+            raise BadRequest("resource must equal organization if type is organization")
         if not may_be_stored(user_id, organization_id, resource_id):
             raise BadRequest("an id contains characters that no id has")
         return cls(
