@@ -60,7 +60,7 @@ test-browser: browser  ## the console in a real browser
 check: lint types imports test  ## lint, types, import rules and tests
 
 hooks:  ## let every commit pass lint, types and import rules first
-	install -m 755 .ci/pre-commit "$$(git rev-parse --git-path hooks)/pre-commit"
+	install -D -m 755 .ci/pre-commit "$$(git rev-parse --git-path hooks)/pre-commit"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
