@@ -42,8 +42,8 @@ PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup
 unit: $(STAMP)  ## the tests that start no process and open no port, on SQLite: a minute
 	$(PYTEST) --unit $(ARGS)
 
-test: $(STAMP)  ## the tests that need no server, with a sample of the long suites: five minutes
-	$(PYTEST) -m "not extended" $(ARGS)
+test: $(STAMP)  ## the tests that need nothing else installed, with a sample of the long suites: five minutes
+	$(PYTEST) -m "not (extended or external or browser)" $(ARGS)
 
 test-all: $(STAMP)  ## all tests, with every server that USHER_TEST_… names
 	$(PYTEST) $(ARGS)

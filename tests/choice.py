@@ -1,11 +1,11 @@
 """Chooses the tests of ``make unit``, ``make test`` and the two parts of CI.
 
-========================  ==================================================================================
-``--unit``               tests that start no process and open no port, on SQLite; a test that does so fails
-``-m "not extended"``    what ``make test`` runs: everything but the full size of the long suites
-``--record-passed=FILE`` writes the ids of the tests that passed
-``--skip-passed=FILE``   leaves those tests out
-========================  ==================================================================================
+=========================  =====================================================================================
+``--unit``                 tests that start no process and open no port, on SQLite; a test that does so fails
+``-m "not (extended …)"``  what ``make test`` runs: neither the long suites in full nor what needs other software
+``--record-passed=FILE``   writes the ids of the tests that passed
+``--skip-passed=FILE``     leaves those tests out
+=========================  =====================================================================================
 """
 
 import sys
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-MARKERS = ("e2e", "extended", "postgres", "process", "slow")
+MARKERS = ("e2e", "extended", "external", "postgres", "process", "slow")
 """The markers of tests that ``--unit`` leaves out."""
 
 FOLDERS = (

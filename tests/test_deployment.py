@@ -192,6 +192,7 @@ def test_settings_of_compose(tmp_path: Path) -> None:
     assert (CONFIG / {target: path for path, target in mounts.items()}[folder] / Path(source.path).name).exists()
 
 
+@pytest.mark.external
 @pytest.mark.process
 def test_nginx_accepts_its_configuration(tmp_path: Path) -> None:
     authority = Authority(tmp_path)

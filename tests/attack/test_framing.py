@@ -9,7 +9,7 @@ import requests
 from tests.attack.conftest import ADMIN_TOKEN, BODY, Target, read_all
 from tests.e2e.conftest import HOST
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120), pytest.mark.xdist_group("attack")]
+pytestmark = [pytest.mark.e2e, pytest.mark.external, pytest.mark.timeout(120), pytest.mark.xdist_group("attack")]
 
 THREADS = 2
 

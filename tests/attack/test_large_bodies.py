@@ -12,7 +12,7 @@ import requests
 
 from tests.attack.conftest import BODY, QUESTION, Target
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180), pytest.mark.xdist_group("attack")]
+pytestmark = [pytest.mark.e2e, pytest.mark.external, pytest.mark.timeout(180), pytest.mark.xdist_group("attack")]
 
 MB = 1024 * 1024
 GB = 1024 * MB

@@ -13,7 +13,7 @@ from tests.attack.conftest import ADMIN_TOKEN, QUESTION, READ_TIMEOUT, TOKEN, Ta
 from tests.attack.test_large_bodies import GB, MB, pour
 from tests.e2e.conftest import wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180), pytest.mark.xdist_group("attack")]
+pytestmark = [pytest.mark.e2e, pytest.mark.external, pytest.mark.timeout(180), pytest.mark.xdist_group("attack")]
 
 PUSH, OTHER = "push-me-for-tests", "another-for-tests"
 LINES = "application/jsonl"

@@ -11,7 +11,7 @@ import requests
 
 from tests.attack.conftest import BODY, READ_TIMEOUT, Target, read_all
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120), pytest.mark.xdist_group("attack")]
+pytestmark = [pytest.mark.e2e, pytest.mark.external, pytest.mark.timeout(120), pytest.mark.xdist_group("attack")]
 
 MB = 1024 * 1024
 CROWD = 60

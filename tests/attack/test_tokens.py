@@ -23,6 +23,7 @@ def ask(url: str, token: str, **further: str) -> requests.Response:
     return requests.post(f"{url}/permissions/check", data=BODY, headers=headers, timeout=10)
 
 
+@pytest.mark.external
 def test_guessing_is_throttled_without_lockouts(service: Target) -> None:
     # The client's own X-Forwarded-For does not count.
     codes = [

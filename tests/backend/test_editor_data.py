@@ -206,6 +206,7 @@ CONTENT: list[tuple[Any, Any, Any]] = [
 ]
 
 
+@pytest.mark.external
 def test_javascript_reads_the_same_content(yjs_folder: Path) -> None:
     requests: list[dict[str, Any]] = []
     for kind, value, _ in CONTENT:
@@ -220,6 +221,7 @@ def test_javascript_reads_the_same_content(yjs_folder: Path) -> None:
     assert [answer["version"] for answer in answers] == [None] * len(answers)
 
 
+@pytest.mark.external
 def test_an_update_merges_with_a_concurrent_change_of_a_client(yjs_folder: Path) -> None:
     first = editor_data.new_state("text", "content", "one 😀 three", 1)
     second = editor_data.changed_state(first, "text", "content", "one 😀 two three", 2)
@@ -239,6 +241,7 @@ def test_an_update_merges_with_a_concurrent_change_of_a_client(yjs_folder: Path)
     assert answer["value"] == "zero one 😀 two three"
 
 
+@pytest.mark.external
 def test_javascript_reads_the_stored_state(yjs_folder: Path, world: BackendWorld, tenant: Caller) -> None:
     requests: list[dict[str, Any]] = []
     for number, (kind, value, _) in enumerate(CONTENT):

@@ -25,7 +25,7 @@ def installed(name: Any) -> Embedder:
         pytest.skip(f"the optional model is not installed: {error}")
 
 
-@pytest.fixture(params=["hashing", "minilm"])
+@pytest.fixture(params=["hashing", pytest.param("minilm", marks=pytest.mark.external)])
 def embedder(request: pytest.FixtureRequest) -> Embedder:
     return installed(request.param)
 
@@ -51,6 +51,7 @@ def test_hashing_ranks_better_than_chance() -> None:
     assert recall > 0.35
 
 
+@pytest.mark.external
 def test_minilm_ranks_better_than_hashing() -> None:
     model, default = rank(installed("minilm")), rank(open_embedder("hashing"))
     assert model[0] > default[0] + 0.2

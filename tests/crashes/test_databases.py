@@ -122,6 +122,7 @@ def own_server() -> Iterator[PostgresServer]:
 
 
 @pytest.mark.extended
+@pytest.mark.external
 @pytest.mark.postgres
 def test_server_restarted_during_a_run(own_server: PostgresServer, memory: Path) -> None:
     quiet()
@@ -180,6 +181,7 @@ def tell_server(world: FaultyWorld, *statements: str) -> None:
 
 
 @pytest.mark.extended
+@pytest.mark.external
 @pytest.mark.postgres
 @pytest.mark.parametrize("table", ["source_user", "model_grant", "plan_item", "ledger_item", "call", "run"])
 def test_full_disk_of_a_server_ends_the_run_and_costs_nothing_else(world_on_server: FaultyWorld, table: str) -> None:
@@ -203,6 +205,7 @@ def test_full_disk_of_a_server_ends_the_run_and_costs_nothing_else(world_on_serv
 
 
 @pytest.mark.extended
+@pytest.mark.external
 @pytest.mark.postgres
 def test_read_only_server_ends_the_run_before_any_call(world_on_server: FaultyWorld) -> None:
     world = world_on_server

@@ -17,8 +17,11 @@ from app.directory.source import End, Verdict
 pytestmark = [pytest.mark.process]
 
 PAGE = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/html\r\n\r\n<html>no</html>"
-NEEDS_LDAP = pytest.mark.skipif(
-    importlib.util.find_spec("ldap") is None, reason="the library for LDAP is not installed (make ldap)"
+NEEDS_LDAP = (
+    pytest.mark.external,
+    pytest.mark.skipif(
+        importlib.util.find_spec("ldap") is None, reason="the library for LDAP is not installed (make ldap)"
+    ),
 )
 
 

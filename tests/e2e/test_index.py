@@ -162,6 +162,7 @@ def test_a_node_answers_while_the_database_is_away(node: Node) -> None:
 
 
 @pytest.mark.extended
+@pytest.mark.external
 @pytest.mark.skipif(os.getuid() != 0 or not shutil.which(IPTABLES), reason="only root can drop packets, with iptables")
 def test_a_node_answers_while_the_network_drops_packets(node: Node) -> None:
     wait_for("the index in each process", lambda: all(node.checks()["index"] == "ok" for _ in range(20)))

@@ -26,6 +26,7 @@ from tests.worlds.postgres_server import PostgresServer, own_postgres
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.extended,
+    pytest.mark.external,
     pytest.mark.postgres,
     pytest.mark.timeout(400),
     pytest.mark.xdist_group("e2e"),

@@ -25,7 +25,7 @@ from tests.ldap import slapd
 from tests.ldap.slapd import SUFFIX, Slapd, person_dn
 from tests.worlds.tcp_proxy import TcpProxy, tcp_proxy
 
-pytestmark = [pytest.mark.process, pytest.mark.xdist_group("ldap")]
+pytestmark = [pytest.mark.external, pytest.mark.process, pytest.mark.xdist_group("ldap")]
 
 RULES = [
     {

@@ -24,7 +24,7 @@ from tests.ldap.asking import ask, since
 from tests.ldap.samba import BASE, Samba
 from tests.ldap.test_active_directory import Writer, filetime
 
-pytestmark = [pytest.mark.process, pytest.mark.xdist_group("ldap")]
+pytestmark = [pytest.mark.external, pytest.mark.process, pytest.mark.xdist_group("ldap")]
 
 START = datetime(2026, 11, 1, 12, tzinfo=UTC)
 ENDS = START + timedelta(minutes=10, microseconds=1)

@@ -19,7 +19,7 @@ from tests.ldap.asking import Answer, ask, of_samba, since
 from tests.ldap.samba import BASE, Samba
 from tests.worlds.tcp_proxy import tcp_proxy
 
-pytestmark = [pytest.mark.process, pytest.mark.xdist_group("ldap")]
+pytestmark = [pytest.mark.external, pytest.mark.process, pytest.mark.xdist_group("ldap")]
 
 WANTED = RequestedFields(
     {

@@ -31,6 +31,7 @@ from tests.ldap.samba import COMPANY, READERS, RIGHTFUL, Samba
 
 pytestmark = [
     pytest.mark.e2e,
+    pytest.mark.external,
     pytest.mark.postgres,
     pytest.mark.timeout(180),
     pytest.mark.xdist_group("ldap"),

@@ -20,7 +20,7 @@ from tests.ldap.slapd import SUFFIX, Slapd
 from tests.worlds.faulty_reads import FaultyReads
 from tests.worlds.tcp_proxy import TcpProxy, tcp_proxy
 
-pytestmark = [pytest.mark.process, pytest.mark.xdist_group("ldap")]
+pytestmark = [pytest.mark.external, pytest.mark.process, pytest.mark.xdist_group("ldap")]
 
 
 def rules(name: str) -> list[dict[str, object]]:

@@ -22,7 +22,7 @@ from tests.ldap.samba import BASE, Samba
 from tests.ldap.slapd import SUFFIX, Slapd, person_dn
 from tests.ldap.test_active_directory import Writer
 
-pytestmark = [pytest.mark.process, pytest.mark.xdist_group("ldap")]
+pytestmark = [pytest.mark.external, pytest.mark.process, pytest.mark.xdist_group("ldap")]
 
 LEFT = range(0, 60, 2)
 """Those of the 60 people in OpenLDAP who left."""

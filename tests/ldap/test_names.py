@@ -2,6 +2,8 @@
 
 import pytest
 
+pytestmark = pytest.mark.external
+
 
 @pytest.fixture(autouse=True)
 def _library(library: None) -> None:

@@ -22,7 +22,7 @@ from tests.ldap.asking import Answer, ask, of_slapd, since, take
 from tests.ldap.slapd import SUFFIX, Slapd, person_dn
 from tests.worlds.tcp_proxy import TcpProxy, tcp_proxy
 
-pytestmark = [pytest.mark.process, pytest.mark.xdist_group("ldap")]
+pytestmark = [pytest.mark.external, pytest.mark.process, pytest.mark.xdist_group("ldap")]
 
 
 class Writer:

@@ -10,7 +10,7 @@ from tests.ldap import slapd
 from tests.ldap.asking import ask, of_slapd
 from tests.ldap.conftest import need
 
-pytestmark = [pytest.mark.process, pytest.mark.xdist_group("ldap")]
+pytestmark = [pytest.mark.external, pytest.mark.process, pytest.mark.xdist_group("ldap")]
 
 
 def test_starttls_requires_a_trusted_certificate(library: None, tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from app.directory.connector import UnreadableValueError
 from app.directory.connectors.ldap.settings import Conversion
 from app.directory.connectors.ldap.values import CONVERSIONS
 
+pytestmark = pytest.mark.external
+
 
 def test_the_conversions_are_those_of_the_settings() -> None:
     assert set(CONVERSIONS) == set(get_args(Conversion))

@@ -21,7 +21,7 @@ from tests.worlds.application import Application, office_settings
 from tests.worlds.installation import Reader
 from tests.worlds.tcp_proxy import TcpProxy, tcp_proxy
 
-pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.xdist_group("ldap")]
+pytestmark = [pytest.mark.external, pytest.mark.process, pytest.mark.slow, pytest.mark.xdist_group("ldap")]
 
 Record = Callable[[str, object], None]
 

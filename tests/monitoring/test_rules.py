@@ -40,12 +40,14 @@ def promtool(*arguments: str, given: str | None = None, folder: Path | None = No
     )
 
 
+@pytest.mark.external
 @wants_promtool
 def test_alerts_are_valid() -> None:
     checked = promtool("check", "rules", str(CONFIG / "alerts.yaml"))
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
+@pytest.mark.external
 @wants_promtool
 def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
     shutil.copy(CONFIG / "alerts.yaml", tmp_path)
@@ -130,12 +132,14 @@ NOT_BEFORE_A_VERIFY = {"usher_last_verify_items"}
 @pytest.mark.e2e
 @pytest.mark.timeout(240)
 @asks_a_node
+@pytest.mark.external
 @wants_promtool
 def test_metrics_are_as_prometheus_wants_them(scrape: str) -> None:
     checked = promtool("check", "metrics", given=scrape)
     assert (checked.returncode, checked.stderr) == (0, ""), checked.stderr
 
 
+@pytest.mark.external
 @wants_promtool
 def test_the_dashboard_asks_in_prometheus_own_language(tmp_path: Path) -> None:
     panels = json.loads((CONFIG / "grafana.json").read_text())["panels"]
