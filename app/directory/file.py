@@ -14,11 +14,11 @@ import json
 import os
 import stat
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, TypeVar, cast
 
 import orjson
 
@@ -49,39 +49,54 @@ class FileSource:
         return self._name
 
     def read(self, request: ReadRequest = EVERYTHING) -> Reading:  # noqa: ARG002 - every read is a full one
-        if _is_folder(self._path):
-            yield End(Verdict.FAILED, f"{self._path}: is a folder; name the file in it")
-            return
-        suffixes = [suffix.lower() for suffix in self._path.suffixes]
-        zipped = suffixes[-1:] == [".gz"]
-        reader = _READERS.get("".join(suffixes[:-1][-1:] if zipped else suffixes[-1:]))
+        suffixes = [suffix.lower() for suffix in self._path.suffixes if suffix.lower() != ".gz"]
+        reader: Callable[[IO[bytes], str], Reading] | None = _READERS.get("".join(suffixes[-1:]))
         if reader is read_lines:
             reader = partial(read_lines, require_end=self._require_end)
-        if reader is None:
+        if reader is None and not _is_folder(self._path):
             endings = ", ".join(_READERS)
-            yield End(Verdict.FAILED, f"{self._path}: the name must end in {endings} (each may be followed by .gz)")
+            yield End(
+                Verdict.FAILED,
+                f"{self._path}: the name must end in {endings} (each may be followed by .gz); for CSV, write type: csv",
+            )
+        else:
+            yield from read_path(self._path, reader or read_lines)
+
+
+_Step = TypeVar("_Step")
+
+
+def read_path(path: Path, reader: Callable[[IO[bytes], str], Iterator[_Step]]) -> Iterator[_Step | End]:
+    """The steps of ``reader``, which gets the content of a file, and its name.
+
+    The file is unpacked if its name ends in ``.gz``. The read fails if the file cannot be read to its end, or changes
+    meanwhile.
+    """
+    if _is_folder(path):
+        yield End(Verdict.FAILED, f"{path}: is a folder; name the file in it")
+        return
+    is_zipped = path.suffix.lower() == ".gz"
+    try:
+        # A pipe or a device might block, or never end.
+        if not stat.S_ISREG(path.stat().st_mode):
+            yield End(Verdict.FAILED, f"{path}: is not a regular file")
             return
-        try:
-            # A pipe or a device might block, or never end.
-            if not stat.S_ISREG(self._path.stat().st_mode):
-                yield End(Verdict.FAILED, f"{self._path}: is not a regular file")
+        with path.open("rb") as file:
+            before = os.fstat(file.fileno())
+            if is_zipped and before.st_size == 0:
+                yield End(Verdict.FAILED, f"{path}: is empty, and no gzip archive")
                 return
-            with self._path.open("rb") as file:
-                before = os.fstat(file.fileno())
-                if zipped and before.st_size == 0:
-                    yield End(Verdict.FAILED, f"{self._path}: is empty, and no gzip archive")
+            # GzipFile is a binary stream in all but its declared type.
+            stream = cast("IO[bytes]", gzip.GzipFile(fileobj=file)) if is_zipped else file
+            for step in reader(stream, str(path)):
+                if isinstance(step, End) and _changed(before, os.fstat(file.fileno())):
+                    yield End(Verdict.FAILED, f"{path}: was written to while it was being read")
                     return
-                # GzipFile is a binary stream in all but its declared type.
-                stream = cast("IO[bytes]", gzip.GzipFile(fileobj=file)) if zipped else file
-                for step in reader(stream, str(self._path)):
-                    if isinstance(step, End) and _changed(before, os.fstat(file.fileno())):
-                        yield End(Verdict.FAILED, f"{self._path}: was written to while it was being read")
-                        return
-                    yield step
-        except OSError as error:
-            yield End(Verdict.FAILED, f"{self._path}: {error.strerror or error}")
-        except (EOFError, zlib.error) as error:
-            yield End(Verdict.FAILED, f"{self._path}: the archive cannot be read to its end: {error}")
+                yield step
+    except OSError as error:
+        yield End(Verdict.FAILED, f"{path}: {error.strerror or error}")
+    except (EOFError, zlib.error) as error:
+        yield End(Verdict.FAILED, f"{path}: the archive cannot be read to its end: {error}")
 
 
 def _is_folder(path: Path) -> bool:
