@@ -62,7 +62,7 @@ def test_documented_file_is_plain_yaml() -> None:
         ("backend: {batch_size: 0}\n", "backend.batch_size: "),
         (
             "directory: {sources: [{type: pigeon}]}\n",
-            "directory.sources[0].type: should be 'file', 'ldap', 'sql', 'push'",
+            "directory.sources[0].type: should be 'file', 'csv', 'ldap', 'sql', 'push'",
         ),
         (
             "directory: {sources: [{type: ldap, url: 'ldaps://dc1', base: dc=x, preset: posix}]}\n",
@@ -77,6 +77,14 @@ def test_documented_file_is_plain_yaml() -> None:
             "directory.sources[0].url: not a database URL; write postgresql://USER:PASSWORD@HOST/NAME or the like (/",
         ),
         ("directory: {sources: [{type: file}]}\n", "directory.sources[0].path: is missing"),
+        (
+            "directory: {sources: [{type: csv, path: a, kind: users}]}\n",
+            "directory.sources[0].kind: 'users' is not one",
+        ),
+        (
+            "directory: {sources: [{type: csv, path: a, delimiter: ab}]}\n",
+            "directory.sources[0].delimiter: should be one",
+        ),
         ("directory: {sources: [{type: push, changes: {tokens: [abc]}}]}\n", "directory.sources[0].name: is missing"),
         ("directory: {sources: [{type: push, name: app}]}\n", "directory.sources[0].changes: is missing"),
         (

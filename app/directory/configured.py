@@ -8,6 +8,8 @@ from app.directory.file import FileSource
 from app.directory.guarded import GuardedSource, Policy
 from app.directory.pushes import PushedSource
 from app.directory.settings import (
+    ROWS,
+    CsvSourceSettings,
     DirectorySettings,
     LdapSourceSettings,
     PushSourceSettings,
@@ -51,6 +53,8 @@ def source_from_settings(settings: SourceSettings, spool: Path | None = None, cl
         return _ldap_source(settings, spool, clock)
     if isinstance(settings, SqlSourceSettings):
         return _sql_source(settings)
+    if isinstance(settings, CsvSourceSettings):
+        return _csv_source(settings)
     if isinstance(settings, PushSourceSettings):
         return PushedSource(settings.source_name)
     return FileSource(settings.path, name=settings.source_name, require_end=settings.require_end)
@@ -103,3 +107,16 @@ def _sql_source(settings: SqlSourceSettings) -> Source:
     if not database.has_records:
         return MappedSource(name, SqlConnector(database.open), rules)
     return SqlSource(name, database, wanted=rules.wanted, mapped=lambda connector: MappedSource(name, connector, rules))
+
+
+def _csv_source(settings: CsvSourceSettings) -> Source:
+    from app.directory.csv_file import CsvConnector, CsvSource  # noqa: PLC0415 - as above
+    from app.directory.mapping.rules import Rules  # noqa: PLC0415 - as above
+    from app.directory.mapping.source import MappedSource  # noqa: PLC0415 - as above
+
+    if not settings.map:
+        return CsvSource(settings)
+    # Every row has all columns, so that an empty cell is NULL.
+    return MappedSource(
+        settings.source_name, CsvConnector(settings), Rules(settings.map, {ROWS: frozenset({ALL_ATTRIBUTES})})
+    )

@@ -1,5 +1,6 @@
 """The settings of the directory: its sources, and the limits of their reads."""
 
+import codecs
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -11,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, mo
 from app.access.kinds import KINDS
 from app.access.records import Fill, User
 from app.directory.connectors.ldap.settings import ACCOUNT_EXPIRED, LdapConnectionSettings
-from app.directory.connectors.sql.settings import SqlSettings
+from app.directory.connectors.sql.settings import Columns, NullIsAbsent, SqlSettings, TimeZone
 from app.directory.mapping.cel import IT, MEMBER, ExpressionError, language
 from app.directory.mapping.settings import RULE_KINDS, Constant, RuleList, RuleSettings
 from app.directory.spelling import resembling
@@ -21,6 +22,21 @@ def _usable_path(path: Path) -> Path:
     if "\0" in str(path) or not path.name or len(str(path)) > 1000:
         raise ValueError("not the path of a file")
     return path
+
+
+def _usable_delimiter(text: str) -> str:
+    if len(text) != 1 or text.isalnum() or text in '"\r\n\0':
+        raise ValueError('should be one character that is no letter, digit, quote or line break; a tab is "\\t"')
+    return text
+
+
+def _usable_encoding(name: str) -> str:
+    try:
+        "a,b\n".encode(name)
+        # Otherwise the byte order mark would be a part of the first column's name.
+        return "utf-8-sig" if codecs.lookup(name).name == "utf-8" else name
+    except (LookupError, ValueError):
+        raise ValueError("not an encoding; write utf-8-sig, cp1252, utf-16 or the like") from None
 
 
 def _usable_token(value: SecretStr) -> SecretStr:
@@ -147,6 +163,51 @@ class FileSourceSettings(SourceBase):
         return self.name or str(self.path)
 
 
+ROWS = "rows"
+"""The set of the objects in a CSV file."""
+
+
+class CsvSourceSettings(SourceBase):
+    """A CSV file, perhaps gzipped. Its rows are records, or objects for rules."""
+
+    type: Literal["csv"]
+    """The type of source."""
+    path: Annotated[Path, AfterValidator(_usable_path)]
+    """The file. Relative paths start in the working directory."""
+    kind: Annotated[str, AfterValidator(_known_kind)] | None = None
+    """The kind of record that each row is. Default: as in the column ``kind``."""
+    map: RuleList = ()
+    """Rules that make records of the rows, which are the objects of the set ``rows``."""
+    key: Columns = ()
+    """The columns that identify a row permanently. Default: the key fields of the records; the column ``id`` of
+    objects."""
+    delimiter: Annotated[str, AfterValidator(_usable_delimiter)] = ","
+    encoding: Annotated[str, AfterValidator(_usable_encoding)] = "utf-8-sig"
+    """An encoding of Python. ``utf-8-sig`` is UTF-8, with or without a byte order mark."""
+    require_line_end: bool = True
+    """Whether a read fails if the last line has no line end, because the file may be truncated."""
+    null_is_absent: NullIsAbsent = frozenset()
+    """The columns in which an empty cell means a missing field: no end in ``expiresAt``, inherited in ``accessType``.
+    In other columns that decide about access, an empty cell makes the row malformed."""
+    timezone: TimeZone = "UTC"
+    """The time zone of times without a zone."""
+
+    @model_validator(mode="after")
+    def _rules_fit(self) -> "CsvSourceSettings":
+        if self.map and self.kind is not None:
+            raise ValueError("kind and map exclude each other: the rows are records of one kind, or objects for rules")
+        for number, rule in enumerate(self.map, start=1):
+            if rule.from_ != ROWS:
+                raise ValueError(f"map: rule {number} reads from {rule.from_}, but the only set is {ROWS}")
+            if rule.each is not None:
+                raise ValueError(f"map: rule {number}: rows have no members, so that each cannot be used")
+        return self
+
+    @property
+    def source_name(self) -> str:
+        return self.name or str(self.path)
+
+
 class LdapSourceSettings(LdapConnectionSettings, SourceBase):
     """A directory in LDAP, with rules."""
 
@@ -229,7 +290,8 @@ class SqlSourceSettings(SqlSettings, SourceBase):
 
 
 SourceSettings = Annotated[
-    FileSourceSettings | LdapSourceSettings | SqlSourceSettings | PushSourceSettings, Field(discriminator="type")
+    FileSourceSettings | CsvSourceSettings | LdapSourceSettings | SqlSourceSettings | PushSourceSettings,
+    Field(discriminator="type"),
 ]
 
 

@@ -150,6 +150,9 @@ def _query(value: object) -> object:
 
 
 Column = Annotated[str, Field(min_length=1, max_length=200)]
+Columns = Annotated[tuple[Column, ...], BeforeValidator(_columns)]
+TimeZone = Annotated[str, AfterValidator(_usable_zone)]
+NullIsAbsent = frozenset[Literal["expiresAt", "accessType"]]
 
 # The length is separate from the pattern: the regular expression of a hundred letters of any alphabet takes 10 MB.
 QueryName = Annotated[str, Field(pattern=r"^[A-Za-z]\w*$", max_length=100)]
@@ -162,7 +165,7 @@ class QuerySettings(BaseModel):
 
     query: Annotated[str, AfterValidator(single_statement)]
     """One SELECT that is valid in parentheses."""
-    key: Annotated[tuple[Column, ...], BeforeValidator(_columns)] = ()
+    key: Columns = ()
     """The columns that identify a row permanently. Default: the key fields of the records; the column ``id`` of
     objects; or the whole row."""
     cursor: Column | None = None
@@ -202,10 +205,10 @@ class SqlSettings(BaseModel):
     records, with a column per field. The rows of other queries are objects for rules."""
     map: RuleList = ()
     """Rules that make records of the rows of the other queries (``app/directory/mapping/README.md``)."""
-    null_is_absent: frozenset[Literal["expiresAt", "accessType"]] = frozenset()
+    null_is_absent: NullIsAbsent = frozenset()
     """The columns in which NULL means a missing field: no end in ``expiresAt``, inherited in ``accessType``. In other
     columns that decide about access, NULL makes the row malformed."""
-    timezone: Annotated[str, AfterValidator(_usable_zone)] = "UTC"
+    timezone: TimeZone = "UTC"
     """The time zone of times without a zone."""
     connect_timeout: float = Field(default=10, ge=1, le=600)
     """Connect timeout, in seconds."""
