@@ -554,7 +554,7 @@ def test_held_items_are_shown_with_their_reason(usher_with_backend: Usher, held_
     assert "no membership of the organization any more" in shown
     holds = [line for line in shown.splitlines() if line.startswith("held back")]
     assert len(holds) == 1
-    assert holds[0].startswith("held back in acme: 4 organization users would be deleted, ")
+    assert holds[0].startswith("held back in acme: 4 organization members would be deleted, ")
 
 
 def test_report_of_a_verify_is_readable() -> None:

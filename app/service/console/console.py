@@ -27,6 +27,7 @@ from app.service.console.backend_answer import GetPermissions
 from app.service.console.examinations import Examine
 from app.service.console.formatting import visible
 from app.service.console.gate import ConsoleGate, SignInNeeded
+from app.service.console.names import CONTAINER_OF_ITEM, RECORD_OF_ITEM, RecordNames
 from app.service.console.rendering import Assets, make_environment
 from app.service.console.sessions import Credentials, Operator
 from app.service.console.settings import ConsoleSettings, Role
@@ -129,6 +130,8 @@ class Console:
         self._environment = make_environment(
             {
                 "noun": noun_of,
+                "item_record": RECORD_OF_ITEM,
+                "item_container": CONTAINER_OF_ITEM,
                 "asset": lambda file: f"{PREFIX}/assets/{self.assets.name(file)}",
                 "page": address,
                 "home": f"{PREFIX}/",
@@ -170,6 +173,7 @@ class Console:
                 "token": "" if operator is None else operator.form_token,
                 "here": request.full_path.rstrip("?"),
                 "now": self.parts.clock(),
+                "names": RecordNames(),
                 "may": lambda role: operator is not None and operator.may(Role(role)),
                 **context,
             }

@@ -87,9 +87,9 @@ def test_grants_through_groups_are_listed(office: Office) -> None:
         "grant",
         "user",
         "grant to group platform as viewer, ended",
-        "groupMember of user bob in group platform",
+        "group member of user bob in group platform",
         "grant to group eng as editor",
-        "groupMember of group platform in group eng",
+        "group member of group platform in group eng",
     ]
     assert [row.rpartition("/")[2] for row in rows] == [
         _line("documentId: plan", "userId: bob"),
@@ -100,7 +100,7 @@ def test_grants_through_groups_are_listed(office: Office) -> None:
         _line("organizationUserGroupId: eng", "memberGroupId: platform"),
     ]
     assert "others" not in html.partition("Records")[2]
-    assert address("group", organization="acme", id="eng").replace("&", "&amp;") in html
+    assert address("group", id="eng", organization="acme").replace("&", "&amp;") in html
 
 
 def test_the_first_groups_are_listed_with_a_link_to_all(office: Office) -> None:
@@ -114,10 +114,10 @@ def test_the_first_groups_are_listed_with_a_link_to_all(office: Office) -> None:
 def test_nested_memberships_are_listed(office: Office) -> None:
     rows, _ = _records(office, kind="groupMember", container_id="eng", item_id="bob", operation="add_users_to_groups")
     assert [row.partition(" people: ")[0] for row in rows] == [
-        "groupMember no record of its own",
+        "group member no record of its own",
         "user",
-        "groupMember of user bob in group platform",
-        "groupMember of group platform in group eng",
+        "group member of user bob in group platform",
+        "group member of group platform in group eng",
     ]
     rows, _ = _records(office, kind="groupMember", container_id="others", item_id="bob")
-    assert [row.partition(" ")[0] for row in rows] == ["groupMember", "user"]
+    assert [row.partition(" people: ")[0] for row in rows] == ["group member no record of its own", "user"]

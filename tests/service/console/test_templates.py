@@ -114,6 +114,7 @@ def _runs(office: Office) -> Iterator[Run]:
 def _asked(office: Office) -> Iterator[Run]:
     """Runs of every scope."""
     yield states.queued(office, organization_ids=("acme",))
+    yield states.queued(office, organization_ids=("acme", "shut"))
     yield states.queued(office, organization_ids=tuple(f"o{number}" for number in range(5)))
     yield states.queued(office, user_ids=("ada",))
     yield states.queued(office, verify=True, allow_deletes=True, asked_by="mira", asked_reason="to see")

@@ -210,7 +210,7 @@ def test_limits_hold_deletes_that_cover_held_items(world, tree):
 
     assert {hold.kind: hold.reason for hold in plan.holds} == {
         "document": f"13 of 13 documents would be deleted, over sync.limits.delete_percent (20 %){DECIDE}",
-        "documentUser": f"12 of 12 document users would be deleted, over sync.limits.delete_percent (20 %){DECIDE}",
+        "documentUser": f"12 of 12 document members would be deleted, over sync.limits.delete_percent (20 %){DECIDE}",
         "folder": f"1 folder would take along 12 documents that are held{DECIDE}",
     }
     assert (plan.total("held"), plan.total()) == (26, 26)

@@ -9,6 +9,7 @@ from app.access.browse.sizes import counts_of
 from app.access.records import Membership
 from app.foundation.clock import epoch_ms
 from app.service.console.console import Console, address, go_to, query
+from app.service.console.names import mentions_of, organizations_of, read_names
 from app.service.console.pages.run_actions import reason_problem
 from app.service.console.pages.run_summary import RESOURCE_KINDS, hold_rows
 from app.service.console.pages.runs import find_run, held_now
@@ -32,8 +33,9 @@ def held(console: Console) -> Response:
     query()
     now = console.parts.clock()
     with console.reading() as connection:
-        runs = held_runs(connection, epoch_ms(now))
-    return console.show("held.html", held=[(run, hold_rows(run.holds)) for run in runs])
+        held = [(run, hold_rows(run.holds)) for run in held_runs(connection, epoch_ms(now))]
+        names = read_names(connection, organizations_of(*(holds for _, holds in held)))
+    return console.show("held.html", held=held, names=names)
 
 
 def _form(console: Console, decision: str) -> Response:
@@ -92,6 +94,7 @@ def _page(
         if run.plan_id is not None:
             items = list_changes(connection, run.plan_id, criteria=ItemFilter(status="held"), limit=_ITEMS_SHOWN)
             losing = [row for row in largest_impact(connection, run.plan_id, _ORGANIZATIONS_SHOWN) if row.lose]
+        names = read_names(connection, [*mentions_of(items), *organizations_of(holds, losing)])
     if run.held_until is not None and run.held_until < now:
         return _conflict(console, run)
     return console.show(
@@ -108,6 +111,7 @@ def _page(
         ],
         items=items,
         losing=losing,
+        names=names,
         form={"reason": "", "number": "", **form},
         wrong=wrong,
         number_typed=decision == "approve" and run.total("held") > NUMBER_TYPED_ABOVE,

@@ -30,6 +30,7 @@ from app.access.records import (
 )
 from app.contract import operations as contract
 from app.service.console.console import Console, address, one_of, query
+from app.service.console.names import Mention, mentions_of, read_names
 from app.service.console.pages.runs import find_run, parse_ordinal
 from app.service.console.views import VIEWS
 from app.sync.apply.requests import NotExpressibleError, request_of
@@ -61,9 +62,12 @@ def item(console: Console) -> Response:
         history = item_history(connection, item, limit=_HISTORY)
         call = _call(connection, item)
         supporting, more_groups = supporting_records(connection, item, console.parts.clock())
+        mentions = (mention for record in supporting for mention in record.mentions(item.organization_id))
+        names = read_names(connection, [*mentions_of([item]), *mentions])
     return console.show(
         "item.html",
         current="runs",
+        names=names,
         run=run,
         item=item,
         changed=[_field_row(field) for field in fields if field.is_changed],
@@ -145,6 +149,13 @@ class SupportingRecord:
     """user or group"""
     member_id: str = ""
     role: str = ""
+
+    def mentions(self, organization_id: str) -> Iterable[Mention]:
+        """The group and its member."""
+        if self.group_id:
+            yield Group.kind, organization_id, self.group_id
+        if self.member_id:
+            yield self.member_kind, organization_id, self.member_id
 
 
 def supporting_records(connection: Connection, item: PlanItem, now: datetime) -> tuple[list[SupportingRecord], int]:
@@ -241,9 +252,12 @@ def ledger_item(console: Console) -> Response:
         holding = None if ledger_id is None else item_state(connection, ledger_id, item)
         failures = [] if ledger_id is None else failures_of(connection, ledger_id, item)
         history = item_history(connection, item, limit=_LEDGER_HISTORY)
+        parent = () if holding is None else ((Folder.kind, item.organization_id, holding.parent_id),)
+        names = read_names(connection, [*mentions_of([item]), *parent])
     return console.show(
         "ledger_item.html",
         current="browse",
+        names=names,
         item=item,
         holding=holding,
         failures=failures,

@@ -7,6 +7,7 @@ from werkzeug.exceptions import BadRequest, NotFound
 
 from app.access.browse.lookup import may_be_stored
 from app.service.console.console import COUNT_LIMIT, Console, one_of, query
+from app.service.console.names import RecordNames, mentions_of, read_names
 from app.service.console.pages.run_actions import enqueue
 from app.service.console.paging import PAGE_ROWS
 from app.service.console.settings import Role
@@ -44,6 +45,7 @@ def parked(console: Console) -> Response:
     counted: list[FailureCount] = []
     failures: list[Failure] = []
     groups: list[tuple[FailureGroup, int, int | None]] = []
+    names = RecordNames()
     is_parked = state == "parked"
     with console.reading() as connection:
         ledger_id = ledger_in_use(connection)
@@ -53,11 +55,14 @@ def parked(console: Console) -> Response:
                 connection, ledger_id, parked=is_parked, like=like, after=after, limit=PAGE_ROWS + 1
             )
             groups = failure_groups(connection, ledger_id, parked=is_parked, limit=_GROUPS_SHOWN)
+            organizations = (("organization", "", group.organization_id or "") for group, _, _ in groups)
+            names = read_names(connection, [*mentions_of(failures[:PAGE_ROWS]), *organizations])
     return console.show(
         "parked.html",
         rows=[(failure, _format_key(failure)) for failure in failures[:PAGE_ROWS]],
         next_after=_format_key(failures[PAGE_ROWS - 1]) if len(failures) > PAGE_ROWS else "",
         state=state,
+        names=names,
         filters=filters,
         is_filtered=any(filters.values()),
         groups=groups,

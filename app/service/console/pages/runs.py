@@ -15,6 +15,7 @@ from app.foundation.clock import epoch_ms
 from app.monitoring.activity import worker_is_running
 from app.service.admin.resync import ITEM_STATUSES
 from app.service.console.console import COUNT_LIMIT, Console, address, one_of, query
+from app.service.console.names import mentions_of, organizations_of, read_names
 from app.service.console.pages.run_summary import ACTIONS, RESOURCE_KINDS, hold_rows, kind_rows, phase_rows, stage_rows
 from app.service.console.paging import PAGE_ROWS
 from app.service.console.views import VIEWS
@@ -143,6 +144,12 @@ def _run_context(connection: Connection, run: Run, filters: Mapping[str, str], a
     parts = [] if run.plan_id is None else parts_of(connection, run.plan_id)
     counted = {name: run.total(name) for name in ITEM_STATUSES}
     phases = phase_rows(run, parts) if run.status is RunStatus.APPLYING else []
+    items = _items(connection, run, filters, after, parts)
+    holds = hold_rows(run.report.get("held")) if run.total("held") else []
+    impact = [] if run.plan_id is None else largest_impact(connection, run.plan_id, _ORGANIZATIONS_SHOWN)
+    access = [] if run.plan_id is None else list_access(connection, run.plan_id, limit=_ROWS_SHOWN)
+    scope = (("organization", "", one) for one in run.organization_ids[:_ROWS_SHOWN])
+    mentions = [*mentions_of(items["items"]), *organizations_of(holds, impact, access), *scope]
     return {
         "run": run,
         "is_live": run.is_running or run.status is RunStatus.QUEUED,
@@ -154,16 +161,17 @@ def _run_context(connection: Connection, run: Run, filters: Mapping[str, str], a
         "phases": phases,
         "kinds": kind_rows(run, parts),
         "resource_kinds": RESOURCE_KINDS,
-        "holds": hold_rows(run.report.get("held")) if run.total("held") else [],
-        "impact": [] if run.plan_id is None else largest_impact(connection, run.plan_id, _ORGANIZATIONS_SHOWN),
+        "holds": holds,
+        "impact": impact,
+        "names": read_names(connection, mentions),
         "affected": (0, 0) if run.plan_id is None else affected(connection, run.plan_id),
         "access_impact": impact_sentence(run.report["impact"]) if "impact" in run.report else "",
-        "access_changes": [] if run.plan_id is None else list_access(connection, run.plan_id, limit=_ROWS_SHOWN),
+        "access_changes": access,
         "filters": filters,
         "kind_choices": [("", "Every kind"), *((kind, noun_of(kind)) for kind in ITEM_KINDS)],
         "problems": _problems(run),
         "reported": _reported(run),
-        **_items(connection, run, filters, after, parts),
+        **items,
     }
 
 

@@ -1,0 +1,82 @@
+"""Records appear by name, with the id beside it; one query for each kind looks up all names of a page."""
+
+from typing import Any
+
+import pytest
+from sqlalchemy import event, insert
+
+from app.foundation.database.engine import reading, writing
+from app.service.console.console import address
+from app.service.console.names import mentions_of, read_names
+from app.service.console.settings import Role
+from app.sync.ledger.failures import message_digest
+from app.sync.ledger.ledger import ItemKey, open_ledger
+from app.sync.ledger.tables import ItemFailureRow
+from tests.service.console.conftest import Office
+
+USER_OF_DOCUMENT = ItemKey("documentUser", "acme", "roadmap", "bob")
+
+
+def _fail(office: Office, *items: ItemKey) -> None:
+    """Parks these items."""
+    ledger = open_ledger(office.engine, "http://backend.test", "key", office.time)
+    failure = {
+        "ledger_id": ledger.ledger_id,
+        "deleting": False,
+        "fingerprint": "",
+        "failures": 10,
+        "retry_at": 0,
+        "parked": True,
+        "message": "no",
+        "message_digest": message_digest("no"),
+    }
+    with writing(office.engine) as connection:
+        connection.execute(insert(ItemFailureRow.__table__), [failure | item._asdict() for item in items])
+
+
+def test_items_show_names_of_users_containers_and_organizations(office: Office) -> None:
+    _fail(office, USER_OF_DOCUMENT)
+    html = office.browser(Role.VIEWER).get(address("parked"))
+    for kind, query, name, item_id in (
+        ("user", {"id": "bob", "organization": "acme"}, "Bob", "bob"),
+        ("document", {"id": "roadmap", "organization": "acme"}, "Roadmap", "roadmap"),
+        ("organization", {"id": "acme"}, "Acme", "acme"),
+    ):
+        link = address(kind, **query).replace("&", "&amp;")
+        assert f'<a href="{link}">{name}</a> <code class="id">{item_id}</code>' in html
+    assert '<span title="documentUser">document member</span>' in html
+
+
+def test_an_id_that_the_directory_does_not_have_is_shown_alone(office: Office) -> None:
+    _fail(office, ItemKey("folderUser", "gone", "old", "nobody"))
+    html = office.browser(Role.VIEWER).get(address("parked"))
+    for unknown in ("gone", "old", "nobody"):
+        assert f'"><code class="id">{unknown}</code></a>' in html
+
+
+def test_pages_of_an_item_show_names(office: Office) -> None:
+    html = office.browser(Role.VIEWER).get(
+        address("ledger_item", kind="documentUser", organization="acme", container="roadmap", item="bob")
+    )
+    assert "<h1>Bob in the backend</h1>" in html
+    for name, item_id in (("Bob", "bob"), ("Roadmap", "roadmap"), ("Acme", "acme")):
+        assert f'>{name}</a> <code class="id">{item_id}</code>' in html
+
+
+@pytest.mark.parametrize("items", [1, 50])
+def test_names_take_one_query_for_each_kind(office: Office, items: int) -> None:
+    statements: list[str] = []
+
+    def hear(_: Any, __: Any, statement: str, *___: Any) -> None:
+        statements.append(statement)
+
+    several = [USER_OF_DOCUMENT, *(ItemKey("folderUser", "acme", f"f{n}", f"u{n}\0") for n in range(items))]
+    with reading(office.engine) as connection:
+        event.listen(office.engine, "before_cursor_execute", hear)
+        names = read_names(connection, [*mentions_of(several), ("organization", "ignored", "")])
+        event.remove(office.engine, "before_cursor_execute", hear)
+    assert len(statements) == len(("user", "organization", "folder", "document"))
+    assert names("user", "any", "bob") == "Bob"
+    assert names("document", "acme", "roadmap") == "Roadmap"
+    assert names("document", "other", "roadmap") == ""
+    assert names("folder", "acme", "f0") == ""
