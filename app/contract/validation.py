@@ -69,6 +69,7 @@ _MESSAGES = {
     "model_attributes_type": "must be an object",
     "dict_attributes_type": "must be an object",
     "none_required": "must be null",
+    "extra_forbidden": "not a field of this request",
     "string_too_long": "must be at most {max_length} characters long",
     "too_long": "must hold at most {max_length} items, not {actual_length}",
     "too_short": "must hold at least {min_length} item(s)",
@@ -77,10 +78,15 @@ _MESSAGES = {
 }
 """Messages by pydantic's error type, with its context as parameters."""
 
+_NULL_OF_FIELD = frozenset({"string_type", "model_type", "literal_error", "list_type", "dict_type", "int_type"})
+"""Errors of a required field that is null, which is the same as one that is absent."""
+
 
 def _message(details: ErrorDetails) -> str:
     kind = details["type"]
     context = details.get("ctx", {})
+    if details["input"] is None and kind in _NULL_OF_FIELD and isinstance((0, *details["loc"])[-1], str):
+        return "field required"
     if kind in _MESSAGES:
         return _MESSAGES[kind].format_map(context)
     if kind == "string_pattern_mismatch":

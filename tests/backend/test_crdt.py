@@ -50,9 +50,9 @@ def test_add_twice_is_refused_and_changes_nothing(tenant: Caller) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"editorId": None}, "data.editorId: must be a string"),
+        ({"editorId": None}, "data.editorId: field required"),
         ({"editorId": ""}, "data.editorId: must not be empty"),
-        ({"data": None}, "data.data: must be a string or must be an object or must be an array"),
+        ({"data": None}, "data.data: field required"),
         ({"data": 5}, "data.data: must be a string or must be an object or must be an array"),
         ({"data": {}}, "data: data must be of type string when type is text"),
         ({"type": "array"}, "data: data must be of type array when type is array"),
@@ -61,7 +61,7 @@ def test_add_twice_is_refused_and_changes_nothing(tenant: Caller) -> None:
         ({"type": "map", "data": {"a\0": 1}}, "the body holds a NUL character in 'a\\x00'"),
         ({"type": "array", "data": ["\0"]}, "the body holds a NUL character in '\\x00'"),
         ({"contentKey": ""}, "data.contentKey: must not be empty"),
-        ({"documentId": None}, "data.documentId: must be a string"),
+        ({"documentId": None}, "data.documentId: field required"),
     ],
 )
 def test_invalid_editor_data_is_refused(tenant: Caller, change: dict[str, Any], message: str) -> None:

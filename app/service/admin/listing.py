@@ -13,7 +13,16 @@ from typing import Annotated, Any, Literal, NotRequired
 
 import orjson
 from flask import Blueprint, Response
-from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 from sqlalchemy import Engine
 from typing_extensions import TypedDict
 
@@ -23,13 +32,15 @@ from app.access.listing.resources import RESOURCE_TYPES, ListedType, ResourceLis
 from app.access.listing.users import UserList, list_users
 from app.access.records import AccessRole
 from app.contract.base import AsWhole, Id, PageToken, Request
-from app.contract.errors import InvalidArgument, Unavailable
+from app.contract.errors import InvalidArgument
 from app.contract.validation import is_storable
 from app.foundation.clock import Clock, epoch_ms, from_epoch_ms, parse_time
 from app.foundation.database.engine import reading
 from app.http.json import json_response
 from app.service.admin.auth import AdminAuth
 from app.service.admin.body import NOT_EMPTY, read_body
+from app.service.provider.answer import require_revision
+from app.service.provider.blueprint import requested_revision
 from app.service.provider.settings import LIST_RESOURCES_PATH, LIST_USERS_PATH
 
 PAGE_ROWS = 100
@@ -88,14 +99,21 @@ class ListedResource(Request):
     id: Id
     organization_id: Id | None = None
 
-    @model_validator(mode="after")
-    def _check_organization(self) -> "ListedResource":
-        if self.type == "organization":
-            if self.organization_id not in {None, self.id}:
-                raise ValueError("organizationId must equal id when type is organization")
-        elif self.organization_id is None:
-            raise ValueError("organizationId: field required")
-        return self
+    @model_validator(mode="before")
+    @classmethod
+    def _with_organization(cls, value: object) -> object:
+        # Otherwise the check of an absent one would not run.
+        return {"organizationId": None, **value} if isinstance(value, dict) else value
+
+    @field_validator("organization_id")
+    @classmethod
+    def _check_organization(cls, organization_id: str | None, info: ValidationInfo) -> str | None:
+        if info.data.get("type") == "organization":
+            if organization_id not in {None, info.data.get("id")}:
+                raise ValueError("must equal resource.id when type is organization")
+        elif organization_id is None and "type" in info.data:
+            raise PydanticCustomError("missing", "field required")
+        return organization_id
 
 
 class ListUsersRequest(_ListRequest):
@@ -177,6 +195,7 @@ def listing_blueprint(engine: Engine, auth: AdminAuth, clock: Clock, policy: Dec
 
     @blueprint.post(LIST_RESOURCES_PATH)
     def resources() -> Response:
+        min_revision = requested_revision()
         wanted = read_body(ListResourcesRequest)
         cursor = _Cursor(wanted, clock, parts=2)
         if cursor.key and cursor.key[0] not in RESOURCE_TYPES:
@@ -191,12 +210,14 @@ def listing_blueprint(engine: Engine, auth: AdminAuth, clock: Clock, policy: Dec
         after: Any = tuple(cursor.key) or None
         with reading(engine) as connection:
             page = list_resources(connection, listed, policy, after=after, limit=wanted.page_size or PAGE_ROWS)
+        require_revision(page.revision, min_revision)
         body = cursor.wire(page, lambda last: [last.kind, last.item_id])
         rows = [{"type": entry.kind, "id": entry.item_id, **_access(entry)} for entry in page.entries]
         return json_response({"resources": rows, **body})
 
     @blueprint.post(LIST_USERS_PATH)
     def users() -> Response:
+        min_revision = requested_revision()
         wanted = read_body(ListUsersRequest)
         cursor = _Cursor(wanted, clock, parts=1)
         listed = UserList(
@@ -209,6 +230,7 @@ def listing_blueprint(engine: Engine, auth: AdminAuth, clock: Clock, policy: Dec
         after = "".join(cursor.key)
         with reading(engine) as connection:
             found = list_users(connection, listed, policy, after=after, limit=wanted.page_size or PAGE_ROWS)
+        require_revision(found.page.revision, min_revision)
         body = cursor.wire(found.page, lambda last: [last.item_id])
         if found.openness is not None:
             body["openTo"] = found.openness.to_wire()
@@ -233,9 +255,7 @@ class _Cursor:
             self._revision, self.at, self.key = _read_token(wanted.page_token, self._query, parts)
 
     def wire(self, page: AccessPage, key_of: Callable[[AccessEntry], list[str]]) -> dict[str, object]:
-        """The fields that all pages have. Raises ``Unavailable`` until the directory has been read."""
-        if page.revision == 0:
-            raise Unavailable("the directory has not been read yet; try again")
+        """The fields that all pages have."""
         first = page.revision if self._revision is None else self._revision
         wire: dict[str, object] = {
             "revision": page.revision,

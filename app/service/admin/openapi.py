@@ -18,7 +18,7 @@ from app.service.admin.listing import (
 )
 from app.service.admin.resync import DecisionRequest, ResyncRequest
 from app.service.admin.wire import AccessChanges, Changes, ItemKind, ItemStatus, NewRun, RunWire
-from app.service.provider.settings import LIST_RESOURCES_PATH, LIST_USERS_PATH
+from app.service.provider.settings import LIST_RESOURCES_PATH, LIST_USERS_PATH, MIN_REVISION_HEADER
 from app.service.push.wire import LINES_TYPES, PushAnswer, PushWire, SourceStateWire, UploadAnswer
 
 Json = dict[str, JsonValue]
@@ -196,6 +196,12 @@ def _endpoints(provider_path: str, explain_path: str) -> tuple[_Endpoint, ...]:
         _parameter("query", "pageToken", {"type": "string"}),
         _parameter("query", "pageSize", {"type": "integer", "minimum": 1, "maximum": 1000}),
     ]
+    revision = _parameter(
+        "header",
+        MIN_REVISION_HEADER,
+        {"type": "string", "pattern": "^[0-9]{1,18}$"},
+        "The oldest revision of the access model that the caller accepts. 503 until the node has it.",
+    )
     source = _parameter("path", "name", {"type": "string", "minLength": 1}, "The source's name, URL-encoded.")
     shrink = _parameter(
         "query", "acceptShrink", {"type": "boolean"}, "Whether it may remove more than the source's guard allows."
@@ -210,13 +216,13 @@ def _endpoints(provider_path: str, explain_path: str) -> tuple[_Endpoint, ...]:
     # Two lines for each endpoint: what it is, and its response, failures and request.
     return (
         _Endpoint("post", provider_path, "check", "Decide permission requests.", "provider",
-                  "Answers", _BODY_FAILURES, body=questions),
+                  "Answers", _BODY_FAILURES, parameters=[revision], body=questions),
         _Endpoint("post", explain_path, "explain", "Decide permission requests, with reasons.", "admin",
-                  "Explanations", _BODY_FAILURES, body=_body("ExplainedQuestions")),
+                  "Explanations", _BODY_FAILURES, parameters=[revision], body=_body("ExplainedQuestions")),
         _Endpoint("post", LIST_RESOURCES_PATH, "listResources", "List what a user may open.", "admin",
-                  "ResourcesPageWire", _BODY_FAILURES, body=_body("ListResourcesRequest")),
+                  "ResourcesPageWire", _BODY_FAILURES, parameters=[revision], body=_body("ListResourcesRequest")),
         _Endpoint("post", LIST_USERS_PATH, "listUsers", "List who may open a resource.", "admin",
-                  "UsersPageWire", _BODY_FAILURES, body=_body("ListUsersRequest")),
+                  "UsersPageWire", _BODY_FAILURES, parameters=[revision], body=_body("ListUsersRequest")),
         _Endpoint("post", "/resync", "startRun", "Queue a run.", "admin",
                   "NewRun", _BODY_FAILURES, 202, [key], _body("ResyncRequest", required=False)),
         _Endpoint("get", run, "getRun", "The state of a run.", "admin",

@@ -7,12 +7,12 @@ import base64
 import binascii
 import re
 from collections.abc import Callable
-from typing import Annotated, Self, get_args
+from typing import Annotated, Any, get_args
 from urllib.parse import quote
 
 import structlog
 from flask import Blueprint, Response, request
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 from werkzeug.wrappers import Response as BaseResponse
 
 from app.contract.base import Id, Request
@@ -101,12 +101,12 @@ class ResyncRequest(Request):
         Field(description="With `retry`: only these items."),
     ] = None
 
-    @model_validator(mode="after")
-    def _kinds_of_a_retry(self) -> Self:
-        for name in ("kinds", "items"):
-            if getattr(self, name) is not None and not self.retry:
-                raise ValueError(f"{name} selects retried items: it needs retry true")
-        return self
+    @field_validator("kinds", "items")
+    @classmethod
+    def _check_retry(cls, selected: Any, info: ValidationInfo) -> Any:
+        if selected is not None and not info.data.get("retry"):
+            raise ValueError("selects retried items: it needs retry true")
+        return selected
 
 
 class DecisionRequest(Request):

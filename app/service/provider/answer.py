@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from app.access.decision.decide import Decision, DecisionPolicy, PermissionRequest, Rule, decide
 from app.access.decision.explain import Explanation, explain
@@ -20,6 +20,7 @@ from app.contract.errors import InvalidArgument, Unavailable
 from app.contract.permission_call import EntryError, RequestEntry, parse_entry, requests_of
 from app.foundation.clock import epoch_ms, parse_time
 from app.foundation.database.programs import SchemaNewerError
+from app.foundation.text import named
 
 ViewOpener = Callable[[Sequence[PermissionRequest], int], AbstractContextManager[AccessView]]
 """Opens the view of one revision for these requests, if possible not before the revision that is given."""
@@ -98,10 +99,16 @@ def read_entries(body: object, max_requests: int) -> list[RequestEntry | EntryEr
     return [parse_entry(request) for request in requests]
 
 
-def moment_of(body: object) -> datetime | None:
-    """``data.at``, the moment at which operators ask for decisions; None: now. Raises ``InvalidArgument``."""
-    data = body.get("data") if isinstance(body, dict) else None
-    at = data.get("at") if isinstance(data, dict) else None
+def moment_of(body: Any) -> datetime | None:
+    """``data.at`` in a body that has requests: the moment at which operators ask for decisions; None: now.
+
+    Raises ``InvalidArgument``, also for fields of the body and of ``data`` that do not exist.
+    """
+    for name in body.keys() - {"data"}:
+        raise InvalidArgument(f"{named(name, limit=80)}: not a field of this request; allowed: data")
+    for name in body["data"].keys() - {"requests", "at"}:
+        raise InvalidArgument(f"data.{named(name, limit=80)}: not a field of this request; allowed: requests, at")
+    at = body["data"].get("at")
     if at is None:
         return None
     try:
@@ -146,13 +153,15 @@ def explain_entries(
     origins_of: OriginsLoader,
     now: datetime,
     policy: DecisionPolicy,
+    *,
+    min_revision: int = 0,
 ) -> PermissionAnswer:
-    """Decides the entries, with reasons.
+    """Decides the entries, with reasons. Raises ``Unavailable`` as ``answer_entries``.
 
     Results of parsed requests also have ``reason`` and ``path``, whose records have their ``origins``.
     """
     explained: list[tuple[dict[str, object], Explanation]] = []
-    with _opened(entries, open_view) as view:
+    with _opened(entries, open_view, min_revision) as view:
         answer = PermissionAnswer(view.revision)
         for item in entries:
             if isinstance(item, EntryError):
@@ -168,16 +177,21 @@ def explain_entries(
     return answer
 
 
+def require_revision(revision: int, min_revision: int) -> None:
+    """Raises ``Unavailable`` before the first read of the directory, and for a revision that is too old."""
+    if revision == 0:
+        raise Unavailable("the directory has not been read yet; try again")
+    if revision < min_revision:
+        raise Unavailable(f"the access model is at revision {revision}, not {min_revision} yet; try again")
+
+
 @contextmanager
 def _opened(
-    entries: Sequence[RequestEntry | EntryError], open_view: ViewOpener, min_revision: int = 0
+    entries: Sequence[RequestEntry | EntryError], open_view: ViewOpener, min_revision: int
 ) -> Iterator[AccessView]:
     try:
         with open_view([item for item in entries if type(item) is RequestEntry], min_revision) as view:
-            if view.revision == 0:
-                raise Unavailable("the directory has not been read yet; try again")
-            if view.revision < min_revision:
-                raise Unavailable(f"the access model is at revision {view.revision}, not {min_revision} yet; try again")
+            require_revision(view.revision, min_revision)
             yield view
     except IndexDamagedError as error:
         raise Unavailable("this node's index is damaged, and is built again; try again") from error

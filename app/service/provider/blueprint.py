@@ -1,7 +1,8 @@
 """The routes of the permission provider.
 
 ``POST`` on the configured path is the permission-provider call. ``POST /permissions/explain`` takes the same body from
-operators and adds reasons; with ``data.at`` it decides as of another moment. Errors are envelopes with a code other
+operators and adds reasons; with ``data.at`` it decides as of another moment. It refuses unknown fields beside the
+requests, while the call ignores them, because a newer backend may send more. Errors are envelopes with a code other
 than 2xx, after which the caller retries and denies meanwhile: 401 for a wrong token, 400 for an invalid body, 503 if
 neither the index nor the database can answer, or the directory was never read.
 
@@ -88,7 +89,7 @@ def provider_blueprint(
             require_bearer(request, tokens)
         if INSTANCE_HEADER in request.headers:
             _add_instance_header(instance())
-        min_revision = _min_revision(request.headers.get(MIN_REVISION_HEADER))
+        min_revision = requested_revision()
         _, entries = read(anonymous_bytes)
         now = clock()
         pick = None if log is None else log.picks
@@ -103,8 +104,10 @@ def provider_blueprint(
 
     def explain() -> Response:
         require_admin()
+        min_revision = requested_revision()
         body, entries = read(max_body_bytes)
-        answer = explain_entries(entries, open_view_with_names, load_origins, moment_of(body) or clock(), policy)
+        now = moment_of(body) or clock()
+        answer = explain_entries(entries, open_view_with_names, load_origins, now, policy, min_revision=min_revision)
         response = json_response(answer.envelope())
         response.headers[REVISION_HEADER] = str(answer.revision)
         return response
@@ -125,7 +128,9 @@ def _add_instance_header(stamp: str) -> None:
         return response
 
 
-def _min_revision(text: str | None) -> int:
+def requested_revision() -> int:
+    """The oldest revision that the caller accepts; 0: any. Raises ``InvalidArgument``."""
+    text = request.headers.get(MIN_REVISION_HEADER)
     if text is None:
         return 0
     if not _WHOLE_NUMBER.fullmatch(text):

@@ -210,6 +210,16 @@ def test_a_page_of_another_revision_says_so(post: Post, directory: StoredDirecto
 
 
 @pytest.mark.usefixtures("directory")
+@pytest.mark.parametrize(("path", "body"), [(RESOURCES, ADA), (USERS, ROADMAP)])
+def test_lists_may_require_a_revision(client: FlaskClient, path: str, body: object) -> None:
+    def status(revision: str) -> int:
+        headers = {"Authorization": f"Bearer {TOKEN}", "x-usher-min-revision": revision}
+        return client.post(path, json=body, headers=headers).status_code
+
+    assert [status(revision) for revision in ("1", "2", "next")] == [200, 503, 400]
+
+
+@pytest.mark.usefixtures("directory")
 @pytest.mark.parametrize(
     ("path", "body", "rule", "reason"),
     [
@@ -260,10 +270,25 @@ def test_an_empty_list_says_why(post: Post, path: str, body: object, rule: str, 
         (RESOURCES, ADA | {"pageSize": "5"}, "body.pageSize: must be a whole number"),
         (RESOURCES, ADA | {"pageToken": "bm8"}, "pageToken: not a token of this list"),
         (RESOURCES, ADA | {"pageToken": "ü!"}, "pageToken: not a token of this list"),
-        (USERS, {"resource": {"type": "document", "id": "x"}}, "body.resource: organizationId: field required"),
-        (USERS, {"resource": {"type": "organization", "id": "x", "organizationId": "y"}}, "body.resource: "),
+        (RESOURCES, ADA | {"userId": None}, "body.userId: field required"),
+        (USERS, {"resource": None}, "body.resource: field required"),
+        (USERS, {"resource": {"type": "document", "id": "x"}}, "body.resource.organizationId: field required"),
+        (
+            USERS,
+            {"resource": {"type": "folder", "id": "x", "organizationId": None}},
+            "body.resource.organizationId: field required",
+        ),
+        (
+            USERS,
+            {"resource": {"type": "organization", "id": "x", "organizationId": "y"}},
+            "body.resource.organizationId: must equal resource.id",
+        ),
         (USERS, {"resource": {"type": "context", "id": "x", "organizationId": "y"}}, "body.resource.type: must be "),
-        (USERS, {"resource": {"type": "folder", "id": "x", "organizationId": "y", "z": 1}}, "body.resource.z: "),
+        (
+            USERS,
+            {"resource": {"type": "folder", "id": "x", "organizationId": "y", "z": 1}},
+            "body.resource.z: not a field",
+        ),
         (USERS, {"resource": "roadmap"}, "body.resource: must be an object"),
         (USERS, ROADMAP | {"types": ["folder"]}, "body.types: not a field of this request"),
     ],

@@ -17,6 +17,7 @@ from tests.worlds.plan_parts import note_parts
 
 PLAN = PlanRow.__table__
 ITEM = PlanItemRow.__table__
+RETRIED = {"kind": "document", "organizationId": "acme", "id": "roadmap"}
 UNKNOWN = (
     "not a field of this request; allowed: organizationIds, userIds, dryRun, verify, allowDeletes, retry, reason,"
     " kinds, items"
@@ -153,6 +154,10 @@ def test_start_refuses_more_than_a_hundred_waiting_runs_and_still_gives_those_th
         ({"dryRun": "yes"}, "body.dryRun: must be true or false"),
         ({"dryrun": True}, f"body.dryrun: {UNKNOWN}"),
         ({"dry_run": True}, f"body.dry_run: {UNKNOWN}"),
+        ({"kinds": ["document"]}, "body.kinds: selects retried items: it needs retry true"),
+        ({"retry": True, "items": [{**RETRIED, "name": "x"}]}, "body.items[0].name: not a field of this request"),
+        ({"retry": True, "items": [{**RETRIED, "id": None}]}, "body.items[0].id: field required"),
+        ({"retry": True, "items": [None]}, "body.items[0]: must be an object"),
         ([], "the body must be a JSON object"),
     ],
 )  # fmt: skip

@@ -55,6 +55,8 @@ def _valid(run: str) -> dict[str, dict[str, str]]:
         "approve": {"run": run},
         "discard": {"run": run},
         "ledger_item": {"kind": "document", **acme, "item": "handbook"},
+        "access": {"user": "ada", **acme},
+        "access.csv": {"user": "ada", **acme},
         "explain": {"user": "ada", "type": "document", "resource": "handbook", **acme, "at": "now"},
         "organization": {"id": "acme"},
         "folder": {**acme, "id": "x"},
@@ -115,6 +117,18 @@ def test_odd_values_of_parameters(office: Office, role: Role) -> None:
                 _look(browser, html, f"{page}: {name} is {how}", {200, 400, 404})
                 asked += 1
     assert asked > (500 if role is Role.ADMIN else 100)
+
+
+def test_ids_that_are_too_long_for_a_list_of_access(office: Office) -> None:
+    browser = office.browser(Role.VIEWER)
+    for subject in (
+        "user={}&organization=acme",
+        "user=ada&organization={}",
+        "organization=acme&type=folder&resource={}",
+    ):
+        html = browser.get(f"{PREFIX}/access?{subject.format(quote('é' * 257))}")
+        assert browser.status == 400
+        assert "an id has at most 512 bytes" in html
 
 
 FORMS = {

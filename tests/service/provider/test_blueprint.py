@@ -394,6 +394,28 @@ def test_explain_decides_as_of_a_moment(service: Service) -> None:
         error_of(explained(wrong), 400, "INVALID_ARGUMENT")
 
 
+def test_explain_refuses_unknown_fields(service: Service) -> None:
+    def message(body: object) -> str:
+        headers = {"Authorization": "Bearer admin"}
+        return error_of(
+            service.client().post("/permissions/explain", json=body, headers=headers), 400, "INVALID_ARGUMENT"
+        )
+
+    assert message({"data": {"requests": []}, "at": 5}) == "at: not a field of this request; allowed: data"
+    misspelt = {"data": {"requests": [], "At": 5}}
+    assert message(misspelt) == "data.At: not a field of this request; allowed: requests, at"
+
+
+def test_explain_may_require_a_revision(service: Service) -> None:
+    def explained(revision: str) -> TestResponse:
+        headers = {"Authorization": "Bearer admin", "x-usher-min-revision": revision}
+        return service.client().post("/permissions/explain", json={"data": {"requests": [ASKED]}}, headers=headers)
+
+    assert explained("1").status_code == 200
+    error_of(explained("2"), 503, "UNAVAILABLE")
+    error_of(explained("next"), 400, "INVALID_ARGUMENT")
+
+
 def test_check_ignores_a_moment(service: Service) -> None:
     body = {"data": {"requests": [ASKED], "at": NOW_MS + 5}}
     answer = service.client().post(URL, json=body, headers={"Authorization": f"Bearer {TOKEN}"}).json

@@ -19,6 +19,7 @@ from app.access.listing.page import AccessEntry
 from app.access.listing.resources import RESOURCE_TYPES, ListedType, ResourceList, list_resources
 from app.access.listing.users import UserList, UserPage, list_users
 from app.access.records import AccessRole, Document, Folder, Group, Organization, User
+from app.contract.limits import ID_BYTES
 from app.foundation.clock import utc_text
 from app.service.console.console import COUNT_LIMIT, Console, one_of, query
 from app.service.console.paging import Lists
@@ -106,6 +107,8 @@ class _AccessQuery:
             raise BadRequest("The address needs organization, and either user, or type and resource")
         if kind == "organization" and resource_id != organization_id:
             raise BadRequest("resource must equal organization if type is organization")
+        if any(len(id_.encode("utf-8", "surrogatepass")) > ID_BYTES for id_ in (user_id, organization_id, resource_id)):
+            raise BadRequest(f"an id has at most {ID_BYTES} bytes")
         if not may_be_stored(user_id, organization_id, resource_id):
             raise BadRequest("an id contains characters that no id has")
         return cls(
