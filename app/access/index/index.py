@@ -37,7 +37,7 @@ from app.access.index.confirmations import Confirmations
 from app.access.index.entries import all_entries, changed_entries
 from app.access.index.file import DAMAGE, IndexDamagedError, IndexFile, Stamp
 from app.access.index.view import IndexView
-from app.access.index.waiting import PAUSE, RevisionWaiter
+from app.access.index.waiting import RevisionWaiter, pause_after
 from app.access.refresh.change_log import ACCESS_CHANGE, MAX_LOGGED
 from app.access.revisions import REVISION, latest_revision
 from app.access.sql_view import SqlView
@@ -175,7 +175,7 @@ class AccessIndex:
 
     def run(self, stop: Event) -> None:
         """Keeps the index up to date until ``stop`` is set."""
-        failure = ""
+        failure, failures = "", 0
         while not stop.is_set():
             try:
                 self.step()
@@ -187,8 +187,9 @@ class AccessIndex:
                     is_expected = isinstance(error, OSError | lmdb.Error | IndexDamagedError)
                     fields = {"reason": str(error)} if is_expected else log_fields(error)
                     _log.warning("index_failed", folder=str(self._folder), **fields)
-            if self._lock is None or failure or not self._is_database_reachable or not self._waiter.wait(stop):
-                stop.wait(PAUSE)
+            failures = failures + 1 if failure or not self._is_database_reachable else 0
+            if self._lock is None or failures or not self._waiter.wait(stop):
+                stop.wait(pause_after(failures))
         self._release()
 
     def step(self) -> None:

@@ -20,9 +20,16 @@ from app.foundation.database.engine import is_sqlite
 CHECK = 0.5
 """Seconds between two checks for a new revision."""
 PAUSE = 0.5
-"""Seconds until the next check after an error, or while the database cannot be reached."""
+"""Seconds until the next check of a process that does not maintain the index, and after the first failure."""
+MAX_PAUSE = 2.0
+"""The most seconds between two checks while they fail or the database cannot be reached. The pauses double."""
 LISTEN_AGAIN = 10
 """Checks until the next attempt to listen to notifications."""
+
+
+def pause_after(failures: int) -> float:
+    """Seconds until the next check after this number of failed ones in a row."""
+    return min(PAUSE * 2.0 ** max(0, failures - 1), MAX_PAUSE)
 
 
 class RevisionWaiter:

@@ -174,6 +174,24 @@ def test_damage_that_the_maintenance_finds_leads_to_a_new_file(node: Node, monke
 
 
 @pytest.mark.one_database
+def test_checks_during_an_outage_become_rarer_up_to_a_limit(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.restart(away=True)
+    stop, pauses = Event(), list[float]()
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 5:
+            node.index._engine = node.engine  # The database is back.
+        elif len(pauses) == 6:
+            stop.set()
+
+    monkeypatch.setattr(stop, "wait", pause)
+    monkeypatch.setattr(node.index._waiter, "wait", lambda _stop: False)
+    node.index.run(stop)
+    assert pauses == [0.5, 1, 2, 2, 2, 0.5]
+
+
+@pytest.mark.one_database
 def test_a_file_system_without_pipes_delays_nothing_else(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     def unsupported(*_: object) -> None:
         raise OSError(38, "Function not implemented")
