@@ -16,7 +16,7 @@ from sqlalchemy import Engine
 from app.access.candidate import candidate_of
 from app.access.decision.ancestry import Ancestry, ancestry_of
 from app.access.decision.decide import Decision, DecisionPolicy, PlainQuestion, decide
-from app.access.impact import classes, impact, side
+from app.access.impact import changed, classes, impact, side
 from app.access.impact.impact import AccessChange, access_changes
 from app.access.impact.steps import TooManyStepsError
 from app.access.records import (
@@ -33,6 +33,7 @@ from app.access.records import (
 )
 from app.commands.schema import METADATA
 from app.foundation.database.engine import open_engine
+from app.foundation.database.statements import run
 from app.sync.runs.refresh import refresh
 from tests.tables import make_tables
 from tests.worlds.access_model import MemoryView
@@ -374,3 +375,18 @@ def test_comparison_of_many_users_who_all_differ_ends(engine: Engine, monkeypatc
     with pytest.raises(TooManyStepsError):
         found_changes(engine, before, directory.records.values(), DecisionPolicy())
     assert 0 < decided <= 200
+
+
+@pytest.mark.one_database
+def test_what_is_public_is_found_by_index(engine: Engine) -> None:
+    def plan(query: str, **tables: str) -> str:
+        with engine.connect() as connection:
+            explained = run(connection, f"EXPLAIN QUERY PLAN {query}", {"organization_id": "acme"}, **tables)
+            return " ".join(row.detail for row in explained)
+
+    names = {kind: f"model_{kind}" for kind in ("organization", "folder", "document")}
+    all_organizations = plan(changed._PUBLIC, **names)
+    assert "SCAN model_folder USING COVERING INDEX ix_model_folder_open" in all_organizations
+    assert "SCAN model_document USING COVERING INDEX ix_model_document_open" in all_organizations
+    of_one = plan(side._PUBLIC_DOCUMENTS, table="model_document")
+    assert "SEARCH model_document USING COVERING INDEX ix_model_document_open" in of_one

@@ -180,10 +180,13 @@ _ENTRIES = """
 SELECT DISTINCT t.organization_id, t.user_id FROM (@list(users)) AS u CROSS JOIN {table} t WHERE t.user_id = u.value
 """
 
-_PUBLIC = """
-SELECT organization_id FROM {organization} WHERE access_type = 'public'
-UNION SELECT organization_id FROM {folder} WHERE access_type = 'public'
-UNION SELECT organization_id FROM {document} WHERE access_type = 'public'
+IS_PUBLIC = "access_type = 'public' AND access_type <> '' AND access_type <> 'restricted'"
+"""SQLite uses a partial index only if the query repeats its condition."""
+
+_PUBLIC = f"""
+SELECT organization_id FROM {{organization}} WHERE access_type = 'public'
+UNION SELECT organization_id FROM {{folder}} WHERE {IS_PUBLIC}
+UNION SELECT organization_id FROM {{document}} WHERE {IS_PUBLIC}
 """
 
 

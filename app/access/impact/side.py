@@ -12,7 +12,7 @@ from functools import cached_property
 from sqlalchemy import Connection
 
 from app.access.decision.ancestry import MAX_KEPT_ANCESTRY, Ancestry, ancestry_of
-from app.access.impact.changed import Place, Tables, UserState
+from app.access.impact.changed import IS_PUBLIC, Place, Tables, UserState
 from app.access.records import (
     AccessRole,
     AccessType,
@@ -56,7 +56,7 @@ _DOCUMENTS_BY_ID = (
     + "(@list(ids)) AS l CROSS JOIN {table} t WHERE t.organization_id = :organization_id AND t.document_id = l.value"
 )
 _PUBLIC_DOCUMENTS = (
-    "SELECT document_id FROM {table} WHERE organization_id = :organization_id AND access_type = 'public'"
+    "SELECT document_id FROM {table} WHERE organization_id = :organization_id AND " + IS_PUBLIC  # noqa: S608 - constants
 )
 
 _HOLDERS = """
