@@ -69,8 +69,10 @@ def access(  # noqa: PLR0917 - click passes them by name
         raise click.UsageError("--type requires KIND user")
     if kind == "organization" and organization not in {None, id_}:
         raise click.UsageError("--organization must be ID if KIND is organization")
-    organization = organization or id_
-    _check_ids(id_, organization)
+    _check_id("ID", id_)
+    if organization is None:
+        organization = id_
+    _check_id("--organization", organization)
     settings = invocation.settings()
     with application(settings) as parts:
         wanted = _Wanted(organization, id_, None if role is None else AccessRole(role), at or parts.clock())
@@ -93,14 +95,13 @@ def access(  # noqa: PLR0917 - click passes them by name
         note("the directory changed meanwhile: run the command again for a list of one revision")
 
 
-def _check_ids(*ids: str) -> None:
-    """Raises ``CommandError`` for ids that the permission provider rejects."""
+def _check_id(name: str, id_: str) -> None:
+    """Raises ``CommandError`` for an id that the permission provider rejects. ``name``: of the argument or option."""
     from app.contract.permission_call import EntryError, parse_entry
 
-    for id_ in ids:
-        entry = parse_entry({"userId": id_, "resource": {"type": "organization", "id": id_}})
-        if isinstance(entry, EntryError):
-            raise CommandError(entry.error.replace("userId", "ID and ORG"))
+    entry = parse_entry({"userId": id_, "resource": {"type": "organization", "id": id_}})
+    if isinstance(entry, EntryError):
+        raise CommandError(entry.error.replace("userId", name))
 
 
 class _Wanted(NamedTuple):

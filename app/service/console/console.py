@@ -298,7 +298,8 @@ def query(*known: str) -> dict[str, str]:
 def one_of(value: str, known: Sequence[str], label: str) -> str:
     """The value, which may be empty. Raises ``BadRequest`` for an unknown one."""
     if value and value not in known:
-        raise BadRequest(f"{label} {named(value, limit=80)} is unknown; use one of {', '.join(known)}")
+        allowed = f"one of {', '.join(known)}" if len(known) > 1 else f"{known[0]}, or leave it out"
+        raise BadRequest(f"{label} {named(value, limit=80)} is unknown; use {allowed}")
     return value
 
 

@@ -146,9 +146,9 @@ class DecisionLog:
                 written = os.write(descriptor, rest)
                 self._is_torn = rest[written - 1 : written] != b"\n"
                 rest = rest[written:]
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the thread must not end
             with self._changed:
-                self._lose(rest.count(b"\n"), now, error.strerror or type(error).__name__)
+                self._lose(rest.count(b"\n"), now, getattr(error, "strerror", None) or type(error).__name__)
 
     def _lose(self, lines: int, now: datetime, cause: str) -> None:
         """Counts lines that are not written, and starts a warning if none was written in the last minute."""

@@ -170,6 +170,18 @@ def test_a_log_that_cannot_be_written_is_reported_once_a_minute(tmp_path: Path) 
     assert [line["lines"] for line in logged] == [1, 3]
 
 
+def test_any_error_of_a_write_is_reported_and_leaves_the_writer_running(tmp_path: Path) -> None:
+    log = make_log(tmp_path / "decisions-\ud800")  # No file can have this name.
+    with capture_logs() as logged:
+        log.write([(ENTRY, DENY)], NOW, 1, None)
+        assert log.flush(30)
+    assert [(line["lines"], line["cause"]) for line in logged] == [(1, "UnicodeEncodeError")]
+    log._path = tmp_path / "decisions"
+    log.write([(ENTRY, DENY)], NOW, 1, None)
+    assert log.flush(30)
+    assert len(lines_of(tmp_path / "decisions")) == 1
+
+
 def test_a_pipe_without_a_reader_does_not_hold_a_request(ask: Any, tmp_path: Path) -> None:
     path = tmp_path / "decisions"
     os.mkfifo(path)
