@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Engine, Table, insert, text
 from app.access.decision.decide import DecisionPolicy, PlainQuestion, Rule, decide
 from app.access.decision.view import AccessView
 from app.access.index.file import IndexReader
+from app.access.index.folders import Folders
 from app.access.index.index import AccessIndex
 from app.access.index.view import IndexView
 from app.access.records import AccessRole
@@ -220,7 +221,7 @@ def test_lookups_of_the_index_do_not_grow_with_grants(engine: Engine, index: Acc
     with file.reading() as (entries, _):
         asked = [question(9, "document", 0), question(3, "folder", 0), question(3, "document", 17)]
         counted = CountedEntries(entries)
-        view = IndexView(counted, 1, asked)
+        view = IndexView(counted, 1, asked, Folders())
         for each in asked:
             decide(view, each, NOW, POLICY)
     assert counted.lookups <= 3 * 12
@@ -241,7 +242,7 @@ def test_lookups_of_the_index_do_not_grow_with_context_fields(engine: Engine, in
         asked += [question(0, "context", 7, context={f"field-{n}": "1" for n in range(fields)})]
         with file.reading() as (entries, _):
             counted = CountedEntries(entries)
-            view = IndexView(counted, 1, asked)
+            view = IndexView(counted, 1, asked, Folders())
             assert {decide(view, each, NOW, POLICY).rule for each in asked[:40]} == {Rule.CONTEXT_GRANTS}
             assert decide(view, asked[-1], NOW, POLICY).rule is Rule.CONTEXT_NOT_COVERED
         assert counted.lookups <= 250

@@ -36,6 +36,7 @@ from app.access.decision.view import AccessView
 from app.access.index.confirmations import Confirmations
 from app.access.index.entries import all_entries, changed_entries
 from app.access.index.file import DAMAGE, IndexDamagedError, IndexFile, Stamp
+from app.access.index.folders import Folders
 from app.access.index.view import IndexView
 from app.access.index.waiting import RevisionWaiter, pause_after
 from app.access.refresh.change_log import ACCESS_CHANGE, MAX_LOGGED
@@ -105,6 +106,7 @@ class AccessIndex:
         self._lock: int | None = None
         self._file: IndexFile | None = None
         self._turn = Lock()
+        self._folders: tuple[str, Stamp | None, Folders] = ("", None, Folders())
         self._is_behind = False
         """Whether the database has a newer revision that the index does not get."""
         self._is_database_reachable = True
@@ -123,7 +125,7 @@ class AccessIndex:
                 # Threads would switch at each lookup. One call at a time is one and a half times as fast.
                 with self._turn, file.reading() as (entries, stamp):
                     if stamp is not None and stamp.revision >= min_revision:
-                        yield IndexView(entries, stamp.revision, questions)
+                        yield IndexView(entries, stamp.revision, questions, self._folders_of(file, stamp))
                         return
             except DAMAGE as error:
                 self._discard(file.path.name, error)
@@ -131,6 +133,14 @@ class AccessIndex:
         self._check_schema()
         with reading(self._engine) as connection:
             yield SqlView(connection)
+
+    def _folders_of(self, file: IndexFile, stamp: Stamp) -> Folders:
+        """What is kept of the folders of this revision in this file."""
+        name, revision, folders = self._folders
+        if name != file.path.name or revision != stamp or folders.is_full:
+            folders = Folders()
+            self._folders = (file.path.name, stamp, folders)
+        return folders
 
     def wait_for(self, revision: int, timeout: float = 1.0) -> None:
         """Waits until all processes of this node answer by the revision; at most ``timeout`` seconds."""

@@ -25,7 +25,10 @@ entry of its own: ``X`` (organization, user, level and id) for a user's own, ``F
 document, group) for those of groups. So a change never rewrites a large entry, and a decision never reads one.
 """
 
+from collections.abc import Mapping
 from hashlib import blake2b
+
+from app.access.records import AccessType
 
 LAYOUT = 1
 """The version of this layout. An index of another version is built again."""
@@ -41,6 +44,25 @@ MAX_ID_BYTES = 72
 
 SINGLE_KIND = {OWN_GRANTS: "X", FOLDER: "F", DOCUMENT: "D"}
 """Kind of an entry that lists grants → kind of the entries of single grants."""
+
+
+ACCESS_TYPES: Mapping[str, AccessType | None] = {
+    "": None,
+    "p": AccessType.PUBLIC,
+    "o": AccessType.ORGANIZATION_PRIVATE,
+    "r": AccessType.RESTRICTED,
+}
+
+Grants = dict[str, str]
+"""Role and end, by group, or by the level and id of a resource."""
+
+CROWDED: Grants = {"": ""}
+"""Grants that are too many to be listed."""
+
+
+def listed_grants(parts: list[str]) -> Grants:
+    """The grants of an entry, from its list."""
+    return dict(zip(parts[::2], parts[1::2], strict=True)) if len(parts) > 1 else CROWDED
 
 
 def escaped(text: str) -> str:

@@ -4,21 +4,22 @@ The entries: ``app.access.index.layout``. The port: ``app.access.decision.view``
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from datetime import datetime
-from functools import partial
 from itertools import product
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from app.access.decision.ancestry import MAX_KEPT_ANCESTRY, Ancestry, Obstacle, ancestry_of
+from app.access.decision.ancestry import Ancestry
 from app.access.decision.decide import ANY_VALUE, PermissionRequest
 from app.access.decision.view import group_path
+from app.access.index.folders import FolderAncestry, Folders
 from app.access.index.layout import (
+    ACCESS_TYPES,
     CONTEXT_GRANT,
+    CROWDED,
     DOCUMENT,
-    FOLDER,
     GROUPS_OF_GROUP,
     GROUPS_OF_USER,
     MEMBERSHIP,
@@ -27,8 +28,10 @@ from app.access.index.layout import (
     SEPARATOR,
     SINGLE_KIND,
     USER,
+    Grants,
     key_of,
     key_part,
+    listed_grants,
     pair_key,
     unescaped,
 )
@@ -38,7 +41,6 @@ from app.access.records import (
     AccessType,
     ContextGrant,
     Document,
-    Folder,
     Grant,
     GroupMember,
     Level,
@@ -65,35 +67,10 @@ class Entries(Protocol):
 Pair = tuple[str, str]
 """An organization, and an id in it."""
 
-_TYPES: Mapping[str, AccessType | None] = {
-    "": None,
-    "p": AccessType.PUBLIC,
-    "o": AccessType.ORGANIZATION_PRIVATE,
-    "r": AccessType.RESTRICTED,
-}
 _ROLES = {"v": AccessRole.VIEWER, "e": AccessRole.EDITOR}
-
-Grants = dict[str, str]
-"""Role and end, by group, or by the level and id of a resource."""
-
-_CROWDED: Grants = {"": ""}
-"""Grants that are too many to be listed."""
-
-
-class _Ancestry(NamedTuple):
-    """The ancestry of a folder, with the grants on it."""
-
-    ancestry: Ancestry = Ancestry()
-    resources: tuple[str, ...] = ()
-    """Its folders, as users' own grants name them: level and id."""
-    group_grants: tuple[Grants, ...] = ()
-    """The grants of groups on those of its folders that have any."""
-
 
 _LOOKED_UP = 64
 """The maximum number of context grants that are looked up for one holder."""
-_TOP = _Ancestry()
-_UNKNOWN = _Ancestry(Ancestry((), Obstacle.UNKNOWN))
 
 
 class IndexView:
@@ -102,17 +79,20 @@ class IndexView:
     Entries are read once for all questions of a batch.
     """
 
-    def __init__(self, entries: Entries, revision: int, questions: Sequence[PermissionRequest]) -> None:
+    def __init__(
+        self, entries: Entries, revision: int, questions: Sequence[PermissionRequest], folders: Folders
+    ) -> None:
+        """``folders``: those of the same revision."""
         self._entries = entries
         self._get = entries.get
         self._questions = questions
+        self._folders = folders
+        self._ancestries = folders.ancestries
         self._organizations: dict[str, Organization | None] = {}
         self._users: dict[str, User | None] = {}
         self._memberships: dict[Pair, Membership | None] = {}
-        self._ancestries: dict[Pair, _Ancestry] = {}
-        self._folders: dict[Pair, Folder | None] = {}
-        self._group_grants: dict[tuple[Level, str, str], Grants] = {}
-        """The grants of groups on folders and documents that have any, of those that were looked up."""
+        self._document_grants: dict[Pair, Grants] = {}
+        """The grants of groups on documents that have any, of those that were looked up."""
         self._own_grants: dict[Pair, Grants] = {}
         self._groups: dict[Pair, dict[str, str]] = {}
         self._context_grants: dict[Pair, Sequence[ContextGrant]] = {}
@@ -128,7 +108,7 @@ class IndexView:
             organization = Organization(
                 organization_id=organization_id,
                 organization_name="",
-                access_type=_TYPES[access_type] or AccessType.ORGANIZATION_PRIVATE,
+                access_type=ACCESS_TYPES[access_type] or AccessType.ORGANIZATION_PRIVATE,
                 disabled=bool(disabled),
             )
         self._organizations[organization_id] = organization
@@ -161,85 +141,27 @@ class IndexView:
         if parts is None:
             return None
         if len(parts) > 2:
-            self._group_grants["document", organization_id, document_id] = _listed(parts[2:])
+            self._document_grants[organization_id, document_id] = listed_grants(parts[2:])
         return Document(
             organization_id=organization_id,
             document_id=document_id,
             document_name="",
             folder_id=parts[1] or None,
-            access_type=_TYPES[parts[0]],
+            access_type=ACCESS_TYPES[parts[0]],
             extra_fields=NO_EXTRA_FIELDS,
         )
 
     def ancestry_of(self, organization_id: str, folder_id: str) -> Ancestry:
         return self._ancestry(organization_id, folder_id).ancestry
 
-    def _ancestry(self, organization_id: str, folder_id: str) -> _Ancestry:
-        pair = (organization_id, folder_id)
-        if pair in self._ancestries:
-            return self._ancestries[pair]
-        ancestry = self._ancestries[pair] = self._find_ancestry(organization_id, folder_id)
-        return ancestry
-
-    def _find_ancestry(self, organization_id: str, folder_id: str) -> _Ancestry:
-        """Walks up to the nearest folder whose ancestry is known, and from there down again."""
-        below: dict[str, Folder] = {}
-        known: _Ancestry | None = None
-        above: str | None = folder_id
-        while known is None:
-            if above is None:
-                known = _TOP
-            elif above in below or len(below) > MAX_KEPT_ANCESTRY:
-                return self._walked_ancestry(organization_id, folder_id)
-            elif (known := self._ancestries.get((organization_id, above))) is None:
-                folder = self._folder(organization_id, above)
-                if folder is None:
-                    known = _UNKNOWN
-                else:
-                    below[above] = folder
-                    above = folder.parent_folder_id
-        if known.ancestry.obstacle is Obstacle.CYCLE or len(known.resources) > MAX_KEPT_ANCESTRY:
-            return self._walked_ancestry(organization_id, folder_id)
-        for below_id, folder in reversed(below.items()):
-            grants = self._group_grants.get(("folder", organization_id, below_id))
-            known = self._ancestries[organization_id, below_id] = _Ancestry(
-                known.ancestry.below(folder),
-                (FOLDER + below_id, *known.resources),
-                known.group_grants if grants is None else (grants, *known.group_grants),
-            )
-        return known
-
-    def _walked_ancestry(self, organization_id: str, folder_id: str) -> _Ancestry:
-        """The ancestry without those of the folders above, which differ in a cycle, and are large in a deep tree."""
-        ancestry = ancestry_of(partial(self._folder, organization_id), folder_id)
-        folder_ids = [folder.folder_id for folder in ancestry.folders]
-        grants = (self._group_grants.get(("folder", organization_id, above)) for above in folder_ids)
-        return _Ancestry(ancestry, tuple([FOLDER + above for above in folder_ids]), tuple(filter(None, grants)))
-
-    def _folder(self, organization_id: str, folder_id: str) -> Folder | None:
-        pair = (organization_id, folder_id)
-        if pair in self._folders:
-            return self._folders[pair]
-        parts = self._read(FOLDER, organization_id, folder_id)
-        folder = None
-        if parts is not None:
-            if len(parts) > 2:
-                self._group_grants["folder", organization_id, folder_id] = _listed(parts[2:])
-            folder = Folder(
-                organization_id=organization_id,
-                folder_id=folder_id,
-                folder_name="",
-                parent_folder_id=parts[1] or None,
-                access_type=_TYPES[parts[0]],
-                extra_fields=NO_EXTRA_FIELDS,
-            )
-        self._folders[pair] = folder
-        return folder
+    def _ancestry(self, organization_id: str, folder_id: str) -> FolderAncestry:
+        known = self._ancestries.get((organization_id, folder_id))
+        return self._folders.find(self._read, organization_id, folder_id) if known is None else known
 
     def any_grants(self, organization_id: str, user_id: str, document_id: str | None, folder_id: str | None) -> bool:
         """As ``AccessView.any_grants``, for a document that was looked up before."""
         own = self._own(organization_id, user_id)
-        if own is _CROWDED:
+        if own is CROWDED:
             return True
         above = None if folder_id is None else self._ancestry(organization_id, folder_id)
         if own and document_id is not None and DOCUMENT + document_id in own:
@@ -247,12 +169,12 @@ class IndexView:
         if own and above is not None and not own.keys().isdisjoint(above.resources):
             return True
         of_groups = () if above is None else above.group_grants
-        if self._group_grants and document_id is not None:
-            on_document = self._group_grants.get(("document", organization_id, document_id))
+        if self._document_grants and document_id is not None:
+            on_document = self._document_grants.get((organization_id, document_id))
             of_groups = of_groups if on_document is None else (on_document, *of_groups)
         # Most resources have no grants of groups, so that the groups of the user are not needed.
         for grants in of_groups:
-            if grants is _CROWDED or not grants.keys().isdisjoint(self.groups(organization_id, user_id)):
+            if grants is CROWDED or not grants.keys().isdisjoint(self.groups(organization_id, user_id)):
                 return True
         return False
 
@@ -263,7 +185,8 @@ class IndexView:
         value = self._grant(self._own(organization_id, user_id), OWN_GRANTS, organization_id, user_id, resource)
         if value is not None:
             found.append((None, value))
-        if listed := self._group_grants.get((level, organization_id, resource_id)):
+        of_groups = self._folders.group_grants if level == "folder" else self._document_grants
+        if listed := of_groups.get((organization_id, resource_id)):
             for group_id in self.groups(organization_id, user_id):
                 value = self._grant(listed, level[0], organization_id, resource_id, group_id)
                 if value is not None:
@@ -351,12 +274,12 @@ class IndexView:
         pair = (organization_id, user_id)
         if pair not in self._own_grants:
             parts = self._read(OWN_GRANTS, organization_id, user_id)
-            self._own_grants[pair] = {} if parts is None else _listed(parts)
+            self._own_grants[pair] = {} if parts is None else listed_grants(parts)
         return self._own_grants[pair]
 
     def _grant(self, listed: Grants, kind: str, organization_id: str, item_id: str, other_id: str) -> str | None:
         """The role and end of one grant, from a list or, if there are too many, from its own entry."""
-        if listed is not _CROWDED:
+        if listed is not CROWDED:
             return listed.get(other_id)
         parts = self._read(SINGLE_KIND[kind], organization_id, item_id, other_id)
         return None if parts is None else parts[0]
@@ -372,10 +295,6 @@ class IndexView:
             return None
         parts = value.decode().split(SEPARATOR)
         return parts if b"\x02" not in value else [unescaped(part) for part in parts]
-
-
-def _listed(parts: list[str]) -> Grants:
-    return dict(zip(parts[::2], parts[1::2], strict=True)) if len(parts) > 1 else _CROWDED
 
 
 def _role_and_end(value: str) -> tuple[AccessRole, datetime | None]:

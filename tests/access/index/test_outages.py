@@ -21,7 +21,7 @@ from app.access.index.layout import LAYOUT
 from app.access.index.settings import IndexSettings
 from app.access.index.view import IndexView
 from app.access.problems import ProblemList
-from app.access.records import Membership, Organization, User
+from app.access.records import AccessType, Folder, Membership, Organization, Record, User
 from app.access.refresh.refresh import Refresh
 from app.access.refresh.sources import ReadResult
 from app.access.sql_view import SqlView
@@ -58,7 +58,7 @@ class Node:
         self.start(max_staleness=max_staleness, away=away)
         self.index.step()
 
-    def read(self, *records: Organization | User | Membership) -> None:
+    def read(self, *records: Record) -> None:
         with Refresh(self.engine, clock=lambda: NOW, problems=ProblemList()) as refresh:
             refresh.begin(["company"])
             for record in records:
@@ -91,6 +91,21 @@ def test_the_index_answers_without_the_database(node: Node) -> None:
     assert not node.index.state.is_database_reachable
     node.uptime += 1_000_000
     assert node.answer() == (True, IndexView)
+
+
+def test_folders_are_those_of_the_revision(node: Node) -> None:
+    asked = PlainQuestion(user_id="ada", type="folder", resource_id="lower", organization_id="acme")
+    for access_type, answer in (("restricted", False), ("organizationPrivate", True), ("restricted", False)):
+        upper = Folder(
+            organization_id="acme", folder_id="upper", folder_name="Upper", access_type=AccessType(access_type)
+        )
+        lower = Folder(organization_id="acme", folder_id="lower", folder_name="Lower", parent_folder_id="upper")
+        node.read(ACME, ADA, MEMBER, upper, lower)
+        node.index.step()
+        for _ in range(2):
+            with node.index.view([asked]) as view:
+                assert isinstance(view, IndexView)
+                assert decide(view, asked, NOW, DecisionPolicy()).has_access is answer
 
 
 def test_a_stale_index_does_not_answer(node: Node) -> None:
