@@ -19,7 +19,7 @@ from sqlmodel import Field
 
 from app.access.kinds import KINDS_BY_REFERENCE, RecordKind
 from app.access.records import Fill, Sort
-from app.foundation.database.tables import METADATA, StoreTable
+from app.foundation.database.tables import METADATA, ONLY_ON, StoreTable
 
 KEYED = {"sqlite_with_rowid": False}
 """SQLite stores the rows in the primary key itself: half the size, and one lookup instead of two."""
@@ -137,6 +137,22 @@ ACCESS_TABLES = {
     if kind.name != Fill.kind
 }
 """kind → the table of its records, referred-to kinds first. Aliases have a table of their own; fills have none."""
+
+# Pages of lists are in the order of the bytes of the ids. On PostgreSQL, other indexes have the order of the locale.
+for _kind, _keys in {
+    "user": ("user_id",),
+    "membership": ("organization_id", "user_id"),
+    "folder": ("organization_id", "folder_id"),
+    "document": ("organization_id", "document_id"),
+}.items():
+    _table = ACCESS_TABLES[_kind]
+    _columns = [_table.c[name] for name in _keys]
+    Index(
+        f"ix_{_table.name}_bytes",
+        *_columns,
+        postgresql_ops={_keys[-1]: 'COLLATE "C"'},
+        info={ONLY_ON: "postgresql"},
+    ).ddl_if(dialect="postgresql")
 
 
 class ModelUserAliasRow(StoreTable, table=True):

@@ -10,6 +10,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, delete, insert, inspect, select
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.schema import SchemaItem
 from sqlmodel.sql.sqltypes import AutoString
 
 from app.foundation.database.engine import is_sqlite, reading, writing
@@ -27,6 +28,7 @@ from app.foundation.database.programs import (
     oldest_compatible,
     owner_of,
 )
+from app.foundation.database.tables import ONLY_ON
 
 _UPGRADE_LOCK = 0x75736865725F7570
 """The key of PostgreSQL's advisory lock for upgrades: an arbitrary constant ("usher_up")."""
@@ -34,7 +36,13 @@ _UPGRADE_LOCK = 0x75736865725F7570
 
 def context_of(connection: Connection, program: Program) -> MigrationContext:
     """Alembic's context of a program's database."""
-    return MigrationContext.configure(connection, opts={"version_table": program.version_table})
+    dialect = connection.dialect.name
+
+    def is_included(item: SchemaItem, *_: object) -> bool:
+        return str(item.info.get(ONLY_ON, dialect)) == dialect
+
+    options = {"version_table": program.version_table, "include_object": is_included}
+    return MigrationContext.configure(connection, opts=options)
 
 
 def state_of(engine: Engine, migrations: Migrations) -> SchemaState:

@@ -18,6 +18,10 @@ def new_metadata() -> MetaData:
     )
 
 
+ONLY_ON = "only_on"
+"""The key in ``Index.info`` of the only dialect that has the index."""
+
+
 class DatabaseTable(SQLModel):
     """The base of every table."""
 

@@ -1,7 +1,7 @@
 """What lists of access read and keep: bounded by a batch, not by the members or the depth of the organization."""
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from unittest.mock import patch
 
 import pytest
@@ -9,10 +9,11 @@ from sqlalchemy import Connection, event
 
 from app.access.decision.ancestry import Ancestry
 from app.access.decision.decide import DecisionPolicy
-from app.access.listing import batch_view, users
+from app.access.listing import batch_view, resources, users
 from app.access.listing.users import UserList, list_users
 from app.access.records import AccessType, Document, Folder, Grant, Group, GroupMember, Organization, Record, User
 from app.foundation.database.engine import is_sqlite, reading
+from app.foundation.database.statements import prefer_indexes, run
 from tests.worlds.access_model import StoredDirectory
 from tests.worlds.random_directories import NOW
 
@@ -68,6 +69,29 @@ def test_denied_users_are_forgotten_after_each_batch(stored_directory: StoredDir
         assert _users(connection) == []
     assert len(_Measured.kept) >= 20
     assert max(_Measured.kept) <= 5 * 20
+
+
+@pytest.mark.parametrize(
+    ("query", "parts", "index"),
+    [
+        (resources._NEXT, {"kind": "folder"}, "ix_model_folder_bytes"),
+        (resources._NEXT, {"kind": "document"}, "ix_model_document_bytes"),
+        (users._MEMBERS, {"active": "TRUE", "of_role": "TRUE"}, "ix_model_membership_bytes"),
+        (users._EVERYONE, {}, "ix_model_user_bytes"),
+    ],
+)
+def test_the_next_ids_are_not_sorted(
+    stored_directory: StoredDirectory, query: str, parts: Mapping[str, str], index: str
+) -> None:
+    """The ids are read in the order of their bytes: by the key on SQLite, by an index of its own on PostgreSQL."""
+    with reading(stored_directory.engine) as connection:
+        prefer_indexes(connection)
+        on_sqlite = is_sqlite(connection)
+        explain = "EXPLAIN QUERY PLAN" if on_sqlite else "EXPLAIN"
+        page = {"organization_id": "acme", "after": "", "limit": 10}
+        plan = str(run(connection, f"{explain} {query}", page, **parts).all())
+    assert "Sort" not in plan and "TEMP B-TREE" not in plan, plan  # noqa: PT018 - one per database
+    assert on_sqlite or index in plan, plan
 
 
 def test_a_page_reads_the_next_members_alone(stored_directory: StoredDirectory) -> None:
