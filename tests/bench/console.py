@@ -107,6 +107,7 @@ def pages_of(size: Size) -> dict[str, str]:
         "runs": address("runs"),
         "runs deep": address("runs", before="20261001T000000000-0001500"),
         "runs held": address("runs", status="held"),
+        "runs by kind": address("runs", kind="preview", by="nobody", period="week", busy=1),
         "run of 1.5 M items": address("run", id=BIG_RUN),
         "run deep": address("run", id=BIG_RUN, after=items - 60),
         "run by kind": address("run", id=BIG_RUN, kind="document"),

@@ -24,6 +24,7 @@ from app.service.console.pages import (  # noqa: F401 - they register their view
     overview,
     parked,
     run_actions,
+    run_list,
     runs,
     search,
     sign_in,

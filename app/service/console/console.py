@@ -35,6 +35,7 @@ from app.service.console.transactions import page_reading
 from app.service.refusals import Refusals
 from app.sync.ledger.failures import count_parked
 from app.sync.ledger.ledger import ledger_in_use, noun_of
+from app.sync.runs.history import kind_of
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.run import Run
 from app.sync.runs.status import held_runs
@@ -132,6 +133,7 @@ class Console:
                 "noun": noun_of,
                 "item_record": RECORD_OF_ITEM,
                 "item_container": CONTAINER_OF_ITEM,
+                "kind_of": kind_of,
                 "asset": lambda file: f"{PREFIX}/assets/{self.assets.name(file)}",
                 "page": address,
                 "home": f"{PREFIX}/",

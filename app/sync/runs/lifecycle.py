@@ -23,6 +23,7 @@ from app.sync.plan.deletes import discard_held
 from app.sync.plan.listing import PlannedChange, Sum, list_changes, sum_up
 from app.sync.plan.search import ItemFilter
 from app.sync.plan.tables import PlanAccessRow, PlanImpactRow, PlanItemRow, PlanPartRow, PlanRow
+from app.sync.runs.history import recent_runs
 from app.sync.runs.queue import CHANGES, CONTINUATION, KEY, enqueue, lock_queue, requests_for_changes
 from app.sync.runs.run import (
     RUN,
@@ -35,7 +36,6 @@ from app.sync.runs.run import (
     change,
     lock_run,
     move,
-    recent_runs,
     row_of,
     run_from,
 )

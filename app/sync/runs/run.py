@@ -8,7 +8,7 @@ move one run, one succeeds, and the others get a ``RunConflictError``.
 
 import json
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -235,39 +235,6 @@ def row_of(connection: Connection, run_id: str, *, locked: bool = False) -> Row[
     if row is None:
         raise RunNotFoundError(f"there is no run {run_id}")
     return row
-
-
-SCOPES = ("everything", "narrowed", "preview")
-"""Full runs, runs of some organizations or users, and dry runs."""
-
-
-def recent_runs(
-    connection: Connection,
-    limit: int,
-    before: str | None = None,
-    *,
-    statuses: Sequence[str] = (),
-    trigger: str | None = None,
-    scope: str | None = None,
-    previews: bool = True,
-) -> list[Run]:
-    """The latest runs, newest first. ``before``: the id of a run, for older ones. ``scope``: one of ``SCOPES``.
-    ``previews``: whether dry runs are included."""
-    query = select(RUN).order_by(RUN.c.run_id.desc()).limit(limit)
-    if before is not None:
-        query = query.where(RUN.c.run_id < before)
-    if statuses:
-        query = query.where(RUN.c.status.in_(statuses))
-    if trigger is not None:
-        query = query.where(RUN.c.trigger == trigger)
-    if not previews:
-        query = query.where(~RUN.c.dry_run)
-    is_everything = (RUN.c.organization_ids == "[]") & (RUN.c.user_ids == "[]")
-    if scope == "preview":
-        query = query.where(RUN.c.dry_run)
-    elif scope is not None:
-        query = query.where(~RUN.c.dry_run, is_everything if scope == "everything" else ~is_everything)
-    return [run_from(row) for row in connection.execute(query)]
 
 
 def allowed_deletes(connection: Connection, plan_id: str) -> bool:

@@ -188,10 +188,11 @@ def visit_parked(visitors: Visitors) -> None:
     for state in ("parked", "waiting"):
         for asked in ({}, {"kind": "document"}, {"organization": "acme", "message": "no"}, {"kind": "documentUser"}):
             show("parked", state=state, **asked)
-    for page in ("overview", "keys"):
+    for page in ("overview", "keys", "runs"):
         show(page)
     _failures(office, [parked | {"item_id": f"d{number:04}"} for number in range(1_100)])
     show("parked")
+    show("runs")
 
 
 def visit_held(visitors: Visitors) -> None:

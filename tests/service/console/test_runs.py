@@ -310,11 +310,11 @@ def test_phases_are_sent_one_after_the_other(office: Office) -> None:
 
 def test_limits_are_told_in_few_words() -> None:
     limits = {
-        ("delete_count", 1_000_000): "delete_count, 1000000",
-        ("delete_percent", 20.0): "delete_percent, 20 %",
-        ("delete_percent", 12.5): "delete_percent, 12.5 %",
-        ("covers_held", None): "takes held items along",
-        ("organization", None): "always asks",
+        ("delete_count", 1_000_000): "more than 1,000,000 deletes",
+        ("delete_percent", 20.0): "more than 20 %",
+        ("delete_percent", 12.5): "more than 12.5 %",
+        ("covers_held", None): "includes held items",
+        ("organization", None): "deleting an organization always asks",
         ("", None): "over the limits",
     }
     rows = hold_rows([{"kind": "document", "limit": limit, "allowed": allowed} for limit, allowed in limits] + ["odd"])

@@ -53,7 +53,7 @@ def test_every_branch_of_every_template_is_rendered(
     with office_of(tmp_path, "unread") as unread:
         access_pages.visit_unread(Visitors(unread))
     with office_of(tmp_path, "runs", DIRECTORY) as office:
-        _visit_runs(office)
+        _visit_runs(office, monkeypatch)
     with office_of(tmp_path, "all", access_pages.directory(), access_pages.other_directory()) as office:
         visitors = Visitors(office)
         access_pages.visit_browse(visitors, monkeypatch)
@@ -74,16 +74,23 @@ def test_every_branch_of_every_template_is_rendered(
         access_pages.visit_records_without_effect(visitors)
         system_pages.visit_index(office, tmp_path / "index")
         system_pages.visit_sign_in(office)
+        office.time.move_on(days=3)
+        Visitors(office).show("runs")
     branches: set[str] = set().union(*(loader.branches for loader in loaders))
     rendered: set[str] = set().union(*(loader.rendered for loader in loaders))
     assert {one.partition(":")[0] for one in branches} == set(loaders[0].list_templates())
     assert sorted(branches - rendered) == []
 
 
-def _visit_runs(office: Office) -> None:
+def _visit_runs(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     visitors = Visitors(office)
     visitors.show("runs")
     visitors.show("runs", status="held")
+    visitors.show("runs", period="day", busy=1)
+    with monkeypatch.context() as patched:
+        patched.setattr("app.sync.runs.history.MAX_RECAPPED", 1)
+        office.runs.cancel(states.queued(office).run_id)
+        visitors.show("runs")
     for run in _runs(office):
         for query in ({}, {"status": "failed"}, {"kind": "document", "status": "held"}, {"item": "nothing"}):
             visitors.show("run", id=run.run_id, **query)
@@ -145,7 +152,11 @@ def _previews(office: Office) -> Iterator[Run]:
     add_rows(office, PlanAccessRow, list(_access_rows(str(made.plan_id))))
     yield office.runs.get(made.run_id)
     made = states.planned(office, dry_run=True)
-    values = {"finished_at": office.time(), "counts": {"folder": {"add": {"planned": 2}}}}
+    values = {"finished_at": office.time(), "counts": {}}
+    made = states.planning(office, dry_run=True)
+    yield office.runs.move(made.run_id, RunStatus.PLANNING, RunStatus.DONE, **values)
+    made = states.planned(office, dry_run=True)
+    values = {"finished_at": office.time(), "counts": {"folder": {"add": {"planned": 2}, "delete": {"planned": 1}}}}
     yield office.runs.move(made.run_id, RunStatus.PLANNING, RunStatus.DONE, **values)
 
 

@@ -5,7 +5,6 @@ from itertools import product
 from random import Random
 from typing import Any
 
-import pytest
 from flask import Flask
 from sqlalchemy import insert, text
 
@@ -26,7 +25,6 @@ from app.sync.plan.search import ItemFilter, count, find
 from app.sync.plan.summary import affected, largest_impact, parts_of
 from app.sync.plan.tables import PlanItemRow, PlanRow
 from app.sync.runs.lifecycle import Runs
-from app.sync.runs.run import recent_runs
 from app.sync.runs.tables import RunRow
 from tests.backend.plans import plan, recorded
 from tests.sync.plan.test_summary import ORGANIZATIONS, company
@@ -266,17 +264,3 @@ def test_changes_of_a_kind_over_http_are_one_range_of_the_plan(world: PlanningWo
 
 
 _PAGE = 100
-
-
-@pytest.mark.parametrize("scope", ["everything", "narrowed", "preview"])
-def test_runs_are_listed_by_what_they_are_about(world: PlanningWorld, scope: str) -> None:
-    rows: dict[str, dict[str, object]] = {
-        "everything": {"organization_ids": "[]"},
-        "narrowed": {"organization_ids": '["acme"]'},
-        "preview": {"dry_run": True},
-    }
-    with writing(world.engine) as connection:
-        for run_id, row in rows.items():
-            base = {"run_id": run_id, "trigger": "schedule", "status": "done", "requested_at": 0}
-            connection.execute(insert(RunRow).values(**base, **row))
-        assert [run.run_id for run in recent_runs(connection, 10, scope=scope)] == [scope]

@@ -20,7 +20,8 @@ from app.service.console.pages.runs import held_now, shown_status
 from app.service.console.views import VIEWS
 from app.sync.ledger.failures import PARKED_AFTER, count_failures
 from app.sync.ledger.ledger import last_verify, ledger_in_use
-from app.sync.runs.run import Run, RunStatus, recent_runs
+from app.sync.runs.history import recent_runs
+from app.sync.runs.run import Run, RunStatus
 from app.sync.runs.status import held_runs, is_applying, last_ended
 
 _WORST_FIRST = (

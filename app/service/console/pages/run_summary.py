@@ -25,10 +25,10 @@ _STAGES = {
     RunStatus.APPLYING: "Applied",
 }
 _LIMITS = {
-    "delete_count": "delete_count, {allowed}",
-    "delete_percent": "delete_percent, {allowed:g} %",
-    "organization": "always asks",
-    "covers_held": "takes held items along",
+    "delete_count": "more than {allowed:,} deletes",
+    "delete_percent": "more than {allowed:g} %",
+    "organization": "deleting an organization always asks",
+    "covers_held": "includes held items",
 }
 
 
@@ -216,7 +216,7 @@ class HoldRow:
     of: int
     """Items of the kind in the ledger."""
     over: str
-    """The limit, in a few words."""
+    """The limit that they exceed, in words."""
     reason: str
 
 

@@ -1,4 +1,4 @@
-"""The pages of runs: the list, and one run with its stages, changes, affected users and items."""
+"""The page of a run: its stages, changes, affected users and items."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -25,11 +25,10 @@ from app.sync.plan.listing import PlannedChange, list_changes
 from app.sync.plan.search import ItemFilter, count
 from app.sync.plan.summary import PlanPart, affected, largest_impact, parts_of
 from app.sync.runs.report import impact_sentence, report_lines
-from app.sync.runs.run import SCOPES, Run, RunNotFoundError, RunStatus, recent_runs, row_of, run_from
+from app.sync.runs.run import Run, RunNotFoundError, RunStatus, row_of, run_from
 from app.sync.runs.status import applied_by, held_runs, superseded_by
 
 STATUSES = tuple(status.value for status in RunStatus)
-TRIGGERS = ("schedule", "verify_schedule", "resync", "console", "command", "continuation", "changes")
 _RUN_ID = re.compile(r"[!-~]{1,200}")
 _ORDINAL = re.compile(r"[0-9]{1,18}")
 _ITEM_FILTERS = ("status", "kind", "action", "organization", "item")
@@ -37,37 +36,6 @@ _MAX_FOLLOWED = 20
 _ORGANIZATIONS_SHOWN = 10
 _ROWS_SHOWN = 10
 _SHOWN_ELSEWHERE = frozenset({"held", "impact", "problems"})
-
-
-@VIEWS.get("runs")
-def runs(console: Console) -> Response:
-    parameters = query("status", "trigger", "scope", "before")
-    status = one_of(parameters["status"], STATUSES, "status")
-    trigger = one_of(parameters["trigger"], TRIGGERS, "trigger")
-    scope = one_of(parameters["scope"], SCOPES, "scope")
-    before = parameters["before"]
-    if before and not _RUN_ID.fullmatch(before):
-        raise NotFound("This is not a position in the list of runs; start from its first page")
-    with console.reading() as connection:
-        runs = recent_runs(
-            connection,
-            PAGE_ROWS + 1,
-            before or None,
-            statuses=(status,) if status else (),
-            trigger=trigger or None,
-            scope=scope or None,
-        )
-        held = held_now(connection, console.parts.clock())
-    return console.show(
-        "runs.html",
-        runs=[(run, shown_status(run, held, console.parts.clock())) for run in runs[:PAGE_ROWS]],
-        next_before=runs[PAGE_ROWS - 1].run_id if len(runs) > PAGE_ROWS else "",
-        filters={"status": status, "trigger": trigger, "scope": scope},
-        statuses=STATUSES,
-        triggers=TRIGGERS,
-        scopes=SCOPES,
-        is_first=not before,
-    )
 
 
 @VIEWS.get("run")

@@ -1,0 +1,114 @@
+"""The list of runs: kinds, filters, and what has changed, failed and waits since yesterday."""
+
+import json
+import re
+
+import pytest
+from sqlalchemy import update
+
+from app.foundation.database.engine import writing
+from app.service.console.console import address
+from app.service.console.settings import Role
+from app.sync.runs.run import Run
+from app.sync.runs.tables import RunRow
+from tests.service.console import states
+from tests.service.console.conftest import Browser, Office
+from tests.service.console.test_runs import parked
+
+
+def _row_of(html: str, run: Run) -> str:
+    """The row of a run in the table."""
+    rows = re.findall(r"<tr[ >].*?</tr>", html.partition('aria-label="Runs"')[2], re.DOTALL)
+    return str(next(row for row in rows if run.run_id in row))
+
+
+def _listed(browser: Browser, **filters: object) -> list[str]:
+    """The ids of the runs in the table, in their order."""
+    html = browser.get(address("runs", **filters))
+    assert browser.status == 200
+    return re.findall(r'<td[^>]*><a href="/console/run\?id=([^"]+)">', html.partition('aria-label="Runs"')[2])
+
+
+def test_each_run_has_its_kind_its_result_and_who_started_it(office: Office) -> None:
+    expected = [
+        (states.done(office), ("Sync", "2 changed", "schedule")),
+        (states.previewed(office), ("Preview", "4 to add", "schedule")),
+        (states.queued(office, verify=True, asked_by="Mira <b>", trigger="console"), ("Verify", "", "Mira &lt;b&gt;")),
+        (states.queued(office, trigger="changes", user_ids=("ada",)), ("Follow-up", "of 1 user", "directory changes")),
+        (states.queued(office, retry=True, trigger="resync"), ("Retry", "", "HTTP API")),
+        (states.failed(office), ("Sync", "it refused the API key", "schedule")),
+        (states.held(office), ("Sync", "2 held", "schedule")),
+    ]
+    html = office.browser(Role.VIEWER).get(address("runs"))
+    for run, (kind, result, asker) in expected:
+        row = _row_of(html, run)
+        assert f"</svg>{kind}</span>" in row
+        assert result in row
+        assert asker in row
+    assert "<b>" not in html
+
+
+def test_runs_are_filtered_and_the_filters_stay_on_the_next_page(office: Office) -> None:
+    mine = [states.queued(office, asked_by="mira (console)", trigger="console", verify=True) for _ in range(51)]
+    preview = states.previewed(office)
+    browser = office.browser(Role.VIEWER)
+    assert _listed(browser, kind="preview") == [preview.run_id]
+    assert _listed(browser, status="done") == [preview.run_id]
+    assert _listed(browser, by="schedule") == [preview.run_id]
+    newest_first = [run.run_id for run in reversed(mine)]
+    filters = {"kind": "verify", "by": "mira (console)", "period": "yesterday"}
+    assert _listed(browser, **filters) == newest_first[:50]
+    html = browser.get(address("runs", **filters))
+    assert '<option value="mira (console)" selected>' in html
+    link = re.search(r'href="([^"]*before=[^"]*)">Next 50', html)
+    assert link is not None
+    assert browser.get(link[1].replace("&amp;", "&")).count("/console/run?id=") == 1
+    office.time.move_on(days=3)
+    browser = office.browser(Role.VIEWER)
+    assert "No run matches" in browser.get(address("runs", period="day"))
+    assert _listed(browser, period="week", kind="preview") == [preview.run_id]
+
+
+@pytest.mark.parametrize("wanted", ["kind=odd", "status=odd", "period=odd", "busy=2", "scope=everything"])
+def test_unknown_filters_are_refused(office: Office, wanted: str) -> None:
+    browser = office.browser(Role.VIEWER)
+    browser.get(f"/console/runs?{wanted}")
+    assert browser.status == 400
+
+
+def test_since_yesterday_says_what_changed_failed_and_waits(office: Office) -> None:
+    old = states.done(office)
+    table = RunRow.__table__
+    counts = json.dumps({"group": {"add": {"planned": 9, "done": 9}}})
+    with writing(office.engine) as connection:
+        of_old = table.c.run_id == old.run_id
+        connection.execute(update(table).where(of_old).values(requested_at=1, counts=counts))
+    states.done(office)
+    states.partial(office)
+    failed = [states.failed(office) for _ in range(4)]
+    states.previewed(office)
+    held, queued = states.held(office), states.queued(office)
+    parked(office, "no", "no")
+    html = office.browser(Role.APPROVER).get(address("runs")).partition("Since yesterday")[2].partition("<h2>")[0]
+    text = " ".join(re.sub(r"<[^>]+>", " ", html).split())
+    assert "9 items by 3 runs of 7" in text
+    assert "folders 6 – –" in text
+    assert "group" not in text
+    assert "1 preview changed nothing" in text
+    assert "4 runs" in text
+    assert text.count("it refused the API key") == 3
+    assert html.count(f'href="{address("run", id=failed[-1].run_id)}"') == 1
+    assert "1 more" in text
+    assert "1 item failed" in text
+    assert "2 items given up" in text
+    assert "2 deletes for approval" in text
+    assert address("approve", run=held.run_id) in html
+    assert address("run", id=queued.run_id) in html
+    viewer = office.browser(Role.VIEWER).get(address("runs"))
+    assert address("approve", run=held.run_id) not in viewer
+
+
+def test_a_quiet_day_says_so(office: Office) -> None:
+    office.runs.cancel(states.queued(office).run_id)
+    html = office.browser(Role.VIEWER).get(address("runs"))
+    assert re.sub(r"<[^>]+>", " ", html).split().count("Nothing") == 3
