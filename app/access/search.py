@@ -1,8 +1,11 @@
-"""The search for organizations, users, groups, folders and documents by name, e-mail address or id.
+"""The search for organizations, users, groups, folders and documents by name, e-mail address, id or alias.
 
 The table ``access_name`` contains each record once for each of the first four words of its name, with all words that
 follow: "Ada Lovelace" as "ada lovelace" and "lovelace". It contains e-mail address and id as a whole. So a search for
 the beginning of a name is a range of the primary key. Case and accents make no difference.
+
+A text of several words also finds the names that have all of them, in any order. The name from the first of these words
+on contains the others, so the ranges of the words are read, the longest word first, up to ``_MAX_SCANNED`` names each.
 
 The names follow from the id and the fields of a record alone, so a refresh computes those to delete from the old
 fields. The migration that created the table has the same rules; a change of the rules needs a migration.
@@ -10,8 +13,9 @@ fields. The migration that created the table has the same rules; a change of the
 
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import orjson
 from sqlalchemy import Connection
@@ -55,6 +59,8 @@ class SearchHit:
     """The e-mail address of a user; empty otherwise."""
     without_effect: str = ""
     """Why the record has no effect; empty: it has."""
+    alias: str = ""
+    """The alias of a user by which the record was found; empty: it was found by another name."""
 
 
 def folded(text: str) -> str:
@@ -121,34 +127,131 @@ WHERE {same}
 ORDER BY n.name, n.organization_id, n.item_id
 """
 
+# The innermost query reads the index only, and ends when the limit of the next one is reached.
+_SCAN = """
+SELECT n.organization_id, n.item_id, r.payload
+FROM (
+  SELECT s.name, s.organization_id, s.item_id FROM (
+    SELECT name, organization_id, item_id FROM access_name
+    WHERE kind = :kind AND name >= :beginning AND name < :end
+    ORDER BY name, organization_id, item_id LIMIT :scanned
+  ) s WHERE {matches} LIMIT :limit
+) n CROSS JOIN {table} r
+WHERE {same}
+"""
+
+_ALIASES = """
+SELECT a.alias, a.user_id, r.payload
+FROM (SELECT alias, user_id FROM model_user_alias WHERE alias >= :alias ORDER BY alias, user_id LIMIT :limit) a
+CROSS JOIN model_user r
+WHERE r.user_id = a.user_id ORDER BY a.alias, a.user_id
+"""
+
 _NAMES_OF_RECORD = _WORDS + 2
 _MAX_SAME_NAME = 100
 """The most records with one name that are compared."""
+_MAX_COMPARED = 200
+"""If more names begin with a word, the index is searched for the other words, before the records are read."""
+_MAX_SCANNED = 20_000
+"""The most names with one of several words, or outside an organization, that are read."""
 
 
-def search(connection: Connection, text: str, kind: str, limit: int = DEFAULT_LIMIT) -> list[SearchHit]:
-    """The records of a kind that have a name with this beginning, in the order of their names, each once.
+def search(
+    connection: Connection, text: str, kind: str, limit: int = DEFAULT_LIMIT, *, organization_id: str = ""
+) -> list[SearchHit]:
+    """The records of a kind with a name that begins with the text, in the order of their names; then those with all
+    words of the text in any order, and users with an alias that begins with it. Each record occurs once.
 
-    One index range, then each of them by its key. Fewer than ``MIN_LENGTH`` letters or digits find nothing.
+    ``organization_id``: only its records; empty: all. Fewer than ``MIN_LENGTH`` letters or digits find nothing.
     """
     first = beginning(text)
     if len(first) < MIN_LENGTH:
         return []
-    table = TABLES_OF_KIND[kind]
-    within = "r.organization_id = n.organization_id AND " if len(table.keys) > 1 else ""
-    rows = run(
-        connection,
-        _SEARCH,
-        {"kind": kind, "beginning": first, "end": first + _LAST, "limit": limit * _NAMES_OF_RECORD},
-        table=table.table.name,
-        same=f"{within}r.{table.keys[-1]} = n.item_id",
-    )
-    hits: dict[tuple[str, str], SearchHit] = {}
-    for organization_id, item_id, payload in rows:
-        if (organization_id, item_id) not in hits and len(hits) < limit:
-            name, *others = _texts(kind, payload)
-            hits[organization_id, item_id] = SearchHit(kind, organization_id, item_id, name or item_id, "".join(others))
-    return mark(connection, list(hits.values()))
+    lookup = _Search(connection, kind, organization_id, limit)
+    lookup.phrase(first)
+    words = _words(text)[:_WORDS]
+    if words not in ([], [first]):
+        lookup.words(words)
+    if kind == User.kind:
+        lookup.alias(text)
+    return list(lookup.hits.values())
+
+
+class _Search:
+    """The records that were found so far, up to the limit."""
+
+    def __init__(self, connection: Connection, kind: str, organization_id: str, limit: int) -> None:
+        self._connection, self._kind, self._limit = connection, kind, limit
+        table = TABLES_OF_KIND[kind]
+        is_within = len(table.keys) > 1
+        self._organization_id = organization_id if is_within else ""
+        within = "r.organization_id = n.organization_id AND " if is_within else ""
+        self._parts = {"table": table.table.name, "same": f"{within}r.{table.keys[-1]} = n.item_id"}
+        self.hits: dict[tuple[str, str], SearchHit] = {}
+
+    def phrase(self, first: str) -> None:
+        """Adds the records with a name that begins with the text."""
+        self._add(self._scan(first, ()) if self._organization_id else self._range(first, self._names_limit))
+
+    def words(self, words: Sequence[str]) -> None:
+        """Adds the records with all words, in any order."""
+        for word in sorted(words, key=len, reverse=True):
+            rows = self._range(word, _MAX_COMPARED)
+            is_whole = len(rows) < _MAX_COMPARED
+            if not is_whole:
+                rows = self._scan(word, [other for other in words if other != word])
+            self._add(row for row in rows if self._has_all(words, row))
+            if len(self.hits) == self._limit or (is_whole and self.hits):
+                return
+
+    def alias(self, text: str) -> None:
+        """Adds the users with an alias that begins with the text."""
+        beginning = unicodedata.normalize("NFC", text.replace("\0", " ").strip()).lower()
+        if len(self.hits) < self._limit:
+            for alias, user_id, payload in run(self._connection, _ALIASES, {"alias": beginning, "limit": self._limit}):
+                if alias.startswith(beginning):
+                    self._add([("", user_id, payload)], alias)
+
+    @property
+    def _names_limit(self) -> int:
+        return self._limit * _NAMES_OF_RECORD
+
+    def _range(self, first: str, limit: int) -> Sequence[Any]:
+        values = {"kind": self._kind, "beginning": first, "end": first + _LAST, "limit": limit}
+        return run(self._connection, _SEARCH, values, **self._parts).all()
+
+    def _scan(self, first: str, others: Sequence[str]) -> Sequence[Any]:
+        """The records with a name that begins with a word, and contains the others and belongs to the organization."""
+        values: dict[str, object] = {"kind": self._kind, "beginning": first, "end": first + _LAST}
+        values |= {"scanned": _MAX_SCANNED, "limit": self._names_limit, "organization": self._organization_id}
+        conditions = ["s.organization_id = :organization"] if self._organization_id else []
+        for number, word in enumerate(others):
+            values[f"word{number}"] = "%" + re.sub(r"([%_!])", r"!\1", word) + "%"
+            conditions.append(f"s.name LIKE :word{number} ESCAPE '!'")
+        return run(self._connection, _SCAN, values, matches=" AND ".join(conditions), **self._parts).all()
+
+    def _has_all(self, words: Sequence[str], row: Sequence[Any]) -> bool:
+        """Whether each word begins a word of the record's name, address or id."""
+        organization_id, item_id, payload = row
+        if self._organization_id not in {"", organization_id}:
+            return False
+        whole = folded(" ".join([*_texts(self._kind, payload), item_id]))
+        starts = [match.start() for match in _FIRST_OF_WORD.finditer(whole)]
+        return all(any(whole.startswith(word, start) for start in starts) for word in words)
+
+    def _add(self, rows: Iterable[Sequence[Any]], alias: str = "") -> None:
+        for organization_id, item_id, payload in rows:
+            if (organization_id, item_id) not in self.hits and len(self.hits) < self._limit:
+                name, *others = _texts(self._kind, payload)
+                self.hits[organization_id, item_id] = SearchHit(
+                    self._kind, organization_id, item_id, name or item_id, "".join(others), alias=alias
+                )
+
+
+def _words(text: str) -> list[str]:
+    """The parts of a text between blanks and commas, each from its first letter or digit on, without repetitions."""
+    starts = ((part, _FIRST_OF_WORD.search(part)) for part in re.split(r"[\s,;]+", folded(text)))
+    return list(dict.fromkeys(part[start.start() :] for part, start in starts if start))
 
 
 def mark(connection: Connection, hits: Sequence[SearchHit]) -> list[SearchHit]:
@@ -163,12 +266,12 @@ def mark(connection: Connection, hits: Sequence[SearchHit]) -> list[SearchHit]:
 
 
 def search_exactly(connection: Connection, text: str, kind: str, organization_id: str = "") -> list[SearchHit]:
-    """The records of a kind whose whole name or e-mail address is the text; in this organization unless empty."""
+    """The records of a kind whose whole name, address or alias is the text; in this organization unless empty."""
     whole = folded(text)
     return [
         hit
-        for hit in search(connection, text, kind, _MAX_SAME_NAME)
-        if whole in {folded(hit.label), folded(hit.detail)} and organization_id in {"", hit.organization_id}
+        for hit in search(connection, text, kind, _MAX_SAME_NAME, organization_id=organization_id)
+        if whole in {folded(hit.label), folded(hit.detail), folded(hit.alias)}
     ]
 
 

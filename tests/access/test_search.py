@@ -16,7 +16,7 @@ import app.commands
 from app.access.browse.sizes import ALL_ORGANIZATIONS, counts_of
 from app.access.record_tables import KIND_TABLES
 from app.access.records import Document, Folder, Grant, Group, Membership, Organization, Record, User
-from app.access.search import beginning, beginnings, search
+from app.access.search import beginning, beginnings, search, search_exactly
 from app.commands.schema import METADATA
 from app.foundation.database.engine import is_sqlite, open_engine, reading, writing
 from tests.access.test_merging import Read, expected_names_and_counts, model_of, names_and_counts, run_refresh
@@ -199,3 +199,45 @@ def test_migration_creates_the_same_as_a_refresh(engine: Engine, monkeypatch: py
         counts = connection.execute(text("SELECT count(*) FROM access_count WHERE organization_id = ''")).scalar_one()
     assert made == expected
     assert counts == 9
+
+
+def test_words_are_found_in_any_order(engine: Engine) -> None:
+    company = [one for one in COMPANY if one.kind != "user"]
+    refresh(
+        engine,
+        [
+            *company,
+            User(user_id="u1", name="Bjarne van Haddad", email="bvh@example.org", aliases=("acme\\bjh",)),
+            User(user_id="u2", name="Bjork Haddad", email=""),
+            User(user_id="u3", name="Haddadin Nabj", email=""),
+        ],
+    )
+    for kind, typed, expected in [
+        ("user", "haddad bj", ["/u1", "/u2"]),
+        ("user", "bj van had", ["/u1"]),
+        ("user", "had, bjarne", ["/u1"]),
+        ("user", "haddad example", ["/u1"]),
+        ("user", "haddad u2", ["/u2"]),
+        ("user", "ha%d bj", []),
+        ("user", "haddad haddad", ["/u2", "/u3", "/u1"]),
+        ("user", "ACME\\b", ["/u1"]),
+        ("user", "acme\\c", []),
+        ("document", "report q3", ["o1/d"]),
+        ("document", "numbers q3", ["o2/d"]),
+    ]:
+        assert sorted(found(engine, kind, typed)) == sorted(expected), (kind, typed)
+    with reading(engine) as connection:
+        (one,) = search_exactly(connection, "Acme\\BJH", "user")
+        assert (one.item_id, one.alias) == ("u1", "acme\\bjh")
+        assert search_exactly(connection, "acme\\b", "user") == []
+        assert [one.organization_id for one in search(connection, "q3", "document", organization_id="o1")] == ["o1"]
+
+
+def test_words_that_many_names_have_are_found_by_the_index(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.access.search._MAX_COMPARED", 2)
+    users = [User(user_id=f"u{number}", name=f"Number {number} Same_Name", email="") for number in range(12)]
+    refresh(engine, [*COMPANY, *users])
+    assert found(engine, "user", "same_name 11 number") == ["/u11"]
+    assert found(engine, "user", "same_ 11 num") == ["/u11"]
+    assert found(engine, "user", "same%name 11 num") == []
+    assert found(engine, "user", "ame_ 11 num") == []

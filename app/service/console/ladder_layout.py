@@ -75,7 +75,7 @@ def _level(rung: Rung, top: int) -> dict[str, object]:
     name = rung.name or rung.item_id
     room = _LEVEL_WIDTH - 2 * _PADDING
     shown_id = rung.item_id if rung.name and rung.name != rung.item_id else ""
-    # RecordNames may be equal, so the id keeps at least a third of the width.
+    # Names may be equal, so the id keeps at least a third of the width.
     shown = cut(name, room * 2 / 3 if shown_id else room, _TEXT, mono=not rung.name)
     return {
         "top": top,

@@ -45,6 +45,7 @@ PAGES: Mapping[str, Role] = {
     "/told?kind=document&organization=acme&item=handbook": Role.VIEWER,
     "/access?type=document&organization=acme&resource=handbook": Role.VIEWER,
     "/search?q=ada": Role.VIEWER,
+    "/suggest?q=ada": Role.VIEWER,
     "/sources": Role.VIEWER,
     "/problems?source=people&sort=dangling": Role.VIEWER,
     "/doctor": Role.VIEWER,

@@ -1,14 +1,17 @@
-"""The search for users, documents, folders, groups and organizations by prefix of a name, an address or an id."""
+"""The search for users, documents, folders, groups and organizations, and the suggestions while an operator types."""
 
+import json
 from typing import NamedTuple
 
-from flask import Response
+from flask import Response, make_response
 from sqlalchemy import Connection
 
 from app.access.browse.lookup import find_by_id, may_be_stored, name_of
 from app.access.records import Document, Folder, Group, Organization, Record, User
-from app.access.search import DEFAULT_LIMIT, MIN_LENGTH, SearchHit, beginning, mark, search
-from app.service.console.console import Console, query
+from app.access.search import DEFAULT_LIMIT, MIN_LENGTH, NAMED_KINDS, SearchHit, beginning, mark, search
+from app.service.console.console import Console, address, one_of, query
+from app.service.console.formatting import visible
+from app.service.console.names import RecordNames, organizations_of, read_names
 from app.service.console.views import VIEWS
 
 _SECTIONS: tuple[tuple[type[Record], str], ...] = (
@@ -18,6 +21,10 @@ _SECTIONS: tuple[tuple[type[Record], str], ...] = (
     (Group, "Groups"),
     (Organization, "Organizations"),
 )
+
+_MAX_SUGGESTIONS = 8
+_MAX_OF_KIND = 4
+"""The most suggestions of a kind if there are several kinds."""
 
 
 class Section(NamedTuple):
@@ -34,6 +41,7 @@ def search_page(console: Console) -> Response:
     text = query("q")["q"].strip()
     is_short = len(beginning(text)) < MIN_LENGTH
     sections: list[Section] = []
+    names = RecordNames()
     if text and may_be_stored(text):
         find = _with_id if is_short else _search
         with console.reading() as connection:
@@ -41,9 +49,11 @@ def search_page(console: Console) -> Response:
                 Section(record_type.kind, heading, find(connection, text, record_type))
                 for record_type, heading in _SECTIONS
             ]
+            names = read_names(connection, organizations_of(*(section.hits for section in sections)))
     return console.show(
         "search.html",
         searched=text,
+        names=names,
         sections=[section for section in sections if section.hits],
         is_short=is_short,
         least=MIN_LENGTH,
@@ -51,12 +61,44 @@ def search_page(console: Console) -> Response:
     )
 
 
+@VIEWS.get("suggest")
+def suggest(console: Console) -> Response:
+    """The first records that a text finds, as JSON. ``kind``: that of a record, ``context`` for its document, or empty
+    for all; ``organization``: only its folders, documents and groups."""
+    parameters = query("q", "kind", "organization")
+    text, organization_id = parameters["q"].strip(), parameters["organization"]
+    kind = one_of(parameters["kind"], (*NAMED_KINDS, "context"), "kind").replace("context", Document.kind)
+    hits: list[SearchHit] = []
+    if len(beginning(text)) >= MIN_LENGTH and may_be_stored(text, organization_id):
+        kinds = [kind] if kind else [record_type.kind for record_type, _ in _SECTIONS]
+        limit = _MAX_SUGGESTIONS if kind else _MAX_OF_KIND
+        with console.reading() as connection:
+            for one in kinds:
+                hits += search(connection, text, one, limit, organization_id=organization_id)
+            within = (("organization", "", hit.organization_id) for hit in hits if hit.organization_id)
+            names = read_names(connection, within)
+    found = [
+        {
+            "kind": hit.kind,
+            "id": hit.item_id,
+            "name": visible(hit.label),
+            "detail": visible(hit.alias or hit.detail or names("organization", "", hit.organization_id)),
+            "organizationId": hit.organization_id,
+            "url": address(hit.kind, id=hit.item_id, organization=hit.organization_id),
+        }
+        for hit in hits
+    ]
+    response = make_response(json.dumps({"suggestions": found}))
+    response.headers["Content-Type"] = "application/json"
+    return response
+
+
 def _search(connection: Connection, text: str, record_type: type[Record]) -> list[SearchHit]:
     """The records with exactly this id, then those with this prefix."""
     exact = _with_id(connection, text, record_type)
     keys = {(hit.organization_id, hit.item_id) for hit in exact}
     hits = search(connection, text, record_type.kind, DEFAULT_LIMIT + 1)
-    return [*exact, *(hit for hit in hits if (hit.organization_id, hit.item_id) not in keys)]
+    return [*exact, *mark(connection, [hit for hit in hits if (hit.organization_id, hit.item_id) not in keys])]
 
 
 def _with_id(connection: Connection, text: str, record_type: type[Record]) -> list[SearchHit]:

@@ -142,6 +142,95 @@
     menu.querySelector("summary").focus();
   });
 
+  // Suggestions while typing: the pattern of a combobox. A textarea has one id per line.
+  const suggest = (input) => {
+    const isLines = input.matches("textarea");
+    const fields = input.form.elements;
+    const list = document.createElement("ul");
+    const status = document.createElement("span");
+    Object.assign(list, { id: `${input.id}-list`, className: "suggestions", role: "listbox", hidden: true });
+    list.setAttribute("aria-label", "Suggestions");
+    Object.assign(status, { className: "hidden", role: "status" });
+    input.after(list, status);
+    const set = (name, value) => input.setAttribute(`aria-${name}`, value);
+    if (!isLines) input.setAttribute("role", "combobox");
+    set("autocomplete", "list");
+    set("controls", list.id);
+    let at = -1;
+    let asked = 0;
+    let timer;
+    const open = (is) => {
+      list.hidden = !is;
+      if (!isLines) set("expanded", String(is));
+      if (!is) mark(-1);
+    };
+    const mark = (next) => {
+      at = next;
+      [...list.children].forEach((option, number) => option.setAttribute("aria-selected", String(number === at)));
+      if (at < 0) return input.removeAttribute("aria-activedescendant");
+      list.children[at].scrollIntoView({ block: "nearest" });
+      return set("activedescendant", list.children[at].id);
+    };
+    const take = (one) => {
+      open(false);
+      if ("opens" in input.dataset) return window.location.assign(one.url);
+      input.value = isLines ? `${input.value.replace(/[^\n]*$/, "")}${one.id}\n` : one.id;
+      const within = fields[input.dataset.within];
+      if (within && one.organizationId) within.value = one.organizationId;
+      return input.focus();
+    };
+    const part = (option, className, text) => {
+      const span = document.createElement("span");
+      span.className = className;
+      span.textContent = text;
+      option.append(span, " ");
+    };
+    const show = (found) => {
+      list.replaceChildren(...found.map((one, number) => {
+        const option = document.createElement("li");
+        Object.assign(option, { id: `${list.id}-${number}`, role: "option" });
+        part(option, "", one.name);
+        if (one.name !== one.id) part(option, "mono", one.id);
+        part(option, "muted", input.dataset.kind ? one.detail : [one.kind, one.detail].filter(Boolean).join(" · "));
+        option.addEventListener("pointerdown", (event) => { event.preventDefault(); take(one); });
+        option.take = () => take(one);
+        return option;
+      }));
+      mark(-1);
+      open(found.length > 0);
+      // A list that would leave the screen begins at the other edge of its field.
+      list.classList.remove("turned");
+      list.classList.toggle("turned", list.getBoundingClientRect().right > root.clientWidth);
+      status.textContent = found.length ? `${found.length} suggestions` : "No suggestions";
+    };
+    const ask = async () => {
+      const text = (isLines ? input.value.split("\n").pop() : input.value).trim();
+      const number = asked += 1;
+      if (text.length < 2) return open(false);
+      const { suggest: path, kind = "", kindFrom, within } = input.dataset;
+      const query = new URLSearchParams({ q: text, kind: fields[kindFrom]?.value ?? kind, organization: fields[within]?.value ?? "" });
+      try {
+        const answer = await fetch(`${path}?${query}`, { redirect: "manual", signal: AbortSignal.timeout(5000) });
+        if (answer.ok && number === asked && input === document.activeElement) show((await answer.json()).suggestions);
+      } catch { /* Without suggestions, the field is as it was. */ }
+      return undefined;
+    };
+    open(false);
+    input.addEventListener("input", () => { window.clearTimeout(timer); timer = window.setTimeout(ask, 120); });
+    input.addEventListener("blur", () => { asked += 1; window.clearTimeout(timer); open(false); });
+    input.addEventListener("keydown", (event) => {
+      if (list.hidden) return;
+      const number = list.children.length;
+      if (event.key === "ArrowDown") mark((at + 1) % number);
+      else if (event.key === "ArrowUp") mark((at < 1 ? number : at) - 1);
+      else if (event.key === "Enter" && at >= 0) list.children[at].take();
+      else if (event.key === "Escape") open(false);
+      else return;
+      event.preventDefault();
+    });
+  };
+  document.querySelectorAll("[data-suggest]").forEach(suggest);
+
   // The first wrong field
   document.querySelector("[aria-invalid='true']")?.focus();
 })();
