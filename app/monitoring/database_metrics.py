@@ -6,6 +6,7 @@ ledger items takes long to count. It is counted only after the ledger has change
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from hashlib import sha256
 
@@ -37,7 +38,7 @@ _RECOUNT_AFTER = 60.0
 class DatabaseMetrics(Collector):
     """Reads the metrics at every scrape.
 
-    ``worker_after``: seconds without a heartbeat after which a worker is dead.
+    ``worker_after``: seconds without a heartbeat after which a worker is dead. ``turn``: a turn at the database.
     """
 
     WORKER_AFTER = 180.0
@@ -51,12 +52,14 @@ class DatabaseMetrics(Collector):
         *,
         due_after: DueAfter = lambda _: None,
         worker_after: float = WORKER_AFTER,
+        turn: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._engine = engine
         self._clock = clock
         self._find_concerns = find_concerns
         self._due_after = due_after
         self._worker_after = worker_after
+        self._turn = turn
         self._counted_ledger = (0, -1)
         """The id and the revision of the ledger whose items were counted last."""
         self._counted_at = 0.0
@@ -76,7 +79,7 @@ class DatabaseMetrics(Collector):
 
     def _read(self) -> Iterator[Metric]:
         now = self._clock()
-        with reading(self._engine) as connection:
+        with self._turn(), reading(self._engine) as connection:
             yield from self._runs(connection, now)
             yield from self._ledger(connection, now)
             yield from _directory(connection, now)

@@ -1,6 +1,7 @@
 """Creates the Flask app of the service from its parts, and that of a worker's metrics."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from time import perf_counter
@@ -44,6 +45,9 @@ from app.service.provider.signing import Sign
 from app.service.push.blueprint import PushParts, install_push
 from app.service.refusals import Refusals
 from app.sync.runs.lifecycle import Runs
+
+Turn = Callable[[], AbstractContextManager[None]]
+"""A turn at the database: see ``app.access.index.turns``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +94,8 @@ def create_app(
     metrics = parts.metrics
     auth = AdminAuth(parts.admin_tokens, Audit(parts.clock), parts.refusals)
     count_requests(app, metrics)
+    turn = nullcontext if parts.index is None else parts.index.turns.taken
+    take_turns(app, turn)
     # The index checks the schema in the background, and answers without the database.
     refuse_if_incompatible(app, parts.check_schema, but=set() if parts.index is None else {"provider.check"})
     sql_view = partial(opened_sql_view, parts.engine)
@@ -101,7 +107,7 @@ def create_app(
             load_origins=partial(load_origins, parts.engine),
             require_admin=auth.require,
             clock=parts.clock,
-            instance=lambda: _instance(parts.engine),
+            instance=lambda: _instance(parts.engine, turn),
             observer=_Observers((metrics, parts.activity)),
             failures=parts.failures,
             sign=parts.sign,
@@ -144,8 +150,8 @@ def create_app(
     return app
 
 
-def _instance(engine: Engine) -> str:
-    with reading(engine) as connection:
+def _instance(engine: Engine, turn: Turn) -> str:
+    with turn(), reading(engine) as connection:
         return instance_stamp(connection)
 
 
@@ -193,6 +199,23 @@ def count_requests(app: Flask, metrics: Metrics) -> None:
         if began is not None:
             seconds_of(route).observe(perf_counter() - began)
         return response
+
+
+def take_turns(app: Flask, turn: Turn) -> None:
+    """Requests that use the database take a turn. Permission calls take one if the index does not answer them, and
+    health checks and metrics for what they read."""
+
+    @app.before_request
+    def _take() -> None:
+        if request.blueprint not in _ALWAYS_ANSWER and request.endpoint not in {"console.asset", "provider.check"}:
+            turns = ExitStack()
+            turns.enter_context(turn())
+            g.database_turn = turns
+
+    @app.teardown_request
+    def _end(_error: BaseException | None) -> None:
+        if (turns := g.pop("database_turn", None)) is not None:
+            turns.close()
 
 
 def refuse_if_incompatible(app: Flask, check_schema: Callable[[], None], *, but: Collection[str] = ()) -> None:

@@ -7,8 +7,9 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -32,6 +33,7 @@ Start = Callable[..., Usher]
 
 IPTABLES = "/usr/sbin/iptables"
 ASK = {"Authorization": "Bearer ask-me-for-tests"}
+ADMIN = {"Authorization": "Bearer rule-me-for-tests"}
 QUESTION = {"data": {"requests": [{"userId": "ada", "resource": {"type": "organization", "id": "acme"}}]}}
 
 
@@ -58,6 +60,7 @@ class Node:
             "database_url": url.render_as_string(hide_password=False),
             "server": {"port": self.port, "workers": 2},
             "provider": {"auth_tokens": ["ask-me-for-tests"]},
+            "admin": {"tokens": ["rule-me-for-tests"]},
             "index": {"path": str(self._folder / "index")},
             "directory": {"sources": [{"type": "file", "path": str(self._folder / "directory.yaml")}]},
             "sync": {"schedule": "", "verify_schedule": ""},
@@ -178,6 +181,48 @@ def test_a_node_answers_while_the_network_drops_packets(node: Node) -> None:
         node.refresh()
         assert node.answer() == (1, True)
     wait_for("the next revision", lambda: node.answer() == (2, False), within=30)
+
+
+def test_a_silent_database_holds_no_permission_call(node: Node) -> None:
+    """The database accepts connections and responds to nothing, while others ask for what only the database has."""
+    node.wait_for_all_processes()
+    speaks, ended = Event(), Event()
+    node.proxy.delay = speaks.wait
+    statuses: list[int] = []
+
+    def ask() -> None:
+        url = f"http://{HOST}:{node.port}"
+        headers = {"x-usher-min-revision": "99"}
+        while not ended.is_set():
+            for path in ("readyz", "permissions/check", "permissions/list-resources", "metrics"):
+                with suppress(requests.RequestException):
+                    method = "GET" if path in {"readyz", "metrics"} else "POST"
+                    auth = {**ASK, **headers} if path == "permissions/check" else ADMIN
+                    body = {"userId": "ada", "organizationId": "acme"} if "list" in path else QUESTION
+                    statuses.append(requests.request(method, f"{url}/{path}", json=body, headers=auth).status_code)
+
+    callers = [Thread(target=ask, daemon=True) for _ in range(16)]
+    for caller in callers:
+        caller.start()
+    slowest, until = 0.0, time.monotonic() + 25
+    while time.monotonic() < until:
+        began = time.monotonic()
+        assert node.answer() == (1, True)
+        slowest = max(slowest, time.monotonic() - began)
+        time.sleep(0.05)
+    ended.set()
+    # Until the silence is noticed, calls may wait behind others for their turn.
+    assert slowest < 4
+    node.set_members()
+    node.refresh()
+    node.proxy.delay = lambda: None
+    speaks.set()
+    wait_for("the next revision", lambda: node.answer() == (2, False), within=30)
+    wait_for("the checks", lambda: set(node.checks().values()) == {"ok"}, within=30)
+    for caller in callers:
+        caller.join(30)
+    assert {200, 503} >= set(statuses) > {200}
+    assert "Traceback" not in node.service.stderr()
 
 
 def test_changes_end_access_within_a_second(node: Node) -> None:

@@ -20,7 +20,7 @@ class TcpProxy:
         """Bytes of responses after which the connection is cut; None: never."""
         self.stall_after: int | None = None
         """Bytes of responses after which the connection stalls; None: never."""
-        self.delay: Callable[[], None] = lambda: None
+        self.delay: Callable[[], object] = lambda: None
         """Called before each piece of a response. If it raises, the connection is cut."""
         self.errors: list[Exception] = []
         """The errors of ``delay``."""

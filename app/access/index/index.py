@@ -37,6 +37,7 @@ from app.access.index.confirmations import Confirmations
 from app.access.index.entries import all_entries, changed_entries
 from app.access.index.file import DAMAGE, IndexDamagedError, IndexFile, Stamp
 from app.access.index.folders import Folders
+from app.access.index.turns import DatabaseTurns
 from app.access.index.view import IndexView
 from app.access.index.waiting import RevisionWaiter, pause_after
 from app.access.refresh.change_log import ACCESS_CHANGE, MAX_LOGGED
@@ -46,6 +47,7 @@ from app.foundation.clock import Clock, Sleep
 from app.foundation.database.engine import reading
 from app.foundation.database.errors import log_fields
 from app.foundation.database.programs import SchemaNewerError
+from app.foundation.database.response_timeout import allow_long_statements
 from app.foundation.database.statements import prefer_indexes
 from app.foundation.files import make_folder, replace_file
 
@@ -57,6 +59,8 @@ SUSPECT = 2.0
 """Seconds without a confirmation after which each process checks the database itself."""
 FRESH = 10.0
 """Seconds without a confirmation after which only an index without a database answers."""
+OVERDUE = 1.0
+"""Seconds without a response after which requests no longer wait for a turn at the database."""
 HANGS = 5.0
 """Seconds without a response after which the database counts as unreachable. If the network drops packets, the error
 follows after 14 seconds: 9 for an open connection, and 5 for the next attempt to connect."""
@@ -85,12 +89,14 @@ class AccessIndex:
         *,
         clock: Clock,
         max_staleness: float = 0,
+        turns: int = 1_000,
         check_schema: Callable[[], None] = lambda: None,
         sleep: Sleep = time.sleep,
         observe_delay: Callable[[float], None] = lambda _: None,
         uptime: Callable[[], float] = lambda: time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)),
     ) -> None:
         """``max_staleness``: seconds for which calls are answered while the database cannot be reached; 0: any time.
+        ``turns``: requests of this process that may use the database at the same time.
         ``check_schema`` raises ``SchemaNewerError`` if this version can no longer use the database. ``observe_delay``
         gets the seconds from the creation of a revision until this node answers by it."""
         self._engine = engine
@@ -106,9 +112,12 @@ class AccessIndex:
         self._lock: int | None = None
         self._file: IndexFile | None = None
         self._turn = Lock()
+        self.turns = DatabaseTurns(turns, lambda: self._reaches_database(OVERDUE))
         self._folders: tuple[str, Stamp | None, Folders] = ("", None, Folders())
         self._is_behind = False
         """Whether the database has a newer revision that the index does not get."""
+        self._is_incompatible = False
+        """Whether this version can no longer use the database."""
         self._is_database_reachable = True
         """The result of the last check."""
         self._checked_from: float | None = None
@@ -130,9 +139,10 @@ class AccessIndex:
             except DAMAGE as error:
                 self._discard(file.path.name, error)
                 raise IndexDamagedError(str(error)) from error
-        self._check_schema()
-        with reading(self._engine) as connection:
-            yield SqlView(connection)
+        with self.turns.taken():
+            self._check_schema()
+            with reading(self._engine) as connection:
+                yield SqlView(connection)
 
     def _folders_of(self, file: IndexFile, stamp: Stamp) -> Folders:
         """What is kept of the folders of this revision in this file."""
@@ -151,16 +161,16 @@ class AccessIndex:
 
     def _is_usable(self) -> bool:
         staleness = self._staleness()
-        if self._is_behind or staleness is None:
+        if self._is_behind or self._is_incompatible or staleness is None:
             return False
         if staleness <= FRESH:
             return True
         # A database that was reached last is asked: the thread may hang, or have ended.
         return not self._reaches_database() and (not self._max_staleness or staleness <= self._max_staleness)
 
-    def _reaches_database(self) -> bool:
+    def _reaches_database(self, within: float = HANGS) -> bool:
         checked_from = self._checked_from
-        hangs = checked_from is not None and self._uptime() - checked_from > HANGS
+        hangs = checked_from is not None and self._uptime() - checked_from > within
         return self._is_database_reachable and not hangs
 
     def _staleness(self) -> float | None:
@@ -219,7 +229,7 @@ class AccessIndex:
         if not self._maintains():
             staleness = self._staleness()
             if staleness is not None and staleness < SUSPECT:
-                self._is_behind = False
+                self._is_behind = self._is_incompatible = False
                 self._is_database_reachable = True
                 return
         self._checked_from = self._uptime()
@@ -233,18 +243,22 @@ class AccessIndex:
                 # Until the file has the revision, the database answers.
                 self._is_behind = not self._has(newest)
                 if self._is_behind and newest is not None and self._maintains():
+                    allow_long_statements(connection)
                     self._bring_up_to(connection, newest)
                     self._is_behind = not self._has(newest)
+                self._is_incompatible = False
         except SchemaNewerError:
-            self._is_behind = True
+            self._is_incompatible = True
         except SQLAlchemyError as error:
+            # Without the database, the last revision that the file has is the newest one.
+            self._is_behind = False
             if self._is_database_reachable:
                 _log.warning("index_without_database", error=type(error).__name__)
             self._is_database_reachable = False
             return
         finally:
             self._checked_from = None
-        if not self._is_behind and self._file is not None:
+        if not self._is_behind and not self._is_incompatible and self._file is not None:
             self._confirmations.confirm(self._file.path.name, write=self._lock is not None)
 
     def _has(self, stamp: Stamp | None) -> bool:

@@ -26,6 +26,7 @@ from app.access.refresh.tables import (
     TEMPORARY_TABLES,
 )
 from app.foundation.database.engine import WRITE_LOCK, execute_raw, is_sqlite
+from app.foundation.database.response_timeout import allow_long_statements
 from app.foundation.database.statements import insert_on_sqlite
 
 _TOTAL_ROWS = "usher_refresh_rows"
@@ -65,6 +66,7 @@ class RefreshSession:
     def __init__(self, engine: Engine, *, on_candidate: bool = False) -> None:
         self.on_candidate = on_candidate
         self._connection = engine.connect()
+        allow_long_statements(self._connection, None)
         self._sqlite = is_sqlite(engine)
         self._rows = 0
         """The number of rows written to the tables in this session."""

@@ -32,6 +32,9 @@ from app.foundation.database.programs import (
 from app.settings import Settings
 
 STORE_MIGRATIONS = Migrations(USHER, Path(app.commands.__file__).parent / "migrations")
+_RESPONSE_TIMEOUT = 15.0
+"""Seconds for which a request waits for a response of PostgreSQL. Pages end a statement after two."""
+
 BACKEND_MIGRATIONS = Migrations(SELF_HOSTED_BACKEND, Path(app.backend.__file__).parent / "migrations")
 
 
@@ -45,7 +48,12 @@ def open_store(settings: Settings) -> Engine:
 def open_store_for_service(settings: Settings) -> Engine:
     """Usher's own database for one process of the service. The schema was checked before the fork."""
     # One connection for each request thread, and some for the background threads: notifications and activity.
-    return open_engine(settings.database_url, pool_size=settings.server.threads + 3, mapped=True)
+    return open_engine(
+        settings.database_url,
+        pool_size=settings.server.threads + 3,
+        mapped=True,
+        response_timeout=_RESPONSE_TIMEOUT,
+    )
 
 
 @contextmanager

@@ -65,6 +65,8 @@ def open_service(
         index_folder(settings),
         clock=utc_now,
         max_staleness=settings.index.max_staleness or settings.directory.max_age,
+        # One thread is left to permission calls.
+        turns=max(1, settings.server.threads - 1),
         check_schema=store_guard(engine).check,
         observe_delay=metrics.index_delay_seconds.observe,
     )
@@ -130,6 +132,7 @@ def service_app(
                 concern_finder(settings),
                 due_after=expected.due_after,
                 worker_after=expected.worker_after.total_seconds() or DatabaseMetrics.WORKER_AFTER,
+                **({} if index is None else {"turn": index.turns.taken}),
             ),
             console=_console(parts, failures, refusals, index, origins=origins, examine=examine)
             if settings.console.enabled

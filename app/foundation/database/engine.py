@@ -17,6 +17,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from app.foundation.database.errors import describe_sqlite_error, wrap_driver_error
+from app.foundation.database.response_timeout import bound_responses
 from app.foundation.files import make_file, make_folder
 
 BUSY_TIMEOUT_MS = 60_000
@@ -79,10 +80,19 @@ def is_sqlite(engine: Engine | Connection) -> bool:
     return engine.dialect.name == "sqlite"
 
 
-def open_engine(url_text: str, *, pool_size: int = 8, mapped: bool = False, single: bool = False) -> Engine:
+def open_engine(
+    url_text: str,
+    *,
+    pool_size: int = 8,
+    mapped: bool = False,
+    single: bool = False,
+    response_timeout: float | None = None,
+) -> Engine:
     """An engine with the transactions of this module. It connects lazily.
 
     ``mapped``: memory-map the SQLite file, for processes that read much and write little. They share the pages.
+
+    ``response_timeout``: seconds for which a statement waits for PostgreSQL; see ``bound_responses``. None: any time.
 
     ``single``: one connection, kept for the lifetime of the engine with its temporary tables.
 
@@ -111,6 +121,9 @@ def open_engine(url_text: str, *, pool_size: int = 8, mapped: bool = False, sing
         raise DriverMissingError(
             "PostgreSQL needs the driver that the extra \"postgres\" brings: pip install 'usher[postgres]'"
         ) from error
+
+    if response_timeout is not None:
+        bound_responses(engine, response_timeout)
 
     @event.listens_for(engine, "connect")
     def _configure(connection: Any, _entry: ConnectionPoolEntry) -> None:

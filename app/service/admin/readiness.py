@@ -49,7 +49,8 @@ def _unless_away(check: Check, index: AccessIndex) -> Check:
             return check()
         try:
             if state.is_database_reachable:
-                return check()
+                with index.turns.taken():
+                    return check()
         except SQLAlchemyError as error:
             if not is_outage(error):
                 raise

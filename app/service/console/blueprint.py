@@ -92,7 +92,9 @@ def console_blueprint(parts: ConsoleParts) -> Blueprint:
 def _install_errors(blueprint: Blueprint, console: Console) -> None:
     log = structlog.stdlib.get_logger(__name__)
 
-    def problem(status: int, text: str, advice: str = "", title: str | None = None) -> Response:
+    def problem(
+        status: int, text: str, advice: str = "", title: str | None = None, *, uses_database: bool = True
+    ) -> Response:
         context = {
             "title": title or _TITLES.get(status, "Something went wrong"),
             "text": text,
@@ -101,7 +103,7 @@ def _install_errors(blueprint: Blueprint, console: Console) -> None:
             "is_outage": status == 503,
         }
         try:
-            if console.gate.operator() is not None:
+            if uses_database and console.gate.operator() is not None:
                 return console.show("problem.html", current="", status=status, **context)
         except Exception as error:  # noqa: BLE001 - it is logged; the anonymous page needs no database
             log.warning("page_without_frame", **log_fields(error))
@@ -142,11 +144,18 @@ def _install_errors(blueprint: Blueprint, console: Console) -> None:
     def _failed(error: Exception) -> Response:
         if is_outage(error):
             log.error("unavailable", **log_fields(error))
-            return problem(503, "The database cannot be reached.", "Permission calls fail too until it is back.")
+            return problem(503, "The database cannot be reached.", _about_calls(console), uses_database=False)
         log.error("request_failed", **log_fields(error))
         return problem(
             500, "Something went wrong in the service.", "The service's log contains the details under the request id."
         )
+
+
+def _about_calls(console: Console) -> str:
+    """What an outage of the database means for permission calls."""
+    if console.parts.index_state is not None and console.parts.index_state().is_used:
+        return "Permission calls are answered from the index meanwhile."
+    return "Permission calls fail too until it is back."
 
 
 def _page_of_form() -> str:

@@ -12,6 +12,7 @@ import pytest
 from pydantic import ValidationError
 from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as NoTurnError
 
 from app.access.decision.decide import DecisionPolicy, PlainQuestion, decide
 from app.access.index import confirmations
@@ -19,6 +20,7 @@ from app.access.index.file import IndexDamagedError
 from app.access.index.index import AccessIndex
 from app.access.index.layout import LAYOUT
 from app.access.index.settings import IndexSettings
+from app.access.index.turns import DatabaseTurns
 from app.access.index.view import IndexView
 from app.access.problems import ProblemList
 from app.access.records import AccessType, Folder, Membership, Organization, Record, User
@@ -27,6 +29,7 @@ from app.access.refresh.sources import ReadResult
 from app.access.sql_view import SqlView
 from app.commands.schema import METADATA
 from app.foundation.database.engine import open_engine
+from app.foundation.database.errors import is_outage
 from app.foundation.database.programs import SchemaNewerError
 from tests.tables import make_tables
 from tests.worlds.random_directories import NOW
@@ -229,6 +232,33 @@ def test_any_error_of_the_maintenance_leads_to_the_database(node: Node, monkeypa
     node.read(ACME, ADA)
     node.index.run(stop)
     assert node.answer() == (False, SqlView)
+
+
+def test_the_index_answers_if_the_database_goes_away_during_an_update(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: object) -> None:
+        raise OperationalError("SELECT 1", {}, Exception("no connection"))
+
+    node.read(ACME, ADA)
+    with monkeypatch.context() as patched:
+        patched.setattr(AccessIndex, "_bring_up_to", lost)
+        node.index.step()
+        assert node.answer() == (True, IndexView)
+    node.index.step()
+    assert node.answer() == (False, IndexView)
+
+
+def test_turns_at_the_database_are_limited(node: Node) -> None:
+    node.index.turns = DatabaseTurns(1, lambda: False)
+    with node.index.view([ASKED], 2) as view:
+        assert type(view) is SqlView
+        with pytest.raises(NoTurnError, match="too many requests wait") as refused, node.index.view([ASKED], 2):
+            pass
+        assert is_outage(refused.value)
+        assert node.answer() == (True, IndexView)
+    with node.index.view([ASKED], 2) as view:
+        assert type(view) is SqlView
 
 
 def test_a_newer_revision_is_read_from_the_database_if_a_caller_requires_it(node: Node) -> None:

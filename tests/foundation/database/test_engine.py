@@ -3,11 +3,13 @@
 import os
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, make_url, text
+from sqlalchemy.exc import OperationalError
 
 from app.foundation.database.engine import (
     DatabaseUrlError,
@@ -18,8 +20,10 @@ from app.foundation.database.engine import (
     reading,
     writing,
 )
+from app.foundation.database.response_timeout import allow_long_statements
 from app.foundation.files import restrict_to_owner, write_file
 from tests.conftest import POSTGRES
+from tests.worlds.tcp_proxy import tcp_proxy
 
 
 @pytest.fixture
@@ -123,6 +127,41 @@ def test_a_short_postgres_url_is_used() -> None:
     with reading(engine) as connection:
         assert connection.execute(text("SELECT 1")).scalar() == 1
     engine.dispose()
+
+
+@pytest.mark.skipif(not POSTGRES, reason="USHER_TEST_POSTGRES names no server")
+def test_a_statement_waits_for_a_response_no_longer_than_the_timeout() -> None:
+    engine = open_engine(POSTGRES, response_timeout=0.3)
+    with pytest.raises(OperationalError, match=r"did not respond within 0\.3 seconds"), reading(engine) as connection:
+        connection.execute(text("SELECT pg_sleep(30)"))
+    with reading(engine) as connection:
+        allow_long_statements(connection)
+        connection.execute(text("SELECT pg_sleep(0.5)"))
+    with pytest.raises(OperationalError), reading(engine) as connection:
+        connection.execute(text("SELECT pg_sleep(0.5)"))
+    engine.dispose()
+
+
+@pytest.mark.skipif(not POSTGRES, reason="USHER_TEST_POSTGRES names no server")
+def test_a_connection_that_went_silent_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.foundation.database.response_timeout.CHECK_TIMEOUT", 0.3)
+    url = make_url(POSTGRES)
+    speaks = threading.Event()
+    with tcp_proxy(url.host or "", url.port or 5432) as proxy:
+        behind = url.set(host="127.0.0.1", port=proxy.port).update_query_dict({"connect_timeout": "1"})
+        engine = open_engine(behind.render_as_string(hide_password=False), response_timeout=0.3)
+        with reading(engine) as connection:
+            connection.execute(text("SELECT 1"))
+        proxy.delay = speaks.wait
+        began = time.monotonic()
+        with pytest.raises(OperationalError), reading(engine):
+            pass
+        assert time.monotonic() - began < 10
+        proxy.delay = lambda: None
+        speaks.set()
+        with reading(engine) as connection:
+            assert connection.execute(text("SELECT 1")).scalar() == 1
+        engine.dispose()
 
 
 def test_without_the_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,32 @@
+"""Turns at the database: they limit the requests of a process that wait for it.
+
+So a database that does not respond leaves a thread to the permission calls that the index answers.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import BoundedSemaphore
+
+from sqlalchemy.exc import TimeoutError as NoTurnError
+
+WAIT = 1.0
+"""Seconds for which a request waits for its turn, if the database responds."""
+
+
+class DatabaseTurns:
+    """The turns of one process."""
+
+    def __init__(self, limit: int, responds: Callable[[], bool]) -> None:
+        """``limit``: requests that may use the database at the same time. ``responds``: whether it does."""
+        self._turns = BoundedSemaphore(limit)
+        self._responds = responds
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """A turn. Raises SQLAlchemy's ``TimeoutError``, an outage, if there is none."""
+        if not self._turns.acquire(timeout=WAIT if self._responds() else 0):
+            raise NoTurnError("too many requests wait for the database")
+        try:
+            yield
+        finally:
+            self._turns.release()
