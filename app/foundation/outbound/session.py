@@ -1,6 +1,9 @@
 """``requests`` sessions for outgoing calls. They ignore the environment, keep no cookies and check all certificates."""
 
+from collections.abc import Callable
 from http.cookiejar import DefaultCookiePolicy
+from io import BytesIO
+from time import monotonic
 from typing import Any
 
 import requests
@@ -25,12 +28,60 @@ class VerifyingAdapter(HTTPAdapter):
         super().cert_verify(conn, "https://", verify, cert)  # type: ignore[no-untyped-call,unused-ignore]
 
 
+class UnusableResponseError(Exception):
+    """A response that is too large, too slow, or a redirect. The message is a phrase that begins with "it" or "its"."""
+
+
+_CHUNK = 64 * 1024
+
+
+class BoundedAdapter(VerifyingAdapter):
+    """Reads each response completely, within a size and a time. It rejects redirects.
+
+    Raises ``UnusableResponseError``, and errors of ``requests``, its connection pool and sockets (``failure_of``).
+    """
+
+    def __init__(
+        self, *, timeouts: tuple[float, float], max_bytes: int, deadline: Callable[[], float], pool_size: int = 1
+    ) -> None:
+        """``timeouts``: connect timeout and read timeout, in seconds. ``deadline``: called for each request; the
+        monotonic time at which its response must be complete."""
+        super().__init__(pool_connections=1, pool_maxsize=pool_size, max_retries=0)
+        self._timeouts = timeouts
+        self._max_bytes = max_bytes
+        self._deadline = deadline
+
+    def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> requests.Response:
+        deadline = self._deadline()
+        response = super().send(request, *args, **{**options, "stream": True, "timeout": self._timeouts})
+        with response:
+            content = self._read(response, deadline)
+        if response.is_redirect:
+            raise UnusableResponseError("it answers with a redirect, which is not followed")
+        response.raw = BytesIO(content)
+        return response
+
+    def _read(self, response: requests.Response, deadline: float) -> bytes:
+        raw = bytearray()
+        # read1 reads from the socket once, so that a slow sender cannot delay the check of the deadline.
+        while chunk := response.raw.read1(_CHUNK):
+            raw += chunk
+            if len(raw) > self._max_bytes:
+                raise UnusableResponseError(f"its response is larger than {self._max_bytes} bytes")
+            if monotonic() > deadline:
+                raise UnusableResponseError("its responses took too long")
+        return bytes(raw)
+
+
 def session_for(route: Route, *, pool_size: int = 1, adapter: BaseAdapter | None = None) -> requests.Session:
     """A session for calls over ``route`` that keeps ``pool_size`` connections and does not retry.
 
     ``adapter`` replaces the network.
     """
     session = bare_session()
+    if isinstance(adapter, BoundedAdapter):
+        # Compressed responses might exceed the size once they are unpacked.
+        session.headers["Accept-Encoding"] = "identity"
     session.verify = route.ca_file or True
     proxy = route.proxy.get_secret_value()
     session.proxies = {"http": proxy, "https": proxy} if proxy else {}

@@ -6,7 +6,6 @@ free thread, then at most ``CALLS_TIMEOUT``. The cache bridges a restart of the 
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from io import BytesIO
 from threading import BoundedSemaphore, Lock, Thread
 from time import monotonic
 from typing import Any, Generic, TypeVar
@@ -16,7 +15,7 @@ import structlog
 
 from app.foundation.outbound.failure import FailureKind, call_failure, failure_of
 from app.foundation.outbound.route import Route
-from app.foundation.outbound.session import VerifyingAdapter, session_for
+from app.foundation.outbound.session import BoundedAdapter, UnusableResponseError, session_for
 
 MAX_RESPONSE_BYTES = 1024 * 1024
 
@@ -27,7 +26,6 @@ _TIMEOUTS = (2.0, 3.0)
 """The connect timeout and the read timeout, in seconds."""
 _THREAD_TIMEOUT = 0.5
 """Seconds that a sign-in waits for a free thread."""
-_CHUNK = 64 * 1024
 
 FRESH_SECONDS = 600.0
 """The age at which a cached value is read again."""
@@ -52,51 +50,32 @@ class IssuerBusyError(IssuerAwayError):
     """The issuer was not called, because too many sign-ins wait for it."""
 
 
-class _BoundedAdapter(VerifyingAdapter):
-    """Limits the size of responses and the total time of all calls."""
+class _IssuerAdapter(BoundedAdapter):
+    """Limits the size of responses and the total time of all calls. Raises ``IssuerError``."""
 
     def __init__(self, route: Route, deadline: float) -> None:
-        super().__init__(pool_connections=1, pool_maxsize=1, max_retries=0)
+        super().__init__(timeouts=_TIMEOUTS, max_bytes=MAX_RESPONSE_BYTES, deadline=lambda: deadline)
         self._route = route
-        self._deadline = deadline
+        self._last = deadline
 
     def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> requests.Response:
-        if monotonic() > self._deadline:
+        if monotonic() > self._last:
             raise IssuerAwayError("its responses took too long")
-        url = request.url or ""
         try:
-            response = super().send(request, *args, **{**options, "stream": True, "timeout": _TIMEOUTS})
-            with response:
-                content = self._read(response)
-        except IssuerError:
-            raise
+            response = super().send(request, *args, **options)
+        except UnusableResponseError as error:
+            raise IssuerAwayError(str(error)) from error
         except Exception as error:
             # Includes errors of the connection pool that requests does not translate.
-            raise IssuerAwayError(failure_of(error, url, self._route).message) from error
+            raise IssuerAwayError(failure_of(error, request.url or "", self._route).message) from error
         if response.status_code == requests.codes.proxy_authentication_required and self._route.proxy_address:
             raise IssuerAwayError(call_failure(FailureKind.PROXY_CREDENTIALS, self._route.proxy_address).message)
-        if response.is_redirect:
-            raise IssuerAwayError("it answers with a redirect, which is not followed")
-        response.raw = BytesIO(content)
         return response
-
-    def _read(self, response: requests.Response) -> bytes:
-        raw = bytearray()
-        # read1 reads from the socket once, so that a slow sender cannot delay the check of the deadline.
-        while chunk := response.raw.read1(_CHUNK):
-            raw += chunk
-            if len(raw) > MAX_RESPONSE_BYTES:
-                raise IssuerAwayError(f"its response is larger than {MAX_RESPONSE_BYTES} bytes")
-            if monotonic() > self._deadline:
-                raise IssuerAwayError("its responses took too long")
-        return bytes(raw)
 
 
 def bounded_session(route: Route) -> requests.Session:
     """A session for the calls of one sign-in. Its calls raise ``IssuerError``."""
-    session = session_for(route, adapter=_BoundedAdapter(route, monotonic() + CALLS_TIMEOUT))
-    session.headers["Accept-Encoding"] = "identity"
-    return session
+    return session_for(route, adapter=_IssuerAdapter(route, monotonic() + CALLS_TIMEOUT))
 
 
 class CallThreads:
