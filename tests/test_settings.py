@@ -11,6 +11,7 @@ from app.foundation.configuration.schema import known_keys
 from app.foundation.configuration.showing import listed
 from app.settings import Settings, load_settings
 
+HTTP_SOURCE = '[{"type": "http", "name": "idp", "base_url": "https://h", "preset": "okta", "auth": AUTH, "map": []}]'
 SQL_SOURCE = '[{"type": "sql", "name": "app", "url": "URL", "queries": {"grants": "SELECT 1"}}]'
 DOCUMENTED = Path(__file__).parent.parent / "config" / "usher.yaml"
 
@@ -62,7 +63,7 @@ def test_documented_file_is_plain_yaml() -> None:
         ("backend: {batch_size: 0}\n", "backend.batch_size: "),
         (
             "directory: {sources: [{type: pigeon}]}\n",
-            "directory.sources[0].type: should be 'file', 'csv', 'ldap', 'sql', 'push'",
+            "directory.sources[0].type: should be 'file', 'csv', 'ldap', 'sql', 'http', 'push'",
         ),
         (
             "directory: {sources: [{type: ldap, url: 'ldaps://dc1', base: dc=x, preset: posix}]}\n",
@@ -77,6 +78,17 @@ def test_documented_file_is_plain_yaml() -> None:
             "directory.sources[0].url: not a database URL; write postgresql://USER:PASSWORD@HOST/NAME or the like (/",
         ),
         ("directory: {sources: [{type: file}]}\n", "directory.sources[0].path: is missing"),
+        (
+            "directory: {sources: [{type: http, name: a, base_url: 'https://h', preset: okta}]}\n",
+            "directory.sources[0].map: is missing",
+        ),
+        (
+            (
+                "directory: {sources: [{type: http, name: a, base_url: 'h', preset: okta,"
+                " map: [{from: users, fill: {userId: it.id}}]}]}\n"
+            ),
+            "directory.sources[0].base_url: not an address",
+        ),
         (
             "directory: {sources: [{type: csv, path: a, kind: users}]}\n",
             "directory.sources[0].kind: 'users' is not one",
@@ -174,6 +186,11 @@ def test_settings_never_show_their_secrets() -> None:
         ),
         ("DIRECTORY__SOURCES", '[{"type": "push", "name": "app", "changes": {"tokens": [" hunter2"]}}]'),
         ("DIRECTORY__SOURCES", SQL_SOURCE.replace("URL", "postgresql://me:hunter2@h/n")),
+        ("DIRECTORY__SOURCES", HTTP_SOURCE.replace("AUTH", '{"token": "hunter2"}')),
+        ("DIRECTORY__SOURCES", HTTP_SOURCE.replace("AUTH", '{"token": "hunter2\\n"}')),
+        ("DIRECTORY__SOURCES", HTTP_SOURCE.replace("AUTH", '{"username": "u", "password": "hunter2"}')),
+        ("DIRECTORY__SOURCES", HTTP_SOURCE.replace("AUTH", '{"client_id": "u", "client_secret": "hunter2"}')),
+        ("DIRECTORY__SOURCES", HTTP_SOURCE.replace("AUTH", '{"service_account_key": "hunter2"}')),
         # They are refused, and the error does not contain the rest.
         ("DIRECTORY__SOURCES", SQL_SOURCE.replace("URL", "postgresql://me:p@hunter2@h/n")),
         ("DIRECTORY__SOURCES", SQL_SOURCE.replace("URL", "hunter2@h")),

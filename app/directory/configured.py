@@ -11,6 +11,7 @@ from app.directory.settings import (
     ROWS,
     CsvSourceSettings,
     DirectorySettings,
+    HttpSourceSettings,
     LdapSourceSettings,
     PushSourceSettings,
     SourceSettings,
@@ -53,6 +54,8 @@ def source_from_settings(settings: SourceSettings, spool: Path | None = None, cl
         return _ldap_source(settings, spool, clock)
     if isinstance(settings, SqlSourceSettings):
         return _sql_source(settings)
+    if isinstance(settings, HttpSourceSettings):
+        return _http_source(settings, spool, clock)
     if isinstance(settings, CsvSourceSettings):
         return _csv_source(settings)
     if isinstance(settings, PushSourceSettings):
@@ -120,3 +123,14 @@ def _csv_source(settings: CsvSourceSettings) -> Source:
     return MappedSource(
         settings.source_name, CsvConnector(settings), Rules(settings.map, {ROWS: frozenset({ALL_ATTRIBUTES})})
     )
+
+
+def _http_source(settings: HttpSourceSettings, spool: Path | None, clock: Clock) -> Source:
+    from app.directory.connectors.http.connector import HttpConnector  # noqa: PLC0415 - as above
+    from app.directory.mapping.rules import Rules  # noqa: PLC0415 - as above
+    from app.directory.mapping.source import MappedSource  # noqa: PLC0415 - as above
+    from app.directory.mapping.spool_file import SpoolFile  # noqa: PLC0415 - as above
+
+    rules = Rules(settings.map, settings.preset_in_force().always)
+    connector = HttpConnector(settings, clock=clock)
+    return MappedSource(settings.source_name, connector, rules, SpoolFile.of(spool, settings.source_name))

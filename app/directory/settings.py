@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, mo
 
 from app.access.kinds import KINDS
 from app.access.records import Fill, User
+from app.directory.connectors.http.settings import HttpSettings
 from app.directory.connectors.ldap.settings import ACCOUNT_EXPIRED, LdapConnectionSettings
 from app.directory.connectors.sql.settings import Columns, NullIsAbsent, SqlSettings, TimeZone
 from app.directory.mapping.cel import IT, MEMBER, ExpressionError, language
@@ -289,8 +290,40 @@ class SqlSourceSettings(SqlSettings, SourceBase):
         return {name: value for name, value in fields.items() if name not in {"connect_timeout", "answer_timeout"}}
 
 
+class HttpSourceSettings(HttpSettings, SourceBase):
+    """An API of an identity provider, with rules."""
+
+    type: Literal["http"]
+    """The type of source."""
+    name: str = Field(min_length=1, max_length=200)
+    """The name of the source in reports and for ``--accept-empty``."""
+    map: RuleList
+    """The rules, in their order."""
+
+    @model_validator(mode="after")
+    def _rules_fit(self) -> "HttpSourceSettings":
+        known = self.sets_in_force()
+        for number, rule in enumerate(self.map, start=1):
+            if rule.from_ not in known:
+                raise ValueError(
+                    f"map: rule {number} reads from {rule.from_}, but the sets are {', '.join(known)}; add it to sets"
+                )
+            if rule.each is not None and known[rule.from_].members is None:
+                raise ValueError(f"map: rule {number}: {rule.from_} has no members; describe them in sets")
+        return self
+
+    def identity(self) -> dict[str, object]:
+        ignored = {"connect_timeout", "answer_timeout", "max_in_flight", "ca_file", "proxy", "auth"}
+        return {name: value for name, value in super().identity().items() if name not in ignored}
+
+
 SourceSettings = Annotated[
-    FileSourceSettings | CsvSourceSettings | LdapSourceSettings | SqlSourceSettings | PushSourceSettings,
+    FileSourceSettings
+    | CsvSourceSettings
+    | LdapSourceSettings
+    | SqlSourceSettings
+    | HttpSourceSettings
+    | PushSourceSettings,
     Field(discriminator="type"),
 ]
 

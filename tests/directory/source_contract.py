@@ -185,9 +185,9 @@ class SourceContract:
     def test_memory_does_not_grow_with_the_directory(self, world: SourceWorld) -> None:
         """What is held at a time is the same for ten times as many people."""
         world.bring(some_content(self.many // 10))
-        few = _peak(world.source())
+        few = peak(world.source())
         world.bring(some_content(self.many))
-        many = _peak(world.source())
+        many = peak(world.source())
         claim(many < few * 2 + 1_000_000, f"{few:,} bytes for a tenth of the directory, {many:,} for all of it")
 
     def test_no_record_contains_a_nul_character(self, world: SourceWorld) -> None:
@@ -305,7 +305,7 @@ def _same(found: Content, wanted: Content) -> None:
     claim(not differing, f"{len(differing)} differences: {'; '.join(differing[:5])}")
 
 
-def _peak(source: Source) -> int:
+def peak(source: Source) -> int:
     """The bytes that a read holds at most."""
     with _traced():
         for step in source.read():

@@ -1,0 +1,1 @@
+"""The connector for HTTP APIs of identity providers."""

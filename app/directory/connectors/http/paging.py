@@ -1,0 +1,130 @@
+"""The pages of a list. A list that is not read to its end is incomplete, which its reader must report."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
+
+import orjson
+
+from app.directory.connector import ReadError
+from app.directory.connectors.http.client import HttpClient, JsonResponse, RefusedError
+from app.directory.connectors.http.settings import ApiPreset
+
+
+class IncompleteError(Exception):
+    """A list was not read to its end. The message is one line without secrets."""
+
+
+class PageReader:
+    """Reads the lists of an API."""
+
+    def __init__(self, client: HttpClient, preset: ApiPreset) -> None:
+        self._client = client
+        self._preset = preset
+        self._paging = preset.paging
+
+    def pages(self, path: str, query: Mapping[str, str], items_of: str) -> Iterator[Sequence[object]]:
+        """The items of a list, page by page. ``items_of``: the name of the list in its body.
+
+        Raises ``ReadError``, and ``IncompleteError`` if a page stays refused, repeats or is empty before the end, or if
+        the server's total is not reached.
+        """
+        url, parameters = self._client.url_of(path), dict(query)
+        seen: set[bytes] = set()
+        count, total = 0, None
+        while True:
+            if self._paging.style == "scim":
+                parameters["startIndex"] = str(count + 1)
+            elif self._paging.style == "offset":
+                parameters[self._paging.parameter] = str(count)
+            answer = self._get(url, parameters)
+            items = self._items(answer.body, path, items_of)
+            count += len(items)
+            if items:
+                _note(seen, _bytes_of(items, answer), f"{path}: a page repeats after {count:,} objects")
+            if self._paging.style == "scim":
+                total = _total(answer.body, path, total)
+            yield items
+            following = self._following(answer, items, is_end=total is not None and count >= total)
+            if following is None:
+                break
+            if not items:
+                raise IncompleteError(f"{path}: a page is empty and names a further one, after {count:,} objects")
+            if following:
+                _note(seen, following.encode(), f"{path}: the link to the next page repeats after {count:,} objects")
+            if self._paging.style == "token":
+                parameters[self._paging.parameter] = following
+            elif following:
+                # The link has its own parameters.
+                url, parameters = self._client.followed(following, answer.url), {}
+        if total is not None and count != total:
+            raise IncompleteError(f"{path}: has {total:,} objects, but {count:,} were returned")
+
+    def count(self, path: str) -> int:
+        """The number of objects, from a resource with it. Raises ``ReadError`` and ``IncompleteError``."""
+        body = self._get(self._client.url_of(path), {}).body
+        number = body.get("count") if isinstance(body, dict) else body
+        if type(number) is not int:
+            raise ReadError(f"{path}: the response is not a number of objects")
+        return number
+
+    def _get(self, url: str, parameters: Mapping[str, str]) -> JsonResponse:
+        try:
+            return self._client.get(url, parameters)
+        except RefusedError as error:
+            if error.is_temporary:
+                raise IncompleteError(str(error)) from None
+            raise
+
+    def _items(self, body: object, path: str, items_of: str) -> Sequence[object]:
+        key = self._preset.items.replace("{set}", items_of)
+        items = value_at(body, key) if key else body
+        if items is None and isinstance(body, dict) and self._preset.empty_if in body:
+            return []
+        if not isinstance(items, list):
+            raise ReadError(f"{path}: the response has no list {key}".rstrip() + "; see that base_url is right")
+        return items
+
+    def _following(self, answer: JsonResponse, items: Sequence[object], *, is_end: bool) -> str | None:
+        """The link or token of the next page, empty if it is found by number; None: there is no next page."""
+        style = self._paging.style
+        if style == "link_header":
+            return answer.next_link or None
+        if style in ("link", "token"):
+            following = value_at(answer.body, self._paging.next)
+            return following if isinstance(following, str) and following else None
+        if style == "scim":
+            return None if is_end or not items else ""
+        # Servers may return fewer objects than requested, so only an empty page is the end.
+        return "" if style == "offset" and items else None
+
+
+def value_at(body: object, key: str) -> object:
+    """The value of a key, or of keys with dots between them; None if there is none."""
+    if isinstance(body, dict) and key not in body and "." in key:
+        first, _, rest = key.partition(".")
+        return value_at(body.get(first), rest)
+    return body.get(key) if isinstance(body, dict) else None
+
+
+def _bytes_of(items: Sequence[object], answer: JsonResponse) -> bytes:
+    """The items as bytes, without the rest of the body, which may have a token of its own in each page."""
+    try:
+        return orjson.dumps(items)
+    except orjson.JSONEncodeError:
+        return answer.content
+
+
+def _note(seen: set[bytes], content: bytes, problem: str) -> None:
+    digest = blake2b(content, digest_size=16).digest()
+    if digest in seen:
+        raise IncompleteError(problem)
+    seen.add(digest)
+
+
+def _total(body: object, path: str, before: int | None) -> int:
+    total = value_at(body, "totalResults")
+    if type(total) is not int:
+        raise ReadError(f"{path}: the response has no number totalResults; see that base_url is the one of SCIM")
+    if before is not None and total != before:
+        raise IncompleteError(f"{path}: totalResults changed from {before:,} to {total:,} during the read")
+    return total

@@ -1,0 +1,272 @@
+"""The settings of HTTP sources, and the presets for identity providers."""
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+import orjson
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
+
+from app.directory.connectors.ldap.settings import is_loopback
+from app.foundation.outbound.route import CaFile, Proxy, is_http_url
+
+PresetName = Literal["google_workspace", "keycloak", "okta", "scim"]
+
+Key = Annotated[str, Field(min_length=1, max_length=200)]
+Path = Annotated[str, Field(max_length=1000, pattern=r"^[^/?#\s][^?#\s]*$")]
+"""Relative to ``base_url``. ``{id}`` is the id of an object."""
+Parameters = Mapping[Key, Annotated[str, Field(max_length=1000)]]
+
+
+class PagingSettings(BaseModel):
+    """How a list is divided into pages."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    style: Literal["none", "link_header", "link", "token", "offset", "scim"]
+    """The next page: ``link_header``: the link ``next`` in the header ``Link``; ``link``: a URL in the body;
+    ``token``: a token in the body; ``offset``: the number of items so far, until an empty page; ``scim``: startIndex,
+    until totalResults."""
+    parameter: str = Field(default="", max_length=200)
+    """The query parameter of a token or an offset."""
+    next: str = Field(default="", max_length=200)
+    """The key of the body with the link or the token."""
+
+    @model_validator(mode="after")
+    def _has_its_keys(self) -> "PagingSettings":
+        if self.style in ("link", "token") and not self.next:
+            raise ValueError(f"paging: style {self.style} needs next, the key of the body with the {self.style}")
+        if self.style in ("token", "offset") and not self.parameter:
+            raise ValueError(f"paging: style {self.style} needs parameter, the query parameter of the {self.style}")
+        return self
+
+
+class MembersSettings(BaseModel):
+    """Where the members of an object are."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    attribute: str = Field(default="", max_length=200)
+    """The attribute of the object with the list of members."""
+    path: Path | None = None
+    """Or the list of its members (``groups/{id}/members``)."""
+    query: Parameters = Field(default_factory=dict)
+    """Query parameters of that list."""
+    named_by: tuple[Key, ...] = ("id",)
+    """The keys of a member with its name, of which the first that it has is used. Of ``$ref``, the last part."""
+
+    @model_validator(mode="after")
+    def _is_one_list(self) -> "MembersSettings":
+        if bool(self.attribute) == (self.path is not None):
+            raise ValueError("members: needs either attribute, a list in the object, or path, a list of its own")
+        return self
+
+
+class ApiSetSettings(BaseModel):
+    """A set of objects. Fields that are not set are those of the preset."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: Path | None = None
+    """The list of the objects."""
+    query: Parameters = Field(default_factory=dict)
+    """Query parameters, such as the page size and a filter."""
+    count: Path | None = None
+    """A resource with the number of all objects: a number, or ``{"count": number}``. A read of another number is
+    partial."""
+    id: Key = "id"
+    """The key of an object with its permanent id."""
+    named_by: tuple[Key, ...] = ("id",)
+    """The keys with the names by which groups refer to the object."""
+    members: MembersSettings | None = None
+    """The members of its objects."""
+    children: Path | None = None
+    """The list of the objects below an object (``groups/{id}/children``)."""
+    child_count: str = Field(default="", max_length=200)
+    """The key with the number of these objects."""
+
+
+class ApiPreset(BaseModel):
+    """The properties of an API, from a file in ``presets/``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    sets: Mapping[str, ApiSetSettings] = Field(default_factory=dict)
+    paging: PagingSettings = PagingSettings(style="none")
+    items: str = Field(default="", max_length=200)
+    """The key of the body with the list; ``{set}`` is the name of the set, or ``members``; empty: the body itself."""
+    empty_if: str = Field(default="", max_length=200)
+    """If the body has this key, a missing list is an empty one."""
+    token_scheme: str = "Bearer"  # noqa: S105 - no token
+    """The word before a token in its header."""
+    scope: str = ""
+    """The default scope of access tokens."""
+    always: Mapping[str, frozenset[str]] = Field(default_factory=dict)
+    """Set → attributes of all its objects. If an object does not have one, the client may not see it."""
+
+
+@cache
+def preset(name: PresetName | None) -> ApiPreset:
+    """A preset; None: that of an API without one."""
+    if name is None:
+        return ApiPreset()
+    return ApiPreset.model_validate(
+        yaml.safe_load(files(__package__).joinpath("presets", f"{name}.yaml").read_text("utf-8"))
+    )
+
+
+def _usable_url(url: str) -> str:
+    if not is_http_url(url) or not url.isascii() or any(letter.isspace() for letter in url):
+        raise ValueError("not an address; write https://HOST/PATH")
+    parts = urlsplit(url)
+    if parts.username is not None or parts.query or parts.fragment:
+        raise ValueError("should hold no user, query or fragment; credentials go into auth")
+    return url.rstrip("/")
+
+
+def _usable_header(secret: SecretStr) -> SecretStr:
+    text = secret.get_secret_value()
+    if not text.isascii() or not text.isprintable() or text != text.strip():
+        raise ValueError("must be printable ASCII without blanks at its ends")
+    return secret
+
+
+def _usable_account_key(secret: SecretStr) -> SecretStr:
+    if secret.get_secret_value():
+        service_account(secret)
+    return secret
+
+
+def service_account(secret: SecretStr) -> Mapping[str, str]:
+    """The fields of a service account's key file. Raises ``ValueError``, whose message does not contain it."""
+    try:
+        fields: Any = orjson.loads(secret.get_secret_value())
+    except ValueError:
+        fields = None
+    needed = ("client_email", "private_key")
+    if not isinstance(fields, dict) or not all(isinstance(fields.get(name), str) for name in needed):
+        raise ValueError("not the key file of a service account: JSON with client_email and private_key")
+    return {name: value for name, value in fields.items() if isinstance(value, str)}
+
+
+Url = Annotated[str, Field(max_length=2000), AfterValidator(_usable_url)]
+
+
+class AuthSettings(BaseModel):
+    """How the client authenticates itself, in one of four ways."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    token: Annotated[SecretStr, AfterValidator(_usable_header)] = SecretStr("")
+    """A token for the header ``token_header``."""
+    token_header: str = Field(default="Authorization", pattern=r"^[A-Za-z0-9-]{1,100}$")
+    token_scheme: str | None = Field(default=None, pattern=r"^[A-Za-z0-9-]{0,100}$")
+    """The word before the token. Default: that of the preset, or Bearer."""
+    username: str = Field(default="", max_length=1000)
+    """Basic authentication, with ``password``."""
+    password: SecretStr = SecretStr("")
+    token_url: Url | None = None
+    """The token endpoint of OAuth 2.0, for ``client_id`` (client credentials) or a service account."""
+    client_id: str = Field(default="", max_length=1000)
+    client_secret: SecretStr = SecretStr("")
+    scope: str | None = Field(default=None, max_length=2000)
+    """The scopes of the access token. Default: those of the preset."""
+    service_account_key: Annotated[SecretStr, AfterValidator(_usable_account_key)] = SecretStr("")
+    """The key of a service account, as JSON, for a signed assertion (RFC 7523)."""
+    subject: str = Field(default="", max_length=1000)
+    """The user for whom the service account acts."""
+
+    @model_validator(mode="after")
+    def _is_one_way(self) -> "AuthSettings":
+        ways = {
+            "token": self.token.get_secret_value(),
+            "username": self.username,
+            "client_id": self.client_id,
+            "service_account_key": self.service_account_key.get_secret_value(),
+        }
+        if len(given := [name for name, value in ways.items() if value]) > 1:
+            raise ValueError(f"auth: has {' and '.join(given)}; keep one of them")
+        if bool(self.username) != bool(self.password.get_secret_value()):
+            raise ValueError("auth: username and password belong together; set both")
+        if bool(self.client_id) != bool(self.client_secret.get_secret_value()):
+            raise ValueError("auth: client_id and client_secret belong together; set both")
+        if self.client_id and self.token_url is None:
+            raise ValueError("auth: client_id needs token_url, the token endpoint")
+        if self.subject and not ways["service_account_key"]:
+            raise ValueError("auth: subject belongs to service_account_key")
+        return self
+
+    def token_endpoint(self) -> str:
+        """The token endpoint; empty: there are no access tokens."""
+        key = self.service_account_key
+        named = service_account(key).get("token_uri", "") if key.get_secret_value() else ""
+        return self.token_url or named
+
+
+class HttpSettings(BaseModel):
+    """The API and its lists. ``HttpSourceSettings`` adds the settings of every source."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    base_url: Url
+    """The address below which all lists are."""
+    preset: PresetName | None = None
+    """The kind of API. Without one, ``sets`` and ``paging`` describe it."""
+    auth: AuthSettings = Field(default_factory=AuthSettings)
+    allow_plaintext: bool = False
+    """Whether names and secrets may be sent over a network without TLS."""
+    ca_file: CaFile = ""
+    proxy: Proxy = SecretStr("")
+    connect_timeout: float = Field(default=10, gt=0, le=600)
+    """Connect timeout, in seconds."""
+    answer_timeout: float = Field(default=60, gt=0, le=3600)
+    """Timeout of each response, for example a page, in seconds."""
+    max_in_flight: int = Field(default=4, ge=1, le=32)
+    """Requests for members at a time."""
+    sets: Mapping[Annotated[str, Field(min_length=1, max_length=100, pattern=r"^\w+$")], ApiSetSettings] = Field(
+        default_factory=dict
+    )
+    """Changes to the sets of the preset, and further sets."""
+    paging: PagingSettings | None = None
+    """Default: that of the preset."""
+    items: str | None = Field(default=None, max_length=200)
+    """The key of the body with the list. Default: that of the preset."""
+
+    @model_validator(mode="after")
+    def _is_usable(self) -> "HttpSettings":
+        urls = {"base_url": self.base_url, "auth.token_url": self.auth.token_endpoint()}
+        for key, url in urls.items():
+            if url and urlsplit(url).scheme != "https" and not (self.allow_plaintext or is_loopback(url)):
+                raise ValueError(
+                    f"{key}: without TLS, secrets could be read on the way; use https://, or allow_plaintext: true if"
+                    " the network is private"
+                )
+        if self.auth.service_account_key.get_secret_value() and not is_http_url(self.auth.token_endpoint()):
+            raise ValueError("auth: service_account_key names no token_uri, so token_url is needed")
+        for name, settings in self.sets_in_force().items():
+            if settings.path is None:
+                raise ValueError(f"sets.{name}: the preset has no such set, so it needs a path")
+        return self
+
+    def sets_in_force(self) -> Mapping[str, ApiSetSettings]:
+        """The sets of the preset with the changes of the settings, then further sets. Queries are merged."""
+        known = preset(self.preset).sets
+        changed = {}
+        for name, base in known.items():
+            given = self.sets.get(name, ApiSetSettings())
+            update = {field: getattr(given, field) for field in given.model_fields_set}
+            changed[name] = base.model_copy(update={**update, "query": {**base.query, **given.query}})
+        return changed | {name: settings for name, settings in self.sets.items() if name not in known}
+
+    def preset_in_force(self) -> ApiPreset:
+        """The preset with the changes of the settings."""
+        known = preset(self.preset)
+        return known.model_copy(
+            update={
+                "paging": self.paging or known.paging,
+                "items": known.items if self.items is None else self.items,
+            }
+        )
