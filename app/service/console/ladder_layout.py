@@ -85,6 +85,8 @@ def _level(rung: Rung, top: int) -> dict[str, object]:
         "whole_note": rung.note,
         "note": cut(rung.note, room - _measure(rung.kind, _SMALL) - 16, _SMALL),
         "has_name": bool(rung.name),
+        "name": name,
+        "item_id": shown_id,
         "shown": shown,
         "shown_id": cut(shown_id, room - _measure(shown, _TEXT) - 8, _MONO, mono=True),
     }

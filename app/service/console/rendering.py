@@ -1,6 +1,7 @@
 """Renders the templates, and serves the stylesheet and the script."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Container, Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
 from importlib.resources import files
@@ -8,7 +9,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from app.foundation.clock import from_epoch_ms
 from app.service.console import formatting
@@ -16,6 +17,8 @@ from app.service.console.charts import bar_chart, line_chart
 
 _HERE = Path(str(files(__package__)))
 _TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+
+_CELL = re.compile(r"<(tr|td|th)\b")
 
 
 class Assets:
@@ -63,6 +66,7 @@ def make_environment(names: Mapping[str, object]) -> Environment:
         pill=formatting.pill,
         visible=formatting.visible,
         visible_lines=formatting.visible_lines,
+        labelled=_labelled,
         moment=from_epoch_ms,
     )
     environment.globals.update(
@@ -85,3 +89,16 @@ def _when(context: Context, moment: datetime | int | None, since: datetime | Non
         return formatting.time_tag(moment, since, is_ago=True)
     now = context.get("now")
     return formatting.time_tag(moment, now if isinstance(now, datetime) else None)
+
+
+def _labelled(rows: Markup, columns: Sequence[str], hidden: Container[str]) -> Markup:
+    """The rows of a table, each cell with its column as ``data-label``, which cards on small screens show."""
+    number = 0
+
+    def label(tag: re.Match[str]) -> str:
+        nonlocal number
+        number = 0 if tag[1] == "tr" else number + 1
+        column = columns[number - 1] if tag[1] == "td" else ""
+        return tag[0] if not column or column in hidden else f'{tag[0]} data-label="{escape(column)}"'
+
+    return Markup(_CELL.sub(label, rows))  # noqa: S704 - the rows are markup already, and the label is escaped

@@ -55,3 +55,19 @@ def test_a_time_of_another_year_has_its_year() -> None:
         assert re.findall(r">([^<]+)</time>", html) == [shown, ago]
         assert f'title="{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"' in html
     assert re.findall(r">([^<]+)</time>", page.render(at=now, now=None)) == ["3 Jan 2026 00:00:00"] * 2
+
+
+def test_cells_have_the_name_of_their_column() -> None:
+    page = make_environment({}).from_string(
+        """{% from "macros.html" import num, table %}
+        {% call table("Things", ("Thing", "Size & more", "Action"), num=("Size & more",), hidden=("Action",)) %}
+        {% for name in ("<td>", "b") %}<tr class="x"><th scope="row">{{ name }}</th>{{ num(1) }}<td>{{ name }}</td></tr>
+        {% endfor %}{% endcall %}"""
+    )
+    html = page.render()
+    assert re.findall(r"<(?:th|td)\b[^>]*data-label[^>]*>", html) == [
+        '<td data-label="Size &amp; more" class="num">',
+        '<td data-label="Size &amp; more" class="num">',
+    ]
+    assert html.count("<td>&lt;td&gt;</td>") == 1
+    assert '<th scope="col"><span class="hidden">Action</span></th>' in html

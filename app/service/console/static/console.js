@@ -133,14 +133,15 @@
     if (event.key === "/" && search) { event.preventDefault(); search.focus(); }
   });
 
-  // The menu closes when one goes elsewhere.
-  const menu = document.querySelector("details.user");
-  document.addEventListener("click", (event) => { if (menu && !menu.contains(event.target)) menu.open = false; });
-  menu?.addEventListener("keydown", (event) => {
-    if (event.key !== "Escape" || !menu.open) return;
-    menu.open = false;
-    menu.querySelector("summary").focus();
-  });
+  // A menu closes when the reader clicks elsewhere or presses Escape.
+  for (const menu of document.querySelectorAll("details.drop")) {
+    document.addEventListener("click", (event) => { if (!menu.contains(event.target)) menu.open = false; });
+    menu.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || !menu.open) return;
+      menu.open = false;
+      menu.querySelector("summary").focus();
+    });
+  }
 
   // Suggestions while typing: the pattern of a combobox. A textarea has one id per line.
   const suggest = (input) => {

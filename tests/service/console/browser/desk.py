@@ -20,9 +20,12 @@ _TOO_WIDE = """() => {
   const wide = document.documentElement.clientWidth;
   if (document.documentElement.scrollWidth <= wide && document.body.scrollWidth <= wide) return [];
   return [...document.querySelectorAll("body *")]
-    .filter((one) => one.getBoundingClientRect().right > wide + 1 && !one.closest(".scrolls, .side, pre"))
+    .filter((one) => one.getBoundingClientRect().right > wide + 1 && !one.closest(".scrolls, pre"))
     .map((one) => `${one.tagName}.${one.className}: ${Math.round(one.getBoundingClientRect().right)} px`);
 }"""
+_SCROLLS = """() => [...document.querySelectorAll(".scrolls")]
+  .filter((one) => one.scrollWidth > one.clientWidth)
+  .map((one) => `${one.ariaLabel ?? one.id}: ${one.scrollWidth} px in ${one.clientWidth} px`)"""
 _TOO_SMALL = """() => [...document.querySelectorAll("a[href], button, input, select, textarea, summary")]
   .filter((one) => one.type !== "hidden" && one.checkVisibility({ visibilityProperty: true }))
   .filter((one) => !one.closest("p, td, th, li, h1, h2, dd, .message, .skip"))
@@ -68,13 +71,9 @@ class Desk:
         assert answer is not None
         assert answer.ok or answer.status in self.expected, f"{name}: {answer.status}"
 
-    def narrow(self) -> None:
-        """Sets the width to 320 px, like a zoom of 400 % on 1,280 px."""
-        self.page.set_viewport_size({"width": 320, "height": 640})
-
-    def widen(self) -> None:
-        """Sets the width to 1,360 px."""
-        self.page.set_viewport_size({"width": WIDE["width"], "height": WIDE["height"]})
+    def resize(self, width: int) -> None:
+        """Sets the width of the window, in pixels."""
+        self.page.set_viewport_size({"width": width, "height": 640 if width < 640 else 900})
 
     def sign_in(self, role: Role) -> None:
         """Signs in with the token of this role."""
@@ -117,6 +116,11 @@ class Desk:
     def too_wide(self) -> list[str]:
         """The elements beyond the screen, if the page scrolls sideways."""
         found: list[str] = self.page.evaluate(_TOO_WIDE)
+        return found
+
+    def scrolling(self) -> list[str]:
+        """The tables that scroll sideways."""
+        found: list[str] = self.page.evaluate(_SCROLLS)
         return found
 
     def too_small(self) -> list[str]:

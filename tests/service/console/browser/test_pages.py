@@ -24,7 +24,7 @@ from app.sync.runs.lifecycle import Runs
 from app.sync.runs.run import RunRequest, RunStatus
 from tests.service.console.browser.company import Company, Newborn, without_old_documents
 from tests.service.console.browser.conftest import OpenDesk
-from tests.service.console.browser.desk import COLOURS, Desk
+from tests.service.console.browser.desk import COLOURS, WIDE, Desk
 from tests.service.console.browser.test_without_a_script import examined
 
 if TYPE_CHECKING:
@@ -123,8 +123,11 @@ def _failure(number: int) -> dict[str, object]:
     }
 
 
-LONG_ID = "a-very-long-id/" * 34
-LONG_NAME = "Minutes\u202e of the meeting about " + "everything-that-was-ever-decided-" * 5
+LONG_ID = "a_very_long_id_" * 34
+LONG_NAME = (
+    "Minutes\u202e \u0645\u0644\u0627\u062d\u0638\u0627\u062a \U0001f5c2\ufe0f " + "everythingThatWasEverDecided" * 7
+)
+"""A name with letters from right to left, an emoji, and a word of 196 characters that has no place to break."""
 
 PAGES: dict[str, dict[str, str]] = {
     "overview": {},
@@ -207,7 +210,7 @@ SAYS = {
     "run preview": ("Preview of",),
     "doctor": ("warning", "Advice"),
     "parked waiting": ("the name is longer",),
-    "document long": ("‹U+202E›", "a-very-long-id/"),
+    "document long": ("‹U+202E›", "a_very_long_id_"),
 }
 """Texts that show that a page is in the expected state."""
 
@@ -302,21 +305,28 @@ def test_what_is_refused_or_fails_is_a_page_as_well(desk: OpenDesk, busy: Busy) 
     look_at(one, "database away")
 
 
+WIDTHS = (1440, 1280, 768, 390, 320)
+"""Pixels. 320 px are like a zoom of 400 % on 1,280 px."""
+
+
 def look_at(one: Desk, which: str) -> None:
-    """Checks light and dark, and a width of 320 px, like a zoom of 400 % on 1,280 px."""
-    found = [*one.violations(), *one.too_wide(), *one.too_small()]
+    """Checks light and dark, and every width."""
+    found = [*one.violations(), *one.too_small()]
     if one.page.locator("h1").count() != 1:
         found.append("there is not one h1")
     _keep(one, f"{which}-light")
     one.page.emulate_media(color_scheme="dark")
     found += one.violations(rules=COLOURS)
     _keep(one, f"{which}-dark")
-    one.narrow()
-    found += [*one.too_wide(), *one.too_small()]
+    for width in WIDTHS:
+        one.resize(width)
+        scrolling = [] if width == 768 else one.scrolling()
+        found += [f"at {width} px: {text}" for text in (*one.too_wide(), *scrolling)]
+    found += one.too_small()
     _keep(one, f"{which}-320-dark")
     one.page.emulate_media(color_scheme="light")
     _keep(one, f"{which}-320-light")
-    one.widen()
+    one.resize(WIDE["width"])
     assert not found, "\n".join(found)
 
 

@@ -79,6 +79,50 @@ def test_the_menu_of_the_user_opens_and_closes_by_keys(desk: OpenDesk) -> None:
     assert not one.page.get_by_role("button", name="Sign out").is_visible()
 
 
+def test_small_screens_have_the_pages_in_a_menu(desk: OpenDesk) -> None:
+    one = desk(java_script_enabled=False)
+    one.go("overview")
+    assert not one.page.get_by_text("Menu", exact=True).is_visible()
+    one.resize(390)
+    assert not one.page.get_by_role("link", name="Audit log").is_visible()
+    one.page.get_by_text("Menu", exact=True).click()
+    one.page.get_by_role("link", name="Audit log").click()
+    one.page.get_by_role("heading", name="Audit log", level=1).wait_for()
+
+
+def test_small_screens_show_rows_as_cards_with_the_names_of_columns(desk: OpenDesk) -> None:
+    one = desk()
+    one.go("browse")
+    cell = one.page.get_by_role("row").filter(has_text="northwind").locator("td").nth(2)
+    label = "(one) => getComputedStyle(one, '::before').content"
+    assert cell.evaluate(label) == "none"
+    one.resize(390)
+    assert cell.evaluate(label) == '"Members"'
+    assert not one.scrolling()
+
+
+def test_small_screens_show_the_path_to_a_decision_as_a_list(desk: OpenDesk) -> None:
+    one = desk()
+    one.go("explain", user="farah", resource="project-aurora", organization="northwind")
+    rungs = one.page.locator(".rungs")
+    assert one.page.locator(".ladder").is_visible()
+    assert not rungs.is_visible()
+    one.resize(390)
+    assert not one.page.locator(".ladder").is_visible()
+    shown = rungs.inner_text()
+    for text in ("Farah Haddad", "group", "mobile", "viewer grant", "grant decides", "Unreleased Designs"):
+        assert text in shown, shown
+
+
+def test_print_leaves_the_navigation_out(desk: OpenDesk) -> None:
+    one = desk()
+    one.go("held")
+    one.page.emulate_media(media="print")
+    assert one.heading() == "Held deletes"
+    for hidden in ("header", ".side", "nav", "form", "button"):
+        assert not any(found.is_visible() for found in one.page.locator(hidden).all()), hidden
+
+
 def test_the_first_wrong_field_has_the_focus_and_says_what_to_write(desk: OpenDesk) -> None:
     one = desk()
     one.expected = {400}
