@@ -5,10 +5,10 @@ from math import inf
 from time import monotonic
 
 from app.commands.bootstrap.application import Application
+from app.commands.bootstrap.what_if import ReplacedSources
 from app.commands.frame import CommandError, EndedBySignalError
 from app.commands.operator import operator
 from app.commands.screen import note, progress
-from app.commands.what_if import ReplacedSources
 from app.foundation.processes import stop_signals
 from app.sync.runs.audit import audited
 from app.sync.runs.lock import SyncLock

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +16,8 @@ from app.foundation.text import printable
 
 if TYPE_CHECKING:
     from app.commands.bootstrap.application import Application
+    from app.commands.bootstrap.what_if import ReplacedSources
+    from app.directory.settings import DirectorySettings
     from app.sync.runs.run import Run
 
 EXIT_CHANGES = 10
@@ -133,13 +136,12 @@ def plan(  # noqa: PLR0917 - click passes them by name
     from app.commands.execution import run_now
     from app.commands.impact import access_changes_of, show_impact
     from app.commands.run_report import changes_of, show_incomplete, show_plan_summary, show_report
-    from app.commands.what_if import replace_sources
     from app.service.admin.wire import access_change_to_wire, access_count_to_wire, change_to_wire, run_to_wire
     from app.sync.runs.run import RunRequest
 
     settings = invocation.settings()
     with application(settings, needs_backend=True) as parts:
-        replaced = replace_sources(settings.directory, files) if files else None
+        replaced = _replaced_sources(settings.directory, files) if files else None
         run = run_now(
             parts,
             RunRequest(
@@ -285,6 +287,28 @@ def _applicable_plan(parts: Application, prefix: str) -> str:
     if (problem := parts.plan_problem(plan_id)) is not None:
         raise CommandError(problem)
     return plan_id
+
+
+def _replaced_sources(directory: DirectorySettings, options: Sequence[str]) -> ReplacedSources:
+    """``options``: either one ``FILE``, which replaces all sources, or any number of ``NAME=FILE``.
+
+    Raises ``CommandError`` and ``ReplacementError``.
+    """
+    from app.commands.bootstrap.what_if import replace_sources
+
+    names = [source.source_name for source in directory.sources]
+    files: dict[str, str] = {}
+    for option in options:
+        # A name may contain an equals sign.
+        name = next((name for name in names if option.startswith(f"{name}=")), None)
+        if name is None and len(options) > 1:
+            raise CommandError(
+                f"--directory {option}: write several as NAME=FILE, with the names of sources: {', '.join(names)}"
+            )
+        if name in files:
+            raise CommandError(f"--directory: {name} is given twice")
+        files[name or ""] = option if name is None else option.removeprefix(f"{name}=")
+    return replace_sources(directory, {name: Path(file) for name, file in files.items()}, shown=files)
 
 
 def _has_failed(run: Run) -> bool:

@@ -60,7 +60,9 @@ def source_from_settings(settings: SourceSettings, spool: Path | None = None, cl
         return _csv_source(settings)
     if isinstance(settings, PushSourceSettings):
         return PushedSource(settings.source_name)
-    return FileSource(settings.path, name=settings.source_name, require_end=settings.require_end)
+    return FileSource(
+        settings.path, name=settings.source_name, require_end=settings.require_end, shown=settings.shown_path
+    )
 
 
 class _NoConnector:

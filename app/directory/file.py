@@ -38,9 +38,11 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 class FileSource:
     """A directory in one file."""
 
-    def __init__(self, path: Path, *, name: str = "", require_end: bool = False) -> None:
-        """``require_end``: a read of JSON Lines without an end record is partial."""
+    def __init__(self, path: Path, *, name: str = "", require_end: bool = False, shown: str = "") -> None:
+        """``require_end``: a read of JSON Lines without an end record is partial. ``shown``: the file's name in places
+        and reasons; default: the path."""
         self._path = path
+        self._shown = shown or str(path)
         self._require_end = require_end
         self._name = name or str(path)
 
@@ -57,46 +59,50 @@ class FileSource:
             endings = ", ".join(_READERS)
             yield End(
                 Verdict.FAILED,
-                f"{self._path}: the name must end in {endings} (each may be followed by .gz); for CSV, write type: csv",
+                f"{self._shown}: the name must end in {endings} (each may be followed by .gz);"
+                " for CSV, write type: csv",
             )
         else:
-            yield from read_path(self._path, reader or read_lines)
+            yield from read_path(self._path, reader or read_lines, self._shown)
 
 
 _Step = TypeVar("_Step")
 
 
-def read_path(path: Path, reader: Callable[[IO[bytes], str], Iterator[_Step]]) -> Iterator[_Step | End]:
+def read_path(
+    path: Path, reader: Callable[[IO[bytes], str], Iterator[_Step]], shown: str = ""
+) -> Iterator[_Step | End]:
     """The steps of ``reader``, which gets the content of a file, and its name.
 
     The file is unpacked if its name ends in ``.gz``. The read fails if the file cannot be read to its end, or changes
-    meanwhile.
+    meanwhile. ``shown``: the name of the file; default: the path.
     """
+    name = shown or str(path)
     if _is_folder(path):
-        yield End(Verdict.FAILED, f"{path}: is a folder; name the file in it")
+        yield End(Verdict.FAILED, f"{name}: is a folder; name the file in it")
         return
     is_zipped = path.suffix.lower() == ".gz"
     try:
         # A pipe or a device might block, or never end.
         if not stat.S_ISREG(path.stat().st_mode):
-            yield End(Verdict.FAILED, f"{path}: is not a regular file")
+            yield End(Verdict.FAILED, f"{name}: is not a regular file")
             return
         with path.open("rb") as file:
             before = os.fstat(file.fileno())
             if is_zipped and before.st_size == 0:
-                yield End(Verdict.FAILED, f"{path}: is empty, and no gzip archive")
+                yield End(Verdict.FAILED, f"{name}: is empty, and no gzip archive")
                 return
             # GzipFile is a binary stream in all but its declared type.
             stream = cast("IO[bytes]", gzip.GzipFile(fileobj=file)) if is_zipped else file
-            for step in reader(stream, str(path)):
+            for step in reader(stream, name):
                 if isinstance(step, End) and _changed(before, os.fstat(file.fileno())):
-                    yield End(Verdict.FAILED, f"{path}: was written to while it was being read")
+                    yield End(Verdict.FAILED, f"{name}: was written to while it was being read")
                     return
                 yield step
     except OSError as error:
-        yield End(Verdict.FAILED, f"{path}: {error.strerror or error}")
+        yield End(Verdict.FAILED, f"{name}: {error.strerror or error}")
     except (EOFError, zlib.error) as error:
-        yield End(Verdict.FAILED, f"{path}: the archive cannot be read to its end: {error}")
+        yield End(Verdict.FAILED, f"{name}: the archive cannot be read to its end: {error}")
 
 
 def _is_folder(path: Path) -> bool:
@@ -258,3 +264,6 @@ _READERS = {
     ".yaml": read_yaml,
     ".yml": read_yaml,
 }
+
+ENDINGS = tuple(_READERS)
+"""The endings of files that can be read. Each may be followed by ``.gz``."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, model_validator
 
 from app.access.kinds import KINDS
 from app.access.records import Fill, User
@@ -158,6 +158,19 @@ class FileSourceSettings(SourceBase):
                 f"require_end is for JSON Lines ({', '.join(JSON_LINES)}); other truncated documents are invalid"
             )
         return self
+
+    _shown: str = PrivateAttr(default="")
+
+    @property
+    def shown_path(self) -> str:
+        """The name of the file in places and errors: the path, unless ``shown_as`` set another one."""
+        return self._shown or str(self.path)
+
+    def shown_as(self, name: str) -> "FileSourceSettings":
+        """The same file under another name in places and errors, such as that of a file that was uploaded."""
+        copy = self.model_copy()
+        copy._shown = name  # noqa: SLF001 - of this class
+        return copy
 
     @property
     def source_name(self) -> str:

@@ -123,6 +123,7 @@ def pages_of(size: Size) -> dict[str, str]:
         "approve": address("approve", run=BIG_RUN),
         "discard": address("discard", run=BIG_RUN),
         "sync": address("sync"),
+        "preview of a file": address("preview_file"),
         "keys": address("keys"),
         "parked": address("parked"),
         "parked by kind": address("parked", kind="document", state="waiting"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 from sqlalchemy import Engine
@@ -14,16 +14,19 @@ from sqlalchemy import Engine
 from app.access.stored_problems import COUNT_EVERY_MS, count_problems
 from app.commands.bootstrap.application import Application, build_watch, expectations
 from app.commands.bootstrap.databases import store_guard
+from app.commands.bootstrap.what_if import ReplacementError, uploaded_sources
 from app.foundation.audit import Audit
 from app.foundation.clock import Clock, epoch_ms
-from app.foundation.database.engine import writing
+from app.foundation.database.engine import reading, writing
 from app.foundation.database.errors import log_fields
 from app.monitoring.activity import delete_old_activity
 from app.monitoring.metrics import Metrics
 from app.monitoring.notify.watch import Watch
+from app.sync.runs.engine import SyncEngine
+from app.sync.runs.files import file_of
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.polling import SourcePoller, source_pollers
-from app.sync.runs.run import process_name
+from app.sync.runs.run import Run, RunStatus, process_name
 from app.sync.runs.workers import Heartbeat
 from app.sync.worker import Worker, scheduler_for
 
@@ -67,8 +70,8 @@ def worker_parts(parts: Application, *, stop: Event) -> WorkerParts:
         worker=Worker(
             runs=parts.runs,
             lock=lock,
-            execute=lambda run_id, lock, progress, stopped: engine.execute(
-                run_id, lock=lock, progress=progress, stop=stopped
+            execute=lambda run_id, lock, progress, stopped: execute_run(
+                parts, engine, run_id, lock=lock, progress=progress, stop=stopped
             ),
             clock=clock,
             stop=stop,
@@ -92,6 +95,25 @@ def worker_parts(parts: Application, *, stop: Event) -> WorkerParts:
         ),
         next_run=expectations(settings).due_after(clock()),
     )
+
+
+def execute_run(parts: Application, engine: SyncEngine, run_id: str, /, **execution: Any) -> Run:
+    """Executes a queued run: with ``engine``, or if it previews an uploaded file, with one that reads this file.
+
+    ``execution``: ``lock``, ``progress`` and ``stop``, as of ``SyncEngine.execute``.
+    """
+    with reading(parts.engine) as connection:
+        file = file_of(connection, run_id)
+    if file is None:
+        return engine.execute(run_id, **execution)
+    try:
+        with uploaded_sources(parts.settings, file) as replaced:
+            sources = replaced.sources(parts.settings, execution["stop"])
+            of_file = parts.sync_engine(stop=execution["stop"], sources=sources, what_if=replaced.what_if)
+            return of_file.execute(run_id, **execution)
+    except ReplacementError as error:
+        now = parts.clock()
+        return parts.runs.move(run_id, RunStatus.QUEUED, RunStatus.FAILED, error=str(error), finished_at=now)
 
 
 def count_changed_problems(engine: Engine, *, clock: Clock) -> None:

@@ -23,6 +23,7 @@ from app.service.console.pages import (  # noqa: F401 - they register their view
     oidc_sign_in,
     overview,
     parked,
+    preview_file,
     run_actions,
     run_list,
     runs,

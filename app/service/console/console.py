@@ -86,6 +86,8 @@ class ConsoleParts:
     """None: this process has no index."""
     examine: Examine | None
     """Runs the doctor. None: it cannot be run from here."""
+    sources: Sequence[str]
+    """The names of the configured sources."""
     keep_runs: int
     """Days for which runs are kept."""
     slots: int

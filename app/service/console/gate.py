@@ -6,6 +6,7 @@ from a page of this console.
 """
 
 import hmac
+from collections.abc import Mapping
 from datetime import timedelta
 from random import Random
 from threading import BoundedSemaphore
@@ -36,6 +37,7 @@ _CONTENT_SECURITY_POLICY = (
     "base-uri 'none'; frame-ancestors 'none'"
 )
 _FORM_TYPE = "application/x-www-form-urlencoded"
+_FILES_TYPE = "multipart/form-data"
 
 
 class SignInNeeded(Exception):  # noqa: N818 - it is not an error: it redirects to the sign-in
@@ -72,6 +74,9 @@ class ConsoleGate:
             idle_timeout=timedelta(seconds=settings.idle_timeout),
             max_age=timedelta(seconds=settings.session_timeout),
         )
+        self.upload_limits: Mapping[str, int] = {}
+        """The endpoints of forms with files → the limit of their bodies in bytes. A body is read after the role was
+        checked."""
         self._slots = BoundedSemaphore(max(1, slots))
         self._credential_prefix = credential_prefix(settings.oidc)
 
@@ -85,7 +90,7 @@ class ConsoleGate:
         if not self._slots.acquire(timeout=_SLOT_TIMEOUT):
             raise ServiceUnavailable("too many pages are loading; permission calls take precedence; try again later")
         g.console_slot = True
-        request.max_content_length = MAX_FORM_BYTES
+        request.max_content_length = self.upload_limits.get(request.endpoint or "", MAX_FORM_BYTES)
         if request.method == "POST":
             self._check_form()
 
@@ -94,10 +99,12 @@ class ConsoleGate:
             self._slots.release()
 
     def _check_form(self) -> None:
-        if request.mimetype != _FORM_TYPE:
-            raise UnsupportedMediaType(f"send a form ({_FORM_TYPE})")
-        if request.content_length is not None and request.content_length > MAX_FORM_BYTES:
-            raise RequestEntityTooLarge
+        form_type = _FILES_TYPE if request.endpoint in self.upload_limits else _FORM_TYPE
+        if request.mimetype != form_type:
+            raise UnsupportedMediaType(f"send a form ({form_type})")
+        limit = request.max_content_length
+        if limit is not None and request.content_length is not None and request.content_length > limit:
+            raise RequestEntityTooLarge(f"the form is larger than {limit // 1024:,} KiB")
         if not self._is_same_origin():
             raise Forbidden("the form was not sent from a page of this console")
 

@@ -20,13 +20,17 @@ class Views:
 
     def __init__(self) -> None:
         self._views: list[tuple[str, str, Role | None, View]] = []
+        self._max_bytes: dict[str, int] = {}
+        """The endpoint of a form that may contain files → the limit of its body."""
 
     def get(self, name: str, role: Role | None = Role.VIEWER) -> Callable[[View], View]:
         """Registers the view for GET of a page. ``role`` None: no session is required."""
         return partial(self._add, "GET", name, role)
 
-    def post(self, name: str, role: Role | None) -> Callable[[View], View]:
-        """Registers the view for POST of a page."""
+    def post(self, name: str, role: Role | None, *, max_bytes: int = 0) -> Callable[[View], View]:
+        """Registers the view for POST of a page. ``max_bytes``: the form may contain files, up to this limit."""
+        if max_bytes:
+            self._max_bytes[f"POST {name}"] = max_bytes
         return partial(self._add, "POST", name, role)
 
     def read(self, name: str) -> Callable[[Callable[[Console, Connection], Response]], View]:
@@ -47,6 +51,7 @@ class Views:
 
     def install(self, blueprint: Blueprint, console: Console) -> None:
         """Adds the routes to the blueprint."""
+        console.gate.upload_limits = {f"{blueprint.name}.{name}": limit for name, limit in self._max_bytes.items()}
         for method, name, role, view in self._views:
             endpoint = partial(_call, console, role, view)
             blueprint.add_url_rule(route_of(name), f"{method} {name}", endpoint, methods=[method])

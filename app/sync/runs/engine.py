@@ -247,6 +247,9 @@ class SyncEngine:
         context.report |= directory_report(report)
         if self.what_if is not None:
             context.report["whatIf"] = list(self.what_if.files)
+            for source in report.sources:
+                if source.verdict is Verdict.FAILED and source.name in self.what_if.replaced:
+                    raise _EndedError(Ending(source.reason))
         for source in report.sources:
             if source.verdict is not Verdict.COMPLETE:
                 context.progress.note(source_sentence(source.name, source.verdict.value, source.reason))

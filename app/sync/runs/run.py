@@ -118,6 +118,8 @@ class WhatIf:
     files: tuple[str, ...]
     emptied: tuple[str, ...] = ()
     """The names of sources that are read as empty, because one of the files replaces them."""
+    replaced: tuple[str, ...] = ()
+    """The names of the sources that are read from the files. The run fails if one of them cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +258,8 @@ def move(connection: Connection, run: Run, to: RunStatus, at: datetime, **values
     moved = change(connection, run, status=to.value, stages=stages, **values)
     if to in ENDS:
         statements.run(connection, _COUNT_END, {"status": to.value})
+        if run.dry_run:
+            statements.run(connection, "DELETE FROM run_file WHERE run_id = :run_id", {"run_id": run.run_id})
     return moved
 
 

@@ -1,6 +1,6 @@
 """The tables of runs and workers. Times are epoch milliseconds."""
 
-from sqlalchemy import BigInteger, Index, false
+from sqlalchemy import BigInteger, Index, false, text
 from sqlmodel import Field
 
 from app.foundation.database.tables import StoreTable
@@ -10,7 +10,17 @@ class RunRow(StoreTable, table=True):
     """One run of the synchronization."""
 
     __tablename__ = "run"
-    __table_args__ = (Index(None, "status", "requested_at"), Index(None, "requested_at"))
+    __table_args__ = (
+        Index(None, "status", "requested_at"),
+        Index(None, "requested_at"),
+        Index(
+            "ix_run_asked_by",
+            "asked_by",
+            "run_id",
+            sqlite_where=text("asked_by IS NOT NULL"),
+            postgresql_where=text("asked_by IS NOT NULL"),
+        ),
+    )
 
     run_id: str = Field(primary_key=True)
     trigger: str
@@ -86,6 +96,19 @@ class RunKeyRow(StoreTable, table=True):
 
     idempotency_key: str = Field(primary_key=True)
     run_id: str = Field(index=True)
+
+
+class RunFileRow(StoreTable, table=True):
+    """The file of a preview that has not ended: a directory that replaces sources."""
+
+    __tablename__ = "run_file"
+
+    run_id: str = Field(primary_key=True)
+    name: str
+    """The name of the file, with an ending that the file source reads."""
+    source: str
+    """The source that it replaces; empty: all."""
+    content: bytes
 
 
 class WorkerRow(StoreTable, table=True):

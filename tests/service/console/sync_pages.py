@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from io import BytesIO
 from typing import Any
 
 import pytest
@@ -22,8 +23,8 @@ from app.sync.runs.run import Run, RunStatus
 from app.sync.runs.settings import SyncSettings
 from app.sync.runs.tables import RunRow
 from tests.service.console import states
-from tests.service.console.conftest import Office
-from tests.service.console.visitors import Visitors, add_rows
+from tests.service.console.conftest import OURS, Office
+from tests.service.console.visitors import Visitors, add_rows, token_of
 from tests.worlds.plan_parts import note_parts
 
 ITEM = {
@@ -210,6 +211,16 @@ def visit_held(visitors: Visitors) -> None:
     run = states.held(office)
     office.runs.discard(run.run_id, by="mira", reason="so")
     visitors.send(Role.APPROVER, "approve", 409, run=run.run_id, reason="so")
+
+
+def visit_preview_file(visitors: Visitors) -> None:
+    """The form of a file, empty and wrong."""
+    browser = visitors.browsers[Role.APPROVER]
+    browser.get(address("preview_file"))
+    assert browser.status == 200
+    form = {"formToken": token_of(browser), "source": "nothing", "file": (BytesIO(b""), "next.yaml")}
+    answer = browser.client.post(address("preview_file"), data=form, headers=OURS, content_type="multipart/form-data")
+    assert answer.status_code == 400
 
 
 def _held(office: Office) -> Iterator[Run]:

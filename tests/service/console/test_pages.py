@@ -45,7 +45,7 @@ PAGES = {
     "audit": "Audit log",
     "keys": "Keys",
 }
-FOR_APPROVERS = {"sync": "Sync"}
+FOR_APPROVERS = {"sync": "Sync", "preview_file": "Preview a file"}
 
 
 @pytest.mark.parametrize("role", list(Role))

@@ -65,6 +65,7 @@ def test_every_branch_of_every_template_is_rendered(
         sync_pages.visit_ledger_items(visitors)
         sync_pages.visit_parked(visitors)
         sync_pages.visit_held(visitors)
+        sync_pages.visit_preview_file(visitors)
         sync_pages.visit_sources(visitors)
         sync_pages.visit_notices(visitors, monkeypatch)
         access_pages.visit_explain(visitors)
@@ -155,6 +156,10 @@ def _previews(office: Office) -> Iterator[Run]:
     values = {"finished_at": office.time(), "counts": {}}
     made = states.planning(office, dry_run=True)
     yield office.runs.move(made.run_id, RunStatus.PLANNING, RunStatus.DONE, **values)
+    for status, error in ((RunStatus.DONE, None), (RunStatus.FAILED, "a.yaml: line 3: not YAML")):
+        made = states.planning(office, dry_run=True)
+        ended = {**values, "report": {"whatIf": ["a.yaml", "b.yaml"]}, "error": error}
+        yield office.runs.move(made.run_id, RunStatus.PLANNING, status, **ended)
     made = states.planned(office, dry_run=True)
     values = {"finished_at": office.time(), "counts": {"folder": {"add": {"planned": 2}, "delete": {"planned": 1}}}}
     yield office.runs.move(made.run_id, RunStatus.PLANNING, RunStatus.DONE, **values)

@@ -57,6 +57,8 @@ def apply(console: Console) -> Response:
     run = find_run(console, request.form.get("run", ""))
     if not run.dry_run or run.status is not RunStatus.DONE or run.plan_id is None:
         return _conflict(console, "This run has no plan to apply.", run.run_id)
+    if "whatIf" in run.report:
+        return _conflict(console, "This plan is of a file, and cannot be applied.", run.run_id)
     if (problem := console.parts.plan_problem(run.plan_id)) is not None:
         return _conflict(console, problem, run.run_id)
     if run.allow_deletes and not operator.may(Role.ADMIN):

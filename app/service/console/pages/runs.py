@@ -35,7 +35,7 @@ _ITEM_FILTERS = ("status", "kind", "action", "organization", "item")
 _MAX_FOLLOWED = 20
 _ORGANIZATIONS_SHOWN = 10
 _ROWS_SHOWN = 10
-_SHOWN_ELSEWHERE = frozenset({"held", "impact", "problems"})
+_SHOWN_ELSEWHERE = frozenset({"held", "impact", "problems", "whatIf"})
 
 
 @VIEWS.get("run")
@@ -81,7 +81,7 @@ def held_now(connection: Connection, now: datetime) -> frozenset[str]:
 
 
 def _may_be_applied(run: Run) -> bool:
-    return run.dry_run and run.status is RunStatus.DONE and run.plan_id is not None
+    return run.dry_run and run.status is RunStatus.DONE and run.plan_id is not None and "whatIf" not in run.report
 
 
 def _current_context(connection: Connection, run: Run, now: datetime) -> dict[str, Any]:

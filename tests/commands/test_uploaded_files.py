@@ -1,0 +1,107 @@
+"""Previews of uploaded files, executed by a worker: they change nothing, and their files are deleted."""
+
+import gzip
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event
+
+import pytest
+from sqlalchemy import Connection, text
+
+from app.access.revisions import current_revision
+from app.commands.bootstrap.application import Application, application
+from app.commands.bootstrap.worker import worker_parts
+from app.commands.frame import Invocation
+from app.foundation.database.engine import reading
+from app.sync.runs.files import MAX_FILES, TooManyFilesError, UploadedFile, store_file
+from app.sync.runs.run import Run, RunRequest, RunStatus
+from tests.commands.conftest import DIRECTORY, Usher
+
+WITHOUT_ADA = DIRECTORY.replace("  - {organizationId: acme, userId: ada}\n", "")
+
+
+@pytest.fixture
+def parts(usher_with_backend: Usher, folder: Path) -> Iterator[Application]:
+    """After a sync."""
+    assert usher_with_backend("sync").exit_code == 0
+    with application(Invocation(config=folder / "usher.yaml").settings(), needs_backend=True) as made:
+        yield made
+
+
+def _queued(parts: Application, name: str, content: str | bytes, source: str = "") -> Run:
+    file = UploadedFile(name, source, content.encode() if isinstance(content, str) else content)
+
+    def store(connection: Connection, run: Run) -> None:
+        store_file(connection, run.run_id, file)
+
+    return parts.runs.enqueue(RunRequest(trigger="console", dry_run=True, alone=True), audit_hook=store)[0]
+
+
+def _previewed(parts: Application, name: str, content: str | bytes, source: str = "") -> Run:
+    run = _queued(parts, name, content, source)
+    worker = worker_parts(parts, stop=Event()).worker
+    while not worker.tick():
+        pass
+    return parts.runs.get(run.run_id)
+
+
+def _stored(parts: Application) -> tuple[int, int]:
+    """The number of stored files, and the revision."""
+    with reading(parts.engine) as connection:
+        files = connection.execute(text("SELECT COUNT(*) FROM run_file")).scalar_one()
+        return int(files), current_revision(connection)
+
+
+@pytest.mark.parametrize("source", ["", "directory.yaml"])
+def test_a_worker_plans_the_uploaded_file_and_changes_nothing(
+    parts: Application, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    before = _stored(parts)
+    for name, content in (("next.yaml", WITHOUT_ADA), ("next.yaml.gz", gzip.compress(WITHOUT_ADA.encode()))):
+        run = _previewed(parts, name, content, source)
+        assert (run.status, run.report["whatIf"]) == (RunStatus.DONE, [name])
+        assert [(change.action, change.item_id) for change in parts.runs.changes(run.run_id)] == [("delete", "ada")]
+        assert run.report["impact"]["lose"] > 0
+        assert _stored(parts) == before
+        assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error"),
+    [
+        ("a.yaml", "users:\n  - {userId: 'x\n", "a.yaml: line 3: not YAML: found unexpected end of stream"),
+        ("a.json", "{", "a.json: line 1: not JSON: Expecting property name enclosed in double quotes"),
+        ("a.yaml", "organisations: []\n", "a.yaml: 'organisations' is not one of the lists organizations, "),
+        ("a.jsonl", '{"kind": "user"', "a.jsonl:1: the file ends in the middle of a line"),
+        ("a.jsonl.gz", b"no archive", "a.jsonl.gz: Not a gzipped file"),
+    ],
+)
+def test_a_malformed_file_ends_the_run_with_the_line(
+    parts: Application, name: str, content: str | bytes, error: str
+) -> None:
+    before = _stored(parts)
+    run = _previewed(parts, name, content)
+    assert run.status is RunStatus.FAILED
+    assert (run.error or "").startswith(error)
+    assert "/" not in (run.error or "")
+    assert _stored(parts) == before
+
+
+def test_an_unknown_source_ends_the_run(parts: Application) -> None:
+    run = _previewed(parts, "next.yaml", WITHOUT_ADA, "nothing")
+    assert (run.status, run.error) == (RunStatus.FAILED, "nothing is not one of the sources directory.yaml")
+    assert _stored(parts)[0] == 0
+
+
+def test_a_cancelled_preview_deletes_its_file_and_too_many_are_refused(parts: Application) -> None:
+    runs = [_queued(parts, "next.yaml", WITHOUT_ADA) for _ in range(MAX_FILES)]
+    assert _stored(parts)[0] == MAX_FILES
+    with pytest.raises(TooManyFilesError):
+        _queued(parts, "next.yaml", WITHOUT_ADA)
+    for run in runs:
+        parts.runs.cancel(run.run_id)
+    assert _stored(parts)[0] == 0
