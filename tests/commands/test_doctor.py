@@ -41,6 +41,7 @@ def test_doctor_exits_with_0_without_problems(usher_with_backend: Usher, folder:
     assert states == {
         "settings": "ok",
         "admin": "warning",
+        "index": "ok",
         "notifications": "warning",
         "database": "ok",
         "schema": "ok",

@@ -1,4 +1,4 @@
-"""Runs all checks: settings, database, sources, runs, backend, sign-in, notifications."""
+"""Runs all checks: settings, database, index, sources, runs, backend, sign-in, notifications."""
 
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
@@ -16,6 +16,7 @@ from app.commands.bootstrap.requirements import NO_SOURCES
 from app.commands.doctor.backend import check_backend
 from app.commands.doctor.channels import check_channels
 from app.commands.doctor.database import check_permissions, check_store
+from app.commands.doctor.files import check_files
 from app.commands.doctor.finding import Findings, problem
 from app.commands.doctor.issuer import check_issuer
 from app.commands.doctor.settings import check_settings
@@ -44,6 +45,7 @@ def run_checks(
     yield from check_settings(configuration, environment)
     yield from check_store(settings, clock)
     yield from check_permissions(settings.self_hosted_backend.database_url, "self-hosted backend")
+    yield from check_files(settings)
     with ExitStack() as stack:
         engine: Engine | None = None
         with suppress(DatabaseUrlError):

@@ -20,8 +20,10 @@ from app.foundation.database.programs import ForeignDatabaseError, SchemaNewerEr
 from app.foundation.text import printable
 from app.settings import Settings
 
-_FREE_BYTES = 1024**3
-_MIN_FREE_BYTES = 1024**2
+FREE_BYTES = 1024**3
+"""With less free space, a check warns."""
+MIN_FREE_BYTES = 1024**2
+"""With less free space, the disk is full."""
 _MAX_CLOCK_OFFSET = 30.0
 """Seconds between the clocks of the database and of this machine."""
 _SQLITE_HEADER = b"SQLite format 3\0"
@@ -116,15 +118,15 @@ def _check_file(file: Path) -> Finding | None:
     if header and header != _SQLITE_HEADER:
         advice = "let database_url name Usher's own file, or a new one"
         return problem("database", f"{file} is not a SQLite database", advice)
-    if not _is_writable(file) or not _is_writable(file.parent):
+    if not is_writable(file) or not is_writable(file.parent):
         if errors.is_on_read_only_disk(file):
             message = f"{file} {errors.READ_ONLY}{errors.ON_READ_ONLY_DISK}"
             return problem("database", message, errors.MOUNT_IT)
         return problem("database", f"{file} cannot be written to", "give this user the right to write there")
     free = errors.free_bytes(file)
-    if free < _MIN_FREE_BYTES:
+    if free < MIN_FREE_BYTES:
         return problem("database", f"the disk is full where {file} is", "free some space")
-    if free < _FREE_BYTES:
+    if free < FREE_BYTES:
         return warning("database", f"{free // 1024**2:,} MB are left where {file} is", "free some space")
     return None
 
@@ -135,12 +137,12 @@ def _check_missing_file(file: Path) -> Finding:
         return problem("database", f"{missing}, and {errors.ON_READ_ONLY_DISK[2:]}", errors.MOUNT_IT)
     advice = "usher directory refresh creates it. If it should exist, check database_url and the working directory"
     if file.parent.is_dir():
-        if _is_writable(file.parent):
+        if is_writable(file.parent):
             return warning("database", missing, advice)
         message = f"{missing}, and this user may not write to {file.parent}"
         return problem("database", message, "give the user the right to write there, or fix database_url")
     nearest = next(path for path in file.parents if path.exists())
-    if not nearest.is_dir() or not _is_writable(nearest):
+    if not nearest.is_dir() or not is_writable(nearest):
         why = "cannot be written to" if nearest.is_dir() else "is not a directory"
         message = f"there is no directory {file.parent}, and it cannot be created: {nearest} {why}"
         return problem("database", message, "create it for this user, or fix database_url")
@@ -151,7 +153,8 @@ def _check_missing_file(file: Path) -> Finding:
     return warning("database", f"{missing} yet", advice)
 
 
-def _is_writable(path: Path) -> bool:
+def is_writable(path: Path) -> bool:
+    """Whether this user may write to an existing file or folder."""
     return os.access(path, os.W_OK) and not os.statvfs(path).f_flag & os.ST_RDONLY
 
 

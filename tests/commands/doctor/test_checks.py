@@ -31,6 +31,7 @@ def test_healthy_installation_has_only_ok_findings(installation: Installation) -
         "schema",
         "access model",
         "runs",
+        "index",
         "directory",
         "backend",
         "clock",

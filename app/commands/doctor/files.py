@@ -1,0 +1,83 @@
+"""Checks the folder of the index, and the file of the decision log."""
+
+from pathlib import Path
+
+from app.commands.bootstrap.databases import index_folder
+from app.commands.doctor.database import FREE_BYTES, MIN_FREE_BYTES, is_writable
+from app.commands.doctor.finding import Finding, Findings, ok, problem, warning
+from app.foundation.database import errors
+from app.foundation.database.engine import DatabaseUrlError
+from app.service.provider.decision_log import STDOUT
+from app.settings import Settings
+
+_MOUNTS = Path("/proc/self/mounts")
+_NETWORK = (
+    *("nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "lustre", "gpfs", "glusterfs", "afs", "beegfs", "ocfs2", "gfs2"),
+    *("fuse.glusterfs", "fuse.sshfs", "fuse.ceph", "fuse.s3fs", "fuse.rclone"),
+)
+"""The types of file systems that several machines may share."""
+
+
+def check_files(settings: Settings, *, mounts: Path = _MOUNTS) -> Findings:
+    """``mounts``: the table of mounted file systems."""
+    try:
+        folder = index_folder(settings)
+    except DatabaseUrlError:
+        return  # The check of the database reports it.
+    yield _check_index(folder, mounts)
+    log = settings.provider.decision_log.path
+    if log not in {"", STDOUT}:
+        yield _check_log(Path(log))
+
+
+def _check_index(folder: Path, mounts: Path) -> Finding:
+    nearest = _nearest(folder)
+    kind = _type_of(nearest, mounts)
+    advice = "let index.path name a folder on a local disk to which this user may write"
+    if kind in _NETWORK:
+        return problem("index", f"{folder} is on a network file system ({kind}): the index would be damaged", advice)
+    without = "permission calls are answered only while the database is available"
+    if not nearest.is_dir():
+        return problem("index", f"{folder}: {nearest} is not a directory, so {without}", advice)
+    if not is_writable(nearest):
+        return problem("index", f"{folder} cannot be written to, so {without}", advice)
+    return _check_space("index", folder) or ok(
+        "index", str(folder) if folder.exists() else f"usher serve creates {folder}"
+    )
+
+
+def _check_log(file: Path) -> Finding:
+    nearest = file if file.exists() else _nearest(file.parent)
+    advice = "let provider.decision_log.path name a file that this user may write to"
+    if file.is_dir():
+        return problem("decision log", f"{file} is a directory", advice)
+    if not file.exists() and not nearest.is_dir():
+        return problem("decision log", f"{file}: {nearest} is not a directory", advice)
+    if not is_writable(nearest):
+        return problem("decision log", f"{nearest} cannot be written to: decisions are not logged", advice)
+    return _check_space("decision log", file) or ok("decision log", str(file))
+
+
+def _check_space(check: str, path: Path) -> Finding | None:
+    free = errors.free_bytes(path)
+    if free < MIN_FREE_BYTES:
+        return problem(check, f"the disk is full where {path} is", "free some space")
+    if free < FREE_BYTES:
+        return warning(check, f"{free // 1024**2:,} MB are left where {path} is", "free some space")
+    return None
+
+
+def _nearest(path: Path) -> Path:
+    """The path itself if it exists, otherwise the nearest one above it that does."""
+    return next(each for each in (path, *path.absolute().parents) if each.exists())
+
+
+def _type_of(path: Path, mounts: Path) -> str:
+    """The type of the file system of an existing path; empty if it is unknown."""
+    try:
+        lines = mounts.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    found = {Path(fields[1].replace("\\040", " ")): fields[2] for fields in map(str.split, lines) if len(fields) > 2}
+    real = path.resolve()
+    return next((found[each] for each in (real, *real.parents) if each in found), "")
