@@ -30,7 +30,8 @@ MAX_LOGGED = 50_000
 """A revision with more changes is not logged. This bounds the memory and the time for changing an index; to build a new
 one takes not much longer."""
 KEPT_MS = 3_600_000
-"""How long changes are kept, in milliseconds."""
+"""How long changes are kept, in milliseconds, also those that all nodes have: plans of changes read them since the last
+plan of everything, and a node that restarts follows them instead of building a new index."""
 
 ACCESS_CHANGE = AccessChangeRow.__table__
 
