@@ -3,7 +3,7 @@
 Both follow from the trail that ``decide`` returns. Nothing is evaluated a second time.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -13,6 +13,9 @@ from app.access.kinds import KINDS
 from app.access.records import ContextGrant, Document, Folder, Grant, Membership, Organization, Record, Sort
 from app.foundation.clock import epoch_ms
 from app.foundation.text import named
+
+Mention = Callable[[str, str], str]
+"""The kind and the id of a record → the text for it in a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +45,14 @@ def explain(view: AccessView, question: PermissionRequest, now: datetime, policy
     return Explanation(decision, reason + ".", tuple(map(record_to_wire, records)), records)
 
 
-def reason_of(question: PermissionRequest, decision: Decision) -> str:
-    """The rule of a decision in words, as part of a sentence."""
-    return _REASONS[decision.rule].format(_Names(question, decision))
+def reason_of(question: PermissionRequest, decision: Decision, mention: Mention | None = None) -> str:
+    """The rule of a decision in words, as part of a sentence. ``mention`` returns the text for a record; by default its
+    id."""
+    return _REASONS[decision.rule].format(_Names(question, decision, mention or _id_alone))
+
+
+def _id_alone(_kind: str, item_id: str) -> str:
+    return named(item_id)
 
 
 def _steps(view: AccessView, question: PermissionRequest, decision: Decision) -> Iterator[Record]:
@@ -75,19 +83,22 @@ def record_to_wire(record: Record) -> dict[str, object]:
 class _Names:
     """The parts of the reasons."""
 
-    def __init__(self, question: PermissionRequest, decision: Decision) -> None:
+    def __init__(self, question: PermissionRequest, decision: Decision, mention: Mention) -> None:
         self._question = question
         self._decision = decision
-        self.organization = named(question.organization_id)
-        self.user = named(question.user_id)
-        self.id = named(question.resource_id)
-        self.resource = f"{'document' if question.type == 'context' else question.type} {self.id}"
+        self._mention = mention
+        kind = "document" if question.type == "context" else question.type
+        self.organization = mention("organization", question.organization_id)
+        self.user = mention("user", question.user_id)
+        self.id = mention(kind, question.resource_id)
+        self.resource = f"{kind} {self.id}"
         self.uncovered = ", ".join(map(named, decision.uncovered))
 
     @property
     def missing_folder(self) -> str:
         last = self._decision.trail[-1]
-        return named((last.parent_folder_id if isinstance(last, Folder) else getattr(last, "folder_id", None)) or "")
+        above = last.parent_folder_id if isinstance(last, Folder) else getattr(last, "folder_id", None)
+        return self._mention("folder", above or "")
 
     @property
     def not_a_member(self) -> str:
@@ -103,15 +114,15 @@ class _Names:
     @property
     def groups(self) -> str:
         ids = [grant.organization_user_group_id for grant in self._grants if grant.organization_user_group_id]
-        return f"{'group' if len(ids) == 1 else 'groups'} {', '.join(map(named, ids))}"
+        return f"{'group' if len(ids) == 1 else 'groups'} {', '.join(self._mention('group', one) for one in ids)}"
 
     @property
     def granted_on(self) -> str:
         """The folder or document of the grant that decided."""
         grant = self._grants[0]
         if grant.folder_id is None:
-            return f"document {named(grant.document_id or '')}"
-        return f"folder {named(grant.folder_id)}"
+            return f"document {self._mention('document', grant.document_id or '')}"
+        return f"folder {self._mention('folder', grant.folder_id)}"
 
     @property
     def _grants(self) -> list[Grant]:
@@ -128,7 +139,7 @@ class _Names:
         if isinstance(source, Folder) and (
             self._question.type != "folder" or source.folder_id != self._question.resource_id
         ):
-            return f"{resource} through folder {named(source.folder_id)}"
+            return f"{resource} through folder {self._mention('folder', source.folder_id)}"
         return resource
 
 

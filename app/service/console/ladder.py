@@ -15,6 +15,7 @@ from app.access.decision.decide import Decision, PermissionRequest, Rule
 from app.access.decision.view import AccessView
 from app.access.records import Document, Folder, Grant, Membership, Organization
 from app.access.records import Level as RecordLevel
+from app.service.console.names import RecordNames
 
 Level = Organization | Folder | Document
 
@@ -41,10 +42,10 @@ class Ladder:
     """The levels from the organization down, and the chain from the user to the deciding level."""
 
     rungs: Sequence[Rung]
-    user_id: str
-    user_name: str
-    groups: Sequence[str]
-    """From the user to the group that has the grant."""
+    user: tuple[str, str]
+    """Id and name."""
+    groups: Sequence[tuple[str, str]]
+    """From the user to the group that has the grant: id and name of each."""
     link: str
     """The label of the arrow to the deciding level: ``viewer grant``, ``no grant``, ``editor as a member``."""
     user_problem: str
@@ -63,27 +64,33 @@ class Ladder:
 
 
 def make_ladder(
-    view: AccessView, entry: PermissionRequest, decision: Decision, reason: str, now: datetime
+    view: AccessView,
+    entry: PermissionRequest,
+    decision: Decision,
+    reason: str,
+    now: datetime,
+    *,
+    names: RecordNames,
 ) -> Ladder | None:
     """The ladder of a decision. None: the organization is unknown, so there is no level."""
     organization = view.organization(entry.organization_id)
     if organization is None:
         return None
-    user = view.user(entry.user_id)
+    user_name = names("user", "", entry.user_id)
     levels, ancestry = _levels(view, entry, organization)
     grants = [record for record in decision.trail if isinstance(record, Grant)]
-    rungs = _Levels(view, entry, decision, levels, now).rungs()
+    rungs = _Levels(view, entry, decision, levels, now, user_name=user_name).rungs()
     rungs[1:1] = _missing_level(entry, decision, levels, ancestry)
     if entry.type == "context":
         rungs.append(_context_rung(entry, decision))
-    groups: tuple[str, ...] = ()
+    groups: tuple[tuple[str, str], ...] = ()
     if grants and grants[0].organization_user_group_id is not None:
         path = view.group_path(entry.organization_id, entry.user_id, grants[0].organization_user_group_id)
-        groups = tuple(member.organization_user_group_id for member in path)
+        ids = [member.organization_user_group_id for member in path]
+        groups = tuple((one, names("group", entry.organization_id, one)) for one in ids)
     return Ladder(
         rungs=rungs,
-        user_id=entry.user_id,
-        user_name="" if user is None else user.name or "",
+        user=(entry.user_id, user_name),
         groups=groups,
         link=_link(decision, grants),
         user_problem={Rule.USER_UNKNOWN: "not in the directory", Rule.USER_DISABLED: "disabled"}.get(decision.rule, ""),
@@ -143,8 +150,11 @@ class _Levels:
         decision: Decision,
         levels: Sequence[Level],
         now: datetime,
+        *,
+        user_name: str = "",
     ) -> None:
         self._view, self._entry, self._decision = view, entry, decision
+        self._user_name = user_name or entry.user_id
         self._levels, self._now = levels, now
         self._grants = [record for record in decision.trail if isinstance(record, Grant)]
         self.deciding = self._find_deciding()
@@ -193,7 +203,7 @@ class _Levels:
             inherits = "no grant, inherits type" if number > self.deciding else "no grant"
             return ended or inherits, "passed"
         if number > self.deciding:
-            return ended or f"nothing for {self._entry.user_id}", "passed"
+            return ended or f"nothing for {self._user_name}", "passed"
         return self._unchecked_note(level), "beyond"
 
     def _type_note(self) -> str:

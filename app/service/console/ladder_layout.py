@@ -94,11 +94,10 @@ def _level(rung: Rung, top: int) -> dict[str, object]:
 
 def _chain(ladder: Ladder, left: int) -> dict[str, object]:
     """The boxes and arrows from the user through groups to the deciding level."""
-    chain = [("user", ladder.user_name or ladder.user_id, f"{ladder.user_name} {ladder.user_id}".strip())]
-    chain += [("group", group, group) for group in ladder.groups]
+    chain = [("user", *ladder.user), *(("group", *group) for group in ladder.groups)]
     if len(ladder.groups) > _MAX_GROUPS:
-        inner = ladder.groups[1:-1]
-        chain[2:-1] = [("groups", f"{len(inner)} more", ", ".join(inner))]
+        inner = [name or group_id for group_id, name in ladder.groups[1:-1]]
+        chain[2:-1] = [("groups", ", ".join(inner), f"{len(inner)} more")]
     gap = 40 if len(chain) < 4 else 28
     width = min(_BOX_WIDTH, (left - _LAST_GAP - gap * (len(chain) - 1)) / len(chain))
     lefts = [1 + number * (width + gap) for number in range(len(chain))]
@@ -107,10 +106,13 @@ def _chain(ladder: Ladder, left: int) -> dict[str, object]:
             "x": round(lefts[number]),
             "kind": kind,
             "problem": "" if number else ladder.user_problem,
-            "whole": whole,
-            "shown": cut(name, width - 20, _TEXT),
+            "whole": item_id if kind == "groups" or name in {"", item_id} else f"{name} {item_id}",
+            "shown": cut(name or item_id, width - 20, _TEXT),
+            "shown_id": ""
+            if kind == "groups" or name in {"", item_id} or (not number and ladder.user_problem)
+            else cut(item_id, width - 28 - _measure(kind, _SMALL), _MONO, mono=True),
         }
-        for number, (kind, name, whole) in enumerate(chain)
+        for number, (kind, item_id, name) in enumerate(chain)
     ]
     tone = "leads" if ladder.allows else ""
     arrows = [(round(x - gap), round(x), tone, "in") for x in lefts[1:]]

@@ -44,7 +44,7 @@ def directory() -> str:
         "users": [
             {"userId": "ada", "name": "Ada", "email": "ada@acme.example", "office": "Paris"},
             {"userId": "bob", "name": "", "email": ""},
-            {"userId": "cleo", "name": "Cleo", "email": ""},
+            {"userId": "cleo", "name": "Cleo", "email": "", "aliases": ["acme\\cl"]},
             {"userId": "gone", "name": "Gone", "email": ""},
             {"userId": "q", "name": "Short", "email": ""},
             {"userId": "nobody", "name": "Nobody", "email": ""},
@@ -175,6 +175,7 @@ def visit_search(visitors: Visitors) -> None:
     for text in ("", "z", "q", "zzz", "ada", "Same", "Acme", "The", "outer", "document", "o"):
         visitors.show("search", q=text)
     visitors.show("search", q="note")
+    visitors.show("search", q="acme\\c")
 
 
 def visit_explain(visitors: Visitors) -> None:

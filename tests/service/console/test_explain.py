@@ -20,12 +20,14 @@ from app.contract.permission_call import RequestEntry
 from app.contract.permissions import GetPermissionsRequest, Permission, UserPermissions
 from app.service.console.backend_answer import Comparison, compare
 from app.service.console.console import address
-from app.service.console.ladder_layout import cut
+from app.service.console.ladder import Ladder, Rung
+from app.service.console.ladder_layout import cut, lay_out
 from app.service.console.settings import Role
 from tests.conftest import DATABASES
 from tests.service.console.conftest import Office, standing_office
 
 LONG = "A name that is much longer than any box in which it might stand, and goes on and on"
+NOTHING_FOR_ADA = "nothing for A name that is much longer than any bo…"
 PAST = "2020-09-30T00:00:00Z"
 
 
@@ -94,8 +96,8 @@ CASES = [
             ("beyond", "organization · organizationPrivate", "not checked"),
             ("beyond", "folder", "not checked"),
             ("allows", "folder · restricted", "grant decides"),
-            ("passed", "folder", "nothing for ada"),
-            ("passed", "document", "nothing for ada"),
+            ("passed", "folder", NOTHING_FOR_ADA),
+            ("passed", "document", NOTHING_FOR_ADA.replace("any bo…", "an…")),
         ],
     ),
     (
@@ -199,6 +201,43 @@ def test_long_chains_fold_and_long_names_are_cut_with_the_whole_in_the_title(ful
     assert f"<title>folder · restricted {LONG} middle: grant decides</title>" in html
     assert html.count(LONG) >= 2
     assert "editor grant" in html
+
+
+def test_sentences_and_records_show_names(full: Office) -> None:
+    browser = full.browser(Role.VIEWER)
+    html = browser.get(address("explain", user="fay", resource="plan-9", organization="acme"))
+    user = '<a href="/console/user?id=fay&amp;organization=acme">Fay Lovelace</a> <code class="id">fay</code>'
+    document = (
+        '<a href="/console/document?id=plan-9&amp;organization=acme">The Great Plan</a> <code class="id">plan-9</code>'
+    )
+    assert f'<span class="message">{user} was let in by name on document {document}; to be asked again' in html
+    grant = re.search(r'<th scope="row"><span title="grant">grant</span></th><td class="wide under">(.*?)</td>', html)
+    assert grant is not None
+    assert f'<span class="muted" title="userId">user</span> {user}' in grant[1]
+    assert f'<span class="muted" title="documentId">document</span> {document}' in grant[1]
+    assert '<span class="muted" title="accessRole">role</span> <strong>editor</strong>' in grant[1]
+    # A member is a record of its own, in words.
+    html = browser.get(address("explain", user="ada", resource="plan", organization="acme"))
+    assert '<span title="groupMember">group member</span>' in html
+
+
+def test_groups_of_the_ladder_show_their_names() -> None:
+    ladder = Ladder(
+        rungs=[Rung("organization", "acme", "Acme", "", "allows")],
+        user=("ada", "Ada Lovelace"),
+        groups=[("g1", "Engineering"), ("g2", "")],
+        link="viewer grant",
+        user_problem="",
+        reason="",
+        allows=True,
+    )
+    boxes = lay_out(ladder)["boxes"]
+    assert [(box["shown"], box["shown_id"]) for box in boxes] == [
+        ("Ada Lovelace", "ada"),
+        ("Engineering", "g1"),
+        ("g2", ""),
+    ]
+    assert [box["whole"] for box in boxes] == ["Ada Lovelace ada", "Engineering g1", "g2"]
 
 
 def test_texts_are_cut_by_what_they_measure() -> None:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from flask import Response, request
 from sqlalchemy import Connection
@@ -12,7 +12,7 @@ from app.access.browse.lists import ListEntry
 from app.access.browse.lookup import find, may_be_stored
 from app.access.browse.suggestions import suggest
 from app.access.decision.decide import Rule
-from app.access.decision.explain import explain, record_to_wire
+from app.access.decision.explain import Explanation, explain, reason_of, record_to_wire
 from app.access.decision.view import AccessView
 from app.access.origins import origins_of, with_shared_aliases
 from app.access.records import Document, Folder, Organization, Record, User
@@ -25,6 +25,7 @@ from app.service.console.console import Console, one_of, query
 from app.service.console.formatting import visible
 from app.service.console.ladder import make_ladder, unused_records
 from app.service.console.ladder_layout import lay_out
+from app.service.console.names import Mention, RecordNames, read_names
 from app.service.console.views import VIEWS
 from app.service.provider.answer import PermissionAnswer
 
@@ -113,7 +114,10 @@ def _show(
     wrong: Mapping[str, str] | None = None,
     found: Mapping[str, object] | None = None,
 ) -> Response:
-    return console.show("explain.html", status=status, form=form, wrong=wrong or {}, found=found, types=_TYPES)
+    names = (found or {}).get("names", RecordNames())
+    return console.show(
+        "explain.html", status=status, form=form, wrong=wrong or {}, found=found, types=_TYPES, names=names
+    )
 
 
 def _explain(
@@ -126,24 +130,23 @@ def _explain(
             return {"never_read": True}
         explanation = with_shared_aliases(connection, entry, explain(view, entry, at, policy))
         unused = unused_records(view, entry, explanation.decision, at)
-        origins = origins_of(connection, [*explanation.records, *(record for record, _ in unused)])
+        records = [*explanation.records, *(record for record, _ in unused)]
+        origins = origins_of(connection, records)
         unknown = _unknown_ids(connection, view, entry, explanation.decision.rule)
-        ladder = make_ladder(view, entry, explanation.decision, explanation.reason, at)
+        sentence = _sentence(entry, explanation)
+        fields = {record.key: _fields(record, entry.organization_id) for record in records}
+        mentions = [field.mention for of_record in fields.values() for field in of_record if field.mention]
+        names = read_names(connection, [*mentions, *(part for part in sentence if not isinstance(part, str))])
+        ladder = make_ladder(view, entry, explanation.decision, explanation.reason, at, names=names)
     result = PermissionAnswer(view.revision).add(entry, explanation.decision)
-    _, _, reason = explanation.reason.partition(": ")
     body = {"data": {"requests": [wire]}}
     return {
         "never_read": False,
         "decision": explanation.decision,
-        "reason": reason,
-        "steps": [
-            (*_step(record_wire), [str(origin) for origin in origins.get(record.key, ())])
-            for record_wire, record in zip(explanation.path, explanation.records, strict=True)
-        ],
-        "unused": [
-            (*_step(record_to_wire(record)), why, [str(origin) for origin in origins.get(record.key, ())])
-            for record, why in unused
-        ],
+        "sentence": sentence,
+        "names": names,
+        "steps": [(record.kind, fields[record.key], origins.get(record.key, ())) for record in explanation.records],
+        "unused": [(record.kind, fields[record.key], why, origins.get(record.key, ())) for record, why in unused],
         "unknown": unknown,
         "revision": view.revision,
         "at": at,
@@ -195,18 +198,63 @@ def _suggestions(connection: Connection, kind: str, organization_id: str, item_i
     ]
 
 
-def _step(record: Mapping[str, object]) -> tuple[str, list[tuple[str, str]]]:
-    """The record's kind, and its fields as text, with epoch milliseconds as times."""
+def _sentence(entry: RequestEntry, explanation: Explanation) -> list[str | Mention]:
+    """The reason, with the records that it mentions as items of their own."""
+    mentions: list[Mention] = []
+
+    def mention(kind: str, item_id: str) -> str:
+        mentions.append((kind, entry.organization_id, item_id))
+        return f"\0{len(mentions) - 1}\0"
+
+    by_id = reason_of(entry, explanation.decision)
+    before, _, after = explanation.reason.partition(": ")[2].partition(by_id)
+    parts = f"{before}{reason_of(entry, explanation.decision, mention)}{after}".split("\0")
+    return [mentions[int(part)] if number % 2 else part for number, part in enumerate(parts)]
+
+
+class Field(NamedTuple):
+    """A field of a record, in words."""
+
+    name: str
+    """The name in the API."""
+    label: str
+    text: str
+    mention: Mention | None
+    """The record that the field identifies."""
+
+
+_LABELS: Mapping[str, tuple[str, str]] = {
+    "userId": ("user", "user"),
+    "organizationId": ("organization", "organization"),
+    "organizationUserGroupId": ("group", "group"),
+    "memberGroupId": ("member", "group"),
+    "folderId": ("folder", "folder"),
+    "parentFolderId": ("in folder", "folder"),
+    "documentId": ("document", "document"),
+    "accessRole": ("role", ""),
+    "accessType": ("access type", ""),
+    "expiresAt": ("ends", ""),
+}
+"""Field → its label, and the kind of the record that it identifies."""
+_NAMED = {"name", "organizationName", "groupName", "folderName", "documentName"}
+"""Fields that are shown by the id of their record."""
+
+
+def _fields(record: Record, organization_id: str) -> list[Field]:
+    """The fields of a record, with epoch milliseconds as times."""
     fields = []
-    for name, value in record.items():
-        if name in {"kind", "organizationId"}:
+    for name, value in record_to_wire(record).items():
+        if name in {"kind", *_NAMED} or (name == "organizationId" and record.kind != Organization.kind):
             continue
+        label, kind = _LABELS.get(name, (name, ""))
+        if name == "folderId" and record.kind == Document.kind:
+            label = "in folder"
         if name.endswith("At") and isinstance(value, int):
-            shown = f"{from_epoch_ms(value):%Y-%m-%d %H:%M:%S} UTC"
+            text = f"{from_epoch_ms(value):%Y-%m-%d %H:%M:%S} UTC"
         else:
-            shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        fields.append((name, visible(shown)))
-    return str(record["kind"]), fields
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        fields.append(Field(name, label, visible(text), (kind, organization_id, text) if kind else None))
+    return fields
 
 
 def _request_wire(form: Mapping[str, str], wrong: dict[str, str]) -> dict[str, Any]:
