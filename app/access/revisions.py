@@ -51,6 +51,35 @@ class ModelChange:
     """kind → counts, for every kind."""
 
 
+@dataclass(frozen=True, slots=True)
+class RecordedChange:
+    """The changes of a stored revision."""
+
+    revision: int
+    created_at: int
+    """Epoch milliseconds."""
+    changes: Mapping[str, ChangeCounts]
+    """kind → counts, for the kinds that changed."""
+
+    @property
+    def total(self) -> ChangeCounts:
+        """The changes of all kinds."""
+        return sum(self.changes.values(), ChangeCounts())
+
+
+def recent_changes(connection: Connection, limit: int) -> list[RecordedChange]:
+    """The changes of the latest revisions, the current one first."""
+    rows = connection.execute(select(REVISION).order_by(REVISION.c.revision.desc()).limit(limit))
+    return [
+        RecordedChange(
+            row.revision,
+            row.created_at,
+            {kind: ChangeCounts(**counts) for kind, counts in orjson.loads(row.changes).items()},
+        )
+        for row in rows
+    ]
+
+
 def close_revision(connection: Connection, changes: Mapping[str, ChangeCounts], now_ms: int) -> ModelChange:
     """Increments the revision if anything changed."""
     revision = current_revision(connection)

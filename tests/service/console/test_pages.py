@@ -1,5 +1,6 @@
 """Every page, for every role, empty and full, and with text that would like to act."""
 
+import json
 import re
 import sqlite3
 from datetime import timedelta
@@ -11,7 +12,9 @@ from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import OperationalError
 
 from app.access.decision.decide import Rule
+from app.access.refresh.sources import UNCONFIGURED_POSITION
 from app.access.source_tables import DirectorySourceRow, DirectoryStateRow, ProblemCountRow, ProblemRow
+from app.access.tables import RevisionRow
 from app.client.settings import BackendSettings
 from app.commands.bootstrap.service import service_app
 from app.foundation.audit import Actor, Audit
@@ -434,6 +437,52 @@ def test_sources_show_problems_and_commands(office: Office) -> None:
     ):
         browser.get(address("problems", source=source, sort=sort))
         assert browser.status == status, (source, sort)
+
+
+def test_failed_sources_come_first_with_the_time_of_their_records(office: Office) -> None:
+    table = DirectorySourceRow.__table__
+    with writing(office.engine) as connection:
+        for position, row in enumerate(
+            (
+                {"name": "well", "last_verdict": "complete", "last_good_at": 2_000},
+                {"name": "half", "last_verdict": "partial", "last_reason": "page 2 of 3", "last_good_at": 2_000},
+                {"name": "away", "last_verdict": "failed", "last_reason": "timed out", "last_good_at": 1_000},
+                {"name": "former", "last_verdict": "complete", "position": UNCONFIGURED_POSITION},
+            ),
+            1,
+        ):
+            values = {"position": position, "last_reason": "", "last_read_at": 2_000, "records": 7}
+            connection.execute(insert(table).values(**values | row))
+        source_id = connection.execute(select(table.c.source_id).where(table.c.name == "half")).scalar_one()
+        owned = {"source_id": source_id, "sort": "ownedElsewhere", "by_read": False, "problems": 12, "since": 1}
+        connection.execute(insert(ProblemCountRow.__table__).values(**owned))
+    html = office.browser(Role.VIEWER).get(address("sources"))
+    headings = re.findall(r"<h2>(\w+) <span class=\"pill", html)
+    assert headings == ["away", "former", "half", "people", "well"]
+    away, half = (html.partition(f"<h2>{name} ")[2].partition("</section>")[0] for name in ("away", "half"))
+    assert re.search(r"It has not been readable since its read of <time [^>]*>1 Jan 1970 00:00:01</time>", away)
+    assert "The records of that read stay in force." in away
+    assert "3 of 4" in half
+    assert "12 records outranked" in half
+    assert 'title="ownedElsewhere">Owned by another source</a>' in half
+    order = html.partition("<h2>Who wins</h2>")[2].partition("</section>")[0]
+    assert re.findall(r"<strong>(\w+)</strong>", order) == ["people", "well", "half", "away"]
+
+
+def test_sources_show_what_the_last_reads_changed(office: Office) -> None:
+    changed = {
+        "user": {"added": 1, "updated": 1_200, "removed": 0},
+        "groupMember": {"added": 2, "updated": 0, "removed": 9},
+    }
+    with writing(office.engine) as connection:
+        row = {"revision": 7, "created_at": 1_000, "changes": json.dumps(changed)}
+        connection.execute(insert(RevisionRow.__table__).values(**row))
+    html = office.browser(Role.VIEWER).get(address("sources"))
+    rows = html.partition("<h2>What the last reads changed</h2>")[2]
+    (row_of_7,) = re.findall(r"<tr><td class=\"num\">7</td>(.*?)</tr>", rows)
+    added, updated, removed = (re.sub("<[^>]+>", "", cell) for cell in re.findall(r"<td>(.*?)</td>", row_of_7)[1:])
+    assert (added, updated, removed) == ("2 group members, 1 user", "1,200 users", "9 group members")
+    assert '<td class="num">1</td>' in rows
 
 
 def test_problems_between_sources_are_shown(office: Office) -> None:

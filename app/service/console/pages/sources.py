@@ -8,6 +8,7 @@ from werkzeug.exceptions import NotFound
 
 from app.access.contents import SourceState, source_states
 from app.access.problems import ProblemSort
+from app.access.revisions import recent_changes
 from app.access.stored_problems import (
     NO_SOURCE_NAME,
     ProblemCount,
@@ -20,15 +21,24 @@ from app.service.console.views import VIEWS
 
 SORTS = tuple(ProblemSort)
 MEANINGS = {
-    ProblemSort.MALFORMED: "malformed, left out",
-    ProblemSort.REMARK: "suspicious, but used",
-    ProblemSort.DUPLICATE: "more than once in this source",
-    ProblemSort.OWNED_ELSEWHERE: "provided by a source with precedence, left out",
-    ProblemSort.DANGLING: "refers to a record that is not in the directory, left out",
-    ProblemSort.AMBIGUOUS: "refers to a user by an alias that several users have, left out",
-    ProblemSort.FOLDER_CYCLE: "a folder in a cycle, or below one, left out",
-    ProblemSort.GROUP_CYCLE: "groups that contain each other",
+    ProblemSort.MALFORMED: ("Malformed", "It cannot be understood. It is left out."),
+    ProblemSort.REMARK: ("Suspicious", "It is used."),
+    ProblemSort.DUPLICATE: ("Repeated", "It is more than once in this source. One of them is used."),
+    ProblemSort.OWNED_ELSEWHERE: (
+        "Owned by another source",
+        "A source with precedence provides it, too, and wins.",
+    ),
+    ProblemSort.DANGLING: ("Without its target", "It refers to a record that is not in the directory. It is left out."),
+    ProblemSort.AMBIGUOUS: ("Ambiguous alias", "It names a user by an alias that several users have. It is left out."),
+    ProblemSort.FOLDER_CYCLE: (
+        "Folders in a circle",
+        "A folder in itself, or below such a folder. It is left out.",
+    ),
+    ProblemSort.GROUP_CYCLE: ("Groups in a circle", "Groups contain each other. All have the union of their members."),
 }
+"""Sort → its name and its meaning."""
+_ORDER = ("failed", "partial", "", "complete")
+_CHANGES_SHOWN = 5
 
 
 @VIEWS.get("sources")
@@ -38,9 +48,30 @@ def sources(console: Console) -> Response:
         states = source_states(connection)
         counts = problem_counts(connection)
         counted = last_count(connection)
-    rows = [(state, _problems(counts.get(state.name, ())), _command(state)) for state in states]
-    between = _problems(counts.get(NO_SOURCE_NAME, ()))
-    return console.show("sources.html", sources=rows, between=between, last_count=counted)
+        changes = recent_changes(connection, _CHANGES_SHOWN)
+    rows = [
+        (state, _problems(counts.get(state.name, ())), _command(state), place) for place, state in enumerate(states, 1)
+    ]
+    return console.show(
+        "sources.html",
+        sources=sorted(rows, key=lambda row: _urgency(row[0])),
+        in_order=[state for state in states if state.is_configured],
+        outranked={
+            name: count.problems
+            for name, of_source in counts.items()
+            for count in of_source
+            if count.sort == ProblemSort.OWNED_ELSEWHERE
+        },
+        between=_problems(counts.get(NO_SOURCE_NAME, ())),
+        changes=changes,
+        last_count=counted,
+    )
+
+
+def _urgency(state: SourceState) -> tuple[bool, int]:
+    """Failed and refused sources first, then those without a complete read."""
+    is_well = state.is_configured and not state.refused
+    return is_well and state.last_verdict != "failed", _ORDER.index(state.last_verdict)
 
 
 @VIEWS.get("problems")
@@ -59,7 +90,8 @@ def problems(console: Console) -> Response:
         current="sources",
         source=source,
         sort=sort,
-        meaning=MEANINGS[ProblemSort(sort)],
+        label=MEANINGS[ProblemSort(sort)][0],
+        meaning=MEANINGS[ProblemSort(sort)][1],
         number=stored[sort].problems if sort in stored else 0,
         since=stored[sort].since if sort in stored else None,
         last_count=counted,
@@ -67,8 +99,8 @@ def problems(console: Console) -> Response:
     )
 
 
-def _problems(counts: Sequence[ProblemCount]) -> list[tuple[ProblemCount, str]]:
-    return [(count, MEANINGS[ProblemSort(count.sort)]) for count in counts]
+def _problems(counts: Sequence[ProblemCount]) -> list[tuple[ProblemCount, str, str]]:
+    return [(count, *MEANINGS[ProblemSort(count.sort)]) for count in counts]
 
 
 def _command(state: SourceState) -> str:
