@@ -20,6 +20,7 @@ BASES = {
     "okta": "/api/v1",
     "google_workspace": "/admin/directory/v1",
     "scim": "/scim/v2",
+    "microsoft_graph": "/v1.0",
 }
 ASSERTION = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 CLIENT, SECRET, TOKEN = "usher", "hunter2/:@", "hunter2-token"
@@ -78,6 +79,10 @@ class IdentityProvider:
     """Answers of the token endpoint, in place of tokens."""
     tokens: list[str] = field(default_factory=list)
     lifetime: float = 3600
+    log: list[tuple[str, Json]] = field(default_factory=list)
+    """The changes: set and entry of its delta."""
+    oldest: int = 0
+    """The position in the log before which delta tokens have expired."""
     connections: int = 0
     running: int = 0
     most_running: int = 0
@@ -103,6 +108,10 @@ class IdentityProvider:
                 "kind": "admin#directory#user", "id": id_, "primaryEmail": mail, "suspended": not enabled,
                 "isAdmin": False, "name": {"givenName": first, "familyName": last, "fullName": name},
             },
+            "microsoft_graph": {
+                "id": id_, "displayName": name, "mail": mail, "userPrincipalName": mail, "accountEnabled": enabled,
+                "jobTitle": None,
+            },
             "scim": {
                 "schemas": ["urn:ietf:params:scim:schemas:core:2.0:User"], "id": id_, "userName": mail,
                 "displayName": name, "active": enabled, "emails": [{"value": mail, "primary": True}],
@@ -118,6 +127,8 @@ class IdentityProvider:
             return {"id": id_, "name": group.name, "path": f"/{group.name}", "subGroupCount": below, "subGroups": []}
         if self.api == "okta":
             return {"id": id_, "type": "OKTA_GROUP", "profile": {"name": group.name, "description": None}}
+        if self.api == "microsoft_graph":
+            return {"id": id_, "displayName": group.name, "securityEnabled": True, "description": None}
         if self.api == "google_workspace":
             return {"kind": "admin#directory#group", "id": id_, "email": f"{group.name}@x.example", "name": group.name}
         members = [{"value": one, "$ref": f"{self.base_url}/Users/{one}", "display": "x"} for one in group.members]
@@ -128,6 +139,12 @@ class IdentityProvider:
         parts = call.path.split("/")
         if parts == ["users", "count"]:
             call.answer(len(self.users))
+        elif parts in (["users", "delta"], ["groups", "delta"]):
+            self._delta(call, parts[0])
+        elif self.api == "microsoft_graph" and parts[0] == "users" and len(parts) == 2 and parts[1] in self.users:
+            self._send(call, _selected(self.users[parts[1]], call))
+        elif self.api == "microsoft_graph" and parts[0] == "groups" and len(parts) == 2 and parts[1] in self.groups:
+            self._send(call, _selected(self.group_payload(parts[1]), call))
         elif parts in (["users"], ["Users"]):
             self._list(call, list(self.users.values()), "users")
         elif parts in (["groups"], ["Groups"]):
@@ -164,6 +181,14 @@ class IdentityProvider:
             body: Json = {"schemas": ["…ListResponse"], "totalResults": len(items), "startIndex": start + 1}
             self._send(call, {**body, **({"Resources": found} if found else {})})
             return
+        if self.api == "microsoft_graph":
+            start = int(asked.get("$skiptoken", 0))
+            size = min(int(asked.get("$top", 100)), self.page)
+            body = {"@odata.context": "x", "value": [_selected(item, call) for item in items[start : start + size]]}
+            query = {name: value for name, value in asked.items() if name != "$skiptoken"}
+            following = f"{self.base_url}/{call.path}?{urlencode({**query, '$skiptoken': start + size})}"
+            self._send(call, {**body, **({"@odata.nextLink": following} if start + size < len(items) else {})})
+            return
         start = int(asked.get("after" if self.api == "okta" else "pageToken", "t0")[1:])
         size = min(int(asked.get("limit" if self.api == "okta" else "maxResults", 100)), self.page)
         found, following = items[start : start + size], f"t{start + size}" if start + size < len(items) else ""
@@ -175,6 +200,17 @@ class IdentityProvider:
             return
         body = {"kind": f"admin#directory#{name}", "etag": "x", **({name: found} if found else {})}
         self._send(call, {**body, **({"nextPageToken": following} if following else {})})
+
+    def _delta(self, call: Call, name: str) -> None:
+        token = call.parameters["$deltatoken"]
+        start = len(self.log) if token == "latest" else int(token)
+        if start < self.oldest:
+            call.answer({"error": {"code": "syncStateNotFound"}}, status=410)
+            return
+        end = min(start + self.page, len(self.log))
+        link = f"{self.base_url}/{name}/delta?%24deltatoken={end}"
+        entries = [entry for set_, entry in self.log[start:end] if set_ == name]
+        self._send(call, {"value": entries, "@odata.deltaLink" if end == len(self.log) else "@odata.nextLink": link})
 
     def _send(self, call: Call, body: object, headers: Mapping[str, str] | None = None) -> None:
         call.answer(json.dumps(body).replace(f'"{DEEP}"', self.deep).encode(), headers=headers)
@@ -193,6 +229,11 @@ class IdentityProvider:
             return 401, {"error": "invalid_client", "error_description": f"no {SECRET}"}
         self.tokens.append(f"{TOKEN}-{len(self.tokens)}")
         return 200, {"access_token": self.tokens[-1], "token_type": "Bearer", "expires_in": self.lifetime}
+
+
+def _selected(item: Any, call: Call) -> object:
+    names = call.parameters.get("$select")
+    return item if names is None else {name: item[name] for name in names.split(",") if name in item}
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,14 +15,16 @@ from app.access.records import Membership, User
 from app.directory.connectors.http.connector import HttpConnector
 from app.directory.mapping.rules import Rules
 from app.directory.mapping.source import MappedSource
+from app.directory.mapping.spool_file import SpoolFile
 from app.directory.settings import DirectorySettings, HttpSourceSettings
-from app.directory.source import Answered, End, Found, Malformed, ObjectId, ReadRequest, Verdict
+from app.directory.source import Answered, End, Found, Gone, Malformed, ObjectId, ReadRequest, Verdict
 from tests.directory.identity_provider import (
     CLIENT,
     KEY,
     SECRET,
     TOKEN,
     Call,
+    Fault,
     Group,
     IdentityProvider,
     answer,
@@ -43,9 +46,16 @@ USERS = {
     "keycloak": {"name": "it.firstName", "email": "it.email", "disabled": "!it.enabled"},
     "okta": {"name": "it.profile.displayName", "email": "it.profile.email", "disabled": 'it.status != "ACTIVE"'},
     "google_workspace": {"name": "it.name.fullName", "email": "it.primaryEmail", "disabled": "it.suspended"},
+    "microsoft_graph": {"name": "it.displayName", "email": "it.mail", "disabled": "!it.accountEnabled"},
     "scim": {"name": "it.displayName", "email": "it.emails[0].value", "disabled": "!it.active"},
 }
-NAMES = {"keycloak": "it.name", "okta": "it.profile.name", "google_workspace": "it.name", "scim": "it.displayName"}
+NAMES = {
+    "keycloak": "it.name",
+    "okta": "it.profile.name",
+    "google_workspace": "it.name",
+    "scim": "it.displayName",
+    "microsoft_graph": "it.displayName",
+}
 
 NewProvider = Callable[[str], IdentityProvider]
 
@@ -93,10 +103,10 @@ class Api:
             }
         )
 
-    def read(self, request: ReadRequest | None = None) -> list[Step]:
+    def read(self, request: ReadRequest | None = None, spool: Path | None = None) -> list[Step]:
         connector = HttpConnector(self.settings, clock=lambda: NOW, wait=self.waits.append)
         rules = Rules(self.settings.map, self.settings.preset_in_force().always)
-        steps = read(MappedSource("idp", connector, rules), request or ReadRequest())
+        steps = read(MappedSource("idp", connector, rules, SpoolFile.of(spool, "idp")), request or ReadRequest())
         end = steps[-1]
         assert isinstance(end, End)
         assert SECRET not in end.reason
@@ -132,21 +142,20 @@ def end_of(steps: list[Step]) -> End:
 
 
 @pytest.mark.parametrize("api", USERS)
-@pytest.mark.parametrize("page", [2, 5, 100])
-def test_presets_read_users_and_members_page_by_page(new_provider: NewProvider, api: str, page: int) -> None:
+@pytest.mark.parametrize("size", [2, 5, 100])
+def test_presets_read_users_and_members_page_by_page(new_provider: NewProvider, api: str, size: int) -> None:
     provider = new_provider(api)
-    provider.page = page
+    provider.page = size
     steps = Api(provider).read()
-    assert steps[-1] == End(Verdict.COMPLETE)
+    assert end_of(steps).verdict is Verdict.COMPLETE
     users = [step.record for step in steps if isinstance(step, Found) and isinstance(step.record, User)]
     assert users == [
         User(user_id=f"u{number}", name=f"U{number}", email=f"u{number}@x.example", disabled=number == 4)
         for number in range(5)
     ]
     assert members(steps) == {"eng": ["u0", "u1", "u2"], "all": ["u3", "u4"]}
-    assert {step.origin for step in steps if isinstance(step, Found)} >= {
-        step.origin for step in steps if isinstance(step, Found) and step.origin == (ObjectId("users", "u0"), "1")
-    }
+    origins = {step.origin for step in steps if isinstance(step, Found)}
+    assert {(ObjectId("users", "u0"), "1"), (ObjectId("groups", "g3"), "2")} <= origins
 
 
 def test_keycloak_is_asked_for_more_than_its_page_of_100(new_provider: NewProvider) -> None:
@@ -266,6 +275,122 @@ def test_an_incremental_read_is_refused(new_provider: NewProvider) -> None:
     [end] = Api(new_provider("okta"), map=rules_of("okta")[:1]).read(ReadRequest(since="x"))
     assert isinstance(end, End)
     assert (end.verdict, end.answered) == (Verdict.FAILED, Answered.CURSOR_REFUSED)
+
+
+# Changes (Microsoft Graph).
+
+
+def changes(api: Api, cursor: str, spool: Path) -> tuple[list[Step], End]:
+    steps = api.read(ReadRequest(since=cursor), spool)
+    return steps[:-1], end_of(steps)
+
+
+@pytest.fixture
+def graph(new_provider: NewProvider, tmp_path: Path) -> tuple[IdentityProvider, Api, str]:
+    """A provider, its source, and the cursor of a complete read."""
+    provider = new_provider("microsoft_graph")
+    api = Api(provider)
+    end = end_of(api.read(None, tmp_path))
+    assert (end.verdict, end.answered) == (Verdict.COMPLETE, None)
+    return provider, api, end.cursor
+
+
+def test_the_used_attributes_are_requested(new_provider: NewProvider) -> None:
+    provider = new_provider("microsoft_graph")
+    Api(provider).read()
+    calls = dict(provider.calls)
+    assert calls["users"] == {"$top": "999", "$select": "accountEnabled,displayName,id,mail"}
+    assert calls["groups/g1/members"] == {"$top": "999", "$select": "id"}
+    assert calls["groups/delta"] == {"$deltatoken": "latest", "$select": "displayName,id,members"}
+
+
+def test_changed_objects_are_read_as_they_are_now(graph: tuple[IdentityProvider, Api, str], tmp_path: Path) -> None:
+    provider, api, cursor = graph
+    provider.page = 2
+    provider.add_user("u0", "Renamed", "u0@x.example")
+    del provider.users["u2"], provider.groups["g3"]
+    provider.groups["g2"] = Group("ops", ["u1"])
+    provider.log += [
+        ("users", {"id": "u0", "displayName": "not this"}),
+        ("groups", {"id": "g2", "members@delta": [{"id": "u1"}, {"id": "u3", "@removed": {"reason": "deleted"}}]}),
+        ("users", {"id": "u2", "@removed": {"reason": "changed"}}),
+        ("groups", {"id": "g3", "displayName": "all"}),  # deleted since then
+        ("users", {"id": "u1", "@removed": {"reason": "changed"}}),
+        ("users", {"id": "u1"}),  # restored
+    ]
+    provider.calls.clear()
+    steps, end = changes(api, cursor, tmp_path)
+    assert (end.verdict, end.answered) == (Verdict.COMPLETE, Answered.CHANGES)
+    assert {
+        step.record.user_id: step.record.name
+        for step in steps
+        if isinstance(step, Found) and isinstance(step.record, User)
+    } == {"u0": "Renamed", "u1": "U1"}
+    assert {step.object for step in steps if isinstance(step, Gone)} == {
+        ObjectId("users", "u2"),
+        ObjectId("groups", "g3"),
+    }
+    # The group of the deleted user is reported, too.
+    assert members(steps) == {"ops": ["u1"], "eng": ["u0", "u1"]}
+    assert "users" not in dict(provider.calls)
+    again, end = changes(api, end.cursor, tmp_path)
+    assert (again, end.verdict) == ([], Verdict.COMPLETE)
+
+
+def test_an_expired_delta_token_leads_to_a_complete_read(
+    graph: tuple[IdentityProvider, Api, str], tmp_path: Path
+) -> None:
+    provider, api, cursor = graph
+    provider.oldest = 1
+    _, end = changes(api, cursor, tmp_path)
+    assert (end.verdict, end.answered) == (Verdict.FAILED, Answered.CURSOR_REFUSED)
+
+
+@pytest.mark.parametrize(
+    ("fault", "verdict", "answered"),
+    [
+        (at("users/delta", 0, status(503)), Verdict.PARTIAL, Answered.CHANGES),
+        (at("users/u0", 0, status(503)), Verdict.PARTIAL, Answered.CHANGES),
+        (at("users/delta", 0, status(400)), Verdict.FAILED, Answered.CURSOR_REFUSED),
+        (
+            at("users/delta", 0, answer({"value": [{}], "@odata.deltaLink": "x"})),
+            Verdict.FAILED,
+            Answered.CURSOR_REFUSED,
+        ),
+        (at("users/delta", 0, answer({"value": []})), Verdict.PARTIAL, Answered.CHANGES),
+        (at("users/delta", 0, answer({"value": [], "@odata.nextLink": "delta?x"})), Verdict.PARTIAL, Answered.CHANGES),
+        (at("users/delta", 0, answer({"value": [], "@odata.nextLink": "http://127.0.0.1:1/"})), Verdict.FAILED, None),
+        (at("users/delta", 0, answer(b"<html>")), Verdict.FAILED, None),
+        (
+            at("users/delta", 0, answer({"value": [{"id": f"{n}"} for n in range(2001)], "@odata.deltaLink": "x"})),
+            Verdict.FAILED,
+            Answered.CURSOR_REFUSED,
+        ),
+    ],
+)
+def test_changes_that_are_not_read_completely_are_read_again(
+    graph: tuple[IdentityProvider, Api, str], tmp_path: Path, fault: Fault, verdict: Verdict, answered: Answered | None
+) -> None:
+    provider, api, cursor = graph
+    provider.add_user("u0", "Renamed", "u0@x.example")
+    provider.log.append(("users", {"id": "u0"}))
+    provider.fault = fault
+    _, end = changes(api, cursor, tmp_path)
+    assert (end.verdict, end.answered) == (verdict, answered)
+    assert end.cursor in ("", cursor)
+    provider.fault = lambda call: False
+    if answered is Answered.CHANGES:
+        steps, end = changes(api, cursor, tmp_path)
+        assert (user_ids(steps), end.verdict) == (["u0"], Verdict.COMPLETE)
+
+
+def test_an_attribute_that_may_be_hidden_prevents_incremental_reads(new_provider: NewProvider, tmp_path: Path) -> None:
+    provider = new_provider("microsoft_graph")
+    for user in provider.users.values():
+        user["left"] = False
+    rules = rules_of("microsoft_graph")
+    rules[0] = {**rules[0], "user": {**rules[0]["user"], "disabled": "it.left"}}
+    assert end_of(Api(provider, map=rules).read(None, tmp_path)) == End(Verdict.COMPLETE)
 
 
 # Objects that cannot be used.

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +24,14 @@ RULES: Mapping[str, list[dict[str, object]]] = {
         {"from": "users", "user": {"userId": "it.id", "name": FULL_NAME, "email": "it.email"}},
         {"from": "groups", "each": "members", "membership": {"organizationId": "it.name", "userId": "member.userId"}},
     ],
+    "microsoft_graph": [
+        {"from": "users", "user": {"userId": "it.id", "name": "it.displayName", "email": "it.mail"}},
+        {
+            "from": "groups",
+            "each": "members",
+            "membership": {"organizationId": "it.displayName", "userId": "member.userId"},
+        },
+    ],
     "scim": [
         {"from": "users", "user": {"userId": "it.id", "name": "it.displayName", "email": "it.userName"}},
         {
@@ -39,9 +48,10 @@ class ApiWorld(SourceWorld):
 
     secret = "hunter2"
 
-    def __init__(self, provider: IdentityProvider, between: TcpProxy) -> None:
+    def __init__(self, provider: IdentityProvider, between: TcpProxy, spool: Path) -> None:
         self._provider = provider
         self._between = between
+        self._spool = spool
 
     def _settings(self, **more: object) -> Source:
         api = self._provider.api
@@ -51,23 +61,32 @@ class ApiWorld(SourceWorld):
             "type": "http",
             "name": "idp",
             "preset": api,
-            "base_url": self._provider.base_url.replace(self._provider.url, f"http://127.0.0.1:{self._between.port}"),
+            "base_url": self._provider.base_url,
             "auth": {"token": self.secret},
             "connect_timeout": 2,
             "map": rules,
         }
-        return source_from_settings(HttpSourceSettings.model_validate(settings | more))
+        return source_from_settings(HttpSourceSettings.model_validate(settings | more), self._spool)
 
     def source(self) -> Source:
         return self._settings()
 
     def bring(self, content: Content) -> None:
+        users, groups = dict(self._provider.users), dict(self._provider.groups)
         self._provider.users.clear()
         for one, person in content.people.items():
             self._provider.add_user(one, person.name, person.email)
         self._provider.groups = {
             f"g-{team}": Group(team, sorted(members)) for team, members in content.teams.items() if members
         }
+
+        for name, before, after in (("users", users, self._provider.users), ("groups", groups, self._provider.groups)):
+            entries: list[dict[str, object]] = [
+                {"id": id_} if id_ in after else {"id": id_, "@removed": {"reason": "deleted"}}
+                for id_ in before.keys() | after.keys()
+                if before.get(id_) != after.get(id_)
+            ]
+            self._provider.log += [(name, entry) for entry in entries]
 
     @contextmanager
     def cut(self, share: float) -> Iterator[None]:
@@ -106,12 +125,14 @@ class TestHttpApis(FaultyReads, SourceContract):
     rounds = 2
     cuts = (0.0, 0.02, 0.5, 0.99)
 
-    @pytest.fixture(params=["keycloak", "scim"])
-    def world(self, request: pytest.FixtureRequest) -> Iterator[ApiWorld]:
+    @pytest.fixture(params=["keycloak", "microsoft_graph", "scim"])
+    def world(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ApiWorld]:
         with identity_provider(request.param) as provider:
             between = TcpProxy("127.0.0.1", int(provider.url.rpartition(":")[2]))
+            # Links in its answers lead through the proxy, too.
+            provider.url = f"http://127.0.0.1:{between.port}"
             try:
-                yield ApiWorld(provider, between)
+                yield ApiWorld(provider, between, tmp_path / "spool")
             finally:
                 between.close()
 

@@ -1,11 +1,15 @@
 """The HTTP connector: reads the objects of sets, and the members of groups, from an API."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from time import sleep
+from typing import TypeVar
 from urllib.parse import quote, unquote
+
+import orjson
+import requests
 
 from app.directory.connector import (
     ALL_ATTRIBUTES,
@@ -16,20 +20,22 @@ from app.directory.connector import (
     RequestedFields,
 )
 from app.directory.connectors.http.client import HttpClient, RefusedError
-from app.directory.connectors.http.paging import IncompleteError, PageReader, value_at
-from app.directory.connectors.http.settings import ApiSetSettings, HttpSettings, MembersSettings
+from app.directory.connectors.http.paging import MAX_ID_BYTES, IncompleteError, PageReader, value_at
+from app.directory.connectors.http.settings import DeltaSettings, HttpSettings, MembersSettings
 from app.directory.fields import MalformedRecordError, checked_text
-from app.directory.source import EVERYTHING, End, Malformed, ObjectId, ReadRequest, Verdict
+from app.directory.source import EVERYTHING, Answered, End, Gone, Malformed, ObjectId, ReadRequest, Verdict
 from app.foundation.clock import Clock, utc_now
 from app.foundation.text import counted
-
-MAX_ID_BYTES = 255
 
 _REFERENCE = "$ref"
 
 
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
 class HttpConnector:
-    """An API of an identity provider. Each read is a full one."""
+    """An API of an identity provider."""
 
     def __init__(
         self, settings: HttpSettings, *, clock: Clock = utc_now, wait: Callable[[float], None] = sleep
@@ -40,12 +46,9 @@ class HttpConnector:
         self._wait = wait
 
     def read(self, wanted: RequestedFields, request: ReadRequest = EVERYTHING) -> Objects:
-        if request.since:
-            yield CursorRefusedError("this API is read completely each time").end
-            return
         try:
             with closing(HttpClient(self._settings, clock=self._clock, wait=self._wait)) as client:
-                yield from _Read(self._settings, client, wanted).steps()
+                yield from _Read(self._settings, client, wanted).steps(request.since)
         except ReadError as error:
             yield error.end
 
@@ -54,41 +57,48 @@ class _Read:
     """One read."""
 
     def __init__(self, settings: HttpSettings, client: HttpClient, wanted: RequestedFields) -> None:
-        self._sets = settings.sets_in_force()
+        self._preset = settings.preset_in_force()
         self._max_in_flight = settings.max_in_flight
-        self._pages = PageReader(client, settings.preset_in_force())
+        self._pages = PageReader(client, self._preset)
         self._wanted = wanted
+        self._sets = {name: one for name, one in settings.sets_in_force().items() if name in wanted.attributes}
         self._incomplete: list[str] = []
 
-    def steps(self) -> Objects:
+    def steps(self, since: str) -> Objects:
+        """The objects, or those that changed since a cursor. Raises ``ReadError``."""
+        # Taken before the read, so that the next read includes what changes meanwhile.
+        links = self._links(since)
         malformed = unnamed = 0
-        for name, settings in self._sets.items():
-            if name not in self._wanted.attributes:
-                continue
+        for name in self._sets:
             try:
-                for step in self._objects(name, settings):
+                for step in self._changed(name, links) if since else self._objects(name):
                     if isinstance(step, Malformed):
                         malformed += 1
                         unnamed += step.object is None
                     yield step
             except IncompleteError as error:
                 self._incomplete.append(str(error))
+        answered, cursor = Answered.CHANGES if since else None, orjson.dumps(links).decode() if links else ""
         if self._incomplete:
             more = f"; and {len(self._incomplete) - 3:,} more" if len(self._incomplete) > 3 else ""
-            yield End(Verdict.PARTIAL, "; ".join(self._incomplete[:3]) + more)
+            yield End(Verdict.PARTIAL, "; ".join(self._incomplete[:3]) + more, "", answered)
         elif malformed:
-            yield End(Verdict.PARTIAL, counted(malformed, "malformed object"), except_malformed=not unnamed)
+            reason = counted(malformed, "malformed object")
+            yield End(Verdict.PARTIAL, reason, cursor, answered, except_malformed=not unnamed)
         else:
-            yield End(Verdict.COMPLETE)
+            yield End(Verdict.COMPLETE, "", cursor, answered)
 
-    def _objects(self, name: str, settings: ApiSetSettings) -> Iterator[DirectoryObject | Malformed]:
+    # Complete reads.
+
+    def _objects(self, name: str) -> Iterator[DirectoryObject | Malformed | Gone]:
         """The objects of a set, and those below them. Raises ``ReadError`` and ``IncompleteError``."""
+        settings = self._sets[name]
+        query = {**settings.query, **self._selection(name)}
         total = None if settings.count is None else self._pages.count(settings.count)
-        members = settings.members if name in self._wanted.members else None
         paths, expanded, count = deque([settings.path or ""]), set[str](), 0
         while paths:
-            for items in self._pages.pages(paths.popleft(), settings.query, name):
-                found = [self._object(name, settings, members, item, count + at) for at, item in enumerate(items, 1)]
+            for items in self._pages.pages(paths.popleft(), query, name):
+                found = [self._object(name, item, count + at) for at, item in enumerate(items, 1)]
                 count += len(items)
                 if settings.children is not None:
                     for step, item in zip(found, items, strict=True):
@@ -97,18 +107,28 @@ class _Read:
                                 raise IncompleteError(f"{step.place}: is below itself")
                             expanded.add(step.id.id)
                             paths.append(settings.children.replace("{id}", quote(step.id.id, safe="")))
-                yield from found if members is None or members.path is None else self._with_members(found, members)
+                members = self._members_of(name)
+                has_list = members is not None and members.path is not None
+                yield from self._parallel(self._with_members, found) if has_list else found
         if total is not None and count != total:
             raise IncompleteError(f"{settings.path}: has {total:,} objects, but {count:,} were returned")
 
-    def _object(
-        self, name: str, settings: ApiSetSettings, members: MembersSettings | None, entry: object, number: int
-    ) -> DirectoryObject | Malformed:
+    def _members_of(self, name: str) -> MembersSettings | None:
+        return self._sets[name].members if name in self._wanted.members else None
+
+    def _selection(self, name: str, *more: str) -> Mapping[str, str]:
+        """The query parameter with the attributes that are used, and ``more``; empty if the API returns all."""
+        settings, wanted = self._sets[name], self._wanted.attributes[name]
+        if not self._preset.select or ALL_ATTRIBUTES in wanted:
+            return {}
+        return {self._preset.select: ",".join(sorted({settings.id, *settings.named_by, *wanted, *more}))}
+
+    def _object(self, name: str, entry: object, number: int) -> DirectoryObject | Malformed:
+        settings, wanted, members = self._sets[name], self._wanted.attributes[name], self._members_of(name)
         object_: ObjectId | None = None
         try:
             item = _checked(entry)
             object_ = ObjectId(name, _id(item, settings.id))
-            wanted = self._wanted.attributes[name]
             value = {
                 key: inner
                 for key, inner in item.items()
@@ -119,54 +139,89 @@ class _Read:
             place = f"{name} {object_.id}"
             return DirectoryObject(object_, value, place, tuple(dict.fromkeys(filter(None, names))), inline)
         except MalformedRecordError as error:
-            return Malformed(
-                f"{name}, object {number:,}" if object_ is None else f"{name} {object_.id}", str(error), object_
-            )
+            place = f"{name}, object {number:,}" if object_ is None else f"{name} {object_.id}"
+            return Malformed(place, str(error), object_)
 
-    def _with_members(
-        self, found: Sequence[DirectoryObject | Malformed], settings: MembersSettings
-    ) -> Iterator[DirectoryObject | Malformed]:
-        """The objects with their members, which are read in parallel."""
-        waiting: deque[tuple[DirectoryObject | Malformed, Future[Sequence[str]] | None]] = deque()
-        pool = ThreadPoolExecutor(self._max_in_flight, thread_name_prefix="members")
+    def _parallel(self, work: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:
+        """The results for all items, in their order, without those that were not read completely."""
+        waiting: deque[Future[_Result]] = deque()
+        pool = ThreadPoolExecutor(self._max_in_flight, thread_name_prefix="http source")
         try:
-            for step in found:
-                waiting.append(
-                    (step, pool.submit(self._members, step, settings) if type(step) is DirectoryObject else None)
-                )
-                if len(waiting) > self._max_in_flight:
-                    yield from self._awaited(*waiting.popleft())
-            while waiting:
-                yield from self._awaited(*waiting.popleft())
+            for item in (*items, None):
+                if item is not None:
+                    waiting.append(pool.submit(work, item))
+                while waiting and (item is None or len(waiting) > self._max_in_flight):
+                    try:
+                        yield waiting.popleft().result()
+                    except IncompleteError as error:
+                        self._incomplete.append(str(error))
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _awaited(
-        self, step: DirectoryObject | Malformed, members: Future[Sequence[str]] | None
-    ) -> Iterator[DirectoryObject | Malformed]:
-        """The object, unless its members were not read completely."""
-        if members is None or not isinstance(step, DirectoryObject):
-            yield step
-            return
-        try:
-            yield step._replace(members=tuple(members.result()))
-        except IncompleteError as error:
-            self._incomplete.append(str(error))
-
-    def _members(self, step: DirectoryObject, settings: MembersSettings) -> Sequence[str]:
-        path = (settings.path or "").replace("{id}", quote(step.id.id, safe=""))
+    def _with_members(self, step: DirectoryObject | Malformed) -> DirectoryObject | Malformed:
+        """An object with its members, if these have a list. Raises ``ReadError`` and ``IncompleteError``."""
+        members = None if isinstance(step, Malformed) else self._members_of(step.id.set)
+        if isinstance(step, Malformed) or members is None or members.path is None:
+            return step
+        path = members.path.replace("{id}", quote(step.id.id, safe=""))
         found: dict[str, None] = {}
         try:
-            for items in self._pages.pages(path, settings.query, "members"):
-                found |= dict.fromkeys(_member_names(items, settings, path))
+            for items in self._pages.pages(path, members.query, "members"):
+                found |= dict.fromkeys(_member_names(items, members, path))
         except RefusedError as error:
             # It may have been deleted during the read.
-            if error.status == 404:
+            if error.status == requests.codes.not_found:
                 raise IncompleteError(str(error)) from None
             raise
         except MalformedRecordError as error:
             raise IncompleteError(f"{path}: {error}") from None
-        return list(found)
+        return step._replace(members=tuple(found))
+
+    # Incremental reads.
+
+    def _links(self, since: str) -> dict[str, str]:
+        """Set → the link to its changes from now on, or since a cursor; empty if only complete reads are possible.
+
+        Raises ``CursorRefusedError``.
+        """
+        deltas = {
+            name: settings.delta
+            for name, settings in self._sets.items()
+            # An attribute that nobody has may be hidden, which only a complete read notices.
+            if settings.delta is not None
+            and self._wanted.disabling.get(name, frozenset()) <= self._preset.always.get(name, frozenset())
+        }
+        has_deltas = len(deltas) == len(self._sets) > 0
+        if not since:
+            return {name: self._first_link(name, delta) for name, delta in deltas.items()} if has_deltas else {}
+        try:
+            links = orjson.loads(since)
+        except orjson.JSONDecodeError:
+            links = None
+        is_own = isinstance(links, dict) and links.keys() == self._sets.keys()
+        if not has_deltas or not is_own or not all(isinstance(link, str) for link in links.values()):
+            raise CursorRefusedError("there are no changes since this cursor, so a complete read is required")
+        return dict(links)
+
+    def _first_link(self, name: str, delta: DeltaSettings) -> str:
+        more = (delta.members,) if delta.members and self._members_of(name) is not None else ()
+        return self._pages.first_link(delta.path, {**self._selection(name, *more), **delta.query})
+
+    def _changed(self, name: str, links: dict[str, str]) -> Iterator[DirectoryObject | Malformed | Gone]:
+        """The changed objects of a set, as they are now. Replaces its link by that to the next changes."""
+        changed, links[name] = self._pages.changes(links[name], self._sets[name].id)
+        yield from (Gone(ObjectId(name, id_)) for id_, is_removed in changed.items() if is_removed)
+        ids = [ObjectId(name, id_) for id_, is_removed in changed.items() if not is_removed]
+        yield from self._parallel(self._current, ids)
+
+    def _current(self, object_: ObjectId) -> DirectoryObject | Malformed | Gone:
+        """An object as it is now. The report of a change contains only some attributes and members."""
+        path = f"{self._sets[object_.set].path}/{quote(object_.id, safe='')}"
+        item = self._pages.single(path, self._selection(object_.set))
+        if item is None:
+            return Gone(object_)
+        found = self._object(object_.set, item, 1)
+        return found._replace(object=object_) if isinstance(found, Malformed) else self._with_members(found)
 
 
 def _checked(item: object) -> Mapping[str, object]:

@@ -2,12 +2,19 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
+from urllib.parse import urlsplit
 
 import orjson
+import requests
 
-from app.directory.connector import ReadError
+from app.directory.connector import CursorRefusedError, ReadError
 from app.directory.connectors.http.client import HttpClient, JsonResponse, RefusedError
 from app.directory.connectors.http.settings import ApiPreset
+
+MAX_ID_BYTES = 255
+
+MAX_CHANGES = 2_000
+"""More changes lead to a complete read. Each costs a request."""
 
 
 class IncompleteError(Exception):
@@ -66,6 +73,53 @@ class PageReader:
         if type(number) is not int:
             raise ReadError(f"{path}: the response is not a number of objects")
         return number
+
+    def single(self, path: str, query: Mapping[str, str]) -> object:
+        """The JSON at a path; None if there is nothing (404). Raises ``ReadError`` and ``IncompleteError``."""
+        try:
+            return self._get(self._client.url_of(path), query).body
+        except RefusedError as error:
+            if error.status == requests.codes.not_found:
+                return None
+            raise
+
+    def first_link(self, path: str, query: Mapping[str, str]) -> str:
+        """The link to the changes from now on. Raises ``ReadError``."""
+        url = self._client.url_of(path)
+        link = value_at(self._client.get(url, query).body, self._preset.delta_link)
+        if not isinstance(link, str):
+            raise ReadError(f"{path}: the response has no link {self._preset.delta_link} to the next changes")
+        return self._client.followed(link, url)
+
+    def changes(self, link: str, id_key: str) -> tuple[Mapping[str, bool], str]:
+        """The ids of changed objects → whether they were removed, and the link to the next changes.
+
+        Raises ``ReadError``, ``IncompleteError``, and ``CursorRefusedError`` if the server does not accept the link, or
+        so much has changed that a complete read is faster.
+        """
+        changed: dict[str, bool] = {}
+        seen: set[bytes] = set()
+        url = self._client.url_of("")
+        while True:
+            url = self._client.followed(link, url)
+            _note(seen, url.encode(), "the link to further changes repeats")
+            try:
+                body = self._get(url, {}).body
+            except RefusedError as error:
+                raise CursorRefusedError(f"the server does not accept the link to the changes: {error}") from None
+            for item in self._items(body, urlsplit(url).path, ""):
+                id_ = value_at(item, id_key)
+                if not isinstance(id_, str) or not id_ or "\0" in id_ or len(id_) > MAX_ID_BYTES:
+                    raise CursorRefusedError(f"a change has no {id_key}")
+                changed[id_] = isinstance(item, dict) and self._preset.removed in item
+            if len(changed) > MAX_CHANGES:
+                raise CursorRefusedError(f"there are more than {MAX_CHANGES:,} changes")
+            following, last = (value_at(body, key) for key in (self._paging.next, self._preset.delta_link))
+            if isinstance(last, str) and not isinstance(following, str):
+                return changed, self._client.followed(last, url)
+            if not isinstance(following, str):
+                raise IncompleteError(f"the changes have neither {self._paging.next} nor {self._preset.delta_link}")
+            link = following
 
     def _get(self, url: str, parameters: Mapping[str, str]) -> JsonResponse:
         try:

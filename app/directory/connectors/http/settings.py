@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, mo
 from app.directory.connectors.ldap.settings import is_loopback
 from app.foundation.outbound.route import CaFile, Proxy, is_http_url
 
-PresetName = Literal["google_workspace", "keycloak", "okta", "scim"]
+PresetName = Literal["google_workspace", "keycloak", "microsoft_graph", "okta", "scim"]
 
 Key = Annotated[str, Field(min_length=1, max_length=200)]
 Path = Annotated[str, Field(max_length=1000, pattern=r"^[^/?#\s][^?#\s]*$")]
@@ -65,6 +65,19 @@ class MembersSettings(BaseModel):
         return self
 
 
+class DeltaSettings(BaseModel):
+    """Where the changes of a set are."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: Path
+    """The list of its changes."""
+    query: Parameters = Field(default_factory=dict)
+    """Query parameters with which the list has only the link to the next changes."""
+    members: str = Field(default="", max_length=200)
+    """The attribute to select, so that changes of members are reported."""
+
+
 class ApiSetSettings(BaseModel):
     """A set of objects. Fields that are not set are those of the preset."""
 
@@ -87,6 +100,8 @@ class ApiSetSettings(BaseModel):
     """The list of the objects below an object (``groups/{id}/children``)."""
     child_count: str = Field(default="", max_length=200)
     """The key with the number of these objects."""
+    delta: DeltaSettings | None = None
+    """The changes of its objects, for incremental reads."""
 
 
 class ApiPreset(BaseModel):
@@ -100,6 +115,12 @@ class ApiPreset(BaseModel):
     """The key of the body with the list; ``{set}`` is the name of the set, or ``members``; empty: the body itself."""
     empty_if: str = Field(default="", max_length=200)
     """If the body has this key, a missing list is an empty one."""
+    select: str = ""
+    """The query parameter that names the attributes to return; empty: all are returned."""
+    delta_link: str = ""
+    """The key of a list of changes with the link to the next changes."""
+    removed: str = ""
+    """The key of a change that means that the object was removed."""
     token_scheme: str = "Bearer"  # noqa: S105 - no token
     """The word before a token in its header."""
     scope: str = ""
