@@ -30,6 +30,7 @@ from app.service.console.pages import (  # noqa: F401 - they register their view
     search,
     sign_in,
     sources,
+    sync,
     system,
     users,
 )

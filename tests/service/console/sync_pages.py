@@ -10,6 +10,7 @@ from sqlalchemy import delete, insert, select, update
 
 from app.access.refresh.sources import UNCONFIGURED_POSITION
 from app.access.source_tables import DirectorySourceRow, DirectoryStateRow, ProblemCountRow, ProblemRow
+from app.access.tables import RevisionRow
 from app.foundation.database.engine import reading, writing
 from app.monitoring.activity import NodeActivity
 from app.monitoring.notify.concerns import Cause, Concern
@@ -211,6 +212,38 @@ def visit_held(visitors: Visitors) -> None:
     run = states.held(office)
     office.runs.discard(run.run_id, by="mira", reason="so")
     visitors.send(Role.APPROVER, "approve", 409, run=run.run_id, reason="so")
+
+
+def visit_sync(visitors: Visitors) -> None:
+    """The page that confirms a sync, of every scope, with and without previews and runs before."""
+    office, browser = visitors.office, visitors.browsers[Role.ADMIN]
+    many = "\n".join(f"u{number}" for number in range(110))
+
+    def show(**query: object) -> None:
+        browser.get(address("sync", **query))
+        assert browser.status == 200
+
+    for query in ({}, {"preview": 1}, {"organizations": "acme\nnowhere"}, {"users": many, "organizations": "acme"}):
+        show(**query)
+    visitors.send(Role.ADMIN, "sync", 200, narrow="1", organization="acme", verify="1", deletes="1")
+    visitors.send(Role.APPROVER, "sync", 400, narrow="1", organization="no such")
+    preview = states.previewed(office)
+    impact = {"plan_id": preview.plan_id, "organization_id": "acme", "gain": 1, "lose": 0, "change": 0, "people": 1}
+    show()
+    add_rows(office, PlanImpactRow, [impact])
+    show()
+    made = states.planning(office, dry_run=True)
+    office.runs.move(made.run_id, RunStatus.PLANNING, RunStatus.DONE, finished_at=office.time())
+    show()
+    run = states.done(office)
+    with writing(office.engine) as connection:
+        table = RunRow.__table__
+        connection.execute(update(table).where(table.c.run_id == run.run_id).values(revision=0))
+    show()
+    with writing(office.engine) as connection:
+        connection.execute(insert(RevisionRow.__table__).values(revision=90, created_at=0, changes="{}"))
+        connection.execute(update(table).where(table.c.run_id == run.run_id).values(revision=1))
+    show()
 
 
 def visit_preview_file(visitors: Visitors) -> None:

@@ -89,7 +89,6 @@ def visit_system(visitors: Visitors) -> None:
     for query in ({}, {"q": "console", "changed": 1}, {"q": "nothing like it"}):
         browser.get(address("settings", **query))
         assert browser.status == 200
-    visitors.browsers[Role.APPROVER].get(address("sync", preview=1))
     fields = {"organizations": "x" * 600, "users": "x" * 600, "reason": "y" * 1_001}
     visitors.send(Role.ADMIN, "sync", 400, verify="1", deletes="1", preview="1", **fields)
     visitors.send(Role.APPROVER, "sync", 400, **fields)

@@ -86,6 +86,7 @@ def test_every_branch_of_every_template_is_rendered(
 def _visit_runs(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     visitors = Visitors(office)
     visitors.show("runs")
+    sync_pages.visit_sync(visitors)
     visitors.show("runs", status="held")
     visitors.show("runs", period="day", busy=1)
     with monkeypatch.context() as patched:

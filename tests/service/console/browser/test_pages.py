@@ -143,6 +143,7 @@ PAGES: dict[str, dict[str, str]] = {
     "item": {"run": "{held}", "ordinal": "1"},
     "item that is held": {"run": "{held}", "ordinal": "20"},
     "sync": {},
+    "sync narrowed": {"organizations": "northwind", "users": "bruno\nnobody"},
     "preview_file": {},
     "held": {},
     "approve": {"run": "{held}"},

@@ -36,9 +36,11 @@ def test_a_sync_is_begun_and_cancelled(desk: OpenDesk, company: Company) -> None
     with company.standing_still("worker"):
         one.go("overview")
         one.page.get_by_role("link", name="Sync now").click()
-        one.page.get_by_label("Organizations").fill("northwind")
+        one.page.get_by_text("Only some organizations or users").click()
+        one.page.get_by_label("Organization", exact=True).fill("Northwind Traders")
+        one.page.get_by_role("button", name="Add").click()
         one.page.get_by_label("Reason").fill("somebody asked")
-        one.page.get_by_role("button", name="Start").click()
+        one.page.get_by_role("button", name="Sync Northwind Traders").click()
         assert one.page.get_by_text("Reload this page to follow its progress.").is_visible()
         one.page.get_by_role("button", name="Cancel the run").click()
         assert one.page.locator(".pill", has_text="cancelled").is_visible()

@@ -1,0 +1,113 @@
+"""The page that confirms a sync: what it says of the scope, how it is narrowed, and what its button starts."""
+
+import re
+from html import unescape
+
+import pytest
+
+from app.service.console.console import address
+from app.service.console.settings import Role
+from app.sync.runs.run import RunStatus
+from tests.service.console import states
+from tests.service.console.conftest import Office
+from tests.service.console.test_pages import HOSTILE
+
+SYNC = address("sync")
+
+
+def _button(html: str) -> str:
+    """The label of the button that starts the run."""
+    return unescape(html.partition('<button class="primary" name="go" value="1">')[2].partition("</button>")[0])
+
+
+def _text(html: str) -> str:
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", html.partition("<main")[2])).split())
+
+
+@pytest.mark.parametrize(
+    ("query", "label"),
+    [
+        ({}, "Sync everything"),
+        ({"preview": 1}, "Preview everything"),
+        ({"organizations": "acme"}, "Sync Acme"),
+        ({"organizations": "acme\nelse"}, "Sync Acme and else"),
+        ({"users": "bob", "organizations": "acme"}, "Sync Bob in Acme"),
+        ({"users": "bob\ncleo\nada"}, "Sync 3 users"),
+    ],
+)
+def test_the_button_says_what_it_syncs(office: Office, query: dict[str, object], label: str) -> None:
+    html = office.browser(Role.APPROVER).get(address("sync", **query))
+    assert _button(html) == label
+    assert f"<h1>{label}</h1>" in html
+
+
+def test_a_scope_is_built_by_name_without_a_script(office: Office) -> None:
+    browser = office.browser(Role.APPROVER)
+    html = browser.send(SYNC, SYNC, organization="Acme", narrow="1", verify="1", reason="to see")
+    assert (browser.status, _button(html)) == (200, "Sync Acme")
+    assert 'name="verify" value="1" checked' in html
+    assert 'value="to see"' in html
+    # What was typed but not added is never synced without being shown.
+    html = browser.post(SYNC, _form(html) | {"user": "CLEO@else.example", "go": "1"})
+    assert _button(html) == "Sync Cleo in Acme"
+    assert office.runs.recent() == []
+    removed = browser.post(SYNC, _form(html) | {"remove": "organization acme"})
+    assert _button(removed) == "Sync Cleo"
+    browser.post(SYNC, _form(html) | {"go": "1"})
+    [run] = office.runs.recent()
+    assert (run.organization_ids, run.user_ids, run.dry_run) == (("acme",), ("cleo",), False)
+
+
+def _form(html: str) -> dict[str, str]:
+    hidden = re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)">', html.partition("<main")[2])
+    return {name: unescape(value) for name, value in hidden}
+
+
+@pytest.mark.parametrize(
+    ("field", "typed", "says"),
+    [
+        ("user", "nobody", "There is no such user."),
+        ("organization", HOSTILE, "There is no such organization."),
+        ("user", "a\0b", "There is no such user."),
+        ("user", "x" * 600, "There is no such user."),
+        ("organization", "Acme", ""),
+    ],
+)
+def test_unknown_records_are_not_added(office: Office, field: str, typed: str, says: str) -> None:
+    browser = office.browser(Role.APPROVER)
+    html = browser.send(SYNC, SYNC, narrow="1", **{field: typed})
+    assert browser.status == (400 if says else 200)
+    assert says in html
+    assert "<script>alert" not in html
+    assert office.runs.recent() == []
+
+
+def test_it_says_what_is_known_before_the_sources_are_read(office: Office) -> None:
+    browser = office.browser(Role.APPROVER)
+    text = _text(browser.get(SYNC))
+    assert "In scope: 1 organization, with 2 members, 0 folders, 2 documents and 1 grant." in text
+    assert "Nothing has been synced yet." in text
+    states.done(office)
+    assert "The last sync ended" in _text(browser.get(SYNC))
+    preview = states.previewed(office)
+    html = browser.get(SYNC)
+    assert address("run", id=preview.run_id) in html
+    assert "found 6 changes; 2 deletes would wait for approval." in _text(html)
+    # It is of another scope.
+    assert "Not known yet" in browser.get(address("sync", organizations="acme"))
+    states.done(office)
+    assert "Not known yet" in browser.get(SYNC)
+
+
+def test_the_preview_of_a_file_is_not_what_a_sync_would_do(office: Office) -> None:
+    made = states.planned(office, dry_run=True)
+    values = {"finished_at": office.time(), "report": {"whatIf": ["next.yaml"]}}
+    office.runs.move(made.run_id, RunStatus.PLANNING, RunStatus.DONE, **values)
+    assert "Not known yet" in office.browser(Role.APPROVER).get(SYNC)
+
+
+def test_preview_first_starts_a_preview_of_the_same_scope(office: Office) -> None:
+    browser = office.browser(Role.APPROVER)
+    browser.send(address("sync", organizations="acme"), SYNC, preview="1")
+    [run] = office.runs.recent()
+    assert (run.dry_run, run.organization_ids) == (True, ("acme",))
