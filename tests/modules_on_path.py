@@ -2,7 +2,7 @@
 
     python -m tests.modules_on_path [--list]
 
-The modules that build the parts, and those of the self-hosted backend, are left out: what counts is what a reader must
+The parts are built before, and the modules of the self-hosted backend are left out: what counts is what a reader must
 open to follow a call or a record.
 """
 
@@ -21,6 +21,7 @@ from app.access.index.index import AccessIndex
 from app.commands.bootstrap.service import service_app
 from app.directory.file import FileSource
 from app.settings import Settings
+from app.sync.runs.run import RunRequest
 from tests.worlds.syncing import SyncedWorld, Wire
 from tests.wsgi import WsgiAdapter
 
@@ -79,15 +80,17 @@ def unprofiled(wire: Wire) -> "WSGIApplication":
 
 def count(folder: Path) -> dict[str, list[str]]:
     """Both paths, each measured once after a first, unmeasured pass."""
-    (folder / "directory.jsonl").write_text(ENTRY)
     world = SyncedWorld(f"sqlite:///{folder / 'usher.db'}", folder)
     world.transport = WsgiAdapter(unprofiled(world.wire))
     world.sources = [FileSource(folder / "directory.jsonl")]
-    assert world.sync().status == "done"
-    (folder / "directory.jsonl").write_text(ENTRY + USER)
+    engine = world.sync_engine()
     record: set[str] = set()
-    with modules_run(record):
-        assert world.sync().status == "done"
+    for found, text in ((set[str](), ENTRY), (record, ENTRY + USER)):
+        (folder / "directory.jsonl").write_text(text)
+        world.time.move_on(seconds=1)
+        with modules_run(found):
+            run, _ = world.runs.enqueue(RunRequest(trigger="command"))
+            assert world.execute(run.run_id, engine).status == "done"
 
     settings = Settings.model_validate({"provider": {"auth_tokens": ["secret-provider-token"]}})
     index = AccessIndex(world.engine, folder / "index", clock=world.time)

@@ -226,7 +226,7 @@ class RevisionRow(StoreTable, table=True):
 
 
 class AccessChangeRow(StoreTable, table=True):
-    """An entry of the index that a revision changes; see ``app.access.refresh.change_log``."""
+    """An entry of the index that a revision changes; see ``app.access.refresh.model_changes``."""
 
     __tablename__ = "access_change"
     __table_args__ = (Index(None, "revision", "kind"),)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator
 
-from app.contract.headers import DEFAULT_PREFIX
+from app.contract.operation import DEFAULT_PREFIX
 from app.foundation.database.engine import usable_url
 
 

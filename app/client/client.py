@@ -23,8 +23,7 @@ from app.client.settings import BackendSettings
 from app.client.transport import RawResponse, Transport
 from app.contract.base import Request
 from app.contract.errors import ResourceExhausted, Status, Unavailable
-from app.contract.headers import HeaderNames
-from app.contract.operation import Answer, AnyOperation, AuthLevel, Operation
+from app.contract.operation import Answer, AnyOperation, AuthLevel, HeaderNames, Operation
 from app.foundation.clock import Clock, Sleep, utc_now
 from app.foundation.outbound.route import Route
 

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
-from app.contract.headers import DEFAULT_PREFIX
+from app.contract.operation import DEFAULT_PREFIX
 from app.foundation.outbound.route import CaFile, Proxy, is_http_url
 
 _HEADER_PREFIX = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")

@@ -66,6 +66,7 @@ class Transport:
         self._monotonic = monotonic
         self._max_bytes = max_bytes
         self._route = route or Route()
+        self._proxy = self._route.proxy_address
         self._session = session_for(self._route, pool_size=pool_size, adapter=adapter)
         # After a first exchange the protocol is known to be right, so failures need no probe of the port.
         self._is_probed = not isinstance(self._session.get_adapter("https://"), VerifyingAdapter)
@@ -81,8 +82,8 @@ class Transport:
             self._raise_failure(error, url)
         with response:
             content = self._read(response, deadline)
-        if self._route.proxy_address and response.status_code == _PROXY_AUTHENTICATION_REQUIRED:
-            raise _attempt_failed(call_failure(FailureKind.PROXY_CREDENTIALS, self._route.proxy_address))
+        if self._proxy and response.status_code == _PROXY_AUTHENTICATION_REQUIRED:
+            raise _attempt_failed(call_failure(FailureKind.PROXY_CREDENTIALS, self._proxy))
         if not self._is_probed and requires_tls(response.status_code, content):
             raise _attempt_failed(call_failure(FailureKind.TLS_REQUIRED, address_of(url)))
         self._is_probed = True

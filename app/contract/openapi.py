@@ -10,8 +10,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter
 
 from app.contract.base import ItemResult
 from app.contract.errors import HTTP_CODE, METHOD_NOT_ALLOWED, PAYLOAD_TOO_LARGE, UNSUPPORTED_MEDIA_TYPE, Status
-from app.contract.headers import DEFAULT_PREFIX, HeaderNames
-from app.contract.operation import AnyOperation, AuthLevel, Tier
+from app.contract.operation import DEFAULT_PREFIX, AnyOperation, AuthLevel, HeaderNames, Tier
 from app.contract.operations import OPERATIONS
 
 JsonSchema = dict[str, JsonValue]

@@ -36,6 +36,33 @@ class AuthLevel(StrEnum):
     """Workspace id and its auth token in headers."""
 
 
+DEFAULT_PREFIX = "x-service-"
+"""The prefix of the reference. Vendors of this API use different ones, so the prefix is a setting."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderNames:
+    """The four credential headers with one prefix, in lower case."""
+
+    prefix: str = DEFAULT_PREFIX
+
+    @property
+    def api_key(self) -> str:
+        return f"{self.prefix}api-key"
+
+    @property
+    def auth_token(self) -> str:
+        return f"{self.prefix}auth-token"
+
+    @property
+    def workspace_id(self) -> str:
+        return f"{self.prefix}workspace-id"
+
+    @property
+    def workspace_auth_token(self) -> str:
+        return f"{self.prefix}workspace-auth-token"
+
+
 class Tier(StrEnum):
     """Whether every backend has the operation."""
 

@@ -10,9 +10,8 @@ import jsonschema_rs
 import pytest
 
 from app.contract.errors import HTTP_CODE, InvalidArgument, NotFound, error_envelope
-from app.contract.headers import HeaderNames
 from app.contract.openapi import document
-from app.contract.operation import AuthLevel
+from app.contract.operation import AuthLevel, HeaderNames
 from app.contract.operations import OPERATIONS, by_name
 
 BEYOND_SCHEMA = re.compile(

@@ -28,7 +28,6 @@ import sys, threading
 from datetime import UTC, datetime
 from pathlib import Path
 from app.access.index import index, waiting
-from app.access.refresh import change_log
 from app.foundation.database.engine import open_engine
 waiting.CHECK = 0.001
 index.MAX_LOGGED = int(sys.argv[3])

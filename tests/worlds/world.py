@@ -102,10 +102,11 @@ class UsherWorld:
         run, _ = self.runs.enqueue(RunRequest(**{"trigger": "command", "allow_deletes": self.allow_deletes, **request}))
         return self.execute(run.run_id)
 
-    def execute(self, run_id: str) -> Run:
+    def execute(self, run_id: str, engine: SyncEngine | None = None) -> Run:
+        """Executes a queued run, with an engine of its own or with this one, as a worker does."""
         lock = sync_lock(self.engine)
         assert lock.acquire()
-        engine = self.sync_engine()
+        engine = engine or self.sync_engine()
         try:
             return engine.execute(run_id, lock=lock, progress=QuietProgress(), stop=self.stop)
         finally:

@@ -1,6 +1,6 @@
 """Reads the entries of the index from the access model: all of them, or those that changed after a revision.
 
-The layout: ``app.access.index.layout``. The changes: ``app.access.refresh.change_log``.
+The layout: ``app.access.index.layout``. The changes: ``app.access.refresh.model_changes``.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -18,10 +18,9 @@ from app.access.candidate import DatabaseState, catch_up, has_changed_recently, 
 from app.access.pending import CoveredByRun, store_pending
 from app.access.problems import Problem, ProblemList
 from app.access.refresh.aliases_and_fills import FILL_BINDING
-from app.access.refresh.change_log import log_changes
 from app.access.refresh.guard import drop_out_of_scope, refuse_shrunk, reject_unusable
 from app.access.refresh.merge import merge
-from app.access.refresh.model_changes import FORMER_PAYLOAD, carry_out
+from app.access.refresh.model_changes import FORMER_PAYLOAD, carry_out, log_changes
 from app.access.refresh.problems import MAX_PUSHED, FoundProblems, staged_problems
 from app.access.refresh.pushed_keys import delete_pushed_keys, keep_pushes
 from app.access.refresh.session import RefreshSession

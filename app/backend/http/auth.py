@@ -13,8 +13,7 @@ from app.backend.http.call import Principal
 from app.backend.security.tables import API_KEY, AUTH_TOKEN, WORKSPACE
 from app.backend.security.vault import Vault
 from app.contract.errors import InvalidArgument, PermissionDenied, Unauthenticated
-from app.contract.headers import HeaderNames
-from app.contract.operation import AuthLevel
+from app.contract.operation import AuthLevel, HeaderNames
 from app.contract.validation import is_storable
 
 _MAX_CREDENTIAL_LENGTH = 512

@@ -1,6 +1,6 @@
-"""The context of a run that is executed, entries of its report, and the status with which it ends.
+"""The context of a run that is executed: the base of its plan, entries of its report, its status at the end.
 
-The rules: ``app/sync/runs/README.md``, "Ends".
+The rules: ``app/sync/runs/README.md``, "Bases" and "Ends".
 """
 
 from collections.abc import Mapping
@@ -12,17 +12,23 @@ from sqlalchemy import Connection, Engine
 from app.access.candidate import DatabaseState
 from app.directory.source import Verdict
 from app.foundation.database import statements
+from app.foundation.database.engine import reading
 from app.sync.apply.capabilities import Capabilities
 from app.sync.apply.gate import Ending, Gate
 from app.sync.apply.progress import Progress
-from app.sync.ledger.ledger import USER_KINDS, listed
+from app.sync.ledger.ledger import USER_KINDS, Ledger, listed, read_ledger
 from app.sync.ledger.settlement import LEFT_BEHIND, UNSUPPORTED, UNSUPPORTED_BEFORE, cancel_unsent
 from app.sync.plan.access_impact import ImpactOfDryRun
 from app.sync.plan.selection import Selection
 from app.sync.plan.stored import Counts, add_counts, read_run_counts, total
-from app.sync.runs.base import Base
 from app.sync.runs.refresh import RefreshReport, losses_sentences
 from app.sync.runs.run import HELD_FOR, Run, RunStatus
+
+REGULAR_ENDS = frozenset({RunStatus.DONE, RunStatus.PARTIAL, RunStatus.HELD})
+"""The ends of runs after which the base is known."""
+
+_MAX_PLANS = 500
+"""After more plans of organizations or users, everything is planned."""
 
 _PROBLEMS_SHOWN = 20
 _MAX_REPORTED = 20
@@ -40,6 +46,20 @@ WHERE NOT EXISTS (SELECT 1 FROM model_user a WHERE a.user_id = wanted.value)
   AND NOT EXISTS (
     SELECT 1 FROM ledger_item l WHERE l.ledger_id = :ledger_id AND l.kind IN ({kinds}) AND l.item_id = wanted.value)
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The last plan of everything and the later ones, so that only changes since then are planned.
+
+    An engine keeps it in memory. Interrupted calls, and operations that the backend has again, leave unconfirmed items,
+    which plans of changes include.
+    """
+
+    plan_ids: tuple[str, ...] = ()
+    """Empty: everything is planned."""
+    ledger: Ledger | None = None
+    """The ledger after the last of these plans."""
 
 
 @dataclass(slots=True)
@@ -62,6 +82,30 @@ class RunContext:
     """Of a dry run that reads the directory: its access impact."""
     before: Counts = field(default_factory=dict)
     """The counts before the held deletes were approved."""
+
+
+def plans_since(base: Base, run: Run, ledger: Ledger) -> tuple[str, ...]:
+    """The plans since which the run plans only changes; empty: it plans everything. ``ledger``: as the run began."""
+    if run.dry_run or run.plan_is_fixed or run.selection.user_ids or run.allow_deletes or run.retry:
+        return ()
+    # A ledger that was never verified is verified first. Otherwise it changes only with its revision.
+    return () if ledger.needs_verify or ledger != base.ledger else base.plan_ids
+
+
+def base_after(engine: Engine, base: Base, run: Run, plan_id: str | None, ledger_id: int | None) -> Base:
+    """The base after a run that made this plan and ended regularly. Call it while no other process can synchronize."""
+    if run.dry_run:
+        return base
+    if plan_id is None or ledger_id is None or run.plan_is_fixed:
+        return Base()
+    with reading(engine) as connection:
+        ledger = read_ledger(connection, ledger_id)
+    if run.selection.is_everything:
+        return Base((plan_id,), ledger)
+    # A verify may have found differences outside of the selection.
+    if run.verify or not base.plan_ids or len(base.plan_ids) >= _MAX_PLANS:
+        return Base()
+    return Base((*base.plan_ids, plan_id), ledger)
 
 
 def final_status(

@@ -49,8 +49,17 @@ from app.sync.ledger.tables import LEDGER_TABLES
 from app.sync.plan.access_impact import ImpactOfDryRun
 from app.sync.plan.planner import PlanningError, is_complete_plan_different, is_still_due, make_plan
 from app.sync.plan.stored import Plan, add_counts, load_plan, read_run_counts, run_counts, stale_sentence
-from app.sync.runs.base import REGULAR_ENDS, Base, base_after, plans_since
-from app.sync.runs.context import RunContext, directory_report, final_status, unknown_ids, without_held
+from app.sync.runs.context import (
+    REGULAR_ENDS,
+    Base,
+    RunContext,
+    base_after,
+    directory_report,
+    final_status,
+    plans_since,
+    unknown_ids,
+    without_held,
+)
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.lock import SyncLock
 from app.sync.runs.queue import CHANGES
