@@ -7,6 +7,9 @@ from flask import Flask, Response, abort, request
 from app.http.errors import install_error_handlers
 from app.http.request_id import install_request_ids
 
+SECURITY_HEADERS = (("X-Content-Type-Options", "nosniff"), ("Cache-Control", "no-store"))
+"""The headers of every response, unless it sets its own."""
+
 
 def new_app(name: str, new_id: Callable[[], str], *, frequent: Collection[str] = ()) -> Flask:
     """An app with request ids (see ``install_request_ids`` for the parameters), error envelopes and security headers.
@@ -28,9 +31,9 @@ def new_app(name: str, new_id: Callable[[], str], *, frequent: Collection[str] =
 
     @app.after_request
     def _add_security_headers(response: Response) -> Response:
-        response.headers["X-Content-Type-Options"] = "nosniff"
-        # Static files set their own.
-        response.headers.setdefault("Cache-Control", "no-store")
+        for header, value in SECURITY_HEADERS:
+            # Static files set their own cache control.
+            response.headers.setdefault(header, value)
         return response
 
     return app

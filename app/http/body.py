@@ -4,7 +4,7 @@ No more than the limit is read, whatever the headers declare. Every refusal is a
 specific HTTP code (413, 415) if there is one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from flask import Request
 from werkzeug.exceptions import HTTPException
@@ -27,7 +27,12 @@ def read_json(request: Request, *, max_bytes: int, odd_values: bool = False) -> 
     or an unusual number of values, 400 for anything that is not strict JSON. ``strict_json`` describes ``odd_values``.
     """
     check_type(request, ("application/json",))
-    raw = _read(request, max_bytes)
+    return json_of(request.stream.read, request.content_length, max_bytes=max_bytes, odd_values=odd_values)
+
+
+def json_of(read: Callable[[int], bytes], declared: int | None, *, max_bytes: int, odd_values: bool = False) -> object:
+    """``read_json`` of a body whose type was checked. ``declared``: its length; None: unknown."""
+    raw = _read(read, declared, max_bytes)
     if not raw or raw.isspace():
         raise InvalidArgument("the body is empty; send a JSON object")
     if len(raw) > _FEW_VALUES and count_values(raw) > max(_FEW_VALUES, max_bytes // _BYTES_PER_VALUE):
@@ -56,15 +61,14 @@ def check_type(request: Request, allowed: Sequence[str]) -> None:
             )
 
 
-def _read(request: Request, max_bytes: int) -> bytes:
-    declared = request.content_length
+def _read(read: Callable[[int], bytes], declared: int | None, max_bytes: int) -> bytes:
     if declared is not None and declared > max_bytes:
         raise _too_large(max_bytes)
     # The length of a chunked body is unknown: reading one byte beyond the limit shows that it is too long.
     wanted = max_bytes + 1 if declared is None else declared
     raw = b""
     try:
-        while len(raw) < wanted and (piece := request.stream.read(wanted - len(raw))):
+        while len(raw) < wanted and (piece := read(wanted - len(raw))):
             raw = raw + piece if raw else piece
     except (HTTPException, OSError, ValueError) as error:
         raise InvalidArgument("the body could not be read to its end") from error

@@ -8,11 +8,15 @@ import logging
 import re
 from collections.abc import Callable, Collection
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import structlog
 from flask import Flask, Response, g, has_request_context, request
 
 from app.http.tokens import bearer_token, token_fingerprint
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
 
 HEADER = "x-request-id"
 _VALID = re.compile(r"[!-~]{1,128}")
@@ -32,8 +36,7 @@ def install_request_ids(app: Flask, new_id: Callable[[], str], *, frequent: Coll
 
     @app.before_request
     def _begin() -> None:
-        sent = request.environ.get("HTTP_X_REQUEST_ID", "")
-        g.request_id = sent if _VALID.fullmatch(sent) else new_id()
+        g.request_id = request_id_of(request.environ, new_id)
         g.request_began = perf_counter()
         # If the app is embedded, the caller runs in this thread: its context is restored after the request.
         g.outer_log_context = structlog.contextvars.get_contextvars()
@@ -65,6 +68,17 @@ def install_request_ids(app: Flask, new_id: Callable[[], str], *, frequent: Coll
         if outer is not None:
             structlog.contextvars.clear_contextvars()
             structlog.contextvars.bind_contextvars(**outer)
+
+
+def request_id_of(environ: "WSGIEnvironment", new_id: Callable[[], str]) -> str:
+    """The caller's id for the request if it is valid, otherwise a new one."""
+    sent: str = environ.get("HTTP_X_REQUEST_ID", "")
+    return sent if _VALID.fullmatch(sent) else new_id()
+
+
+def logs_frequent_requests() -> bool:
+    """Whether the access log also contains successful requests for frequent paths."""
+    return logging.getLogger(__name__).isEnabledFor(logging.DEBUG)
 
 
 def current_request_id() -> str | None:

@@ -3,11 +3,15 @@
 import hmac
 from collections.abc import Iterable
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 from flask import Request
 
 from app.contract.errors import Unauthenticated
 from app.http.throttle import FailedCredentials
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
 
 
 class TokenSet:
@@ -37,7 +41,12 @@ class TokenSet:
 
 def bearer_token(request: Request) -> str | None:
     """The token in ``Authorization: Bearer <token>``; None if there is no such header."""
-    header: str = request.environ.get("HTTP_AUTHORIZATION", "")
+    return bearer_of(request.environ)
+
+
+def bearer_of(environ: "WSGIEnvironment") -> str | None:
+    """``bearer_token`` of a WSGI environment."""
+    header: str = environ.get("HTTP_AUTHORIZATION", "")
     scheme, _, token = header.partition(" ")
     token = token.strip()
     if not token or scheme.lower() != "bearer":

@@ -7,7 +7,7 @@ share their counters.
 
 import platform
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import structlog
@@ -76,6 +76,17 @@ class Metrics:
         self.backend_call_seconds = Histogram(
             "usher_backend_call_seconds", "Seconds for one call.", ["operation"], buckets=_SLOW, registry=registry
         )
+
+    def counter_of(self, method: str, route: str) -> Callable[[float], None]:
+        """A function that counts a successful request with the seconds that it took."""
+        requests = self.requests.labels(method, route, "200")
+        seconds_of_route = self.request_seconds.labels(route)
+
+        def count(seconds: float) -> None:
+            requests.inc()
+            seconds_of_route.observe(seconds)
+
+        return count
 
     def render(self, *collectors: Collector, shared: bool, accept: str = "") -> tuple[bytes, str]:
         """The body and content type for an ``Accept`` header: Prometheus' text format or OpenMetrics.

@@ -40,6 +40,7 @@ from app.service.console.console import ConsoleParts
 from app.service.provider.answer import ProviderObserver
 from app.service.provider.blueprint import provider_blueprint
 from app.service.provider.decision_log import DecisionLog
+from app.service.provider.ordinary import OrdinaryCalls
 from app.service.provider.settings import EXPLAIN_PATH, LIST_RESOURCES_PATH, LIST_USERS_PATH, ProviderSettings
 from app.service.provider.signing import Sign
 from app.service.push.blueprint import PushParts, install_push
@@ -147,7 +148,25 @@ def create_app(
     app.register_blueprint(landing_blueprint(provider.path, has_console=parts.console is not None))
     if trusted_proxies:
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=trusted_proxies)  # type: ignore[method-assign]  # Flask's own way
+    _answer_ordinary_calls(app, parts, provider)
     return app
+
+
+def _answer_ordinary_calls(app: Flask, parts: ServiceParts, provider: ProviderSettings) -> None:
+    """Puts the middleware for ordinary permission calls before the app, unless all calls need the app: those of
+    browsers for their headers, and those without an index for the check of the schema."""
+    if parts.index is None or provider.browser_origins:
+        return
+    app.wsgi_app = OrdinaryCalls(  # type: ignore[method-assign]  # Flask's own way
+        app.wsgi_app,
+        provider,
+        open_view=parts.index.view,
+        clock=parts.clock,
+        new_id=parts.new_id,
+        observer=_Observers((parts.metrics, parts.activity)),
+        count=parts.metrics.counter_of("POST", provider.path),
+        log=parts.decision_log,
+    )
 
 
 def _instance(engine: Engine, turn: Turn) -> str:

@@ -34,16 +34,17 @@ from app.service.provider.answer import (
     read_entries,
 )
 from app.service.provider.decision_log import DecisionLog
+from app.service.provider.ordinary import FAILURE
 from app.service.provider.settings import (
     EXPLAIN_PATH,
     INSTANCE_HEADER,
+    MAX_BODY_BYTES,
     MIN_REVISION_HEADER,
     REVISION_HEADER,
     ProviderSettings,
 )
 from app.service.provider.signing import Sign
 
-MAX_BODY_BYTES = 8 * 1024 * 1024
 _PREFLIGHT_SECONDS = "600"
 _WHOLE_NUMBER = re.compile("[0-9]{1,18}")
 
@@ -85,6 +86,8 @@ def provider_blueprint(
 
     def check() -> Response:
         began = perf_counter()
+        if (failure := request.environ.get(FAILURE)) is not None:
+            raise failure
         if not settings.allow_anonymous:
             require_bearer(request, tokens)
         if INSTANCE_HEADER in request.headers:

@@ -29,6 +29,9 @@ LIST_RESOURCES_PATH = "/permissions/list-resources"
 LIST_USERS_PATH = "/permissions/list-users"
 """The endpoint that lists who may open a resource, for operators."""
 
+MAX_BODY_BYTES = 8 * 1024 * 1024
+"""The limit for the body of a permission call with a token."""
+
 MAX_DECISION_TTL = 365 * 24 * 60 * 60
 """Seconds. No caller caches an answer longer."""
 
