@@ -23,6 +23,7 @@ from app.access.index.layout import (
     SINGLE_KIND,
     USER,
     key_of,
+    pair_key,
 )
 from app.foundation.database.statements import run, statement
 
@@ -250,9 +251,9 @@ def _listing_entries(
             if is_crowded:
                 crowded.append((letter, organization_id, item_id))
             parts = [*([] if value is None else [value]), "" if is_crowded else grants]
-            yield key_of(letter, organization_id, item_id), SEPARATOR.join(parts).encode()
+            yield pair_key(letter, organization_id, item_id), SEPARATOR.join(parts).encode()
         elif value is not None:
-            yield key_of(letter, organization_id, item_id), value.encode()
+            yield pair_key(letter, organization_id, item_id), value.encode()
 
 
 def _single_entries(connection: Connection, holder: _Holder) -> Iterator[Entry]:
