@@ -15,7 +15,7 @@ from app.access.records import NO_EXTRA_FIELDS, Folder
 Read = Callable[[str, str, str], list[str] | None]
 """Returns the value of an entry by its kind and ids; None: there is no such entry."""
 
-_MAX_KEPT = 8_000
+_MAX_KEPT = 12_000
 """The maximum number of folders in ancestries, and of grants, that are kept after a call."""
 
 
