@@ -72,8 +72,15 @@ def serve(invocation: Invocation, workers: int | None, port: int | None, with_wo
         if with_worker:
             _serve_with_worker(invocation, settings)
         else:
-            log_start(invocation, "service", settings.database_url)
+            log_start(invocation, "service", settings.database_url, console=_console_url(settings))
             _serve_alone(invocation, configuration)
+
+
+def _console_url(settings: Settings) -> str:
+    """The address of the console. Without ``console.public_url``, it is that on this machine."""
+    host = settings.server.host
+    local = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104
+    return f"{settings.console.public_url or f'http://{local}:{settings.server.port}'}/console/"
 
 
 def _service_configuration(invocation: Invocation, *, with_worker: bool = False) -> Configuration[Settings]:

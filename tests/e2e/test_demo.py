@@ -73,6 +73,11 @@ def test_demo_follows_an_edited_directory(start: Start, tmp_path: Path) -> None:
     demo = start("demo", "--data", str(data), "--port", str(port))
     wait_for("the demo", lambda: "Ctrl-C" in demo.stdout() or demo.process.poll() is not None, within=150)
     assert demo.process.poll() is None, demo.stderr()
+    # This is no terminal, so the output contains no secret.
+    last = [line.split()[:2] for line in demo.stdout().splitlines()[-3:]]
+    url = f"http://{HOST}:{port}/console/"
+    assert last == [["console", f"{url},"], ["edit", f"{data}/directory.yaml,"], ["stop", "Ctrl-C;"]]
+    assert f"console={url}" in (data / "service.log").read_text()
     settings = load_settings(data / "usher.yaml", environment={}).settings
     service = f"http://{HOST}:{port}"
     admin = {"Authorization": f"Bearer {(data / 'admin-token').read_text().strip()}"}

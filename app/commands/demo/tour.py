@@ -6,7 +6,9 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
+from random import SystemRandom
 from threading import Event
 from typing import Any
 
@@ -20,9 +22,13 @@ from app.commands.demo.environment import DemoEnvironment, create_workspace, pre
 from app.commands.demo.questions import CASES, AnsweredCase, ask_all
 from app.commands.frame import CommandError
 from app.commands.screen import note, show_table
+from app.foundation.audit import Actor, Audit
+from app.foundation.clock import utc_now
+from app.foundation.database.engine import open_engine, writing
 from app.foundation.outbound.session import bare_session
 from app.foundation.processes import ChildEndedError, Children, stop_signals
 from app.foundation.text import printable
+from app.service.console.sessions import Sessions, token_digest
 
 SYNC_TIMEOUT = 120.0
 
@@ -152,17 +158,38 @@ def _show_answers(answers: Sequence[AnsweredCase]) -> None:
 
 
 def _suggest(demo: DemoEnvironment, console: Console) -> None:
-    """Prints commands to try."""
-    # As it was called, so that the line can be copied.
-    usher = sys.argv[0] if Path(sys.argv[0]).name == "usher" and Path(sys.argv[0]).is_file() else "usher"
+    """Prints three lines: the console, the file to edit, and how to stop."""
     lines = (
-        f"${{EDITOR:-nano}} {demo.directory}",
-        f'curl -X POST -H "Authorization: Bearer $(cat {demo.token_file})" {demo.service_url}/resync',
-        f"{usher} check --config {demo.settings_file} USER document ID --organization ORG --explain",
+        ("console", _console_link(demo)),
+        ("edit", f"{demo.directory}, then choose Sync now in the console"),
+        ("stop", f"Ctrl-C; the logs are {demo.folder}/*.log"),
     )
-    console.print("\nEverything keeps running. Change the directory, sync the backend, and ask again:\n")
-    for line in lines:
-        console.print(Text(f"  {line}"), soft_wrap=True)
-    console.print(f"\nConsole {demo.service_url}/console/, with the token in {demo.token_file}")
-    console.print(f"Health {demo.service_url}/readyz, metrics {demo.service_url}/metrics,")
-    console.print(Text(f"logs {demo.folder}/*.log. Ctrl-C stops everything."), soft_wrap=True)
+    console.print()
+    for title, text in lines:
+        console.print(Text.assemble((f"  {title:<13}", "bold"), text), soft_wrap=True)
+
+
+def _console_link(demo: DemoEnvironment) -> str:
+    """The console's address, with a link that signs in once if this is a terminal: logs must not contain it."""
+    url = f"{demo.service_url}/console/"
+    if not sys.stdout.isatty():
+        return f"{url}, with the token in {demo.token_file}"
+    return f"{url}sign-in#{_sign_in_token(demo)} signs in once, within five minutes; later use {demo.token_file}"
+
+
+def _sign_in_token(demo: DemoEnvironment) -> str:
+    settings = demo.settings()
+    engine = open_engine(settings.database_url)
+    sessions = Sessions(
+        utc_now,
+        SystemRandom(),
+        idle_timeout=timedelta(seconds=settings.console.idle_timeout),
+        max_age=timedelta(seconds=settings.console.session_timeout),
+    )
+    try:
+        with writing(engine) as connection:
+            actor = Actor(name="usher demo", way="command")
+            Audit(utc_now).record(connection, actor, "sign-in link created")
+            return sessions.offer(connection, token_digest(settings.admin.tokens[0].get_secret_value()))
+    finally:
+        engine.dispose()

@@ -26,6 +26,12 @@ from app.service.refusals import request_actor
 _SESSION = ConsoleSessionRow.__table__
 MAX_SESSIONS = 100
 """Sessions of one credential. A further one ends the oldest."""
+LINK_TIMEOUT = timedelta(minutes=5)
+"""A sign-in link is valid for this long, and once."""
+LINK_PREFIX = "once-"
+"""The beginning of the token of a sign-in link."""
+_OF_LINK = "link:"
+"""The beginning of the credential of a row that is a sign-in link. It is no valid credential of a session."""
 _TOUCH_AFTER_MS = 60_000
 """The time of the last request is stored at most once a minute."""
 _BY_DIGEST = select(_SESSION).where(_SESSION.c.session_digest == bindparam("digest"))
@@ -48,19 +54,19 @@ class Credentials:
         self._owners: dict[str, TokenOwner] = {}
         for admin in admin_tokens:
             if text := admin.get_secret_value():
-                digest = _digest(text)
+                digest = token_digest(text)
                 self._owners[digest] = TokenOwner(f"admin token {digest[:8]}", Role.ADMIN)
         for token in tokens:
             # An empty token in the settings must not accept an empty field.
             if text := token.token.get_secret_value():
-                self._owners[_digest(text)] = TokenOwner(token.name, token.role)
+                self._owners[token_digest(text)] = TokenOwner(token.name, token.role)
 
     def __len__(self) -> int:
         return len(self._owners)
 
     def find(self, token: str) -> tuple[str, TokenOwner] | None:
         """The digest and the owner of a token, in constant time. None: the token is not valid."""
-        shown, matching = _digest(token), ""
+        shown, matching = token_digest(token), ""
         for digest in self._owners:
             if hmac.compare_digest(digest, shown):
                 matching = digest
@@ -71,7 +77,8 @@ class Credentials:
         return self._owners.get(digest)
 
 
-def _digest(token: str) -> str:
+def token_digest(token: str) -> str:
+    """The key of a token: the credential of its sessions."""
     return sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -138,6 +145,23 @@ class Sessions:
             )
         )
         return session_id
+
+    def offer(self, connection: Connection, credential: str) -> str:
+        """Creates the token of a sign-in link for a credential, and returns it. The database stores its SHA-256."""
+        return LINK_PREFIX + self.open(
+            connection, name="", role=Role.VIEWER, credential=_OF_LINK + credential, address="", browser=""
+        )
+
+    def redeem(self, connection: Connection, token: str) -> str | None:
+        """Uses up the token of a sign-in link, and returns its credential. None: it is invalid, or was used before."""
+        credential: str | None = connection.execute(
+            delete(_SESSION)
+            .where(_SESSION.c.session_digest == session_digest(token.removeprefix(LINK_PREFIX)))
+            .where(_SESSION.c.credential.startswith(_OF_LINK))
+            .where(_SESSION.c.created_at > epoch_ms(self.clock() - LINK_TIMEOUT))
+            .returning(_SESSION.c.credential)
+        ).scalar_one_or_none()
+        return None if credential is None else credential.removeprefix(_OF_LINK)
 
     def find(self, connection: Connection, session_id: str) -> Session | None:
         """The session with this id. None: there is none, or it has expired."""

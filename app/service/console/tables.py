@@ -7,7 +7,7 @@ from app.foundation.database.tables import StoreTable
 
 
 class ConsoleSessionRow(StoreTable, table=True):
-    """A session."""
+    """A session, or a link that opens one."""
 
     __tablename__ = "console_session"
 
@@ -18,7 +18,7 @@ class ConsoleSessionRow(StoreTable, table=True):
     """viewer, approver or admin at sign-in. Requests use the current role of the credential."""
     credential: str
     """SHA-256 of the token that opened the session. For a sign-in through the issuer: ``oidc:``, a digest of the
-    settings, and a digest of the subject."""
+    settings, and a digest of the subject. For a sign-in link: ``link:``, and the SHA-256 of the token."""
     address: str
     browser: str
     """The header User-Agent."""

@@ -15,6 +15,7 @@ from app.access.tables import ACCESS_TABLES
 from app.client.settings import BackendSettings
 from app.contract.operation import Answer
 from app.contract.permissions import GetPermissionsRequest, Permission, UserPermissions
+from app.directory.settings import DirectorySettings
 from app.foundation.database.engine import writing
 from app.service.console.console import address
 from app.service.console.settings import Role
@@ -110,6 +111,9 @@ def visit_unread(visitors: Visitors) -> None:
     for page in ("explain", "browse", "sources", "search", "overview"):
         visitors.show(page)
     visitors.show("explain", user="ada", type="document", resource="plan", organization="acme")
+    office = visitors.office
+    without_sources = office.settings.model_copy(update={"directory": DirectorySettings()})
+    Visitors(Office(without_sources, office.engine, office.time, office.runs)).show("overview")
 
 
 def visit_browse(visitors: Visitors, monkeypatch: pytest.MonkeyPatch) -> None:

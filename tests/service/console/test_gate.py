@@ -1,6 +1,8 @@
 """Tokens, roles, sessions, forms from other sites, and their audit rows."""
 
+from datetime import timedelta
 from itertools import product
+from random import Random
 from typing import Any
 
 import pytest
@@ -9,11 +11,11 @@ from sqlalchemy import select
 
 from app.commands.bootstrap.requirements import short_tokens
 from app.foundation.audit import audit_page
-from app.foundation.database.engine import reading
+from app.foundation.database.engine import reading, writing
 from app.http.throttle import FAILURES
 from app.service.admin.settings import AdminSettings
 from app.service.console.console import address
-from app.service.console.sessions import MAX_SESSIONS
+from app.service.console.sessions import LINK_PREFIX, LINK_TIMEOUT, MAX_SESSIONS, Sessions, token_digest
 from app.service.console.settings import ConsoleSettings, ConsoleToken, Role
 from app.service.console.tables import ConsoleSessionRow
 from app.service.refusals import ANONYMOUS_ROWS_PER_HOUR, LAST_ROW_SUFFIX, ROWS_PER_HOUR
@@ -328,3 +330,45 @@ def test_public_url_is_an_origin(url: str) -> None:
 def token_of(browser: Browser) -> str:
     """The form token of this browser's session."""
     return browser.get("/console/").partition('name="formToken" value="')[2].partition('"')[0]
+
+
+def offered(office: Office, seed: int = 1) -> str:
+    """The token of a sign-in link for the approver."""
+    sessions = Sessions(office.time, Random(seed), idle_timeout=timedelta(hours=1), max_age=timedelta(hours=1))
+    with writing(office.engine) as connection:
+        return sessions.offer(connection, token_digest(TOKENS[Role.APPROVER]))
+
+
+def test_a_sign_in_link_is_valid_once_and_for_five_minutes(office: Office) -> None:
+    token = offered(office)
+    browser = office.browser()
+    assert "Overview" in browser.sign_in(token)
+    assert "the approver" in browser.get(address("overview"))
+    with reading(office.engine) as connection:
+        entry = audit_page(connection, limit=1)[0]
+    assert (entry.actor, entry.action, entry.reason) == ("the approver", "signed in", "a sign-in link")
+    assert "This token is not accepted." in office.browser().sign_in(token)
+    token = offered(office, 2)
+    office.time.move_on(seconds=LINK_TIMEOUT.total_seconds() + 1)
+    assert "This token is not accepted." in office.browser().sign_in(token)
+    token = offered(office, 3)
+    changed = office.with_console(tokens=())
+    assert "This token is not accepted." in changed.browser().sign_in(token)
+
+
+def test_a_sign_in_link_is_no_session_and_is_not_stored(office: Office) -> None:
+    token = offered(office)
+    browser = office.browser()
+    browser.client.set_cookie("usher", token.removeprefix(LINK_PREFIX))
+    assert "<h1>Sign in</h1>" in browser.get(address("overview"))
+    with reading(office.engine) as connection:
+        stored = str(connection.execute(select(ConsoleSessionRow.__table__)).all())
+    assert token.removeprefix(LINK_PREFIX) not in stored
+    assert "link:" not in office.browser(Role.ADMIN).get(address("sessions"))
+
+
+def test_guessed_sign_in_links_are_throttled(office: Office) -> None:
+    browser = office.browser()
+    for _ in range(FAILURES):
+        assert "This token is not accepted." in browser.sign_in(f"{LINK_PREFIX}guessed")
+    assert "Too many wrong tokens" in browser.sign_in(f"{LINK_PREFIX}guessed")

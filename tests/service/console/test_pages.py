@@ -28,6 +28,7 @@ from app.sync.ledger.ledger import open_ledger
 from app.sync.ledger.tables import ItemFailureRow
 from app.sync.plan.tables import PlanItemRow, PlanRow
 from app.sync.runs.run import RunRequest, RunStatus
+from tests.service.console import states
 from tests.service.console.conftest import ADMIN_TOKEN, TOKENS, Browser, Office
 from tests.worlds.plan_parts import note_parts
 
@@ -401,7 +402,22 @@ def test_without_requests_there_are_no_charts(office: Office) -> None:
 def test_before_the_first_read_the_overview_lists_first_steps(office: Office) -> None:
     with writing(office.engine) as connection:
         connection.execute(update(DirectorySourceRow.__table__).values(last_good_at=None, last_read_at=None))
-    assert "What to do first" in office.browser(Role.VIEWER).get("/console/")
+    assert _steps(office) == ["done", "open", "open", "open", "open"]
+
+
+def test_first_steps_show_what_is_done_until_the_first_sync_has_ended(office: Office) -> None:
+    assert _steps(office) == ["done", "done", "open", "open", "open"]
+    NodeActivity(node="n", role="worker", clock=office.time).write(office.engine)
+    assert _steps(office) == ["done", "done", "done", "open", "open"]
+    states.done(office)
+    assert _steps(office) == []
+
+
+def _steps(office: Office) -> list[str]:
+    """The states of the first steps on the overview."""
+    html = office.browser(Role.VIEWER).get(address("overview"))
+    assert ("What to do first" in html) == ('class="steps"' in html)
+    return re.findall(r"<li><span class=.state [^>]*>.*?</svg>(\w+)</span>", html)
 
 
 def test_sources_show_problems_and_commands(office: Office) -> None:

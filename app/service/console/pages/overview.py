@@ -100,9 +100,21 @@ def overview(console: Console) -> Response:
         index_age=duration(index.staleness) if index is not None and index.is_used else "",
         bars=[_bar(run, now) for run in reversed(charted)] if sum(map(bool, sizes)) >= _MIN_BARS else [],
         sizes=sizes,
+        steps=None if last else _steps(console, has_read=read_at is not None, has_worker=has_worker),
         since=charted[-1].requested_at if charted else None,
         **context,
     )
+
+
+def _steps(console: Console, *, has_read: bool, has_worker: bool) -> dict[str, bool]:
+    """The steps of a new installation, and whether each is done."""
+    keys = [key for key, value, _ in console.parts.settings_rows() if value not in {"", "[]"}]
+    return {
+        "source": has_read or any(key.startswith("directory.sources") for key in keys),
+        "read": has_read,
+        "worker": has_worker,
+        "backend": console.parts.ask_backend is not None,
+    }
 
 
 def _verified(connection: Connection) -> dict[str, object]:

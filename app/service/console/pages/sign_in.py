@@ -5,7 +5,7 @@ from flask import Response, request
 from app.foundation.audit import Way
 from app.foundation.database.engine import writing
 from app.service.console.console import PREFERENCES, Console, address, go_to, query, safe_back, set_preference
-from app.service.console.sessions import TokenOwner, session_digest
+from app.service.console.sessions import LINK_PREFIX, TokenOwner, session_digest
 from app.service.console.settings import Role
 from app.service.console.views import VIEWS
 from app.service.refusals import request_actor
@@ -25,7 +25,8 @@ def sign_in(console: Console) -> Response:
 @VIEWS.post("sign_in", None)
 def sign_in_by_token(console: Console) -> Response:
     gate, back = console.gate, request.form.get("to", "")
-    found = gate.credentials.find(request.form.get("token", "")[:_MAX_TOKEN])
+    token = request.form.get("token", "")[:_MAX_TOKEN]
+    found = _redeemed(console, token) if token.startswith(LINK_PREFIX) else gate.credentials.find(token)
     if found is None:
         seconds = console.parts.failures.record(request.remote_addr or "")
         if seconds:
@@ -35,7 +36,21 @@ def sign_in_by_token(console: Console) -> Response:
         gate.refusals.wrong_token(request_actor("", "console"), "sign-in", "the token is not accepted")
         return sign_in_page(console, back=back, wrong="This token is not accepted.", status=403)
     credential, owner = found
-    return open_session(console, owner, credential=credential, way="console", back=back)
+    reason = "a sign-in link" if token.startswith(LINK_PREFIX) else ""
+    return open_session(console, owner, credential=credential, way="console", back=back, reason=reason)
+
+
+def _redeemed(console: Console, token: str) -> tuple[str, TokenOwner] | None:
+    """The credential of a sign-in link, which is used up, and its owner. None: the link is not valid."""
+    sessions = console.gate.sessions
+    # A guessed token must not cost a write.
+    with console.reading() as connection:
+        if sessions.find(connection, token.removeprefix(LINK_PREFIX)) is None:
+            return None
+    with writing(console.parts.engine) as connection:
+        credential = sessions.redeem(connection, token)
+    owner = None if credential is None else console.gate.credentials.owner_of(credential)
+    return None if credential is None or owner is None else (credential, owner)
 
 
 @VIEWS.post("sign_out", Role.VIEWER)
@@ -85,8 +100,10 @@ def sign_in_page(
     return response
 
 
-def open_session(console: Console, owner: TokenOwner, *, credential: str, way: Way, back: str) -> Response:
-    """Opens a session, and redirects to the page that the caller requested."""
+def open_session(
+    console: Console, owner: TokenOwner, *, credential: str, way: Way, back: str, reason: str = ""
+) -> Response:
+    """Opens a session, and redirects to the page that the caller requested. ``reason`` is for the audit log."""
     gate = console.gate
     with writing(console.parts.engine) as connection:
         # The new cookie replaces the one of the browser's previous session. Without it, no one can end that session.
@@ -99,7 +116,7 @@ def open_session(console: Console, owner: TokenOwner, *, credential: str, way: W
             address=request.remote_addr or "",
             browser=request.headers.get("User-Agent", ""),
         )
-        gate.audit.record(connection, request_actor(owner.name, way, owner.role.value), "signed in")
+        gate.audit.record(connection, request_actor(owner.name, way, owner.role.value), "signed in", reason=reason)
     response = go_to(safe_back(back))
     gate.set_cookie(response, session_id)
     return response

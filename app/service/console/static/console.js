@@ -232,6 +232,17 @@
   };
   document.querySelectorAll("[data-suggest]").forEach(suggest);
 
+  // The token of a sign-in link is in the fragment, which browsers send to no server. It leaves the history here.
+  const link = window.location.hash.slice(1);
+  if (link.startsWith("once-")) {
+    window.history.replaceState(null, "", window.location.pathname + window.location.search);
+    const token = document.querySelector("[data-link] input");
+    if (token) {
+      token.value = link;
+      token.form.querySelector("button").focus();
+    }
+  }
+
   // The first wrong field
   document.querySelector("[aria-invalid='true']")?.focus();
 })();

@@ -1,11 +1,13 @@
 """Sign-in through an independent issuer, as each role; and manipulated callbacks and responses of issuers."""
 
+import re
 from collections.abc import Callable
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 from sqlalchemy import func, select
 
+from app.commands.demo.tour import _console_link
 from app.foundation.audit import audit_page
 from app.foundation.database.engine import reading
 from app.service.console.tables import ConsoleSessionRow
@@ -123,7 +125,7 @@ def test_a_bent_issuer_lets_nobody_in(desk: OpenDesk, newborn: Newborn) -> None:
         one.page.get_by_text("gave no valid answer").wait_for()
         assert "token" in newborn.issuer.calls[asked:], how
         assert one.heading() == "Sign in", how
-        said = one.page.locator("main p.muted").all_inner_texts()
+        said = one.page.locator("main p.muted:not(.small)").all_inner_texts()
         assert said == ["Acme SSO gave no valid answer: try again, or use a token."], how
         assert cookies(one) == set(), how
         one.go("overview")
@@ -175,3 +177,25 @@ def show_password(one: Desk, name: str) -> None:
 def cookies(one: Desk) -> set[str]:
     """The names of the cookies of the console."""
     return {cookie["name"] for cookie in one.page.context.cookies(one.url)}
+
+
+def test_a_sign_in_link_leaves_no_token_in_the_history(
+    desk: OpenDesk, company: Company, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    link = re.findall("http[^ ]*#[^ ]*", _console_link(company.demo))[0]
+    one = desk(None)
+    one.page.goto(link)
+    assert one.page.url == one.at("sign_in")
+    assert one.page.get_by_label("token").input_value() == link.partition("#")[2]
+    one.press("Enter")
+    one.page.get_by_role("heading", name="Overview").wait_for()
+    # A session is kept; the fragment is removed on the page that it leads to as well.
+    one.page.goto(link)
+    one.page.get_by_role("heading", name="Overview").wait_for()
+    assert "#" not in one.page.url
+    other = desk(None)
+    other.expected = {403}
+    other.page.goto(link)
+    other.press("Enter")
+    other.page.get_by_text("This token is not accepted.").wait_for()
