@@ -326,7 +326,7 @@ class HttpSourceSettings(HttpSettings, SourceBase):
         return self
 
     def identity(self) -> dict[str, object]:
-        ignored = {"connect_timeout", "answer_timeout", "max_in_flight", "ca_file", "proxy", "auth"}
+        ignored = {"connect_timeout", "answer_timeout", "max_in_flight", "ca_file", "proxy"}
         return {name: value for name, value in super().identity().items() if name not in ignored}
 
 

@@ -465,6 +465,16 @@ def test_a_page_that_stays_refused_makes_the_read_partial(new_provider: NewProvi
     assert api.waits == [1, 2, 4, 8]
 
 
+def test_a_quota_of_google_is_waited_for(new_provider: NewProvider) -> None:
+    provider = new_provider("google_workspace")
+    quota = {"error": {"code": 403, "errors": [{"domain": "usageLimits", "reason": "quotaExceeded"}]}}
+    provider.fault = at("users", 0, lambda call: call.answer(quota, status=403), times=2)
+    api = Api(provider)
+    assert (api.end().verdict, api.waits) == (Verdict.COMPLETE, [1, 2])
+    provider.fault = at("users", 0, lambda call: call.answer(quota, status=403))
+    assert api.end() == End(Verdict.PARTIAL, "/admin/directory/v1/users: the server answers with 403, 5 times")
+
+
 @pytest.mark.parametrize("code", [503, 404])
 def test_a_group_whose_members_stay_refused_is_left_out_of_a_partial_read(new_provider: NewProvider, code: int) -> None:
     provider = new_provider("okta")
@@ -553,6 +563,12 @@ def test_a_number_of_users_that_is_not_reached_is_incomplete(new_provider: NewPr
     # Somebody was deleted during the read, so that another page lacks somebody else.
     provider.fault = at("users/count", 0, answer(6))
     assert Api(provider).end() == End(Verdict.PARTIAL, "users: has 6 objects, but 5 were returned")
+
+
+def test_the_number_of_users_is_not_compared_without_a_count(new_provider: NewProvider) -> None:
+    provider = new_provider("keycloak")
+    provider.fault = at("users/count", 0, answer(6))
+    assert Api(provider, sets={"users": {"count": None}}).end() == End(Verdict.COMPLETE)
 
 
 def test_a_group_below_itself_is_incomplete(new_provider: NewProvider) -> None:

@@ -32,6 +32,9 @@ MAX_WAIT = 60.0
 _WAITING = frozenset({429, 500, 502, 503, 504})
 """Statuses with which a server refuses a request for the moment."""
 
+_QUOTA = (b'"quotaExceeded"', b'"rateLimitExceeded"', b'"userRateLimitExceeded"')
+"""Reasons with which Google answers 403 instead of 429."""
+
 _ADVICE = {
     403: "grant the client the right to read it",
     404: "see that base_url and the path are right",
@@ -39,16 +42,12 @@ _ADVICE = {
 
 
 class RefusedError(ReadError):
-    """The server answered with an error status."""
+    """The server answered with an error status. ``is_temporary``: for the moment, and still after several tries."""
 
-    def __init__(self, message: str, status: int) -> None:
+    def __init__(self, message: str, status: int, *, is_temporary: bool = False) -> None:
         super().__init__(message)
         self.status = status
-
-    @property
-    def is_temporary(self) -> bool:
-        """Whether the server refused it for the moment, and still did after several tries."""
-        return self.status in _WAITING
+        self.is_temporary = is_temporary
 
 
 class JsonResponse(NamedTuple):
@@ -116,15 +115,14 @@ class HttpClient:
     def get(self, url: str, parameters: Mapping[str, str] | None = None) -> JsonResponse:
         """The JSON at a URL. Raises ``ReadError``; ``RefusedError`` for an error status."""
         response = self._send(url, parameters)
+        tokens = self._session.auth
+        if response.status_code == requests.codes.unauthorized and isinstance(tokens, AccessTokens):
+            tokens.forget(response.request)
+            response = self._send(url, parameters)
         for attempt in range(1, MAX_TRIES):
-            if response.status_code == requests.codes.unauthorized and isinstance(self._session.auth, AccessTokens):
-                if attempt > 1:
-                    break
-                self._session.auth.forget(response.request)
-            elif response.status_code in _WAITING:
-                self._wait(self._pause(response, attempt))
-            else:
+            if not _must_wait(response):
                 break
+            self._wait(self._pause(response, attempt))
             response = self._send(url, parameters)
         path = printable(urlsplit(url).path, limit=200)
         self._check_status(response, path)
@@ -148,8 +146,10 @@ class HttpClient:
             failure = call_failure(FailureKind.TLS_REQUIRED, address_of(self._base))
             raise ReadError(f"{failure.message}: {failure.advice(address='base_url', section='the source')}")
         advice = _ADVICE.get(status, "")
-        tries = f", {MAX_TRIES} times" if status in _WAITING else ""
-        raise RefusedError(f"{path}: the server answers with {status}{tries}{advice and f'; {advice}'}", status)
+        if _must_wait(response):
+            message = f"{path}: the server answers with {status}, {MAX_TRIES} times"
+            raise RefusedError(message, status, is_temporary=True)
+        raise RefusedError(f"{path}: the server answers with {status}{advice and f'; {advice}'}", status)
 
     def _pause(self, response: requests.Response, attempt: int) -> float:
         """The seconds to wait before the next try: as the server asks, up to ``MAX_WAIT``, or 1, 2, 4 and 8."""
@@ -167,6 +167,12 @@ class HttpClient:
         elif reset.isascii() and reset.isdigit():
             seconds = float(reset[:12]) - now
         return min(max(seconds, 0.5), MAX_WAIT)
+
+
+def _must_wait(response: requests.Response) -> bool:
+    """Whether the server refuses a request for the moment."""
+    is_quota = response.status_code == requests.codes.forbidden and any(one in response.content for one in _QUOTA)
+    return is_quota or response.status_code in _WAITING
 
 
 def _json(response: requests.Response, path: str) -> object:
