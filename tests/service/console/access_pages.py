@@ -204,6 +204,7 @@ def visit_explain(visitors: Visitors) -> None:
         {"user": "adda"},
         {"user": "qqqqqqqqqqqqqqqqqqqqqqqqqqqqqq"},
         {"resource": "plans"},
+        {"resource": "notx"},
         {"organization": "acmee"},
         {"organization": "shut", "resource": "closed", "type": "folder"},
         {"user": "gone"},

@@ -297,6 +297,10 @@ def visit_sources(visitors: Visitors) -> None:
         {"last_verdict": "partial", "last_reason": "half of it", "malformed": 2, "cursor": "7", **at},
         {"last_verdict": "failed", "refused": "it gave nothing; if this is intended, usher accept", **at},
         {"last_verdict": "complete", "last_refusal": "too little", "last_refused_at": 500, **at},
+        {"last_verdict": "failed", "last_reason": "no such host", "last_read_at": 2_000},
+        {"last_verdict": "failed", "last_reason": "away", **at, "last_read_at": 2_000},
+        {"last_verdict": "partial", "last_reason": "page 2", **at, "last_complete_at": 500},
+        {"last_verdict": "partial", "last_reason": "page 2", **at, "last_complete_at": None},
         {"last_verdict": "", "last_reason": "waits"},
         {"last_verdict": "complete", "position": UNCONFIGURED_POSITION, "records": 3, **at},
     ):
@@ -306,7 +310,7 @@ def visit_sources(visitors: Visitors) -> None:
             connection.execute(insert(table).values(**values | row))
     with reading(office.engine) as connection:
         source = connection.execute(select(table.c.source_id).where(table.c.name == "source-3")).scalar_one()
-    for source_id, sort, number in ((source, "malformed", 250), (source, "ambiguous", 1), (0, "groupCycle", 1)):
+    for source_id, sort, number in ((source, "malformed", 250), (source, "ownedElsewhere", 1), (0, "groupCycle", 1)):
         of_source = {"source_id": source_id, "sort": sort, "by_read": True}
         add_rows(office, ProblemCountRow, [of_source | {"problems": number, "since": 1}])
         first = of_source | {"cause": "wrong", "kind": "", "key": "[]", "detail": "[]", "origin": ""}
