@@ -81,8 +81,6 @@ class IdentityProvider:
     lifetime: float = 3600
     log: list[tuple[str, Json]] = field(default_factory=list)
     """The changes: set and entry of its delta."""
-    oldest: int = 0
-    """The position in the log before which delta tokens have expired."""
     connections: int = 0
     running: int = 0
     most_running: int = 0
@@ -204,9 +202,6 @@ class IdentityProvider:
     def _delta(self, call: Call, name: str) -> None:
         token = call.parameters["$deltatoken"]
         start = len(self.log) if token == "latest" else int(token)
-        if start < self.oldest:
-            call.answer({"error": {"code": "syncStateNotFound"}}, status=410)
-            return
         end = min(start + self.page, len(self.log))
         link = f"{self.base_url}/{name}/delta?%24deltatoken={end}"
         entries = [entry for set_, entry in self.log[start:end] if set_ == name]

@@ -341,9 +341,11 @@ def test_an_expired_delta_token_leads_to_a_complete_read(
     graph: tuple[IdentityProvider, Api, str], tmp_path: Path
 ) -> None:
     provider, api, cursor = graph
-    provider.oldest = 1
-    _, end = changes(api, cursor, tmp_path)
-    assert (end.verdict, end.answered) == (Verdict.FAILED, Answered.CURSOR_REFUSED)
+    provider.log.append(("users", {"id": "u0"}))
+    for fault in (at("groups/delta", 0, status(410)), at("users/delta", 0, status(410))):
+        provider.fault = fault
+        steps, end = changes(api, cursor, tmp_path)
+        assert (steps, end.verdict, end.answered) == ([], Verdict.FAILED, Answered.CURSOR_REFUSED)
 
 
 @pytest.mark.parametrize(

@@ -69,9 +69,11 @@ class _Read:
         # Taken before the read, so that the next read includes what changes meanwhile.
         links = self._links(since)
         malformed = unnamed = 0
-        for name in self._sets:
+        # Before the first object, because a refused cursor must yield none.
+        changes = self._changes(links) if since else {}
+        for name in changes if since else self._sets:
             try:
-                for step in self._changed(name, links) if since else self._objects(name):
+                for step in self._changed(name, changes[name]) if since else self._objects(name):
                     if isinstance(step, Malformed):
                         malformed += 1
                         unnamed += step.object is None
@@ -207,9 +209,22 @@ class _Read:
         more = (delta.members,) if delta.members and self._members_of(name) is not None else ()
         return self._pages.first_link(delta.path, {**self._selection(name, *more), **delta.query})
 
-    def _changed(self, name: str, links: dict[str, str]) -> Iterator[DirectoryObject | Malformed | Gone]:
-        """The changed objects of a set, as they are now. Replaces its link by that to the next changes."""
-        changed, links[name] = self._pages.changes(links[name], self._sets[name].id)
+    def _changes(self, links: dict[str, str]) -> Mapping[str, Mapping[str, bool]]:
+        """Set → the ids of its changed objects → whether they were removed; none if a list is incomplete.
+
+        Replaces the links by those to the next changes.
+        """
+        found: dict[str, Mapping[str, bool]] = {}
+        try:
+            for name, settings in self._sets.items():
+                found[name], links[name] = self._pages.changes(links[name], settings.id)
+        except IncompleteError as error:
+            self._incomplete.append(str(error))
+            return {}
+        return found
+
+    def _changed(self, name: str, changed: Mapping[str, bool]) -> Iterator[DirectoryObject | Malformed | Gone]:
+        """The changed objects of a set, as they are now."""
         yield from (Gone(ObjectId(name, id_)) for id_, is_removed in changed.items() if is_removed)
         ids = [ObjectId(name, id_) for id_, is_removed in changed.items() if not is_removed]
         yield from self._parallel(self._current, ids)
