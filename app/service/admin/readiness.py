@@ -66,7 +66,8 @@ _AWAY = "the database cannot be reached; permission calls are answered from the 
 def _check_index(index: AccessIndex) -> str:
     state = index.state
     if not state.is_used:
-        raise DegradedError("not available; permission calls are answered from the database")
+        cause = "behind the database" if state.revision else "not built yet"
+        raise DegradedError(f"{cause}; permission calls are answered from the database")
     return f"revision {state.revision}, equal to the database's {state.staleness or 0:.0f} s ago"
 
 

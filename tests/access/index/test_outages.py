@@ -30,7 +30,9 @@ from app.access.sql_view import SqlView
 from app.commands.schema import METADATA
 from app.foundation.database.engine import open_engine
 from app.foundation.database.errors import is_outage
-from app.foundation.database.programs import SchemaNewerError
+from app.foundation.database.programs import SchemaNewerError, SchemaState
+from app.service.admin.health import DegradedError
+from app.service.admin.readiness import readiness_checks
 from tests.tables import make_tables
 from tests.worlds.random_directories import NOW
 
@@ -247,6 +249,20 @@ def test_the_index_answers_if_the_database_goes_away_during_an_update(
         assert node.answer() == (True, IndexView)
     node.index.step()
     assert node.answer() == (False, IndexView)
+
+
+def test_readiness_names_why_the_database_answers(node: Node) -> None:
+    def check() -> str:
+        return readiness_checks(node.engine, lambda: NOW, lambda: SchemaState.CURRENT, node.index)["index"]()
+
+    assert check() == "revision 1, equal to the database's 0 s ago"
+    node.index._is_behind = True
+    with pytest.raises(DegradedError, match="behind the database; permission calls"):
+        check()
+    node.index.close()
+    node.start()
+    with pytest.raises(DegradedError, match="not built yet; permission calls"):
+        check()
 
 
 def test_turns_at_the_database_are_limited(node: Node) -> None:
