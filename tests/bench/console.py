@@ -124,6 +124,8 @@ def pages_of(size: Size) -> dict[str, str]:
         "discard": address("discard", run=BIG_RUN),
         "sync": address("sync"),
         "preview of a file": address("preview_file"),
+        "access impact": address("access_impact", run=BIG_RUN),
+        "access change": address("access_change", run=BIG_RUN, ordinal=1),
         "keys": address("keys"),
         "parked": address("parked"),
         "parked by kind": address("parked", kind="document", state="waiting"),

@@ -35,6 +35,12 @@ _MARKERS = {
     ),
     # @each(column): a table with the column `value`: the texts of a JSON list in a column.
     "each": _Marker("json_each({0})", f"LATERAL (SELECT value FROM {_TEXTS})"),  # noqa: S608 - constants
+    # @numbered(column): a table with `key`, the position from 0, and `value`: the texts of a JSON list in a column.
+    "numbered": _Marker(
+        "json_each({0})",
+        "LATERAL (SELECT position - 1 AS key, value"
+        " FROM jsonb_array_elements_text(CAST({0} AS JSONB)) WITH ORDINALITY AS listed (value, position))",
+    ),
     # @rows(query), in a join: a table with the column `value` of a query that uses columns of the tables before it.
     "rows": _Marker("json_each((SELECT json_group_array(value) FROM ({0})))", "LATERAL ({0})"),
     # @part(column, 0): the first text of a JSON list in a column.

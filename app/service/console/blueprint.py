@@ -14,6 +14,7 @@ from app.service.console.console import PREFIX, Console, ConsoleParts, address, 
 from app.service.console.gate import RoleTooLow, SignInNeeded
 from app.service.console.pages import (  # noqa: F401 - they register their views
     access,
+    access_impact,
     audit,
     browse,
     doctor,

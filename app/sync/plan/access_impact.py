@@ -5,13 +5,15 @@ of resources. The rows of one organization follow each other: losses, gains, cha
 """
 
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import groupby
+from itertools import groupby, islice
+from typing import Any
 
-from sqlalchemy import Connection, insert
+from sqlalchemy import Connection, RowMapping, insert
 
 from app.access.candidate import lasting_name
 from app.access.decision.decide import DecisionPolicy
@@ -55,9 +57,10 @@ class StoredAccessChange:
     resources: int
     pairs: int
     user_ids: Sequence[str]
-    """All of them. Empty if they are not listed, or are the users without any entry in the organization."""
+    """All of them, or the first. Empty if they are not listed, or are the users without any entry in the
+    organization."""
     resource_ids: Sequence[str]
-    """All of them; empty if they are not listed."""
+    """All of them, or the first; empty if they are not listed."""
     names: Mapping[str, Mapping[str, str]]
     """``users`` and ``resources``: id → name, of the first ones."""
 
@@ -252,10 +255,18 @@ FROM plan_access WHERE plan_id = :plan_id GROUP BY organization_id, kind
 ORDER BY SUM(pairs) DESC, organization_id, kind
 """
 
+# The condition on each effect repeats ``_effect``.
 _PAGE = """
-SELECT {columns} FROM plan_access WHERE plan_id = :plan_id AND ordinal > :after ORDER BY ordinal LIMIT :limit
+SELECT {columns} FROM plan_access WHERE plan_id = :plan_id AND ordinal > :after
+  AND (:organization_id = '' OR organization_id = :organization_id)
+  AND (:effect = '' OR :effect = CASE WHEN before = '' THEN 'gain' WHEN after = '' THEN 'lose' ELSE 'change' END)
+ORDER BY ordinal LIMIT :limit
 """
 _COLUMNS = tuple(StoredAccessChange.__dataclass_fields__)
+_IDS = {"user_ids", "resource_ids"}
+_CHARACTERS_OF_ID = 2_000
+"""More than an id has in JSON: 512 bytes, of which each may be escaped."""
+_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
 def access_counts(connection: Connection, plan_id: str) -> list[AccessCount]:
@@ -266,12 +277,52 @@ def access_counts(connection: Connection, plan_id: str) -> list[AccessCount]:
     ]
 
 
-def list_access(connection: Connection, plan_id: str, *, after: int = 0, limit: int = 100) -> list[StoredAccessChange]:
-    """The next rows of a plan after the ordinal ``after``."""
-    parameters = {"plan_id": plan_id, "after": after, "limit": limit}
-    rows = run(connection, _PAGE, parameters, columns=", ".join(_COLUMNS)).mappings()
-    parsed = {"user_ids", "resource_ids", "names"}
-    return [
-        StoredAccessChange(**{name: json.loads(row[name]) if name in parsed else row[name] for name in _COLUMNS})
-        for row in rows
-    ]
+def list_access(
+    connection: Connection,
+    plan_id: str,
+    *,
+    after: int = 0,
+    limit: int = 100,
+    organization_id: str = "",
+    effect: str = "",
+    first_ids: int = 0,
+) -> list[StoredAccessChange]:
+    """The next rows of a plan after the ordinal ``after``, of one organization and effect if they are set.
+
+    ``first_ids``: only so many users and resources of each row are read; 0: all.
+    """
+    parameters = {"plan_id": plan_id, "after": after, "limit": limit, "organization_id": organization_id}
+    columns = _COLUMNS
+    if first_ids:
+        columns = tuple(
+            f"substr({name}, 1, {first_ids * _CHARACTERS_OF_ID}) AS {name}" if name in _IDS else name
+            for name in _COLUMNS
+        )
+    rows = run(connection, _PAGE, parameters | {"effect": effect}, columns=", ".join(columns)).mappings()
+    return [_parsed(row, first_ids) for row in rows]
+
+
+def _parsed(row: RowMapping, first_ids: int) -> StoredAccessChange:
+    values: dict[str, Any] = {**row, "names": json.loads(row["names"])}
+    for name in _IDS:
+        values[name] = _first(row[name], first_ids) if first_ids else json.loads(row[name])
+    return StoredAccessChange(**values)
+
+
+def _first(beginning: str, number: int) -> list[str]:
+    """The first texts of a JSON list of which only the beginning was read."""
+    return [json.loads(found[0]) for found in islice(_TEXT.finditer(beginning), number)]
+
+
+_IDS_OF_ROW = """
+SELECT l.key, l.value FROM plan_access p CROSS JOIN @numbered(p.{column}) AS l
+WHERE p.plan_id = :plan_id AND p.ordinal = :ordinal AND l.key > :after ORDER BY l.key LIMIT :limit
+"""
+
+
+def access_ids(
+    connection: Connection, plan_id: str, ordinal: int, column: str, *, after: int = -1, limit: int = 100
+) -> list[tuple[int, str]]:
+    """Position and id of the next users or resources of a row (``user_ids`` or ``resource_ids``)."""
+    parameters = {"plan_id": plan_id, "ordinal": ordinal, "after": after, "limit": limit}
+    return [(int(position), item_id) for position, item_id in run(connection, _IDS_OF_ROW, parameters, column=column)]

@@ -1,5 +1,6 @@
 """Every template in every state of its subject: a name or attribute that is missing is an error there."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -93,19 +94,20 @@ def _visit_runs(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
         patched.setattr("app.sync.runs.history.MAX_RECAPPED", 1)
         office.runs.cancel(states.queued(office).run_id)
         visitors.show("runs")
-    for run in _runs(office):
+    for run in _runs(visitors):
         for query in ({}, {"status": "failed"}, {"kind": "document", "status": "held"}, {"item": "nothing"}):
             visitors.show("run", id=run.run_id, **query)
         visitors.browsers[Role.VIEWER].get(address("run", id=run.run_id), **{"x-fragment": "1"})
         visitors.show("runs")
 
 
-def _runs(office: Office) -> Iterator[Run]:
+def _runs(visitors: Visitors) -> Iterator[Run]:
     """Runs that together have everything that a run can have, each as it is when it is shown."""
+    office = visitors.office
     for made in STATES.values():
         yield made(office)
     yield from _asked(office)
-    yield from _previews(office)
+    yield from _previews(visitors)
     superseded = states.held(office)
     states.held(office)
     yield superseded
@@ -131,8 +133,9 @@ def _asked(office: Office) -> Iterator[Run]:
     yield states.queued(office, retry=True, items=(ItemKey("document", "acme", "", "handbook"),))
 
 
-def _previews(office: Office) -> Iterator[Run]:
+def _previews(visitors: Visitors) -> Iterator[Run]:
     """Previews without limits, one that a run applies, one of another backend, and one that holds nothing."""
+    office = visitors.office
     made = states.planned(office, dry_run=True, allow_deletes=True)
     preview = office.runs.move(made.run_id, RunStatus.PLANNING, RunStatus.DONE, finished_at=office.time())
     yield preview
@@ -151,7 +154,12 @@ def _previews(office: Office) -> Iterator[Run]:
     office.runs.update(made.run_id, RunStatus.PLANNING, report={"impact": {"gain": 0, "lose": 0, "change": 0}})
     yield office.runs.get(made.run_id)
     office.runs.update(made.run_id, RunStatus.PLANNING, report={"impact": {"gain": 2_000, "lose": 1, "change": 0}})
+    visitors.show("access_impact", run=made.run_id)
     add_rows(office, PlanAccessRow, list(_access_rows(str(made.plan_id))))
+    visitors.show("access_impact", run=made.run_id)
+    for ordinal in (1, 2, 3, 4):
+        visitors.show("access_change", run=made.run_id, ordinal=ordinal)
+    visitors.show("access_change", 404, run=made.run_id, ordinal=100)
     yield office.runs.get(made.run_id)
     made = states.planned(office, dry_run=True)
     values = {"finished_at": office.time(), "counts": {}}
@@ -179,6 +187,12 @@ def _access_rows(plan_id: str) -> Iterator[dict[str, object]]:
     ada = {"ordinal": 1, "before": "editor", "after": "", "users": 1, "pairs": 1, "user_ids": '["ada"]', "names": names}
     others = {"ordinal": 2, "before": "", "after": "viewer", "users": 2_000, "pairs": 2_000, "user_ids": "[]"}
     yield from (row | ada, row | others | {"names": "{}"})
+    many = {"users": 60, "user_ids": json.dumps([f"u{number}" for number in range(60)]), "pairs": 180}
+    resources = {"resources": 3, "resource_ids": '["plan", "b\\"\\u00e9", "c"]'}
+    yield row | ada | many | resources | {"ordinal": 3, "after": "viewer", "organization_id": "else"}
+    yield row | ada | {"ordinal": 4, "user_ids": "[]", "resource_ids": "[]"}
+    for number in range(60):
+        yield row | ada | {"ordinal": 5 + number, "organization_id": f"o{number:02}"}
 
 
 def test_a_preview_shows_its_access_impact(office: Office) -> None:
@@ -187,7 +201,7 @@ def test_a_preview_shows_its_access_impact(office: Office) -> None:
     add_rows(office, PlanAccessRow, list(_access_rows(str(run.plan_id))))
     html = office.browser(Role.VIEWER).get(address("run", id=run.run_id))
     assert "Access impact: 1 lost, 2,000 gained." in html
-    assert "lose editor" in html
+    assert "loses editor" in html
     assert "Ada &lt;b&gt;Lovelace&lt;/b&gt;" in html
     assert "2,000 users without an entry in the organization" in html
 

@@ -1,5 +1,6 @@
 """Searches for items of a plan by index."""
 
+import json
 import re
 from itertools import product
 from random import Random
@@ -18,12 +19,12 @@ from app.service.refusals import Refusals
 from app.sync.ledger.failures import FailureGroup, failures_page, message_digest
 from app.sync.ledger.journal import call_of_item
 from app.sync.ledger.tables import CallRow, ItemFailureRow
-from app.sync.plan.access_impact import list_access
+from app.sync.plan.access_impact import access_ids, list_access
 from app.sync.plan.fields import all_fields
 from app.sync.plan.listing import item_history, list_changes, read_change
 from app.sync.plan.search import ItemFilter, count, find
 from app.sync.plan.summary import affected, largest_impact, parts_of
-from app.sync.plan.tables import PlanItemRow, PlanRow
+from app.sync.plan.tables import PlanAccessRow, PlanItemRow, PlanRow
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.tables import RunRow
 from tests.backend.plans import plan, recorded
@@ -264,3 +265,30 @@ def test_changes_of_a_kind_over_http_are_one_range_of_the_plan(world: PlanningWo
 
 
 _PAGE = 100
+
+
+def test_the_first_ids_of_an_access_change_are_read_alone(world: PlanningWorld) -> None:
+    users = [f'u{number}"\\é' for number in range(120)]
+    row = {"plan_id": "p", "kind": "document", "resources": 1, "resource_ids": '["d"]', "names": "{}", "pairs": 120}
+    changed = (("", "viewer", "gain"), ("viewer", "", "lose"), ("viewer", "editor", "change"))
+    with writing(world.engine) as connection:
+        for ordinal, (before, after, effect) in enumerate(changed, 1):
+            values = {"ordinal": ordinal, "before": before, "after": after, "organization_id": effect}
+            ids = json.dumps(users, ensure_ascii=ordinal == 1)
+            connection.execute(insert(PlanAccessRow.__table__).values(**row, **values, users=120, user_ids=ids))
+    with reading(world.engine) as connection:
+        assert [found.user_ids for found in list_access(connection, "p", first_ids=3)] == [users[:3]] * 3
+        assert [found.user_ids for found in list_access(connection, "p")] == [users] * 3
+        for ordinal, (_, _, effect) in enumerate(changed, 1):
+            for found in (
+                list_access(connection, "p", effect=effect),
+                list_access(connection, "p", organization_id=effect),
+            ):
+                assert [each.ordinal for each in found] == [ordinal]
+        assert list_access(connection, "p", effect="gain", organization_id="lose") == []
+        paged: list[tuple[int, str]] = []
+        while more := access_ids(connection, "p", 2, "user_ids", after=len(paged) - 1, limit=50):
+            paged += more
+        assert paged == list(enumerate(users))
+        assert access_ids(connection, "p", 2, "resource_ids") == [(0, "d")]
+        assert access_ids(connection, "p", 9, "user_ids") == []

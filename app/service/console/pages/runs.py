@@ -1,7 +1,7 @@
 """The page of a run: its stages, changes, affected users and items."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -15,12 +15,12 @@ from app.foundation.clock import epoch_ms
 from app.monitoring.activity import worker_is_running
 from app.service.admin.resync import ITEM_STATUSES
 from app.service.console.console import COUNT_LIMIT, Console, address, one_of, query
-from app.service.console.names import mentions_of, organizations_of, read_names
+from app.service.console.names import Mention, mentions_of, organizations_of, read_names
 from app.service.console.pages.run_summary import ACTIONS, RESOURCE_KINDS, hold_rows, kind_rows, phase_rows, stage_rows
 from app.service.console.paging import PAGE_ROWS
 from app.service.console.views import VIEWS
 from app.sync.ledger.ledger import ITEM_KINDS, noun_of
-from app.sync.plan.access_impact import list_access
+from app.sync.plan.access_impact import StoredAccessChange, list_access
 from app.sync.plan.listing import PlannedChange, list_changes
 from app.sync.plan.search import ItemFilter, count
 from app.sync.plan.summary import PlanPart, affected, largest_impact, parts_of
@@ -35,6 +35,8 @@ _ITEM_FILTERS = ("status", "kind", "action", "organization", "item")
 _MAX_FOLLOWED = 20
 _ORGANIZATIONS_SHOWN = 10
 _ROWS_SHOWN = 10
+IDS_SHOWN = 3
+"""The users and the resources of a change of access that a list names."""
 _SHOWN_ELSEWHERE = frozenset({"held", "impact", "problems", "whatIf"})
 
 
@@ -115,9 +117,11 @@ def _run_context(connection: Connection, run: Run, filters: Mapping[str, str], a
     items = _items(connection, run, filters, after, parts)
     holds = hold_rows(run.report.get("held")) if run.total("held") else []
     impact = [] if run.plan_id is None else largest_impact(connection, run.plan_id, _ORGANIZATIONS_SHOWN)
-    access = [] if run.plan_id is None else list_access(connection, run.plan_id, limit=_ROWS_SHOWN)
+    access: list[StoredAccessChange] = []
+    if run.plan_id is not None:
+        access = list_access(connection, run.plan_id, limit=_ROWS_SHOWN, first_ids=IDS_SHOWN)
     scope = (("organization", "", one) for one in run.organization_ids[:_ROWS_SHOWN])
-    mentions = [*mentions_of(items["items"]), *organizations_of(holds, impact, access), *scope]
+    mentions = [*mentions_of(items["items"]), *organizations_of(holds, impact), *access_mentions(access), *scope]
     return {
         "run": run,
         "is_live": run.is_running or run.status is RunStatus.QUEUED,
@@ -141,6 +145,14 @@ def _run_context(connection: Connection, run: Run, filters: Mapping[str, str], a
         "reported": _reported(run),
         **items,
     }
+
+
+def access_mentions(rows: Iterable[StoredAccessChange]) -> Iterator[Mention]:
+    """The organizations, and the users and resources that a list of changes of access names."""
+    for row in rows:
+        yield "organization", "", row.organization_id
+        yield from (("user", "", each) for each in row.user_ids[:IDS_SHOWN])
+        yield from ((row.kind, row.organization_id, each) for each in row.resource_ids[:IDS_SHOWN])
 
 
 def _items(

@@ -145,6 +145,8 @@ PAGES: dict[str, dict[str, str]] = {
     "sync": {},
     "sync narrowed": {"organizations": "northwind", "users": "bruno\nnobody"},
     "preview_file": {},
+    "access_impact": {"run": "{preview}"},
+    "access_change": {"run": "{preview}", "ordinal": "1"},
     "held": {},
     "approve": {"run": "{held}"},
     "discard": {"run": "{held}"},

@@ -1,0 +1,108 @@
+"""Whose access a preview changes: the changes by organization, and the users and resources of one change."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from flask import Response
+from werkzeug.exceptions import NotFound
+
+from app.access.browse.lookup import may_be_stored
+from app.service.console.console import Console, address, one_of, query
+from app.service.console.names import read_names
+from app.service.console.pages.runs import IDS_SHOWN, access_mentions, find_run, parse_ordinal
+from app.service.console.paging import PAGE_ROWS
+from app.service.console.views import VIEWS
+from app.sync.plan.access_impact import (
+    EFFECTS,
+    access_counts,
+    access_ids,
+    list_access,
+)
+from app.sync.runs.report import impact_sentence
+from app.sync.runs.run import Run
+
+_ORGANIZATIONS_SHOWN = 20
+
+
+@VIEWS.get("access_impact")
+def access_impact(console: Console) -> Response:
+    parameters = query("run", "organization", "effect", "after")
+    one_of(parameters["effect"], EFFECTS, "effect")
+    if not may_be_stored(parameters["organization"]):
+        raise NotFound("No organization has this id")
+    run, plan_id = _previewed(console, parameters["run"])
+    filters = {name: parameters[name] for name in ("organization", "effect")}
+    with console.reading() as connection:
+        rows = list_access(
+            connection,
+            plan_id,
+            after=parse_ordinal(parameters["after"]) or 0,
+            limit=PAGE_ROWS + 1,
+            organization_id=filters["organization"],
+            effect=filters["effect"],
+            first_ids=IDS_SHOWN,
+        )
+        counts = access_counts(connection, plan_id)
+        shown = (("organization", "", one.organization_id) for one in counts[:_ORGANIZATIONS_SHOWN])
+        names = read_names(connection, [*access_mentions(rows[:PAGE_ROWS]), *shown])
+    return console.show(
+        "access_impact.html",
+        current="runs",
+        run=run,
+        sentence=impact_sentence(run.report["impact"]),
+        rows=rows[:PAGE_ROWS],
+        counts=counts[:_ORGANIZATIONS_SHOWN],
+        more_counts=len(counts) - _ORGANIZATIONS_SHOWN,
+        names=names,
+        filters=filters,
+        next_after=rows[PAGE_ROWS - 1].ordinal if len(rows) > PAGE_ROWS else None,
+    )
+
+
+class Ids(NamedTuple):
+    """A page of the users or of the resources of a change."""
+
+    ids: Sequence[str]
+    next_page: str
+    """Its URL; empty: this is the last."""
+
+
+@VIEWS.get("access_change")
+def access_change(console: Console) -> Response:
+    parameters = query("run", "ordinal", "users", "resources")
+    run, plan_id = _previewed(console, parameters["run"])
+    ordinal = parse_ordinal(parameters["ordinal"]) or 0
+    with console.reading() as connection:
+        rows = list_access(connection, plan_id, after=ordinal - 1, limit=1, first_ids=IDS_SHOWN)
+        if not rows or rows[0].ordinal != ordinal:
+            raise NotFound("This preview has no change of access with that number")
+        row = rows[0]
+        lists: dict[str, Ids] = {}
+        for name in ("users", "resources"):
+            after = parse_ordinal(parameters[name])
+            position = -1 if after is None else after
+            column = f"{name.removesuffix('s')}_ids"
+            found = access_ids(connection, plan_id, ordinal, column, after=position, limit=PAGE_ROWS + 1)
+            page = found[:PAGE_ROWS]
+            further = {**parameters, name: page[-1][0]} if len(found) > PAGE_ROWS else None
+            lists[name] = Ids([item_id for _, item_id in page], address("access_change", **further) if further else "")
+        mentions = [("user", "", each) for each in lists["users"].ids]
+        mentions += [(row.kind, row.organization_id, each) for each in lists["resources"].ids]
+        names = read_names(connection, [*mentions, *access_mentions([row])])
+    return console.show(
+        "access_change.html",
+        current="runs",
+        run=run,
+        row=row,
+        names=names,
+        users=lists["users"],
+        resources=lists["resources"],
+    )
+
+
+def _previewed(console: Console, run_id: str) -> tuple[Run, str]:
+    """The preview and its plan. Raises ``NotFound`` for a run without an access impact."""
+    run = find_run(console, run_id)
+    if run.plan_id is None or "impact" not in run.report:
+        raise NotFound("This run has no access impact; previews have one")
+    return run, run.plan_id

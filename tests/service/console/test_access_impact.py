@@ -1,0 +1,116 @@
+"""Whose access a preview changes: by organization, by effect, and all users and resources of one change."""
+
+import json
+import re
+from html import unescape
+
+import pytest
+
+from app.service.console.console import address
+from app.service.console.settings import Role
+from app.sync.plan.tables import PlanAccessRow
+from app.sync.runs.run import Run, RunStatus
+from tests.service.console import states
+from tests.service.console.conftest import Office
+from tests.service.console.test_pages import HOSTILE
+from tests.service.console.visitors import add_rows
+
+USERS = ["ada", HOSTILE, *(f"u{number:03}" for number in range(118))]
+
+
+def _preview(office: Office) -> Run:
+    """120 users lose two documents, Bob gains one, and Cleo's role changes in another organization."""
+    run = states.planned(office, dry_run=True)
+    report = {"impact": {"lose": 240, "gain": 1, "change": 1}}
+    office.runs.update(run.run_id, RunStatus.PLANNING, report=report)
+    row = {"plan_id": run.plan_id, "organization_id": "acme", "kind": "document", "names": "{}"}
+    one = {"users": 1, "resources": 1, "pairs": 1, "resource_ids": '["handbook"]'}
+    many = {"users": 120, "resources": 2, "pairs": 240, "user_ids": json.dumps(USERS)}
+    names = json.dumps({"users": {"ada": "Ada of the plan"}, "resources": {}})
+    lost = {"ordinal": 1, "before": "editor", "after": "", "resource_ids": '["handbook", "roadmap"]', "names": names}
+    rows = [
+        row | many | lost,
+        row | one | {"ordinal": 2, "before": "", "after": "viewer", "user_ids": '["bob"]'},
+        row | one | {"ordinal": 3, "before": "editor", "after": "viewer", "user_ids": '["cleo"]'},
+    ]
+    rows[2]["organization_id"] = "else"
+    add_rows(office, PlanAccessRow, rows)
+    return run
+
+
+def _text(html: str) -> str:
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", html.partition("<main")[2])).split())
+
+
+def test_the_run_page_and_the_list_name_users_and_resources(office: Office) -> None:
+    run = _preview(office)
+    browser = office.browser(Role.VIEWER)
+    for path in (address("run", id=run.run_id), address("access_impact", run=run.run_id)):
+        html = browser.get(path)
+        text = _text(html)
+        assert "240 lost, 1 gained, 1 with another role" in text
+        assert "loses editor" in text
+        assert "gains viewer Bob bob document Handbook handbook" in text
+        assert "editor → viewer" in text
+        assert "Ada [bold]Lovelace[/bold]" in text or "Ada of the plan" in text
+        assert "and 117 more" in text
+        assert address("access_change", run=run.run_id, ordinal=1).replace("&", "&amp;") in html
+        assert "<script>alert" not in html
+        assert "u050" not in html  # of many ids, only the first are read
+    assert "Acme acme documents 240 1 0" in _text(browser.get(address("access_impact", run=run.run_id)))
+
+
+@pytest.mark.parametrize(
+    ("filters", "shown"),
+    [
+        ({"effect": "gain"}, {"gains viewer"}),
+        ({"effect": "lose"}, {"loses editor"}),
+        ({"organization": "else"}, {"editor → viewer"}),
+        ({"organization": "else", "effect": "gain"}, set()),
+        ({"after": "1"}, {"gains viewer", "editor → viewer"}),
+    ],
+)
+def test_changes_are_filtered(office: Office, filters: dict[str, str], shown: set[str]) -> None:
+    run = _preview(office)
+    html = office.browser(Role.VIEWER).get(address("access_impact", run=run.run_id, **filters))
+    assert {words for words in ("gains viewer", "loses editor", "editor → viewer") if words in html} == shown
+    assert ("No change of access" in html) == (not shown)
+
+
+def test_all_users_of_a_change_are_listed_page_by_page(office: Office) -> None:
+    run = _preview(office)
+    browser = office.browser(Role.VIEWER)
+    path: str | None = address("access_change", run=run.run_id, ordinal=1)
+    seen: list[str] = []
+    while path is not None:
+        html = browser.get(path)
+        assert "120 users" in _text(html)
+        assert "Roadmap" in html
+        users = html.partition("Users ")[2].partition("Resources ")[0]
+        seen += [unescape(found) for found in re.findall(r"/console/user\?id=([^&\"]+)", users)]
+        link = re.search(r'href="([^"]*)">Next 50', users)
+        path = unescape(link[1]) if link else None
+    assert len(seen) == len(set(seen)) == 120
+    assert seen[0] == "ada"
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("access-impact?run=nobody", 404),
+        ("access-impact?run={run}&effect=odd", 400),
+        ("access-impact?run={run}&organization=%00", 404),
+        ("access-impact?run={run}&after=x", 404),
+        ("access-impact?run={sync}", 404),
+        ("access-change?run={run}&ordinal=9", 404),
+        ("access-change?run={run}", 404),
+        ("access-change?run={run}&ordinal=1&users=x", 404),
+        ("access-change?run={run}&ordinal=1&users=999999999", 200),
+    ],
+)
+def test_what_does_not_exist_is_an_error_page(office: Office, path: str, status: int) -> None:
+    run, sync = _preview(office), states.done(office)
+    browser = office.browser(Role.VIEWER)
+    html = browser.get("/console/" + path.format(run=run.run_id, sync=sync.run_id))
+    assert browser.status == status
+    assert "Traceback" not in html
