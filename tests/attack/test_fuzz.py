@@ -7,6 +7,7 @@ import pytest
 import structlog
 
 from tests.attack.fuzzing import Fire, Target, backend, service
+from tests.choice import sampled
 from tests.soak.faults import quiet
 
 CASES = 10
@@ -22,7 +23,11 @@ def silence() -> Iterator[None]:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize(("make", "every"), [(service, 1), (backend, 5)], ids=["service", "backend"])
+@pytest.mark.parametrize(
+    ("make", "every"),
+    sampled([(service, 1), (backend, 20), (backend, 5)], sample=2),
+    ids=["service", "some operations of the backend", "backend"],
+)
 def test_mutated_requests_are_answered(tmp_path: Path, make: Callable[[Path], Target], every: int) -> None:
     target = make(tmp_path)
     target.operations = target.operations[::every]

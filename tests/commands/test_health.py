@@ -117,6 +117,7 @@ def test_health_requires_every_process_to_be_healthy(usher_in: Usher, folder: Pa
     engine.dispose()
 
 
+@pytest.mark.extended
 def test_frozen_worker_is_unhealthy(usher_in: Usher, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     settings = folder / "usher.yaml"
     settings.write_text(

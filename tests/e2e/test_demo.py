@@ -15,6 +15,7 @@ from app.contract import operations
 from app.contract.permissions import GetPermissionsRequest
 from app.contract.users import GetUsersRequest, User
 from app.settings import load_settings
+from tests.choice import sampled
 from tests.e2e.conftest import HOST, Usher, alive, children_of, free_port, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180), pytest.mark.xdist_group("e2e")]
@@ -51,7 +52,7 @@ def test_demo_once_shows_answers_and_exits(start: Start) -> None:
     assert not Path(folder).exists()
 
 
-@pytest.mark.parametrize("taken", ["service", "backend"])
+@pytest.mark.parametrize("taken", sampled(["service", "backend"], sample=1))
 def test_demo_refuses_a_used_port(start: Start, tmp_path: Path, taken: str) -> None:
     with socket.create_server((HOST, 0)) as other:
         port = other.getsockname()[1]

@@ -19,6 +19,7 @@ from app.access.refresh.refresh import Refresh
 from app.access.refresh.sources import ReadResult
 from app.commands.schema import METADATA
 from app.foundation.database.engine import open_engine, reading, writing
+from tests.choice import sampled
 from tests.tables import make_tables
 from tests.worlds.random_directories import NOW, Company
 
@@ -84,7 +85,7 @@ def node(database_url: str, tmp_path: Path) -> Iterator[Node]:
     engine.dispose()
 
 
-@pytest.fixture(params=[1, 2, 32])
+@pytest.fixture(params=sampled([1, 32, 2], sample=2))
 def listed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """The number of grants in one entry: few, so that entries change between one list and single grants."""
     monkeypatch.setattr(entries, "MAX_LISTED", request.param)

@@ -4,6 +4,7 @@ from collections import Counter
 from datetime import datetime, timedelta
 from unittest.mock import patch
 
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection
@@ -15,6 +16,7 @@ from app.access.listing.resources import ListedType, ResourceList, list_resource
 from app.access.listing.users import UserList, list_users
 from app.access.records import AccessRole
 from app.foundation.database.engine import reading
+from tests.choice import sampled
 from tests.worlds.access_model import MemoryView, StoredDirectory
 from tests.worlds.random_directories import DOCUMENTS, FOLDERS, NOW, ORGANIZATIONS, USERS, Company
 
@@ -96,9 +98,17 @@ drawn = {
 }
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.fixture(params=sampled(range(4), sample=1))
+def portion(request: pytest.FixtureRequest) -> int:
+    """Runs a property test several times, each with other examples."""
+    number: int = request.param
+    return number
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(**drawn)
 @example(number=1, size=1, minutes=0, role=None, batch=1)
+@pytest.mark.usefixtures("portion")
 def test_all_pages_equal_decide_for_every_pair(  # noqa: PLR0917 - hypothesis passes them by name
     number: int, size: int, minutes: int, role: AccessRole | None, batch: int, stored_directory: StoredDirectory
 ) -> None:
