@@ -152,7 +152,7 @@ _MAX_SAME_NAME = 100
 """The most records with one name that are compared."""
 _MAX_COMPARED = 200
 """If more names begin with a word, the index is searched for the other words, before the records are read."""
-_MAX_SCANNED = 20_000
+_MAX_SCANNED = 10_000
 """The most names with one of several words, or outside an organization, that are read."""
 
 

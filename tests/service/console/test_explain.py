@@ -211,7 +211,9 @@ def test_sentences_and_records_show_names(full: Office) -> None:
         '<a href="/console/document?id=plan-9&amp;organization=acme">The Great Plan</a> <code class="id">plan-9</code>'
     )
     assert f'<span class="message">{user} was let in by name on document {document}; to be asked again' in html
-    grant = re.search(r'<th scope="row"><span title="grant">grant</span></th><td class="wide under">(.*?)</td>', html)
+    grant = re.search(
+        r'<th scope="row"><span title="grant">grant</span></th><td [^>]*class="wide under"[^>]*>(.*?)</td>', html
+    )
     assert grant is not None
     assert f'<span class="muted" title="userId">user</span> {user}' in grant[1]
     assert f'<span class="muted" title="documentId">document</span> {document}' in grant[1]
