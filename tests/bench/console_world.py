@@ -14,7 +14,7 @@ from app.access import source_tables as directory_tables
 from app.access import tables as access
 from app.foundation import audit_tables
 from app.foundation.database.engine import is_sqlite
-from app.foundation.database.tables import METADATA, StoreTable
+from app.foundation.database.tables import METADATA, ONLY_ON, StoreTable
 from app.monitoring import tables as process_tables
 from app.sync.ledger import tables as ledger_tables
 from app.sync.ledger.failures import message_digest
@@ -114,7 +114,13 @@ def build(
     engine: Engine, size: Size, say: Callable[[str], None], parts: Sequence[Callable[[Builder], None]] | None = None
 ) -> None:
     """Fills the empty tables, and creates the indexes last. ``parts``: some of the functions below; None: all."""
-    indexes = [index for table in METADATA.sorted_tables for index in table.indexes]
+    dialect = engine.dialect.name
+    indexes = [
+        index
+        for table in METADATA.sorted_tables
+        for index in table.indexes
+        if index.info.get(ONLY_ON, dialect) == dialect
+    ]
     with engine.connect() as connection:
         if is_sqlite(connection):
             for pragma in ("synchronous=OFF", "cache_size=-400000"):
