@@ -4,8 +4,6 @@ Each page is exact for the revision that it names. All pages of a list have the 
 model changes between two pages, the next page is that of the new revision, after the last entry of the page before.
 """
 
-import base64
-import binascii
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from hashlib import blake2b
@@ -32,13 +30,13 @@ from app.access.listing.resources import RESOURCE_TYPES, ListedType, ResourceLis
 from app.access.listing.users import UserList, list_users
 from app.access.records import AccessRole
 from app.contract.base import AsWhole, Id, PageToken, Request
-from app.contract.errors import InvalidArgument
 from app.contract.validation import is_storable
 from app.foundation.clock import Clock, epoch_ms, from_epoch_ms, parse_time
 from app.foundation.database.engine import reading
 from app.http.json import json_response
 from app.service.admin.auth import AdminAuth
 from app.service.admin.body import NOT_EMPTY, read_body
+from app.service.admin.page_token import invalid_page_token, page_token, read_page_token
 from app.service.provider.answer import require_revision
 from app.service.provider.blueprint import requested_revision
 from app.service.provider.settings import LIST_RESOURCES_PATH, LIST_USERS_PATH
@@ -199,7 +197,7 @@ def listing_blueprint(engine: Engine, auth: AdminAuth, clock: Clock, policy: Dec
         wanted = read_body(ListResourcesRequest)
         cursor = _Cursor(wanted, clock, parts=2)
         if cursor.key and cursor.key[0] not in RESOURCE_TYPES:
-            raise _invalid_token()
+            raise invalid_page_token()
         listed = ResourceList(
             organization_id=wanted.organization_id,
             user_id=wanted.user_id,
@@ -265,26 +263,24 @@ class _Cursor:
         if page.denied is not None:
             wire["denied"] = {"rule": page.denied.rule.value, "reason": page.denied.reason}
         if page.has_more:
-            token = [self._query, first, epoch_ms(self.at), *key_of(page.entries[-1])]
-            wire["nextPageToken"] = base64.urlsafe_b64encode(orjson.dumps(token)).decode().rstrip("=")
+            position: list[int | str] = [first, epoch_ms(self.at), *key_of(page.entries[-1])]
+            wire["nextPageToken"] = page_token(self._query, position)
         return wire
 
 
 def _read_token(token: str, query: str, parts: int) -> tuple[int, datetime, list[str]]:
+    match read_page_token(token, query):
+        case [int(revision), int(at), *values] if len(values) == parts:
+            key = [value for value in values if isinstance(value, str) and is_storable(value)]
+        case _:
+            raise invalid_page_token()
+    if len(key) != parts:
+        raise invalid_page_token()
     try:
-        of_query, revision, at, *key = orjson.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
-        if of_query != query or type(revision) is not int or type(at) is not int or len(key) != parts:
-            raise _invalid_token()
-        if not all(isinstance(part, str) and is_storable(part) for part in key):
-            raise _invalid_token()
         # A moment in the request is repeated for each page, and may be before 1970.
         return revision, from_epoch_ms(at), key
-    except (binascii.Error, ValueError, TypeError, OverflowError) as error:
-        raise _invalid_token() from error
-
-
-def _invalid_token() -> InvalidArgument:
-    return InvalidArgument("pageToken: not a token of this list; start without one")
+    except (ValueError, OverflowError) as error:
+        raise invalid_page_token() from error
 
 
 def _access(entry: AccessEntry) -> Mapping[str, object]:

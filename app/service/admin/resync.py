@@ -3,8 +3,6 @@
 ``POST /resync`` queues a run for the workers. The other endpoints read or update its row. None waits for a worker.
 """
 
-import base64
-import binascii
 import re
 from collections.abc import Callable
 from typing import Annotated, Any, get_args
@@ -23,6 +21,7 @@ from app.http.json import json_response
 from app.http.throttle import TooManyRequests
 from app.service.admin.auth import AdminAuth, actor, caller_name
 from app.service.admin.body import NOT_EMPTY, read_body
+from app.service.admin.page_token import invalid_page_token, page_token, read_page_token
 from app.service.admin.wire import (
     AccessChanges,
     Changes,
@@ -225,7 +224,7 @@ def _changes(runs: Runs, run_id: str) -> Response:
     found = runs.changes(run_id, status, kind, _after(query, request.args.get("pageToken")), size + 1)
     body: Changes = {"changes": [change_to_wire(change) for change in found[:size]]}
     if len(found) > size:
-        body["nextPageToken"] = _page_token(query, found[size - 1].ordinal)
+        body["nextPageToken"] = page_token(query, [found[size - 1].ordinal])
     return json_response(body)
 
 
@@ -237,7 +236,7 @@ def _access_changes(runs: Runs, run_id: str) -> Response:
     found = runs.access_changes(run_id, _after(query, request.args.get("pageToken")) or 0, size + 1)
     body: AccessChanges = {"accessChanges": [access_change_to_wire(change) for change in found[:size]]}
     if len(found) > size:
-        body["nextPageToken"] = _page_token(query, found[size - 1].ordinal)
+        body["nextPageToken"] = page_token(query, [found[size - 1].ordinal])
     return json_response(body)
 
 
@@ -262,19 +261,12 @@ def _one_of(name: str, known: tuple[str, ...]) -> str | None:
     return value
 
 
-def _page_token(query: str, ordinal: int) -> str:
-    return base64.urlsafe_b64encode(f"{query}|{ordinal}".encode()).decode().rstrip("=")
-
-
 def _after(query: str, token: str | None) -> int | None:
     """The ordinal after which a page begins. A token contains its query, and is refused for another one."""
     if not token:
         return None
-    try:
-        text = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode()
-    except (binascii.Error, ValueError):
-        text = ""
-    of_query, _, ordinal = text.rpartition("|")
-    if of_query != query or not re.fullmatch(r"[0-9]{1,18}", ordinal):
-        raise InvalidArgument("pageToken: not a token of this list; start without one")
-    return int(ordinal)
+    match read_page_token(token, query):
+        case [int(ordinal)] if 0 <= ordinal < 10**18:
+            return ordinal
+        case _:
+            raise invalid_page_token()

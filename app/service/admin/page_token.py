@@ -1,0 +1,32 @@
+"""Page tokens of lists: opaque texts with the query of a list and a position in it."""
+
+import base64
+import binascii
+from collections.abc import Sequence
+
+import orjson
+
+from app.contract.errors import InvalidArgument
+
+
+def page_token(query: str, position: Sequence[int | str]) -> str:
+    """The token of the page after ``position``."""
+    return base64.urlsafe_b64encode(orjson.dumps([query, *position])).decode().rstrip("=")
+
+
+def read_page_token(token: str, query: str) -> list[int | str]:
+    """The position in a token; its length is unchecked. Raises ``InvalidArgument`` for a token of another query."""
+    try:
+        of_query, *position = orjson.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+    except (binascii.Error, ValueError, TypeError) as error:
+        raise invalid_page_token() from error
+    # A boolean is an integer in Python, but not in JSON.
+    checked = [value for value in position if type(value) in {int, str}]
+    if of_query != query or len(checked) != len(position):
+        raise invalid_page_token()
+    return checked
+
+
+def invalid_page_token() -> InvalidArgument:
+    """The error for a token that no page of the list returned."""
+    return InvalidArgument("pageToken: not a token of this list; start without one")
