@@ -111,7 +111,7 @@ class Recap:
     """Those of them that changed something in the backend."""
     previews: int
     failed: int
-    """Runs that failed, previews included."""
+    """Those that failed."""
     items: Mapping[tuple[str, str, str], int]
     """Kind, action and status of items → number, without previews."""
     is_cut: bool
@@ -137,11 +137,11 @@ def recap(connection: Connection, since: datetime) -> Recap:
     rows = run(connection, _SINCE, {"since": epoch_ms(since), "limit": MAX_RECAPPED}).all()
     for dry_run, status, encoded, runs in rows:
         numbers["all"] += runs
-        numbers["failed"] += runs if status == "failed" else 0
         if dry_run:
             numbers["previews"] += runs
             continue
         numbers["runs"] += runs
+        numbers["failed"] += runs if status == "failed" else 0
         found = Counter({key: number * runs for key, number in _items(json.loads(encoded))})
         numbers["busy"] += runs if any(outcome == "done" for _, _, outcome in found) else 0
         items += found

@@ -64,7 +64,7 @@ def test_what_was_typed_is_kept_if_the_session_has_ended(office: Office) -> None
         html = browser.sign_in(TOKENS[Role.APPROVER], to)
         assert browser.status == 200
         assert "moved &amp; merged" in html
-    assert ">acme\nglobex</textarea>" in html
+    assert 'value="acme\nglobex"' in html
     assert office.runs.get(run.run_id).status is RunStatus.HELD
 
 

@@ -184,8 +184,16 @@ def _access_rows(plan_id: str) -> Iterator[dict[str, object]]:
         "resources": 1,
         "resource_ids": '["plan"]',
     }
-    names = '{"users": {"ada": "Ada <b>Lovelace</b>"}, "resources": {"plan": "The plan"}}'
-    ada = {"ordinal": 1, "before": "editor", "after": "", "users": 1, "pairs": 1, "user_ids": '["ada"]', "names": names}
+    names = '{"users": {"gone": "Ada <b>Lovelace</b>"}, "resources": {"plan": "The plan"}}'
+    ada = {
+        "ordinal": 1,
+        "before": "editor",
+        "after": "",
+        "users": 1,
+        "pairs": 1,
+        "user_ids": '["gone"]',
+        "names": names,
+    }
     others = {"ordinal": 2, "before": "", "after": "viewer", "users": 2_000, "pairs": 2_000, "user_ids": "[]"}
     yield from (row | ada, row | others | {"names": "{}"})
     many = {"users": 60, "user_ids": json.dumps([f"u{number}" for number in range(60)]), "pairs": 180}

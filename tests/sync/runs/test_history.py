@@ -84,9 +84,10 @@ def test_a_recap_adds_up_runs_and_leaves_previews_out(engine: Engine, monkeypatc
     _add(engine, "idle")
     _add(engine, "failed", status="failed", error="away")
     _add(engine, "preview", dry_run=True, counts=json.dumps(DONE))
+    _add(engine, "failed-preview", dry_run=True, status="failed", error="malformed")
     with reading(engine) as connection:
         found = recap(connection, NOON - timedelta(days=1))
-        assert (found.runs, found.busy, found.previews, found.failed) == (6, 4, 1, 1)
+        assert (found.runs, found.busy, found.previews, found.failed) == (6, 4, 2, 1)
         assert found.done() == {"document": {"add": 7}, "folder": {"delete": 1}}
         assert (found.total("held"), found.total("failed"), found.total("parked")) == (9, 1, 0)
         assert not found.is_cut

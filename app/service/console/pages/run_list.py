@@ -121,7 +121,7 @@ def _since_yesterday(connection: Connection, now: datetime) -> Recent:
             for kind in ITEM_KINDS
             if kind in changed
         ],
-        failed=recent_runs(connection, _SHOWN, statuses=(RunStatus.FAILED,), since=since),
+        failed=recent_runs(connection, _SHOWN, statuses=(RunStatus.FAILED,), since=since, previews=False),
         waiting=recent_runs(connection, _SHOWN, statuses=(RunStatus.QUEUED, *RUNNING)),
         held=held_runs(connection, epoch_ms(now)),
         failing={parked: sum(row.items for row in failing if row.parked == parked) for parked in (True, False)},
