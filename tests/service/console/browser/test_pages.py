@@ -193,7 +193,7 @@ PAGES: dict[str, dict[str, str]] = {
 
 STATUSES = {"nowhere": {404}, "user unknown": {404}, "explain wrong": {400}, "audit wrong": {400}}
 """The statuses of pages with an error."""
-NO_PAGES = {"access.csv", "audit.jsonl", "oidc", "oidc/back", "sign-in"}
+NO_PAGES = {"access.csv", "audit.jsonl", "oidc", "oidc/back", "sign-in", "suggest"}
 """Redirects, and pages that other tests check."""
 
 
