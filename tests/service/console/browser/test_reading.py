@@ -64,7 +64,7 @@ def test_the_content_comes_first_in_the_order_of_tabs(desk: OpenDesk) -> None:
     one.press("Tab")
     assert one.focused() == "To the content"
     one.press("Enter", "Tab")
-    assert one.focused() == "Preview a sync"
+    assert one.focused() == "Preview a file"
 
 
 def test_the_menu_of_the_user_opens_and_closes_by_keys(desk: OpenDesk) -> None:
