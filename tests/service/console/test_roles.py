@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterator, Mapping
 from html import unescape
+from io import BytesIO
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -31,6 +33,9 @@ PAGES: Mapping[str, Role] = {
     "/run?id={preview}": Role.VIEWER,
     "/item?run={preview}&ordinal=1": Role.VIEWER,
     "/sync": Role.APPROVER,
+    "/preview-file": Role.APPROVER,
+    "/access-impact?run={preview}": Role.VIEWER,
+    "/access-change?run={preview}&ordinal=1": Role.VIEWER,
     "/held": Role.VIEWER,
     "/approve?run={held}": Role.APPROVER,
     "/discard?run={held}": Role.APPROVER,
@@ -63,6 +68,7 @@ ACTIONS: Mapping[str, tuple[Role, Mapping[str, str]]] = {
     "discard": (Role.APPROVER, {"run": "{held}", "reason": "so"}),
     "sync": (Role.APPROVER, {"reason": "so"}),
     "sync beyond the limits": (Role.ADMIN, {"reason": "so", "deletes": "1"}),
+    "preview-file": (Role.APPROVER, {"reason": "so"}),
     "apply": (Role.APPROVER, {"run": "{preview}"}),
     "apply beyond the limits": (Role.ADMIN, {"run": "{unlimited}"}),
     "cancel": (Role.APPROVER, {"run": "{queued}"}),
@@ -237,7 +243,8 @@ def test_pages_show_no_forbidden_actions(standing: Standing, role: Role) -> None
                 linked = [PAGES[one] for one in PAGES if one.partition("?")[0] == path]
                 assert all(role.may(one) for one in linked), (page, href)
     offered = {Role.VIEWER: {"look", "sign-out", "end-session"}}
-    offered[Role.APPROVER] = offered[Role.VIEWER] | {"approve", "discard", "sync", "apply", "cancel", "retry"}
+    of_approvers = {"approve", "discard", "sync", "preview-file", "apply", "cancel", "retry"}
+    offered[Role.APPROVER] = offered[Role.VIEWER] | of_approvers
     offered[Role.ADMIN] = offered[Role.APPROVER]
     # There is no doctor here that could be run; who may do more than an approver does it by the same forms.
     assert seen - {"doctor"} == offered[role]
@@ -267,5 +274,7 @@ def _role_of(standing: Standing, action: str, form: Mapping[str, str]) -> Role:
 def _send(browser: Browser, standing: Standing, action: str, form: Mapping[str, str]) -> None:
     token = re.search(r'name="formToken" value="([^"]*)"', browser.get(address("keys")))
     assert token is not None
-    sent = {"formToken": token[1], **{name: standing.filled(value) for name, value in form.items()}}
+    sent: dict[str, Any] = {"formToken": token[1], **{name: standing.filled(value) for name, value in form.items()}}
+    if action == "preview-file":
+        sent["file"] = (BytesIO(b"users: []\n"), "directory.yaml")
     browser.post(f"{PREFIX}/{action.partition(' ')[0]}", sent, follow=False)
