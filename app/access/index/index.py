@@ -65,6 +65,9 @@ HANGS = 5.0
 """Seconds without a response after which the database counts as unreachable. If the network drops packets, the error
 follows after 14 seconds: 9 for an open connection, and 5 for the next attempt to connect."""
 
+_BUILD_TIMEOUT = 1_800.0
+"""Seconds for a statement of a build. The first rows of a large directory may take minutes."""
+
 
 @dataclass(frozen=True, slots=True)
 class IndexState:
@@ -215,7 +218,8 @@ class AccessIndex:
     def step(self) -> None:
         """Brings the index up to date once, or adopts what the maintaining process did.
 
-        Raises ``lmdb.Error``, ``IndexDamagedError`` and ``OSError`` if the file cannot be written or read.
+        Raises ``lmdb.Error``, ``IndexDamagedError`` and ``OSError`` if the file cannot be written or read, and
+        ``SQLAlchemyError`` if the database works, but a newer revision cannot be read from it.
         """
         try:
             self._follow()
@@ -233,6 +237,7 @@ class AccessIndex:
                 self._is_database_reachable = True
                 return
         self._checked_from = self._uptime()
+        newest: Stamp | None = None
         try:
             self._check_schema()
             with reading(self._engine) as connection:
@@ -250,6 +255,9 @@ class AccessIndex:
         except SchemaNewerError:
             self._is_incompatible = True
         except SQLAlchemyError as error:
+            if newest is not None and not self._has(newest) and self._database_answers():
+                # The file lacks a revision, so that the database must answer.
+                raise
             # Without the database, the last revision that the file has is the newest one.
             self._is_behind = False
             if self._is_database_reachable:
@@ -260,6 +268,16 @@ class AccessIndex:
             self._checked_from = None
         if not self._is_behind and not self._is_incompatible and self._file is not None:
             self._confirmations.confirm(self._file.path.name, write=self._lock is not None)
+
+    def _database_answers(self) -> bool:
+        """Whether a new transaction can read."""
+        self._checked_from = self._uptime()
+        try:
+            with reading(self._engine) as connection:
+                connection.execute(select(1))
+        except SQLAlchemyError:
+            return False
+        return True
 
     def _has(self, stamp: Stamp | None) -> bool:
         file = self._file
@@ -332,6 +350,7 @@ class AccessIndex:
 
     def _build(self, connection: Connection, newest: Stamp) -> None:
         """Builds a new file beside the one in use, and puts it in its place."""
+        allow_long_statements(connection, _BUILD_TIMEOUT)
         for path in self._folder.glob("*.mdb*"):
             if self._file is None or not path.name.startswith(self._file.path.name):
                 path.unlink(missing_ok=True)

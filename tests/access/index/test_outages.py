@@ -9,8 +9,9 @@ from threading import Event
 
 import lmdb
 import pytest
+import structlog
 from pydantic import ValidationError
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as NoTurnError
 
@@ -240,6 +241,7 @@ def test_the_index_answers_if_the_database_goes_away_during_an_update(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lost(*_: object) -> None:
+        node.index._engine = open_engine("postgresql://nobody@127.0.0.1:1/nothing")
         raise OperationalError("SELECT 1", {}, Exception("no connection"))
 
     node.read(ACME, ADA)
@@ -247,8 +249,59 @@ def test_the_index_answers_if_the_database_goes_away_during_an_update(
         patched.setattr(AccessIndex, "_bring_up_to", lost)
         node.index.step()
         assert node.answer() == (True, IndexView)
+        assert not node.index.state.is_database_reachable
+    node.index._engine = node.engine
     node.index.step()
     assert node.answer() == (False, IndexView)
+
+
+@pytest.mark.parametrize("is_built", [False, True])
+def test_the_database_answers_if_only_the_update_fails(
+    node: Node, monkeypatch: pytest.MonkeyPatch, is_built: bool
+) -> None:
+    stop = Event()
+
+    def fail(*_: object) -> None:
+        stop.set()
+        raise OperationalError("SELECT", {}, Exception("the server did not respond within 120 seconds"))
+
+    if is_built:
+        monkeypatch.setattr("app.access.index.index._is_logged", lambda *_: False)
+    node.read(ACME, ADA)
+    with monkeypatch.context() as patched:
+        patched.setattr(f"app.access.index.index.{'all' if is_built else 'changed'}_entries", fail)
+        with structlog.testing.capture_logs() as lines:
+            node.index.run(stop)
+        assert node.answer() == (False, SqlView)
+        assert node.index.state.is_database_reachable
+    assert [(line["event"], line["reason"]) for line in lines] == [
+        ("index_failed", "the server did not respond within 120 seconds")
+    ]
+    node.index.step()
+    assert node.answer() == (False, IndexView)
+
+
+def test_the_limit_of_statements_is_longer_for_a_build(
+    database_url: str, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if database_url.startswith("sqlite"):
+        pytest.skip("statements on SQLite have no timeout")
+    limits: list[float] = []
+
+    def record(connection: Connection, *_: object) -> Iterator[tuple[bytes, bytes]]:
+        limits.append(connection.connection.driver_connection.response_timeout)  # type: ignore[union-attr]
+        return iter(())
+
+    monkeypatch.setattr("app.access.index.index.all_entries", record)
+    monkeypatch.setattr("app.access.index.index.changed_entries", record)
+    node.index._engine = open_engine(database_url, response_timeout=5)
+    node.read(ACME, ADA)
+    node.index.step()
+    monkeypatch.setattr("app.access.index.index._is_logged", lambda *_: False)
+    node.read(ACME, ADA, MEMBER)
+    node.index.step()
+    node.index._engine.dispose()
+    assert limits == [120, 1800]
 
 
 def test_readiness_names_why_the_database_answers(node: Node) -> None:
