@@ -356,6 +356,15 @@ def test_a_sign_in_link_is_valid_once_and_for_five_minutes(office: Office) -> No
     assert "This token is not accepted." in changed.browser().sign_in(token)
 
 
+def test_a_configured_token_may_begin_like_a_sign_in_link(office: Office) -> None:
+    token = f"{LINK_PREFIX}in a lifetime, a long token"
+    tokens = (ConsoleToken(name="ada", role=Role.VIEWER, token=SecretStr(token)),)
+    assert "Overview" in office.with_console(tokens=tokens).browser().sign_in(token)
+    with reading(office.engine) as connection:
+        entry = audit_page(connection, limit=1)[0]
+    assert (entry.actor, entry.action, entry.reason or "") == ("ada", "signed in", "")
+
+
 def test_a_sign_in_link_is_no_session_and_is_not_stored(office: Office) -> None:
     token = offered(office)
     browser = office.browser()

@@ -26,7 +26,11 @@ def sign_in(console: Console) -> Response:
 def sign_in_by_token(console: Console) -> Response:
     gate, back = console.gate, request.form.get("to", "")
     token = request.form.get("token", "")[:_MAX_TOKEN]
-    found = _redeemed(console, token) if token.startswith(LINK_PREFIX) else gate.credentials.find(token)
+    # A configured token may begin with the prefix of links, too.
+    found = gate.credentials.find(token)
+    is_link = found is None and token.startswith(LINK_PREFIX)
+    if is_link:
+        found = _redeemed(console, token)
     if found is None:
         seconds = console.parts.failures.record(request.remote_addr or "")
         if seconds:
@@ -36,7 +40,7 @@ def sign_in_by_token(console: Console) -> Response:
         gate.refusals.wrong_token(request_actor("", "console"), "sign-in", "the token is not accepted")
         return sign_in_page(console, back=back, wrong="This token is not accepted.", status=403)
     credential, owner = found
-    reason = "a sign-in link" if token.startswith(LINK_PREFIX) else ""
+    reason = "a sign-in link" if is_link else ""
     return open_session(console, owner, credential=credential, way="console", back=back, reason=reason)
 
 
