@@ -22,7 +22,7 @@ from app.foundation.database.programs import SchemaNewerError
 from app.sync.apply.progress import Progress
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.lock import SyncLock
-from app.sync.runs.run import Run, RunError, RunRequest
+from app.sync.runs.run import Run, RunError, RunRequest, RunStatus, program_error
 from app.sync.runs.schedule import interval_seconds, latest_due_time, trigger_of
 from app.sync.runs.settings import SyncSettings
 
@@ -110,6 +110,13 @@ class Worker:
         except SQLAlchemyError as error:
             self._lost[run.run_id] = database_problem(error)
             raise
+        except Exception as error:
+            if self.runs.get(run.run_id).status is not RunStatus.QUEUED:
+                raise
+            # It would be the next run of the queue again, for ever.
+            structlog.stdlib.get_logger(__name__).exception("run_broke", run_id=run.run_id)
+            problem = program_error(error)
+            self.runs.move(run.run_id, RunStatus.QUEUED, RunStatus.FAILED, error=problem, finished_at=self.clock())
 
     def _is_orphan_check_due(self) -> bool:
         now = self.clock()

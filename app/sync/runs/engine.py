@@ -64,7 +64,7 @@ from app.sync.runs.lifecycle import Runs
 from app.sync.runs.lock import SyncLock
 from app.sync.runs.queue import CHANGES
 from app.sync.runs.refresh import losses_sentences, refresh, source_sentence
-from app.sync.runs.run import Run, RunConflictError, RunStatus, WhatIf, allowed_deletes, process_name
+from app.sync.runs.run import Run, RunConflictError, RunStatus, WhatIf, allowed_deletes, process_name, program_error
 from app.sync.runs.settings import SyncSettings
 from app.sync.runs.source_checks import retained_sentence
 
@@ -151,7 +151,7 @@ class SyncEngine:
                 failed = Ending(problem, interrupted=not is_sqlite(self.engine))
             else:
                 log.exception("run_broke")
-                failed = Ending(f"an error of the program, {type(error).__name__}; the log has the details")
+                failed = Ending(program_error(error))
             ending = _reason(context.gate, failed)
         # Before the end: until then no other process can synchronize.
         base = Base()

@@ -70,6 +70,11 @@ def process_name(pid: int) -> str:
     return f"{socket.gethostname()}:{pid}"
 
 
+def program_error(error: Exception) -> str:
+    """The ``error`` of a run that ended with an unexpected exception. Its message may contain secrets."""
+    return f"an error of the program, {type(error).__name__}; the log has the details"
+
+
 class RunError(Exception):
     """A request about a run cannot be met. The message is for the caller."""
 

@@ -108,6 +108,31 @@ def test_tick_reports_its_run_that_lost_the_database(
     assert "process" not in error
 
 
+def test_tick_ends_a_run_that_cannot_start_and_executes_the_next(
+    worker: Worker, runs: Runs, time: SimulatedTime
+) -> None:
+    broken, _ = runs.enqueue(RunRequest(trigger="resync", verify=True))
+    time.move_on(seconds=1)
+    run, _ = runs.enqueue(RunRequest(trigger="resync"))
+    execute = worker.execute
+
+    def fail_once(run_id: str, lock: SyncLock, progress: Progress, stop: Event) -> Run:
+        if run_id == broken.run_id:
+            raise ValueError("a secret")
+        return execute(run_id, lock, progress, stop)
+
+    worker.execute = fail_once
+    with structlog.testing.capture_logs() as logs:
+        assert worker.tick() == 2
+    ended = runs.get(broken.run_id)
+    error = "an error of the program, ValueError; the log has the details"
+    assert (ended.status, ended.error, ended.finished_at) == (RunStatus.FAILED, error, time())
+    assert [(entry["run_id"], entry["exc_info"]) for entry in logs if entry["event"] == "run_broke"] == [
+        (broken.run_id, True)
+    ]
+    assert runs.get(run.run_id).status is RunStatus.DONE
+
+
 def test_tick_continues_what_a_dead_process_left_and_what_died_in_that(
     worker: Worker, runs: Runs, time: SimulatedTime
 ) -> None:
