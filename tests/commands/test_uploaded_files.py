@@ -35,7 +35,8 @@ def _queued(parts: Application, name: str, content: str | bytes, source: str = "
     def store(connection: Connection, run: Run) -> None:
         store_file(connection, run.run_id, file)
 
-    return parts.runs.enqueue(RunRequest(trigger="console", dry_run=True, alone=True), audit_hook=store)[0]
+    request = RunRequest(trigger="console", dry_run=True, alone=True)
+    return parts.runs.enqueue(request, audit_hook=store)[0]
 
 
 def _previewed(parts: Application, name: str, content: str | bytes, source: str = "") -> Run:
@@ -94,6 +95,26 @@ def test_a_malformed_file_ends_the_run_with_the_line(
 def test_an_unknown_source_ends_the_run(parts: Application) -> None:
     run = _previewed(parts, "next.yaml", WITHOUT_ADA, "nothing")
     assert (run.status, run.error) == (RunStatus.FAILED, "nothing is not one of the sources directory.yaml")
+    assert _stored(parts)[0] == 0
+
+
+@pytest.mark.parametrize("name", [f"{'漢' * 95}.yaml", "Next Week.YAML"], ids=["long", "capitals"])
+def test_the_name_of_the_file_is_not_used_on_disk(parts: Application, name: str) -> None:
+    run = _previewed(parts, name, WITHOUT_ADA)
+    assert (run.status, run.error, run.report["whatIf"]) == (RunStatus.DONE, None, [name])
+
+
+def test_a_worker_without_a_temporary_folder_ends_the_preview_and_goes_on(
+    parts: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    preview = _queued(parts, "next.yaml", WITHOUT_ADA)
+    sync, _ = parts.runs.enqueue(RunRequest(trigger="resync"))
+    assert worker_parts(parts, stop=Event()).worker.tick() == 2
+    ended = parts.runs.get(preview.run_id)
+    error = "the worker cannot write next.yaml to its temporary folder: No such file or directory"
+    assert (ended.status, ended.error, ended.finished_at is None) == (RunStatus.FAILED, error, False)
+    assert parts.runs.get(sync.run_id).status is RunStatus.DONE
     assert _stored(parts)[0] == 0
 
 

@@ -76,7 +76,7 @@ def replace_sources(
 @contextmanager
 def uploaded_sources(settings: Settings, file: UploadedFile) -> Iterator[ReplacedSources]:
     """The directory with an uploaded file in place of sources. The file is in a temporary folder until the end of the
-    context. Raises ``ReplacementError``."""
+    context. Raises ``ReplacementError``, and ``OSError`` if the file cannot be written."""
     with tempfile.TemporaryDirectory(prefix="usher-preview-") as folder:
         path = write_file(file, Path(folder))
         yield replace_sources(settings.directory, {file.source: path}, {file.source: file.name})

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -18,7 +19,7 @@ from app.commands.bootstrap.what_if import ReplacementError, uploaded_sources
 from app.foundation.audit import Audit
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database.engine import reading, writing
-from app.foundation.database.errors import log_fields
+from app.foundation.database.errors import cause_of, log_fields
 from app.monitoring.activity import delete_old_activity
 from app.monitoring.metrics import Metrics
 from app.monitoring.notify.watch import Watch
@@ -106,14 +107,19 @@ def execute_run(parts: Application, engine: SyncEngine, run_id: str, /, **execut
         file = file_of(connection, run_id)
     if file is None:
         return engine.execute(run_id, **execution)
-    try:
-        with uploaded_sources(parts.settings, file) as replaced:
+    with ExitStack() as stack:
+        try:
+            replaced = stack.enter_context(uploaded_sources(parts.settings, file))
             sources = replaced.sources(parts.settings, execution["stop"])
             of_file = parts.sync_engine(stop=execution["stop"], sources=sources, what_if=replaced.what_if)
+        except ReplacementError as error:
+            problem = str(error)
+        except OSError as error:
+            problem = f"the worker cannot write {file.name} to its temporary folder: {cause_of(error)}"
+        else:
             return of_file.execute(run_id, **execution)
-    except ReplacementError as error:
-        now = parts.clock()
-        return parts.runs.move(run_id, RunStatus.QUEUED, RunStatus.FAILED, error=str(error), finished_at=now)
+    now = parts.clock()
+    return parts.runs.move(run_id, RunStatus.QUEUED, RunStatus.FAILED, error=problem, finished_at=now)
 
 
 def count_changed_problems(engine: Engine, *, clock: Clock) -> None:

@@ -34,9 +34,10 @@ class UploadedFile:
     content: bytes
 
     @property
-    def is_readable(self) -> bool:
-        """Whether the file source reads files with this ending."""
-        return self.name.lower().removesuffix(".gz").endswith(ENDINGS)
+    def ending(self) -> str:
+        """The ending in lower case, as ``.yaml`` or ``.yaml.gz``. Empty: the file source does not read such files."""
+        name = self.name.lower()
+        return next((end for plain in ENDINGS for end in (plain, f"{plain}.gz") if name.endswith(end)), "")
 
 
 def plain_name(name: str) -> str:
@@ -63,7 +64,7 @@ def file_of(connection: Connection, run_id: str) -> UploadedFile | None:
 
 
 def write_file(file: UploadedFile, folder: Path) -> Path:
-    """Writes the file into a folder."""
-    path = folder / file.name
+    """Writes the file into a folder, under a name of its own: the uploaded one may be too long for the file system."""
+    path = folder / f"directory{file.ending}"
     path.write_bytes(file.content)
     return path

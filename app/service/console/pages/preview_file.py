@@ -60,7 +60,7 @@ def _read_file(sent: FileStorage | None, source: str, wrong: dict[str, str]) -> 
     file = UploadedFile(plain_name((sent and sent.filename) or ""), source, content)
     if not file.name:
         wrong["file"] = "Choose a file."
-    elif not file.is_readable:
+    elif not file.ending:
         wrong["file"] = f"The name must end in {', '.join(ENDINGS)}, perhaps followed by .gz."
     elif not content:
         wrong["file"] = f"{file.name} is empty."
