@@ -3,6 +3,7 @@
 import gzip
 import tempfile
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from threading import Event
 
@@ -13,7 +14,7 @@ from app.access.revisions import current_revision
 from app.commands.bootstrap.application import Application, application
 from app.commands.bootstrap.worker import worker_parts
 from app.commands.frame import Invocation
-from app.foundation.database.engine import reading
+from app.foundation.database.engine import reading, writing
 from app.sync.runs.files import MAX_FILES, TooManyFilesError, UploadedFile, store_file
 from app.sync.runs.run import Run, RunRequest, RunStatus
 from tests.commands.conftest import DIRECTORY, Usher
@@ -116,6 +117,29 @@ def test_a_worker_without_a_temporary_folder_ends_the_preview_and_goes_on(
     assert (ended.status, ended.error, ended.finished_at is None) == (RunStatus.FAILED, error, False)
     assert parts.runs.get(sync.run_id).status is RunStatus.DONE
     assert _stored(parts)[0] == 0
+
+
+def test_files_of_ended_runs_are_deleted(parts: Application) -> None:
+    """A worker of an older version ends a run without deleting its file."""
+    for _ in range(MAX_FILES):
+        parts.runs.cancel(_queued(parts, "next.yaml", WITHOUT_ADA).run_id)
+    left = text("INSERT INTO run_file (run_id, name, source, content) SELECT run_id, 'a.yaml', '', :content FROM run")
+    for delete_left in (
+        lambda: parts.runs.prune(timedelta(days=30)),
+        lambda: _queued(parts, "next.yaml", WITHOUT_ADA),
+    ):
+        with writing(parts.engine) as connection:
+            connection.execute(text("DELETE FROM run_file"))
+            connection.execute(left, {"content": b"x"})
+        assert _stored(parts)[0] > MAX_FILES
+        delete_left()
+        assert _stored(parts)[0] <= 1
+
+
+def test_prune_keeps_the_file_of_a_queued_preview(parts: Application) -> None:
+    _queued(parts, "next.yaml", WITHOUT_ADA)
+    parts.runs.prune(timedelta(0))
+    assert _stored(parts)[0] == 1
 
 
 def test_a_cancelled_preview_deletes_its_file_and_too_many_are_refused(parts: Application) -> None:

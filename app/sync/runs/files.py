@@ -9,6 +9,7 @@ from pathlib import Path
 from sqlalchemy import Connection, func, insert, select
 
 from app.directory.file import ENDINGS
+from app.foundation.database import statements
 from app.sync.runs.run import RunError
 from app.sync.runs.tables import RunFileRow
 
@@ -17,6 +18,8 @@ MAX_FILES = 10
 """The most files of queued and running previews."""
 
 _FILE = RunFileRow.__table__
+
+_DELETE_OF_ENDED = "DELETE FROM run_file WHERE run_id NOT IN (SELECT run_id FROM run WHERE finished_at IS NULL)"
 
 
 class TooManyFilesError(RunError):
@@ -51,10 +54,16 @@ def plain_name(name: str) -> str:
 
 def store_file(connection: Connection, run_id: str, file: UploadedFile) -> None:
     """Stores the file of a queued run. Raises ``TooManyFilesError``."""
+    delete_files_of_ended_runs(connection)
     if connection.execute(select(func.count()).select_from(_FILE)).scalar_one() >= MAX_FILES:
         raise TooManyFilesError(f"{MAX_FILES} previews of files are waiting already; try again when they have ended")
     values = {"name": file.name, "source": file.source, "content": file.content}
     connection.execute(insert(_FILE).values(run_id=run_id, **values))
+
+
+def delete_files_of_ended_runs(connection: Connection) -> None:
+    """Deletes what workers of older versions left: they end runs and do not delete the files."""
+    statements.run(connection, _DELETE_OF_ENDED)
 
 
 def file_of(connection: Connection, run_id: str) -> UploadedFile | None:

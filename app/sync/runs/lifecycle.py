@@ -23,6 +23,7 @@ from app.sync.plan.deletes import discard_held
 from app.sync.plan.listing import PlannedChange, Sum, list_changes, sum_up
 from app.sync.plan.search import ItemFilter
 from app.sync.plan.tables import PlanAccessRow, PlanImpactRow, PlanItemRow, PlanPartRow, PlanRow
+from app.sync.runs.files import delete_files_of_ended_runs
 from app.sync.runs.history import recent_runs
 from app.sync.runs.queue import CHANGES, CONTINUATION, KEY, enqueue, lock_queue, requests_for_changes
 from app.sync.runs.run import (
@@ -373,6 +374,7 @@ class Runs:
             for table in _OF_PLANS:
                 connection.execute(delete(table).where(table.c.plan_id.not_in(select(_PLAN.c.plan_id))))
             delete_unused_payloads(connection)
+            delete_files_of_ended_runs(connection)
             return pruned
 
 
