@@ -11,10 +11,12 @@ import pytest
 from sqlalchemy import Connection, text
 
 from app.access.revisions import current_revision
+from app.client.client import BackendClient
 from app.commands.bootstrap.application import Application, application
 from app.commands.bootstrap.worker import worker_parts
 from app.commands.frame import Invocation
 from app.foundation.database.engine import reading, writing
+from app.monitoring.metrics import Metrics
 from app.sync.runs.files import MAX_FILES, TooManyFilesError, UploadedFile, store_file
 from app.sync.runs.run import Run, RunRequest, RunStatus
 from tests.commands.conftest import DIRECTORY, Usher
@@ -30,18 +32,18 @@ def parts(usher_with_backend: Usher, folder: Path) -> Iterator[Application]:
         yield made
 
 
-def _queued(parts: Application, name: str, content: str | bytes, source: str = "") -> Run:
+def _queued(parts: Application, name: str, content: str | bytes, source: str = "", *, verify: bool = False) -> Run:
     file = UploadedFile(name, source, content.encode() if isinstance(content, str) else content)
 
     def store(connection: Connection, run: Run) -> None:
         store_file(connection, run.run_id, file)
 
-    request = RunRequest(trigger="console", dry_run=True, alone=True)
+    request = RunRequest(trigger="console", dry_run=True, alone=True, verify=verify)
     return parts.runs.enqueue(request, audit_hook=store)[0]
 
 
-def _previewed(parts: Application, name: str, content: str | bytes, source: str = "") -> Run:
-    run = _queued(parts, name, content, source)
+def _previewed(parts: Application, name: str, content: str | bytes, source: str = "", *, verify: bool = False) -> Run:
+    run = _queued(parts, name, content, source, verify=verify)
     worker = worker_parts(parts, stop=Event()).worker
     while not worker.tick():
         pass
@@ -117,6 +119,24 @@ def test_a_worker_without_a_temporary_folder_ends_the_preview_and_goes_on(
     assert (ended.status, ended.error, ended.finished_at is None) == (RunStatus.FAILED, error, False)
     assert parts.runs.get(sync.run_id).status is RunStatus.DONE
     assert _stored(parts)[0] == 0
+
+
+def test_the_calls_of_a_preview_are_counted_and_its_client_is_closed(
+    parts: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[str] = []
+    closed: list[BackendClient] = []
+    close = BackendClient.close
+
+    def close_and_note(client: BackendClient) -> None:
+        close(client)
+        closed.append(client)
+
+    monkeypatch.setattr(Metrics, "call_ended", lambda _, record: counted.append(record.operation))
+    monkeypatch.setattr(BackendClient, "close", close_and_note)
+    assert _previewed(parts, "next.yaml", WITHOUT_ADA, verify=True).status is RunStatus.DONE
+    assert counted
+    assert len(closed) == 1
 
 
 def test_files_of_ended_runs_are_deleted(parts: Application) -> None:

@@ -13,6 +13,7 @@ import structlog
 from sqlalchemy import Engine
 
 from app.access.stored_problems import COUNT_EVERY_MS, count_problems
+from app.client.client import Observer
 from app.commands.bootstrap.application import Application, build_watch, expectations
 from app.commands.bootstrap.databases import store_guard
 from app.commands.bootstrap.what_if import ReplacementError, uploaded_sources
@@ -51,7 +52,8 @@ class WorkerParts:
 def worker_parts(parts: Application, *, stop: Event) -> WorkerParts:
     """The parts of a worker that runs until ``stop`` is set. Raises ``SetUpError`` and ``ScheduleError``."""
     settings, clock, random = parts.settings, parts.clock, parts.random
-    engine = parts.sync_engine(stop=stop, observer=Metrics())
+    metrics = Metrics()
+    engine = parts.sync_engine(stop=stop, observer=metrics)
     lock = parts.sync_lock()
     scheduler = scheduler_for(
         settings.sync,
@@ -72,7 +74,7 @@ def worker_parts(parts: Application, *, stop: Event) -> WorkerParts:
             runs=parts.runs,
             lock=lock,
             execute=lambda run_id, lock, progress, stopped: execute_run(
-                parts, engine, run_id, lock=lock, progress=progress, stop=stopped
+                parts, engine, run_id, observer=metrics, lock=lock, progress=progress, stop=stopped
             ),
             clock=clock,
             stop=stop,
@@ -98,10 +100,11 @@ def worker_parts(parts: Application, *, stop: Event) -> WorkerParts:
     )
 
 
-def execute_run(parts: Application, engine: SyncEngine, run_id: str, /, **execution: Any) -> Run:
+def execute_run(parts: Application, engine: SyncEngine, run_id: str, /, *, observer: Observer, **execution: Any) -> Run:
     """Executes a queued run: with ``engine``, or if it previews an uploaded file, with one that reads this file.
 
-    ``execution``: ``lock``, ``progress`` and ``stop``, as of ``SyncEngine.execute``.
+    ``observer`` receives the calls of the latter. ``execution``: ``lock``, ``progress`` and ``stop``, as of
+    ``SyncEngine.execute``.
     """
     with reading(parts.engine) as connection:
         file = file_of(connection, run_id)
@@ -111,7 +114,10 @@ def execute_run(parts: Application, engine: SyncEngine, run_id: str, /, **execut
         try:
             replaced = stack.enter_context(uploaded_sources(parts.settings, file))
             sources = replaced.sources(parts.settings, execution["stop"])
-            of_file = parts.sync_engine(stop=execution["stop"], sources=sources, what_if=replaced.what_if)
+            of_file = parts.sync_engine(
+                stop=execution["stop"], observer=observer, sources=sources, what_if=replaced.what_if
+            )
+            stack.callback(of_file.client.close)
         except ReplacementError as error:
             problem = str(error)
         except OSError as error:
