@@ -501,6 +501,70 @@ def test_an_empty_page_with_a_further_link_is_incomplete(new_provider: NewProvid
     )
 
 
+@pytest.mark.parametrize("token", [4, "4"])
+def test_a_token_may_be_a_number(new_provider: NewProvider, token: object) -> None:
+    provider = new_provider("google_workspace")
+    users = list(provider.users.values())
+
+    def page(call: Call) -> bool:
+        is_last = call.parameters.get("pageToken") == "4"
+        body = {"users": users[4:]} if is_last else {"users": users[:4], "nextPageToken": token}
+        return call.answer(body)
+
+    provider.fault = page
+    steps = Api(provider, map=rules_of("google_workspace")[:1]).read()
+    assert user_ids(steps) == ["u0", "u1", "u2", "u3", "u4"]
+    assert end_of(steps) == End(Verdict.COMPLETE)
+
+
+@pytest.mark.parametrize(
+    ("api", "key", "following"),
+    [
+        ("google_workspace", "nextPageToken", True),
+        ("google_workspace", "nextPageToken", 1.5),
+        ("google_workspace", "nextPageToken", {"token": "t4"}),
+        ("microsoft_graph", "@odata.nextLink", {"href": "users"}),
+        ("microsoft_graph", "@odata.nextLink", 4),
+        ("microsoft_graph", "@odata.nextLink", []),
+    ],
+)
+def test_a_next_page_that_is_not_text_fails_the_read(
+    new_provider: NewProvider, api: str, key: str, following: object
+) -> None:
+    provider = new_provider(api)
+    provider.fault = at("users", 0, answer({"users": [], "value": [], key: following}))
+    assert Api(provider).end() == End(Verdict.FAILED, f"users: {key} is not text")
+
+
+@pytest.mark.parametrize(
+    "parameter", ['rel="next last"', 'REL="next"', 'rel="last Next"', "rel=next", 'title="x"; Rel=NEXT']
+)
+def test_the_link_to_the_next_page_is_found_by_its_relation(new_provider: NewProvider, parameter: str) -> None:
+    provider = new_provider("okta")
+    users = list(provider.users.values())
+
+    def page(call: Call) -> bool:
+        if "after" in call.parameters:
+            return call.answer(users[4:])
+        link = f"<{provider.base_url}/users>; rel=self, <{provider.base_url}/users?after=4>; {parameter}"
+        return call.answer(users[:4], headers={"Link": link})
+
+    provider.fault = page
+    steps = Api(provider, map=rules_of("okta")[:1]).read()
+    assert user_ids(steps) == ["u0", "u1", "u2", "u3", "u4"]
+    assert end_of(steps) == End(Verdict.COMPLETE)
+
+
+def test_a_link_to_a_next_page_without_paging_is_incomplete(new_provider: NewProvider) -> None:
+    provider = new_provider("okta")
+    provider.page = 2
+    steps = Api(provider, paging={"style": "none"}, map=rules_of("okta")[:1]).read()
+    assert user_ids(steps) == ["u0", "u1"]
+    assert end_of(steps) == End(
+        Verdict.PARTIAL, "users: the response links to a next page; set paging: {style: link_header}"
+    )
+
+
 def test_a_page_that_repeats_is_incomplete(new_provider: NewProvider) -> None:
     provider = new_provider("google_workspace")
     count = 0

@@ -10,6 +10,7 @@ from urllib.parse import urljoin, urlsplit
 
 import orjson
 import requests
+from requests.utils import parse_header_links
 
 from app.directory.connector import LoginRefusedError, ReadError
 from app.directory.connectors.http.auth import CALL_ERRORS, AccessTokens, authenticate, call_error
@@ -126,7 +127,7 @@ class HttpClient:
             response = self._send(url, parameters)
         path = printable(urlsplit(url).path, limit=200)
         self._check_status(response, path)
-        return JsonResponse(_json(response, path), response.content, url, response.links.get("next", {}).get("url", ""))
+        return JsonResponse(_json(response, path), response.content, url, _next_link(response))
 
     def _send(self, url: str, parameters: Mapping[str, str] | None) -> requests.Response:
         try:
@@ -189,6 +190,15 @@ def _json(response: requests.Response, path: str) -> object:
     except ValueError:
         reason = printable(response.headers.get("Content-Type", "without a media type"), limit=80)
     raise ReadError(f"{path}: the response is not JSON ({reason}); see that base_url is the address of the API")
+
+
+def _next_link(response: requests.Response) -> str:
+    """The link to the next page. A link may have several relations, in upper or lower case (RFC 8288)."""
+    for link in parse_header_links(response.headers.get("Link", "")):
+        relations = " ".join(value for name, value in link.items() if name.lower() == "rel")
+        if "next" in relations.lower().split():
+            return link["url"]
+    return ""
 
 
 def _origin(url: str) -> tuple[str, str]:

@@ -51,7 +51,7 @@ class PageReader:
             if self._paging.style == "scim":
                 total = _total(answer.body, path, total)
             yield items
-            following = self._following(answer, items, is_end=total is not None and count >= total)
+            following = self._following(answer, items, path, is_end=total is not None and count >= total)
             if following is None:
                 break
             if not items:
@@ -114,10 +114,10 @@ class PageReader:
                 changed[id_] = isinstance(item, dict) and self._preset.removed in item
             if len(changed) > MAX_CHANGES:
                 raise CursorRefusedError(f"there are more than {MAX_CHANGES:,} changes")
-            following, last = (value_at(body, key) for key in (self._paging.next, self._preset.delta_link))
-            if isinstance(last, str) and not isinstance(following, str):
+            following, last = self._next(body, urlsplit(url).path), value_at(body, self._preset.delta_link)
+            if isinstance(last, str) and not following:
                 return changed, self._client.followed(last, url)
-            if not isinstance(following, str):
+            if not following:
                 raise IncompleteError(f"the changes have neither {self._paging.next} nor {self._preset.delta_link}")
             link = following
 
@@ -138,18 +138,31 @@ class PageReader:
             raise ReadError(f"{path}: the response has no list {key}".rstrip() + "; see that base_url is right")
         return items
 
-    def _following(self, answer: JsonResponse, items: Sequence[object], *, is_end: bool) -> str | None:
-        """The link or token of the next page, empty if it is found by number; None: there is no next page."""
+    def _following(self, answer: JsonResponse, items: Sequence[object], path: str, *, is_end: bool) -> str | None:
+        """The link or token of the next page, empty if it is found by number; None: there is no next page.
+
+        Raises ``ReadError`` and ``IncompleteError`` if there is one that cannot be read.
+        """
         style = self._paging.style
+        if style == "none" and answer.next_link:
+            raise IncompleteError(f"{path}: the response links to a next page; set paging: {{style: link_header}}")
         if style == "link_header":
             return answer.next_link or None
         if style in ("link", "token"):
-            following = value_at(answer.body, self._paging.next)
-            return following if isinstance(following, str) and following else None
+            return self._next(answer.body, path) or None
         if style == "scim":
             return None if is_end or not items else ""
         # Servers may return fewer objects than requested, so only an empty page is the end.
         return "" if style == "offset" and items else None
+
+    def _next(self, body: object, path: str) -> str:
+        """The link or token of the next page in a body; empty if there is none. Raises ``ReadError``."""
+        following = value_at(body, self._paging.next)
+        if self._paging.style == "token" and type(following) is int:
+            return str(following)
+        if following is not None and not isinstance(following, str):
+            raise ReadError(f"{path}: {self._paging.next} is not text")
+        return following or ""
 
 
 def value_at(body: object, key: str) -> object:
