@@ -1,8 +1,10 @@
 """CSV files: rows as records, or as objects for rules.
 
-The first row has the names of the columns. Python's ``csv`` parses the file in strict mode: an unbalanced quote ends
-the read as failed, because the rest of the file might be parsed as other rows. A row with another number of cells is
-malformed. Empty cells are like NULL in a database.
+The first row has the names of the columns. Python's ``csv`` parses the file in strict mode: the read fails if it finds
+an unbalanced quote, because the rest of the file might be parsed as other rows. Two unbalanced quotes look like one
+cell with line breaks, which contains the rows between them. So a row of several lines is malformed, unless the setting
+``line_breaks`` allows it. A row with another number of cells is malformed, too. Empty cells are like NULL in a
+database.
 """
 
 import csv
@@ -44,6 +46,10 @@ from app.foundation.text import counted, quoted
 
 MAX_ROW_CHARACTERS = 1024 * 1024
 """The maximum length of a row. Python's limit for one cell is 131,072 characters."""
+
+_LINE_BREAKS = (
+    "has {:,} lines; check for an unbalanced quote, or set line_breaks: true if cells may contain line breaks"
+)
 
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
@@ -133,12 +139,13 @@ class _Table:
     def __init__(self, settings: CsvSourceSettings, stream: IO[bytes], file_name: str) -> None:
         self.file_name = file_name
         self._delimiter = settings.delimiter
+        self._line_breaks = settings.line_breaks
         self._lines = _Lines(stream, file_name, settings.encoding, require_line_end=settings.require_line_end)
         self._rows = self._parsed()
         self.columns = self._header()
 
-    def _parsed(self) -> Iterator[tuple[int, list[str]]]:
-        """The rows that are not blank, each with its first line. Raises ``ReadError``."""
+    def _parsed(self) -> Iterator[tuple[int, list[str], str]]:
+        """The rows that are not blank, each with its first line and its problem. Raises ``ReadError``."""
         reader = csv.reader(self._lines, delimiter=self._delimiter, strict=True)
         while True:
             first = self._lines.begin_row()
@@ -149,13 +156,16 @@ class _Table:
             except csv.Error as error:
                 raise ReadError(f"{self.file_name}:{first}: not CSV: {error}") from None
             if cells:
-                yield first, cells
+                count = self._lines.number - first + 1
+                yield first, cells, "" if count == 1 or self._line_breaks else _LINE_BREAKS.format(count)
 
     def _header(self) -> Sequence[str]:
-        line, columns = next(self._rows, (0, []))
+        line, columns, problem = next(self._rows, (0, [], ""))
         if not columns:
             raise ReadError(f"{self.file_name}: is empty; the first row must have the names of the columns")
         where = f"{self.file_name}:{line}"
+        if problem:
+            raise ReadError(f"{where}: the first row {problem}")
         for number, name in enumerate(columns, start=1):
             if not name.strip() or "\0" in name:
                 raise ReadError(f"{where}: column {number} has no valid name; the first row has the names of columns")
@@ -167,9 +177,11 @@ class _Table:
     def rows(self) -> Iterator[tuple[str, Sequence[str] | Malformed]]:
         """The place and the cells of each row. Raises ``ReadError``."""
         width = len(self.columns)
-        for line, cells in self._rows:
+        for line, cells, problem in self._rows:
             place = f"{self.file_name}:{line}"
-            if len(cells) == width:
+            if problem:
+                yield place, Malformed(place, problem)
+            elif len(cells) == width:
                 yield place, cells
             else:
                 yield place, Malformed(place, f"has {counted(len(cells), 'cell')}, but the header has {width:,}")
@@ -211,13 +223,13 @@ class _Lines:
         self._file_name = file_name
         self._encoding = encoding
         self._require_line_end = require_line_end
-        self._number = 0
+        self.number = 0
         self._room = 0
 
     def begin_row(self) -> int:
         """The number of the next line, with which a row begins."""
         self._room = MAX_ROW_CHARACTERS
-        return self._number + 1
+        return self.number + 1
 
     def __iter__(self) -> Iterator[str]:
         return self
@@ -229,9 +241,9 @@ class _Lines:
             raise ReadError(f"{self._file_name}:{self._line_of(error)}: the bytes are not {self._encoding}") from None
         if not line:
             raise StopIteration
-        self._number += 1
+        self.number += 1
         self._room -= len(line)
-        place = f"{self._file_name}:{self._number}"
+        place = f"{self._file_name}:{self.number}"
         if self._room < 0:
             raise ReadError(
                 f"{place}: the row is longer than {MAX_ROW_CHARACTERS:,} characters; is a quote unbalanced?"
@@ -246,9 +258,9 @@ class _Lines:
     def _line_of(self, error: UnicodeError) -> int:
         """The line of the error: the lines before it in the bytes that were being decoded were not returned yet."""
         if not isinstance(error, UnicodeDecodeError):
-            return self._number + 1
+            return self.number + 1
         text = error.object[: error.start].decode(self._encoding, "replace")
-        return self._number + 1 + text.replace("\r\n", "\n").replace("\r", "\n").count("\n")
+        return self.number + 1 + text.replace("\r\n", "\n").replace("\r", "\n").count("\n")
 
 
 class _Cell(NamedTuple):

@@ -200,6 +200,9 @@ class CsvSourceSettings(SourceBase):
     """An encoding of Python. ``utf-8-sig`` is UTF-8, with or without a byte order mark."""
     require_line_end: bool = True
     """Whether a read fails if the last line has no line end, because the file may be truncated."""
+    line_breaks: bool = False
+    """Whether cells may contain line breaks. Otherwise a row of several lines is malformed, because an unbalanced quote
+    looks the same."""
     null_is_absent: NullIsAbsent = frozenset()
     """The columns in which an empty cell means a missing field: no end in ``expiresAt``, inherited in ``accessType``.
     In other columns that decide about access, an empty cell makes the row malformed."""

@@ -124,7 +124,7 @@ def test_the_column_kind_has_the_kinds_of_the_records(steps_of) -> None:
         "grant,ada,,,,,acme,roadmap,viewer,2027-01-31 18:00,\r\n"
         "membership,ada,,,,,acme,,editor,infinity,\r\n"
     )
-    steps = steps_of(content, timezone="Europe/Berlin")
+    steps = steps_of(content, timezone="Europe/Berlin", line_breaks=True)
     user, grant, membership = records(steps)
     assert isinstance(user, User)
     assert (user.name, user.email, user.disabled, user.aliases) == (
@@ -204,7 +204,8 @@ def test_a_row_without_its_key_makes_the_read_partial(steps_of) -> None:
 
 
 def test_a_row_of_another_width_is_malformed_with_its_line(steps_of) -> None:
-    steps = steps_of(USERS + "ann,Ann\n" + 'bo,"two\nlines",b@x\n' + "cy,Cy,c@x,more\n", kind="user")
+    content = USERS + "ann,Ann\n" + 'bo,"two\nlines",b@x\n' + "cy,Cy,c@x,more\n"
+    steps = steps_of(content, kind="user", line_breaks=True)
     assert [step for step in steps if isinstance(step, Malformed)] == [
         Malformed("file:3", "has 2 cells, but the header has 3"),
         Malformed("file:6", "has 4 cells, but the header has 3"),
@@ -213,9 +214,32 @@ def test_a_row_of_another_width_is_malformed_with_its_line(steps_of) -> None:
     assert steps[-1] == End(Verdict.PARTIAL, "2 malformed rows")
 
 
+SWALLOWED = 'a,"Bob,a@x\nb,Ann,b@x\nc,Cy",c@x\n'
+"""Two unbalanced quotes: one row of three cells."""
+RULES = [{"from": "rows", "user": {"userId": "it.userId", "name": "it.name", "email": "it.email"}}]
+UNBALANCED = "has 3 lines; check for an unbalanced quote, or set line_breaks: true if cells may contain line breaks"
+
+
+def test_rows_that_two_unbalanced_quotes_swallow_make_the_read_partial(steps_of) -> None:
+    for more in ({"kind": "user"}, {"map": RULES, "key": ["userId"]}):
+        steps = steps_of(USERS + SWALLOWED + "d,Di,d@x\n", **more)
+        assert [step.place for step in steps if isinstance(step, Found)] == ["file:2", "file:6"]
+        assert [step for step in steps if isinstance(step, Malformed)] == [Malformed("file:3", UNBALANCED)]
+        assert (steps[-1].verdict, steps[-1].except_malformed) == (Verdict.PARTIAL, False)
+    assert steps_of(USERS + SWALLOWED, kind="user", line_breaks=True)[-1] == End(Verdict.COMPLETE)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_blank_lines_and_line_ends_are_no_line_breaks(steps_of, end: str) -> None:
+    steps = steps_of((USERS + "\nann,Ann,a@x\n\n").replace("\n", end), kind="user")
+    assert [step.place for step in steps[:-1]] == ["file:2", "file:4"]
+    assert steps[-1] == End(Verdict.COMPLETE)
+
+
 @pytest.mark.parametrize(
     ("content", "settings", "reason"),
     [
+        ('userId,"na\nme",email\n', {}, "file:1: the first row has 2 lines; check for an unbalanced quote"),
         ("", {}, "file: is empty; the first row must have the names of the columns"),
         ("\n\n", {}, "file: is empty"),
         ("userId,name,email,name\n", {}, "file:1: several columns are called 'name'; give each a name of its own"),
