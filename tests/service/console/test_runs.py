@@ -1,323 +1,114 @@
-"""Runs, their items, and what is parked: found, shown and tried again, whatever stands in the address."""
+"""The list of runs: kinds, filters, and what has changed, failed and waits since yesterday."""
 
 import json
 import re
-from datetime import timedelta
 
 import pytest
-from sqlalchemy import insert, update
+from sqlalchemy import update
 
 from app.foundation.database.engine import writing
 from app.service.console.console import address
-from app.service.console.pages.run_summary import hold_rows, phase_rows, stage_rows
 from app.service.console.settings import Role
-from app.sync.ledger.failures import message_digest
-from app.sync.ledger.ledger import ItemKey, open_ledger
-from app.sync.ledger.tables import CallRow, ItemFailureRow
-from app.sync.plan.summary import PlanPart
-from app.sync.plan.tables import PlanItemRow
-from app.sync.runs.run import Run, RunRequest, RunStatus
+from app.sync.runs.run import Run
+from app.sync.runs.tables import RunRow
+from tests.service.console import states
 from tests.service.console.conftest import Browser, Office
-from tests.service.console.states import applying, approved_planning
-from tests.service.console.test_pages import HOSTILE, planned_run
-
-ODD = {"hostile": HOSTILE, "long": "ü" * 256, "rtl": "\u202eabc", "tags": "<b>x</b>"}
+from tests.service.console.test_run import parked
 
 
-@pytest.mark.parametrize(
-    ("wanted", "says"),
-    [
-        ({"kind": "document"}, "1 item matches."),
-        ({"kind": "document", "status": "held", "action": "delete"}, "1 item matches."),
-        ({"organization": "acme", "item": "handbook"}, "1 item matches."),
-        ({"organization": "other"}, "No item matches"),
-        ({"action": "add"}, "No item matches"),
-        ({"item": ODD["hostile"]}, "No item matches"),
-        ({"organization": ODD["long"]}, "No item matches"),
-        ({"item": ODD["rtl"], "organization": ODD["tags"]}, "No item matches"),
-        ({"after": "1"}, "Nothing to do"),
-    ],
-)
-def test_items_are_found_by_filters_in_the_address(office: Office, wanted: dict[str, str], says: str) -> None:
-    run = planned_run(office, item_id="handbook")
-    browser = office.browser(Role.VIEWER)
-    html = browser.get(address("run", id=run, **wanted))
+def _row_of(html: str, run: Run) -> str:
+    """The row of a run in the table."""
+    rows = re.findall(r"<tr[ >].*?</tr>", html.partition('aria-label="Runs"')[2], re.DOTALL)
+    return str(next(row for row in rows if run.run_id in row))
+
+
+def _listed(browser: Browser, **filters: object) -> list[str]:
+    """The ids of the runs in the table, in their order."""
+    html = browser.get(address("runs", **filters))
     assert browser.status == 200
-    assert says in html
-    assert "<script>alert" not in html
-    assert "<b>x</b>" not in html
+    return re.findall(r'<td[^>]*><a href="/console/run\?id=([^"]+)">', html.partition('aria-label="Runs"')[2])
 
 
-@pytest.mark.parametrize(
-    ("wanted", "status"),
-    [
-        ("action=odd", 400),
-        ("kind=odd", 400),
-        ("item=%00", 404),
-        ("organization=%ED%A0%80", 200),
-        ("after=x", 404),
-        ("after=-1", 404),
-        ("scope=everything", 400),
-    ],
-)
-def test_filters_that_cannot_be_lead_on(office: Office, wanted: str, status: int) -> None:
-    run = planned_run(office, item_id="handbook")
+def test_each_run_has_its_kind_its_result_and_who_started_it(office: Office) -> None:
+    expected = [
+        (states.done(office), ("Sync", "2 changed", "schedule")),
+        (states.previewed(office), ("Preview", "4 to add", "schedule")),
+        (states.queued(office, verify=True, asked_by="Mira <b>", trigger="console"), ("Verify", "", "Mira &lt;b&gt;")),
+        (states.queued(office, trigger="changes", user_ids=("ada",)), ("Follow-up", "of 1 user", "directory changes")),
+        (states.queued(office, retry=True, trigger="resync"), ("Retry", "", "HTTP API")),
+        (states.failed(office), ("Sync", "it refused the API key", "schedule")),
+        (states.held(office), ("Sync", "2 held", "schedule")),
+    ]
+    html = office.browser(Role.VIEWER).get(address("runs"))
+    for run, (kind, result, asker) in expected:
+        row = _row_of(html, run)
+        assert f"</svg>{kind}</span>" in row
+        assert result in row
+        assert asker in row
+    assert "<b>" not in html
+
+
+def test_runs_are_filtered_and_the_filters_stay_on_the_next_page(office: Office) -> None:
+    mine = [states.queued(office, asked_by="mira (console)", trigger="console", verify=True) for _ in range(51)]
+    preview = states.previewed(office)
     browser = office.browser(Role.VIEWER)
-    html = browser.get(f"/console/run?id={run}&{wanted}")
-    assert browser.status == status
-    assert "/console/" in html
-
-
-def test_a_fragment_has_what_follows_a_run_alone(office: Office) -> None:
-    run = planned_run(office, item_id="handbook")
-    html = office.browser(Role.VIEWER).get(address("run", id=run), **{"x-fragment": "1"})
-    parts = ["head", "notices", "facts", "stages", "progress", "kinds", "tabs", "filter", "items", "reported"]
-    assert re.findall(r'data-part="(\w+)"', html) == [*parts, "ended"]
-    assert "data-ended" in html
-    assert "<main" not in html
-
-
-def test_a_fragment_has_the_buttons_of_its_reader_alone(office: Office) -> None:
-    run = applying(office)
-    approver, viewer = office.browser(Role.APPROVER), office.browser(Role.VIEWER)
-    for _ in range(2):
-        for browser, cancels in ((approver, True), (viewer, False)):
-            html = browser.get(address("run", id=run.run_id), **{"x-fragment": "1"})
-            assert ("Cancel the run" in html) == cancels
-            assert ("formToken" in html) == cancels
-    mine = approver.get(address("run", id=run.run_id), **{"x-fragment": "1"})
-    other = office.browser(Role.APPROVER).get(address("run", id=run.run_id), **{"x-fragment": "1"})
-    tokens = [re.findall(r'name="formToken" value="(\w+)"', html) for html in (mine, other)]
-    assert tokens[0] != tokens[1]
-
-
-def test_a_fragment_tells_the_items_that_its_page_asks_for(office: Office) -> None:
-    run = applying(office)
+    assert _listed(browser, kind="preview") == [preview.run_id]
+    assert _listed(browser, status="done") == [preview.run_id]
+    assert _listed(browser, by="schedule") == [preview.run_id]
+    newest_first = [run.run_id for run in reversed(mine)]
+    filters = {"kind": "verify", "by": "mira (console)", "period": "yesterday"}
+    assert _listed(browser, **filters) == newest_first[:50]
+    html = browser.get(address("runs", **filters))
+    assert '<option value="mira (console)" selected>' in html
+    link = re.search(r'href="([^"]*before=[^"]*)">Next 50', html)
+    assert link is not None
+    assert browser.get(link[1].replace("&amp;", "&")).count("/console/run?id=") == 1
+    office.time.move_on(days=3)
     browser = office.browser(Role.VIEWER)
-    for wanted, items in (({}, 6), ({"kind": "folder"}, 2), ({"status": "held"}, 2), ({"after": "4"}, 2), ({}, 6)):
-        html = browser.get(address("run", id=run.run_id, **wanted), **{"x-fragment": "1"})
-        assert html.count("ordinal=") == items, wanted
+    assert "No run matches" in browser.get(address("runs", period="day"))
+    assert _listed(browser, period="week", kind="preview") == [preview.run_id]
 
 
-def test_an_approved_run_shows_no_progress_before_it_applies(office: Office) -> None:
-    run = approved_planning(office)
-    html = office.browser(Role.VIEWER).get(address("run", id=run.run_id), **{"x-fragment": "1"})
-    assert "<progress" not in html
-    counts = {
-        "folder": {"add": {"planned": 2, "done": 2}},
-        "document": {"add": {"planned": 2, "done": 2}, "delete": {"planned": 2, "done": 1}},
-    }
-    office.runs.move(run.run_id, RunStatus.PLANNING, RunStatus.APPLYING, counts=counts)
-    html = office.browser(Role.VIEWER).get(address("run", id=run.run_id), **{"x-fragment": "1"})
-    assert "5 of 6 items sent" in html
-
-
-def test_an_item_has_its_request_and_the_answer_as_text(office: Office) -> None:
-    run = planned_run(office, item_id="handbook", message=HOSTILE)
-    call = {"run_id": run, "plan_id": "plan", "ledger_id": 1, "operation": "delete_documents", "ordinals": "[1]"}
-    told = {"first_ordinal": 1, "code": 400, "tries": 2, "answer": HOSTILE, "sent_at": 0, "settled_at": 1500}
-    with writing(office.engine) as connection:
-        connection.execute(insert(CallRow).values(**call, **told))
+@pytest.mark.parametrize("wanted", ["kind=odd", "status=odd", "period=odd", "busy=2", "scope=everything"])
+def test_unknown_filters_are_refused(office: Office, wanted: str) -> None:
     browser = office.browser(Role.VIEWER)
-    html = browser.get(address("item", run=run, ordinal=1))
-    assert "/organizations/documents/delete" in html
-    assert "not sent yet" in html
-    assert "HTTP 400" not in html  # it is held: no call was about it
+    browser.get(f"/console/runs?{wanted}")
+    assert browser.status == 400
+
+
+def test_since_yesterday_says_what_changed_failed_and_waits(office: Office) -> None:
+    old = states.done(office)
+    table = RunRow.__table__
+    counts = json.dumps({"group": {"add": {"planned": 9, "done": 9}}})
     with writing(office.engine) as connection:
-        connection.execute(update(PlanItemRow).values(status="failed"))
-    html = browser.get(address("item", run=run, ordinal=1))
-    assert "HTTP 400" in html
-    assert "2 tries" in html
-    assert "settled after 1.5 s" in html
-    assert "<script>alert" not in html
-    assert "\u202e" not in html
+        of_old = table.c.run_id == old.run_id
+        connection.execute(update(table).where(of_old).values(requested_at=1, counts=counts))
+    states.done(office)
+    states.partial(office)
+    failed = [states.failed(office) for _ in range(4)]
+    states.previewed(office)
+    held, queued = states.held(office), states.queued(office)
+    parked(office, "no", "no")
+    html = office.browser(Role.APPROVER).get(address("runs")).partition("Since yesterday")[2].partition("<h2>")[0]
+    text = " ".join(re.sub(r"<[^>]+>", " ", html).split())
+    assert "9 items by 3 runs of 7" in text
+    assert "folders 6 – –" in text
+    assert "group" not in text
+    assert "1 preview changed nothing" in text
+    assert "4 runs" in text
+    assert text.count("it refused the API key") == 3
+    assert html.count(f'href="{address("run", id=failed[-1].run_id)}"') == 1
+    assert "1 more" in text
+    assert "1 item failed" in text
+    assert "2 items given up" in text
+    assert "2 deletes for approval" in text
+    assert address("approve", run=held.run_id) in html
+    assert address("run", id=queued.run_id) in html
+    viewer = office.browser(Role.VIEWER).get(address("runs"))
+    assert address("approve", run=held.run_id) not in viewer
 
 
-def test_what_is_covered_leads_to_what_takes_it_along(office: Office) -> None:
-    run = planned_run(office, item_id="handbook")
-    with writing(office.engine) as connection:
-        connection.execute(update(PlanItemRow).values(covered_by=7))
-    html = office.browser(Role.VIEWER).get(address("item", run=run, ordinal=1))
-    assert "The deletion of" in html
-    assert "ordinal=7" in html
-
-
-def parked(office: Office, *messages: str) -> None:
-    """One item for each message."""
-    ledger = open_ledger(office.engine, "http://backend.test", "key", office.time)
-    row = {"ledger_id": ledger.ledger_id, "kind": "folderUser", "organization_id": "acme", "container_id": "specs"}
-    row |= {"deleting": False, "fingerprint": "", "failures": 10, "retry_at": 0, "parked": True}
-    with writing(office.engine) as connection:
-        connection.execute(
-            insert(ItemFailureRow),
-            [
-                row | {"item_id": f"u{number}", "message": said, "message_digest": message_digest(said)}
-                for number, said in enumerate(messages)
-            ],
-        )
-
-
-def retry(browser: Browser, **form: str | list[str]) -> str:
-    """Sends the form of the parked page, which it takes from there."""
-    html = browser.get(address("parked"))
-    token = html.split('name="formToken" value="', 1)[1].split('"', 1)[0] if "formToken" in html else ""
-    browser.answer = browser.client.post(
-        "/console/retry", data={"formToken": token, **form}, headers={"Sec-Fetch-Site": "same-origin"}
-    )
-    return browser.answer.get_data(as_text=True)
-
-
-def test_chosen_items_alone_are_tried_again(office: Office) -> None:
-    parked(office, "no", "no", HOSTILE)
-    browser = office.browser(Role.APPROVER)
-    key = json.dumps(["folderUser", "acme", "specs", "u1", False])
-    for _ in range(2):
-        retry(browser, only="1", chosen=[key])
-        assert browser.status == 303
-    (run,) = office.runs.recent()
-    assert (run.retry, run.items, run.organization_ids) == (
-        True,
-        (ItemKey("folderUser", "acme", "specs", "u1"),),
-        ("acme",),
-    )
-    office.time.move_on(seconds=1)
-    retry(browser, message=HOSTILE)
-    assert office.runs.recent()[0].items == (ItemKey("folderUser", "acme", "specs", "u2"),)
-    office.time.move_on(seconds=1)
-    retry(browser, kind="folderUser", organization="acme")
-    assert (office.runs.recent()[0].items, office.runs.recent()[0].kinds) == ((), ("folderUser",))
-    assert "retries 1 item" in browser.get(address("run", id=run.run_id))
-
-
-@pytest.mark.parametrize(
-    ("form", "status"),
-    [
-        ({"only": "1"}, 400),
-        ({"chosen": ["[1]"]}, 400),
-        ({"chosen": ['["folderUser", "a", "b", "\\ud800", false]']}, 400),
-        ({"message": "nobody said so"}, 400),
-        ({"kind": "odd"}, 400),
-        ({"organization": "\0"}, 404),
-    ],
-)
-def test_a_retry_of_nothing_makes_no_run(office: Office, form: dict[str, str | list[str]], status: int) -> None:
-    parked(office, "no")
-    browser = office.browser(Role.APPROVER)
-    assert "/console/" in retry(browser, **form)
-    assert browser.status == status
-    assert office.runs.recent() == []
-
-
-def test_viewers_are_shown_no_choice_and_have_none(office: Office) -> None:
-    parked(office, "no")
-    browser = office.browser(Role.VIEWER)
-    html = browser.get(address("parked", message="no"))
-    assert "Retry" not in html
-    assert "checkbox" not in html
-    retry(browser, kind="folderUser")
-    assert browser.status == 403
-    assert office.runs.recent() == []
-
-
-def test_stages_tell_when_they_began_and_how_long_they_took(office: Office) -> None:
-    held = office.held_run()
-    office.time.move_on(seconds=60)
-    stages = stage_rows(held, {"planned": 34, "held": 34})
-    assert [(stage.name, stage.state) for stage in stages] == [
-        ("Queued", "done"),
-        ("Read directory", "done"),
-        ("Planned", "done"),
-        ("Held", "held"),
-    ]
-    assert stages[0].took == 1.0
-    assert stages[-1].note == "34 deletes wait"
-    office.runs.approve(held.run_id)
-    again = office.runs.get(held.run_id)
-    assert [(stage.name, stage.state) for stage in stage_rows(again, {})] == [
-        ("Approved", "queued"),
-        ("Read directory", "coming"),
-        ("Planned", "coming"),
-        ("Applied", "coming"),
-    ]
-    assert again.stages[-1].at - again.stages[-2].at == timedelta(seconds=60)
-
-
-def test_stages_of_a_run_that_verifies_have_their_own_times(office: Office) -> None:
-    def take(seconds: int, status: RunStatus, to: RunStatus) -> Run:
-        office.time.move_on(seconds=seconds)
-        return office.runs.move(run.run_id, status, to)
-
-    run, _ = office.runs.enqueue(RunRequest(trigger="schedule", verify=True))
-    take(1, RunStatus.QUEUED, RunStatus.READING)
-    take(2, RunStatus.READING, RunStatus.PLANNING)
-    verifying = take(3, RunStatus.PLANNING, RunStatus.VERIFYING)
-    assert [(stage.name, stage.state) for stage in stage_rows(verifying, {})] == [
-        ("Queued", "done"),
-        ("Read directory", "done"),
-        ("Read backend", "verifying"),
-        ("Planned", "coming"),
-        ("Applied", "coming"),
-    ]
-    take(100, RunStatus.VERIFYING, RunStatus.PLANNING)
-    take(5, RunStatus.PLANNING, RunStatus.APPLYING)
-    done = take(7, RunStatus.APPLYING, RunStatus.DONE)
-    assert [(stage.name, stage.took) for stage in stage_rows(done, {})] == [
-        ("Queued", 1.0),
-        ("Read directory", 2.0),
-        ("Read backend", 100.0),
-        ("Planned", 5.0),
-        ("Applied", 7.0),
-        ("Done", None),
-    ]
-
-
-def test_dry_run_has_stages_to_come_except_the_last(office: Office) -> None:
-    run, _ = office.runs.enqueue(RunRequest(trigger="schedule", dry_run=True))
-    assert [(stage.name, stage.state) for stage in stage_rows(run, {})] == [
-        ("Queued", "queued"),
-        ("Read directory", "coming"),
-        ("Planned", "coming"),
-    ]
-
-
-def test_phases_are_sent_one_after_the_other(office: Office) -> None:
-    run, _ = office.runs.enqueue(RunRequest(trigger="schedule"))
-    counts = {
-        "document": {"add": {"planned": 4, "done": 4}, "update": {"planned": 6, "done": 3, "failed": 1}},
-        # With what was sent before its deletes were approved.
-        "folder": {"delete": {"planned": 5, "done": 3}},
-        # Held and parked items are not sent.
-        "group": {"delete": {"planned": 3, "held": 3}, "update": {"planned": 3, "done": 1, "parked": 1}},
-    }
-    run = office.runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, counts=counts)
-    parts = [
-        PlanPart(1, 4, 30, "document", "add", "add_documents"),
-        PlanPart(5, 7, 31, "document", "update", "update_documents"),
-        PlanPart(8, 10, 32, "document", "update", "move_documents"),
-        PlanPart(11, 12, 20, "group", "update", "update_group"),
-        PlanPart(13, 13, 21, "group", "update", "update_group"),
-        PlanPart(14, 16, 160, "folder", "delete", "delete_folder"),
-        PlanPart(17, 19, 170, "group", "delete", "delete_group"),
-    ]
-    assert [(row.name, row.sent, row.to_send) for row in phase_rows(run, parts)] == [
-        ("Add folders", 1, 2),
-        ("Add documents", 4, 4),
-        ("Update documents", 3, 3),
-        ("Move documents", 1, 3),
-        ("Delete folders", 1, 3),
-    ]
-
-
-def test_limits_are_told_in_few_words() -> None:
-    limits = {
-        ("delete_count", 1_000_000): "more than 1,000,000 deletes",
-        ("delete_percent", 20.0): "more than 20 %",
-        ("delete_percent", 12.5): "more than 12.5 %",
-        ("covers_held", None): "includes held items",
-        ("organization", None): "deleting an organization always asks",
-        ("", None): "over the limits",
-    }
-    rows = hold_rows([{"kind": "document", "limit": limit, "allowed": allowed} for limit, allowed in limits] + ["odd"])
-    assert [row.over for row in rows] == list(limits.values())
-    assert hold_rows([{"kind": "document", "reason": "of an older version"}])[0].over == "over the limits"
-    assert hold_rows(None) == []
+def test_a_quiet_day_says_so(office: Office) -> None:
+    office.runs.cancel(states.queued(office).run_id)
+    html = office.browser(Role.VIEWER).get(address("runs"))
+    assert re.sub(r"<[^>]+>", " ", html).split().count("Nothing") == 3

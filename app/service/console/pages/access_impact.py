@@ -9,7 +9,7 @@ from werkzeug.exceptions import NotFound
 from app.access.browse.lookup import may_be_stored
 from app.service.console.console import Console, address, one_of, query
 from app.service.console.names import read_names
-from app.service.console.pages.runs import IDS_SHOWN, access_mentions, find_run, parse_ordinal
+from app.service.console.pages.run import IDS_SHOWN, access_mentions, find_run, parse_ordinal
 from app.service.console.paging import PAGE_ROWS
 from app.service.console.views import VIEWS
 from app.sync.plan.access_impact import (

@@ -10,9 +10,9 @@ from app.access.records import Membership
 from app.foundation.clock import epoch_ms
 from app.service.console.console import Console, address, go_to, query
 from app.service.console.names import mentions_of, organizations_of, read_names
+from app.service.console.pages.run import find_run, held_now
 from app.service.console.pages.run_actions import reason_problem
 from app.service.console.pages.run_summary import RESOURCE_KINDS, hold_rows
-from app.service.console.pages.runs import find_run, held_now
 from app.service.console.settings import Role
 from app.service.console.views import VIEWS
 from app.sync.plan.listing import list_changes

@@ -31,7 +31,7 @@ from app.access.records import (
 from app.contract import operations as contract
 from app.service.console.console import Console, address, one_of, query
 from app.service.console.names import Mention, mentions_of, read_names
-from app.service.console.pages.runs import find_run, parse_ordinal
+from app.service.console.pages.run import find_run, parse_ordinal
 from app.service.console.views import VIEWS
 from app.sync.apply.requests import NotExpressibleError, request_of
 from app.sync.ledger.failures import failures_of

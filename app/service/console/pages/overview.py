@@ -16,7 +16,7 @@ from app.monitoring.notify.concerns import Cause, Concern
 from app.service.console.charts import Bar, line_chart
 from app.service.console.console import COUNT_LIMIT, Console, query
 from app.service.console.formatting import TONES, clock_time, counted, duration, percent
-from app.service.console.pages.runs import held_now, shown_status
+from app.service.console.pages.run import held_now, shown_status
 from app.service.console.views import VIEWS
 from app.sync.ledger.failures import PARKED_AFTER, count_failures
 from app.sync.ledger.ledger import last_verify, ledger_in_use

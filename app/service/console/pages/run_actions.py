@@ -5,7 +5,7 @@ from werkzeug.exceptions import Forbidden
 
 from app.access.browse.lookup import may_be_stored
 from app.service.console.console import Console, address, go_to
-from app.service.console.pages.runs import find_run
+from app.service.console.pages.run import find_run
 from app.service.console.sessions import Operator
 from app.service.console.settings import Role
 from app.service.console.views import VIEWS

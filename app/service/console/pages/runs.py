@@ -1,218 +1,128 @@
-"""The page of a run: its stages, changes, affected users and items."""
+"""The list of runs with its filters, and what has happened since yesterday."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime
-from typing import Any
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
 
-from flask import Response, request
+from flask import Response
 from sqlalchemy import Connection
 from werkzeug.exceptions import NotFound
 
 from app.access.browse.lookup import may_be_stored
 from app.foundation.clock import epoch_ms
-from app.monitoring.activity import worker_is_running
-from app.service.admin.resync import ITEM_STATUSES
-from app.service.console.console import COUNT_LIMIT, Console, address, one_of, query
-from app.service.console.names import Mention, mentions_of, organizations_of, read_names
-from app.service.console.pages.run_summary import ACTIONS, RESOURCE_KINDS, hold_rows, kind_rows, phase_rows, stage_rows
+from app.service.console.console import COUNT_LIMIT, Console, one_of, query
+from app.service.console.pages.run import STATUSES, held_now, shown_status
+from app.service.console.pages.run_summary import ACTIONS
 from app.service.console.paging import PAGE_ROWS
 from app.service.console.views import VIEWS
-from app.sync.ledger.ledger import ITEM_KINDS, noun_of
-from app.sync.plan.access_impact import StoredAccessChange, list_access
-from app.sync.plan.listing import PlannedChange, list_changes
-from app.sync.plan.search import ItemFilter, count
-from app.sync.plan.summary import PlanPart, affected, largest_impact, parts_of
-from app.sync.runs.report import impact_sentence, report_lines
-from app.sync.runs.run import Run, RunNotFoundError, RunStatus, row_of, run_from
-from app.sync.runs.status import applied_by, held_runs, superseded_by
+from app.sync.ledger.failures import FailureCount, count_failures
+from app.sync.ledger.ledger import ITEM_KINDS, ledger_in_use
+from app.sync.runs.history import AUTOMATIC, RUN_KINDS, Recap, askers, recap, recent_runs
+from app.sync.runs.run import RUNNING, Run, RunStatus
+from app.sync.runs.status import HeldRun, held_runs
 
-STATUSES = tuple(status.value for status in RunStatus)
+PERIODS = ("day", "yesterday", "week", "month")
+_FILTERS = ("kind", "status", "by", "period", "busy")
 _RUN_ID = re.compile(r"[!-~]{1,200}")
-_ORDINAL = re.compile(r"[0-9]{1,18}")
-_ITEM_FILTERS = ("status", "kind", "action", "organization", "item")
-_MAX_FOLLOWED = 20
-_ORGANIZATIONS_SHOWN = 10
-_ROWS_SHOWN = 10
-IDS_SHOWN = 3
-"""The users and the resources of a change of access that a list names."""
-_SHOWN_ELSEWHERE = frozenset({"held", "impact", "problems", "whatIf"})
+_SHOWN = 3
+"""The failed runs, and the waiting runs, that the recap names."""
 
 
-@VIEWS.get("run")
-def run(console: Console) -> Response:
-    parameters = query("id", *_ITEM_FILTERS, "after")
-    filters = _item_filters(parameters)
-    after = parse_ordinal(parameters["after"])
-    is_fragment = request.headers.get("x-fragment") == "1"
+@VIEWS.get("runs")
+def runs(console: Console) -> Response:
+    filters = query(*_FILTERS, "before")
+    before = filters.pop("before")
+    one_of(filters["kind"], RUN_KINDS, "kind")
+    one_of(filters["status"], STATUSES, "status")
+    one_of(filters["period"], PERIODS, "period")
+    one_of(filters["busy"], ("1",), "busy")
+    if not may_be_stored(filters["by"]):
+        raise NotFound("Nobody has this name")
+    if before and not _RUN_ID.fullmatch(before):
+        raise NotFound("This is not a position in the list of runs; start from its first page")
+    now = console.parts.clock()
+    is_first_page = not before and not any(filters.values())
     with console.reading() as connection:
-        run = _read_run(connection, parameters["id"])
-        key = (run.run_id, *filters.items(), after)
-        cached = console.followed.get(key) if is_fragment else None
-        if cached is None or cached[0] != run:
-            if len(console.followed) >= _MAX_FOLLOWED:
-                console.followed.clear()
-            cached = console.followed[key] = run, _run_context(connection, run, filters, after)
-        context = cached[1] | _current_context(connection, run, console.parts.clock())
-    if context["run_status"] != run.status:
-        *before, last = context["stages"]
-        ended = context["run_status"]
-        context["stages"] = [*before, replace(last, name=ended.capitalize(), state=ended, note="")]
-    context["plan_problem"] = None
-    if _may_be_applied(run) and context["applied"] is None and run.plan_id is not None:
-        context["plan_problem"] = console.parts.plan_problem(run.plan_id)
-    if is_fragment:
-        return console.bare("run_live.html", ended=not context["is_live"], **context)
-    return console.show("run.html", current="runs", ended=False, keep_runs=console.parts.keep_runs, **context)
-
-
-def shown_status(run: Run, held_now: Collection[str], now: datetime) -> str:
-    """The status of a run as pages show it. A held run may be ``superseded`` by a newer one, or ``expired``.
-
-    ``held_now``: the ids of the runs whose deletes wait for approval now.
-    """
-    if run.status is not RunStatus.HELD or run.run_id in held_now:
-        return run.status.value
-    return "expired" if run.held_until is not None and run.held_until < now else "superseded"
-
-
-def held_now(connection: Connection, now: datetime) -> frozenset[str]:
-    """The ids of the runs whose deletes wait for approval now."""
-    return frozenset(run.run_id for run in held_runs(connection, epoch_ms(now)))
-
-
-def _may_be_applied(run: Run) -> bool:
-    return run.dry_run and run.status is RunStatus.DONE and run.plan_id is not None and "whatIf" not in run.report
-
-
-def _current_context(connection: Connection, run: Run, now: datetime) -> dict[str, Any]:
-    """The part of the page that may change while the run's row does not: it depends on other runs and on workers."""
-    held = held_now(connection, now) if run.status is RunStatus.HELD else frozenset()
-    status = shown_status(run, held, now)
-    applied = applied_by(connection, run.plan_id) if _may_be_applied(run) and run.plan_id is not None else None
-    return {
-        "run_status": status,
-        "superseded_by": superseded_by(connection, run) if status == "superseded" else None,
-        "applied": applied,
-        "waits_for_worker": run.status is RunStatus.QUEUED and not worker_is_running(connection, now),
-    }
-
-
-def _item_filters(parameters: Mapping[str, str]) -> dict[str, str]:
-    """The filters of items. Raises ``BadRequest`` for unknown values, and ``NotFound`` for invalid ids."""
-    one_of(parameters["status"], ITEM_STATUSES, "status")
-    one_of(parameters["kind"], ITEM_KINDS, "kind")
-    one_of(parameters["action"], ACTIONS, "action")
-    if not may_be_stored(parameters["organization"], parameters["item"]):
-        raise NotFound("No organization or item has this id")
-    return {name: parameters[name] for name in _ITEM_FILTERS}
-
-
-def _run_context(connection: Connection, run: Run, filters: Mapping[str, str], after: int | None) -> dict[str, Any]:
-    """The part of the page that depends on the run and its plan."""
-    parts = [] if run.plan_id is None else parts_of(connection, run.plan_id)
-    counted = {name: run.total(name) for name in ITEM_STATUSES}
-    phases = phase_rows(run, parts) if run.status is RunStatus.APPLYING else []
-    items = _items(connection, run, filters, after, parts)
-    holds = hold_rows(run.report.get("held")) if run.total("held") else []
-    impact = [] if run.plan_id is None else largest_impact(connection, run.plan_id, _ORGANIZATIONS_SHOWN)
-    access: list[StoredAccessChange] = []
-    if run.plan_id is not None:
-        access = list_access(connection, run.plan_id, limit=_ROWS_SHOWN, first_ids=IDS_SHOWN)
-    scope = (("organization", "", one) for one in run.organization_ids[:_ROWS_SHOWN])
-    mentions = [*mentions_of(items["items"]), *organizations_of(holds, impact), *access_mentions(access), *scope]
-    return {
-        "run": run,
-        "is_live": run.is_running or run.status is RunStatus.QUEUED,
-        "stages": stage_rows(run, counted),
-        "sent": sum(phase.sent for phase in phases),
-        "to_send": sum(phase.to_send for phase in phases),
-        "total": counted["planned"],
-        "counts": counted,
-        "phases": phases,
-        "kinds": kind_rows(run, parts),
-        "resource_kinds": RESOURCE_KINDS,
-        "holds": holds,
-        "impact": impact,
-        "names": read_names(connection, mentions),
-        "affected": (0, 0) if run.plan_id is None else affected(connection, run.plan_id),
-        "access_impact": impact_sentence(run.report["impact"]) if "impact" in run.report else "",
-        "access_changes": access,
-        "filters": filters,
-        "kind_choices": [("", "Every kind"), *((kind, noun_of(kind)) for kind in ITEM_KINDS)],
-        "problems": _problems(run),
-        "reported": _reported(run),
-        **items,
-    }
-
-
-def access_mentions(rows: Iterable[StoredAccessChange]) -> Iterator[Mention]:
-    """The organizations, and the users and resources that a list of changes of access names."""
-    for row in rows:
-        yield "organization", "", row.organization_id
-        yield from (("user", "", each) for each in row.user_ids[:IDS_SHOWN])
-        yield from ((row.kind, row.organization_id, each) for each in row.resource_ids[:IDS_SHOWN])
-
-
-def _items(
-    connection: Connection, run: Run, filters: Mapping[str, str], after: int | None, parts: Sequence[PlanPart]
-) -> dict[str, Any]:
-    """A page of the items that match the filters, their number, and the URL of the next page."""
-    items: list[PlannedChange] = []
-    matching: int | None = 0
-    wanted = ItemFilter(
-        status=filters["status"] or None,
-        kind=filters["kind"] or None,
-        action=filters["action"] or None,
-        organization_id=filters["organization"] or None,
-        item_id=filters["item"] or None,
+        runs = recent_runs(
+            connection,
+            PAGE_ROWS + 1,
+            before or None,
+            statuses=(filters["status"],) if filters["status"] else (),
+            kind=filters["kind"] or None,
+            asked_by=filters["by"] or None,
+            since=_begin_of(filters["period"], now),
+            idle=not filters["busy"],
+        )
+        held = held_now(connection, now)
+        recent = _since_yesterday(connection, now) if is_first_page and runs else None
+        names = askers(connection)
+    return console.show(
+        "runs.html",
+        runs=[(run, shown_status(run, held, now)) for run in runs[:PAGE_ROWS]],
+        next_before=runs[PAGE_ROWS - 1].run_id if len(runs) > PAGE_ROWS else "",
+        filters=filters,
+        kinds=RUN_KINDS,
+        statuses=STATUSES,
+        automatic=tuple(AUTOMATIC),
+        askers=names,
+        is_filtered=any(filters.values()),
+        recent=recent,
+        is_first=not before,
     )
-    if run.plan_id is not None:
-        items = list_changes(connection, run.plan_id, criteria=wanted, after=after, limit=PAGE_ROWS + 1)
-        if wanted.is_everything:
-            matching = sum(part.items for part in parts)
-        elif items:
-            matching = count(connection, run.plan_id, wanted, limit=COUNT_LIMIT + 1)
-            has_limit = wanted.status is not None or wanted.item_id is not None
-            matching = None if has_limit and matching > COUNT_LIMIT else matching
-    next_after = items[PAGE_ROWS - 1].ordinal if len(items) > PAGE_ROWS else None
-    return {
-        "items": items[:PAGE_ROWS],
-        "matching": matching,
-        "is_filtered": not wanted.is_everything,
-        "next_page": "" if next_after is None else address("run", id=run.run_id, **filters, after=next_after),
-    }
 
 
-def find_run(console: Console, run_id: str) -> Run:
-    """The run with this id. Raises ``RunNotFoundError``, also for an invalid id."""
-    with console.reading() as connection:
-        return _read_run(connection, run_id)
+def _begin_of(period: str, now: datetime) -> datetime | None:
+    match period:
+        case "day":
+            return now - timedelta(days=1)
+        case "yesterday":
+            return _yesterday(now)
+        case "week":
+            return now - timedelta(days=7)
+        case "month":
+            return now - timedelta(days=30)
+    return None
 
 
-def _read_run(connection: Connection, run_id: str) -> Run:
-    if not _RUN_ID.fullmatch(run_id):
-        raise RunNotFoundError("there is no such run")
-    return run_from(row_of(connection, run_id))
+def _yesterday(now: datetime) -> datetime:
+    """The beginning of the day before, in UTC."""
+    return now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
 
 
-def parse_ordinal(value: str) -> int | None:
-    """The number of an item; None for an empty string. Raises ``NotFound`` for an invalid number."""
-    if not value:
-        return None
-    if not _ORDINAL.fullmatch(value):
-        raise NotFound("This is not the number of an item")
-    return int(value)
+class Recent(NamedTuple):
+    """What has changed, failed and waits since yesterday."""
+
+    since: datetime
+    recap: Recap
+    changed: Sequence[tuple[str, Sequence[tuple[str, int]]]]
+    """Kind, and the number of items for each action."""
+    failed: Sequence[Run]
+    waiting: Sequence[Run]
+    """Runs that are queued or in progress."""
+    held: Sequence[HeldRun]
+    failing: dict[bool, int]
+    """Whether items are parked → their number. Numbers above ``COUNT_LIMIT`` are not exact."""
 
 
-def _problems(run: Run) -> Sequence[tuple[str, str]]:
-    """Place and reason of each record that was left out."""
-    problems = run.report.get("problems")
-    parts = [str(problem).partition(": ") for problem in problems] if isinstance(problems, list) else []
-    return [(place, reason) if reason else ("", place) for place, _, reason in parts]
-
-
-def _reported(run: Run) -> list[str]:
-    report = {topic: value for topic, value in run.report.items() if topic not in _SHOWN_ELSEWHERE}
-    return [line for line in report_lines(report) if line]
+def _since_yesterday(connection: Connection, now: datetime) -> Recent:
+    since = _yesterday(now)
+    found = recap(connection, since)
+    changed: dict[str, Any] = found.done()
+    ledger_id = ledger_in_use(connection)
+    failing: Sequence[FailureCount] = ()
+    if ledger_id is not None:
+        failing = count_failures(connection, ledger_id, limit=COUNT_LIMIT + 1)
+    return Recent(
+        since=since,
+        recap=found,
+        changed=[
+            (kind, [(action, changed[kind].get(action, 0)) for action in ACTIONS])
+            for kind in ITEM_KINDS
+            if kind in changed
+        ],
+        failed=recent_runs(connection, _SHOWN, statuses=(RunStatus.FAILED,), since=since, previews=False),
+        waiting=recent_runs(connection, _SHOWN, statuses=(RunStatus.QUEUED, *RUNNING)),
+        held=held_runs(connection, epoch_ms(now)),
+        failing={parked: sum(row.items for row in failing if row.parked == parked) for parked in (True, False)},
+    )
