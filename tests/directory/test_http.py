@@ -314,7 +314,7 @@ def test_changed_objects_are_read_as_they_are_now(graph: tuple[IdentityProvider,
         ("users", {"id": "u0", "displayName": "not this"}),
         ("groups", {"id": "g2", "members@delta": [{"id": "u1"}, {"id": "u3", "@removed": {"reason": "deleted"}}]}),
         ("users", {"id": "u2", "@removed": {"reason": "changed"}}),
-        ("groups", {"id": "g3", "displayName": "all"}),  # deleted since then
+        ("groups", {"id": "g3", "@removed": {"reason": "deleted"}}),
         ("users", {"id": "u1", "@removed": {"reason": "changed"}}),
         ("users", {"id": "u1"}),  # restored
     ]
@@ -335,6 +335,45 @@ def test_changed_objects_are_read_as_they_are_now(graph: tuple[IdentityProvider,
     assert "users" not in dict(provider.calls)
     again, end = changes(api, end.cursor, tmp_path)
     assert (again, end.verdict) == ([], Verdict.COMPLETE)
+
+
+def test_a_changed_object_that_is_not_found_is_not_removed(
+    graph: tuple[IdentityProvider, Api, str], tmp_path: Path
+) -> None:
+    provider, api, cursor = graph
+    provider.log.append(("users", {"id": "u0"}))
+    provider.fault = at("users/u0", 0, status(404), times=1)
+    steps, end = changes(api, cursor, tmp_path)
+    assert [step for step in steps if isinstance(step, Gone)] == []
+    assert (end.verdict, end.answered, end.cursor) == (Verdict.PARTIAL, Answered.CHANGES, cursor)
+    assert end.reason.startswith("/v1.0/users/u0: the server answers with 404")
+    steps, end = changes(api, cursor, tmp_path)
+    assert (user_ids(steps), end.verdict) == (["u0"], Verdict.COMPLETE)
+
+
+@pytest.mark.parametrize(
+    "users",
+    [
+        {"query": {"$filter": "accountEnabled eq true"}},
+        {"query": {"$search": '"displayName:a"', "ConsistencyLevel": "eventual"}},
+        {"path": "groups/g1/members"},
+    ],
+)
+def test_a_part_of_a_list_has_no_incremental_reads(
+    new_provider: NewProvider, tmp_path: Path, users: dict[str, object]
+) -> None:
+    provider = new_provider("microsoft_graph")
+    end = end_of(Api(provider, map=rules_of("microsoft_graph")[:1], sets={"users": users}).read(None, tmp_path))
+    assert end.cursor == ""
+    assert "users/delta" not in dict(provider.calls)
+
+
+def test_a_page_size_or_own_changes_keep_incremental_reads(new_provider: NewProvider, tmp_path: Path) -> None:
+    rules = rules_of("microsoft_graph")[:1]
+    delta = {"path": "users/delta", "query": {"$deltatoken": "latest"}}
+    for users in ({"query": {"$top": "50"}}, {"query": {"$orderby": "id"}, "delta": delta}):
+        end = end_of(Api(new_provider("microsoft_graph"), map=rules, sets={"users": users}).read(None, tmp_path))
+        assert (end.verdict, bool(end.cursor)) == (Verdict.COMPLETE, True)
 
 
 def test_an_expired_delta_token_leads_to_a_complete_read(
@@ -862,7 +901,18 @@ def test_requests_go_through_the_proxy(new_provider: NewProvider) -> None:
         ({"sets": {"users": {"path": "/users"}}}, "path"),
         ({"sets": {"users": {"path": "users?x"}}}, "path"),
         ({"sets": {"groups": {"members": {}}}}, "needs either attribute, a list in the object, or path"),
-        ({"sets": {"groups": {"members": {"attribute": "a", "path": "b"}}}}, "needs either attribute"),
+        ({"sets": {"groups": {"members": {"attribute": "a", "path": "b/{id}"}}}}, "needs either attribute"),
+        ({"sets": {"groups": {"members": {"path": "groups/members"}}}}, "members.path\\n.*needs {id}"),
+        ({"sets": {"groups": {"children": "groups/id/children"}}}, "children\\n.*needs {id}"),
+        (
+            {"sets": {"users": {"query": {"$filter": "x"}, "delta": {"path": "users/delta"}}}},
+            r"sets.users: delta reports all changes, so that it cannot be used with \$filter",
+        ),
+        (
+            {"sets": {"people": {"path": "p", "query": {"$search": "x"}, "delta": {"path": "p/delta"}}}},
+            r"sets.people: delta reports all changes, so that it cannot be used with \$search",
+        ),
+        ({"auth": {"token_url": "https://h/t"}}, "auth: token_url needs client_id and client_secret, or service_acc"),
         ({"paging": {"style": "token", "next": "x"}}, "paging: style token needs parameter"),
         ({"paging": {"style": "link"}}, "paging: style link needs next"),
         ({"paging": {"style": "pages"}}, "style"),

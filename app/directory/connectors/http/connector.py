@@ -229,12 +229,14 @@ class _Read:
         ids = [ObjectId(name, id_) for id_, is_removed in changed.items() if not is_removed]
         yield from self._parallel(self._current, ids)
 
-    def _current(self, object_: ObjectId) -> DirectoryObject | Malformed | Gone:
-        """An object as it is now. The report of a change contains only some attributes and members."""
+    def _current(self, object_: ObjectId) -> DirectoryObject | Malformed:
+        """An object as it is now. The report of a change contains only some attributes and members.
+
+        Raises ``IncompleteError`` if the server does not find it, because another replica of it may. If the object was
+        deleted, the next changes contain it.
+        """
         path = f"{self._sets[object_.set].path}/{quote(object_.id, safe='')}"
         item = self._pages.single(path, self._selection(object_.set))
-        if item is None:
-            return Gone(object_)
         found = self._object(object_.set, item, 1)
         return found._replace(object=object_) if isinstance(found, Malformed) else self._with_members(found)
 

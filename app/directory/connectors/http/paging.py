@@ -68,7 +68,7 @@ class PageReader:
 
     def count(self, path: str) -> int:
         """The number of objects, from a resource with it. Raises ``ReadError`` and ``IncompleteError``."""
-        body = self._get(self._client.url_of(path), {}).body
+        body = self._get(self._client.url_of(path), query).body
         number = body.get("count") if isinstance(body, dict) else body
         if type(number) is not int:
             raise ReadError(f"{path}: the response is not a number of objects")

@@ -17,8 +17,22 @@ PresetName = Literal["google_workspace", "keycloak", "microsoft_graph", "okta", 
 
 Key = Annotated[str, Field(min_length=1, max_length=200)]
 Path = Annotated[str, Field(max_length=1000, pattern=r"^[^/?#\s][^?#\s]*$")]
-"""Relative to ``base_url``. ``{id}`` is the id of an object."""
+"""Relative to ``base_url``."""
+
+
+def _has_id(path: str) -> str:
+    if "{id}" not in path:
+        raise ValueError("needs {id}, which is replaced by the id of the object")
+    return path
+
+
+PathOfObject = Annotated[Path, AfterValidator(_has_id)]
+"""``{id}`` is the id of the object."""
 Parameters = Mapping[Key, Annotated[str, Field(max_length=1000)]]
+
+
+_FILTERS = frozenset({"$filter", "$search"})
+"""Query parameters that leave out objects of a list, but not of its changes."""
 
 
 class PagingSettings(BaseModel):
@@ -51,7 +65,7 @@ class MembersSettings(BaseModel):
 
     attribute: str = Field(default="", max_length=200)
     """The attribute of the object with the list of members."""
-    path: Path | None = None
+    path: PathOfObject | None = None
     """Or the list of its members (``groups/{id}/members``)."""
     query: Parameters = Field(default_factory=dict)
     """Query parameters of that list."""
@@ -96,7 +110,7 @@ class ApiSetSettings(BaseModel):
     """The keys with the names by which groups refer to the object."""
     members: MembersSettings | None = None
     """The members of its objects."""
-    children: Path | None = None
+    children: PathOfObject | None = None
     """The list of the objects below an object (``groups/{id}/children``)."""
     child_count: str = Field(default="", max_length=200)
     """The key with the number of these objects."""
@@ -173,6 +187,10 @@ def service_account(secret: SecretStr) -> Mapping[str, str]:
     return {name: value for name, value in fields.items() if isinstance(value, str)}
 
 
+def _without_page_size(query: Parameters) -> Parameters:
+    return {name: value for name, value in query.items() if name != "$top"}
+
+
 Url = Annotated[str, Field(max_length=2000), AfterValidator(_usable_url)]
 
 
@@ -218,6 +236,8 @@ class AuthSettings(BaseModel):
             raise ValueError("auth: client_id needs token_url, the token endpoint")
         if self.subject and not ways["service_account_key"]:
             raise ValueError("auth: subject belongs to service_account_key")
+        if self.token_url and not (self.client_id or ways["service_account_key"]):
+            raise ValueError("auth: token_url needs client_id and client_secret, or service_account_key")
         return self
 
     def token_endpoint(self) -> str:
@@ -270,16 +290,26 @@ class HttpSettings(BaseModel):
         for name, settings in self.sets_in_force().items():
             if settings.path is None:
                 raise ValueError(f"sets.{name}: the preset has no such set, so it needs a path")
+            filters = sorted(_FILTERS & settings.query.keys())
+            if settings.delta is not None and filters:
+                raise ValueError(f"sets.{name}: delta reports all changes, so that it cannot be used with {filters[0]}")
         return self
 
     def sets_in_force(self) -> Mapping[str, ApiSetSettings]:
-        """The sets of the preset with the changes of the settings, then further sets. Queries are merged."""
+        """The sets of the preset with the changes of the settings, then further sets. Queries are merged.
+
+        The changes in a preset are those of its own list, so they are not used for another path or query.
+        """
         known = preset(self.preset).sets
         changed = {}
         for name, base in known.items():
             given = self.sets.get(name, ApiSetSettings())
             update = {field: getattr(given, field) for field in given.model_fields_set}
-            changed[name] = base.model_copy(update={**update, "query": {**base.query, **given.query}})
+            one = base.model_copy(update={**update, "query": {**base.query, **given.query}})
+            is_same_list = one.path == base.path and _without_page_size(one.query) == _without_page_size(base.query)
+            if not is_same_list and "delta" not in given.model_fields_set:
+                one = one.model_copy(update={"delta": None})
+            changed[name] = one
         return changed | {name: settings for name, settings in self.sets.items() if name not in known}
 
     def preset_in_force(self) -> ApiPreset:
