@@ -57,6 +57,8 @@ NAMES = {
     "microsoft_graph": "it.displayName",
 }
 
+GROUPS = {"from": "groups", "organization": {"organizationId": "it.id", "organizationName": "it.name"}}
+
 NewProvider = Callable[[str], IdentityProvider]
 
 
@@ -674,6 +676,32 @@ def test_the_number_of_users_is_not_compared_without_a_count(new_provider: NewPr
     provider = new_provider("keycloak")
     provider.fault = at("users/count", 0, answer(6))
     assert Api(provider, sets={"users": {"count": None}}).end() == End(Verdict.COMPLETE)
+
+
+def test_the_number_of_users_is_that_of_the_same_query(new_provider: NewProvider) -> None:
+    provider = new_provider("keycloak")
+
+    def enabled(call: Call) -> bool:
+        if call.parameters.get("enabled") != "true":
+            return False
+        is_first = call.parameters.get("first") == "0"
+        return call.answer(4 if call.path == "users/count" else list(provider.users.values())[:4] if is_first else [])
+
+    provider.fault = enabled
+    sets = {"users": {"query": {"enabled": "true"}}}
+    assert Api(provider, map=rules_of("keycloak")[:1], sets=sets).end() == End(Verdict.COMPLETE)
+
+
+def test_the_groups_below_a_malformed_group_are_read(new_provider: NewProvider) -> None:
+    provider = new_provider("keycloak")
+    provider.groups["g4"] = Group("sub", [], "g1")
+    pages: list[object] = [[{**provider.group_payload("g1"), "people": 7}], []]
+    provider.fault = at("groups", 0, lambda call: call.answer(pages[call.parameters["first"] != "0"]))
+    sets = {"groups": {"members": {"attribute": "people"}}}
+    steps = Api(provider, sets=sets, map=[*rules_of("keycloak")[1:], GROUPS]).read()
+    assert [step.object for step in steps if isinstance(step, Malformed)] == [ObjectId("groups", "g1")]
+    assert [step.origin.object.id for step in steps if isinstance(step, Found) and step.origin] == ["g4"]
+    assert (end_of(steps).verdict, end_of(steps).except_malformed) == (Verdict.PARTIAL, True)
 
 
 def test_a_group_below_itself_is_incomplete(new_provider: NewProvider) -> None:

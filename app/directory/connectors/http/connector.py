@@ -96,7 +96,7 @@ class _Read:
         """The objects of a set, and those below them. Raises ``ReadError`` and ``IncompleteError``."""
         settings = self._sets[name]
         query = {**settings.query, **self._selection(name)}
-        total = None if settings.count is None else self._pages.count(settings.count)
+        total = None if settings.count is None else self._pages.count(settings.count, settings.query)
         paths, expanded, count = deque([settings.path or ""]), set[str](), 0
         while paths:
             for items in self._pages.pages(paths.popleft(), query, name):
@@ -104,11 +104,13 @@ class _Read:
                 count += len(items)
                 if settings.children is not None:
                     for step, item in zip(found, items, strict=True):
-                        if isinstance(step, DirectoryObject) and value_at(item, settings.child_count) != 0:
-                            if step.id.id in expanded:
+                        # Without an id, the objects below are missing, too, and so the read is not except_malformed.
+                        object_ = step.object if isinstance(step, Malformed) else step.id
+                        if object_ is not None and value_at(item, settings.child_count) != 0:
+                            if object_.id in expanded:
                                 raise IncompleteError(f"{step.place}: is below itself")
-                            expanded.add(step.id.id)
-                            paths.append(settings.children.replace("{id}", quote(step.id.id, safe="")))
+                            expanded.add(object_.id)
+                            paths.append(settings.children.replace("{id}", quote(object_.id, safe="")))
                 members = self._members_of(name)
                 has_list = members is not None and members.path is not None
                 yield from self._parallel(self._with_members, found) if has_list else found

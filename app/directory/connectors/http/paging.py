@@ -66,7 +66,7 @@ class PageReader:
         if total is not None and count != total:
             raise IncompleteError(f"{path}: has {total:,} objects, but {count:,} were returned")
 
-    def count(self, path: str) -> int:
+    def count(self, path: str, query: Mapping[str, str]) -> int:
         """The number of objects, from a resource with it. Raises ``ReadError`` and ``IncompleteError``."""
         body = self._get(self._client.url_of(path), query).body
         number = body.get("count") if isinstance(body, dict) else body
@@ -75,12 +75,12 @@ class PageReader:
         return number
 
     def single(self, path: str, query: Mapping[str, str]) -> object:
-        """The JSON at a path; None if there is nothing (404). Raises ``ReadError`` and ``IncompleteError``."""
+        """The JSON at a path. Raises ``ReadError``, and ``IncompleteError`` also if there is nothing (404)."""
         try:
             return self._get(self._client.url_of(path), query).body
         except RefusedError as error:
             if error.status == requests.codes.not_found:
-                return None
+                raise IncompleteError(str(error)) from None
             raise
 
     def first_link(self, path: str, query: Mapping[str, str]) -> str:
