@@ -23,7 +23,7 @@ from app.contract.errors import (
     error_envelope,
     status_for_http_code,
 )
-from app.foundation.database.errors import is_outage, log_fields
+from app.foundation.database.errors import NoTurnError, is_outage, log_fields
 from app.http.json import json_response
 from app.http.request_id import current_request_id
 from app.http.throttle import TooManyRequests
@@ -63,7 +63,11 @@ def answer_error(error: Exception) -> BaseResponse:
     log = structlog.stdlib.get_logger(__name__)
     if is_outage(error):
         log.error("unavailable", **log_fields(error))
-        return _contract_response(Unavailable("the service cannot reach its database at the moment; try again"))
+        is_busy = isinstance(error, NoTurnError)
+        reason = (
+            "too many requests are in progress" if is_busy else "the service cannot reach its database at the moment"
+        )
+        return _contract_response(Unavailable(f"{reason}; try again"))
     log.error("request_failed", **log_fields(error))
     request_id = current_request_id()
     reference = f"; it is logged under request id {request_id}" if request_id else ""

@@ -6,7 +6,6 @@ ledger items takes long to count. It is counted only after the ledger has change
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from hashlib import sha256
 
@@ -38,7 +37,8 @@ _RECOUNT_AFTER = 60.0
 class DatabaseMetrics(Collector):
     """Reads the metrics at every scrape.
 
-    ``worker_after``: seconds without a heartbeat after which a worker is dead. ``turn``: a turn at the database.
+    ``worker_after``: seconds without a heartbeat after which a worker is dead. ``is_reachable``: whether the
+    database was reached at the last check; it is not read otherwise.
     """
 
     WORKER_AFTER = 180.0
@@ -52,14 +52,14 @@ class DatabaseMetrics(Collector):
         *,
         due_after: DueAfter = lambda _: None,
         worker_after: float = WORKER_AFTER,
-        turn: Callable[[], AbstractContextManager[None]] = nullcontext,
+        is_reachable: Callable[[], bool] = lambda: True,
     ) -> None:
         self._engine = engine
         self._clock = clock
         self._find_concerns = find_concerns
         self._due_after = due_after
         self._worker_after = worker_after
-        self._turn = turn
+        self._is_reachable = is_reachable
         self._counted_ledger = (0, -1)
         """The id and the revision of the ledger whose items were counted last."""
         self._counted_at = 0.0
@@ -68,8 +68,10 @@ class DatabaseMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         up = GaugeMetricFamily("usher_database_up", "Whether the database answered this scrape.")
         try:
-            families = list(self._read())
+            families = list(self._read()) if self._is_reachable() else None
         except Exception:  # noqa: BLE001 - the process's own metrics must be reported while the database is unavailable
+            families = None
+        if families is None:
             up.add_metric([], 0)
             yield up
             return
@@ -79,7 +81,7 @@ class DatabaseMetrics(Collector):
 
     def _read(self) -> Iterator[Metric]:
         now = self._clock()
-        with self._turn(), reading(self._engine) as connection:
+        with reading(self._engine) as connection:
             yield from self._runs(connection, now)
             yield from self._ledger(connection, now)
             yield from _directory(connection, now)

@@ -144,7 +144,7 @@ def create_app(
         )
     )
     if parts.console is not None:
-        app.register_blueprint(console_blueprint(parts.console))
+        app.register_blueprint(_console(parts.console, parts.check_schema))
     app.register_blueprint(landing_blueprint(provider.path, has_console=parts.console is not None))
     if trusted_proxies:
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=trusted_proxies)  # type: ignore[method-assign]  # Flask's own way
@@ -167,6 +167,12 @@ def _answer_ordinary_calls(app: Flask, parts: ServiceParts, provider: ProviderSe
         count=parts.metrics.counter_of("POST", provider.path),
         log=parts.decision_log,
     )
+
+
+def _console(parts: ConsoleParts, check_schema: Callable[[], None]) -> Blueprint:
+    blueprint = console_blueprint(parts)
+    refuse_if_incompatible(blueprint, check_schema)
+    return blueprint
 
 
 def _instance(engine: Engine, turn: Turn) -> str:
@@ -222,11 +228,11 @@ def count_requests(app: Flask, metrics: Metrics) -> None:
 
 def take_turns(app: Flask, turn: Turn) -> None:
     """Requests that use the database take a turn. Permission calls take one if the index does not answer them, and
-    health checks and metrics for what they read."""
+    those of the console after they have a slot. Health checks and metrics take none: they report the database."""
 
     @app.before_request
     def _take() -> None:
-        if request.blueprint not in _ALWAYS_ANSWER and request.endpoint not in {"console.asset", "provider.check"}:
+        if request.blueprint not in {*_ALWAYS_ANSWER, "console"} and request.endpoint != "provider.check":
             turns = ExitStack()
             turns.enter_context(turn())
             g.database_turn = turns
@@ -237,12 +243,16 @@ def take_turns(app: Flask, turn: Turn) -> None:
             turns.close()
 
 
-def refuse_if_incompatible(app: Flask, check_schema: Callable[[], None], *, but: Collection[str] = ()) -> None:
+def refuse_if_incompatible(
+    scope: Flask | Blueprint, check_schema: Callable[[], None], *, but: Collection[str] = ()
+) -> None:
     """Answers 503 if a newer version has made the database unusable for this one, except for health, metrics and the
-    assets of error pages."""
+    assets of error pages. Requests of the console are checked by its own blueprint: they have a turn by then."""
 
-    @app.before_request
+    @scope.before_request
     def _check() -> None:
+        if (request.blueprint == "console") != isinstance(scope, Blueprint):
+            return
         if request.blueprint in _ALWAYS_ANSWER or request.endpoint == "console.asset" or request.endpoint in but:
             return
         try:

@@ -12,6 +12,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from pydantic import SecretStr
 from sqlalchemy import Engine, insert
 
+from app.access.index.index import AccessIndex
 from app.commands.bootstrap.databases import STORE_MIGRATIONS
 from app.commands.bootstrap.service import service_app, worker_metrics
 from app.directory.configured import sources_from_settings
@@ -341,3 +342,34 @@ def _numbers(client: FlaskClient) -> dict[str, float]:
     text = client.get("/metrics").get_data(as_text=True)
     lines = [line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#")]
     return {name: float(value) for name, _, value in lines}
+
+
+def test_no_turn_is_not_reported_as_an_outage(
+    settings: Settings, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.access.index.turns.WAIT", 0.01)
+    refresh(engine, sources_from_settings(settings.directory), clock=now)
+    index = AccessIndex(engine, tmp_path / "index", clock=now, turns=1)
+    index.step()
+    client = service_app(settings, engine, clock=now, new_id=lambda: "made", index=index).test_client()
+    with index.turns.taken():
+        refused = client.post("/resync", json={}, headers=RULE)
+        assert (refused.status_code, refused.headers["Retry-After"]) == (503, "2")
+        assert refused.get_json()["error"]["message"] == "too many requests are in progress; try again"
+        assert "usher_database_up 1.0" in client.get("/metrics", headers=RULE).get_data(as_text=True)
+        assert {check["state"] for check in client.get("/readyz").get_json()["checks"].values()} == {"ok"}
+        index.turns.responds = lambda: False
+        refused = client.post("/resync", json={}, headers=RULE)
+        assert "cannot reach its database" in refused.get_json()["error"]["message"]
+    assert client.post("/resync", json={}, headers=RULE).status_code == 202
+    index.close()
+
+
+def test_metrics_do_not_wait_for_a_database_that_does_not_respond(
+    settings: Settings, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = AccessIndex(engine, tmp_path / "index", clock=now)
+    client = service_app(settings, engine, clock=now, new_id=lambda: "made", index=index).test_client()
+    monkeypatch.setattr(index, "_is_database_reachable", False)
+    monkeypatch.setattr("app.monitoring.database_metrics.reading", lambda _engine: pytest.fail("it reads"))
+    assert "usher_database_up 0.0" in client.get("/metrics", headers=RULE).get_data(as_text=True)

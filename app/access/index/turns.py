@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import BoundedSemaphore
 
-from sqlalchemy.exc import TimeoutError as NoTurnError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from app.foundation.database.errors import NoTurnError
 
 WAIT = 1.0
 """Seconds for which a request waits for its turn, if the database responds."""
@@ -19,13 +21,15 @@ class DatabaseTurns:
     def __init__(self, limit: int, responds: Callable[[], bool]) -> None:
         """``limit``: requests that may use the database at the same time. ``responds``: whether it does."""
         self._turns = BoundedSemaphore(limit)
-        self._responds = responds
+        self.responds = responds
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """A turn. Raises SQLAlchemy's ``TimeoutError``, an outage, if there is none."""
-        if not self._turns.acquire(timeout=WAIT if self._responds() else 0):
-            raise NoTurnError("too many requests wait for the database")
+        """A turn. If there is none, raises ``NoTurnError``, or SQLAlchemy's ``TimeoutError`` if the database does not
+        respond."""
+        responds = self.responds()
+        if not self._turns.acquire(timeout=WAIT if responds else 0):
+            raise (NoTurnError if responds else PoolTimeout)("too many requests wait for the database")
         try:
             yield
         finally:

@@ -132,7 +132,7 @@ def service_app(
                 concern_finder(settings),
                 due_after=expected.due_after,
                 worker_after=expected.worker_after.total_seconds() or DatabaseMetrics.WORKER_AFTER,
-                **({} if index is None else {"turn": index.turns.taken}),
+                **({} if index is None else {"is_reachable": lambda: index.state.is_database_reachable}),
             ),
             console=_console(parts, failures, refusals, index, origins=origins, examine=examine)
             if settings.console.enabled
@@ -177,6 +177,7 @@ def _console(
         keep_runs=settings.worker.keep_runs,
         # Permission calls keep the other half of the threads.
         slots=settings.server.threads // 2,
+        turns=None if index is None else index.turns,
     )
 
 

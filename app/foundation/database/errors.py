@@ -27,6 +27,10 @@ _FULL_DISK_CODES = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sql
 """SQLite's errors on a full disk, beside ``SQLITE_FULL``."""
 
 
+class NoTurnError(PoolTimeout):
+    """The database works, but too many requests of this process use it."""
+
+
 def describe_sqlite_error(error: sqlite3.Error, file: str) -> None:
     """Replaces the error's text by one that names the file and the cause."""
     original = " ".join(str(part) for part in error.args) or "an error of SQLite"
@@ -141,6 +145,8 @@ def cause_with_remedy(error: BaseException) -> str:
 
 def cause_of(error: BaseException) -> str:
     """The first line of the driver's or the system's message. It may contain a URL with a password."""
+    if isinstance(error, NoTurnError):
+        return "too many requests are in progress"
     if isinstance(error, PoolTimeout):
         return "all connections to it are busy"
     if isinstance(error, OSError):

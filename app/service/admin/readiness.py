@@ -49,8 +49,7 @@ def _unless_away(check: Check, index: AccessIndex) -> Check:
             return check()
         try:
             if state.is_database_reachable:
-                with index.turns.taken():
-                    return check()
+                return check()
         except SQLAlchemyError as error:
             if not is_outage(error):
                 raise

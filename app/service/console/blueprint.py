@@ -8,7 +8,7 @@ from flask import Blueprint, Response, make_response, request
 from werkzeug.exceptions import HTTPException, NotFound
 
 from app.contract.errors import ContractError
-from app.foundation.database.errors import is_outage, log_fields
+from app.foundation.database.errors import NoTurnError, is_outage, log_fields
 from app.http.request_id import current_request_id
 from app.service.console.console import PREFIX, Console, ConsoleParts, address, go_to
 from app.service.console.gate import RoleTooLow, SignInNeeded
@@ -106,7 +106,7 @@ def _install_errors(blueprint: Blueprint, console: Console) -> None:
             "is_outage": status == 503,
         }
         try:
-            if uses_database and console.gate.operator() is not None:
+            if uses_database and console.gate.is_entered and console.gate.operator() is not None:
                 return console.show("problem.html", current="", status=status, **context)
         except Exception as error:  # noqa: BLE001 - it is logged; the anonymous page needs no database
             log.warning("page_without_frame", **log_fields(error))
@@ -147,7 +147,9 @@ def _install_errors(blueprint: Blueprint, console: Console) -> None:
     def _failed(error: Exception) -> Response:
         if is_outage(error):
             log.error("unavailable", **log_fields(error))
-            return problem(503, "The database cannot be reached.", _about_calls(console), uses_database=False)
+            is_busy = isinstance(error, NoTurnError)
+            text = "Too many requests are in progress." if is_busy else "The database cannot be reached."
+            return problem(503, text, "Try again later." if is_busy else _about_calls(console), uses_database=False)
         log.error("request_failed", **log_fields(error))
         return problem(
             500, "Something went wrong in the service.", "The service's log contains the details under the request id."

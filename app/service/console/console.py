@@ -18,6 +18,7 @@ from werkzeug.exceptions import BadRequest
 from app.access.contents import oldest_good_read, source_states
 from app.access.decision.decide import DecisionPolicy
 from app.access.index.index import IndexState
+from app.access.index.turns import DatabaseTurns
 from app.access.revisions import current_revision
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.text import named
@@ -92,6 +93,8 @@ class ConsoleParts:
     """Days for which runs are kept."""
     slots: int
     """The number of requests that this process handles at once."""
+    turns: DatabaseTurns | None
+    """None: requests to the database are not limited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,7 @@ class Console:
             clock=parts.clock,
             random=parts.random,
             slots=parts.slots,
+            turns=parts.turns,
             refusals=parts.refusals,
         )
         self.issuer = _issuer(parts)

@@ -7,6 +7,7 @@ from a page of this console.
 
 import hmac
 from collections.abc import Mapping
+from contextlib import ExitStack
 from datetime import timedelta
 from random import Random
 from threading import BoundedSemaphore
@@ -16,6 +17,7 @@ from flask import Blueprint, Response, g, request
 from sqlalchemy import Engine
 from werkzeug.exceptions import Forbidden, RequestEntityTooLarge, ServiceUnavailable, UnsupportedMediaType
 
+from app.access.index.turns import DatabaseTurns
 from app.foundation.audit import Actor, Audit
 from app.foundation.clock import Clock
 from app.foundation.database.engine import writing
@@ -60,9 +62,11 @@ class ConsoleGate:
         clock: Clock,
         random: Random,
         slots: int,
+        turns: DatabaseTurns | None,
         refusals: Refusals,
     ) -> None:
-        """``slots``: the number of requests that this process handles at once."""
+        """``slots``: the number of requests that this process handles at once. ``turns``: each of them takes one; None:
+        they are not limited."""
         self.settings = settings
         self.credentials = credentials
         self.engine = engine
@@ -78,6 +82,7 @@ class ConsoleGate:
         """The endpoints of forms with files → the limit of their bodies in bytes. A body is read after the role was
         checked."""
         self._slots = BoundedSemaphore(max(1, slots))
+        self._turns = turns
         self._credential_prefix = credential_prefix(settings.oidc)
 
     def install(self, blueprint: Blueprint) -> None:
@@ -87,16 +92,26 @@ class ConsoleGate:
         blueprint.after_request(self._add_security_headers)
 
     def _enter(self) -> None:
-        if not self._slots.acquire(timeout=_SLOT_TIMEOUT):
+        responds = self._turns is None or self._turns.responds()
+        if not self._slots.acquire(timeout=_SLOT_TIMEOUT if responds else 0):
             raise ServiceUnavailable("too many pages are loading; permission calls take precedence; try again later")
-        g.console_slot = True
+        g.console_slot = held = ExitStack()
+        held.callback(self._slots.release)
+        # A request that waits for a slot holds no turn: the other requests of the service need it.
+        if self._turns is not None and request.endpoint != "console.asset":
+            held.enter_context(self._turns.taken())
         request.max_content_length = self.upload_limits.get(request.endpoint or "", MAX_FORM_BYTES)
         if request.method == "POST":
             self._check_form()
 
     def _leave(self, _error: BaseException | None) -> None:
-        if g.pop("console_slot", False):
-            self._slots.release()
+        if (held := g.pop("console_slot", None)) is not None:
+            held.close()
+
+    @property
+    def is_entered(self) -> bool:
+        """Whether the request has a slot."""
+        return "console_slot" in g
 
     def _check_form(self) -> None:
         form_type = _FILES_TYPE if request.endpoint in self.upload_limits else _FORM_TYPE

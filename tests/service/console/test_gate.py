@@ -2,13 +2,16 @@
 
 from datetime import timedelta
 from itertools import product
+from pathlib import Path
 from random import Random
+from threading import BoundedSemaphore
 from typing import Any
 
 import pytest
 from pydantic import SecretStr
 from sqlalchemy import select
 
+from app.access.index.index import AccessIndex
 from app.commands.bootstrap.requirements import short_tokens
 from app.foundation.audit import audit_page
 from app.foundation.database.engine import reading, writing
@@ -381,3 +384,39 @@ def test_guessed_sign_in_links_are_throttled(office: Office) -> None:
     for _ in range(FAILURES):
         assert "This token is not accepted." in browser.sign_in(f"{LINK_PREFIX}guessed")
     assert "Too many wrong tokens" in browser.sign_in(f"{LINK_PREFIX}guessed")
+
+
+def test_a_request_that_waits_for_a_slot_holds_no_turn(
+    office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.access.index.turns.WAIT", 0.01)
+    index = AccessIndex(office.engine, tmp_path / "index", clock=office.time, turns=1)
+    browser = office.browser(index=index)
+    waits: list[float] = []
+
+    class Full(BoundedSemaphore):
+        def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
+            waits.append(timeout or 0)
+            with index.turns.taken():
+                return False
+
+    enter: Any = browser.client.application.before_request_funcs["console"][0]
+    with monkeypatch.context() as patched:
+        patched.setattr(enter.__self__, "_slots", Full())
+        assert "too many pages are loading" in browser.get("/console/sign-in").lower()
+        # If the database does not respond, the other threads are left to permission calls.
+        patched.setattr(index.turns, "responds", lambda: False)
+        browser.get("/console/sign-in")
+    assert (browser.status, waits) == (503, [2, 0])
+
+
+def test_a_page_without_a_turn_leaves_its_slot(office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.access.index.turns.WAIT", 0.01)
+    index = AccessIndex(office.engine, tmp_path / "index", clock=office.time, turns=1)
+    browser = office.browser(index=index)
+    with index.turns.taken():
+        for _ in range(office.settings.server.threads):
+            assert "Too many requests are in progress." in browser.get("/console/sign-in")
+            assert browser.status == 503
+    for _ in range(2):
+        assert "<h1>Sign in</h1>" in browser.get("/console/sign-in")
