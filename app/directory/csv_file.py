@@ -7,7 +7,9 @@ cell with line breaks, which contains the rows between them. So a row of several
 database.
 """
 
+import codecs
 import csv
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from io import TextIOWrapper
@@ -169,7 +171,7 @@ class _Table:
         for number, name in enumerate(columns, start=1):
             if not name.strip() or "\0" in name:
                 raise ReadError(f"{where}: column {number} has no valid name; the first row has the names of columns")
-        repeated = sorted({name for name in columns if columns.count(name) > 1})
+        repeated = sorted(name for name, count in Counter(columns).items() if count > 1)
         if repeated:
             raise ReadError(f"{where}: several columns are called {_quoted(repeated)}; give each a name of its own")
         return columns
@@ -222,6 +224,7 @@ class _Lines:
         self._text = TextIOWrapper(stream, encoding, newline="")
         self._file_name = file_name
         self._encoding = encoding
+        self._encoding_name = "UTF-8" if codecs.lookup(encoding).name.startswith("utf-8") else encoding
         self._require_line_end = require_line_end
         self.number = 0
         self._room = 0
@@ -238,7 +241,9 @@ class _Lines:
         try:
             line = self._text.readline(self._room + 1)
         except UnicodeError as error:
-            raise ReadError(f"{self._file_name}:{self._line_of(error)}: the bytes are not {self._encoding}") from None
+            raise ReadError(
+                f"{self._file_name}:{self._line_of(error)}: the bytes are not {self._encoding_name}"
+            ) from None
         if not line:
             raise StopIteration
         self.number += 1
@@ -335,6 +340,8 @@ class _RecordRows:
     def steps(self, place: str, cells: Sequence[str]) -> Sequence[Found | Malformed | Remark]:
         """The record of a row, or why there is none."""
         kind = self._kind or cells[self._kind_index or 0]
+        if not kind:
+            return [Malformed(place, "kind: is empty")]
         written = {} if self._kind_index is None else {"kind": cells[self._kind_index] or self._kind}
         object_: ObjectId | None = None
         values: dict[str, object] = {}

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import io
+import time
 import tracemalloc
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -254,8 +255,8 @@ def test_blank_lines_and_line_ends_are_no_line_breaks(steps_of, end: str) -> Non
         (USERS + f"ann,{'x' * 200_000},a@x\n", {}, "file:3: not CSV: field larger than field limit"),
         (USERS + "x," * 600_000 + "\n", {}, "file:3: the row is longer than 1,048,576 characters"),
         (USERS + '"x\n",' * 600_000 + "\n", {}, "the row is longer than 1,048,576 characters"),
-        (USERS.encode() + b"ann,Ann,a@x\nbo,B\xf6,b@x\n" + b"x" * 90_000, {}, "file:4: the bytes are not utf-8-sig"),
-        (USERS.encode() * 9_000 + b"\xff\n", {}, "file:18001: the bytes are not utf-8-sig"),
+        (USERS.encode() + b"ann,Ann,a@x\nbo,B\xf6,b@x\n" + b"x" * 90_000, {}, "file:4: the bytes are not UTF-8"),
+        (USERS.encode() * 9_000 + b"\xff\n", {}, "file:18001: the bytes are not UTF-8"),
         (USERS.encode(), {"encoding": "utf-16"}, "file:1: the bytes are not utf-16"),
     ],
     ids=lambda value: str(value)[:30],
@@ -267,6 +268,20 @@ def test_a_file_that_cannot_be_trusted_is_failed(
     assert end.verdict is Verdict.FAILED
     assert reason in end.reason
     assert len(end.reason) < 1000
+
+
+def test_an_empty_kind_is_malformed(steps_of) -> None:
+    malformed, end = steps_of("kind,userId,name,email\n,ada,Ada,a@x\n")
+    assert malformed == Malformed("file:2", "kind: is empty")
+    assert end.verdict is Verdict.PARTIAL
+
+
+def test_many_columns_are_checked_in_a_moment(steps_of) -> None:
+    columns = ",".join(f"c{number}" for number in range(50_000))
+    began = time.process_time()
+    [end] = steps_of(f"{columns},c7\n", kind="user")
+    assert end.reason == "file:1: several columns are called 'c7'; give each a name of its own"
+    assert time.process_time() - began < 2
 
 
 def test_a_file_without_a_column_kind_needs_a_kind(steps_of) -> None:
