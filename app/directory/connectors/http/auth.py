@@ -19,6 +19,9 @@ from app.foundation.text import printable
 CALL_ERRORS = (requests.RequestException, PoolError, OSError, UnusableResponseError, UnicodeError)
 """The errors of a call without a usable response."""
 
+_TEMPORARY = frozenset({"slow_down", "temporarily_unavailable", "server_error"})
+"""Errors of a token endpoint that does not refuse the client."""
+
 _LEEWAY = 60.0
 """Seconds before its end at which an access token is replaced."""
 
@@ -29,7 +32,7 @@ _DEFAULT_LIFETIME = 300.0
 def call_error(error: Exception, url: str, route: Route, address: str) -> ReadError:
     """The failed read of a call without a usable response. ``address``: the setting with the URL."""
     if isinstance(error, UnusableResponseError):
-        return ReadError(f"{address}: {error}; see that it is the address of the API")
+        return ReadError(f"{address}: {error}; check that it is the address of the API")
     failure = failure_of(error, url, route)
     return ReadError(f"{failure.message}: {failure.advice(address=address, section='the source')}")
 
@@ -99,6 +102,7 @@ def _request_token(settings: AuthSettings, url: str, scope: str, session: reques
         scope=scope or None,
     )
     client.client_auth_class = OAuth2ClientAuth
+    client.register_compliance_hook("access_token_response", _not_limited)
     try:
         if settings.client_id:
             token: Any = client.fetch_token(url, grant_type="client_credentials")
@@ -106,6 +110,8 @@ def _request_token(settings: AuthSettings, url: str, scope: str, session: reques
             grant, assertion = _assertion(settings, scope, url)
             token = client.fetch_token(url, grant_type=grant, assertion=assertion)
     except OAuth2Error as error:
+        if str(error.error) in _TEMPORARY:
+            raise ReadError(f"auth: the token endpoint answers with a temporary error ({error.error})") from None
         raise LoginRefusedError(
             f"auth: the token endpoint refuses the client ({printable(str(error.error), limit=80)}); check"
             f" {'client_id, client_secret' if settings.client_id else 'service_account_key, subject'} and scope"
@@ -113,8 +119,10 @@ def _request_token(settings: AuthSettings, url: str, scope: str, session: reques
     except requests.HTTPError as error:
         status = "" if error.response is None else f" ({error.response.status_code})"
         raise ReadError(f"auth: the token endpoint answers with an error{status}") from None
-    except (ValueError, RecursionError):
-        raise ReadError("auth: the token endpoint does not answer with JSON; check token_url") from None
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        raise ReadError(
+            "auth: the token endpoint sends an unusable response (not JSON, or an invalid expires_in); check token_url"
+        ) from None
     access_token, lifetime = token.get("access_token"), token.get("expires_in")
     if not isinstance(access_token, str) or not access_token or not access_token.isascii():
         raise ReadError("auth: the token endpoint answers without an access_token; check token_url")
@@ -122,6 +130,13 @@ def _request_token(settings: AuthSettings, url: str, scope: str, session: reques
         raise ReadError("auth: the access_token contains control characters")
     is_number = isinstance(lifetime, int | float) and 0 < lifetime < 10**9
     return access_token, float(lifetime) if is_number else _DEFAULT_LIFETIME
+
+
+def _not_limited(response: requests.Response) -> requests.Response:
+    """Raises ``HTTPError`` if the server limits the rate. Its body may have an error as if it refused the client."""
+    if response.status_code == requests.codes.too_many_requests:
+        response.raise_for_status()
+    return response
 
 
 def _assertion(settings: AuthSettings, scope: str, url: str) -> tuple[str, str]:

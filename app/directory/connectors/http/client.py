@@ -38,7 +38,7 @@ _QUOTA = (b'"quotaExceeded"', b'"rateLimitExceeded"', b'"userRateLimitExceeded"'
 
 _ADVICE = {
     403: "grant the client the right to read it",
-    404: "see that base_url and the path are right",
+    404: "check base_url and the path",
 }
 
 
@@ -189,7 +189,7 @@ def _json(response: requests.Response, path: str) -> object:
         reason = "nested too deep"
     except ValueError:
         reason = printable(response.headers.get("Content-Type", "without a media type"), limit=80)
-    raise ReadError(f"{path}: the response is not JSON ({reason}); see that base_url is the address of the API")
+    raise ReadError(f"{path}: the response is not JSON ({reason}); check that base_url is the address of the API")
 
 
 def _next_link(response: requests.Response) -> str:

@@ -135,7 +135,7 @@ class PageReader:
         if items is None and isinstance(body, dict) and self._preset.empty_if in body:
             return []
         if not isinstance(items, list):
-            raise ReadError(f"{path}: the response has no list {key}".rstrip() + "; see that base_url is right")
+            raise ReadError(f"{path}: the response has no list {key}".rstrip() + "; check base_url")
         return items
 
     def _following(self, answer: JsonResponse, items: Sequence[object], path: str, *, is_end: bool) -> str | None:
@@ -191,7 +191,7 @@ def _note(seen: set[bytes], content: bytes, problem: str) -> None:
 def _total(body: object, path: str, before: int | None) -> int:
     total = value_at(body, "totalResults")
     if type(total) is not int:
-        raise ReadError(f"{path}: the response has no number totalResults; see that base_url is the one of SCIM")
+        raise ReadError(f"{path}: the response has no number totalResults; check that base_url is the one of SCIM")
     if before is not None and total != before:
         raise IncompleteError(f"{path}: totalResults changed from {before:,} to {total:,} during the read")
     return total
