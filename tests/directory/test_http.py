@@ -534,12 +534,47 @@ LINK = '<{}/users?{}>; rel="next"'
 
 
 def test_an_empty_page_with_a_further_link_is_incomplete(new_provider: NewProvider) -> None:
-    provider = new_provider("google_workspace")
+    provider = new_provider("okta")
     provider.page = 2
-    provider.fault = at("users", 1, answer({"kind": "x", "nextPageToken": "t4"}))
+    link = LINK.format(provider.base_url, "after=t4")
+    provider.fault = at("users", 1, answer([], Link=link), times=1)
     assert Api(provider).end() == End(
         Verdict.PARTIAL, "users: a page is empty and names a further one, after 2 objects"
     )
+
+
+@pytest.mark.parametrize(
+    ("api", "following"),
+    [
+        ("google_workspace", lambda number: {"kind": "x", "nextPageToken": f"e{number}"}),
+        ("microsoft_graph", lambda number: {"value": [], "@odata.nextLink": f"users?e={number}"}),
+    ],
+)
+@pytest.mark.parametrize(
+    ("empty", "end"),
+    [
+        ([100, 0], End(Verdict.COMPLETE)),
+        ([60, 60], End(Verdict.COMPLETE)),
+        ([101, 0], End(Verdict.PARTIAL, "users: a page is empty and names a further one, after 0 objects")),
+    ],
+)
+def test_up_to_100_empty_pages_in_a_row_are_followed(
+    new_provider: NewProvider, api: str, following: Callable[[int], dict[str, object]], empty: list[int], end: End
+) -> None:
+    """``empty``: the numbers of empty pages before each user. The last page is empty, too."""
+    provider = new_provider(api)
+    items = "users" if api == "google_workspace" else "value"
+    users = list(provider.users.values())
+    pages: list[dict[str, object]] = []
+    for count, user in zip(empty, users, strict=False):
+        pages += [following(len(pages) + more) for more in range(count)]
+        pages.append({**following(len(pages)), items: [user]})
+    pages.append({"kind": "x", "value": []})
+    remaining = iter(pages)
+    provider.fault = lambda call: call.answer(next(remaining))
+    steps = Api(provider, map=rules_of(api)[:1], sets={"users": {"delta": None}}).read()
+    assert end_of(steps) == end
+    assert user_ids(steps) == (["u0", "u1"] if end.verdict is Verdict.COMPLETE else [])
 
 
 @pytest.mark.parametrize("token", [4, "4"])

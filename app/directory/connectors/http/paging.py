@@ -13,6 +13,9 @@ from app.directory.connectors.http.settings import ApiPreset
 
 MAX_ID_BYTES = 255
 
+MAX_EMPTY_PAGES = 100
+"""Empty pages in a row that name a further page. Servers that filter a list page by page have some."""
+
 MAX_CHANGES = 2_000
 """More changes lead to a complete read. Each costs a request."""
 
@@ -32,12 +35,13 @@ class PageReader:
     def pages(self, path: str, query: Mapping[str, str], items_of: str) -> Iterator[Sequence[object]]:
         """The items of a list, page by page. ``items_of``: the name of the list in its body.
 
-        Raises ``ReadError``, and ``IncompleteError`` if a page stays refused, repeats or is empty before the end, or if
-        the server's total is not reached.
+        Raises ``ReadError``, and ``IncompleteError`` if a page stays refused or repeats, if pages before the end are
+        empty, or if the server's total is not reached.
         """
         url, parameters = self._client.url_of(path), dict(query)
         seen: set[bytes] = set()
-        count, total = 0, None
+        count, empty, total = 0, 0, None
+        allowed = MAX_EMPTY_PAGES if self._paging.style in ("link", "token") else 0
         while True:
             if self._paging.style == "scim":
                 parameters["startIndex"] = str(count + 1)
@@ -46,6 +50,7 @@ class PageReader:
             answer = self._get(url, parameters)
             items = self._items(answer.body, path, items_of)
             count += len(items)
+            empty = 0 if items else empty + 1
             if items:
                 _note(seen, _bytes_of(items, answer), f"{path}: a page repeats after {count:,} objects")
             if self._paging.style == "scim":
@@ -54,7 +59,7 @@ class PageReader:
             following = self._following(answer, items, path, is_end=total is not None and count >= total)
             if following is None:
                 break
-            if not items:
+            if empty > allowed:
                 raise IncompleteError(f"{path}: a page is empty and names a further one, after {count:,} objects")
             if following:
                 _note(seen, following.encode(), f"{path}: the link to the next page repeats after {count:,} objects")
