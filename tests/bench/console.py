@@ -22,7 +22,7 @@ from sqlalchemy import text
 import app.service.console
 from app.commands.bootstrap.databases import STORE_MIGRATIONS, open_store_for_service
 from app.commands.bootstrap.service import service_app
-from app.foundation.clock import utc_now
+from app.foundation.clock import from_epoch_ms
 from app.foundation.database.engine import open_engine, writing
 from app.foundation.database.migrations import upgrade
 from app.service.console.console import address
@@ -30,7 +30,7 @@ from app.service.console.paging import Lists
 from app.service.console.settings import ConsoleSettings, ConsoleToken, Role
 from app.service.provider.settings import ProviderSettings
 from app.settings import Settings
-from tests.bench.console_world import BIG_RUN, FAILURES, Size, build
+from tests.bench.console_world import BIG_RUN, FAILURES, NOW_MS, Size, build
 from tests.bench.databases import databases
 from tests.bench.load import post
 from tests.bench.processes import USHER, free_port, running, write_settings
@@ -202,7 +202,9 @@ def signed_in(url: str) -> FlaskClient:
         provider=ProviderSettings(auth_tokens=(SecretStr(PERMISSION_TOKEN),)),
         console=ConsoleSettings(tokens=(ConsoleToken(name="bench", role=Role.ADMIN, token=SecretStr(TOKEN)),)),
     )
-    app = service_app(settings, open_store_for_service(settings), clock=utc_now, new_id=lambda: "bench")
+    # The time of the world: its held deletes can still be approved.
+    now = from_epoch_ms(NOW_MS)
+    app = service_app(settings, open_store_for_service(settings), clock=lambda: now, new_id=lambda: "bench")
     client = app.test_client()
     client.post("/console/sign-in", data={"token": TOKEN}, headers={"Sec-Fetch-Site": "same-origin"})
     return client
