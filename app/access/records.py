@@ -95,6 +95,9 @@ class AccessRole(StrEnum):
 Level = Literal["folder", "document"]
 """The kinds of resource that can have grants."""
 
+ResourceKind = Literal["organization", "folder", "document"]
+"""The kinds of resource that users open."""
+
 
 _Class = TypeVar("_Class")
 

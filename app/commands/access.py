@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
     from app.access.decision.decide import DecisionPolicy
     from app.access.listing.page import AccessEntry, AccessPage
-    from app.access.listing.resources import ListedType
-    from app.access.records import AccessRole
+    from app.access.records import AccessRole, ResourceKind
 
 _PAGE_ROWS = 1000
 _HEADINGS = ("TYPE", "ID", "ROLE", "RULE", "UNTIL", "NAME")
@@ -49,7 +48,7 @@ def access(  # noqa: PLR0917 - click passes them by name
     kind: str,
     id_: str,
     organization: str | None,
-    types: tuple[ListedType, ...],
+    types: tuple[ResourceKind, ...],
     role: Literal["viewer", "editor"] | None,
     at: datetime | None,
     limit: int | None,
@@ -80,7 +79,7 @@ def access(  # noqa: PLR0917 - click passes them by name
         if kind == "user":
             listing: _Listing = _ResourceListing(parts.engine, policy, wanted, limit, types)
         else:
-            listing = _UserListing(parts.engine, policy, wanted, limit, cast("ListedType", kind))
+            listing = _UserListing(parts.engine, policy, wanted, limit, cast("ResourceKind", kind))
         listing.read_first()
         if as_json:
             show_json_lists(listing.head, {listing.name: map(_wire, listing)}, listing.tail)
@@ -189,7 +188,7 @@ class _ResourceListing(_Listing):
         policy: DecisionPolicy,
         wanted: _Wanted,
         limit: int | None,
-        types: tuple[ListedType, ...],
+        types: tuple[ResourceKind, ...],
     ) -> None:
         super().__init__(engine, policy, wanted, limit)
         self._types = types
@@ -202,7 +201,7 @@ class _ResourceListing(_Listing):
         listed = ResourceList(
             organization_id=organization_id, user_id=user_id, types=self._types or RESOURCE_TYPES, role=role, at=at
         )
-        key = None if after is None else (cast("ListedType", after.kind), after.item_id)
+        key = None if after is None else (cast("ResourceKind", after.kind), after.item_id)
         return list_resources(connection, listed, self._policy, after=key, limit=limit)
 
 
@@ -210,7 +209,7 @@ class _UserListing(_Listing):
     name = "users"
 
     def __init__(
-        self, engine: Engine, policy: DecisionPolicy, wanted: _Wanted, limit: int | None, type_: ListedType
+        self, engine: Engine, policy: DecisionPolicy, wanted: _Wanted, limit: int | None, type_: ResourceKind
     ) -> None:
         super().__init__(engine, policy, wanted, limit)
         self._type = type_

@@ -13,16 +13,15 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from app.access.decision.decide import DecisionPolicy, PlainQuestion, decide
 from app.access.impact.changed import Place, UserState
 from app.access.impact.side import Side
 from app.access.impact.steps import STEPS_OF_DECISION, Steps
 from app.access.impact.view import SideView
-from app.access.records import AccessRole
+from app.access.records import AccessRole, ResourceKind
 
-ResourceKind = Literal["organization", "folder", "document"]
 Resource = tuple[ResourceKind, str]
 
 BEFORE, AFTER = 0, 1

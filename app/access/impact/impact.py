@@ -35,10 +35,10 @@ from app.access.impact.changed import (
     UserState,
     tables_before_and_after,
 )
-from app.access.impact.classes import AFTER, AccessComparison, Resource, ResourceKind
+from app.access.impact.classes import AFTER, AccessComparison, Resource
 from app.access.impact.side import EVERYBODY, EVERYTHING, Side
 from app.access.impact.steps import MAX_STEPS, Steps
-from app.access.records import AccessRole, AccessType, User
+from app.access.records import AccessRole, AccessType, ResourceKind, User
 from app.foundation.clock import epoch_ms
 from app.foundation.database.statements import run
 

@@ -4,7 +4,7 @@ The candidates contain everything that the rules could allow, and little else. `
 list is exact whatever the candidates are.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -14,6 +14,16 @@ from app.access.records import AccessRole, Grant
 
 _MAX_CANDIDATES = 10_000
 """The maximum number of candidates that are decided together."""
+
+CONDITION_OF_TIME = "(g.expires_at IS NULL OR g.expires_at > :at)"
+"""The condition for grants ``g`` that have not ended."""
+
+CONDITION_OF_ROLE: Mapping[AccessRole | None, str] = {
+    None: "TRUE",
+    AccessRole.VIEWER: "g.access_role = 'viewer'",
+    AccessRole.EDITOR: "g.access_role = 'editor'",
+}
+"""The condition for grants ``g`` by the role that a list asks for. None: every role."""
 
 Candidates = Callable[[str, int], Sequence[str]]
 """Returns the ids after an id, in the order of their bytes, up to a number."""

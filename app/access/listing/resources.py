@@ -9,24 +9,29 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Literal
 
 from sqlalchemy import Connection
 
 from app.access.browse.lookup import name_of
 from app.access.decision.decide import Decision, DecisionPolicy, PlainQuestion, Rule, is_active, judge
 from app.access.listing.batch_view import BatchView
-from app.access.listing.page import AccessEntry, AccessPage, Candidates, denial, entry, find_allowed, find_next
-from app.access.records import AccessRole, AccessType, Record
+from app.access.listing.page import (
+    CONDITION_OF_ROLE,
+    CONDITION_OF_TIME,
+    AccessEntry,
+    AccessPage,
+    Candidates,
+    denial,
+    entry,
+    find_allowed,
+    find_next,
+)
+from app.access.records import AccessRole, AccessType, Record, ResourceKind
 from app.foundation.clock import epoch_ms
 from app.foundation.database.statements import json_list, prefer_indexes, run
 
-ListedType = Literal["organization", "folder", "document"]
-
-RESOURCE_TYPES: tuple[ListedType, ...] = ("organization", "folder", "document")
+RESOURCE_TYPES: tuple[ResourceKind, ...] = ("organization", "folder", "document")
 """The types of resource, in the order of the list."""
-
-_ACTIVE = "(g.expires_at IS NULL OR g.expires_at > :at)"
 
 # Folders of the walks are read once, also in cycles, because UNION removes duplicates.
 _REACHED = """
@@ -82,7 +87,7 @@ _DOCUMENTS = f"""{_REACHED}
 SELECT document_id FROM ({" UNION ".join(_CUT.replace("{set}", each) for each in _DOCUMENT_SETS)}) AS reached
 ORDER BY document_id @bytes LIMIT :limit
 """  # noqa: S608 - constants
-_CANDIDATES: Mapping[ListedType, str] = {"folder": _FOLDERS, "document": _DOCUMENTS}
+_CANDIDATES: Mapping[ResourceKind, str] = {"folder": _FOLDERS, "document": _DOCUMENTS}
 _NEXT = """
 SELECT {kind}_id FROM model_{kind} AS next WHERE organization_id = :organization_id AND {kind}_id @bytes > :after
 ORDER BY {kind}_id @bytes LIMIT :limit
@@ -94,11 +99,6 @@ _OPENED: Mapping[Collection[AccessType], str] = {
     frozenset({AccessType.PUBLIC}): "'public'",
     _MEMBER_TYPES: "'public', 'organizationPrivate'",
 }
-_OF_ROLE: Mapping[AccessRole | None, str] = {
-    None: "TRUE",
-    AccessRole.VIEWER: "g.access_role = 'viewer'",
-    AccessRole.EDITOR: "g.access_role = 'editor'",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ class ResourceList:
 
     organization_id: str
     user_id: str
-    types: Collection[ListedType] = RESOURCE_TYPES
+    types: Collection[ResourceKind] = RESOURCE_TYPES
     role: AccessRole | None = None
     """Only resources on which the user has exactly this role."""
     at: datetime
@@ -145,7 +145,7 @@ class _Lister:
         self._wanted = wanted
         self._policy = policy
 
-    def entries(self, kind: ListedType, *, after: str, limit: int) -> list[AccessEntry]:
+    def entries(self, kind: ResourceKind, *, after: str, limit: int) -> list[AccessEntry]:
         """The resources of a type after an id; at least ``limit`` if there are as many."""
         found: list[tuple[str, Decision]] = []
         decide_all = partial(self._decide_all, kind)
@@ -160,21 +160,21 @@ class _Lister:
         found += find_allowed(self._candidates(kind), decide_all, after=after, limit=limit, role=self._wanted.role)
         return self._named(kind, found)
 
-    def _named(self, kind: ListedType, found: Sequence[tuple[str, Decision]]) -> list[AccessEntry]:
+    def _named(self, kind: ResourceKind, found: Sequence[tuple[str, Decision]]) -> list[AccessEntry]:
         return [entry(kind, item_id, self._name(kind, item_id), decision) for item_id, decision in found]
 
-    def _next(self, kind: ListedType, after: str, limit: int) -> Sequence[str]:
+    def _next(self, kind: ResourceKind, after: str, limit: int) -> Sequence[str]:
         """The next items of the organization, whether or not they can be opened."""
         page = {"organization_id": self._wanted.organization_id, "after": after, "limit": limit}
         return run(self._view.connection, _NEXT, page, kind=kind).scalars().all()
 
-    def question(self, kind: ListedType, item_id: str) -> PlainQuestion:
+    def question(self, kind: ResourceKind, item_id: str) -> PlainQuestion:
         wanted = self._wanted
         return PlainQuestion(
             user_id=wanted.user_id, type=kind, resource_id=item_id, organization_id=wanted.organization_id
         )
 
-    def _decide_all(self, kind: ListedType, ids: Sequence[str]) -> list[Decision]:
+    def _decide_all(self, kind: ResourceKind, ids: Sequence[str]) -> list[Decision]:
         self._view.load(
             [self._wanted.user_id],
             folder_ids=ids if kind == "folder" else (),
@@ -182,7 +182,7 @@ class _Lister:
         )
         return [judge(self._view, self.question(kind, item_id), self._wanted.at, self._policy) for item_id in ids]
 
-    def _candidates(self, kind: ListedType) -> Candidates:
+    def _candidates(self, kind: ResourceKind) -> Candidates:
         wanted = self._wanted
         if kind == "organization":
             return lambda after, _: [] if after else [wanted.organization_id]
@@ -195,8 +195,8 @@ class _Lister:
         parts = {
             "opened": _OPENED[self._open_types()],
             "is_open": "TRUE" if self._is_open() else "FALSE",
-            "of_role": _OF_ROLE[wanted.role],
-            "active": _ACTIVE,
+            "of_role": CONDITION_OF_ROLE[wanted.role],
+            "active": CONDITION_OF_TIME,
         }
 
         def candidates(after: str, size: int) -> Sequence[str]:
@@ -219,7 +219,7 @@ class _Lister:
             types, role = frozenset({AccessType.PUBLIC}), self._policy.public_role
         return types if self._wanted.role in {None, role} else frozenset()
 
-    def _name(self, kind: ListedType, item_id: str) -> str:
+    def _name(self, kind: ResourceKind, item_id: str) -> str:
         organization_id = self._wanted.organization_id
         record: Record | None = self._view.organization(organization_id)
         if kind == "folder":

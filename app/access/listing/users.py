@@ -4,7 +4,7 @@ The order is that of the ids by their bytes. Candidates are the users with an ac
 above it, the members of groups with such a grant, and everybody whom the access type lets in, without disabled users.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -23,13 +23,17 @@ from app.access.decision.decide import (
     judge,
 )
 from app.access.listing.batch_view import BatchView
-from app.access.listing.page import AccessPage, denial, entry, find_allowed
-from app.access.listing.resources import ListedType
-from app.access.records import AccessRole, AccessType, Membership, User
+from app.access.listing.page import (
+    CONDITION_OF_ROLE,
+    CONDITION_OF_TIME,
+    AccessPage,
+    denial,
+    entry,
+    find_allowed,
+)
+from app.access.records import AccessRole, AccessType, Membership, ResourceKind, User
 from app.foundation.clock import epoch_ms
 from app.foundation.database.statements import json_lists, prefer_indexes, run
-
-_ACTIVE = "({row}.expires_at IS NULL OR {row}.expires_at > :at)"
 
 _CANDIDATES = """
 WITH RECURSIVE level (folder_id, document_id) AS (
@@ -81,7 +85,7 @@ class UserList:
     """A list of the users who may open a resource."""
 
     organization_id: str
-    type: ListedType
+    type: ResourceKind
     resource_id: str
     role: AccessRole | None = None
     """Only users who have exactly this role."""
@@ -200,13 +204,6 @@ def _openness(view: BatchView, wanted: UserList) -> Openness:
     return Openness(access_type=access_type, records=records)
 
 
-_OF_ROLE: Mapping[AccessRole | None, str] = {
-    None: "TRUE",
-    AccessRole.VIEWER: "g.access_role = 'viewer'",
-    AccessRole.EDITOR: "g.access_role = 'editor'",
-}
-
-
 def _candidate_sets(openness: Openness, role: AccessRole | None, policy: DecisionPolicy) -> dict[str, str]:
     is_public = openness.access_type is AccessType.PUBLIC
     everyone = is_public and role in {None, policy.public_role}
@@ -215,6 +212,6 @@ def _candidate_sets(openness: Openness, role: AccessRole | None, policy: Decisio
     return {
         "members": _MEMBERS if members else _NOBODY,
         "everyone": _EVERYONE if everyone else _NOBODY,
-        "active": _ACTIVE.replace("{row}", "g"),
-        "of_role": _OF_ROLE[role],
+        "active": CONDITION_OF_TIME,
+        "of_role": CONDITION_OF_ROLE[role],
     }

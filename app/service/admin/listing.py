@@ -26,9 +26,9 @@ from typing_extensions import TypedDict
 
 from app.access.decision.decide import DecisionPolicy, Rule
 from app.access.listing.page import AccessEntry, AccessPage
-from app.access.listing.resources import RESOURCE_TYPES, ListedType, ResourceList, list_resources
+from app.access.listing.resources import RESOURCE_TYPES, ResourceList, list_resources
 from app.access.listing.users import UserList, list_users
-from app.access.records import AccessRole
+from app.access.records import AccessRole, ResourceKind
 from app.contract.base import AsWhole, Id, PageToken, Request
 from app.contract.validation import is_storable
 from app.foundation.clock import Clock, epoch_ms, from_epoch_ms, parse_time
@@ -82,7 +82,7 @@ class ListResourcesRequest(_ListRequest):
     user_id: Id
     organization_id: Id
     types: Annotated[
-        Annotated[list[ListedType], Field(max_length=len(RESOURCE_TYPES))] | None,
+        Annotated[list[ResourceKind], Field(max_length=len(RESOURCE_TYPES))] | None,
         NOT_EMPTY,
         Field(description="Left out: all types.", json_schema_extra={"minItems": 1}),
     ] = None
@@ -93,7 +93,7 @@ class ListedResource(Request):
 
     model_config = ConfigDict(extra="forbid")
 
-    type: ListedType
+    type: ResourceKind
     id: Id
     organization_id: Id | None = None
 
@@ -132,7 +132,7 @@ class _AccessWire(TypedDict):
 class ResourceAccessWire(_AccessWire):
     """A resource that the user may open."""
 
-    type: ListedType
+    type: ResourceKind
     id: str
 
 

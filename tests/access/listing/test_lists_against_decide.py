@@ -12,9 +12,9 @@ from sqlalchemy import Connection
 from app.access.decision.decide import DecisionPolicy, PlainQuestion, Rule, judge
 from app.access.decision.view import AccessView
 from app.access.listing.page import AccessEntry
-from app.access.listing.resources import ListedType, ResourceList, list_resources
+from app.access.listing.resources import ResourceList, list_resources
 from app.access.listing.users import UserList, list_users
-from app.access.records import AccessRole
+from app.access.records import AccessRole, ResourceKind
 from app.foundation.database.engine import reading
 from tests.choice import sampled
 from tests.worlds.access_model import MemoryView, StoredDirectory
@@ -27,9 +27,9 @@ Row = tuple[str, str, AccessRole | None, Rule, datetime | None]
 """Kind and id, and the decision."""
 
 
-def resources_in(organization_id: str) -> list[tuple[ListedType, str]]:
+def resources_in(organization_id: str) -> list[tuple[ResourceKind, str]]:
     """The resources that may exist, and one that does not, in the order of a list."""
-    listed: list[tuple[ListedType, str]] = [("organization", organization_id)]
+    listed: list[tuple[ResourceKind, str]] = [("organization", organization_id)]
     listed += [("folder", item_id) for item_id in sorted([*FOLDERS, "nothing"])]
     return listed + [("document", item_id) for item_id in sorted([*DOCUMENTS, "nothing"])]
 
@@ -38,7 +38,7 @@ class Pairs:
     """Every pair of a user and a resource, decided."""
 
     def __init__(self, view: AccessView, at: datetime, policy: DecisionPolicy) -> None:
-        self.rows: dict[tuple[str, str, ListedType, str], tuple[AccessRole | None, Rule, datetime | None]] = {}
+        self.rows: dict[tuple[str, str, ResourceKind, str], tuple[AccessRole | None, Rule, datetime | None]] = {}
         for organization_id in ALL_ORGANIZATIONS:
             for kind, item_id in resources_in(organization_id):
                 for user_id in ALL_USERS:
@@ -55,7 +55,7 @@ class Pairs:
         rows = [(key[2], key[3], *self.rows[key]) for key in keys if key in self.rows]
         return [row for row in rows if role in {None, row[2]}]
 
-    def of_resource(self, organization_id: str, kind: ListedType, item_id: str, role: AccessRole | None) -> list[Row]:
+    def of_resource(self, organization_id: str, kind: ResourceKind, item_id: str, role: AccessRole | None) -> list[Row]:
         keys = [(user_id, organization_id, kind, item_id) for user_id in sorted(ALL_USERS)]
         rows = [("user", key[0], *self.rows[key]) for key in keys if key in self.rows]
         return [row for row in rows if role in {None, row[2]}]

@@ -9,8 +9,19 @@ from sqlalchemy import Connection
 
 from app.access.decision.decide import Decision, DecisionPolicy, Rule
 from app.access.listing.page import find_allowed, find_next
-from app.access.listing.resources import ListedType, ResourceList, list_resources
-from app.access.records import AccessRole, AccessType, Document, Folder, Grant, Membership, Organization, Record, User
+from app.access.listing.resources import ResourceList, list_resources
+from app.access.records import (
+    AccessRole,
+    AccessType,
+    Document,
+    Folder,
+    Grant,
+    Membership,
+    Organization,
+    Record,
+    ResourceKind,
+    User,
+)
 from app.foundation.database.engine import reading
 from tests.worlds.access_model import StoredDirectory
 from tests.worlds.random_directories import NOW
@@ -73,7 +84,7 @@ def test_few_documents_of_a_large_organization(
 
 
 def _all(connection: Connection, size: int) -> list[str]:
-    types: list[ListedType] = ["document"]
+    types: list[ResourceKind] = ["document"]
     wanted = ResourceList(organization_id="acme", user_id="ada", types=types, at=NOW)
     ids: list[str] = []
     while True:

@@ -16,9 +16,9 @@ from werkzeug.exceptions import BadRequest, NotFound
 from app.access.browse.lookup import find, may_be_stored, name_of, names_of
 from app.access.decision.decide import DecisionPolicy
 from app.access.listing.page import AccessEntry
-from app.access.listing.resources import RESOURCE_TYPES, ListedType, ResourceList, list_resources
+from app.access.listing.resources import RESOURCE_TYPES, ResourceList, list_resources
 from app.access.listing.users import UserList, UserPage, list_users
-from app.access.records import AccessRole, Document, Folder, Group, Organization, User
+from app.access.records import AccessRole, Document, Folder, Group, Organization, ResourceKind, User
 from app.contract.limits import ID_BYTES
 from app.foundation.clock import utc_text
 from app.service.console.console import COUNT_LIMIT, Console, one_of, query
@@ -129,7 +129,7 @@ class _AccessQuery:
         if not self.user_id:
             of = UserList(
                 organization_id=self.organization_id,
-                type=cast("ListedType", self.type),
+                type=cast("ResourceKind", self.type),
                 resource_id=self.resource_id,
                 at=self.at,
             )
@@ -137,7 +137,7 @@ class _AccessQuery:
         if after and after[0] not in RESOURCE_TYPES:
             raise BadRequest("after is not a position in this list; start from its first page")
         wanted = ResourceList(organization_id=self.organization_id, user_id=self.user_id, at=self.at)
-        last = (cast("ListedType", after[0]), after[1]) if after else None
+        last = (cast("ResourceKind", after[0]), after[1]) if after else None
         page = list_resources(connection, wanted, self.policy, after=last, limit=limit)
         return UserPage(page=page, openness=None)
 
