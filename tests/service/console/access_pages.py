@@ -145,7 +145,7 @@ def visit_browse(visitors: Visitors, monkeypatch: pytest.MonkeyPatch) -> None:
     for organization in ("acme", "void"):
         _through(visitors, "access", organization=organization, type="organization", resource=organization)
     with monkeypatch.context() as patched:
-        patched.setattr("app.service.console.pages.access.COUNT_LIMIT", 50)
+        patched.setattr("app.service.console.pages.access._COUNT_LIMIT", 50)
         show("access", organization="acme", type="document", resource="note")
         show("access", user="ada", organization="acme")
     show("organization", 404, id="acm")
