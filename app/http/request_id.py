@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
 HEADER = "x-request-id"
+BEGAN = "usher.began"
+"""The key in the WSGI environment of the ``perf_counter`` at which a middleware began to answer the request."""
+
 _VALID = re.compile(r"[!-~]{1,128}")
 """Printable ASCII without spaces, which is safe in headers and logs."""
 
@@ -37,7 +40,7 @@ def install_request_ids(app: Flask, new_id: Callable[[], str], *, frequent: Coll
     @app.before_request
     def _begin() -> None:
         g.request_id = request_id_of(request.environ, new_id)
-        g.request_began = perf_counter()
+        g.request_began = began_at(request.environ)
         # If the app is embedded, the caller runs in this thread: its context is restored after the request.
         g.outer_log_context = structlog.contextvars.get_contextvars()
         structlog.contextvars.clear_contextvars()
@@ -74,6 +77,12 @@ def request_id_of(environ: "WSGIEnvironment", new_id: Callable[[], str]) -> str:
     """The caller's id for the request if it is valid, otherwise a new one."""
     sent: str = environ.get("HTTP_X_REQUEST_ID", "")
     return sent if _VALID.fullmatch(sent) else new_id()
+
+
+def began_at(environ: "WSGIEnvironment") -> float:
+    """When the request began, as ``perf_counter``."""
+    began: float | None = environ.get(BEGAN)
+    return perf_counter() if began is None else began
 
 
 def logs_frequent_requests() -> bool:

@@ -23,6 +23,7 @@ from app.foundation.database.engine import reading
 from app.foundation.database.programs import SchemaNewerError, SchemaState
 from app.http.app import new_app
 from app.http.json import json_response
+from app.http.request_id import began_at
 from app.http.throttle import FailedCredentials
 from app.http.tokens import TokenSet, require_bearer
 from app.monitoring.activity import NodeActivity
@@ -213,7 +214,7 @@ def count_requests(app: Flask, metrics: Metrics) -> None:
 
     @app.before_request
     def _begin() -> None:
-        g.counted_from = perf_counter()
+        g.counted_from = began_at(request.environ)
 
     @app.after_request
     def _count(response: Response) -> Response:

@@ -197,6 +197,7 @@ def test_service_and_worker_end_together(start: Start, tmp_path: Path) -> None:
     assert ready["settings"] == str((tmp_path / "usher.yaml").resolve())
     assert ready["next_run"] > ready["timestamp"]
     served = next(json.loads(line) for line in both.stderr().splitlines() if '"program":"service"' in line)
+    assert served.pop("console") == f"http://{HOST}:{port}/console/"
     assert {**ready, **served, "program": "worker", "timestamp": ready["timestamp"]} == ready
     processes = children_of(both.process.pid)
     assert both.end() == 0

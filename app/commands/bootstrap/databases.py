@@ -171,7 +171,7 @@ def index_folder(settings: Settings) -> Path:
     """The folder of the index: below that of the settings, otherwise beside a SQLite file, or in ``var``. Each database
     and each layout has one of its own, so that two of them never share a file."""
     file = sqlite_file(settings.database_url)
-    beside = Path("var/index") if file is None else file.with_name(f"{file.name}-index")
+    beside = Path("var/index") if file is None else file.parent / f"{file.name}-index"
     database = blake2b(database_location(settings.database_url).encode(), digest_size=6).hexdigest()
     return (settings.index.path or beside) / f"{database}-{LAYOUT}"
 

@@ -37,21 +37,21 @@ def _check_index(folder: Path, mounts: Path) -> Finding:
     if kind in _NETWORK:
         return problem("index", f"{folder} is on a network file system ({kind}): the index would be damaged", advice)
     without = "permission calls are answered only while the database is available"
-    if not nearest.is_dir():
+    if not _is_folder(nearest):
         return problem("index", f"{folder}: {nearest} is not a directory, so {without}", advice)
     if not is_writable(nearest):
         return problem("index", f"{folder} cannot be written to, so {without}", advice)
     return _check_space("index", folder) or ok(
-        "index", str(folder) if folder.exists() else f"usher serve creates {folder}"
+        "index", str(folder) if _exists(folder) else f"usher serve creates {folder}"
     )
 
 
 def _check_log(file: Path) -> Finding:
-    nearest = file if file.exists() else _nearest(file.parent)
+    nearest = file if _exists(file) else _nearest(file.parent)
     advice = "let provider.decision_log.path name a file that this user may write to"
-    if file.is_dir():
+    if _is_folder(file):
         return problem("decision log", f"{file} is a directory", advice)
-    if not file.exists() and not nearest.is_dir():
+    if not _exists(file) and not _is_folder(nearest):
         return problem("decision log", f"{file}: {nearest} is not a directory", advice)
     if not is_writable(nearest):
         return problem("decision log", f"{nearest} cannot be written to: decisions are not logged", advice)
@@ -69,7 +69,19 @@ def _check_space(check: str, path: Path) -> Finding | None:
 
 def _nearest(path: Path) -> Path:
     """The path itself if it exists, otherwise the nearest one above it that does."""
-    return next(each for each in (path, *path.absolute().parents) if each.exists())
+    return next(each for each in (path, *path.absolute().parents) if _exists(each))
+
+
+def _exists(path: Path) -> bool:
+    """Whether this user can see the path, which takes the right to search the folders above it."""
+    try:
+        return path.exists()
+    except PermissionError:
+        return False
+
+
+def _is_folder(path: Path) -> bool:
+    return _exists(path) and path.is_dir()
 
 
 def _type_of(path: Path, mounts: Path) -> str:

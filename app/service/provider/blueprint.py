@@ -86,8 +86,8 @@ def provider_blueprint(
 
     def check() -> Response:
         began = perf_counter()
-        if (failure := request.environ.get(FAILURE)) is not None:
-            raise failure
+        if FAILURE in request.environ:
+            raise request.environ.pop(FAILURE)
         if not settings.allow_anonymous:
             require_bearer(request, tokens)
         if INSTANCE_HEADER in request.headers:

@@ -16,7 +16,7 @@ from app.contract.permission_call import EntryError, RequestEntry
 from app.foundation.clock import Clock
 from app.http.app import SECURITY_HEADERS
 from app.http.body import ANONYMOUS_BYTES, json_of
-from app.http.request_id import HEADER, logs_frequent_requests, request_id_of
+from app.http.request_id import BEGAN, HEADER, logs_frequent_requests, request_id_of
 from app.http.tokens import TokenSet, bearer_of
 from app.service.provider.answer import ProviderObserver, ViewOpener, answer_entries, read_entries
 from app.service.provider.decision_log import DecisionLog
@@ -80,8 +80,12 @@ class OrdinaryCalls:
             now = self._clock()
             answer = answer_entries(entries, self._open_view, now, self._policy, pick=self._pick)
         except Exception as error:  # noqa: BLE001 - the route raises it
-            environ[FAILURE] = error
-            return self._app(environ, start_response)
+            environ[FAILURE], environ[BEGAN] = error, began
+            try:
+                return self._app(environ, start_response)
+            finally:
+                # The error refers to this frame, and so to the body. Without the cycle both are freed at once.
+                environ.pop(FAILURE, None)
         request_id = request_id_of(environ, self._new_id)
         body = orjson.dumps(answer.envelope())
         headers = [

@@ -1,5 +1,6 @@
 """The doctor's checks of the index and of the decision log."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,24 @@ def test_paths_without_the_right_to_write(tmp_path: Path, monkeypatch: pytest.Mo
     assert index[0] is log[0] is State.PROBLEM
     assert "cannot be written to" in index[2]
     assert "cannot be written to" in log[2]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can take the rights of another user")
+def test_paths_below_a_folder_of_another_user(tmp_path: Path) -> None:
+    private = tmp_path / "private"
+    (private / "index").mkdir(parents=True)
+    private.chmod(0o700)
+    settings = Settings.model_validate(
+        {
+            "database_url": "postgresql+psycopg://nobody@127.0.0.1/none",
+            "index": {"path": private / "index"},
+            "provider": {"decision_log": {"path": str(private / "index" / "decisions")}},
+        }
+    )
+    os.setresuid(65534, 65534, 0)
+    try:
+        findings = list(check_files(settings))
+    finally:
+        os.setresuid(0, 0, 0)
+    assert [finding.state for finding in findings] == [State.PROBLEM, State.PROBLEM]
+    assert all("cannot be written to" in finding.message for finding in findings)

@@ -120,7 +120,7 @@ def test_a_held_run_that_a_newer_one_replaced_is_superseded(office: Office) -> N
     assert "deletes wait" not in html
     assert "Review and approve" not in html
     assert "Review and approve 2 deletes" in browser.get(address("run", id=second.run_id))
-    rows = browser.get(address("runs")).partition("<tbody>")[2].split("<tr>")[1:]
+    rows = browser.get(address("runs")).rpartition("<tbody>")[2].split("<tr>")[1:]
     assert "superseded" not in rows[0]
     assert "superseded" in rows[1]
     html = browser.get(address("approve", run=first.run_id))

@@ -3,7 +3,6 @@
 import re
 
 import pytest
-from playwright.sync_api import expect
 
 from tests.service.console.browser.conftest import OpenDesk
 
@@ -13,6 +12,8 @@ OPTIONS = "[role=listbox]:not([hidden]) > [role=option]"
 
 
 def test_explain_is_filled_by_keyboard(desk: OpenDesk) -> None:
+    from playwright.sync_api import expect
+
     one = desk()
     one.go("explain")
     user = one.page.get_by_role("combobox", name="User", exact=True)
@@ -38,6 +39,8 @@ def test_explain_is_filled_by_keyboard(desk: OpenDesk) -> None:
 
 
 def test_escape_closes_the_list_and_keeps_the_text(desk: OpenDesk) -> None:
+    from playwright.sync_api import expect
+
     one = desk()
     one.go("explain")
     user = one.page.get_by_role("combobox", name="User", exact=True)
