@@ -1,7 +1,7 @@
 """The console on a real database, with a clock that is moved by hand and a browser that knows forms alone."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,6 +14,7 @@ import pytest
 from flask.testing import FlaskClient
 from pydantic import SecretStr
 from sqlalchemy import Engine
+from werkzeug.datastructures import MultiDict
 from werkzeug.test import TestResponse
 
 from app.access.index.index import AccessIndex
@@ -52,19 +53,29 @@ class Browser:
         return self.answer.get_data(as_text=True)
 
     def post(
-        self, path: str, form: Mapping[str, str], headers: Mapping[str, str] = OURS, *, follow: bool = True
+        self,
+        path: str,
+        form: Mapping[str, str] | Sequence[tuple[str, str]],
+        headers: Mapping[str, str] = OURS,
+        *,
+        follow: bool = True,
     ) -> str:
-        """Sends a form as it is given."""
-        self.answer = self.client.post(path, data=dict(form), headers=dict(headers), follow_redirects=follow)
+        """Sends a form as it is given. Pairs are sent in their order."""
+        self.answer = self.client.post(
+            path,
+            data=dict(form) if isinstance(form, Mapping) else MultiDict(form),
+            headers=dict(headers),
+            follow_redirects=follow,
+        )
         return self.answer.get_data(as_text=True)
 
     def send(self, page: str, action: str, **fields: str) -> str:
-        """Sends the form of this page that leads to ``action``, with its hidden fields."""
+        """Sends the form of this page that leads to ``action``. Its hidden fields come first, as in a browser."""
         html = self.get(page)
         form = re.search(rf'<form[^>]*action="{re.escape(action)}"[^>]*>(.*?)</form>', html, re.DOTALL)
         assert form is not None, f"{page} has no form for {action}"
-        hidden = dict(re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)">', form[1]))
-        return self.post(action, {**{name: unescape(value) for name, value in hidden.items()}, **fields})
+        hidden = re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)">', form[1])
+        return self.post(action, [*((name, unescape(value)) for name, value in hidden), *fields.items()])
 
     def sign_in(self, token: str, to: str = "") -> str:
         """Signs in, and gives the page that comes then."""

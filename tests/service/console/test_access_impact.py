@@ -74,7 +74,7 @@ def test_changes_are_filtered(office: Office, filters: dict[str, str], shown: se
     run = _preview(office)
     html = office.browser(Role.VIEWER).get(address("access_impact", run=run.run_id, **filters))
     assert {words for words in ("gains viewer", "loses editor", "editor → viewer") if words in html} == shown
-    assert ("No change of access" in html) == (not shown)
+    assert ("No change matches" in html) == (not shown)
 
 
 def test_all_users_of_a_change_are_listed_page_by_page(office: Office) -> None:

@@ -231,7 +231,7 @@ def test_parked_items_have_pages(office: Office) -> None:
     approver = office.browser(Role.APPROVER)
     assert "Retry all that match" in approver.get(address("parked", kind="folder"))
     assert "Retry all that match" in approver.get(address("parked", organization="acme", message=HOSTILE))
-    assert "Nothing is parked that matches" in approver.get(address("parked", organization="other", message=HOSTILE))
+    assert "No parked item matches" in approver.get(address("parked", organization="other", message=HOSTILE))
 
 
 def test_failures_are_counted_to_a_thousand_and_filtered(office: Office) -> None:

@@ -108,6 +108,6 @@ def test_the_preview_of_a_file_is_not_what_a_sync_would_do(office: Office) -> No
 
 def test_preview_first_starts_a_preview_of_the_same_scope(office: Office) -> None:
     browser = office.browser(Role.APPROVER)
-    browser.send(address("sync", organizations="acme"), SYNC, preview="1")
+    browser.send(address("sync", organizations="acme"), SYNC, go="preview")
     [run] = office.runs.recent()
     assert (run.dry_run, run.organization_ids) == (True, ("acme",))

@@ -156,6 +156,10 @@ def _previews(visitors: Visitors) -> Iterator[Run]:
     yield office.runs.get(made.run_id)
     office.runs.update(made.run_id, RunStatus.PLANNING, report={"impact": {"gain": 2_000, "lose": 1, "change": 0}})
     visitors.show("access_impact", run=made.run_id)
+    visitors.show("access_impact", run=made.run_id, effect="gain")
+    other = states.planned(office, dry_run=True)
+    office.runs.update(other.run_id, RunStatus.PLANNING, report={"impact": {"notCompared": "it is the first read"}})
+    visitors.show("access_impact", run=other.run_id)
     add_rows(office, PlanAccessRow, list(_access_rows(str(made.plan_id))))
     visitors.show("access_impact", run=made.run_id)
     for ordinal in (1, 2, 3, 4):

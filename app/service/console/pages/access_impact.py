@@ -55,6 +55,8 @@ def access_impact(console: Console) -> Response:
         more_counts=len(counts) - _ORGANIZATIONS_SHOWN,
         names=names,
         filters=filters,
+        is_first=not parameters["after"],
+        is_compared="notCompared" not in run.report["impact"],
         next_after=rows[PAGE_ROWS - 1].ordinal if len(rows) > PAGE_ROWS else None,
     )
 

@@ -71,6 +71,8 @@ def start(console: Console) -> Response:
     operator = console.operator
     form = _Form({name: request.form.get(name, "") for name in _FIELDS})
     values, wrong = form.values, form.wrong
+    if request.form.get("go") == "preview":
+        values["preview"] = "1"
     if values["deletes"] and not operator.may(Role.ADMIN):
         console.gate.refused(operator.actor, "sync", "deletes beyond the limits need the role admin")
         raise Forbidden("lifting the limits of deletes needs the role admin")

@@ -280,7 +280,7 @@ EMPTY = {
     "overview": "What to do first",
     "runs": "No runs yet",
     "held": "Nothing is held",
-    "parked": "Nothing is parked",
+    "parked": "No item is parked",
     "browse": "No organizations",
     "sources": "No source has been read yet",
     "doctor": "The doctor has not run yet",

@@ -86,7 +86,7 @@ def test_what_is_parked_is_tried_again_by_one_by_some_and_by_all(desk: OpenDesk,
     company.ended(parse_qs(urlsplit(one.page.url).query)["id"][0])
     assert _renamed(company, names) == set(names)
     one.go("parked")
-    assert one.page.get_by_text("Nothing is parked").is_visible()
+    assert one.page.get_by_text("No item is parked").is_visible()
     company.back_in_step()
 
 
