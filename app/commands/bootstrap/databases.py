@@ -32,8 +32,9 @@ from app.foundation.database.programs import (
 from app.settings import Settings
 
 STORE_MIGRATIONS = Migrations(USHER, Path(app.commands.__file__).parent / "migrations")
-_RESPONSE_TIMEOUT = 15.0
-"""Seconds for which a request waits for a response of PostgreSQL. Pages end a statement after two."""
+_RESPONSE_TIMEOUT = 14.0
+"""Seconds for which a request waits for a response of PostgreSQL. Cancelling the statement may take one more.
+Pages end a statement after two."""
 
 BACKEND_MIGRATIONS = Migrations(SELF_HOSTED_BACKEND, Path(app.backend.__file__).parent / "migrations")
 

@@ -5,6 +5,7 @@ keepalives nor ``tcp_user_timeout`` end a statement that waits for its response.
 """
 
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -15,13 +16,15 @@ CHECK_TIMEOUT = 5.0
 """Seconds for the statements before a connection is used: they set it up, or check that it is open."""
 LONG_TIMEOUT = 120.0
 """Seconds for statements after ``allow_long_statements``."""
+_CANCEL_TIMEOUT = 1.0
+"""Seconds for the cancel of a statement that has taken too long."""
 
 R = TypeVar("R")
 
 
 def bound_responses(engine: Engine, timeout: float) -> None:
     """Makes statements of the engine raise ``OperationalError`` after ``timeout`` seconds without a complete response.
-    Their connection is closed."""
+    The server cancels them, which may take another second, and their connection is closed."""
     driver: Any = engine.dialect.loaded_dbapi
     connection_class = _connection_class(driver)
 
@@ -59,6 +62,10 @@ def _connection_class(driver: Any) -> Any:
                 return super().wait(gen, *arguments, **options)  # type: ignore[no-any-return]
 
             def close() -> Exception:
+                # The server would compute on. Older libraries of PostgreSQL cannot bound the time of a cancel.
+                if timeout > CHECK_TIMEOUT and driver.capabilities.has_cancel_safe():
+                    with suppress(driver.Error):
+                        self.cancel_safe(timeout=_CANCEL_TIMEOUT)
                 # It is in the middle of a response, so that it cannot be used again.
                 self.pgconn.finish()
                 return driver.OperationalError(f"the server did not respond within {timeout:g} seconds")  # type: ignore[no-any-return]

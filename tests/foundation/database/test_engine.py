@@ -143,6 +143,22 @@ def test_a_statement_waits_for_a_response_no_longer_than_the_timeout() -> None:
 
 
 @pytest.mark.skipif(not POSTGRES, reason="USHER_TEST_POSTGRES names no server")
+def test_a_statement_that_takes_too_long_ends_on_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.foundation.database.response_timeout.CHECK_TIMEOUT", 0.2)
+    engine = open_engine(POSTGRES, response_timeout=0.3)
+    with pytest.raises(OperationalError, match="did not respond"), reading(engine) as connection:
+        process = connection.execute(text("SELECT pg_backend_pid()")).scalar_one()
+        connection.execute(text("SELECT pg_sleep(31)"))
+    deadline = time.monotonic() + 5
+    running = text(f"SELECT count(*) FROM pg_stat_activity WHERE pid = {process} AND state = 'active'")
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        while connection.execute(running).scalar() and time.monotonic() < deadline:
+            pass
+        assert connection.execute(running).scalar() == 0
+    engine.dispose()
+
+
+@pytest.mark.skipif(not POSTGRES, reason="USHER_TEST_POSTGRES names no server")
 def test_a_connection_that_went_silent_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.foundation.database.response_timeout.CHECK_TIMEOUT", 0.3)
     url = make_url(POSTGRES)
