@@ -15,6 +15,7 @@ from app.access.index.index import AccessIndex
 from app.commands.bootstrap.requirements import short_tokens
 from app.foundation.audit import audit_page
 from app.foundation.database.engine import reading, writing
+from app.foundation.database.programs import SchemaGuard, SchemaNewerError
 from app.http.throttle import FAILURES
 from app.service.admin.settings import AdminSettings
 from app.service.console.console import address
@@ -420,3 +421,14 @@ def test_a_page_without_a_turn_leaves_its_slot(office: Office, tmp_path: Path, m
             assert browser.status == 503
     for _ in range(2):
         assert "<h1>Sign in</h1>" in browser.get("/console/sign-in")
+
+
+def test_a_newer_version_of_the_database_is_reported(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_guard: SchemaGuard) -> None:
+        raise SchemaNewerError
+
+    monkeypatch.setattr(SchemaGuard, "check", refuse)
+    browser = office.browser()
+    assert "newer version" in browser.get("/console/sign-in")
+    assert browser.status == 503
+    assert browser.client.get("/console/assets/none").status_code == 404
