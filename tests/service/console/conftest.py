@@ -71,11 +71,15 @@ class Browser:
 
     def send(self, page: str, action: str, **fields: str) -> str:
         """Sends the form of this page that leads to ``action``. Its hidden fields come first, as in a browser."""
+        return self.post(action, [*self.hidden_fields(page, action), *fields.items()])
+
+    def hidden_fields(self, page: str, action: str) -> list[tuple[str, str]]:
+        """The hidden fields of the form of this page that leads to ``action``."""
         html = self.get(page)
         form = re.search(rf'<form[^>]*action="{re.escape(action)}"[^>]*>(.*?)</form>', html, re.DOTALL)
         assert form is not None, f"{page} has no form for {action}"
         hidden = re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)">', form[1])
-        return self.post(action, [*((name, unescape(value)) for name, value in hidden), *fields.items()])
+        return [(name, unescape(value)) for name, value in hidden]
 
     def sign_in(self, token: str, to: str = "") -> str:
         """Signs in, and gives the page that comes then."""

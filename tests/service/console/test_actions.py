@@ -161,7 +161,8 @@ def test_actions_of_a_viewer_are_refused_and_audited(office: Office) -> None:
 
 def test_a_sync_is_started_with_scope_and_reason(office: Office) -> None:
     browser = office.browser(Role.APPROVER)
-    browser.send(address("sync"), address("sync"), organizations="acme\r\n\r\nelse\nacme", preview="1", reason="to see")
+    sync = address("sync", organizations="acme\r\n\r\nelse\nacme")
+    browser.send(sync, address("sync"), go="preview", reason="to see")
     [run] = office.runs.recent()
     assert (run.trigger, run.dry_run, run.organization_ids) == ("console", True, ("acme", "else"))
     assert (run.asked_by, run.asked_reason) == ("the approver (console)", "to see")
@@ -192,7 +193,8 @@ WRONGLY_FILLED_IN = [
 def test_an_invalid_sync_form_keeps_its_values(office: Office) -> None:
     browser = office.browser(Role.APPROVER)
     for fields, says in WRONGLY_FILLED_IN:
-        html = browser.send(address("sync"), address("sync"), **fields)
+        sync = address("sync")
+        html = browser.post(sync, dict(browser.hidden_fields(sync, sync)) | fields)
         assert browser.status == 400, says
         assert says in html
         assert next(iter(fields.values()))[:6].replace("\0", "") in html
