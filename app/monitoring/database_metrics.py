@@ -6,6 +6,7 @@ ledger items takes long to count. It is counted only after the ledger has change
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from hashlib import sha256
 
@@ -19,6 +20,7 @@ from app.access.refresh.push_sequences import PushState, push_states
 from app.access.revisions import latest_revision
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database.engine import reading
+from app.foundation.database.errors import NoTurnError
 from app.foundation.database.statements import run
 from app.monitoring.notify.concerns import Cause, Concern, DueAfter
 from app.monitoring.notify.outbox import message_counts
@@ -38,7 +40,8 @@ class DatabaseMetrics(Collector):
     """Reads the metrics at every scrape.
 
     ``worker_after``: seconds without a heartbeat after which a worker is dead. ``is_reachable``: whether the
-    database was reached at the last check; it is not read otherwise.
+    database was reached at the last check; it is not read otherwise. ``turn``: a turn at the database. If there is
+    none, a scrape does not read the database either.
     """
 
     WORKER_AFTER = 180.0
@@ -53,6 +56,7 @@ class DatabaseMetrics(Collector):
         due_after: DueAfter = lambda _: None,
         worker_after: float = WORKER_AFTER,
         is_reachable: Callable[[], bool] = lambda: True,
+        turn: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._engine = engine
         self._clock = clock
@@ -60,6 +64,7 @@ class DatabaseMetrics(Collector):
         self._due_after = due_after
         self._worker_after = worker_after
         self._is_reachable = is_reachable
+        self._turn = turn
         self._counted_ledger = (0, -1)
         """The id and the revision of the ledger whose items were counted last."""
         self._counted_at = 0.0
@@ -69,6 +74,8 @@ class DatabaseMetrics(Collector):
         up = GaugeMetricFamily("usher_database_up", "Whether the database answered this scrape.")
         try:
             families = list(self._read()) if self._is_reachable() else None
+        except NoTurnError:
+            families = []
         except Exception:  # noqa: BLE001 - the process's own metrics must be reported while the database is unavailable
             families = None
         if families is None:
@@ -81,7 +88,7 @@ class DatabaseMetrics(Collector):
 
     def _read(self) -> Iterator[Metric]:
         now = self._clock()
-        with reading(self._engine) as connection:
+        with self._turn(), reading(self._engine) as connection:
             yield from self._runs(connection, now)
             yield from self._ledger(connection, now)
             yield from _directory(connection, now)

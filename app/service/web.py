@@ -229,10 +229,15 @@ def count_requests(app: Flask, metrics: Metrics) -> None:
 
 def take_turns(app: Flask, turn: Turn) -> None:
     """Requests that use the database take a turn. Permission calls take one if the index does not answer them, and
-    those of the console after they have a slot. Health checks and metrics take none: they report the database."""
+    those of the console after they have a slot. Health checks and metrics do not wait for one: they report the
+    database."""
 
     @app.before_request
     def _take() -> None:
+        if request.endpoint == "ingest.upload":
+            # Its body may arrive slowly, and the number of uploads is limited.
+            with turn():
+                return
         if request.blueprint not in {*_ALWAYS_ANSWER, "console"} and request.endpoint != "provider.check":
             turns = ExitStack()
             turns.enter_context(turn())

@@ -12,7 +12,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from app.foundation.database.errors import NoTurnError
 
 WAIT = 1.0
-"""Seconds for which a request waits for its turn, if the database responds."""
+"""Seconds for which a request waits for its turn, if the database responds. Health checks and metrics do not wait."""
 
 
 class DatabaseTurns:
@@ -24,11 +24,11 @@ class DatabaseTurns:
         self.responds = responds
 
     @contextmanager
-    def taken(self) -> Iterator[None]:
-        """A turn. If there is none, raises ``NoTurnError``, or SQLAlchemy's ``TimeoutError`` if the database does not
-        respond."""
+    def taken(self, wait: float = WAIT) -> Iterator[None]:
+        """A turn. If there is none within ``wait`` seconds, raises ``NoTurnError``, or at once SQLAlchemy's
+        ``TimeoutError`` if the database does not respond."""
         responds = self.responds()
-        if not self._turns.acquire(timeout=WAIT if responds else 0):
+        if not self._turns.acquire(timeout=wait if responds else 0):
             raise (NoTurnError if responds else PoolTimeout)("too many requests wait for the database")
         try:
             yield

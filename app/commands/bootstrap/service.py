@@ -9,6 +9,7 @@ from random import Random, SystemRandom
 from threading import BoundedSemaphore, Event, Thread
 from time import sleep
 from types import MappingProxyType
+from typing import Any
 
 from flask import Flask
 from sqlalchemy import Engine
@@ -132,7 +133,7 @@ def service_app(
                 concern_finder(settings),
                 due_after=expected.due_after,
                 worker_after=expected.worker_after.total_seconds() or DatabaseMetrics.WORKER_AFTER,
-                **({} if index is None else {"is_reachable": lambda: index.state.is_database_reachable}),
+                **({} if index is None else _turns_of_metrics(index)),
             ),
             console=_console(parts, failures, refusals, index, origins=origins, examine=examine)
             if settings.console.enabled
@@ -143,6 +144,13 @@ def service_app(
         metrics_need_token=settings.metrics.require_token,
         trusted_proxies=settings.server.trusted_proxies,
     )
+
+
+def _turns_of_metrics(index: AccessIndex) -> dict[str, Any]:
+    return {
+        "is_reachable": lambda: index.state.is_database_reachable,
+        "turn": partial(index.turns.taken, wait=0),
+    }
 
 
 def _console(

@@ -15,7 +15,7 @@ from app.access.refresh.push_sequences import push_states
 from app.access.revisions import latest_revision
 from app.foundation.clock import Clock
 from app.foundation.database.engine import reading
-from app.foundation.database.errors import is_outage
+from app.foundation.database.errors import NoTurnError, is_outage
 from app.foundation.database.programs import ForeignDatabaseError, SchemaNewerError, SchemaState
 from app.service.admin.health import Check, DegradedError, NotReadyError
 
@@ -49,7 +49,10 @@ def _unless_away(check: Check, index: AccessIndex) -> Check:
             return check()
         try:
             if state.is_database_reachable:
-                return check()
+                with index.turns.taken(wait=0):
+                    return check()
+        except NoTurnError:
+            return "not checked: too many requests are in progress; the index has reached the database"
         except SQLAlchemyError as error:
             if not is_outage(error):
                 raise
