@@ -560,12 +560,12 @@ def test_a_slow_query_fails_the_read(docs: Database, monkeypatch: pytest.MonkeyP
     }.get(docs.sort, "SELECT SLEEP(20)")
     rest = " FROM c" if docs.sort == "sqlite" else ""
     query = f'{slow} AS "userId", \'N\' AS "name", \'\' AS "email"{rest}'
-    began = time.monotonic()
+    began, threads = time.monotonic(), threading.active_count()
     [end] = read(docs.source({"users": query}, answer_timeout=0.3))
     assert isinstance(end, End)
     assert "answer_timeout" in end.reason or "server" in end.reason
     assert time.monotonic() - began < 8
-    assert threading.active_count() < 50
+    assert threading.active_count() < threads + 5
 
 
 def test_missing_drivers_and_dialects_are_named(tmp_path: Path) -> None:
