@@ -255,14 +255,15 @@ class AccessIndex:
         except SchemaNewerError:
             self._is_incompatible = True
         except SQLAlchemyError as error:
-            if newest is not None and not self._has(newest) and self._database_answers():
-                # The file lacks a revision, so that the database must answer.
-                raise
             # Without the database, the last revision that the file has is the newest one.
             self._is_behind = False
-            if self._is_database_reachable:
+            was_reachable, self._is_database_reachable = self._is_database_reachable, False
+            if newest is not None and not self._has(newest) and self._database_answers():
+                # The file lacks a revision, so that the database must answer.
+                self._is_behind = self._is_database_reachable = True
+                raise
+            if was_reachable:
                 _log.warning("index_without_database", error=type(error).__name__)
-            self._is_database_reachable = False
             return
         finally:
             self._checked_from = None
