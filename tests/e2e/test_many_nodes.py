@@ -189,6 +189,8 @@ def stop_postgres(cluster: Cluster) -> None:
     with cluster.editor.pause:
         for node in cluster.nodes:
             wait_until(node, cluster.editor.newest)
+        # By then each process of each node has it: a call that reads the database when it stops gets 503.
+        time.sleep(3)
         cluster.server.stop("fast")
     revision, before = cluster.editor.newest, len(answers_of(cluster))
     time.sleep(OUTAGE)
