@@ -201,7 +201,11 @@ def stop_postgres(cluster: Cluster) -> None:
 
 def cut_a_node_off(cluster: Cluster) -> None:
     node = cluster.nodes[1]
-    node.cut()
+    with cluster.editor.pause:
+        wait_until(node, cluster.editor.newest)
+        # As above.
+        time.sleep(3)
+        node.cut()
     revision = node.revision()
     newest = cluster.editor.newest + 5
     wait_for("edits", lambda: cluster.editor.newest >= newest or cluster.editor.errors, within=60)
