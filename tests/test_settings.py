@@ -91,7 +91,7 @@ def test_documented_file_is_plain_yaml() -> None:
         ),
         (
             "directory: {sources: [{type: csv, path: a, kind: users}]}\n",
-            "directory.sources[0].kind: 'users' is not one",
+            "directory.sources[0].kind: should be one",
         ),
         (
             "directory: {sources: [{type: csv, path: a, delimiter: ab}]}\n",
@@ -105,7 +105,7 @@ def test_documented_file_is_plain_yaml() -> None:
         ),
         (
             "directory: {sources: [{type: file, path: a, changes: {kinds: [grants]}}]}\n",
-            "directory.sources[0].changes.kinds[0]: 'grants' is not one of organization,",
+            "directory.sources[0].changes.kinds[0]: should be one of organization,",
         ),
         (
             "directory: {sources: [{type: file, path: a, changes: {organizations: ['']}}]}\n",

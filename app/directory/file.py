@@ -60,7 +60,7 @@ class FileSource:
             yield End(
                 Verdict.FAILED,
                 f"{self._shown}: the name must end in {endings} (each may be followed by .gz);"
-                " for CSV, write type: csv",
+                " CSV files need a source of type csv",
             )
         else:
             yield from read_path(self._path, reader or read_lines, self._shown)

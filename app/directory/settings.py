@@ -50,7 +50,7 @@ def _usable_token(value: SecretStr) -> SecretStr:
 def _known_kind(value: str) -> str:
     if value not in KINDS:
         near = resembling(value, KINDS)
-        raise ValueError(f"{value!r} is not one of {', '.join(KINDS)}{f'; did you mean {near}?' if near else ''}")
+        raise ValueError(f"should be one of {', '.join(KINDS)}{f'; did you mean {near}?' if near else ''}")
     return value
 
 
