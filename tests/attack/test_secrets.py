@@ -158,6 +158,7 @@ def bad_settings(stage: Stage, settings: Mapping[str, Any]) -> None:
     stage.command("config", "show", USHER_PROVIDER__AUTH_TOKENS=f'["{MISPLACED}"', USHER_ADMIN__TOKENS=f"{{{MISPLACED}")
 
 
+@pytest.mark.extended
 def test_no_secret_shows_anywhere(stage: Stage) -> None:
     port, backend_port = free_port(), free_port()
     url, backend_url = f"http://{HOST}:{port}", f"http://{HOST}:{backend_port}"

@@ -18,6 +18,8 @@ import tracemalloc
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
+import pytest
+
 from app.access.records import Membership, User
 from app.directory.source import Answered, End, Found, Gone, Part, ReadRequest, Source, Verdict
 from tests.directory.source_world import Content, Kept, Person, SourceWorld, Step, changed, claim, read, some_content
@@ -182,6 +184,7 @@ class SourceContract:
         took = time.monotonic() - began
         claim(took < 1, f"a read that was closed took {took:.1f} s to stop")
 
+    @pytest.mark.extended
     def test_memory_does_not_grow_with_the_directory(self, world: SourceWorld) -> None:
         """What is held at a time is the same for ten times as many people."""
         world.bring(some_content(self.many // 10))

@@ -313,6 +313,7 @@ def test_a_file_that_changes_while_it_is_read_is_failed(tmp_path: Path, rest: by
     assert end.verdict is Verdict.FAILED
 
 
+@pytest.mark.extended
 def test_rows_are_read_in_bounded_memory(tmp_path: Path) -> None:
     path = tmp_path / "many.csv.gz"
     with gzip.open(path, "wt", compresslevel=1) as file:

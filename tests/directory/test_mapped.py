@@ -288,7 +288,7 @@ def test_a_name_with_a_nul_is_not_shortened(directory: ObjectDirectory) -> None:
     assert memberships(read(source_of(directory))) == set()
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_twenty_thousand_members_take_seconds(directory: ObjectDirectory) -> None:
     directory.put(*(user(f"u{number}") for number in range(20_000)))
     directory.put(

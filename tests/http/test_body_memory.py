@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.choice import sampled
+
 pytestmark = pytest.mark.process
 
 MB = 1024 * 1024
@@ -83,14 +85,18 @@ def measure(folder: Path, name: str, size: int) -> dict[str, float]:
     return measured
 
 
-@pytest.mark.parametrize("name", ["zeros, 30 deep", "objects, 29 deep", "the slow way", "towers of objects"])
+@pytest.mark.parametrize(
+    "name", sampled(["towers of objects", "zeros, 30 deep", "objects, 29 deep", "the slow way"], sample=1)
+)
 def test_a_body_that_is_all_brackets_is_refused_before_it_is_read(tmp_path: Path, name: str) -> None:
     measured = measure(tmp_path, name, 16 * MB)
     assert measured["refused"] == 413
     assert measured["more"] < measured["size"]
 
 
-@pytest.mark.parametrize("name", ["one text", "one text, the slow way", "many texts", "what people send"])
+@pytest.mark.parametrize(
+    "name", sampled(["many texts", "one text", "one text, the slow way", "what people send"], sample=1)
+)
 def test_a_body_costs_at_most_five_times_its_size(tmp_path: Path, name: str) -> None:
     measured = measure(tmp_path, name, 16 * MB)
     assert not measured["refused"]
