@@ -8,7 +8,7 @@ A text of several words also finds the names that have all of them, in any order
 on contains the others, so the ranges of the words are read, the longest word first, up to ``_MAX_SCANNED`` names each.
 
 The names follow from the id and the fields of a record alone, so a refresh computes those to delete from the old
-fields. The migration that created the table has the same rules; a change of the rules needs a migration.
+fields. A change of these rules needs a migration that computes all names again.
 """
 
 import re

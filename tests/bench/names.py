@@ -28,7 +28,7 @@ from app.sync.plan.listing import item_history
 from tests.bench.console_world import NOW_MS, Builder, Size, grants, item_values, people, places
 from tests.bench.databases import databases
 
-BEFORE = "0011"
+BEFORE = "0007"
 """The last revision that kept no names."""
 
 AIM_MS = 6.0

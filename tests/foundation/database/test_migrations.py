@@ -15,10 +15,11 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Boolean, Column, Engine, Integer, MetaData, Table, func, insert, inspect, select, text
 
 import app
+from app.access.browse.sizes import ALL_ORGANIZATIONS, counts_of
 from app.access.problems import ProblemList
-from app.access.refresh.aliases_and_fills import FILL_BINDING
 from app.access.refresh.refresh import Refresh
 from app.access.refresh.sources import ReadResult
+from app.access.search import search
 from app.access.source_tables import SOURCE_TABLES
 from app.backend.schema import METADATA as BACKEND
 from app.commands.bootstrap.databases import BACKEND_MIGRATIONS, STORE_MIGRATIONS
@@ -116,7 +117,8 @@ def filled(table: Table, number: int) -> dict[str, object]:
     def value(column: Column[Any]) -> object:
         if isinstance(column.type, Boolean):
             return False
-        return number if isinstance(column.type, Integer) else f"value {number}"
+        text = "{}" if column.name == "payload" else f"value {number}"
+        return number if isinstance(column.type, Integer) else text
 
     return {column.name: value(column) for column in table.columns}
 
@@ -172,7 +174,7 @@ def test_each_revision_states_which_versions_can_use_the_database() -> None:
     """Without the statement, an upgrade stops all older nodes."""
     scripts = list(ScriptDirectory(str(STORE_MIGRATIONS.folder)).iterate_revisions("head", "base"))[::-1]
     order = [script.revision for script in scripts]
-    for script in scripts[order.index("0014") :]:
+    for script in scripts[order.index("0018") :]:
         stated = getattr(script.module, "oldest_compatible", None)
         assert stated in order[: order.index(script.revision) + 1], f"{script.revision} lacks oldest_compatible"
 
@@ -320,7 +322,7 @@ def test_upgrade_keeps_source_rows_when_it_adds_origins(database_url: str, tmp_p
 def test_upgrade_fills_the_search_for_failures(database_url: str, tmp_path: Path) -> None:
     old = copied(STORE_MIGRATIONS, tmp_path)
     for revision in sorted((STORE_MIGRATIONS.folder / "versions").glob("00*_*.py")):
-        if revision.name < "0013":
+        if revision.name < "0018":
             shutil.copy(revision, old.folder / "versions")
     engine = open_engine(database_url)
     upgrade(engine, old)
@@ -339,45 +341,14 @@ def test_upgrade_fills_the_search_for_failures(database_url: str, tmp_path: Path
     engine.dispose()
 
 
-def test_upgrade_resolves_aliases_of_disabling_fills(database_url: str, tmp_path: Path) -> None:
-    old = copied(STORE_MIGRATIONS, tmp_path)
-    for revision in STORE_MIGRATIONS.revisions()[: STORE_MIGRATIONS.revisions().index("0016")]:
-        (file,) = (STORE_MIGRATIONS.folder / "versions").glob(f"{revision}_*.py")
-        shutil.copy(file, old.folder / "versions")
-    engine = open_engine(database_url)
-    upgrade(engine, old)
-    with writing(engine) as connection:
-        fills = Table("source_fill", MetaData(), autoload_with=connection)
-        holders = Table("access_user_alias", MetaData(), autoload_with=connection)
-        sources = Table("directory_source", MetaData(), autoload_with=connection)
-        rows = [("", "ann@x", True), ("", "ann@x", True), ("", "bob@x", False), ("", "who@x", True), ("u9", "", True)]
-        connection.execute(
-            insert(fills),
-            [
-                filled(fills, number) | {"source_id": 7, "user_id": user, "user_alias": alias, "disabled": disabled}
-                for number, (user, alias, disabled) in enumerate(rows)
-            ],
-        )
-        held = [("ann@x", "u5"), ("ann@x", "u6"), ("bob@x", "u7"), ("u9", "u9")]
-        connection.execute(insert(holders), [{"alias": alias, "user_id": user} for alias, user in held])
-        connection.execute(insert(sources), filled(sources, 7) | {"cursor": "from here"})
-    upgrade(engine, STORE_MIGRATIONS)
-    with reading(engine) as connection:
-        bound = connection.execute(select(FILL_BINDING).order_by(FILL_BINDING.c.user_id)).all()
-        assert [tuple(row) for row in bound] == [("ann@x", 7, "u5"), ("ann@x", 7, "u6")]
-        # Everything is read again, so that aliases are folded as they are now.
-        assert connection.execute(select(sources.c.cursor)).scalars().all() == [""]
-    engine.dispose()
-
-
 def test_upgrade_moves_the_access_model_and_the_next_refresh_merges_all_keys(database_url: str, tmp_path: Path) -> None:
     old = copied(STORE_MIGRATIONS, tmp_path)
-    for revision in STORE_MIGRATIONS.revisions()[: STORE_MIGRATIONS.revisions().index("0017")]:
+    for revision in STORE_MIGRATIONS.revisions()[: STORE_MIGRATIONS.revisions().index("0018")]:
         (file,) = (STORE_MIGRATIONS.folder / "versions").glob(f"{revision}_*.py")
         shutil.copy(file, old.folder / "versions")
     engine = open_engine(database_url)
     upgrade(engine, old)
-    user: dict[str, object] = {"user_id": "ada", "disabled": False, "payload": '{"userId":"ada"}', "digest": "d"}
+    user: dict[str, object] = {"user_id": "ada", "disabled": False, "payload": '{"name":"Ada Lovelace"}', "digest": "d"}
     grant: dict[str, object] = {
         "organization_id": "o",
         "document_id": "nowhere",
@@ -390,8 +361,8 @@ def test_upgrade_moves_the_access_model_and_the_next_refresh_merges_all_keys(dat
         "directory_state": {"state_id": 1},
         "access_revision": {"revision": 1, "created_at": 0, "changes": "{}"},
         "access_user": user,
-        "source_user": {**user, **created, "aliases": "[]"},
-        "source_grant": {**grant, **created, "folder_id": "", "organization_user_group_id": "", "user_alias": ""},
+        "source_user": {**user, **created},
+        "source_grant": {**grant, **created, "folder_id": "", "organization_user_group_id": ""},
     }
     with writing(engine) as connection:
         for name, row in rows.items():
@@ -409,6 +380,8 @@ def test_upgrade_moves_the_access_model_and_the_next_refresh_merges_all_keys(dat
             ("ada", 0)
         ]
         assert connection.execute(text("SELECT COUNT(*) FROM model_grant")).scalar_one() == 0
+        assert [hit.label for hit in search(connection, "lovelace", "user")] == ["Ada Lovelace"]
+        assert counts_of(connection, [ALL_ORGANIZATIONS])[ALL_ORGANIZATIONS]["user"] == 1
     with Refresh(engine, clock=utc_now, problems=ProblemList()) as refresh:
         refresh.begin(["people"])
         refresh.end(ReadResult(records=0, verdict="failed", reason="it is away"))

@@ -8,8 +8,6 @@ from alembic import op
 
 revision = "0005"
 down_revision = "0004"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
@@ -34,10 +32,3 @@ def upgrade() -> None:
         batch_op.add_column(sa.Column("decided_at", sa.BigInteger(), nullable=True))
         batch_op.add_column(sa.Column("decided_by", sa.String(), nullable=True))
         batch_op.add_column(sa.Column("decision_reason", sa.String(), nullable=True))
-
-
-def downgrade() -> None:
-    with op.batch_alter_table("run", schema=None) as batch_op:
-        for column in ("decision_reason", "decided_by", "decided_at", "decision", "resumed_at", "held_at"):
-            batch_op.drop_column(column)
-    op.drop_table("discarded_item")

@@ -8,8 +8,6 @@ from alembic import op
 
 revision = "0006"
 down_revision = "0005"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
@@ -20,13 +18,3 @@ def upgrade() -> None:
         batch_op.add_column(sa.Column("kinds", sa.String(), server_default="[]", nullable=False))
         batch_op.add_column(sa.Column("interrupted", sa.Boolean(), server_default=sa.false(), nullable=False))
         batch_op.add_column(sa.Column("continued_by", sa.String(), nullable=True))
-
-
-def downgrade() -> None:
-    with op.batch_alter_table("run", schema=None) as batch_op:
-        batch_op.drop_column("continued_by")
-        batch_op.drop_column("interrupted")
-        batch_op.drop_column("kinds")
-        batch_op.drop_column("retry")
-    with op.batch_alter_table("plan_item", schema=None) as batch_op:
-        batch_op.drop_column("in_force")

@@ -8,8 +8,6 @@ from alembic import op
 
 revision = "0007"
 down_revision = "0006"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
@@ -25,9 +23,3 @@ def upgrade() -> None:
     )
     with op.batch_alter_table("plan_item", schema=None) as batch_op:
         batch_op.add_column(sa.Column("was", sa.String(), server_default="", nullable=False))
-
-
-def downgrade() -> None:
-    with op.batch_alter_table("plan_item", schema=None) as batch_op:
-        batch_op.drop_column("was")
-    op.drop_table("former_payload")

@@ -11,8 +11,6 @@ from alembic import op
 
 revision = "0019"
 down_revision = "0018"
-branch_labels = None
-depends_on = None
 oldest_compatible = "0018"
 
 
@@ -29,8 +27,3 @@ def upgrade() -> None:
     )
     op.create_index(op.f("ix_access_change_revision_kind"), "access_change", ["revision", "kind"])
     op.add_column("access_revision", sa.Column("logged", sa.Boolean(), server_default=sa.false(), nullable=False))
-
-
-def downgrade() -> None:
-    op.drop_column("access_revision", "logged")
-    op.drop_table("access_change")

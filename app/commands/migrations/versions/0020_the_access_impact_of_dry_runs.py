@@ -10,8 +10,6 @@ from alembic import op
 
 revision = "0020"
 down_revision = "0019"
-branch_labels = None
-depends_on = None
 oldest_compatible = "0018"
 
 
@@ -32,7 +30,3 @@ def upgrade() -> None:
         sa.Column("names", sa.String(), nullable=False),
         sa.PrimaryKeyConstraint("plan_id", "ordinal", name=op.f("pk_plan_access")),
     )
-
-
-def downgrade() -> None:
-    op.drop_table("plan_access")

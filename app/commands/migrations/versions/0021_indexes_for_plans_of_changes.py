@@ -8,8 +8,6 @@ from alembic import op
 
 revision = "0021"
 down_revision = "0020"
-branch_labels = None
-depends_on = None
 oldest_compatible = "0018"
 
 _INDEXES = (
@@ -23,8 +21,3 @@ def upgrade() -> None:
     for name, table, column, condition in _INDEXES:
         where = sa.text(condition)
         op.create_index(name, table, [column], sqlite_where=where, postgresql_where=where)
-
-
-def downgrade() -> None:
-    for name, table, _, _ in _INDEXES:
-        op.drop_index(name, table_name=table)

@@ -10,8 +10,6 @@ from alembic import op
 
 revision = "0022"
 down_revision = "0021"
-branch_labels = None
-depends_on = None
 oldest_compatible = "0018"
 
 _OPEN = sa.text("access_type <> '' AND access_type <> 'restricted'")
@@ -26,8 +24,3 @@ def upgrade() -> None:
             sqlite_where=_OPEN,
             postgresql_where=_OPEN,
         )
-
-
-def downgrade() -> None:
-    for kind in ("folder", "document"):
-        op.drop_index(f"ix_model_{kind}_open", f"model_{kind}")

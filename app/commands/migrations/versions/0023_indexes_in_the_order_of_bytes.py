@@ -10,8 +10,6 @@ from alembic import op
 
 revision = "0023"
 down_revision = "0022"
-branch_labels = None
-depends_on = None
 oldest_compatible = "0018"
 
 _KEYS = {
@@ -26,9 +24,3 @@ def upgrade() -> None:
     if op.get_bind().dialect.name == "postgresql":
         for kind, keys in _KEYS.items():
             op.create_index(f"ix_model_{kind}_bytes", f"model_{kind}", [sa.text(f'{keys} COLLATE "C"')])
-
-
-def downgrade() -> None:
-    if op.get_bind().dialect.name == "postgresql":
-        for kind in _KEYS:
-            op.drop_index(f"ix_model_{kind}_bytes", table_name=f"model_{kind}")

@@ -10,8 +10,6 @@ from alembic import op
 
 revision = "0024"
 down_revision = "0023"
-branch_labels = None
-depends_on = None
 oldest_compatible = "0018"
 
 _ASKED = sa.text("asked_by IS NOT NULL")
@@ -27,8 +25,3 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("run_id", name=op.f("pk_run_file")),
     )
     op.create_index("ix_run_asked_by", "run", ["asked_by", "run_id"], sqlite_where=_ASKED, postgresql_where=_ASKED)
-
-
-def downgrade() -> None:
-    op.drop_index("ix_run_asked_by", "run")
-    op.drop_table("run_file")
