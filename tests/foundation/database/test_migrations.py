@@ -14,7 +14,6 @@ from alembic.autogenerate import compare_metadata
 from alembic.script import ScriptDirectory
 from sqlalchemy import Boolean, Column, Engine, Integer, MetaData, Table, func, insert, inspect, select, text
 
-import app
 from app.access.browse.sizes import ALL_ORGANIZATIONS, counts_of
 from app.access.problems import ProblemList
 from app.access.refresh.refresh import Refresh
@@ -124,16 +123,26 @@ def filled(table: Table, number: int) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("owner", "digest"),
+    ("migrations", "digest"),
     [
-        ("commands", "6ffbdfa048bdf70854afee67709f30a65eb8a3bb34782b9a608089fa6b042fe9"),
-        ("backend", "29ba51508756b2433f807d16aeefc4ac8ab959da7ebb338c98b8d92d70df61bd"),
+        (STORE_MIGRATIONS, "6816e8464543e499667e073fd53257d8b39fdc700099f9929448439a0e27502f"),
+        (BACKEND_MIGRATIONS, "f486703dcac9d6ff91be29a5dfbe055d922a37a8df631e049f70102e41ab5b25"),
     ],
+    ids=["store", "backend"],
 )
-def test_the_first_revision_stays_as_it_was_published(owner: str, digest: str) -> None:
+def test_the_first_revision_creates_the_tables_that_were_published(
+    tmp_path: Path, migrations: Migrations, digest: str
+) -> None:
     """Databases do not run a revision twice, so a change needs a new revision."""
-    file = Path(app.__file__).parent / owner / "migrations" / "versions" / "0001_the_first_schema.py"
-    assert sha256(file.read_bytes()).hexdigest() == digest
+    first = copied(migrations, tmp_path)
+    shutil.copy(migrations.folder / "versions" / "0001_the_first_schema.py", first.folder / "versions")
+    engine = open_engine(f"sqlite:///{tmp_path}/first.db")
+    upgrade(engine, first)
+    with reading(engine) as connection:
+        definitions = connection.scalars(text("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name"))
+        created = "\n".join(" ".join(definition.split()) for definition in definitions)
+    engine.dispose()
+    assert sha256(created.encode()).hexdigest() == digest
 
 
 def test_upgrade_by_several_processes_at_once_happens_once(database_url: str) -> None:

@@ -6,20 +6,14 @@ Revision: 0003, after 0002.
 import sqlalchemy as sa
 from alembic import op
 
+from app.foundation.database.new_tables import create_table
+
 revision = "0003"
 down_revision = "0002"
 
 
 def upgrade() -> None:
-    op.create_table(
-        "worker",
-        sa.Column("worker_id", sa.String(), nullable=False),
-        sa.Column("name", sa.String(), nullable=False),
-        sa.Column("started_at", sa.BigInteger(), nullable=False),
-        sa.Column("seen_at", sa.BigInteger(), nullable=False),
-        sa.Column("leads", sa.Boolean(), nullable=False),
-        sa.PrimaryKeyConstraint("worker_id", name=op.f("pk_worker")),
-    )
+    create_table("worker", "worker_id* name started_at:bigint seen_at:bigint leads:bool")
     with op.batch_alter_table("item_failure", schema=None) as batch_op:
         batch_op.add_column(sa.Column("failing_since", sa.BigInteger(), nullable=True))
         batch_op.create_index(

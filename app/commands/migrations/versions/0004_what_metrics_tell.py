@@ -6,17 +6,14 @@ Revision: 0004, after 0003.
 import sqlalchemy as sa
 from alembic import op
 
+from app.foundation.database.new_tables import create_table
+
 revision = "0004"
 down_revision = "0003"
 
 
 def upgrade() -> None:
-    op.create_table(
-        "run_tally",
-        sa.Column("status", sa.String(), nullable=False),
-        sa.Column("runs", sa.BigInteger(), nullable=False),
-        sa.PrimaryKeyConstraint("status", name=op.f("pk_run_tally")),
-    )
+    create_table("run_tally", "status* runs:bigint")
     with op.batch_alter_table("directory_source", schema=None) as batch_op:
         batch_op.add_column(sa.Column("malformed", sa.BigInteger(), server_default="0", nullable=False))
         batch_op.add_column(sa.Column("dangling", sa.BigInteger(), server_default="0", nullable=False))

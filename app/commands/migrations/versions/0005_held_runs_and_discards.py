@@ -6,24 +6,16 @@ Revision: 0005, after 0004.
 import sqlalchemy as sa
 from alembic import op
 
+from app.foundation.database.new_tables import create_table
+
 revision = "0005"
 down_revision = "0004"
 
 
 def upgrade() -> None:
-    op.create_table(
+    create_table(
         "discarded_item",
-        sa.Column("ledger_id", sa.Integer(), nullable=False),
-        sa.Column("kind", sa.String(), nullable=False),
-        sa.Column("organization_id", sa.String(), nullable=False),
-        sa.Column("container_id", sa.String(), nullable=False),
-        sa.Column("item_id", sa.String(), nullable=False),
-        sa.Column("fingerprint", sa.String(), nullable=False),
-        sa.Column("run_id", sa.String(), nullable=False),
-        sa.Column("message", sa.String(), nullable=False),
-        sa.PrimaryKeyConstraint(
-            "ledger_id", "kind", "organization_id", "container_id", "item_id", name=op.f("pk_discarded_item")
-        ),
+        "ledger_id:int* kind* organization_id* container_id* item_id* fingerprint run_id message",
     )
     with op.batch_alter_table("run", schema=None) as batch_op:
         batch_op.add_column(sa.Column("held_at", sa.BigInteger(), nullable=True))

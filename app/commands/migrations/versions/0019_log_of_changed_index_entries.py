@@ -9,6 +9,8 @@ older version creates during an upgrade.
 import sqlalchemy as sa
 from alembic import op
 
+from app.foundation.database.new_tables import create_index
+
 revision = "0019"
 down_revision = "0018"
 oldest_compatible = "0018"
@@ -25,5 +27,5 @@ def upgrade() -> None:
         sa.Column("detail", sa.String(), nullable=False),
         sa.PrimaryKeyConstraint("change_id", name=op.f("pk_access_change")),
     )
-    op.create_index(op.f("ix_access_change_revision_kind"), "access_change", ["revision", "kind"])
+    create_index("ix_access_change_revision_kind", "access_change", "revision kind")
     op.add_column("access_revision", sa.Column("logged", sa.Boolean(), server_default=sa.false(), nullable=False))

@@ -5,8 +5,7 @@ Revision: 0020, after 0019.
 Plans of existing dry runs have none.
 """
 
-import sqlalchemy as sa
-from alembic import op
+from app.foundation.database.new_tables import create_table
 
 revision = "0020"
 down_revision = "0019"
@@ -14,19 +13,8 @@ oldest_compatible = "0018"
 
 
 def upgrade() -> None:
-    op.create_table(
+    create_table(
         "plan_access",
-        sa.Column("plan_id", sa.String(), nullable=False),
-        sa.Column("ordinal", sa.BigInteger(), nullable=False),
-        sa.Column("organization_id", sa.String(), nullable=False),
-        sa.Column("kind", sa.String(), nullable=False),
-        sa.Column("before", sa.String(), nullable=False),
-        sa.Column("after", sa.String(), nullable=False),
-        sa.Column("users", sa.BigInteger(), nullable=False),
-        sa.Column("resources", sa.BigInteger(), nullable=False),
-        sa.Column("pairs", sa.BigInteger(), nullable=False),
-        sa.Column("user_ids", sa.String(), nullable=False),
-        sa.Column("resource_ids", sa.String(), nullable=False),
-        sa.Column("names", sa.String(), nullable=False),
-        sa.PrimaryKeyConstraint("plan_id", "ordinal", name=op.f("pk_plan_access")),
+        "plan_id* ordinal:bigint* organization_id kind before after users:bigint resources:bigint pairs:bigint"
+        " user_ids resource_ids names",
     )

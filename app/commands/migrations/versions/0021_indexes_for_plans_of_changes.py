@@ -3,8 +3,7 @@
 Revision: 0021, after 0020.
 """
 
-import sqlalchemy as sa
-from alembic import op
+from app.foundation.database.new_tables import create_index
 
 revision = "0021"
 down_revision = "0020"
@@ -19,5 +18,4 @@ _INDEXES = (
 
 def upgrade() -> None:
     for name, table, column, condition in _INDEXES:
-        where = sa.text(condition)
-        op.create_index(name, table, [column], sqlite_where=where, postgresql_where=where)
+        create_index(name, table, column, where=condition)
