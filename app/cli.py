@@ -6,6 +6,7 @@ from app.commands.frame import UsherCommands
 
 COMMANDS = {
     "demo": ("app.commands.demo.command:demo", "Run everything on this machine, from scratch, with a sample company."),
+    "init": ("app.commands.init.command:init", "Write a first settings file, and check the directory."),
     "serve": ("app.commands.serve:serve", "Serve permission calls, the operators' API and the console."),
     "worker": ("app.commands.serve:worker", "Run scheduled and queued syncs."),
     "plan": ("app.commands.sync:plan", "Show what a sync would do, without doing it."),

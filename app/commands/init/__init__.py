@@ -1,0 +1,1 @@
+"""``usher init``: the first settings file."""

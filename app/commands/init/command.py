@@ -1,0 +1,141 @@
+"""``usher init``: asks for the directory and the backend, writes the first settings file, and checks the directory."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from app.commands.frame import Invocation, UsherCommand, pass_invocation
+from app.commands.screen import note, say
+
+if TYPE_CHECKING:
+    from app.commands.init.questions import Question
+
+
+@click.command(cls=UsherCommand)
+@click.option("--directory", metavar="KIND", help="The kind of directory, such as keycloak. Default: asked.")
+@click.option("--backend", metavar="KIND", help="The backend: hosted or self_hosted. Default: asked.")
+@click.option(
+    "--set",
+    "pairs",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Answer a question; repeatable. NAME_file=FILE names the file of a secret.",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    default="usher.yaml",
+    show_default=True,
+    help="The settings file to write.",
+)
+@pass_invocation
+@click.pass_context
+def init(  # noqa: PLR0917 - click passes them by name
+    context: click.Context,
+    invocation: Invocation,
+    directory: str | None,
+    backend: str | None,
+    pairs: tuple[str, ...],
+    output: Path,
+) -> None:
+    """Write a first settings file, and check the directory.
+
+    Asks which directory and which backend there is, and for their addresses and secrets. Writes the settings, and each
+    secret to a file of its own beside them, readable for their owner only. Replaces no file. Without a terminal,
+    nothing is asked: an error names the missing options.
+
+    Exit code 0: the directory has no problems, 1: problems.
+    """
+    from app.commands.directory import check
+    from app.commands.init.files import Files
+    from app.commands.init.questions import absolute, questions_of, read_choices
+
+    choices = read_choices()
+    files = Files(Path(absolute(str(output))))
+    files.require_absent()
+    directory = _chosen("directory", directory, choices["directories"])
+    backend = _chosen("backend", backend, choices["backends"])
+    questions = {question.key: question for question in questions_of(choices, directory, backend)}
+    values = _from_pairs(pairs, questions)
+    unanswered = [question for key, question in questions.items() if key not in values]
+    own = [question.name for question in unanswered if question.key != question.name]
+    files.require_absent(own)
+    answers = _asked(question for question in unanswered if not question.generated)
+    answers |= {question.name: secrets.token_urlsafe(32) for question in unanswered if question.generated}
+    values |= {question.key: answers[question.name] for question in unanswered}
+    values |= {f"{name}_file": str(files.secret(name)) for name in own}
+    for path in files.write(directory, backend, values, {name: answers[name] for name in own}):
+        note(f"wrote {path}")
+    invocation.config = files.output
+    try:
+        context.invoke(check, limit=50, as_json=False)
+    finally:
+        say(files.next_steps(directory, backend).rstrip())
+
+
+def _chosen(what: str, given: str | None, kinds: Mapping[str, Any]) -> str:
+    """The kind that was given, or that the user chooses by number."""
+    if given is None and _on_terminal():
+        for number, kind in enumerate(kinds.values(), 1):
+            click.echo(f"{number:>3}  {kind['title']}", err=True)
+        number = click.prompt(f"Which {what}?", type=click.IntRange(1, len(kinds)), err=True)
+        return list(kinds)[number - 1]
+    if given is None or given not in kinds:
+        listed = "\n".join(f"  {name:<18}{kind['title']}" for name, kind in kinds.items())
+        problem = "is missing" if given is None else "is none of the kinds"
+        raise click.UsageError(f"--{what}: {problem}; choose one of:\n{listed}")
+    return given
+
+
+def _from_pairs(pairs: Iterable[str], questions: Mapping[str, Question]) -> dict[str, str]:
+    """The answers from the command line. Errors contain no value, because it may be a secret."""
+    from app.commands.init.questions import absolute
+
+    found = {}
+    for pair in pairs:
+        key, separator, value = pair.partition("=")
+        if not separator or key not in questions:
+            raise click.UsageError(f"--set {key}: is not known here; there are {', '.join(questions)}")
+        question = questions[key]
+        found[key] = _checked(question, value) if key == question.name else absolute(value)
+    return found
+
+
+def _asked(questions: Iterable[Question]) -> dict[str, str]:
+    """The answers of the user, by the names of the questions. Without a terminal, the defaults."""
+    found: dict[str, str] = {}
+    missing = []
+    for question in questions:
+        if _on_terminal() and not question.optional:
+            found[question.name] = click.prompt(
+                question.hint,
+                default=question.default,
+                hide_input=question.secret,
+                value_proc=lambda value, question=question: _checked(question, value),
+                err=True,
+            )
+        elif question.default is not None:
+            found[question.name] = _checked(question, question.default)
+        else:
+            missing.append(f"  --set {question.key}={'FILE' if question.secret else 'VALUE'}: {question.hint}")
+    if missing:
+        raise click.UsageError("\n".join(["without a terminal, these are required:", *missing]))
+    return found
+
+
+def _checked(question: Question, value: str) -> str:
+    try:
+        return question.checked(value)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def _on_terminal() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()

@@ -1,0 +1,64 @@
+"""The questions of ``usher init``, from ``questions.yaml``."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question. Its answer is a value of the templates."""
+
+    name: str
+    prompt: str = ""
+    example: str = ""
+    default: str | None = None
+    pattern: str = r".+"
+    secret: bool = False
+    """Asked without echo. A file contains the answer, and the templates get its path as ``key``."""
+    generated: bool = False
+    """Not asked: a file contains a new token, and the templates get its path as ``key``."""
+    path: bool = False
+    """The answer is the path of a file."""
+    optional: bool = False
+    """Not asked."""
+
+    @property
+    def key(self) -> str:
+        """The name of the value: that of the question, or the same with ``_file``."""
+        return f"{self.name}_file" if self.secret or self.generated else self.name
+
+    @property
+    def hint(self) -> str:
+        """What the answer is, with an example."""
+        return f"{self.prompt}, such as {self.example}" if self.example else self.prompt
+
+    def checked(self, answer: str) -> str:
+        """The answer, without blanks at its ends. Raises ``ValueError``, whose message does not contain it."""
+        text = answer.strip()
+        if not text.isprintable() or (text != self.default and not re.fullmatch(self.pattern, text)):
+            raise ValueError(f"{self.name} is not usable; expected: {self.hint}")
+        return absolute(text) if self.path else text
+
+
+def absolute(path: str) -> str:
+    """The absolute path, so that the settings mean the same in every working directory."""
+    return str(Path(path).expanduser().absolute())
+
+
+def read_choices() -> Mapping[str, Any]:
+    """``directories`` and ``backends``, which map kinds to their title and questions, and the ``common`` questions."""
+    choices: Mapping[str, Any] = yaml.safe_load((FOLDER / "questions.yaml").read_text("utf-8"))
+    return choices
+
+
+def questions_of(choices: Mapping[str, Any], directory: str, backend: str) -> list[Question]:
+    """All questions for this directory and this backend, in their order."""
+    parts = (choices["directories"][directory]["questions"], choices["backends"][backend]["questions"])
+    return [Question(name, **fields) for part in (*parts, choices["common"]) for name, fields in part.items()]
