@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import click
 
@@ -15,11 +14,13 @@ from app.commands.screen import note, show_json_lists, show_table
 from app.foundation.clock import utc_text
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine
+    from sqlalchemy import Engine
 
     from app.access.decision.decide import DecisionPolicy
     from app.access.listing.page import AccessEntry, AccessPage
-    from app.access.records import AccessRole, ResourceKind
+    from app.access.listing.resources import ResourceList
+    from app.access.listing.users import UserList
+    from app.access.records import ResourceKind
 
 _PAGE_ROWS = 1000
 _HEADINGS = ("TYPE", "ID", "ROLE", "RULE", "UNTIL", "NAME")
@@ -59,6 +60,8 @@ def access(  # noqa: PLR0917 - click passes them by name
     KIND is user, organization, folder or document. Members whom an access type lets in are included. The order is that
     of types and ids.
     """
+    from app.access.listing.resources import RESOURCE_TYPES, ResourceList
+    from app.access.listing.users import UserList
     from app.access.records import AccessRole
     from app.commands.bootstrap.application import application
 
@@ -74,15 +77,25 @@ def access(  # noqa: PLR0917 - click passes them by name
     _check_id("--organization", organization)
     settings = invocation.settings()
     with application(settings) as parts:
-        wanted = _Wanted(organization, id_, None if role is None else AccessRole(role), at or parts.clock())
-        policy = settings.provider.policy
+        with_role, moment = None if role is None else AccessRole(role), at or parts.clock()
+        wanted: ResourceList | UserList
         if kind == "user":
-            listing: _Listing = _ResourceListing(parts.engine, policy, wanted, limit, types)
+            name, head = "resources", {"userId": id_}
+            wanted = ResourceList(
+                organization_id=organization, user_id=id_, types=types or RESOURCE_TYPES, role=with_role, at=moment
+            )
         else:
-            listing = _UserListing(parts.engine, policy, wanted, limit, cast("ResourceKind", kind))
-        listing.read_first()
+            name, head = "users", {"type": kind, "resourceId": id_}
+            wanted = UserList(
+                organization_id=organization,
+                type=cast("ResourceKind", kind),
+                resource_id=id_,
+                role=with_role,
+                at=moment,
+            )
+        listing = _Listing(parts.engine, settings.provider.policy, wanted, limit)
         if as_json:
-            show_json_lists(listing.head, {listing.name: map(_wire, listing)}, listing.tail)
+            show_json_lists(head | listing.head, {name: map(_wire, listing)}, listing.tail)
         else:
             for line in listing.remarks:
                 note(line)
@@ -103,129 +116,70 @@ def _check_id(name: str, id_: str) -> None:
         raise CommandError(entry.error.replace("userId", name))
 
 
-class _Wanted(NamedTuple):
-    """What all lists have."""
-
-    organization_id: str
-    item_id: str
-    role: AccessRole | None
-    at: datetime
-
-
-class _Listing(ABC):
+class _Listing:
     """A list that is read page by page, each in a transaction of its own."""
 
-    name: str
-    """The name of the field with the entries."""
-
-    def __init__(self, engine: Engine, policy: DecisionPolicy, wanted: _Wanted, limit: int | None) -> None:
+    def __init__(
+        self, engine: Engine, policy: DecisionPolicy, wanted: ResourceList | UserList, limit: int | None
+    ) -> None:
+        """Reads the first page. Raises ``CommandError`` for an unknown user or resource."""
         self._engine = engine
         self._policy = policy
         self._wanted = wanted
         self._left = limit
-        self._first: AccessPage
         self.has_more = False
         """Whether the limit cut the list."""
         self.has_changed = False
         """Whether a later page was read from another revision."""
-        self.head: dict[str, object] = {"organizationId": wanted.organization_id, "at": utc_text(wanted.at)}
-        """The fields before the entries."""
-        self.remarks: list[str] = []
-        """Lines before the entries."""
-
-    @abstractmethod
-    def _page(self, connection: Connection, after: AccessEntry | None, limit: int) -> AccessPage: ...
-
-    def read_first(self) -> None:
-        """Reads the first page. Raises ``CommandError`` for an unknown user or resource."""
-        self._first = page = self._read(None)
-        if page.revision == 0:
+        self.first = first = self._read()
+        if first.revision == 0:
             raise CommandError("the directory was never read: run usher directory refresh, or a sync")
-        if page.denied is not None:
-            if page.denied.rule.value in _UNKNOWN:
-                raise CommandError(page.denied.reason)
-            self.remarks.append(page.denied.reason)
-            self.head["denied"] = {"rule": page.denied.rule.value, "reason": page.denied.reason}
+        if first.denied is not None and first.denied.rule.value in _UNKNOWN:
+            raise CommandError(first.denied.reason)
+
+    @property
+    def remarks(self) -> list[str]:
+        """Lines before the entries."""
+        denied, openness = self.first.denied, self.first.openness
+        return [*([] if denied is None else [denied.reason]), *([] if openness is None else [openness.sentence])]
+
+    @property
+    def head(self) -> dict[str, object]:
+        """The fields before the entries."""
+        head: dict[str, object] = {"organizationId": self._wanted.organization_id, "at": utc_text(self._wanted.at)}
+        if (denied := self.first.denied) is not None:
+            head["denied"] = {"rule": denied.rule.value, "reason": denied.reason}
+        if self.first.openness is not None:
+            head["openTo"] = self.first.openness.to_wire()
+        return head
+
+    def tail(self) -> Mapping[str, object]:
+        """The fields after the entries."""
+        return {"revision": self.first.revision, "revisionChanged": self.has_changed, "hasMore": self.has_more}
 
     def pages(self) -> Iterator[AccessPage]:
         """The pages that have entries. A list without any has none."""
-        page = self._first
+        page = self.first
         while page.entries:
             yield page
-            self.has_changed |= page.revision != self._first.revision
+            self.has_changed |= page.revision != self.first.revision
             if self._left is not None:
                 self._left -= len(page.entries)
             self.has_more = page.has_more and self._left == 0
             if not page.has_more or self.has_more:
                 return
-            page = self._read(page.entries[-1])
+            page = self._read(page.entries[-1].kind, page.entries[-1].item_id)
 
     def __iter__(self) -> Iterator[AccessEntry]:
         for page in self.pages():
             yield from page.entries
 
-    def tail(self) -> Mapping[str, object]:
-        """The fields after the entries."""
-        return {
-            "revision": self._first.revision,
-            "revisionChanged": self.has_changed,
-            "hasMore": self.has_more,
-        }
-
-    def _read(self, after: AccessEntry | None) -> AccessPage:
+    def _read(self, *after: str) -> AccessPage:
         from app.foundation.database.engine import reading
 
         with reading(self._engine) as connection:
-            return self._page(connection, after, min(_PAGE_ROWS, self._left or _PAGE_ROWS))
-
-
-class _ResourceListing(_Listing):
-    name = "resources"
-
-    def __init__(
-        self,
-        engine: Engine,
-        policy: DecisionPolicy,
-        wanted: _Wanted,
-        limit: int | None,
-        types: tuple[ResourceKind, ...],
-    ) -> None:
-        super().__init__(engine, policy, wanted, limit)
-        self._types = types
-        self.head = {"userId": wanted.item_id, **self.head}
-
-    def _page(self, connection: Connection, after: AccessEntry | None, limit: int) -> AccessPage:
-        from app.access.listing.resources import RESOURCE_TYPES, ResourceList, list_resources
-
-        organization_id, user_id, role, at = self._wanted
-        listed = ResourceList(
-            organization_id=organization_id, user_id=user_id, types=self._types or RESOURCE_TYPES, role=role, at=at
-        )
-        key = None if after is None else (cast("ResourceKind", after.kind), after.item_id)
-        return list_resources(connection, listed, self._policy, after=key, limit=limit)
-
-
-class _UserListing(_Listing):
-    name = "users"
-
-    def __init__(
-        self, engine: Engine, policy: DecisionPolicy, wanted: _Wanted, limit: int | None, type_: ResourceKind
-    ) -> None:
-        super().__init__(engine, policy, wanted, limit)
-        self._type = type_
-        self.head = {"type": type_, "resourceId": wanted.item_id, **self.head}
-
-    def _page(self, connection: Connection, after: AccessEntry | None, limit: int) -> AccessPage:
-        from app.access.listing.users import UserList, list_users
-
-        organization_id, resource_id, role, at = self._wanted
-        listed = UserList(organization_id=organization_id, type=self._type, resource_id=resource_id, role=role, at=at)
-        last = "" if after is None else after.item_id
-        found = list_users(connection, listed, self._policy, after=last, limit=limit)
-        if found.openness is not None and after is None:
-            self.head["openTo"] = found.openness.to_wire()
-            self.remarks.append(found.openness.sentence)
-        return found.page
+            limit = min(_PAGE_ROWS, self._left or _PAGE_ROWS)
+            return self._wanted.page(connection, self._policy, after=after, limit=limit)
 
 
 def _wire(entry: AccessEntry) -> dict[str, object]:

@@ -7,10 +7,11 @@ list is exact whatever the candidates are.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal
 
 from app.access.decision.decide import Decision, PermissionRequest, Rule
 from app.access.decision.explain import reason_of
-from app.access.records import AccessRole, Grant
+from app.access.records import AccessRole, AccessType, Grant
 
 _MAX_CANDIDATES = 10_000
 """The maximum number of candidates that are decided together."""
@@ -62,6 +63,37 @@ def denial(question: PermissionRequest, decision: Decision) -> Denial:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Openness:
+    """Who may open a resource without a grant, by its access type in force."""
+
+    access_type: AccessType | None
+    """None: an organization itself, which is open to its members."""
+    records: int
+    """How many members, or for ``public`` users, the directory has: also disabled ones and ended memberships. 0 for
+    ``restricted``."""
+
+    @property
+    def to(self) -> Literal["nobody", "members", "everyone"]:
+        """Who may open it without a grant."""
+        if self.access_type is AccessType.RESTRICTED:
+            return "nobody"
+        return "everyone" if self.access_type is AccessType.PUBLIC else "members"
+
+    @property
+    def sentence(self) -> str:
+        """The same in words."""
+        if self.access_type is AccessType.RESTRICTED:
+            return "restricted: only users with a grant"
+        if self.access_type is AccessType.PUBLIC:
+            return f"public: open to every user, {self.records:,} in the directory"
+        return f"{self.access_type or 'organization'}: open to members, {self.records:,} in the directory"
+
+    def to_wire(self) -> dict[str, object]:
+        """As a JSON object."""
+        return {"accessType": self.access_type, "to": self.to, "records": self.records}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AccessPage:
     """A page of a list of access, from one revision."""
 
@@ -70,6 +102,8 @@ class AccessPage:
     entries: Sequence[AccessEntry] = ()
     has_more: bool = False
     denied: Denial | None = None
+    openness: Openness | None = None
+    """Of a list of users: who has access without a grant; None: nobody has access."""
 
 
 def find_allowed(

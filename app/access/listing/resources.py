@@ -113,25 +113,24 @@ class ResourceList:
     at: datetime
     """The moment of all decisions."""
 
-
-def list_resources(
-    connection: Connection, wanted: ResourceList, policy: DecisionPolicy, *, after: tuple[str, str] | None, limit: int
-) -> AccessPage:
-    """A page of at most ``limit`` resources. ``after``: the type and id of the last one of the previous page."""
-    prefer_indexes(connection)
-    view = BatchView(connection, wanted.organization_id, user_id=wanted.user_id)
-    lister = _Lister(view, wanted, policy)
-    question = lister.question("organization", wanted.organization_id)
-    of_organization = judge(view, question, wanted.at, policy)
-    if of_organization.rule in _DENIES_ALL:
-        return AccessPage(revision=view.revision, denied=denial(question, of_organization))
-    first_type, last_id = after or (RESOURCE_TYPES[0], "")
-    entries: list[AccessEntry] = []
-    for kind in RESOURCE_TYPES[RESOURCE_TYPES.index(first_type) :]:
-        if kind in wanted.types and len(entries) <= limit:
-            last = last_id if kind == first_type else ""
-            entries += lister.entries(kind, after=last, limit=limit + 1 - len(entries))
-    return AccessPage(revision=view.revision, entries=entries[:limit], has_more=len(entries) > limit)
+    def page(
+        self, connection: Connection, policy: DecisionPolicy, *, after: Sequence[str] = (), limit: int
+    ) -> AccessPage:
+        """A page of at most ``limit`` resources. ``after``: the type and id of the last one of the previous page."""
+        prefer_indexes(connection)
+        view = BatchView(connection, self.organization_id, user_id=self.user_id)
+        lister = _Lister(view, self, policy)
+        question = lister.question("organization", self.organization_id)
+        of_organization = judge(view, question, self.at, policy)
+        if of_organization.rule in _DENIES_ALL:
+            return AccessPage(revision=view.revision, denied=denial(question, of_organization))
+        first_type, last_id = after or (RESOURCE_TYPES[0], "")
+        entries: list[AccessEntry] = []
+        for kind in RESOURCE_TYPES[RESOURCE_TYPES.index(first_type) :]:
+            if kind in self.types and len(entries) <= limit:
+                last = last_id if kind == first_type else ""
+                entries += lister.entries(kind, after=last, limit=limit + 1 - len(entries))
+        return AccessPage(revision=view.revision, entries=entries[:limit], has_more=len(entries) > limit)
 
 
 _DENIES_ALL = {Rule.ORGANIZATION_UNKNOWN, Rule.ORGANIZATION_DISABLED, Rule.USER_UNKNOWN, Rule.USER_DISABLED}

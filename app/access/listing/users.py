@@ -7,7 +7,6 @@ above it, the members of groups with such a grant, and everybody whom the access
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
 
 from sqlalchemy import Connection
 
@@ -27,6 +26,7 @@ from app.access.listing.page import (
     CONDITION_OF_ROLE,
     CONDITION_OF_TIME,
     AccessPage,
+    Openness,
     denial,
     entry,
     find_allowed,
@@ -92,78 +92,35 @@ class UserList:
     at: datetime
     """The moment of all decisions."""
 
+    def page(
+        self, connection: Connection, policy: DecisionPolicy, *, after: Sequence[str] = (), limit: int
+    ) -> AccessPage:
+        """A page of at most ``limit`` users. ``after``: the kind and id of the last one of the previous page."""
+        prefer_indexes(connection)
+        view = BatchView(connection, self.organization_id)
+        question = _question(self, "")
+        if (denied := denied_to_all(view, question)) is not None:
+            return AccessPage(revision=view.revision, denied=denial(question, denied))
+        openness = _openness(view, self)
+        levels = _levels(view, self)
+        parameters = {
+            "organization_id": self.organization_id,
+            "levels": json_lists(levels),
+            "at": epoch_ms(self.at),
+        }
+        sets = _candidate_sets(openness, self.role, policy)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Openness:
-    """Who may open a resource without a grant, by its access type in force."""
+        def candidates(last: str, size: int) -> Sequence[str]:
+            return run(connection, _CANDIDATES, {**parameters, "after": last, "limit": size}, **sets).scalars().all()
 
-    access_type: AccessType | None
-    """None: an organization itself, which is open to its members."""
-    records: int
-    """How many members, or for ``public`` users, the directory has: also disabled ones and ended memberships. 0 for
-    ``restricted``."""
+        def decide_all(ids: Sequence[str]) -> list[Decision]:
+            view.load(ids, folder_ids=[level[0] for level in levels if level[0]], document_ids=_documents(self))
+            return [judge(view, _question(self, user_id), self.at, policy) for user_id in ids]
 
-    @property
-    def to(self) -> Literal["nobody", "members", "everyone"]:
-        """Who may open it without a grant."""
-        if self.access_type is AccessType.RESTRICTED:
-            return "nobody"
-        return "everyone" if self.access_type is AccessType.PUBLIC else "members"
-
-    @property
-    def sentence(self) -> str:
-        """The same in words."""
-        if self.access_type is AccessType.RESTRICTED:
-            return "restricted: only users with a grant"
-        if self.access_type is AccessType.PUBLIC:
-            return f"public: open to every user, {self.records:,} in the directory"
-        return f"{self.access_type or 'organization'}: open to members, {self.records:,} in the directory"
-
-    def to_wire(self) -> dict[str, object]:
-        """As a JSON object."""
-        return {"accessType": self.access_type, "to": self.to, "records": self.records}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UserPage:
-    """A page of users, and who has access without a grant."""
-
-    page: AccessPage
-    openness: Openness | None
-    """None: nobody has access."""
-
-
-def list_users(
-    connection: Connection, wanted: UserList, policy: DecisionPolicy, *, after: str = "", limit: int
-) -> UserPage:
-    """A page of at most ``limit`` users. ``after``: the last one of the previous page."""
-    prefer_indexes(connection)
-    view = BatchView(connection, wanted.organization_id)
-    question = _question(wanted, "")
-    if (denied := denied_to_all(view, question)) is not None:
-        page = AccessPage(revision=view.revision, denied=denial(question, denied))
-        return UserPage(page=page, openness=None)
-    openness = _openness(view, wanted)
-    levels = _levels(view, wanted)
-    parameters = {
-        "organization_id": wanted.organization_id,
-        "levels": json_lists(levels),
-        "at": epoch_ms(wanted.at),
-    }
-    sets = _candidate_sets(openness, wanted.role, policy)
-
-    def candidates(last: str, size: int) -> Sequence[str]:
-        return run(connection, _CANDIDATES, {**parameters, "after": last, "limit": size}, **sets).scalars().all()
-
-    def decide_all(ids: Sequence[str]) -> list[Decision]:
-        view.load(ids, folder_ids=[level[0] for level in levels if level[0]], document_ids=_documents(wanted))
-        return [judge(view, _question(wanted, user_id), wanted.at, policy) for user_id in ids]
-
-    found = find_allowed(candidates, decide_all, after=after, limit=limit + 1, role=wanted.role)
-    users = find_all(connection, User, [("", user_id) for user_id, _ in found[:limit]])
-    entries = [entry(User.kind, user_id, users["", user_id].name, decision) for user_id, decision in found[:limit]]
-    page = AccessPage(revision=view.revision, entries=entries, has_more=len(found) > limit)
-    return UserPage(page=page, openness=openness)
+        found = find_allowed(candidates, decide_all, after="".join(after[-1:]), limit=limit + 1, role=self.role)
+        users = find_all(connection, User, [("", user_id) for user_id, _ in found[:limit]])
+        entries = [entry(User.kind, user_id, users["", user_id].name, decision) for user_id, decision in found[:limit]]
+        return AccessPage(revision=view.revision, entries=entries, has_more=len(found) > limit, openness=openness)
 
 
 def _question(wanted: UserList, user_id: str) -> PlainQuestion:

@@ -4,7 +4,7 @@ Each page is exact for the revision that it names. All pages of a list have the 
 model changes between two pages, the next page is that of the new revision, after the last entry of the page before.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from hashlib import blake2b
 from typing import Annotated, Any, Literal, NotRequired
@@ -26,8 +26,8 @@ from typing_extensions import TypedDict
 
 from app.access.decision.decide import DecisionPolicy, Rule
 from app.access.listing.page import AccessEntry, AccessPage
-from app.access.listing.resources import RESOURCE_TYPES, ResourceList, list_resources
-from app.access.listing.users import UserList, list_users
+from app.access.listing.resources import RESOURCE_TYPES, ResourceList
+from app.access.listing.users import UserList
 from app.access.records import AccessRole, ResourceKind
 from app.contract.base import AsWhole, Id, PageToken, Request
 from app.contract.validation import is_storable
@@ -191,6 +191,12 @@ def listing_blueprint(engine: Engine, auth: AdminAuth, clock: Clock, policy: Dec
     def _authorize() -> None:
         auth.require()
 
+    def read(listed: ResourceList | UserList, cursor: _Cursor, size: int | None, min_revision: int) -> AccessPage:
+        with reading(engine) as connection:
+            page = listed.page(connection, policy, after=cursor.key, limit=size or PAGE_ROWS)
+        require_revision(page.revision, min_revision)
+        return page
+
     @blueprint.post(LIST_RESOURCES_PATH)
     def resources() -> Response:
         min_revision = requested_revision()
@@ -205,11 +211,8 @@ def listing_blueprint(engine: Engine, auth: AdminAuth, clock: Clock, policy: Dec
             role=wanted.access_role,
             at=cursor.at,
         )
-        after: Any = tuple(cursor.key) or None
-        with reading(engine) as connection:
-            page = list_resources(connection, listed, policy, after=after, limit=wanted.page_size or PAGE_ROWS)
-        require_revision(page.revision, min_revision)
-        body = cursor.wire(page, lambda last: [last.kind, last.item_id])
+        page = read(listed, cursor, wanted.page_size, min_revision)
+        body = cursor.wire(page)
         rows = [{"type": entry.kind, "id": entry.item_id, **_access(entry)} for entry in page.entries]
         return json_response({"resources": rows, **body})
 
@@ -225,14 +228,11 @@ def listing_blueprint(engine: Engine, auth: AdminAuth, clock: Clock, policy: Dec
             role=wanted.access_role,
             at=cursor.at,
         )
-        after = "".join(cursor.key)
-        with reading(engine) as connection:
-            found = list_users(connection, listed, policy, after=after, limit=wanted.page_size or PAGE_ROWS)
-        require_revision(found.page.revision, min_revision)
-        body = cursor.wire(found.page, lambda last: [last.item_id])
-        if found.openness is not None:
-            body["openTo"] = found.openness.to_wire()
-        rows = [{"userId": entry.item_id, **_access(entry)} for entry in found.page.entries]
+        page = read(listed, cursor, wanted.page_size, min_revision)
+        body = cursor.wire(page)
+        if page.openness is not None:
+            body["openTo"] = page.openness.to_wire()
+        rows = [{"userId": entry.item_id, **_access(entry)} for entry in page.entries]
         return json_response({"users": rows, **body})
 
     return blueprint
@@ -242,8 +242,12 @@ class _Cursor:
     """The position of a page in its list. The token also has the revision and the moment of the first page."""
 
     def __init__(self, wanted: _ListRequest, clock: Clock, *, parts: int) -> None:
-        """``parts``: the length of a key. Raises ``InvalidArgument`` for a token of another list."""
+        """``parts``: the length of a key: kind and id, or only the id.
+
+        Raises ``InvalidArgument`` for a token of another list.
+        """
         self._query = wanted.query
+        self._parts = parts
         self.key: list[str] = []
         """The key of the last entry of the page before; empty: this is the first page."""
         self.at = wanted.at or clock()
@@ -252,7 +256,7 @@ class _Cursor:
         if wanted.page_token:
             self._revision, self.at, self.key = _read_token(wanted.page_token, self._query, parts)
 
-    def wire(self, page: AccessPage, key_of: Callable[[AccessEntry], list[str]]) -> dict[str, object]:
+    def wire(self, page: AccessPage) -> dict[str, object]:
         """The fields that all pages have."""
         first = page.revision if self._revision is None else self._revision
         wire: dict[str, object] = {
@@ -263,8 +267,9 @@ class _Cursor:
         if page.denied is not None:
             wire["denied"] = {"rule": page.denied.rule.value, "reason": page.denied.reason}
         if page.has_more:
-            position: list[int | str] = [first, epoch_ms(self.at), *key_of(page.entries[-1])]
-            wire["nextPageToken"] = page_token(self._query, position)
+            last = page.entries[-1]
+            key = [last.kind, last.item_id][-self._parts :]
+            wire["nextPageToken"] = page_token(self._query, [first, epoch_ms(self.at), *key])
         return wire
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, event
 from app.access.decision.ancestry import Ancestry
 from app.access.decision.decide import DecisionPolicy
 from app.access.listing import batch_view, resources, users
-from app.access.listing.users import UserList, list_users
+from app.access.listing.users import UserList
 from app.access.records import AccessType, Document, Folder, Grant, Group, GroupMember, Organization, Record, User
 from app.foundation.database.engine import is_sqlite, reading
 from app.foundation.database.statements import prefer_indexes, run
@@ -34,7 +34,7 @@ def _granted_to_group(members: int, *, disabled: int = 0, exists: bool = True) -
 
 
 def _users(connection: Connection, *, after: str = "") -> list[tuple[str, str]]:
-    page = list_users(connection, WANTED, DecisionPolicy(), after=after, limit=2).page
+    page = WANTED.page(connection, DecisionPolicy(), after=("user", after) if after else (), limit=2)
     return [(entry.item_id, entry.name) for entry in page.entries]
 
 

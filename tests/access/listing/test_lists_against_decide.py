@@ -12,8 +12,8 @@ from sqlalchemy import Connection
 from app.access.decision.decide import DecisionPolicy, PlainQuestion, Rule, judge
 from app.access.decision.view import AccessView
 from app.access.listing.page import AccessEntry
-from app.access.listing.resources import ResourceList, list_resources
-from app.access.listing.users import UserList, list_users
+from app.access.listing.resources import ResourceList
+from app.access.listing.users import UserList
 from app.access.records import AccessRole, ResourceKind
 from app.foundation.database.engine import reading
 from tests.choice import sampled
@@ -65,28 +65,16 @@ def _row(entry: AccessEntry) -> Row:
     return (entry.kind, entry.item_id, entry.access_role, entry.rule, entry.expires_at)
 
 
-def pages_of_user(connection: Connection, wanted: ResourceList, policy: DecisionPolicy, size: int) -> list[Row]:
+def pages_of(connection: Connection, wanted: ResourceList | UserList, policy: DecisionPolicy, size: int) -> list[Row]:
     rows: list[Row] = []
-    after = None
+    after: tuple[str, ...] = ()
     while True:
-        page = list_resources(connection, wanted, policy, after=after, limit=size)
+        page = wanted.page(connection, policy, after=after, limit=size)
         rows += map(_row, page.entries)
         assert len(page.entries) == size or not page.has_more
         if not page.has_more:
             return rows
         after = (page.entries[-1].kind, page.entries[-1].item_id)
-
-
-def pages_of_resource(connection: Connection, wanted: UserList, policy: DecisionPolicy, size: int) -> list[Row]:
-    rows: list[Row] = []
-    after = ""
-    while True:
-        page = list_users(connection, wanted, policy, after=after, limit=size).page
-        rows += map(_row, page.entries)
-        assert len(page.entries) == size or not page.has_more
-        if not page.has_more:
-            return rows
-        after = page.entries[-1].item_id
 
 
 drawn = {
@@ -122,11 +110,11 @@ def test_all_pages_equal_decide_for_every_pair(  # noqa: PLR0917 - hypothesis pa
         for organization_id in ALL_ORGANIZATIONS:
             for user_id in ALL_USERS:
                 wanted = ResourceList(organization_id=organization_id, user_id=user_id, role=role, at=at)
-                assert pages_of_user(connection, wanted, policy, size) == pairs.of_user(user_id, organization_id, role)
+                assert pages_of(connection, wanted, policy, size) == pairs.of_user(user_id, organization_id, role)
             for kind, item_id in resources_in(organization_id):
                 of = UserList(organization_id=organization_id, type=kind, resource_id=item_id, role=role, at=at)
                 expected = pairs.of_resource(organization_id, kind, item_id, role)
-                assert pages_of_resource(connection, of, policy, size) == expected
+                assert pages_of(connection, of, policy, size) == expected
 
 
 def test_the_drawn_directories_allow_by_every_rule() -> None:

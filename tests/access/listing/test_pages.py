@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from app.access.decision.decide import Decision, DecisionPolicy, Rule
 from app.access.listing.page import find_allowed, find_next
-from app.access.listing.resources import ResourceList, list_resources
+from app.access.listing.resources import ResourceList
 from app.access.records import (
     AccessRole,
     AccessType,
@@ -88,8 +88,8 @@ def _all(connection: Connection, size: int) -> list[str]:
     wanted = ResourceList(organization_id="acme", user_id="ada", types=types, at=NOW)
     ids: list[str] = []
     while True:
-        after = ("document", ids[-1]) if ids else None
-        page = list_resources(connection, wanted, DecisionPolicy(), after=after, limit=size)
+        after = ("document", ids[-1]) if ids else ()
+        page = wanted.page(connection, DecisionPolicy(), after=after, limit=size)
         ids += [entry.item_id for entry in page.entries]
         if not page.has_more:
             return ids

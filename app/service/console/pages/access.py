@@ -15,9 +15,9 @@ from werkzeug.exceptions import BadRequest, NotFound
 
 from app.access.browse.lookup import find, may_be_stored, name_of, names_of
 from app.access.decision.decide import DecisionPolicy
-from app.access.listing.page import AccessEntry
-from app.access.listing.resources import RESOURCE_TYPES, ResourceList, list_resources
-from app.access.listing.users import UserList, UserPage, list_users
+from app.access.listing.page import AccessEntry, AccessPage
+from app.access.listing.resources import RESOURCE_TYPES, ResourceList
+from app.access.listing.users import UserList
 from app.access.records import AccessRole, Document, Folder, Group, Organization, ResourceKind, User
 from app.contract.limits import ID_BYTES
 from app.foundation.clock import utc_text
@@ -39,13 +39,13 @@ def access(console: Console, connection: Connection) -> Response:
     parameters = query(*_QUESTION, "after")
     wanted = _AccessQuery.of(console, parameters)
     lists = Lists(parameters["after"], {"access": 2}, *wanted.ids)
-    found: UserPage | None = None
+    found: AccessPage | None = None
 
     def read(after: Sequence[str], limit: int) -> Sequence[AccessEntry]:
         nonlocal found
         # The first page also counts the list.
         found = wanted.read(connection, after, limit if after else _COUNT_LIMIT + 1)
-        return found.page.entries[:limit]
+        return found.entries[:limit]
 
     listing = lists.page("access", read, lambda entry: (entry.kind, entry.item_id))
     assert listing is not None and found is not None  # noqa: S101, PT018 - the page has no other list
@@ -54,9 +54,9 @@ def access(console: Console, connection: Connection) -> Response:
         current="browse",
         wanted=wanted,
         listing=listing,
-        counts=None if lists.turned else _counts(found.page.entries),
+        counts=None if lists.turned else _counts(found.entries),
         count_limit=_COUNT_LIMIT,
-        denied=found.page.denied,
+        denied=found.denied,
         openness=found.openness,
         **_names(connection, wanted, listing.rows),
     )
@@ -67,12 +67,12 @@ def access_csv(console: Console) -> Response:
     wanted = _AccessQuery.of(console, query(*_QUESTION))
     with console.reading() as connection:
         first = wanted.read(connection, (), _ROWS_PER_READ)
-    if first.page.denied is not None:
-        raise NotFound(f"There is no list: {first.page.denied.reason}")
+    if first.denied is not None:
+        raise NotFound(f"There is no list: {first.denied.reason}")
 
     def parts() -> Iterator[str]:
         # Each part is read in a transaction of its own, so that a slow client keeps none open.
-        page = first.page
+        page = first
         yield _lines([_COLUMNS])
         while page.entries:
             yield _lines(_cells(entry, page.revision) for entry in page.entries)
@@ -80,7 +80,7 @@ def access_csv(console: Console) -> Response:
                 return
             last = page.entries[-1]
             with console.reading() as connection:
-                page = wanted.read(connection, (last.kind, last.item_id), _ROWS_PER_READ).page
+                page = wanted.read(connection, (last.kind, last.item_id), _ROWS_PER_READ)
 
     response = Response(stream_with_context(parts()), content_type="text/csv; charset=utf-8")
     subject = "-".join(filter(None, ("access", wanted.type or "user", wanted.user_id or wanted.resource_id)))
@@ -127,22 +127,21 @@ class _AccessQuery:
     def ids(self) -> tuple[str, str, str, str]:
         return self.user_id, self.organization_id, self.type, self.resource_id
 
-    def read(self, connection: Connection, after: Sequence[str], limit: int) -> UserPage:
+    def read(self, connection: Connection, after: Sequence[str], limit: int) -> AccessPage:
         """A page after the kind and id of an entry; from the beginning if it is empty."""
+        wanted: ResourceList | UserList = ResourceList(
+            organization_id=self.organization_id, user_id=self.user_id, at=self.at
+        )
         if not self.user_id:
-            of = UserList(
+            wanted = UserList(
                 organization_id=self.organization_id,
                 type=cast("ResourceKind", self.type),
                 resource_id=self.resource_id,
                 at=self.at,
             )
-            return list_users(connection, of, self.policy, after=after[1] if after else "", limit=limit)
-        if after and after[0] not in RESOURCE_TYPES:
+        elif after and after[0] not in RESOURCE_TYPES:
             raise BadRequest("after is not a position in this list; start from its first page")
-        wanted = ResourceList(organization_id=self.organization_id, user_id=self.user_id, at=self.at)
-        last = (cast("ResourceKind", after[0]), after[1]) if after else None
-        page = list_resources(connection, wanted, self.policy, after=last, limit=limit)
-        return UserPage(page=page, openness=None)
+        return wanted.page(connection, self.policy, after=after, limit=limit)
 
 
 def _counts(entries: Sequence[AccessEntry]) -> dict[str, int]:
