@@ -13,6 +13,7 @@ from app.foundation.clock import utc_now
 from app.foundation.database.engine import open_engine
 from app.foundation.processes import freeze_garbage_collector
 from app.sync.runs.refresh import refresh
+from tests.bench.http_api import bench_http
 from tests.bench.mapping import bench_mapping
 from tests.bench.rows import bench_rows
 from tests.bench.stopwatch import Stopwatch, peak_of, ratio
@@ -44,6 +45,7 @@ def bench_sources(folder: Path, *, scale: float, rounds: int, postgres: str | No
     freeze_garbage_collector()
     return (
         bench_mapping(folder / "mapping", scale=scale, rounds=rounds)
+        | bench_http(scale=scale, rounds=rounds)
         | bench_ldap(folder / "ldap", scale=scale, rounds=rounds)
         | bench_rows(folder / "rows", scale=scale, rounds=rounds, postgres=postgres)
     )

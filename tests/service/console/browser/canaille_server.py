@@ -1,4 +1,4 @@
-"""Serves canaille, an independent issuer of OpenID Connect, with users and groups in memory.
+"""Serves canaille, an independent issuer of OpenID Connect and SCIM server, with users and groups in memory.
 
 ``python canaille_server.py JSON`` serves until it is stopped. It runs in its own process, because canaille changes
 process-wide state.
@@ -24,6 +24,7 @@ def app(wanted: dict[str, Any]) -> Any:
             "PREFERRED_URL_SCHEME": "http",
             "CANAILLE": {"DATABASE": "memory", "JAVASCRIPT": False, "HTMX": False, "SMTP": None},
             "CANAILLE_OIDC": {},
+            "CANAILLE_SCIM": {"ENABLE_SERVER": "scim" in wanted},
         }
     )
     with made.app_context():
@@ -40,8 +41,9 @@ def _fill(wanted: dict[str, Any]) -> None:
             formatted_name=name.capitalize(),
             display_name=name,
             family_name=name,
-            emails=[f"{name}@example.test"],
+            emails=[f"{name}@{wanted.get('mail_domain', 'example.test')}"],
             password=wanted["password"],
+            lock_date=datetime.now(UTC) if name in wanted.get("locked", ()) else None,
         )
         backend.save(people[name])
     for group in sorted({group for groups in wanted["people"].values() for group in groups}):
@@ -55,7 +57,7 @@ def _fill(wanted: dict[str, Any]) -> None:
         # canaille trusts clients on loopback, and asks for no consent.
         client_uri="http://127.0.0.1",
         redirect_uris=[wanted["redirect_uri"]],
-        grant_types=["authorization_code"],
+        grant_types=["client_credentials" if "scim" in wanted else "authorization_code"],
         response_types=["code"],
         scope=["openid", "profile", "email", "groups"],
         token_endpoint_auth_method="client_secret_basic",
