@@ -11,13 +11,20 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from app.access.contents import export_records
 from app.access.records import Membership, User
+from app.commands.schema import METADATA
+from app.directory.configured import source_from_settings
 from app.directory.connectors.http.connector import HttpConnector
+from app.directory.guarded import GuardedSource
 from app.directory.mapping.rules import Rules
 from app.directory.mapping.source import MappedSource
 from app.directory.mapping.spool_file import SpoolFile
 from app.directory.settings import DirectorySettings, HttpSourceSettings
 from app.directory.source import Answered, End, Found, Gone, Malformed, ObjectId, ReadRequest, Verdict
+from app.foundation.clock import utc_now
+from app.foundation.database.engine import open_engine, reading
+from app.sync.runs.refresh import refresh
 from tests.directory.identity_provider import (
     CLIENT,
     KEY,
@@ -57,6 +64,7 @@ NAMES = {
     "microsoft_graph": "it.displayName",
 }
 
+USER = {"displayName": "U0", "email": "u0@x.example"}
 GROUPS = {"from": "groups", "organization": {"organizationId": "it.id", "organizationName": "it.name"}}
 
 NewProvider = Callable[[str], IdentityProvider]
@@ -756,6 +764,41 @@ def test_an_empty_list_with_success_is_read_as_empty(new_provider: NewProvider) 
         provider.fault = at("users" if api != "scim" else "Users", 0, act)
         provider.groups.clear()
         assert Api(provider).read() == [End(Verdict.COMPLETE)]
+
+
+@pytest.mark.parametrize(
+    ("users", "verdict", "refusal"),
+    [
+        ([], Verdict.FAILED, "is empty, but provided 48 records before"),
+        ([{"id": "u0", "status": "ACTIVE", "profile": USER}], Verdict.PARTIAL, "39 of 40 user records"),
+    ],
+)
+def test_a_list_that_lost_its_users_with_success_takes_no_access(
+    new_provider: NewProvider, tmp_path: Path, users: list[object], verdict: Verdict, refusal: str
+) -> None:
+    provider = new_provider("okta")
+    for number in range(5, 40):
+        provider.add_user(f"u{number}", "U", f"u{number}@x.example")
+    engine = open_engine(f"sqlite:///{tmp_path}/usher.db")
+    METADATA.create_all(engine)
+    organization = dict.fromkeys(("organizationId", "organizationName"), NAMES["okta"])
+    rules = [*rules_of("okta"), {"from": "groups", "organization": organization}]
+    sources = [GuardedSource(source_from_settings(Api(provider, map=rules).settings), timeout=30)]
+
+    def records() -> list[object]:
+        with reading(engine) as connection:
+            return list(export_records(connection))
+
+    assert refresh(engine, sources, clock=utc_now).sources[0].verdict is Verdict.COMPLETE
+    before = records()
+    provider.fault = at("users", 0, answer(users))
+    if not users:
+        provider.groups.clear()
+    [report] = refresh(engine, sources, clock=utc_now).sources
+    assert report.verdict is verdict
+    assert refusal in report.reason
+    assert records() == before
+    engine.dispose()
 
 
 # Reads that fail.
