@@ -9,7 +9,7 @@ JOBS ?= 3
 SECONDS ?= 300
 
 .DEFAULT_GOAL := help
-.PHONY: help hooks install model ldap browser demo unit test test-all test-browser check lint types imports bench pictures soak lock image clean
+.PHONY: help hooks install model ldap moto browser demo unit test test-all test-browser check lint types imports bench pictures soak lock image clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -33,6 +33,11 @@ ldap: $(STAMP)  ## add what directories in LDAP need; compiles it (Debian: gcc l
 	$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r config/requirements-build.txt
 	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-build-isolation --require-hashes \
 		-r config/requirements-ldap.txt
+
+# In a folder of its own, which one process of the tests uses: its packages are 115 MB.
+moto: $(STAMP)  ## add the S3 server of the tests of object stores
+	[ config/requirements-moto.txt -ot $(VENV)/moto ] || { rm -rf $(VENV)/moto && $(BIN)/python -m pip install -qq \
+		--disable-pip-version-check --require-hashes --target $(VENV)/moto -r config/requirements-moto.txt; }
 
 demo: $(STAMP)  ## everything on one machine, from nothing, with a sample company
 	$(BIN)/usher demo $(ARGS)
@@ -86,9 +91,9 @@ soak: $(STAMP)  ## faults, crashes and hostile input for as long as you like; pr
 lock: $(STAMP)  ## resolve the lock files anew
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-		--no-emit-find-links --no-header --upgrade --extra backend --extra console --extra dev --extra embeddings --extra mapping --extra mysql --extra oauth --extra postgres pyproject.toml -o config/requirements-dev.txt
+		--no-emit-find-links --no-header --upgrade --extra backend --extra console --extra dev --extra embeddings --extra mapping --extra mysql --extra oauth --extra objects --extra postgres pyproject.toml -o config/requirements-dev.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-		--no-emit-find-links --no-header --extra postgres --extra mysql --extra mapping --extra backend --extra console --extra oauth pyproject.toml -c config/requirements-dev.txt -o config/requirements.txt
+		--no-emit-find-links --no-header --extra postgres --extra mysql --extra mapping --extra backend --extra console --extra oauth --extra objects pyproject.toml -c config/requirements-dev.txt -o config/requirements.txt
 	printf 'editables\nhatchling\nsetuptools>=61\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-emit-find-links --no-header -c config/requirements-dev.txt - -o config/requirements-build.txt
 	printf 'python-ldap>=3.4.4\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
@@ -97,6 +102,8 @@ lock: $(STAMP)  ## resolve the lock files anew
 		--no-emit-index-url --no-emit-find-links --no-header -c config/requirements-dev.txt - -o config/requirements-browser.txt
 	printf 'canaille[front,oidc,scim]\nscim2-client==0.7.5\nscim2-models==0.6.12\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-emit-find-links --no-header -c config/requirements-dev.txt - -o config/requirements-issuer.txt
+	printf 'flask-cors\nmoto[s3]\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+		--no-emit-find-links --no-header - -o config/requirements-moto.txt
 
 image:  ## the container image; PYTHON_IMAGE=python@sha256:… names its base (a 3.11-slim) by digest, EXTRAS=… what it has
 	@case "$(PYTHON_IMAGE)" in *@sha256:*) ;; *) \

@@ -61,7 +61,11 @@ def source_from_settings(settings: SourceSettings, spool: Path | None = None, cl
     if isinstance(settings, PushSourceSettings):
         return PushedSource(settings.source_name)
     return FileSource(
-        settings.path, name=settings.source_name, require_end=settings.require_end, shown=settings.shown_path
+        settings.path,
+        name=settings.source_name,
+        require_end=settings.require_end,
+        shown=settings.shown_path,
+        store=settings.store,
     )
 
 

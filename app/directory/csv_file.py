@@ -29,8 +29,8 @@ from app.directory.connector import (
 )
 from app.directory.connectors.sql.rows import id_of
 from app.directory.connectors.sql.values import Convert, column_converters, columns_of_parsed_text
+from app.directory.content import read_content
 from app.directory.fields import MalformedRecordError, checked_text
-from app.directory.file import read_path
 from app.directory.settings import ROWS, CsvSourceSettings
 from app.directory.source import (
     EVERYTHING,
@@ -66,8 +66,9 @@ class CsvSource:
     def name(self) -> str:
         return self._settings.source_name
 
-    def read(self, request: ReadRequest = EVERYTHING) -> Reading:  # noqa: ARG002 - every read is a full one
-        return read_path(self._settings.path, partial(_records, self._settings))
+    def read(self, request: ReadRequest = EVERYTHING) -> Reading:
+        settings = self._settings
+        return read_content(settings.path, partial(_records, settings), since=request.since, store=settings.store)
 
 
 class CsvConnector:
@@ -76,8 +77,10 @@ class CsvConnector:
     def __init__(self, settings: CsvSourceSettings) -> None:
         self._settings = settings
 
-    def read(self, wanted: RequestedFields, request: ReadRequest = EVERYTHING) -> Objects:  # noqa: ARG002 - as above
-        return read_path(self._settings.path, partial(_objects, self._settings, wanted.attributes[ROWS]))
+    def read(self, wanted: RequestedFields, request: ReadRequest = EVERYTHING) -> Objects:
+        settings = self._settings
+        reader = partial(_objects, settings, wanted.attributes[ROWS])
+        return read_content(settings.path, reader, since=request.since, store=settings.store)
 
 
 def _records(settings: CsvSourceSettings, stream: IO[bytes], file_name: str) -> Reading:

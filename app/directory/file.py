@@ -9,20 +9,18 @@ and has no line end, because the file may be truncated. The end record in the la
 shows whether a file is truncated between two lines.
 """
 
-import gzip
 import json
-import os
-import stat
-import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import IO, TypeVar, cast
+from pathlib import Path, PurePath
+from typing import IO
 
 import orjson
 
 from app.directory.casting import record_from_object
+from app.directory.connectors.objects.settings import StoreSettings
+from app.directory.content import is_folder, read_content
 from app.directory.documents import read_json, read_yaml
 from app.directory.fields import MalformedRecordError, object_from_pairs
 from app.directory.source import EVERYTHING, End, Found, Malformed, Reading, ReadRequest, Remark, Verdict
@@ -36,12 +34,21 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class FileSource:
-    """A directory in one file."""
+    """A directory in one file, or in an object."""
 
-    def __init__(self, path: Path, *, name: str = "", require_end: bool = False, shown: str = "") -> None:
-        """``require_end``: a read of JSON Lines without an end record is partial. ``shown``: the file's name in places
-        and reasons; default: the path."""
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        name: str = "",
+        require_end: bool = False,
+        shown: str = "",
+        store: StoreSettings | None = None,
+    ) -> None:
+        """``path``: a path, or the URL of an object, which is in ``store``. ``require_end``: a read of JSON Lines
+        without an end record is partial. ``shown``: the file's name in places and reasons; default: the path."""
         self._path = path
+        self._store = store
         self._shown = shown or str(path)
         self._require_end = require_end
         self._name = name or str(path)
@@ -50,12 +57,12 @@ class FileSource:
     def name(self) -> str:
         return self._name
 
-    def read(self, request: ReadRequest = EVERYTHING) -> Reading:  # noqa: ARG002 - every read is a full one
-        suffixes = [suffix.lower() for suffix in self._path.suffixes if suffix.lower() != ".gz"]
+    def read(self, request: ReadRequest = EVERYTHING) -> Reading:
+        suffixes = [suffix.lower() for suffix in PurePath(self._path).suffixes if suffix.lower() != ".gz"]
         reader: Callable[[IO[bytes], str], Reading] | None = _READERS.get("".join(suffixes[-1:]))
         if reader is read_lines:
             reader = partial(read_lines, require_end=self._require_end)
-        if reader is None and not _is_folder(self._path):
+        if reader is None and not is_folder(self._path):
             endings = ", ".join(_READERS)
             yield End(
                 Verdict.FAILED,
@@ -63,57 +70,9 @@ class FileSource:
                 " CSV files need a source of type csv",
             )
         else:
-            yield from read_path(self._path, reader or read_lines, self._shown)
-
-
-_Step = TypeVar("_Step")
-
-
-def read_path(
-    path: Path, reader: Callable[[IO[bytes], str], Iterator[_Step]], shown: str = ""
-) -> Iterator[_Step | End]:
-    """The steps of ``reader``, which gets the content of a file, and its name.
-
-    The file is unpacked if its name ends in ``.gz``. The read fails if the file cannot be read to its end, or changes
-    meanwhile. ``shown``: the name of the file; default: the path.
-    """
-    name = shown or str(path)
-    if _is_folder(path):
-        yield End(Verdict.FAILED, f"{name}: is a folder; name the file in it")
-        return
-    is_zipped = path.suffix.lower() == ".gz"
-    try:
-        # A pipe or a device might block, or never end.
-        if not stat.S_ISREG(path.stat().st_mode):
-            yield End(Verdict.FAILED, f"{name}: is not a regular file")
-            return
-        with path.open("rb") as file:
-            before = os.fstat(file.fileno())
-            if is_zipped and before.st_size == 0:
-                yield End(Verdict.FAILED, f"{name}: is empty, and no gzip archive")
-                return
-            # GzipFile is a binary stream in all but its declared type.
-            stream = cast("IO[bytes]", gzip.GzipFile(fileobj=file)) if is_zipped else file
-            for step in reader(stream, name):
-                if isinstance(step, End) and _changed(before, os.fstat(file.fileno())):
-                    yield End(Verdict.FAILED, f"{name}: was written to while it was being read")
-                    return
-                yield step
-    except OSError as error:
-        yield End(Verdict.FAILED, f"{name}: {error.strerror or error}")
-    except (EOFError, zlib.error) as error:
-        yield End(Verdict.FAILED, f"{name}: the archive cannot be read to its end: {error}")
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except OSError:
-        return False
-
-
-def _changed(before: os.stat_result, after: os.stat_result) -> bool:
-    return (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns)
+            yield from read_content(
+                self._path, reader or read_lines, since=request.since, store=self._store, shown=self._shown
+            )
 
 
 # JSON Lines.

@@ -3,26 +3,41 @@
 import codecs
 from collections.abc import Mapping
 from hashlib import sha256
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from pathlib import Path, PurePath
+from typing import Annotated, Any, Literal, Self
 
 import orjson
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    PrivateAttr,
+    SecretStr,
+    model_validator,
+)
 
 from app.access.kinds import KINDS
 from app.access.records import Fill, User
 from app.directory.connectors.http.settings import HttpSettings
 from app.directory.connectors.ldap.settings import ACCOUNT_EXPIRED, LdapConnectionSettings
+from app.directory.connectors.objects.settings import StoreSettings, usable_object_url
 from app.directory.connectors.sql.settings import Columns, NullIsAbsent, SqlSettings, TimeZone
 from app.directory.mapping.cel import IT, MEMBER, ExpressionError, language
 from app.directory.mapping.settings import RULE_KINDS, Constant, RuleList, RuleSettings
 from app.directory.spelling import resembling
 
 
-def _usable_path(path: Path) -> Path:
-    if "\0" in str(path) or not path.name or len(str(path)) > 1000:
+def _usable_location(value: object) -> Path | str:
+    text = str(value) if isinstance(value, Path | str) else ""
+    if "\0" in text or not Path(text).name or len(text) > 1000:
         raise ValueError("not the path of a file")
-    return path
+    return usable_object_url(text) if isinstance(value, str) and "://" in text else Path(text)
+
+
+Location = Annotated[Path | str, PlainValidator(_usable_location)]
+"""The path of a file, or the URL of an object as text. Relative paths start in the working directory."""
 
 
 def _usable_delimiter(text: str) -> str:
@@ -141,19 +156,37 @@ JSON_LINES = (".jsonl", ".ndjson")
 """Suffixes of JSON Lines, before ``.gz``."""
 
 
-class FileSourceSettings(SourceBase):
+class _ContentSettings(SourceBase):
+    """The file or object of a source."""
+
+    path: Location
+    """The file or object."""
+    store: StoreSettings | None = None
+    """The object store, if ``path`` is a URL."""
+
+    @model_validator(mode="after")
+    def _only_objects_have_a_store(self) -> Self:
+        if self.store is not None and isinstance(self.path, Path):
+            raise ValueError("store is for objects, whose path begins with s3://, gs:// or az://")
+        return self
+
+    @property
+    def source_name(self) -> str:
+        return self.name or str(self.path)
+
+
+class FileSourceSettings(_ContentSettings):
     """A file: JSON Lines, JSON or YAML, perhaps gzipped."""
 
     type: Literal["file"]
     """The type of source."""
-    path: Annotated[Path, AfterValidator(_usable_path)]
-    """The file. Relative paths start in the working directory."""
     require_end: bool = False
     """Whether a read of JSON Lines without an end record is partial, because the file may be truncated."""
 
     @model_validator(mode="after")
     def _only_lines_have_an_end(self) -> "FileSourceSettings":
-        if self.require_end and not any(suffix in JSON_LINES for suffix in map(str.lower, self.path.suffixes[-2:])):
+        suffixes = [suffix.lower() for suffix in PurePath(self.path).suffixes[-2:]]
+        if self.require_end and not any(suffix in JSON_LINES for suffix in suffixes):
             raise ValueError(
                 f"require_end is for JSON Lines ({', '.join(JSON_LINES)}); other truncated documents are invalid"
             )
@@ -172,22 +205,16 @@ class FileSourceSettings(SourceBase):
         copy._shown = name  # noqa: SLF001 - of this class
         return copy
 
-    @property
-    def source_name(self) -> str:
-        return self.name or str(self.path)
-
 
 ROWS = "rows"
 """The set of the objects in a CSV file."""
 
 
-class CsvSourceSettings(SourceBase):
+class CsvSourceSettings(_ContentSettings):
     """A CSV file, perhaps gzipped. Its rows are records, or objects for rules."""
 
     type: Literal["csv"]
     """The type of source."""
-    path: Annotated[Path, AfterValidator(_usable_path)]
-    """The file. Relative paths start in the working directory."""
     kind: Annotated[str, AfterValidator(_known_kind)] | None = None
     """The kind of record that each row is. Default: as in the column ``kind``."""
     map: RuleList = ()
@@ -219,10 +246,6 @@ class CsvSourceSettings(SourceBase):
             if rule.each is not None:
                 raise ValueError(f"map: rule {number}: rows have no members, so that each cannot be used")
         return self
-
-    @property
-    def source_name(self) -> str:
-        return self.name or str(self.path)
 
 
 class LdapSourceSettings(LdapConnectionSettings, SourceBase):
