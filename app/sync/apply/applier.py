@@ -35,7 +35,7 @@ from app.sync.ledger.journal import (
     note_exchanges,
     settle_calls,
 )
-from app.sync.ledger.settlement import Settlement, is_still_applying, settle, store_counts
+from app.sync.ledger.settlement import Settlement, is_still, settle, store_counts
 from app.sync.plan.dependencies import any_missing, find_dependents, find_unsafe_deletes
 from app.sync.plan.rules import Phase
 from app.sync.plan.stored import Counts, PlanItem, add_counts, phase_totals, read_items, read_run_counts
@@ -232,7 +232,7 @@ class Applier:
     def _settle(
         self, connection: Connection, state: ApplyState, answered: dict[int, BatchOutcome], fresh: list[Batch]
     ) -> tuple[dict[int, Batch], list[Batch]]:
-        if not is_still_applying(connection, self.run_id):
+        if not is_still(connection, self.run_id, "applying"):
             state.taken_over = True
             return {}, []
         now_ms = epoch_ms(self.clock())

@@ -6,8 +6,9 @@ It reads what the backend returns by page, stages it, and compares it in one tra
 stays as it was.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, Engine
@@ -20,7 +21,7 @@ from app.sync.apply import observations
 from app.sync.apply.backend_reads import BackendReads, Container, in_parts
 from app.sync.apply.capabilities import Capabilities
 from app.sync.apply.containers import Containers
-from app.sync.apply.gate import Gate
+from app.sync.apply.gate import LOCK_LOST, Ending, Gate
 from app.sync.apply.progress import Progress
 from app.sync.ledger.ledger import USER_KINDS, Kind, increment_revision, mark_verified
 from app.sync.ledger.observed import (
@@ -38,6 +39,7 @@ from app.sync.ledger.observed import (
     to_compare,
     update_observed,
 )
+from app.sync.ledger.settlement import is_still
 from app.sync.plan.desired import compute, drop
 from app.sync.plan.selection import Selection
 
@@ -90,6 +92,8 @@ class Verify:
     engine: Engine
     client: BackendClient
     ledger_id: int
+    run_id: str | None
+    """The run that is ``verifying``; None: no other run writes to these tables."""
     capabilities: Capabilities
     gate: Gate
     threads: int
@@ -103,17 +107,17 @@ class Verify:
 
     def run(self, selection: Selection) -> VerifyReport:
         """Reads what is selected and corrects the ledger. Raises ``ClientError`` and ``VerifyStoppedError``."""
-        with writing(self.engine) as connection:
+        with self._writing() as connection:
             clear_observed(connection, self.ledger_id)
         try:
             if selection.user_ids:
                 self._read_users(selection)
             else:
                 self._read_everything(selection)
-            with writing(self.engine) as connection:
+            with self._writing() as connection:
                 self._correct(connection, selection)
         finally:
-            with writing(self.engine) as connection:
+            with suppress(VerifyStoppedError), self._writing() as connection:
                 clear_observed(connection, self.ledger_id)
         self._report.not_read = sorted(kind.value for kind in self._reads.unread)
         return self._report
@@ -142,7 +146,7 @@ class Verify:
 
     def _stage(self, items: Iterable[Observed]) -> None:
         for chunk in in_parts(items, _STAGED_AT_ONCE):
-            with writing(self.engine) as connection:
+            with self._writing() as connection:
                 stage(connection, self.ledger_id, chunk)
             self._report.seen += len(chunk)
             self.progress.advance(len(chunk))
@@ -189,6 +193,15 @@ class Verify:
         increment_revision(connection, ledger_id)
         if selection.is_everything:
             mark_verified(connection, ledger_id, self.clock())
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        """A transaction, unless another process took over: the tables belong to its verify then."""
+        with writing(self.engine) as connection:
+            if self.run_id is not None and not is_still(connection, self.run_id, "verifying"):
+                self.gate.end(Ending(LOCK_LOST))
+                raise VerifyStoppedError
+            yield connection
 
     def _stop_if_ended(self) -> None:
         if not self.gate.is_open():

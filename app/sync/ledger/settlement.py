@@ -329,17 +329,19 @@ def store_counts(connection: Connection, run_id: str, counts: Mapping[str, objec
     return bool(cancelled)
 
 
-def is_still_applying(connection: Connection, run_id: str) -> bool:
-    """Whether the run is still applying. Locks its row until this transaction ends.
+def is_still(connection: Connection, run_id: str, status: str) -> bool:
+    """Whether the run still has this status. Locks its row until this transaction ends.
 
-    A process that lost the lock unnoticed must write neither calls nor answers: another process has ended its run.
+    A process that lost the lock unnoticed must not write what it sent or read: another process has ended its run.
     """
     what, lock = "1", ""
     if not is_sqlite(connection):
         # A process that is frozen in the transaction must not block the process that takes over.
         what, lock = "set_config('idle_in_transaction_session_timeout', '10s', TRUE)", "FOR UPDATE"
     rows = run(
-        connection, f"SELECT {what} FROM run WHERE run_id = :run_id AND status = 'applying' {lock}", {"run_id": run_id}
+        connection,
+        f"SELECT {what} FROM run WHERE run_id = :run_id AND status = :status {lock}",
+        {"run_id": run_id, "status": status},
     )
     return rows.first() is not None
 

@@ -286,6 +286,8 @@ class SyncEngine:
             engine=context.engine,
             client=self.client,
             ledger_id=ledger.ledger_id,
+            # The tables of a dry run are its own.
+            run_id=None if run.dry_run else run.run_id,
             capabilities=context.capabilities,
             gate=context.gate,
             threads=self.backend_settings.max_in_flight,

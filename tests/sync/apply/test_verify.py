@@ -1,17 +1,26 @@
 """A verify corrects drift, adopts desired items and ignores foreign ones."""
 
 from collections.abc import Callable
+from threading import Event
 from typing import Any
 
 import orjson
 import pytest
 import requests
+from pydantic import SecretStr
 from sqlalchemy import update
 from urllib3.exceptions import NewConnectionError
 from werkzeug.wrappers import Response
 
+from app.client.client import BackendClient
+from app.client.settings import BackendSettings
 from app.foundation.database.engine import writing
+from app.sync.apply.capabilities import Capabilities
+from app.sync.apply.gate import Gate
+from app.sync.apply.verify import Verify, VerifyStoppedError
 from app.sync.ledger.tables import LedgerItemRow, LedgerRow, ObservedItemRow
+from app.sync.plan.selection import EVERYTHING
+from tests.progress import QuietProgress
 
 pytestmark = pytest.mark.slow
 
@@ -195,6 +204,34 @@ def test_failed_verify_changes_nothing(company: Any, operation: str) -> None:
     assert run.status == "failed"
     assert company.ledger() == before
     assert company.rows(ObservedItemRow) == []
+
+
+def test_verify_of_a_process_that_lost_the_lock_leaves_that_of_its_successor(company: Any) -> None:
+    """The first process began to verify earlier, and its call returns while the second one verifies."""
+    company.directory.remove("folder", "acme", "archive")
+    first = Verify(
+        engine=company.engine,
+        client=BackendClient(BackendSettings(api_key=SecretStr("key"), auth_token=SecretStr("token"))),
+        ledger_id=1,
+        run_id="the first one",
+        capabilities=Capabilities("auto"),
+        gate=Gate(holds_lock=lambda: False, stop=Event()),
+        threads=1,
+        progress=QuietProgress(),
+        clock=company.time,
+    )
+
+    def end_the_first(name: str, data: dict[str, Any], backend: Callable[[], Response]) -> Response:
+        if name == "get_documents" and first.gate.ending is None:
+            with pytest.raises(VerifyStoppedError):
+                first.run(EVERYTHING)
+        return backend()
+
+    company.wire.hook = end_the_first
+    run = company.sync(verify=True)
+    assert first.gate.ending is not None
+    assert (run.status, run.report["verify"]["missing"]) == ("done", 0)
+    assert "archive" not in company.held()["folders"]
 
 
 def test_fields_that_the_backend_does_not_return_are_not_sent_repeatedly(company: Any) -> None:

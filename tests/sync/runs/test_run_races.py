@@ -16,7 +16,7 @@ from sqlalchemy import Connection, delete, event, insert, select
 
 from app.commands.schema import METADATA
 from app.foundation.database.engine import is_sqlite, open_engine, writing
-from app.sync.ledger.settlement import cancel_unsent, is_still_applying
+from app.sync.ledger.settlement import cancel_unsent, is_still
 from app.sync.plan.tables import PlanItemRow, PlanRow
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.run import HELD_FOR, RunConflictError, RunNotFoundError, RunStatus
@@ -52,7 +52,7 @@ def _ends(to: RunStatus, message: str = "") -> Move:
 def _settles(runs: Runs, run_id: str) -> object:
     """As apply takes an answer in."""
     with writing(runs.engine) as connection:
-        if not is_still_applying(connection, run_id):
+        if not is_still(connection, run_id, "applying"):
             raise RunConflictError("taken over")
         connection.execute(_ITEM.update().where(_ITEM.c.status == "planned").values(status="done"))
     return "settled"
