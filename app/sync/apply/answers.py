@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
@@ -88,7 +88,7 @@ class AnswerProcessor:
         by_ordinal = {item.ordinal: item for item in outcome.batch.items}
         deletes = outcome.batch.items[0].action == "delete"
         if deletes:
-            self._process_contents(outcome)
+            outcome = self._process_contents(outcome)
         done = [ordinal for ordinals in outcome.done.values() for ordinal in ordinals]
         if deletes:
             settlement.deleted.extend(done)
@@ -118,8 +118,11 @@ class AnswerProcessor:
             others = [ordinal for ordinal, status in statuses.items() if status != "done"]
             state.count_covered(self.connection, settlement.plan_id, others, "skipped")
 
-    def _process_contents(self, outcome: BatchOutcome) -> None:
-        """Settles the covered items that have an outcome of their own, before the deletes that covered them."""
+    def _process_contents(self, outcome: BatchOutcome) -> BatchOutcome:
+        """Settles the covered items that have an outcome of their own, before the deletes that covered them.
+
+        Returns the outcome of the deletes. The given one stays as it is, because the transaction may be repeated.
+        """
         ordinals = [ordinal for done in outcome.done.values() for ordinal in done]
         contents = detach_exceptions(self.connection, self.settlement.plan_id, outcome, ordinals)
         for item, own in contents.outcomes.items():
@@ -133,11 +136,12 @@ class AnswerProcessor:
         if contents.unmentioned:
             self.settlement.unconfirmed.extend(contents.unmentioned)
             self.state.uncovered = True
-        if contents.foreign_failures:
-            # Members that Usher did not add remain, so the group is not empty. The next run empties it again.
-            reasons = "; ".join(f"{name}: {message}" for name, message in list(contents.foreign_failures.items())[:3])
-            outcome.done.clear()
-            outcome.not_done |= {ordinal: ItemOutcome(OutcomeKind.FAILED, reasons) for ordinal in ordinals}
+        if not contents.foreign_failures:
+            return outcome
+        # Members that Usher did not add remain, so the group is not empty. The next run empties it again.
+        reasons = "; ".join(f"{name}: {message}" for name, message in list(contents.foreign_failures.items())[:3])
+        failed = {ordinal: ItemOutcome(OutcomeKind.FAILED, reasons) for ordinal in ordinals}
+        return replace(outcome, done={}, not_done=outcome.not_done | failed)
 
     def _detach_contents_of_absent(self, outcome: BatchOutcome) -> None:
         """Deletes the contents of absent folders by name: the folders may have been deleted without all of them."""

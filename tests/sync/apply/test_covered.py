@@ -5,9 +5,12 @@ from typing import Any
 
 import orjson
 import pytest
+from sqlalchemy import Connection
+from sqlalchemy.exc import OperationalError
 from werkzeug.wrappers import Response
 
 from app.sync.ledger.ledger import Kind
+from app.sync.ledger.settlement import store_counts
 
 # The statements of plan, ledger and apply run on both databases in the tests beside it.
 pytestmark = [pytest.mark.slow, pytest.mark.one_database]
@@ -109,8 +112,19 @@ def test_member_who_is_desired_after_a_partial_emptying_is_added_again(company: 
     assert members(company, "eng") == ["bob"]
 
 
-def test_group_is_emptied_again_if_a_foreign_member_stayed(company: Any) -> None:
+@pytest.mark.parametrize("is_away", [False, True], ids=["", "the database is away for a moment"])
+def test_group_is_emptied_again_if_a_foreign_member_stayed(
+    company: Any, is_away: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     without_group(company)
+    outages = [OperationalError("", None, Exception(), connection_invalidated=True)] if is_away else []
+
+    def store_once_it_is_back(connection: Connection, run_id: str, counts: dict[str, Any], calls: int) -> bool:
+        if outages and "failed" in counts.get("group", {}).get("delete", {}):
+            raise outages.pop()
+        return store_counts(connection, run_id, counts, calls)
+
+    monkeypatch.setattr("app.sync.apply.applier.store_counts", store_once_it_is_back)
     everyone = said("bob", "dan", failed=("stranger",))
 
     def leaves_a_stranger(data: dict[str, Any]) -> Response:
@@ -119,6 +133,7 @@ def test_group_is_emptied_again_if_a_foreign_member_stayed(company: Any) -> None
 
     once(company, "delete_users_from_groups", leaves_a_stranger)
     run = company.sync()
+    assert not outages
     assert run.status == "partial"
     assert run.counts["groupMember"]["delete"] == {"planned": 2, "done": 2}
     (failed,) = company.items(run, "failed")
