@@ -238,7 +238,9 @@ def take_turns(app: Flask, turn: Turn) -> None:
             # Its body may arrive slowly, and the number of uploads is limited.
             with turn():
                 return
-        if request.blueprint not in {*_ALWAYS_ANSWER, "console"} and request.endpoint != "provider.check":
+        if request.blueprint in {*_ALWAYS_ANSWER, "console"} or request.endpoint in _WITHOUT_DATABASE:
+            return
+        if request.endpoint != "provider.check":
             turns = ExitStack()
             turns.enter_context(turn())
             g.database_turn = turns
@@ -252,14 +254,14 @@ def take_turns(app: Flask, turn: Turn) -> None:
 def refuse_if_incompatible(
     scope: Flask | Blueprint, check_schema: Callable[[], None], *, but: Collection[str] = ()
 ) -> None:
-    """Answers 503 if a newer version has made the database unusable for this one, except for health, metrics and the
-    assets of error pages. Requests of the console are checked by its own blueprint: they have a turn by then."""
+    """Answers 503 if a newer version has made the database unusable for this one, except for requests that need no
+    database. Requests of the console are checked by its own blueprint: they have a turn by then."""
 
     @scope.before_request
     def _check() -> None:
         if (request.blueprint == "console") != isinstance(scope, Blueprint):
             return
-        if request.blueprint in _ALWAYS_ANSWER or request.endpoint == "console.asset" or request.endpoint in but:
+        if request.blueprint in _ALWAYS_ANSWER or request.endpoint in _WITHOUT_DATABASE or request.endpoint in but:
             return
         try:
             check_schema()
@@ -268,6 +270,8 @@ def refuse_if_incompatible(
 
 
 _ALWAYS_ANSWER = frozenset({"health", "metrics", "landing", "openapi"})
+_WITHOUT_DATABASE = frozenset({None, "provider.preflight", "console.asset"})
+"""Endpoints that need no database. None: no route has this path or method."""
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "OPTIONS", "PUT", "DELETE", "PATCH"})
 

@@ -365,6 +365,25 @@ def test_no_turn_is_not_reported_as_an_outage(
     index.close()
 
 
+def test_requests_that_need_no_database_are_answered_without_it(
+    settings: Settings, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refresh(engine, sources_from_settings(settings.directory), clock=now)
+    provider = ProviderSettings(auth_tokens=(SecretStr("ask"),), browser_origins=["http://localhost:3000"])
+    index = AccessIndex(engine, tmp_path / "index", clock=now)
+    index.step()
+    settings = settings.model_copy(update={"provider": provider})
+    client = service_app(settings, engine, clock=now, new_id=lambda: "made", index=index).test_client()
+    monkeypatch.setattr(engine.pool, "_do_get", lambda: pytest.fail("it connects"))
+    engine.dispose()
+    origin = {"Origin": "http://localhost:3000", "Access-Control-Request-Method": "POST"}
+    preflight = client.options("/permissions/check", headers=origin)
+    assert (preflight.status_code, preflight.headers["Access-Control-Allow-Origin"]) == (204, origin["Origin"])
+    assert client.post("/permissions/check", json=question(), headers={**ASK, **origin}).status_code == 200
+    assert client.get("/nothing-here").status_code == 404
+    index.close()
+
+
 def test_metrics_do_not_wait_for_a_database_that_does_not_respond(
     settings: Settings, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
