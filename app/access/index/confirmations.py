@@ -48,10 +48,14 @@ class Confirmations:
             if stored["file"] == file:
                 self._last = Confirmation(file, str(stored["boot_id"]), float(stored["uptime"]), float(stored["at"]))
 
-    def confirm(self, file: str, *, write: bool) -> None:
-        """Records that the file has the current revision. ``write``: also for the other processes."""
+    def moment(self) -> tuple[float, float]:
+        """Now: the uptime, and epoch seconds."""
+        return self._uptime(), self._clock().timestamp()
+
+    def confirm(self, file: str, moment: tuple[float, float], *, write: bool) -> None:
+        """Records that the file had the current revision at a moment. ``write``: also for the other processes."""
         uptime, before = self._uptime(), self._last
-        self._last = Confirmation(file, self._boot_id, uptime, self._clock().timestamp())
+        self._last = Confirmation(file, self._boot_id, *moment)
         if write and (uptime - self._written_at >= WRITE or before is None or before.file != file):
             replace_file(self._path, orjson.dumps(self._last))
             self._written_at = uptime

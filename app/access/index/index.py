@@ -236,6 +236,8 @@ class AccessIndex:
                 self._is_behind = self._is_incompatible = False
                 self._is_database_reachable = True
                 return
+        # An update, and even more a build, takes time in which the database can get a newer revision.
+        moment = self._confirmations.moment()
         self._checked_from = self._uptime()
         newest: Stamp | None = None
         try:
@@ -268,7 +270,7 @@ class AccessIndex:
         finally:
             self._checked_from = None
         if not self._is_behind and not self._is_incompatible and self._file is not None:
-            self._confirmations.confirm(self._file.path.name, write=self._lock is not None)
+            self._confirmations.confirm(self._file.path.name, moment, write=self._lock is not None)
 
     def _database_answers(self) -> bool:
         """Whether a new transaction can read."""

@@ -17,6 +17,7 @@ from sqlalchemy.exc import TimeoutError as NoTurnError
 
 from app.access.decision.decide import DecisionPolicy, PlainQuestion, decide
 from app.access.index import confirmations
+from app.access.index.entries import all_entries
 from app.access.index.file import IndexDamagedError
 from app.access.index.index import AccessIndex
 from app.access.index.layout import LAYOUT
@@ -123,6 +124,26 @@ def test_a_stale_index_does_not_answer(node: Node) -> None:
         node.answer()
     node.restart(max_staleness=60)
     assert node.answer() == (True, IndexView)
+
+
+def test_a_change_during_a_build_is_effective_after_it(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.rmtree(node.folder)
+    node.index.close()
+    node.start()
+
+    def build_slowly(connection: Connection) -> Iterator[tuple[bytes, bytes]]:
+        entries = list(all_entries(connection))
+        node.uptime += 600
+        node.read(ACME, ADA)
+        assert not node.answer()[0]
+        return iter(entries)
+
+    monkeypatch.setattr("app.access.index.index.all_entries", build_slowly)
+    node.index.step()
+    assert node.index.state.staleness == 600
+    assert not node.answer()[0]
+    node.index.step()
+    assert node.answer() == (False, IndexView)
 
 
 def test_the_index_answers_while_the_database_does_not_respond(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
