@@ -11,11 +11,14 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+import structlog
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.access.revisions import REVISION_CHANNEL
 from app.foundation.database.engine import is_sqlite
+
+_log = structlog.stdlib.get_logger(__name__)
 
 CHECK = 0.5
 """Seconds between two checks for a new revision."""
@@ -42,6 +45,8 @@ class RevisionWaiter:
         self._listening: Connection | None = None
         self._checks_without = 0
         """Remaining checks until the next attempt to listen."""
+        self._can_wait = True
+        """Whether the last wait was possible."""
 
     def wait(self, stop: Event) -> bool:
         """Waits for a new revision, at most ``CHECK`` seconds. False: it did not wait, because this is not possible."""
@@ -53,8 +58,12 @@ class RevisionWaiter:
                 stop.wait(CHECK)
             else:
                 self._wait_for_notification()
-        except Exception:  # noqa: BLE001 - such as on a file system without pipes; the thread must not end
+        except Exception as error:  # noqa: BLE001 - such as on a file system without pipes; the thread must not end
+            if self._can_wait:
+                _log.warning("index_polls", reason=str(error), seconds=PAUSE)
+            self._can_wait = False
             return False
+        self._can_wait = True
         return True
 
     def _wait_for_pipe(self) -> None:
