@@ -4,7 +4,6 @@ Each question is parsed by hand instead of by a model: page loads wait for the r
 not affect the others.
 """
 
-import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, NotRequired, TypeGuard
@@ -13,6 +12,7 @@ from typing_extensions import TypedDict  # pydantic needs this one before Python
 
 from app.contract import limits
 from app.contract.errors import InvalidArgument
+from app.foundation.text import value_text
 
 ResourceType = Literal["organization", "folder", "document", "context"]
 RESOURCE_TYPES: Final[frozenset[str]] = frozenset({"organization", "folder", "document", "context"})
@@ -139,24 +139,7 @@ def parse_entry(item: object) -> RequestEntry | EntryError:
     )
 
 
-def value_text(value: object) -> str | None:
-    """A context value as text, for comparison. None if it is neither text nor a number.
-
-    Whole numbers have no fraction (2 and 2.0 are ``2``, -0.0 is ``0``). Others have Python's shortest form (``1.5``,
-    ``1e-07``, ``1e+300``). Booleans are not numbers.
-    """
-    if type(value) is str:
-        return value
-    if type(value) is int:
-        return str(value) if -_EXACT <= value <= _EXACT else None
-    if type(value) is float and math.isfinite(value):
-        return str(int(value)) if value.is_integer() and -_EXACT <= value <= _EXACT else repr(value)
-    return None
-
-
 _TYPES_TEXT: Final = "organization, folder, document, context"
-_EXACT: Final = 2**63
-"""JSON readers may change larger integers."""
 
 
 def _is_id(value: object) -> TypeGuard[str]:

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from app.access.records import AccessRole, AccessType
 from app.foundation.clock import EPOCH, from_epoch_ms
-from app.foundation.text import quoted
+from app.foundation.text import quoted, value_text
 
 MAX_ID_BYTES = 512
 """The maximum size of an id in UTF-8. Five of them must fit into an index entry of PostgreSQL (2,704 bytes)."""
@@ -179,10 +179,8 @@ def _checked_member(value: object, name: str, members: Mapping[str, _Member]) ->
 
 def checked_context_value(value: object, name: str) -> str:
     """The value as text; numbers are converted, because values are compared as text."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and _is_finite(value):
-        whole = isinstance(value, int) or value.is_integer()
-        value = str(int(value)) if whole and abs(value) <= MAX_INTEGER else repr(value)
-    return checked_id(value, name)
+    text = value_text(value)
+    return checked_id(value if text is None else text, name)
 
 
 def _is_finite(number: float) -> bool:

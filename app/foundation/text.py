@@ -1,5 +1,6 @@
 """Makes untrusted text safe to print on a terminal or within a sentence, and words for counts and lists."""
 
+import math
 import unicodedata
 from collections.abc import Sequence
 
@@ -7,6 +8,8 @@ MASK = "********"
 """Replaces a secret."""
 
 _MAX_QUOTED = 60
+_EXACT = 2**63
+"""JSON readers may change larger integers."""
 
 
 def printable(text: str, *, limit: int | None = None) -> str:
@@ -53,3 +56,18 @@ def enumerated(words: Sequence[str]) -> str:
     if len(words) < 3:
         return " and ".join(words)
     return f"{', '.join(words[:-1])}, and {words[-1]}"
+
+
+def value_text(value: object) -> str | None:
+    """The value of a context field as text, for comparison. None if it is neither text nor a number in range.
+
+    Whole numbers have no fraction (2 and 2.0 are ``2``, -0.0 is ``0``). Others have Python's shortest form (``1.5``,
+    ``1e-07``, ``1e+300``). Booleans are not numbers.
+    """
+    if type(value) is str:
+        return value
+    if type(value) is int:
+        return str(value) if -_EXACT <= value <= _EXACT else None
+    if type(value) is float and math.isfinite(value):
+        return str(int(value)) if value.is_integer() and -_EXACT <= value <= _EXACT else repr(value)
+    return None

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from app.contract import limits
 from app.contract.errors import InvalidArgument
-from app.contract.permission_call import EntryError, RequestEntry, parse_entry, requests_of, value_text
+from app.contract.permission_call import EntryError, RequestEntry, parse_entry, requests_of
+from app.foundation.text import value_text
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()) | st.binary(),
