@@ -127,7 +127,7 @@ def grants_on_levels(
     begin = (after[0], after[1]) if after else None
     rows: list[Row[Any]] = []
     # The level of the cursor may have lost its grants since the last page.
-    for folder_id, document_id in (level for level in _starting_at(levels, begin) if level in with_grants):
+    for folder_id, document_id in (level for level in starting_at(levels, begin) if level in with_grants):
         user_id, group_id = (after[2], after[3]) if (folder_id, document_id) == begin else ("", "")
         key = {"folder_id": folder_id, "document_id": document_id, "user_id": user_id, "group_id": group_id}
         rows += run(connection, _ON_LEVEL, {**parameters, **key, "limit": limit - len(rows)}, columns=_COLUMNS)
@@ -174,7 +174,7 @@ def grants_of_groups(
     with_grants = {row[0] for row in run(connection, _GROUPS_WITH_GRANTS, parameters)}
     rows: list[Row[Any]] = []
     # The group of the cursor may have lost its grants since the last page.
-    for group_id in (group for group in _starting_at(groups, after[0] if after else None) if group in with_grants):
+    for group_id in (group for group in starting_at(groups, after[0] if after else None) if group in with_grants):
         folder_id, document_id = (after[1], after[2]) if after and group_id == after[0] else ("", "")
         key = {"group_id": group_id, "folder_id": folder_id, "document_id": document_id}
         rows += run(connection, _OF_GROUP, {**parameters, **key, "limit": limit - len(rows)}, columns=_COLUMNS)
@@ -187,8 +187,8 @@ def grants_of_groups(
     return _entries(connection, organization_id, rows, nearer)
 
 
-def _starting_at(items: Sequence[Item], first: Item | None) -> Sequence[Item]:
-    """The items from ``first`` on; all of them if it is None."""
+def starting_at(items: Sequence[Item], first: Item | None) -> Sequence[Item]:
+    """The items from ``first`` on: all of them if it is None, and none if it is not among them."""
     if first is None:
         return items
     return items[items.index(first) :] if first in items else []

@@ -1,10 +1,12 @@
 """Browsing: organizations, folders by their levels, documents, users and groups, and what reaches what."""
 
 import csv
+import json
 import re
 from collections.abc import Iterator
 from html import unescape
 from typing import Any
+from zlib import crc32
 
 import pytest
 import yaml
@@ -223,6 +225,17 @@ def test_odd_ids_end_in_a_page(full: Office, page: str, way: str) -> None:
         assert browser.status in ({200, 400, 404} if known else {400, 404}), path
         assert 'href="/console/' in html
         assert "<script>" not in html
+
+
+def test_a_cursor_of_a_group_that_is_not_listed_ends_the_list(full: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("app.service.console.pages.users", "app.access.browse.grants"):
+        monkeypatch.setattr(f"{module}.MAX_GROUPS", 1)
+    browser = full.browser(Role.VIEWER)
+    checksum = f"{crc32(json.dumps(['bob', 'acme']).encode()):08x}"
+    for group, rows in (("", 1), ("eng", 0), ("nothing", 0)):
+        after = json.dumps(["groups", checksum, group]) if group else ""
+        html = browser.get(address("user", id="bob", organization="acme", after=after))
+        assert (browser.status, len(_rows(html, "groups"))) == (200, rows)
 
 
 def test_a_cursor_of_another_list_is_refused(full: Office) -> None:

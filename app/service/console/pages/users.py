@@ -7,7 +7,15 @@ from typing import Any
 from flask import Response
 from sqlalchemy import Connection
 
-from app.access.browse.grants import MAX_GROUPS, GrantEntry, chain_to, grants_of_groups, grants_of_user, groups_of_user
+from app.access.browse.grants import (
+    MAX_GROUPS,
+    GrantEntry,
+    chain_to,
+    grants_of_groups,
+    grants_of_user,
+    groups_of_user,
+    starting_at,
+)
 from app.access.browse.lists import ListEntry, groups_in, organizations_of, outer_groups, users_in
 from app.access.browse.lookup import find, may_be_stored, names_of
 from app.access.browse.sizes import sizes_of
@@ -85,8 +93,8 @@ def _grants(
     now = console.parts.clock()
 
     def groups_after(after: Sequence[str], limit: int) -> Sequence[str]:
-        begin = group_ids.index(after[0]) + 1 if after and after[0] in memberships else 0
-        return group_ids[begin : begin + limit]
+        rest = starting_at(group_ids, after[0])[1:] if after else group_ids
+        return rest[:limit]
 
     groups = lists.page("groups", groups_after, lambda group_id: (group_id,))
     read_through = partial(grants_of_groups, connection, organization_id, group_ids, user_id=user_id, now=now)
