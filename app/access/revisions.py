@@ -35,7 +35,7 @@ def current_revision(connection: Connection) -> int:
 
 
 def instance_stamp(connection: Connection) -> str:
-    """Identifies the state of the access model: two installations never have the same."""
+    """Identifies the state of the access model. Installations whose directory was never read have the same stamp."""
     revision, created_at = latest_revision(connection)
     return sha256(f"{revision} {created_at}".encode()).hexdigest()[:16]
 

@@ -263,7 +263,7 @@ def note_failures(
         LEFT JOIN item_failure f ON f.ledger_id = :ledger_id AND f.kind = p.kind
             AND f.organization_id = p.organization_id AND f.container_id = p.container_id
             AND f.item_id = p.item_id AND f.deleting = (p.action = 'delete')
-        WHERE p.plan_id = :plan_id AND p.ordinal IN (@numbers(ordinals))
+        WHERE p.plan_id = :plan_id AND p.ordinal IN (@numbers(ordinals)) ORDER BY p.ordinal
         """,
         {"ledger_id": ledger_id, "plan_id": plan_id, "ordinals": json_list(messages)},
     ).all()

@@ -15,7 +15,7 @@ from app.sync.runs.tables import RunFileRow
 
 MAX_FILE_BYTES = 8 * 1024 * 1024
 MAX_FILES = 10
-"""The most files of queued and running previews."""
+"""The most files of queued and running previews. Uploads at the same moment can exceed it."""
 
 _FILE = RunFileRow.__table__
 

@@ -16,7 +16,7 @@ def report_lines(report: Any) -> Iterator[str]:
         elif topic == "losses":
             yield from value
         elif topic == "unknown":
-            yield unknown_sentence(report) or ""
+            yield from filter(None, [unknown_sentence(report)])
         elif topic == "impact":
             yield from _impact_lines(value)
         elif topic == "held":
