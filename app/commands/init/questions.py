@@ -44,7 +44,7 @@ class Question:
         text = answer.strip()
         if not text.isprintable() or (text != self.default and not re.fullmatch(self.pattern, text)):
             raise ValueError(f"{self.name} is not usable; expected: {self.hint}")
-        return absolute(text) if self.path else text
+        return absolute(text) if self.path and "://" not in text else text
 
 
 def absolute(path: str) -> str:
