@@ -101,7 +101,7 @@ lock: $(STAMP)  ## resolve the lock files anew
 	printf 'axe-playwright-python\npytest-playwright\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-emit-find-links --no-header -c config/requirements-dev.txt - -o config/requirements-browser.txt
 	printf 'canaille[front,oidc,scim]\nscim2-client==0.7.5\nscim2-models==0.6.12\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-		--no-emit-index-url --no-emit-find-links --no-header -c config/requirements-dev.txt - -o config/requirements-issuer.txt
+		--no-emit-index-url --no-emit-find-links --no-header - -o config/requirements-issuer.txt
 	printf 'flask-cors\nmoto[s3]\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--no-emit-find-links --no-header - -o config/requirements-moto.txt
 
