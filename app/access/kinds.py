@@ -87,6 +87,11 @@ class RecordKind:
         return tuple(tuple(self.by_attribute[attribute] for attribute in group) for group in self.record.exactly_one_of)
 
     @cached_property
+    def name_field(self) -> RecordField | None:
+        """The field with its name: the first of its texts. None: it has no name."""
+        return next((field for field in self.fields if field.sort is Sort.TEXT), None)
+
+    @cached_property
     def column_fields(self) -> Sequence[RecordField]:
         """The fields that have a column of their own in tables; the others are in the payload."""
         return tuple(field for field in self.fields if field.sort is not Sort.TEXT)
@@ -139,6 +144,11 @@ KINDS: Mapping[str, RecordKind] = {
     for record in (Organization, User, Membership, Group, GroupMember, Folder, Document, Grant, ContextGrant, Fill)
 }
 """Every kind, by its name, in the order of documents and messages."""
+
+NAMED_KINDS: Mapping[str, RecordField] = {
+    kind.name: kind.name_field for kind in KINDS.values() if kind.own_id and kind.name_field
+}
+"""Every kind that others refer to, with the field of its name."""
 
 KINDS_BY_REFERENCE: Sequence[RecordKind] = tuple(sorted(KINDS.values(), key=lambda kind: not kind.carries))
 """Every kind, referred-to kinds first."""

@@ -13,7 +13,7 @@ fields. A change of these rules needs a migration that computes all names again.
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,8 +21,9 @@ import orjson
 from sqlalchemy import Connection
 
 from app.access.effective import find_causes
+from app.access.kinds import NAMED_KINDS
 from app.access.record_tables import TABLES_OF_KIND, Values
-from app.access.records import Document, Folder, Group, Organization, User
+from app.access.records import User
 from app.access.refresh.session import RefreshSession
 from app.access.refresh.tables import ModelTables, RowChange
 from app.foundation.database.statements import run, statement
@@ -88,17 +89,8 @@ def beginnings(text: str) -> list[str]:
     return names or ([whole[:_MAX_NAME]] if whole else [])
 
 
-_FIELDS: Mapping[str, tuple[str, ...]] = {
-    Organization.kind: ("organizationName",),
-    User.kind: ("name", "email"),
-    Group.kind: ("groupName",),
-    Folder.kind: ("folderName",),
-    Document.kind: ("documentName",),
-}
+_FIELDS = {kind: (field.name, "email") if kind == User.kind else (field.name,) for kind, field in NAMED_KINDS.items()}
 """kind → the fields of the payload with names: the first from each of its words on, the other as a whole."""
-
-NAMED_KINDS = tuple(_FIELDS)
-"""The kinds that can be searched for."""
 
 
 def names_of(kind: str, item_id: str, payload: str | None) -> set[str]:

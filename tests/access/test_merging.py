@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sqlalchemy import Connection, Engine, select, text
 
 from app.access.contents import source_states
+from app.access.kinds import NAMED_KINDS
 from app.access.problems import ProblemList
 from app.access.record_tables import KIND_TABLES, VALUES_FROM_RECORD
 from app.access.records import (
@@ -32,7 +33,7 @@ from app.access.records import (
 from app.access.refresh.refresh import Refresh
 from app.access.refresh.sources import ReadResult
 from app.access.revisions import current_revision
-from app.access.search import NAMED_KINDS, names_of
+from app.access.search import names_of
 from app.commands.schema import METADATA
 from app.foundation.database.engine import open_engine, reading, writing
 from tests.tables import make_tables

@@ -1,10 +1,9 @@
 """Search names and numbers of records: updated by refreshes, and created by the migration."""
 
-import importlib.util
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from pathlib import Path
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -12,9 +11,8 @@ from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from sqlalchemy import Engine, event, text
 
-import app.commands
 from app.access.browse.sizes import ALL_ORGANIZATIONS, counts_of
-from app.access.record_tables import KIND_TABLES
+from app.access.kinds import NAMED_KINDS
 from app.access.records import Document, Folder, Grant, Group, Membership, Organization, Record, User
 from app.access.search import beginning, beginnings, search, search_exactly
 from app.commands.schema import METADATA
@@ -171,30 +169,18 @@ def test_search_reads_one_range_of_an_index(engine: Engine) -> None:
         assert "Seq Scan" not in plan
 
 
-def migration() -> Any:
-    file = Path(app.commands.__file__).parent / "migrations/versions/0012_what_the_console_remembers.py"
-    spec = importlib.util.spec_from_file_location("revision_0012", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_migration_creates_the_same_as_a_refresh(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    revision = migration()
-    monkeypatch.setattr(revision, "_AT_A_TIME", 2)
+    revision = import_module("app.commands.migrations.versions.0018_after_1_0_0")
+    monkeypatch.setattr(revision, "_ROWS_AT_ONCE", 2)
     refresh(engine, COMPANY)
     with reading(engine) as connection:
         expected = names_and_counts(connection)
     with writing(engine) as connection, Operations.context(MigrationContext.configure(connection)):
-        for kind in KIND_TABLES:
-            # As they were called at that revision.
-            old = kind.table.name.replace("model_", "access_")
-            connection.execute(text(f"ALTER TABLE {kind.table.name} RENAME TO {old}"))
         for table in ("access_name", "access_count"):
-            connection.execute(text(f"DROP TABLE {table}"))
-        revision._access()
+            connection.execute(text(f"DELETE FROM {table}"))
+        revision._count_records()
+        for kind in NAMED_KINDS:
+            revision._name_records(kind)
         made = names_and_counts(connection)
         counts = connection.execute(text("SELECT count(*) FROM access_count WHERE organization_id = ''")).scalar_one()
     assert made == expected

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, CursorResult
 
 from app.access.decision.ancestry import Ancestry, ancestry_of
+from app.access.kinds import KINDS
 from app.access.record_tables import TABLES_OF_KIND, KindTable
 from app.access.records import Folder, Record
 from app.foundation.database.statements import json_lists, run
@@ -97,10 +98,8 @@ def names_of(connection: Connection, of: type[RecordT], keys: Iterable[ItemKey])
 
 def name_of(record: Record) -> str:
     """The name of a record; empty if it has none."""
-    for field in ("name", "organization_name", "group_name", "folder_name", "document_name"):
-        if hasattr(record, field):
-            return str(getattr(record, field) or "")
-    return ""
+    field = KINDS[record.kind].name_field
+    return "" if field is None else str(getattr(record, field.attribute) or "")
 
 
 def folders_from(connection: Connection, organization_id: str, folder_id: str | None) -> Ancestry:

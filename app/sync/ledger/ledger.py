@@ -59,6 +59,12 @@ def noun_of(kind: str, number: int = 2) -> str:
 USER_KINDS = (Kind.ORGANIZATION_USER, Kind.FOLDER_USER, Kind.DOCUMENT_USER, Kind.GROUP_MEMBER)
 """The kinds whose ``item_id`` is a user."""
 
+
+def record_kind(kind: str) -> str:
+    """The kind of the record that ``item_id`` identifies."""
+    return "user" if kind in USER_KINDS else kind
+
+
 CONTAINERS = {Kind.FOLDER_USER: Kind.FOLDER, Kind.DOCUMENT_USER: Kind.DOCUMENT, Kind.GROUP_MEMBER: Kind.GROUP}
 """The kind of the item that ``container_id`` identifies."""
 

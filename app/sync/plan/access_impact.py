@@ -19,6 +19,7 @@ from app.access.candidate import lasting_name
 from app.access.decision.decide import DecisionPolicy
 from app.access.impact.impact import AccessChange, access_changes
 from app.access.impact.steps import TooManyStepsError
+from app.access.kinds import NAMED_KINDS
 from app.access.refresh.tables import MODEL_TABLES_OF_KIND
 from app.access.revisions import ModelChange
 from app.foundation.clock import Clock
@@ -221,13 +222,6 @@ def _in_words(ids: Sequence[str], total: int, noun: str, names: Mapping[str, str
     return ", ".join(shown) + more
 
 
-_NAME_FIELDS = {
-    "organization": "organizationName",
-    "user": "name",
-    "folder": "folderName",
-    "document": "documentName",
-}
-
 _PAYLOADS = """
 SELECT t.{item}, t.payload FROM (@list(ids)) AS l CROSS JOIN {table} t WHERE {within} t.{item} = l.value
 """
@@ -243,7 +237,7 @@ def _names(connection: Connection, kind: str, organization_id: str, ids: Sequenc
         for item_id, payload in run(
             connection, _PAYLOADS, parameters, table=table, item=tables.keys[-1], within=within
         ):
-            found[item_id] = str(json.loads(payload).get(_NAME_FIELDS[kind]) or "")
+            found[item_id] = str(json.loads(payload).get(NAMED_KINDS[kind].name) or "")
     return found
 
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from app.access.record_tables import TABLES_OF_KIND
 from app.foundation.database.statements import run
-from app.sync.ledger.ledger import Kind
+from app.sync.ledger.ledger import Kind, record_kind
 from app.sync.ledger.settlement import SETTLES
 from app.sync.plan.rules import Action
 from app.sync.plan.stored import PlanItem
@@ -34,16 +35,7 @@ _ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
 _IN_WAS = {"parent_id": "parentId", "access_type": "accessType", "access_role": "accessRole", "disabled": "disabled"}
 """Column → its key in ``was``."""
 
-_FIELDS_OF = {
-    Kind.ORGANIZATION: "SELECT payload FROM model_organization WHERE organization_id = :item_id AND digest = :digest",
-    Kind.FOLDER: """SELECT payload FROM model_folder
-        WHERE organization_id = :organization_id AND folder_id = :item_id AND digest = :digest""",
-    Kind.DOCUMENT: """SELECT payload FROM model_document
-        WHERE organization_id = :organization_id AND document_id = :item_id AND digest = :digest""",
-    Kind.GROUP: """SELECT payload FROM model_group
-        WHERE organization_id = :organization_id AND organization_user_group_id = :item_id AND digest = :digest""",
-}
-_FIELDS_OF_USER = "SELECT payload FROM model_user WHERE user_id = :item_id AND digest = :digest"
+_CURRENT = "SELECT payload FROM {table} WHERE {same} AND digest = :digest"
 _FORMER = """
 SELECT payload FROM former_payload
 WHERE kind = :of AND organization_id = :within AND item_id = :item_id AND digest = :digest
@@ -130,16 +122,19 @@ def _known(attributes: Mapping[str, object]) -> dict[str, object]:
 
 def _former_fields(connection: Connection, item: PlanItem) -> dict[str, object]:
     """The fields behind the digest of a delete; empty if they are unknown."""
-    kind = Kind(item.kind)
+    kind = record_kind(item.kind)
+    table = TABLES_OF_KIND[kind]
+    *within, own = table.keys
+    same = " AND ".join([f"{own} = :item_id", *(f"{name} = :{name}" for name in within)])
     values = {
         "organization_id": item.organization_id,
         "item_id": item.item_id,
         "digest": item.digest,
-        "of": kind if kind in _FIELDS_OF else "user",
-        "within": item.organization_id if kind in {Kind.FOLDER, Kind.DOCUMENT, Kind.GROUP} else "",
+        "of": kind,
+        "within": item.organization_id if within else "",
     }
-    for query in (_FIELDS_OF.get(kind, _FIELDS_OF_USER), _FORMER):
-        if payload := run(connection, query, values).scalar():
+    for query in (_CURRENT, _FORMER):
+        if payload := run(connection, query, values, table=table.table.name, same=same).scalar():
             fields: dict[str, object] = json.loads(payload)
             return fields
     return {}

@@ -10,8 +10,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Row
 
+from app.access.kinds import NAMED_KINDS
+from app.access.record_tables import TABLES_OF_KIND
 from app.foundation.database.statements import json_list, run
-from app.sync.ledger.ledger import CONTAINERS, USER_KINDS, ItemKey, Kind
+from app.sync.ledger.ledger import CONTAINERS, ItemKey, Kind, record_kind
 from app.sync.ledger.settlement import SETTLES
 from app.sync.plan.fields import FieldChange, updated_fields
 from app.sync.plan.rules import Action
@@ -34,14 +36,6 @@ class PlannedChange(PlanItem):
     all_fields_known: bool = True
     """Whether ``fields`` is complete. Former fields may be unknown."""
 
-
-_TABLES = {
-    Kind.ORGANIZATION: ("model_organization", "organization_id", "organizationName"),
-    Kind.FOLDER: ("model_folder", "folder_id", "folderName"),
-    Kind.DOCUMENT: ("model_document", "document_id", "documentName"),
-    Kind.GROUP: ("model_group", "organization_user_group_id", "groupName"),
-}
-_USER_NAME = "name"
 
 _COLUMNS = [*PlanItem.__dataclass_fields__, "was"]
 
@@ -90,31 +84,27 @@ def sum_up(connection: Connection, plan_id: str) -> list[Sum]:
     return [Sum(*row) for row in run(connection, _SUMMED, {"plan_id": plan_id})]
 
 
-def _payload_of(kind: Kind, identity: str) -> str:
-    """An SQL expression for the current or last fields of an item. ``identity``: the column with its id."""
-    table, column, _ = _TABLES[kind]
-    within = "''" if kind is Kind.ORGANIZATION else "p.organization_id"
+def _payload_of(kind: str, identity: str) -> str:
+    """An SQL expression for the current or last fields of a record. ``identity``: the column with its id."""
+    table = TABLES_OF_KIND[kind]
+    *within, item = table.keys
+    organization = "p.organization_id" if within else "''"
+    same = f"{'a.organization_id = p.organization_id AND ' if within else ''}a.{item} = {identity}"
     return f"""COALESCE(
-      (SELECT a.payload FROM {table} a WHERE a.organization_id = p.organization_id AND a.{column} = {identity}),
+      (SELECT a.payload FROM {table.table.name} a WHERE {same}),
       (SELECT f.payload FROM former_payload f
-       WHERE f.kind = '{kind.value}' AND f.organization_id = {within} AND f.item_id = {identity} LIMIT 1))"""  # noqa: S608 - constants of this module
+       WHERE f.kind = '{kind}' AND f.organization_id = {organization} AND f.item_id = {identity} LIMIT 1))"""  # noqa: S608 - constants of this module
 
-
-_USER_PAYLOAD = """COALESCE(
-      (SELECT a.payload FROM model_user a WHERE a.user_id = p.item_id),
-      (SELECT f.payload FROM former_payload f
-       WHERE f.kind = 'user' AND f.organization_id = '' AND f.item_id = p.item_id LIMIT 1))"""
 
 _ITEM_PAYLOAD = (
     "CASE WHEN p.payload <> '' THEN p.payload"
-    + "".join(f" WHEN p.kind = '{kind.value}' THEN {_payload_of(kind, 'p.item_id')}" for kind in _TABLES)
-    + f" ELSE {_USER_PAYLOAD} END"
+    + "".join(f" WHEN p.kind = '{kind}' THEN {_payload_of(kind, 'p.item_id')}" for kind in NAMED_KINDS)
+    + f" ELSE {_payload_of('user', 'p.item_id')} END"
 )
 _CONTAINER_PAYLOAD = (
     "CASE p.kind"
     + "".join(
-        f" WHEN '{kind.value}' THEN {_payload_of(container, 'p.container_id')}"
-        for kind, container in CONTAINERS.items()
+        f" WHEN '{kind}' THEN {_payload_of(container, 'p.container_id')}" for kind, container in CONTAINERS.items()
     )
     + " END"
 )
@@ -146,15 +136,15 @@ def _change(row: Row[Any]) -> PlannedChange:
         known = not sends_fields or (row.was != "" and json.loads(row.was).get("fields", {}) is not None)
     return PlannedChange(
         **values,
-        name=_name(row.item_payload, _USER_NAME if kind in USER_KINDS else _TABLES[kind][2]),
-        container_name=_name(row.container_payload, _TABLES[CONTAINERS[kind]][2]) if kind in CONTAINERS else None,
+        name=_name(row.item_payload, record_kind(kind)),
+        container_name=_name(row.container_payload, CONTAINERS[kind]) if kind in CONTAINERS else None,
         fields=fields,
         all_fields_known=known,
     )
 
 
-def _name(payload: str | None, field: str) -> str | None:
-    name = json.loads(payload).get(field) if payload else None
+def _name(payload: str | None, kind: str) -> str | None:
+    name = json.loads(payload).get(NAMED_KINDS[kind].name) if payload else None
     return name if isinstance(name, str) else None
 
 

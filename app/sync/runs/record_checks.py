@@ -8,34 +8,20 @@ from collections.abc import Iterator
 
 from sqlalchemy import Connection, text
 
+from app.access.kinds import NAMED_KINDS
 from app.access.problems import Problem, ProblemSort
-from app.access.records import Document, Folder, Group, Organization, Record, User
+from app.access.record_tables import TABLES_OF_KIND
+from app.access.records import Record, User
 from app.contract.limits import EMAIL_LENGTH, TEXT_LENGTH
 from app.directory.source import EVERYTHING, Found, Reading, ReadRequest, Remark, Source
 from app.foundation.text import quoted
 
 _ADDRESS = re.compile(r"[^@\s]+@[^@\s]+")
 
-_NAMES = {
-    Organization: ("organizationName", "organization_name"),
-    User: ("name", "name"),
-    Group: ("groupName", "group_name"),
-    Folder: ("folderName", "folder_name"),
-    Document: ("documentName", "document_name"),
-}
-
 _TWINS = """
-SELECT '{noun}' AS noun, MIN({id}) AS one, MAX({id}) AS other, MAX(place) AS place FROM {table}
-GROUP BY {within} LOWER({id}) HAVING COUNT(DISTINCT {id}) > 1 ORDER BY 2 LIMIT :limit
+SELECT MIN({id}) AS one, MAX({id}) AS other, MAX(place) AS place FROM source_{kind}
+GROUP BY {within}LOWER({id}) HAVING COUNT(DISTINCT {id}) > 1 ORDER BY 1 LIMIT :limit
 """
-
-_IDS = (
-    ("organization", "source_organization", "organization_id", ""),
-    ("user", "source_user", "user_id", ""),
-    ("group", "source_group", "organization_user_group_id", "organization_id,"),
-    ("folder", "source_folder", "folder_id", "organization_id,"),
-    ("document", "source_document", "document_id", "organization_id,"),
-)
 
 _SHARED_ADDRESSES = """
 SELECT LOWER(json_extract(payload, '$.email')) AS email, MIN(user_id) AS one, MAX(user_id) AS other,
@@ -79,11 +65,10 @@ def check_record(record: Record) -> Iterator[str]:
     for value in record.key[1:]:
         if value != value.strip():
             yield f"the id {quoted(value)} begins or ends with a blank"
-    if type(record) in _NAMES:
-        wire, attribute = _NAMES[type(record)]
-        length = len(getattr(record, attribute))
+    if name := NAMED_KINDS.get(record.kind):
+        length = len(getattr(record, name.attribute))
         if length > TEXT_LENGTH:
-            yield f"{wire}: has {length:,} characters; a backend takes at most {TEXT_LENGTH:,} and refuses more"
+            yield f"{name.name}: has {length:,} characters; a backend takes at most {TEXT_LENGTH:,} and refuses more"
     if isinstance(record, User) and record.email:
         if len(record.email) > EMAIL_LENGTH:
             yield f"email: has {len(record.email):,} characters; a backend takes at most {EMAIL_LENGTH:,}"
@@ -93,9 +78,10 @@ def check_record(record: Record) -> Iterator[str]:
 
 def similar_records(connection: Connection, limit: int) -> Iterator[Problem]:
     """Remarks about records that may be duplicates. ``connection``: to the SQLite database of a check."""
-    for noun, table, column, within in _IDS:
-        template = _TWINS.format(noun=noun, table=table, id=column, within=within)
-        for row in connection.execute(text(template), {"limit": limit}):
+    for noun in NAMED_KINDS:
+        *within, item = TABLES_OF_KIND[noun].keys
+        query = _TWINS.format(kind=noun, id=item, within="".join(f"{name}, " for name in within))
+        for row in connection.execute(text(query), {"limit": limit}):
             reason = (
                 f"the {noun} ids {quoted(row.one)} and {quoted(row.other)} differ only in case: they are two {noun}s"
             )
