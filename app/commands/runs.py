@@ -33,7 +33,7 @@ def runs(invocation: Invocation, run_id: str | None, limit: int, as_json: bool) 
     from app.commands.bootstrap.application import application
     from app.commands.changes import show_changes, show_sums
     from app.commands.run_report import changes_of, show_summary
-    from app.service.admin.wire import change_to_wire, run_to_wire
+    from app.service.admin.wire import RunWire, change_to_wire
     from app.sync.runs.report import report_lines
 
     with application(invocation.settings()) as parts:
@@ -42,14 +42,14 @@ def runs(invocation: Invocation, run_id: str | None, limit: int, as_json: bool) 
             for concern in parts.concerns():
                 note(f"{concern.summary} ({concern.advice})")
             if as_json:
-                show_json([run_to_wire(run) for run in runs])
+                show_json([RunWire.of(run) for run in runs])
             else:
                 _list_runs(runs)
             return
         run = parts.runs.get(parts.runs.named(run_id))
         changes = changes_of(parts, run.run_id)
         if as_json:
-            show_json_lists(run_to_wire(run), {"changes": map(change_to_wire, changes)})
+            show_json_lists(RunWire.of(run), {"changes": map(change_to_wire, changes)})
             return
         show_changes(changes, run.total("planned"))
         show_sums(parts.runs.summary(run.run_id))
@@ -77,7 +77,7 @@ def approve(context: click.Context, invocation: Invocation, run_id: str, reason:
     from app.commands.execution import resume
     from app.commands.run_report import show_incomplete, show_summary
     from app.commands.sync import EXIT_INCOMPLETE
-    from app.service.admin.wire import run_to_wire
+    from app.service.admin.wire import RunWire
     from app.sync.runs.audit import audited
     from app.sync.runs.run import RunStatus
 
@@ -89,13 +89,13 @@ def approve(context: click.Context, invocation: Invocation, run_id: str, reason:
         held = parts.runs.approve(run_id, by=actor.name, reason=why, audit_hook=audit_hook).total("held")
         if not has_credentials(settings) or not settings.directory.sources:
             if as_json:
-                show_json(run_to_wire(parts.runs.get(run_id)))
+                show_json(RunWire.of(parts.runs.get(run_id)))
             else:
                 say(f"{counted(held, 'held delete')} {are(held)} approved; a worker does them")
             return
         run = resume(parts, run_id)
         if as_json:
-            show_json(run_to_wire(run))
+            show_json(RunWire.of(run))
         if run.status is RunStatus.FAILED:
             raise CommandError(run.error or "the run failed")
         if not as_json:
@@ -117,7 +117,7 @@ def discard(invocation: Invocation, run_id: str, reason: str | None, as_json: bo
     delete changes. usher sync --allow-deletes deletes them anyway.
     """
     from app.commands.bootstrap.application import application
-    from app.service.admin.wire import run_to_wire
+    from app.service.admin.wire import RunWire
     from app.sync.runs.audit import audited
 
     with application(invocation.settings()) as parts:
@@ -127,7 +127,7 @@ def discard(invocation: Invocation, run_id: str, reason: str | None, as_json: bo
         run = parts.runs.discard(run_id, by=actor.name, reason=why, audit_hook=audit_hook)
         count = run.total("discarded")
         if as_json:
-            show_json(run_to_wire(run))
+            show_json(RunWire.of(run))
             return
         say(f"{counted(count, 'held delete')} {are(count)} discarded; usher sync --allow-deletes deletes them anyway")
 

@@ -136,7 +136,7 @@ def plan(  # noqa: PLR0917 - click passes them by name
     from app.commands.execution import run_now
     from app.commands.impact import access_changes_of, show_impact
     from app.commands.run_report import changes_of, show_incomplete, show_plan_summary, show_report
-    from app.service.admin.wire import access_change_to_wire, access_count_to_wire, change_to_wire, run_to_wire
+    from app.service.admin.wire import AccessChangeWire, AccessCountWire, RunWire, change_to_wire
     from app.sync.runs.run import RunRequest
 
     settings = invocation.settings()
@@ -155,7 +155,7 @@ def plan(  # noqa: PLR0917 - click passes them by name
             timeout=_timeout(timeout, no_wait=no_wait),
         )
         if as_json and _has_failed(run):
-            show_json(run_to_wire(run))
+            show_json(RunWire.of(run))
         _refuse_failed(run)
         if not as_json and not run.total("planned"):
             # Not "nothing to do", which would be misleading.
@@ -164,9 +164,9 @@ def plan(  # noqa: PLR0917 - click passes them by name
         if as_json:
             lists: dict[str, Iterable[object]] = {"changes": map(change_to_wire, changes)}
             if impact:
-                lists["accessCounts"] = map(access_count_to_wire, parts.runs.access_counts(run.run_id))
-                lists["accessChanges"] = map(access_change_to_wire, access_changes_of(parts, run.run_id))
-            show_json_lists(run_to_wire(run), lists)
+                lists["accessCounts"] = map(AccessCountWire.of, parts.runs.access_counts(run.run_id))
+                lists["accessChanges"] = map(AccessChangeWire.of, access_changes_of(parts, run.run_id))
+            show_json_lists(RunWire.of(run), lists)
         else:
             show_changes(changes, run.total("planned"))
             show_sums(parts.runs.summary(run.run_id))
@@ -233,7 +233,7 @@ def sync(  # noqa: PLR0917 - click passes them by name
     from app.commands.bootstrap.application import application
     from app.commands.execution import run_now
     from app.commands.run_report import show_incomplete, show_report, show_summary, show_unfinished
-    from app.service.admin.wire import run_to_wire
+    from app.service.admin.wire import RunWire
     from app.sync.ledger.ledger import ItemKey
     from app.sync.runs.run import RunRequest, RunStatus
 
@@ -260,7 +260,7 @@ def sync(  # noqa: PLR0917 - click passes them by name
             timeout=_timeout(timeout, no_wait=no_wait),
         )
         if as_json:
-            show_json(run_to_wire(run))
+            show_json(RunWire.of(run))
         _refuse_failed(run)
         if not as_json:
             if not run.total("planned"):

@@ -23,14 +23,13 @@ from app.service.admin.auth import AdminAuth, actor, caller_name
 from app.service.admin.body import NOT_EMPTY, read_body
 from app.service.admin.page_token import invalid_page_token, page_token, read_page_token
 from app.service.admin.wire import (
-    AccessChanges,
+    AccessChangeWire,
     Changes,
     ItemKind,
     ItemStatus,
     NewRun,
-    access_change_to_wire,
+    RunWire,
     change_to_wire,
-    run_to_wire,
 )
 from app.sync.ledger.ledger import ItemKey
 from app.sync.runs.audit import audited
@@ -134,12 +133,11 @@ def resync_blueprint(runs: Runs, auth: AdminAuth) -> Blueprint:
         # All log lines of this request contain the request id. This one relates it to the run.
         structlog.stdlib.get_logger(__name__).info("run_asked_for", run_id=run.run_id, status=run.status.value)
         url = f"/resync/{quote(run.run_id, safe='')}"
-        queued: NewRun = {"runId": run.run_id, "status": run.status.value}
-        return json_response(queued, 202, {"Location": url})
+        return json_response(NewRun.of(run), 202, {"Location": url})
 
     @blueprint.get("/resync/<run_id>")
     def show(run_id: str) -> Response:
-        return json_response(run_to_wire(_found(runs, run_id)))
+        return json_response(RunWire.of(_found(runs, run_id)))
 
     @blueprint.get("/resync/<run_id>/changes")
     def changes(run_id: str) -> Response:
@@ -158,7 +156,7 @@ def resync_blueprint(runs: Runs, auth: AdminAuth) -> Blueprint:
         except RunConflictError as error:
             auth.refused(str(error), subject=f"{action}: {run_id}")
             raise FailedPrecondition(str(error)) from error
-        return json_response(run_to_wire(run), 202)
+        return json_response(RunWire.of(run), 202)
 
     @blueprint.post("/resync/<run_id>/approve")
     def approve(run_id: str) -> Response:
@@ -234,7 +232,7 @@ def _access_changes(runs: Runs, run_id: str) -> Response:
     run = _found(runs, run_id)
     query = f"{run.run_id}|{run.plan_id}|access"
     found = runs.access_changes(run_id, _after(query, request.args.get("pageToken")) or 0, size + 1)
-    body: AccessChanges = {"accessChanges": [access_change_to_wire(change) for change in found[:size]]}
+    body: dict[str, object] = {"accessChanges": [AccessChangeWire.of(change) for change in found[:size]]}
     if len(found) > size:
         body["nextPageToken"] = page_token(query, [found[size - 1].ordinal])
     return json_response(body)

@@ -4,60 +4,97 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal, NotRequired, get_args
 
-from pydantic import Field
+from pydantic import AliasGenerator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic.alias_generators import to_camel
 from typing_extensions import TypedDict
 
 from app.foundation.clock import utc_text
-from app.sync.ledger.ledger import ItemKey
-from app.sync.plan.access_impact import AccessCount, StoredAccessChange
 from app.sync.plan.fields import FieldChange
 from app.sync.plan.listing import PlannedChange
 from app.sync.plan.rules import Action
-from app.sync.runs.run import Run
 
 ItemStatus = Literal["planned", "done", "failed", "held", "discarded", "waiting", "parked", "skipped", "cancelled"]
 ItemKind = Literal[
     "organization", "folder", "document", "group", "organizationUser", "folderUser", "documentUser", "groupMember"
 ]
 
-_Texts = dict[str, str | None]
+_Time = Annotated[datetime, PlainSerializer(utc_text)]
+"""A time: ISO 8601 in UTC."""
+_NotEmpty = BeforeValidator(lambda value: value or None)
+"""Shows an empty value as null."""
 
 
-class NewRun(TypedDict):
+class _Wire(BaseModel):
+    """A body made from an object with the same attributes."""
+
+    model_config = ConfigDict(from_attributes=True, alias_generator=AliasGenerator(serialization_alias=to_camel))
+
+    @classmethod
+    def of(cls, source: object) -> dict[str, Any]:
+        """The body as JSON."""
+        return cls.model_validate(source).model_dump(mode="json", by_alias=True)
+
+
+class NewRun(_Wire):
     """A run that was queued."""
 
-    runId: str
+    run_id: str
     status: str
 
 
+class RunItem(_Wire):
+    """An item to retry."""
+
+    kind: str
+    organization_id: str
+    container_id: Annotated[str | None, _NotEmpty]
+    item_id: Annotated[str, Field(serialization_alias="id")]
+
+
+class RunStage(_Wire):
+    """A status that the run had, and when it began."""
+
+    status: str
+    at: _Time
+
+
+class RunDecision(_Wire):
+    """The last decision of an operator about the run."""
+
+    decision: str
+    decided_at: Annotated[_Time | None, Field(serialization_alias="at")]
+    decided_by: Annotated[str | None, Field(serialization_alias="by")]
+    decision_reason: Annotated[str | None, Field(serialization_alias="reason")]
+
+
 class RunWire(NewRun):
-    """A run. Times are ISO 8601 in UTC."""
+    """A run, as ``GET /resync/{runId}`` and ``usher runs --json`` show it. Times are ISO 8601 in UTC."""
 
     trigger: str
-    askedBy: str | None
-    askedReason: str | None
-    dryRun: bool
+    asked_by: str | None
+    asked_reason: str | None
+    dry_run: bool
     verify: bool
-    allowDeletes: bool
-    organizationIds: list[str]
-    userIds: list[str]
+    allow_deletes: bool
+    organization_ids: list[str]
+    user_ids: list[str]
     retry: bool
     kinds: list[str]
-    items: list[_Texts]
-    planId: str | None
+    items: list[RunItem]
+    plan_id: str | None
     revision: int | None
     counts: Annotated[Mapping[str, Mapping[str, Mapping[str, int]]], Field(description="By kind, action, status.")]
     calls: int
-    stages: list[_Texts]
-    requested: str | None
-    started: str | None
-    finished: str | None
-    heldAt: str | None
-    heldUntil: str | None
-    decision: _Texts | None
-    resumed: str | None
-    cancelRequested: bool
-    continuedBy: Annotated[str | None, Field(description="The run that continues this one after an interruption.")]
+    stages: list[RunStage]
+    requested_at: Annotated[_Time, Field(serialization_alias="requested")]
+    started_at: Annotated[_Time | None, Field(serialization_alias="started")]
+    finished_at: Annotated[_Time | None, Field(serialization_alias="finished")]
+    held_at: _Time | None
+    held_until: _Time | None
+    decision: Annotated[RunDecision | None, Field(validation_alias="last_decision")]
+    resumed_at: Annotated[_Time | None, Field(serialization_alias="resumed")]
+    cancel_requested: bool
+    continued_by: Annotated[str | None, Field(description="The run that continues this one after an interruption.")]
     error: str | None
     report: Mapping[str, Any]
 
@@ -97,34 +134,35 @@ class Changes(TypedDict):
     nextPageToken: NotRequired[str]
 
 
-class AccessCountWire(TypedDict):
+class AccessCountWire(_Wire):
     """How many pairs of user and resource gain, lose or change access in a dry run."""
 
-    organizationId: str
+    organization_id: str
     kind: str
     gain: int
     lose: int
     change: int
 
 
-class AccessChangeWire(TypedDict):
+class AccessChangeWire(_Wire):
     """The same change of access of each of the users to each of the resources."""
 
     ordinal: int
-    organizationId: str
+    organization_id: str
     kind: str
-    before: Annotated[str | None, Field(description="The role before; null: no access.")]
-    after: str | None
-    userCount: int
-    resourceCount: int
-    userIds: Annotated[
+    before: Annotated[str | None, _NotEmpty, Field(description="The role before; null: no access.")]
+    after: Annotated[str | None, _NotEmpty]
+    users: Annotated[int, Field(serialization_alias="userCount")]
+    resources: Annotated[int, Field(serialization_alias="resourceCount")]
+    user_ids: Annotated[
         list[str] | None,
+        _NotEmpty,
         Field(
             description="null: too many ids, if `resourceIds` is null as well; otherwise all enabled users without an "
             "entry in the organization."
         ),
     ]
-    resourceIds: Annotated[list[str] | None, Field(description="null: too many ids; the counts are exact.")]
+    resource_ids: Annotated[list[str] | None, _NotEmpty, Field(description="null: too many ids; the counts are exact.")]
 
 
 class AccessChanges(TypedDict):
@@ -132,87 +170,6 @@ class AccessChanges(TypedDict):
 
     accessChanges: list[AccessChangeWire]
     nextPageToken: NotRequired[str]
-
-
-def access_count_to_wire(count: AccessCount) -> AccessCountWire:
-    """A row of the access impact by organization and kind."""
-    return {
-        "organizationId": count.organization_id,
-        "kind": count.kind,
-        "gain": count.gain,
-        "lose": count.lose,
-        "change": count.change,
-    }
-
-
-def access_change_to_wire(change: StoredAccessChange) -> AccessChangeWire:
-    """A row of the access impact, with all ids."""
-    return {
-        "ordinal": change.ordinal,
-        "organizationId": change.organization_id,
-        "kind": change.kind,
-        "before": change.before or None,
-        "after": change.after or None,
-        "userCount": change.users,
-        "resourceCount": change.resources,
-        "userIds": list(change.user_ids) or None,
-        "resourceIds": list(change.resource_ids) or None,
-    }
-
-
-def run_to_wire(run: Run) -> RunWire:
-    """A run as ``GET /resync/{runId}`` and ``usher runs --json`` show it."""
-    return {
-        "runId": run.run_id,
-        "status": run.status.value,
-        "trigger": run.trigger,
-        "askedBy": run.asked_by,
-        "askedReason": run.asked_reason,
-        "dryRun": run.dry_run,
-        "verify": run.verify,
-        "allowDeletes": run.allow_deletes,
-        "organizationIds": list(run.organization_ids),
-        "userIds": list(run.user_ids),
-        "retry": run.retry,
-        "kinds": list(run.kinds),
-        "items": [_item_to_wire(item) for item in run.items],
-        "planId": run.plan_id,
-        "revision": run.revision,
-        "counts": run.counts,
-        "calls": run.calls,
-        "stages": [{"status": stage.status.value, "at": _iso(stage.at)} for stage in run.stages],
-        "requested": _iso(run.requested_at),
-        "started": _iso(run.started_at),
-        "finished": _iso(run.finished_at),
-        "heldAt": _iso(run.held_at),
-        "heldUntil": _iso(run.held_until),
-        "decision": _decision_to_wire(run),
-        "resumed": _iso(run.resumed_at),
-        "cancelRequested": run.cancel_requested,
-        "continuedBy": run.continued_by,
-        "error": run.error,
-        "report": run.report,
-    }
-
-
-def _item_to_wire(item: ItemKey) -> _Texts:
-    return {
-        "kind": item.kind,
-        "organizationId": item.organization_id,
-        "containerId": item.container_id or None,
-        "id": item.item_id,
-    }
-
-
-def _decision_to_wire(run: Run) -> _Texts | None:
-    if run.decision is None:
-        return None
-    return {
-        "decision": run.decision,
-        "at": _iso(run.decided_at),
-        "by": run.decided_by,
-        "reason": run.decision_reason,
-    }
 
 
 def change_to_wire(change: PlannedChange) -> ChangeWire:
@@ -242,7 +199,3 @@ def _field_to_wire(field: FieldChange) -> ChangedField:
     if not field.old_is_known:
         return {"field": field.field, "new": field.new}
     return {"field": field.field, "old": field.old, "new": field.new}
-
-
-def _iso(moment: datetime | None) -> str | None:
-    return None if moment is None else utc_text(moment)

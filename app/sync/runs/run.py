@@ -203,6 +203,11 @@ class Run:
         return f"{what} on {self.decided_at:%Y-%m-%d %H:%M} UTC{by}{why}"
 
     @property
+    def last_decision(self) -> "Run | None":
+        """Itself, if there was a decision about it."""
+        return None if self.decision is None else self
+
+    @property
     def is_final(self) -> bool:
         return self.status in FINAL
 
