@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import chain, islice, pairwise
+from itertools import chain, islice
 from typing import Any, Literal, TypeVar
 
 from sqlalchemy import Connection, Row
@@ -16,11 +16,11 @@ from app.access.browse.lists import moment
 from app.access.browse.lookup import ItemKey, find_all, names_of
 from app.access.effective import find_causes
 from app.access.record_tables import TABLES_OF_KIND
-from app.access.records import Document, Folder, Grant, Group, GroupMember, User
+from app.access.records import Document, Folder, Grant, Group, User
 from app.foundation.database.statements import json_list, json_lists, run
 
 MAX_GROUPS = 1_000
-"""The maximum number of groups of a user that are read."""
+"""The maximum number of groups of a user whose grants are read."""
 
 ResourceIds = tuple[str, str]
 """The id of a folder and of a document; one is empty."""
@@ -67,21 +67,6 @@ WHERE g.organization_id = :organization_id AND g.folder_id = @part(requested.val
   AND g.document_id = @part(requested.value, 1) AND g.user_id = @part(requested.value, 2)
   AND g.organization_user_group_id = @part(requested.value, 3)
 """
-_DIRECT_GROUPS = """
-SELECT organization_user_group_id
-FROM model_group_member m @by(ix_model_group_member_organization_id_user_id_organization_user_group_id)
-WHERE organization_id = :organization_id AND user_id = :user_id AND {exists}
-ORDER BY organization_user_group_id LIMIT :limit
-"""
-_OUTER_GROUPS = """
-SELECT m.member_group_id, m.organization_user_group_id FROM (@list(groups)) AS requested
-CROSS JOIN model_group_member m @by(ix_model_group_member_organization_id_member_group_id_organization_user_group_id)
-WHERE m.organization_id = :organization_id AND m.member_group_id = requested.value AND {exists} LIMIT :limit
-"""
-# A group that does not exist has no members. As a subquery, both databases look it up by its key.
-_EXISTS = """(SELECT TRUE FROM model_group g
-  WHERE g.organization_id = m.organization_id AND g.organization_user_group_id = m.organization_user_group_id)"""
-
 _FROM_ROW = TABLES_OF_KIND[Grant.kind].record_from_row
 
 
@@ -192,44 +177,6 @@ def starting_at(items: Sequence[Item], first: Item | None) -> Sequence[Item]:
     if first is None:
         return items
     return items[items.index(first) :] if first in items else []
-
-
-def groups_of_user(connection: Connection, organization_id: str, user_id: str) -> dict[str, str | None]:
-    """The groups of a user, direct ones first, each with the group that is its member (None: the user is).
-
-    At most ``MAX_GROUPS`` and one more.
-    """
-    parameters: dict[str, object] = {"organization_id": organization_id, "user_id": user_id, "limit": MAX_GROUPS + 1}
-    direct = run(connection, _DIRECT_GROUPS, parameters, exists=_EXISTS).scalars()
-    groups: dict[str, str | None] = dict.fromkeys(direct)
-    frontier = list(groups)
-    while frontier and len(groups) <= MAX_GROUPS:
-        rows = run(connection, _OUTER_GROUPS, {**parameters, "groups": json_list(frontier)}, exists=_EXISTS).all()
-        frontier = []
-        for member, group in sorted(tuple(row) for row in rows):
-            if group not in groups and len(groups) <= MAX_GROUPS:
-                groups[group] = member
-                frontier.append(group)
-    return groups
-
-
-def chain_to(groups: Mapping[str, str | None], group_id: str) -> list[str]:
-    """The groups from a direct group of the user to this one."""
-    path = [group_id]
-    while (member := groups.get(path[-1])) is not None:
-        path.append(member)
-    return path[::-1]
-
-
-def members_along(organization_id: str, user_id: str, groups: Sequence[str]) -> list[GroupMember]:
-    """The memberships that make a user a member of the last group of a chain."""
-    if not groups:
-        return []
-    first = GroupMember(organization_id=organization_id, organization_user_group_id=groups[0], user_id=user_id)
-    return [first] + [
-        GroupMember(organization_id=organization_id, organization_user_group_id=outer, member_group_id=inner)
-        for inner, outer in pairwise(groups)
-    ]
 
 
 def group_grants_on(

@@ -129,8 +129,7 @@ def visit_browse(visitors: Visitors, monkeypatch: pytest.MonkeyPatch) -> None:
     for user in ("ada", "bob", "cleo", "gone", "nobody", "user-01"):
         _through(visitors, "user", id=user)
     with monkeypatch.context() as patched:
-        for module in ("app.service.console.pages.users", "app.access.browse.grants"):
-            patched.setattr(f"{module}.MAX_GROUPS", 5)
+        patched.setattr("app.service.console.pages.users.MAX_GROUPS", 5)
         show("user", id="user-00")
     show("user", id="ada", organization="nowhere")
     show("user", id="gone", organization="shut")

@@ -1,7 +1,7 @@
 """The pages of one item: in the plan of a run, and in the ledger."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from sqlalchemy import Connection
 from werkzeug.exceptions import NotFound
 
-from app.access.browse.grants import chain_to, group_grants_on, groups_of_user, members_along
+from app.access.browse.grants import group_grants_on
 from app.access.browse.lookup import may_be_stored
 from app.access.origins import origins_of
 from app.access.records import (
@@ -28,6 +28,7 @@ from app.access.records import (
     Record,
     User,
 )
+from app.access.sql_view import SqlView
 from app.contract import operations as contract
 from app.service.console.console import Console, address, one_of, query
 from app.service.console.names import Mention, mentions_of, read_names
@@ -164,12 +165,12 @@ def supporting_records(connection: Connection, item: PlanItem, now: datetime) ->
     records = [(record, SupportingRecord(record.kind)) for record in _own_records(item)]
     kind, more = Kind(item.kind), 0
     if kind in {Kind.FOLDER_USER, Kind.DOCUMENT_USER, Kind.GROUP_MEMBER}:
-        memberships = groups_of_user(connection, item.organization_id, item.item_id)
+        view = SqlView(connection)
         if kind is not Kind.GROUP_MEMBER:
-            group_grants, more = _group_grants(connection, item, memberships, now)
+            group_grants, more = _group_grants(view, item, now)
             records += group_grants
-        elif len(chain := chain_to(memberships, item.container_id)) > 1:
-            records += _members(item, chain)
+        elif len(path := view.group_path(item.organization_id, item.item_id, item.container_id)) > 1:
+            records += map(_supporting_member, path)
     origins = origins_of(connection, [record for record, _ in records])
     return [
         replace(supporting, places=[str(origin) for origin in origins.get(record.key, ())])
@@ -203,36 +204,28 @@ def _own_records(item: PlanItem) -> Iterable[Record]:
             yield User(user_id=own, name="", email="")
 
 
-def _group_grants(
-    connection: Connection, item: PlanItem, memberships: Mapping[str, str | None], now: datetime
-) -> tuple[list[tuple[Record, SupportingRecord]], int]:
+def _group_grants(view: SqlView, item: PlanItem, now: datetime) -> tuple[list[tuple[Record, SupportingRecord]], int]:
     """The grants of the user's groups on the same resource, with the memberships in between, and the number of grants
     that are left out."""
     level = (item.container_id, "") if Kind(item.kind) is Kind.FOLDER_USER else ("", item.container_id)
-    grants = group_grants_on(connection, item.organization_id, level, memberships)
+    groups = view.groups(item.organization_id, item.item_id)
+    grants = group_grants_on(view.connection, item.organization_id, level, groups)
     records: dict[Key, tuple[Record, SupportingRecord]] = {}
     for group, grant in islice(grants.items(), _GROUPS_SHOWN):
         ended = ", ended" if grant.expires_at is not None and grant.expires_at <= now else ""
         records[grant.key] = grant, SupportingRecord(grant.kind, group_id=group, role=f"{grant.access_role}{ended}")
-        for member, supporting in _members(item, chain_to(memberships, group)):
-            records[member.key] = member, supporting
+        for member in view.group_path(item.organization_id, item.item_id, group):
+            records[member.key] = _supporting_member(member)
     return list(records.values()), max(0, len(grants) - _GROUPS_SHOWN)
 
 
-def _members(item: PlanItem, chain: Sequence[str]) -> list[tuple[Record, SupportingRecord]]:
-    """The memberships from the user to the last group of a chain."""
-    return [
-        (
-            member,
-            SupportingRecord(
-                member.kind,
-                group_id=member.organization_user_group_id,
-                member_kind="group" if member.member_group_id else "user",
-                member_id=member.member_group_id or member.user_id or "",
-            ),
-        )
-        for member in members_along(item.organization_id, item.item_id, chain)
-    ]
+def _supporting_member(member: GroupMember) -> tuple[Record, SupportingRecord]:
+    return member, SupportingRecord(
+        member.kind,
+        group_id=member.organization_user_group_id,
+        member_kind="group" if member.member_group_id else "user",
+        member_id=member.member_group_id or member.user_id or "",
+    )
 
 
 @VIEWS.get("ledger_item")

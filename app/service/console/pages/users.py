@@ -7,19 +7,12 @@ from typing import Any
 from flask import Response
 from sqlalchemy import Connection
 
-from app.access.browse.grants import (
-    MAX_GROUPS,
-    GrantEntry,
-    chain_to,
-    grants_of_groups,
-    grants_of_user,
-    groups_of_user,
-    starting_at,
-)
+from app.access.browse.grants import MAX_GROUPS, GrantEntry, grants_of_groups, grants_of_user, starting_at
 from app.access.browse.lists import ListEntry, groups_in, organizations_of, outer_groups, users_in
 from app.access.browse.lookup import find, may_be_stored, names_of
 from app.access.browse.sizes import sizes_of
 from app.access.records import Group, Membership, Organization, User
+from app.access.sql_view import SqlView
 from app.service.console.console import Console, query
 from app.service.console.pages.browse import resource_key, show_unknown
 from app.service.console.paging import Listing, Lists
@@ -88,7 +81,8 @@ def _grants(
     """The groups of a user, their own grants, and the grants of their groups."""
     if not organization_id or lists.turned == "organizations":
         return {"groups": None, "grants": None, "through": None, "more_groups": False, "chains": {}}
-    memberships = groups_of_user(connection, organization_id, user_id)
+    view = SqlView(connection)
+    memberships = view.groups(organization_id, user_id)
     group_ids = list(memberships)[:MAX_GROUPS]
     now = console.parts.clock()
 
@@ -103,7 +97,10 @@ def _grants(
         *([] if groups is None else groups.rows),
         *(() if through is None else (grant.holder_id for grant in through.rows)),
     ]
-    chains = {group_id: chain_to(memberships, group_id) for group_id in shown}
+    chains = {
+        group_id: [member.organization_user_group_id for member in view.group_path(organization_id, user_id, group_id)]
+        for group_id in shown
+    }
     keys = {(organization_id, group_id) for chain in chains.values() for group_id in chain}
     return {
         "groups": groups,
