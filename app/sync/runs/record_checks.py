@@ -8,9 +8,8 @@ from collections.abc import Iterator
 
 from sqlalchemy import Connection, text
 
-from app.access.kinds import NAMED_KINDS
+from app.access.kinds import KINDS, NAMED_KINDS
 from app.access.problems import Problem, ProblemSort
-from app.access.record_tables import TABLES_OF_KIND
 from app.access.records import Record, User
 from app.contract.limits import EMAIL_LENGTH, TEXT_LENGTH
 from app.directory.source import EVERYTHING, Found, Reading, ReadRequest, Remark, Source
@@ -79,7 +78,7 @@ def check_record(record: Record) -> Iterator[str]:
 def similar_records(connection: Connection, limit: int) -> Iterator[Problem]:
     """Remarks about records that may be duplicates. ``connection``: to the SQLite database of a check."""
     for noun in NAMED_KINDS:
-        *within, item = TABLES_OF_KIND[noun].keys
+        *within, item = KINDS[noun].record.key_fields
         query = _TWINS.format(kind=noun, id=item, within="".join(f"{name}, " for name in within))
         for row in connection.execute(text(query), {"limit": limit}):
             reason = (
