@@ -1,13 +1,16 @@
-"""Shares compiled statements and routes among all engines and apps of a process.
+"""Shares compiled statements, routes and templates among all engines and apps of a process.
 
-SQLAlchemy caches compiled statements per engine, Flask its routes per app. A real process has one or two of them. Tests
-create many, and would spend a third of their time on compiling.
+SQLAlchemy caches compiled statements per engine, Flask its routes per app, and Jinja its templates per environment. A
+real process has one or two of them. Tests create many, and would spend half of their time on compiling.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
+from jinja2 import BytecodeCache, Environment
+from jinja2.bccache import Bucket
 from sqlalchemy import Engine
 from sqlalchemy import create_engine as sqlalchemy_create_engine
 from sqlalchemy.util import LRUCache
@@ -57,8 +60,23 @@ def _shared(compile_builder: Callable[[Rule, bool], Any]) -> Callable[..., Any]:
     return compile_once
 
 
+class _Templates(BytecodeCache):
+    """The compiled templates, by their path and content."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, str], bytes] = {}
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        if (kept := self._kept.get((bucket.key, bucket.checksum))) is not None:
+            bucket.bytecode_from_string(kept)
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        self._kept[bucket.key, bucket.checksum] = bucket.bytecode_to_string()
+
+
 def share_compiled() -> None:
     """Shares from now on what this process compiles."""
     patch = pytest.MonkeyPatch()
     patch.setattr("app.foundation.database.engine.create_engine", _create_engine)
+    patch.setattr("app.service.console.rendering.Environment", partial(Environment, bytecode_cache=_Templates()))
     patch.setattr(Rule, "_compile_builder", _shared(Rule._compile_builder))

@@ -33,7 +33,7 @@ from app.monitoring.metrics import IndexMetrics, Metrics
 from app.service.admin.auth import AdminAuth
 from app.service.admin.health import health_blueprint, metrics_blueprint
 from app.service.admin.listing import listing_blueprint
-from app.service.admin.openapi import document, openapi_blueprint
+from app.service.admin.openapi import Json, document, openapi_blueprint
 from app.service.admin.readiness import readiness_checks
 from app.service.admin.resync import resync_blueprint
 from app.service.console.blueprint import console_blueprint
@@ -133,17 +133,7 @@ def create_app(
             auth.require if metrics_need_token else None,
         )
     )
-    app.register_blueprint(
-        openapi_blueprint(
-            document(
-                version=__version__,
-                provider_path=provider.path,
-                explain_path=EXPLAIN_PATH,
-                max_requests=provider.max_requests,
-                metrics_need_token=metrics_need_token,
-            )
-        )
-    )
+    app.register_blueprint(openapi_blueprint(lambda: _api_document(provider, metrics_need_token=metrics_need_token)))
     if parts.console is not None:
         app.register_blueprint(_console(parts.console, parts.check_schema))
     app.register_blueprint(landing_blueprint(provider.path, has_console=parts.console is not None))
@@ -174,6 +164,16 @@ def _console(parts: ConsoleParts, check_schema: Callable[[], None]) -> Blueprint
     blueprint = console_blueprint(parts)
     refuse_if_incompatible(blueprint, check_schema)
     return blueprint
+
+
+def _api_document(provider: ProviderSettings, *, metrics_need_token: bool) -> Json:
+    return document(
+        version=__version__,
+        provider_path=provider.path,
+        explain_path=EXPLAIN_PATH,
+        max_requests=provider.max_requests,
+        metrics_need_token=metrics_need_token,
+    )
 
 
 def _instance(engine: Engine, turn: Turn) -> str:

@@ -1,6 +1,7 @@
 """The service's OpenAPI 3.1 document at ``/openapi.json``, generated from the models of its requests and responses."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, NotRequired, get_args
 
 from flask import Blueprint, Response
@@ -124,13 +125,14 @@ class _Endpoint(NamedTuple):
     body: Json | None = None
 
 
-def openapi_blueprint(content: Json) -> Blueprint:
-    """``/openapi.json``."""
+def openapi_blueprint(make: Callable[[], Json]) -> Blueprint:
+    """``/openapi.json``. The document is made for the first request, because it takes longer than all of the start."""
     blueprint = Blueprint("openapi", __name__)
+    content = cache(make)
 
     @blueprint.get("/openapi.json")
     def openapi() -> Response:
-        return json_response(content)
+        return json_response(content())
 
     return blueprint
 
