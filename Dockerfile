@@ -19,7 +19,7 @@ COPY app app
 COPY config/demo config/demo
 # The extras of pyproject.toml to install. Without `backend`, which only `usher backend` and `usher demo` need, the image is
 # smaller by 75 MB.
-ARG EXTRAS=backend,console,ldap,mapping,mysql,oauth,objects,postgres
+ARG EXTRAS=backend,console,ldap,mapping,mysql,oauth,objects,postgres,scim
 # PIP_CONFIG_FILE: a folder of packages in the settings of the machine has no hashes.
 RUN pip wheel --no-deps --no-build-isolation --wheel-dir /wheels . \
     && PIP_CONFIG_FILE=/dev/null /opt/usher/bin/pip install --no-index --find-links /wheels "usher[${EXTRAS}]" \

@@ -91,9 +91,9 @@ soak: $(STAMP)  ## faults, crashes and hostile input for as long as you like; pr
 lock: $(STAMP)  ## resolve the lock files anew
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-		--no-emit-find-links --no-header --upgrade --extra backend --extra console --extra dev --extra embeddings --extra mapping --extra mysql --extra oauth --extra objects --extra postgres pyproject.toml -o config/requirements-dev.txt
+		--no-emit-find-links --no-header --upgrade --extra backend --extra console --extra dev --extra embeddings --extra mapping --extra mysql --extra oauth --extra objects --extra postgres --extra scim pyproject.toml -o config/requirements-dev.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-		--no-emit-find-links --no-header --extra postgres --extra mysql --extra mapping --extra backend --extra console --extra oauth --extra objects pyproject.toml -c config/requirements-dev.txt -o config/requirements.txt
+		--no-emit-find-links --no-header --extra postgres --extra mysql --extra mapping --extra backend --extra console --extra oauth --extra objects --extra scim pyproject.toml -c config/requirements-dev.txt -o config/requirements.txt
 	printf 'editables\nhatchling\nsetuptools>=61\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-emit-find-links --no-header -c config/requirements-dev.txt - -o config/requirements-build.txt
 	printf 'python-ldap>=3.4.4\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \

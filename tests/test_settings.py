@@ -116,7 +116,7 @@ def test_documented_file_is_plain_yaml() -> None:
                 "directory: {sources: [{type: push, name: a, changes: {tokens: [t]}},"
                 " {type: push, name: b, changes: {tokens: [t]}}]}\n"
             ),
-            "directory: the sources 'a' and 'b' accept the same token in changes.tokens",
+            "directory: the sources 'a' and 'b' accept the same token",
         ),
         ("sync: {push_delay: -1}\n", "sync.push_delay: "),
         ("directory: {sources: [{type: file, path: x, pth: y}]}\n", "directory.sources[0].pth: not a setting"),

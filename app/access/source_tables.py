@@ -1,4 +1,4 @@
-"""The tables of the sources: how each was last read, its records, their problems, and the pushes to it.
+"""The tables of the sources: how each was last read, its records, their problems, and what was pushed to it.
 
 Each kind of record has a table ``source_<kind>``. Its columns are those of the table of the access model, the alias by
 which the record names a user, the source, the object and the rule that the record was made from, and its place in the
@@ -167,6 +167,53 @@ class PushedKeyRow(StoreTable, table=True):
     """The key's ids as a JSON list, in the order of the columns of its table."""
     read_number: int = Field(sa_type=BigInteger)
     """How many reads of the source had begun: those up to this number do not include the push."""
+
+
+class ScimResourceRow(StoreTable, table=True):
+    """A user or group that a directory pushed with SCIM."""
+
+    __tablename__ = "scim_resource"
+    __table_args__ = (Index(None, "source_id", "type", "created", "resource_id"), KEYED)
+
+    source_id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
+    resource_id: str = Field(primary_key=True)
+    type: str
+    """``User`` or ``Group``."""
+    created: int = Field(sa_type=BigInteger)
+    modified: int = Field(sa_type=BigInteger)
+    """Both in epoch milliseconds."""
+    version: int = Field(sa_type=BigInteger)
+    content: str
+    """Its attributes as a JSON object, without ``id``, ``meta``, ``members`` and ``password``."""
+
+
+class ScimKeyRow(StoreTable, table=True):
+    """A value by which a resource is looked up, such as its ``userName``."""
+
+    __tablename__ = "scim_key"
+    __table_args__ = (Index(None, "source_id", "resource_id"), KEYED)
+
+    source_id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
+    attribute: str = Field(primary_key=True)
+    """``userName``, ``externalId``, ``displayName`` or ``emails``."""
+    value: str = Field(primary_key=True)
+    """In NFC and lower case; a digest of a long one."""
+    resource_id: str = Field(primary_key=True)
+
+
+class ScimMemberRow(StoreTable, table=True):
+    """A member of a group, as the directory stated it. It may not exist yet."""
+
+    __tablename__ = "scim_member"
+    __table_args__ = (Index(None, "source_id", "value", "group_id"), KEYED)
+
+    source_id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
+    group_id: str = Field(primary_key=True)
+    value: str = Field(primary_key=True)
+    """The id of a resource; of a member that does not exist yet, any name of it."""
+    type: str
+    """``User``, ``Group``, or empty."""
+    display: str
 
 
 class TouchedRow(StoreTable, table=True):

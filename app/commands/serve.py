@@ -89,12 +89,14 @@ def _service_configuration(invocation: Invocation, *, with_worker: bool = False)
         require_backend,
         require_issuer_library,
         require_safe_tokens,
+        require_scim_library,
         require_sources,
     )
 
     configuration = invocation.configuration(server=True)
     require_safe_tokens(configuration.settings)
     require_issuer_library(configuration.settings)
+    require_scim_library(configuration.settings)
     if with_worker:
         require_backend(configuration.settings)
     require_sources(configuration.settings)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from threading import Event
+from typing import TYPE_CHECKING
 
 from app.directory.connector import ALL_ATTRIBUTES, Connector, Objects, ReadError, RequestedFields
 from app.directory.file import FileSource
@@ -14,26 +15,36 @@ from app.directory.settings import (
     HttpSourceSettings,
     LdapSourceSettings,
     PushSourceSettings,
+    ScimSourceSettings,
     SourceSettings,
     SqlSourceSettings,
 )
 from app.directory.source import EVERYTHING, ReadRequest, Source
 from app.foundation.clock import Clock, utc_now
 
+if TYPE_CHECKING:
+    from app.directory.connectors.scim.objects import OpenStore
+    from app.directory.mapping.rules import Rules
+
 # Connectors and rules are imported only if a source needs them: some of their libraries are extras.
 
 
 def sources_from_settings(
-    settings: DirectorySettings, *, stop: Event | None = None, spool: Path | None = None, clock: Clock = utc_now
+    settings: DirectorySettings,
+    *,
+    stop: Event | None = None,
+    spool: Path | None = None,
+    store: "OpenStore | None" = None,
+    clock: Clock = utc_now,
 ) -> list[Source]:
     """The sources, in the order of the configuration. Nothing is opened yet.
 
     ``stop`` ends running reads. ``spool``: the folder for data that sources keep between reads; without it, sources
-    with members support full reads only.
+    with members support full reads only. ``store``: opens Usher's database, where SCIM sources are stored.
     """
     return [
         GuardedSource(
-            source_from_settings(source, spool, clock),
+            source_from_settings(source, spool, clock, store),
             timeout=settings.read_timeout if source.timeout is None else source.timeout,
             stop=stop,
             policy=Policy(
@@ -48,7 +59,9 @@ def sources_from_settings(
     ]
 
 
-def source_from_settings(settings: SourceSettings, spool: Path | None = None, clock: Clock = utc_now) -> Source:
+def source_from_settings(
+    settings: SourceSettings, spool: Path | None = None, clock: Clock = utc_now, store: "OpenStore | None" = None
+) -> Source:
     """The source, without its guard."""
     if isinstance(settings, LdapSourceSettings):
         return _ldap_source(settings, spool, clock)
@@ -60,6 +73,8 @@ def source_from_settings(settings: SourceSettings, spool: Path | None = None, cl
         return _csv_source(settings)
     if isinstance(settings, PushSourceSettings):
         return PushedSource(settings.source_name)
+    if isinstance(settings, ScimSourceSettings):
+        return _scim_source(settings, store)
     return FileSource(
         settings.path,
         name=settings.source_name,
@@ -140,3 +155,16 @@ def _http_source(settings: HttpSourceSettings, spool: Path | None, clock: Clock)
     rules = Rules(settings.map, settings.preset_in_force().always)
     connector = HttpConnector(settings, clock=clock)
     return MappedSource(settings.source_name, connector, rules, SpoolFile.of(spool, settings.source_name))
+
+
+def _scim_source(settings: ScimSourceSettings, store: "OpenStore | None") -> Source:
+    from app.directory.connectors.scim.objects import ScimSource  # noqa: PLC0415 - as above
+
+    return ScimSource(settings.source_name, scim_rules(settings), store)
+
+
+def scim_rules(settings: ScimSourceSettings) -> "Rules":
+    """The rules for what a directory pushes with SCIM."""
+    from app.directory.mapping.rules import USERS, Rules  # noqa: PLC0415 - as above
+
+    return Rules(settings.rules_in_force(), {USERS: frozenset({"active"})})

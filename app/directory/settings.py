@@ -23,9 +23,10 @@ from app.access.records import Fill, User
 from app.directory.connectors.http.settings import HttpSettings
 from app.directory.connectors.ldap.settings import ACCOUNT_EXPIRED, LdapConnectionSettings
 from app.directory.connectors.objects.settings import StoreSettings, usable_object_url
+from app.directory.connectors.scim.rules import active_only, check_sets
 from app.directory.connectors.sql.settings import Columns, NullIsAbsent, SqlSettings, TimeZone
 from app.directory.mapping.cel import IT, MEMBER, ExpressionError, language
-from app.directory.mapping.settings import RULE_KINDS, Constant, RuleList, RuleSettings
+from app.directory.mapping.settings import RULE_KINDS, RuleList, RuleSettings, disabled_or
 from app.directory.spelling import resembling
 
 
@@ -294,20 +295,12 @@ def _with_expiry(rule: RuleSettings, ends: Mapping[str, str]) -> RuleSettings:
     fields, variable = rule.fields, MEMBER if rule.each else IT
     if rule.kind == User.kind or (rule.kind == Fill.kind and "disabled" in fields):
         key = rule.kind if rule.user is None else User.kind
-        disabled = _disabled_or(f"has({variable}.{ACCOUNT_EXPIRED})", fields.get("disabled", False))
+        disabled = disabled_or(f"has({variable}.{ACCOUNT_EXPIRED})", fields.get("disabled", False))
         return rule.model_copy(update={key: {**getattr(rule, key), "disabled": disabled}})
     can_end = rule.kind in RULE_KINDS and "expiresAt" in KINDS[rule.kind].field_names and "expiresAt" not in fields
     if not can_end or not fields.keys() & {"userId", "userAlias"}:
         return rule
     return rule.model_copy(update={rule.kind: {**fields, "expiresAt": f"{variable}.{attribute}"}})
-
-
-def _disabled_or(expired: str, disabled: str | Constant) -> str | Constant:
-    """The expression that is true if ``expired`` is, and otherwise the value of ``disabled``."""
-    if isinstance(disabled, bool):
-        return disabled or expired
-    # The line break ends a comment.
-    return f"{expired} ? dyn(true) : ({disabled}\n)"
 
 
 class PushSourceSettings(SourceBase):
@@ -319,6 +312,33 @@ class PushSourceSettings(SourceBase):
     """The name of the source in URLs and reports."""
     changes: AcceptedChanges
     """What may be pushed."""
+
+
+class ScimSourceSettings(SourceBase):
+    """Users and groups that a directory pushes with SCIM, with rules."""
+
+    type: Literal["scim"]
+    """The type of source."""
+    name: str = Field(min_length=1, max_length=200, pattern=r"^[^/\x00-\x1f]+$")
+    """The name of the source in URLs and reports."""
+    tokens: Annotated[tuple[Token, ...], Field(min_length=1)]
+    """Bearer tokens of the directory. Any of them is accepted, so that they can be rotated."""
+    map: RuleList
+    """The rules, in their order."""
+
+    @model_validator(mode="after")
+    def _rules_fit(self) -> "ScimSourceSettings":
+        if self.changes is not None:
+            raise ValueError("changes: a directory pushes with tokens; let others push to a source of type push")
+        check_sets(self.map)
+        return self
+
+    def rules_in_force(self) -> RuleList:
+        """The rules. Users who are not active are disabled, and provide no other access."""
+        return tuple(map(active_only, self.map))
+
+    def identity(self) -> dict[str, object]:
+        return {name: value for name, value in super().identity().items() if name != "tokens"}
 
 
 class SqlSourceSettings(SqlSettings, SourceBase):
@@ -362,9 +382,17 @@ SourceSettings = Annotated[
     | LdapSourceSettings
     | SqlSourceSettings
     | HttpSourceSettings
-    | PushSourceSettings,
+    | PushSourceSettings
+    | ScimSourceSettings,
     Field(discriminator="type"),
 ]
+
+
+def tokens_of(source: SourceSettings) -> tuple[SecretStr, ...]:
+    """The tokens with which something may be pushed to a source."""
+    if isinstance(source, ScimSourceSettings):
+        return source.tokens
+    return source.changes.tokens if source.changes is not None else ()
 
 
 class DirectorySettings(BaseModel):
@@ -400,11 +428,11 @@ class DirectorySettings(BaseModel):
     def _tokens_belong_to_one_source(self) -> "DirectorySettings":
         owners: dict[str, str] = {}
         for source in self.sources:
-            for token in source.changes.tokens if source.changes is not None else ():
+            for token in tokens_of(source):
                 owner = owners.setdefault(token.get_secret_value(), source.source_name)
                 if owner != source.source_name:
                     raise ValueError(
-                        f"the sources {owner!r} and {source.source_name!r} accept the same token in changes.tokens;"
+                        f"the sources {owner!r} and {source.source_name!r} accept the same token;"
                         " create one for each, because a client could push to both with it"
                     )
         return self

@@ -95,6 +95,8 @@ class End(NamedTuple):
     login_refused: bool = False
     """Of a failed read: the directory refused the name or the password. Polling stops after three of these, because
     directories lock accounts."""
+    known_empty: bool = False
+    """Of a complete read: nothing was pushed to the source so far, so that it is empty for sure."""
 
 
 class Answered(StrEnum):

@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from flask import Blueprint, Flask, Response, g, request
 from sqlalchemy import Engine
@@ -48,6 +49,9 @@ from app.service.push.blueprint import PushParts, install_push
 from app.service.refusals import Refusals
 from app.sync.runs.lifecycle import Runs
 
+if TYPE_CHECKING:
+    from app.service.scim.blueprint import ScimParts
+
 Turn = Callable[[], AbstractContextManager[None]]
 """A turn at the database: see ``app.access.index.turns``."""
 
@@ -66,6 +70,8 @@ class ServiceParts:
     sign: Sign | None
     decision_log: DecisionLog | None
     push: PushParts
+    scim: "ScimParts | None"
+    """None: no source is one of SCIM."""
     schema_state: Callable[[], SchemaState]
     """Returns the state of the database's schema. Raises what ``state_of`` does."""
     check_schema: Callable[[], None]
@@ -118,7 +124,7 @@ def create_app(
     )
     app.register_blueprint(listing_blueprint(parts.engine, auth, parts.clock, provider.policy))
     app.register_blueprint(resync_blueprint(parts.runs, auth))
-    install_push(app, parts.push)
+    _install_pushes(app, parts)
     app.register_blueprint(
         health_blueprint(readiness_checks(parts.engine, parts.clock, parts.schema_state, parts.index, max_age=max_age))
     )
@@ -141,6 +147,14 @@ def create_app(
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=trusted_proxies)  # type: ignore[method-assign]  # Flask's own way
     _answer_ordinary_calls(app, parts, provider)
     return app
+
+
+def _install_pushes(app: Flask, parts: ServiceParts) -> None:
+    install_push(app, parts.push)
+    if parts.scim is not None:
+        from app.service.scim.blueprint import install_scim  # noqa: PLC0415 - its library is an extra
+
+        install_scim(app, parts.scim)
 
 
 def _answer_ordinary_calls(app: Flask, parts: ServiceParts, provider: ProviderSettings) -> None:

@@ -41,7 +41,7 @@ def reject_unusable(
             judged.append(replace(read, verdict=FAILED, reason=reason, overtaken=True))
         elif is_empty and row.records > 0:
             judged.append(_refuse(read, f"is empty, but provided {counted(row.records, 'record')} before", advice))
-        elif is_empty and in_force and row.read_in_force == 0:
+        elif is_empty and in_force and row.read_in_force == 0 and not read.known_empty:
             others = f"{counted(in_force, 'record')} of other sources {are(in_force)} in force"
             judged.append(_refuse(read, f"is read for the first time and is empty, while {others}", advice))
         else:

@@ -1,4 +1,5 @@
-"""The keys that were pushed to a source since its last complete read: reads that began before must not undo them.
+"""The keys and objects that were pushed to a source since its last complete read: reads that began before must not undo
+them.
 
 The rules: ``app/service/push/README.md``, "Reads and pushes".
 
@@ -15,11 +16,19 @@ from sqlalchemy import Connection, Table, delete, select
 
 from app.access.refresh.sources import COMPLETE, FAILED, PART, SOURCE, StagedRead
 from app.access.refresh.tables import REFRESH_TABLES
-from app.access.source_tables import DirectoryPushRow, PushedKeyRow
+from app.access.source_tables import DirectoryPushRow, PushedKeyRow, ScimKeyRow, ScimMemberRow, ScimResourceRow
 from app.foundation.database.statements import statement
 
 PUSHED_KEY: Table = PushedKeyRow.__table__
 PUSH: Table = DirectoryPushRow.__table__
+
+_OF_SOURCE: Sequence[Table] = tuple(
+    row.__table__ for row in (PushedKeyRow, DirectoryPushRow, ScimResourceRow, ScimKeyRow, ScimMemberRow)
+)
+"""The tables with what was pushed to a source."""
+
+OBJECT = "object"
+"""The kind of the key of an object, which is its origin."""
 
 PushKey = tuple[str, ...]
 """The ids that identify a record within its kind, in the order of the columns of its table."""
@@ -39,6 +48,12 @@ AND (origin = '' OR NOT EXISTS (
   SELECT 1 FROM {source} s WHERE {written_keys:s={source_delta}} AND s.origin = ''))
 """
 
+_KEEP_LATER_OBJECTS = f"""
+DELETE FROM {{source_delta}} WHERE source_id = :source_id AND origin IN (
+  SELECT @part(key, 0) FROM pushed_key
+  WHERE source_id = :source_id AND kind = '{OBJECT}' AND read_number >= :read_number)
+"""  # noqa: S608 - a constant
+
 # A cross join stops SQLite from scanning the table of the source.
 _REMOVE_EARLIER = """
 INSERT INTO {source_delta} ({source_keys}, change)
@@ -54,8 +69,7 @@ AND (:is_complete = 1 OR EXISTS (SELECT 1 FROM {staged} t WHERE {written_keys:t=
 def store_pushed_keys(
     connection: Connection, source_id: int, keys: Iterable[tuple[str, PushKey]], *, only_pushed: bool
 ) -> None:
-    """Stores keys (kind and ids) that are pushed now. ``only_pushed``: the source is not read, except while everything
-    is pushed to it."""
+    """Stores keys (kind and ids) that are pushed now. ``only_pushed``: they matter only to reads that have begun."""
     begun, in_force = connection.execute(
         select(SOURCE.c.reads_begun, SOURCE.c.read_in_force).where(SOURCE.c.source_id == source_id)
     ).one()
@@ -94,6 +108,7 @@ def keep_pushes(connection: Connection, reads: Sequence[StagedRead]) -> None:
             if removes_earlier:
                 tables.run(connection, _REMOVE_EARLIER, of_read)
             tables.run(connection, _KEEP_LATER, of_read)
+            tables.run(connection, _KEEP_LATER_OBJECTS, of_read)
 
 
 def _includes_pushes(read: StagedRead) -> bool:
@@ -107,6 +122,6 @@ def delete_pushed_keys(connection: Connection, reads: Sequence[StagedRead], forg
         if _includes_pushes(read):
             of_source = PUSHED_KEY.c.source_id == read.source_id
             connection.execute(delete(PUSHED_KEY).where(of_source, PUSHED_KEY.c.read_number < read.number))
-    for table in (PUSHED_KEY, PUSH):
+    for table in _OF_SOURCE:
         if forgotten:
             connection.execute(delete(table).where(table.c.source_id.in_(forgotten)))

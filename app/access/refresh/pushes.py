@@ -111,13 +111,11 @@ def apply_push(
     """
     with reading(engine) as connection:
         # Without the lock: repetitions do not wait.
-        source_id = _configured_source(connection, push.source)
-        answer = None if source_id is None else _answer_to_repetition(connection, source_id, push)
+        known = configured_source(connection, push.source)
+        answer = None if known is None else _answer_to_repetition(connection, known, push)
     if answer is not None:
         return answer
-    if source_id is None:
-        with writing(engine) as connection:
-            source_id = _configure(connection, push.source, configured)
+    source_id = ensure_configured(engine, push.source, configured) if known is None else known
     return _Application(engine, push, source_id, clock, only_pushed=only_pushed, audit_hook=audit_hook).run()
 
 
@@ -244,13 +242,20 @@ def _ids(record: Record) -> PushKey:
     return tuple(str(values[position]) for position in _KEY_POSITIONS[record.kind])
 
 
-def _configured_source(connection: Connection, name: str) -> int | None:
+def configured_source(connection: Connection, name: str) -> int | None:
+    """The id of a source with a position in the configuration; None: nothing of it was read or pushed so far."""
     query = select(SOURCE.c.source_id).where(SOURCE.c.name == name, SOURCE.c.position < UNCONFIGURED_POSITION)
     return connection.execute(query).scalar()
 
 
+def ensure_configured(engine: Engine, name: str, configured: Sequence[str]) -> int:
+    """Stores the position of a source that is new, or was not configured before; returns its id. ``configured``: the
+    names of all sources in their order."""
+    with writing(engine) as connection:
+        return _configure(connection, name, configured)
+
+
 def _configure(connection: Connection, name: str, configured: Sequence[str]) -> int:
-    """Stores the position of a source that is new, or was not configured before; returns its id."""
     if not is_sqlite(connection):
         connection.execute(text("LOCK TABLE directory_state IN EXCLUSIVE MODE"))
     known = {row.name: row for row in connection.execute(select(SOURCE.c.name, SOURCE.c.source_id, SOURCE.c.position))}

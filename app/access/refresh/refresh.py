@@ -9,7 +9,8 @@ Several refreshes may run at the same time. That transaction is the only one tha
 source the one that began last wins.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, Engine, func, select, update
@@ -164,19 +165,30 @@ class Refresh(Intake):
         transaction. If they raise, nothing changes.
         """
         self._flush()
+        with self.changing() as connection:
+            return self.carry_out_changes(connection, store) if compare(connection) else None
+
+    @contextmanager
+    def changing(self) -> Iterator[Connection]:
+        """The transaction of a change, which may stage records and must end with ``carry_out_changes`` if it fills
+        ``source_delta``."""
         with self._session.change() as connection:
             self._session.index_staged()
             self._session.look_up_rows()
             make_state(connection)
-            if not compare(connection):
-                return None
-            counts = count_source_changes(connection)
-            carry_out_rows(self._session, connection, counts)
-            store(connection, counts)
-            change = self._merge(connection, counts, merge_all=False)
-            found = staged_problems(connection, self._session.kinds_staged, few=True, limit=MAX_PUSHED)
-            left_out = tuple(problem for sample in found.values() for problem in sample.first)
-            return AppliedChange(change, left_out)
+            yield connection
+
+    def carry_out_changes(
+        self, connection: Connection, store: Callable[[Connection, SourceCounts], None]
+    ) -> AppliedChange:
+        """Carries out ``source_delta`` in the transaction of ``changing``; see ``apply_changes``."""
+        counts = count_source_changes(connection)
+        carry_out_rows(self._session, connection, counts)
+        store(connection, counts)
+        change = self._merge(connection, counts, merge_all=False)
+        found = staged_problems(connection, self._session.kinds_staged, few=True, limit=MAX_PUSHED)
+        left_out = tuple(problem for sample in found.values() for problem in sample.first)
+        return AppliedChange(change, left_out)
 
     def _bring_in_line(
         self,

@@ -152,6 +152,10 @@ class RefreshSession:
 
     @contextmanager
     def _transaction(self, *, write: bool, isolation_level: str = "READ COMMITTED") -> Iterator[Connection]:
+        if self._connection.in_transaction():
+            # A change stages records, too.
+            yield self._connection
+            return
         options = {} if self._sqlite else {"isolation_level": isolation_level}
         self._connection.execution_options(**{WRITE_LOCK: write}, **options)
         with self._connection.begin():

@@ -83,6 +83,8 @@ class ReadResult:
     """Why the source refused the first cursor; empty if it did not."""
     login_refused: bool = False
     """Whether it failed because the source refused the name or the password."""
+    known_empty: bool = False
+    """Whether it is complete and empty for sure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

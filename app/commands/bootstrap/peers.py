@@ -2,13 +2,14 @@
 
 import os
 import tempfile
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from random import Random
 from threading import Event
 from typing import TYPE_CHECKING
 
-from app.commands.bootstrap.databases import database_location, sqlite_file
+from app.commands.bootstrap.databases import database_location, existing_store, sqlite_file
 from app.commands.bootstrap.requirements import require_backend
 from app.directory.configured import sources_from_settings
 from app.directory.source import Source
@@ -29,7 +30,7 @@ def configured_sources(settings: Settings, *, stop: Event | None = None, spool: 
     ``spool``: keep state between reads on disk. Commands that only check or preview pass False.
     """
     folder = spool_folder(settings) if spool else None
-    return sources_from_settings(settings.directory, stop=stop, spool=folder)
+    return sources_from_settings(settings.directory, stop=stop, spool=folder, store=partial(existing_store, settings))
 
 
 def spool_folder(settings: Settings) -> Path:

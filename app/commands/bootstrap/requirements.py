@@ -1,8 +1,11 @@
 """Checks that the settings contain what a command needs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 
+from pydantic import SecretStr
+
+from app.directory.settings import ScimSourceSettings, tokens_of
 from app.foundation.text import are
 from app.settings import Settings
 
@@ -70,18 +73,31 @@ def require_issuer_library(settings: Settings) -> None:
         )
 
 
+def require_scim_library(settings: Settings) -> None:
+    """Raises ``SetUpError`` if a source of SCIM is configured and its library is not installed."""
+    is_configured = any(isinstance(source, ScimSourceSettings) for source in settings.directory.sources)
+    if is_configured and find_spec("scim2_server") is None:
+        raise SetUpError(
+            "a source of type scim needs the library that the extra \"scim\" brings: pip install 'usher[scim]'"
+        )
+
+
 def short_tokens(settings: Settings) -> list[str]:
     """The settings keys of tokens that are short enough to be guessed."""
     return [key for key, token in _tokens(settings) if len(token) < SHORTEST_TOKEN]
 
 
 def _tokens(settings: Settings) -> Iterator[tuple[str, str]]:
-    lists = {"provider.auth_tokens": settings.provider.auth_tokens, "admin.tokens": settings.admin.tokens}
+    lists: dict[str, Sequence[SecretStr]] = {
+        "provider.auth_tokens": settings.provider.auth_tokens,
+        "admin.tokens": settings.admin.tokens,
+    }
     for number, source in enumerate(settings.directory.sources):
-        if source.changes is not None:
-            lists[f"directory.sources[{number}].changes.tokens"] = source.changes.tokens
-    for key, tokens in lists.items():
-        for number, token in enumerate(tokens):
+        if tokens := tokens_of(source):
+            key = "tokens" if isinstance(source, ScimSourceSettings) else "changes.tokens"
+            lists[f"directory.sources[{number}].{key}"] = tokens
+    for key, accepted in lists.items():
+        for number, token in enumerate(accepted):
             yield f"{key}[{number}]", token.get_secret_value()
     for number, operator in enumerate(settings.console.tokens):
         yield f"console.tokens[{number}].token", operator.token.get_secret_value()

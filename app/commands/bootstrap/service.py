@@ -9,7 +9,7 @@ from random import Random, SystemRandom
 from threading import BoundedSemaphore, Event, Thread
 from time import sleep
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flask import Flask
 from sqlalchemy import Engine
@@ -19,6 +19,7 @@ from app.commands.bootstrap.application import Application, build_watch, concern
 from app.commands.bootstrap.databases import STORE_MIGRATIONS, index_folder, open_store_for_service, store_guard
 from app.commands.bootstrap.peers import client_without_retries
 from app.contract import operations
+from app.directory.settings import ScimSourceSettings
 from app.foundation.clock import Clock, utc_now
 from app.foundation.configuration.showing import listed
 from app.foundation.database.migrations import state_of
@@ -38,6 +39,9 @@ from app.service.push.targets import targets_from_settings
 from app.service.refusals import Refusals
 from app.service.web import ServiceParts, create_app, create_metrics_app
 from app.settings import Settings
+
+if TYPE_CHECKING:
+    from app.service.scim.blueprint import ScimParts
 
 _WATCH_INTERVAL = 30.0
 """Seconds between two checks of a service. Workers check more often."""
@@ -103,6 +107,14 @@ def service_app(
     failures = FailedCredentials()
     expected = expectations(settings)
     refusals = Refusals(parts.audit, engine)
+    push = PushParts(
+        engine,
+        targets_from_settings(settings.directory, failures),
+        clock,
+        PushAudit(parts.audit, refusals),
+        uploads=BoundedSemaphore(max(1, settings.server.threads // 4)),
+        **({} if index is None else {"follow": index.wait_for}),
+    )
     return create_app(
         ServiceParts(
             engine=engine,
@@ -112,14 +124,8 @@ def service_app(
             index=index,
             sign=_signer(settings),
             decision_log=_decision_log(settings),
-            push=PushParts(
-                engine,
-                targets_from_settings(settings.directory, failures),
-                clock,
-                PushAudit(parts.audit, refusals),
-                uploads=BoundedSemaphore(max(1, settings.server.threads // 4)),
-                **({} if index is None else {"follow": index.wait_for}),
-            ),
+            push=push,
+            scim=_scim(settings, push, new_id),
             schema_state=lambda: state_of(engine, STORE_MIGRATIONS),
             check_schema=store_guard(engine).check,
             failures=failures,
@@ -144,6 +150,15 @@ def service_app(
         metrics_need_token=settings.metrics.require_token,
         trusted_proxies=settings.server.trusted_proxies,
     )
+
+
+def _scim(settings: Settings, push: PushParts, new_id: Callable[[], str]) -> "ScimParts | None":
+    """The endpoint for directories that push with SCIM; None without a source of SCIM. Its library is an extra."""
+    if not any(isinstance(source, ScimSourceSettings) for source in settings.directory.sources):
+        return None
+    from app.service.scim.blueprint import scim_parts
+
+    return scim_parts(push, settings.directory, new_id)
 
 
 def _turns_of_metrics(index: AccessIndex) -> dict[str, Any]:

@@ -159,3 +159,11 @@ def _with_library(rules: tuple[RuleSettings, ...]) -> tuple[RuleSettings, ...]:
 
 RuleList = Annotated[tuple[RuleSettings, ...], Field(min_length=1), AfterValidator(_with_library)]
 """The rules of a source, in their order."""
+
+
+def disabled_or(expired: str, disabled: str | Constant) -> str | Constant:
+    """The expression that is true if ``expired`` is, and otherwise the value of ``disabled``."""
+    if isinstance(disabled, bool):
+        return disabled or expired
+    # The line break ends a comment.
+    return f"{expired} ? dyn(true) : ({disabled}\n)"

@@ -91,6 +91,10 @@ class MappedSource:
     def name(self) -> str:
         return self._name
 
+    def member_origin(self, group: ObjectId, member: ObjectId) -> ObjectId:  # noqa: ARG002 - of subclasses
+        """The object that provides the records of a member: by default its group."""
+        return group
+
     def read(self, request: ReadRequest = EVERYTHING) -> Reading:
         return self.observed(request, None)
 
@@ -122,6 +126,7 @@ class _MappedRead:
         self, source: MappedSource, request: ReadRequest, spool: Spool | None, observer: MappingObserver | None
     ) -> None:
         self._connector = source.connector
+        self._member_origin = source.member_origin
         self._rules = source.rules
         self._request = request
         self._spool = spool
@@ -191,7 +196,7 @@ class _MappedRead:
             return End(verdict, reason, self._request.since, end.answered)
         if self._spool is not None and end.answered is not Answered.PART:
             self._spool.keep(cursor, self._rules.digest)
-        return End(verdict, reason, cursor, end.answered, except_malformed)
+        return end._replace(verdict=verdict, reason=reason, except_malformed=except_malformed)
 
     # Objects.
 
@@ -331,14 +336,15 @@ class _MappedRead:
                 if self._observer is not None:
                     path = partial(spool.path, group.number, member.number)
                     self._observer.on_member(object_, rule, member, outcome, path)
+                origin = self._member_origin(object_.id, member.id)
                 if type(outcome) is Made:
-                    yield Found(outcome.record, object_.place, Origin(object_.id, rule.number))
+                    yield Found(outcome.record, object_.place, Origin(origin, rule.number))
                     if outcome.remarks:
                         yield from self._remarks(outcome, rule, object_.place)
                 elif type(outcome) is NotMade:
                     self._malformed += 1
                     reason = f"rule {rule.number}, member {member.place}: {outcome.reason}"
-                    yield Malformed(object_.place, reason, object_.id)
+                    yield Malformed(object_.place, reason, origin)
                 else:
                     self._members_without_user += outcome is NO_USER
 

@@ -65,11 +65,11 @@ class PushParts:
     follow: Callable[[int], None] = lambda _: None
     """Waits until this node answers permission calls by a revision, so that the next call sees what was pushed."""
 
-    def target(self, name: str) -> PushTarget:
+    def target(self, name: str, *, is_scim: bool = False) -> PushTarget:
         """The source with this name. Raises what ``Targets.require`` does. Writes an audit row for a wrong token, but
         not for a throttled caller."""
         try:
-            return self.targets.require(request, name)
+            return self.targets.require(request, name, is_scim=is_scim)
         except Unauthenticated:
             if bearer_token(request) is not None:
                 self.audit.wrong_token(is_known=name in self.targets.by_name)

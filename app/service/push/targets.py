@@ -7,7 +7,14 @@ from flask import Request
 
 from app.contract.errors import NotFound, PermissionDenied, Unauthenticated
 from app.directory.pushes import Allowed
-from app.directory.settings import DirectorySettings, GuardSettings, PushSourceSettings
+from app.directory.settings import (
+    ChangesSettings,
+    DirectorySettings,
+    GuardSettings,
+    PushSourceSettings,
+    ScimSourceSettings,
+    tokens_of,
+)
 from app.http.throttle import FailedCredentials
 from app.http.tokens import TokenSet, bearer_token
 
@@ -22,6 +29,8 @@ class PushTarget:
     guard: GuardSettings
     only_pushed: bool
     """Whether it has no other way to be read."""
+    is_scim: bool
+    """Whether a directory pushes to it with SCIM, and nobody else does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +41,8 @@ class Targets:
     configured: tuple[str, ...]
     failures: FailedCredentials
 
-    def require(self, request: Request, name: str) -> PushTarget:
-        """The source with this name, for a request with one of its tokens.
+    def require(self, request: Request, name: str, *, is_scim: bool = False) -> PushTarget:
+        """The source with this name, for a request with one of its tokens. ``is_scim``: it must be one of SCIM.
 
         Raises ``Unauthenticated``, ``TooManyRequests``, ``PermissionDenied`` for the token of another source, and
         ``NotFound``. Without a valid token the response does not depend on the name.
@@ -47,7 +56,7 @@ class Targets:
             self.failures.record_or_raise(request.remote_addr or "")
             raise Unauthenticated("the bearer token is not accepted")
         target = self.by_name.get(name)
-        if target is None:
+        if target is None or target.is_scim != is_scim:
             raise NotFound("no source with this name accepts pushes")
         if target not in accepted:
             raise PermissionDenied("the bearer token belongs to another source")
@@ -55,16 +64,17 @@ class Targets:
 
 
 def targets_from_settings(settings: DirectorySettings, failures: FailedCredentials) -> Targets:
-    """The sources with tokens in ``changes``."""
+    """The sources with tokens."""
     found = {}
     for source in settings.sources:
-        changes = source.changes
-        if changes is not None and changes.tokens:
+        if tokens := tokens_of(source):
+            changes = source.changes or ChangesSettings()
             found[source.source_name] = PushTarget(
                 name=source.source_name,
-                tokens=TokenSet(token.get_secret_value() for token in changes.tokens),
+                tokens=TokenSet(token.get_secret_value() for token in tokens),
                 allowed=Allowed(frozenset(changes.kinds), frozenset(changes.organizations)),
                 guard=source.guard or settings.guard,
                 only_pushed=isinstance(source, PushSourceSettings),
+                is_scim=isinstance(source, ScimSourceSettings),
             )
     return Targets(found, tuple(source.source_name for source in settings.sources), failures)

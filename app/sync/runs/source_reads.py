@@ -230,6 +230,7 @@ class SourceReads:
             cursor_refused=read.cursor_refused,
             except_malformed=end.verdict is Verdict.PARTIAL and end.except_malformed,
             login_refused=end.login_refused,
+            known_empty=end.known_empty,
         )
         self._refreshing.end(result, position=read.position)
 

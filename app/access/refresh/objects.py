@@ -1,0 +1,72 @@
+"""Applies the objects that a directory pushes: each replaces the records that it provided before, in one transaction.
+
+Reads of the source that began before do not undo it (``app.access.refresh.pushed_keys``).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, select, update
+
+from app.access.records import Record
+from app.access.refresh.push_sequences import store_push
+from app.access.refresh.pushed_keys import OBJECT, PUSH, store_pushed_keys
+from app.access.refresh.refresh import Refresh
+from app.access.refresh.sources import CHANGES, SOURCE, SourceCounts, StagedRead, compute_source_changes, total
+from app.access.refresh.tables import REFRESH_TABLES, ChangeCounts
+
+ObjectAuditHook = Callable[[Connection, ChangeCounts, int], None]
+"""A callback in the transaction: the records that change, and the number of pushes to the source so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class PushedObject:
+    """What an object of a source provides from now on."""
+
+    place: str
+    records: Sequence[tuple[Record, str]] = ()
+    """Records, each with the number of its rule."""
+    is_malformed: bool = False
+    """Whether it also keeps what it provided before."""
+    is_disabled: bool = False
+    """Of a malformed object: whether what it keeps is disabled."""
+
+
+def apply_objects(
+    refresh: Refresh,
+    connection: Connection,
+    source_id: int,
+    objects: Mapping[str, PushedObject],
+    *,
+    by: str,
+    now_ms: int,
+    audit_hook: ObjectAuditHook | None = None,
+) -> int:
+    """Replaces the records of objects (origin → object) in the transaction of ``Refresh.changing``; returns the
+    revision. ``by``: the fingerprint of the token."""
+    refresh.open_source(source_id)
+    for origin, object_ in objects.items():
+        for record, rule in object_.records:
+            refresh.add(record, object_.place, origin=origin, rule=rule)
+        if object_.is_malformed:
+            refresh.add_malformed(origin, disabled=object_.is_disabled)
+    refresh.replace_objects(origin for origin, object_ in objects.items() if not object_.is_malformed)
+    read = StagedRead(
+        source_id=source_id,
+        name="",
+        answered=CHANGES,
+        malformed=sum(object_.is_malformed for object_ in objects.values()),
+    )
+    compute_source_changes(connection, [read], of=REFRESH_TABLES)
+
+    def store(connection: Connection, counts: SourceCounts) -> None:
+        changes = total(counts)
+        store_pushed_keys(connection, source_id, ((OBJECT, (origin,)) for origin in objects), only_pushed=True)
+        records = {"records": SOURCE.c.records + changes.added - changes.removed}
+        connection.execute(update(SOURCE).where(SOURCE.c.source_id == source_id).values(records))
+        last = connection.execute(select(PUSH.c.sequence).where(PUSH.c.source_id == source_id)).scalar() or 0
+        pushes = store_push(connection, source_id, last + 1, "", by=by, now_ms=now_ms)
+        if audit_hook is not None:
+            audit_hook(connection, changes, pushes)
+
+    return refresh.carry_out_changes(connection, store).change.revision

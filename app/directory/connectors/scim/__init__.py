@@ -1,0 +1,1 @@
+"""Reads the users and groups that a directory pushed with SCIM."""

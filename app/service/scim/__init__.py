@@ -1,0 +1,1 @@
+"""Directories push users and groups with SCIM 2.0."""

@@ -1,0 +1,208 @@
+"""The endpoint of SCIM, ``/scim/NAME/v2``: tokens, limits, strict JSON, and the transaction of a request.
+
+The rules: ``app/service/scim/README.md``.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+import structlog
+from flask import Blueprint, Flask, Response, request
+from scim2_models import Error, InvalidSyntaxException, InvalidValueException, Resource, ResourceType, SCIMException
+from scim2_models import ResponseParameters as Parameters
+from scim2_server.requests import ScimRequest
+from scim2_server.responses import SCIM_MEDIA_TYPE, ScimResponse
+from scim2_server.routing import Operation
+from scim2_server.service import ScimService
+from werkzeug.wrappers import Response as BaseResponse
+
+from app.access.problems import ProblemList
+from app.access.refresh.objects import apply_objects
+from app.access.refresh.pushes import configured_source, ensure_configured
+from app.access.refresh.refresh import Refresh
+from app.contract.errors import InvalidArgument
+from app.directory.configured import scim_rules
+from app.directory.settings import DirectorySettings, ScimSourceSettings
+from app.foundation.clock import epoch_ms
+from app.foundation.database.engine import reading
+from app.http.body import check_type, json_of
+from app.http.errors import answer_error
+from app.http.strict_json import MAX_INTEGER
+from app.http.tokens import token_fingerprint
+from app.service.push.blueprint import PushParts
+from app.service.scim.protocol import SetwiseHandler, new_service
+from app.service.scim.records import RecordMaker
+from app.service.scim.storage import StoredResources
+
+MAX_BODY_BYTES = 10 * 1024 * 1024
+"""The maximum size of a request, such as that of a group with its members."""
+
+_MAX_QUERY = 8_000
+"""The maximum length of a query parameter."""
+
+_WRITES = frozenset({Operation.create, Operation.replace, Operation.patch, Operation.delete})
+
+
+@dataclass(frozen=True, slots=True)
+class ScimParts:
+    """The dependencies of the endpoint."""
+
+    push: PushParts
+    makers: Mapping[str, RecordMaker]
+    """Source → what makes its records."""
+    new_id: Callable[[], str]
+    """Creates the id of a resource."""
+
+
+def scim_parts(push: PushParts, settings: DirectorySettings, new_id: Callable[[], str]) -> ScimParts:
+    """The dependencies, from the settings."""
+    sources = [source for source in settings.sources if isinstance(source, ScimSourceSettings)]
+    makers = {source.source_name: RecordMaker(scim_rules(source)) for source in sources}
+    return ScimParts(push, makers, new_id)
+
+
+class _Resources(StoredResources):
+    """The resources of a request, each operation of which is one transaction.
+
+    A write holds the lock of refreshes. What it changes is in force at its end.
+    """
+
+    def __init__(self, parts: ScimParts, source: str, service: ScimService, *, writes: bool) -> None:
+        super().__init__(service.provider, 0, new_id=parts.new_id, clock=parts.push.clock)
+        self._parts = parts
+        self._source = source
+        self._writes = writes
+        self.revision = 0
+
+    def get(
+        self,
+        resource_type: ResourceType,
+        resource_id: str,
+        *,
+        response_parameters: Parameters[Any] | None = None,
+    ) -> Resource[Any]:
+        # The handler changes resources without their members.
+        if response_parameters is None:
+            return self.head(resource_type, resource_id)
+        return super().get(resource_type, resource_id, response_parameters=response_parameters)
+
+    @contextmanager
+    def operation(self) -> Iterator[None]:
+        push = self._parts.push
+        with reading(push.engine) as connection:
+            known = configured_source(connection, self._source)
+            if not self._writes:
+                self.source_id, self._connection = known or 0, connection
+                yield
+                return
+        if known is None:
+            known = ensure_configured(push.engine, self._source, push.targets.configured)
+        self.source_id = known
+        failure: SCIMException | None = None
+        with Refresh(push.engine, clock=push.clock, problems=ProblemList(), store_pending=True) as refresh:
+            # A refused request keeps the connection with its temporary tables.
+            try:
+                with refresh.changing() as self._connection:
+                    yield
+                    self._apply(refresh)
+            except SCIMException as error:
+                failure = error
+        if failure is not None:
+            raise failure
+
+    def _apply(self, refresh: Refresh) -> None:
+        """Brings the access model in line with what the request changed."""
+        push = self._parts.push
+        objects = self._parts.makers[self._source].pushed_objects(self)
+        if objects:
+            self.revision = apply_objects(
+                refresh,
+                self.connection,
+                self.source_id,
+                objects,
+                by=token_fingerprint(request),
+                now_ms=epoch_ms(push.clock()),
+                audit_hook=push.audit.object_audit_hook(self._source),
+            )
+
+
+def install_scim(app: Flask, parts: ScimParts) -> None:
+    """Adds ``/scim/NAME/v2`` to the app. Each call needs a token of its source."""
+    blueprint = Blueprint("scim", __name__)
+    service = new_service()
+    methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+
+    @blueprint.route("/scim/<name>/v2", defaults={"path": ""}, methods=methods)
+    @blueprint.route("/scim/<name>/v2/<path:path>", methods=methods)
+    def scim(name: str, path: str) -> Response:
+        parts.push.target(name, is_scim=True)
+        return _response(_handled(parts, service, name, path))
+
+    @blueprint.errorhandler(Exception)
+    def _answer(error: Exception) -> BaseResponse:
+        if isinstance(error, SCIMException):
+            return _response(service.error_response(error))
+        answer = answer_error(error)
+        detail = orjson.loads(answer.get_data())["error"]["message"]
+        scim_type = InvalidSyntaxException.scim_type if answer.status_code == HTTPStatus.BAD_REQUEST else None
+        body = Error(status=answer.status_code, scim_type=scim_type, detail=detail).model_dump()
+        answer.set_data(orjson.dumps(body))
+        answer.content_type = SCIM_MEDIA_TYPE
+        return answer
+
+    app.register_blueprint(blueprint)
+
+
+def _handled(parts: ScimParts, service: ScimService, name: str, path: str) -> ScimResponse:
+    scim_request = ScimRequest(
+        request.method,
+        f"{request.url_root.rstrip('/')}/scim/{name}/v2",
+        f"/{path}",
+        _checked_query(),
+        list(request.headers.items()),
+        _body() if request.method in ("POST", "PUT", "PATCH") else b"",
+    )
+    if "\0" in path:
+        raise InvalidValueException(detail="the path contains a NUL character")
+    with service.provider:
+        operation = service.match(scim_request).operation
+    resources = _Resources(parts, name, service, writes=operation in _WRITES)
+    response = SetwiseHandler(service, resources).handle(scim_request)
+    if operation in _WRITES:
+        parts.push.follow(resources.revision)
+        structlog.stdlib.get_logger(__name__).info(
+            "scim",
+            source=name,
+            operation=operation.value,
+            resources=len(resources.changed),
+            revision=resources.revision,
+        )
+    return response
+
+
+def _checked_query() -> Mapping[str, str]:
+    """The query parameters. Raises ``InvalidValueException``."""
+    for name, value in request.args.items(multi=True):
+        if "\0" in value or "\ufffd" in value or len(value) > _MAX_QUERY:
+            raise InvalidValueException(detail="a query parameter is too long, or contains invalid characters")
+        if name in ("startIndex", "count") and len(value) > len(str(MAX_INTEGER)):
+            raise InvalidValueException(detail=f"{name}: must be a whole number of at most 63 bits")
+    return request.args.to_dict()
+
+
+def _body() -> bytes:
+    """The body as JSON that every parser reads in the same way. Raises ``InvalidArgument``."""
+    check_type(request, (SCIM_MEDIA_TYPE, "application/json"))
+    value = json_of(request.stream.read, request.content_length, max_bytes=MAX_BODY_BYTES)
+    if not isinstance(value, dict):
+        raise InvalidArgument("the body must be a JSON object")
+    return orjson.dumps(value)
+
+
+def _response(answer: ScimResponse) -> Response:
+    body = b"" if answer.body is None else orjson.dumps(answer.body)
+    return Response(body, int(answer.status), answer.headers)

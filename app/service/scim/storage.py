@@ -1,0 +1,336 @@
+"""Stores SCIM resources in Usher's database, and notes what a request changes."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import orjson
+from scim2_models import (
+    Meta,
+    NotFoundException,
+    PreconditionFailedException,
+    Resource,
+    ResourceType,
+    ResponseParameters,
+    ScimFilter,
+    ScimProvider,
+    SearchRequest,
+    UniquenessException,
+)
+from scim2_models.path import Comparison, FilterNode, LogicalExpr, ValuePath
+from scim2_models.path.expressions import CompareOperator, LogicalOperator
+from scim2_server.storage import ScimStorage, SearchPage
+from sqlalchemy import Connection, Row, Table, delete, func, insert, select
+
+from app.access.source_tables import ScimKeyRow, ScimMemberRow
+from app.directory.connectors.scim.objects import GROUP, USER
+from app.foundation.clock import Clock, epoch_ms, from_epoch_ms
+from app.foundation.database.statements import json_list
+from app.service.scim.members import RESOURCE, Member, StoredMembers, key_of, members_of
+
+KEY: Table = ScimKeyRow.__table__
+MEMBER: Table = ScimMemberRow.__table__
+
+MAX_MEMBERS_PER_PAGE = 50_000
+"""A page of a list ends before it has more members than these, but has one group at least."""
+
+_NOT_STORED = frozenset({"id", "meta", "members", "password", "groups"})
+_KEYS = ("userName", "externalId", "displayName")
+
+_MEMBERS = """
+SELECT m.group_id, m.value, COALESCE(r.type, m.type), m.display
+FROM scim_member m LEFT JOIN scim_resource r ON r.source_id = m.source_id AND r.resource_id = m.value
+WHERE m.source_id = :source_id AND m.group_id IN (@list(groups)) ORDER BY m.group_id, m.value
+"""
+
+_COUNT_MEMBERS = """
+SELECT group_id, COUNT(*) FROM scim_member
+WHERE source_id = :source_id AND group_id IN (@list(groups)) GROUP BY group_id
+"""
+
+_CONTENTS = """
+SELECT r.resource_id, r.content FROM (@list(ids)) AS listed
+CROSS JOIN scim_resource r WHERE r.source_id = :source_id AND r.resource_id = listed.value
+"""
+
+
+def keeps_members(parameters: ResponseParameters[Any] | None) -> bool:
+    """Whether a response has the members of groups."""
+    if parameters is None:
+        return True
+    wanted, excluded = (
+        {str(path).rpartition(":")[2].lower().partition("[")[0] for path in paths or ()}
+        for paths in (parameters.attributes, parameters.excluded_attributes)
+    )
+    return any(name.partition(".")[0] == "members" for name in wanted) if wanted else "members" not in excluded
+
+
+class StoredResources(StoredMembers, ScimStorage):
+    """The resources of one source, in an open transaction."""
+
+    def __init__(
+        self,
+        provider: ScimProvider,
+        source_id: int,
+        *,
+        new_id: Callable[[], str],
+        clock: Clock,
+        connection: Connection | None = None,
+    ) -> None:
+        super().__init__(source_id, clock, connection)
+        self._provider = provider
+        self._new_id = new_id
+
+    # Reading.
+
+    def get(
+        self,
+        resource_type: ResourceType,
+        resource_id: str,
+        *,
+        response_parameters: ResponseParameters[Any] | None = None,
+    ) -> Resource[Any]:
+        row = self._row(resource_type, resource_id)
+        return self._resources([row], with_members=keeps_members(response_parameters))[0]
+
+    def whole(self, resource_type: ResourceType, resource_id: str) -> Resource[Any]:
+        """A resource with its members. Raises ``NotFoundException``."""
+        return self._resources([self._row(resource_type, resource_id)], with_members=True)[0]
+
+    def head(self, resource_type: ResourceType, resource_id: str) -> Resource[Any]:
+        """A resource without its members. Raises ``NotFoundException``."""
+        return self._resources([self._row(resource_type, resource_id)], with_members=False)[0]
+
+    def search(
+        self,
+        resource_types: list[ResourceType],
+        search_request: SearchRequest[Any],
+        *,
+        position: Any = None,  # noqa: ARG002 - of cursors, which are not supported
+    ) -> SearchPage:
+        types = [str(one.name) for one in resource_types]
+        of_types = RESOURCE.c.source_id == self.source_id, RESOURCE.c.type.in_(types)
+        with_members = keeps_members(search_request)
+        in_order = select(RESOURCE).where(*of_types).order_by(RESOURCE.c.created, RESOURCE.c.resource_id)
+        start = search_request.start_index_0 or 0
+        if search_request.filter is None and search_request.sort_by is None:
+            total = self.connection.execute(select(func.count()).select_from(RESOURCE).where(*of_types)).scalar_one()
+            page = in_order.offset(start).limit(search_request.count)
+            rows = self._bounded(self.connection.execute(page).all(), with_members=with_members)
+            return SearchPage(total, self._resources(rows, with_members=with_members))
+        if search_request.filter is not None:
+            candidates = self._candidates(search_request.filter.ast)
+            if candidates is not None:
+                in_order = in_order.where(RESOURCE.c.resource_id.in_(candidates))
+        rows = self.connection.execute(in_order).all()
+        found = self._matching(rows, search_request.filter)
+        if search_request.sort_by is not None:
+            found = search_request.sort(found)
+        stop = None if search_request.count is None else start + search_request.count
+        by_id = {row.resource_id: row for row in rows}
+        rows = self._bounded([by_id[one.id] for one in found[start:stop]], with_members=with_members)
+        return SearchPage(len(found), self._resources(rows, with_members=with_members))
+
+    def _matching(self, rows: Sequence[Row[Any]], scim_filter: ScimFilter[Any] | None) -> list[Resource[Any]]:
+        if scim_filter is None:
+            return self._resources(rows, with_members=False)
+        names = "members" in str(scim_filter).lower()
+        found = []
+        for row in rows:
+            (resource,) = self._resources([row], with_members=names)
+            if scim_filter.models:
+                matches = scim_filter.match(resource)
+            else:
+                bound: type[ScimFilter[Any]] = ScimFilter.__class_getitem__(type(resource))
+                matches = bound(str(scim_filter)).match(resource)
+            if matches:
+                found.append(resource)
+        return found
+
+    def _candidates(self, node: FilterNode) -> set[str] | None:
+        """The ids of the resources that may match a filter, by index; None: all."""
+        if isinstance(node, LogicalExpr):
+            parts = [self._candidates(term) for term in node.terms]
+            if node.op == LogicalOperator.and_:
+                known = [part for part in parts if part is not None]
+                return set.intersection(*known) if known else None
+            return None if any(part is None for part in parts) else set().union(*(part or () for part in parts))
+        if isinstance(node, ValuePath) and node.attr_path.attr.lower() in ("emails", "members"):
+            inner = node.val_filter
+            is_and = isinstance(inner, LogicalExpr) and inner.op == LogicalOperator.and_
+            terms = inner.terms if isinstance(inner, LogicalExpr) and is_and else (inner,)
+            equal = (term for term in terms if isinstance(term, Comparison) and str(term.attr_path).lower() == "value")
+            return next((self._equal(node.attr_path.attr, term) for term in equal), None)
+        if isinstance(node, Comparison) and node.attr_path.sub_attr in (None, "value"):
+            return self._equal(node.attr_path.attr, node)
+        return None
+
+    def _equal(self, attribute: str, node: Comparison) -> set[str] | None:
+        if node.op != CompareOperator.eq or not isinstance(node.value, str):
+            return None
+        name = attribute.lower()
+        if name == "id":
+            return {node.value}
+        if name == "members":
+            of_value = MEMBER.c.source_id == self.source_id, MEMBER.c.value == node.value
+            return set(self.connection.execute(select(MEMBER.c.group_id).where(*of_value)).scalars())
+        key = next((key for key in (*_KEYS, "emails") if key.lower() == name), None)
+        return None if key is None else set(self._with_key(key, node.value))
+
+    def _with_key(self, attribute: str, value: str) -> Sequence[str]:
+        of_key = KEY.c.source_id == self.source_id, KEY.c.attribute == attribute, KEY.c.value == key_of(value)
+        return self.connection.execute(select(KEY.c.resource_id).where(*of_key)).scalars().all()
+
+    def _bounded(self, rows: Sequence[Row[Any]], *, with_members: bool) -> Sequence[Row[Any]]:
+        """The first rows, which together have few enough members."""
+        groups = [row.resource_id for row in rows if row.type == GROUP] if with_members else []
+        if not groups:
+            return rows
+        counts = dict(self._run(_COUNT_MEMBERS, groups=json_list(groups)))
+        members = 0
+        for position, row in enumerate(rows):
+            members += counts.get(row.resource_id, 0)
+            if position and members > MAX_MEMBERS_PER_PAGE:
+                return rows[:position]
+        return rows
+
+    def _row(self, resource_type: ResourceType, resource_id: str) -> Row[Any]:
+        of_id = RESOURCE.c.source_id == self.source_id, RESOURCE.c.resource_id == resource_id
+        row = self.connection.execute(select(RESOURCE).where(*of_id, RESOURCE.c.type == resource_type.name)).first()
+        if row is None:
+            raise NotFoundException(detail=f"there is no {resource_type.name} with this id")
+        return row
+
+    def _resources(self, rows: Sequence[Row[Any]], *, with_members: bool) -> list[Resource[Any]]:
+        members: dict[str, list[dict[str, str]]] = {}
+        groups = [row.resource_id for row in rows if row.type == GROUP] if with_members else []
+        for group_id, *member in self._run(_MEMBERS, groups=json_list(groups)) if groups else ():
+            members.setdefault(group_id, []).append(_member_object(*member))
+        found = []
+        for row in rows:
+            model: Any = self._provider.model_for(row.type)
+            content = orjson.loads(row.content) | ({"members": one} if (one := members.get(row.resource_id)) else {})
+            resource = model.model_validate(content)
+            resource.id = row.resource_id
+            resource.meta = _meta(row.type, row.created, row.modified, row.version)
+            found.append(resource)
+        return found
+
+    # Writing.
+
+    def create(self, resource_type: ResourceType, resource: Resource[Any]) -> Resource[Any]:
+        content, type_ = _content(resource), str(resource_type.name)
+        self._require_unique("", type_, content)
+        resource_id, now = self._new_id(), epoch_ms(self._clock())
+        row = {"source_id": self.source_id, "resource_id": resource_id, "type": type_, "created": now, "modified": now}
+        text = orjson.dumps(content).decode()
+        self.connection.execute(insert(RESOURCE).values(**row, version=1, content=text))
+        self._add_keys(resource_id, _keys(type_, content))
+        self._note(resource_id, type_, None, content)
+        self._bind(resource_id, type_, content)
+        if type_ == GROUP:
+            self.change_members(resource_id, add=members_of(resource))
+        created = resource.model_copy(deep=True)
+        created.id, created.meta = resource_id, _meta(type_, now, now, 1)
+        return created
+
+    def update(
+        self, resource_type: ResourceType, resource: Resource[Any], *, expected_version: str | None = None
+    ) -> Resource[Any]:
+        members = members_of(resource) if resource_type.name == GROUP else None
+        self.update_parts(resource_type, resource, members, expected_version=expected_version)
+        return self.get(resource_type, str(resource.id))
+
+    def update_parts(
+        self,
+        resource_type: ResourceType,
+        resource: Resource[Any],
+        members: Mapping[str, Member] | None,
+        *,
+        expected_version: str | None = None,
+    ) -> None:
+        """Stores the attributes of a resource, and its ``members``; None: they stay."""
+        resource_id, type_ = str(resource.id), str(resource_type.name)
+        row = self._row(resource_type, resource_id)
+        _require_version(row, expected_version)
+        before, content = orjson.loads(row.content), _content(resource)
+        if content != before:
+            self._require_unique(resource_id, type_, content)
+            old, new = _keys(type_, before), _keys(type_, content)
+            for attribute, value in old - new:
+                of_key = KEY.c.source_id == self.source_id, KEY.c.attribute == attribute, KEY.c.value == value
+                self.connection.execute(delete(KEY).where(*of_key, KEY.c.resource_id == resource_id))
+            self._add_keys(resource_id, new - old)
+            self._note(resource_id, type_, before, content)
+            self._bind(resource_id, type_, content)
+        if members is not None:
+            self.replace_members(resource_id, members)
+        if content != before:
+            self._touch(resource_id, content=orjson.dumps(content).decode())
+
+    def delete(self, resource_type: ResourceType, resource_id: str, *, expected_version: str | None = None) -> None:
+        row = self._row(resource_type, resource_id)
+        _require_version(row, expected_version)
+        self.note_pairs([resource_id], [resource_id])
+        self._note(resource_id, row.type, orjson.loads(row.content), None)
+        for table in (RESOURCE, KEY):
+            of_id = table.c.source_id == self.source_id, table.c.resource_id == resource_id
+            self.connection.execute(delete(table).where(*of_id))
+        for column in (MEMBER.c.group_id, MEMBER.c.value):
+            self.connection.execute(delete(MEMBER).where(MEMBER.c.source_id == self.source_id, column == resource_id))
+
+    def _require_unique(self, resource_id: str, type_: str, content: Mapping[str, Any]) -> None:
+        if type_ == USER and set(self._with_key("userName", str(content.get("userName", "")))) - {resource_id}:
+            raise UniquenessException(detail="another User has this userName")
+
+    def _add_keys(self, resource_id: str, keys: Collection[tuple[str, str]]) -> None:
+        if keys:
+            of_resource = {"source_id": self.source_id, "resource_id": resource_id}
+            rows = [{**of_resource, "attribute": attribute, "value": value} for attribute, value in sorted(keys)]
+            self.connection.execute(insert(KEY), rows)
+
+    # What the request changes.
+
+    def _note(self, resource_id: str, type_: str, before: dict[str, Any] | None, after: dict[str, Any] | None) -> None:
+        first = self.changed[resource_id][1] if resource_id in self.changed else before
+        self.changed[resource_id] = type_, first, after
+
+    def contents(self, ids: Collection[str]) -> dict[str, dict[str, Any]]:
+        """The contents of resources, by id."""
+        rows = self._run(_CONTENTS, ids=json_list(sorted(ids)))
+        return {resource_id: orjson.loads(content) for resource_id, content in rows}
+
+
+def _keys(type_: str, content: Mapping[str, Any]) -> set[tuple[str, str]]:
+    emails = [one.get("value") for one in content.get("emails", ())]
+    values = [(name, content.get(name)) for name in _KEYS] + [("emails", email) for email in emails]
+    return {
+        (name, key_of(value))
+        for name, value in values
+        if isinstance(value, str) and (type_ == USER or name != "userName")
+    }
+
+
+def _content(resource: Resource[Any]) -> dict[str, Any]:
+    """The stored attributes of a resource."""
+    return {name: value for name, value in resource.model_dump().items() if name not in _NOT_STORED}
+
+
+def _meta(type_: str, created: int, modified: int, version: int) -> Meta:
+    return Meta(
+        resource_type=type_,
+        created=from_epoch_ms(created),
+        last_modified=from_epoch_ms(modified),
+        version=f'W/"{version}"',
+    )
+
+
+def _member_object(value: str, type_: str, display: str) -> dict[str, str]:
+    found = {"value": value}
+    if type_:
+        found |= {"type": type_, "$ref": f"{type_}s/{value}"}
+    return found | {"display": display} if display else found
+
+
+def _require_version(row: Row[Any], expected: str | None) -> None:
+    if expected is not None and expected != f'W/"{row.version}"':
+        raise PreconditionFailedException

@@ -1,0 +1,131 @@
+"""A service with a source of SCIM, and a directory that pushes to it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+from sqlalchemy import Engine
+
+from app.commands.bootstrap.service import service_app
+from app.commands.schema import METADATA
+from app.directory.configured import sources_from_settings
+from app.foundation.database.engine import open_engine
+from app.settings import Settings
+from app.sync.runs.refresh import RefreshReport, refresh
+from tests.tables import make_tables
+
+TOKEN, OTHER_TOKEN, ASK = "scim-" + "s" * 20, "push-" + "p" * 20, "ask-" + "a" * 20
+
+RULES: list[dict[str, Any]] = [
+    {
+        "from": "users",
+        "aliases": ["it.externalId"],
+        "user": {
+            "userId": "it.id",
+            "name": "it.?displayName.orValue(it.userName)",
+            "email": 'it.?email.orValue("")',
+            "department": "it.enterprise.department",
+        },
+    },
+    {"from": "groups", "organization": {"organizationId": "it.displayName", "organizationName": "it.displayName"}},
+    {
+        "from": "groups",
+        "each": "members",
+        "membership": {"organizationId": "it.displayName", "userId": "member.userId", "accessRole": '"viewer"'},
+    },
+]
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = datetime(2026, 11, 20, 9, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def pass_(self, **by: float) -> None:
+        self.now += timedelta(**by)
+
+
+class Directory:
+    """A directory that pushes with SCIM, and the questions of the backend."""
+
+    def __init__(self, client: FlaskClient, engine: Engine, settings: Settings, clock: Clock) -> None:
+        self.client, self.engine, self.settings, self.clock = client, engine, settings, clock
+
+    def call(self, method: str, path: str, body: object = None, *, token: str = TOKEN, **more: Any) -> Any:
+        headers = {"Authorization": f"Bearer {token}"} | more.pop("headers", {})
+        options: dict[str, Any] = {"json": body} if body is not None else {}
+        return self.client.open(f"/scim/entra/v2{path}", method=method, headers=headers, **options, **more)
+
+    def made(self, path: str, body: dict[str, Any]) -> str:
+        """The id of a created resource."""
+        answer = self.call("POST", path, body)
+        assert answer.status_code == 201, answer.text
+        return str(answer.get_json()["id"])
+
+    def user(self, name: str, **further: Any) -> str:
+        body = {"schemas": ["urn:ietf:params:scim:schemas:core:2.0:User"], "userName": name}
+        return self.made("/Users", body | {"emails": [{"value": f"{name}@acme.example", "type": "work"}]} | further)
+
+    def group(self, name: str, *members: str) -> str:
+        body: dict[str, Any] = {"schemas": ["urn:ietf:params:scim:schemas:core:2.0:Group"], "displayName": name}
+        return self.made("/Groups", body | ({"members": [{"value": one} for one in members]} if members else {}))
+
+    def patch(self, path: str, *operations: dict[str, Any], status: int = 204) -> Any:
+        body = {"schemas": ["urn:ietf:params:scim:api:messages:2.0:PatchOp"], "Operations": list(operations)}
+        answer = self.call("PATCH", path, body)
+        assert answer.status_code == status, answer.text
+        return answer.get_json() if answer.data else None
+
+    def may(self, user: str, organization: str) -> bool:
+        """Whether the user may see the organization."""
+        question = {
+            "userId": user,
+            "resource": {"type": "organization", "id": organization, "organizationId": organization},
+        }
+        answer = self.client.post(
+            "/permissions/check", json={"data": {"requests": [question]}}, headers={"Authorization": f"Bearer {ASK}"}
+        )
+        return bool(answer.get_json()["data"][0]["hasAccess"])
+
+    def read(self, settings: Settings | None = None, **options: Any) -> RefreshReport:
+        """A read of the source, as by a sync."""
+
+        @contextmanager
+        def store() -> Iterator[Engine]:
+            yield self.engine
+
+        sources = sources_from_settings((settings or self.settings).directory, store=store)
+        return refresh(self.engine, sources, clock=self.clock, **options)
+
+
+def settings_with(database_url: str, rules: list[dict[str, Any]]) -> Settings:
+    return Settings.model_validate(
+        {
+            "database_url": database_url,
+            "directory": {
+                "sources": [
+                    {"type": "scim", "name": "entra", "tokens": [TOKEN], "map": rules},
+                    {"type": "push", "name": "app", "changes": {"tokens": [OTHER_TOKEN]}},
+                ]
+            },
+            "provider": {"auth_tokens": [ASK]},
+            "admin": {"tokens": ["admin-" + "x" * 20]},
+        }
+    )
+
+
+@pytest.fixture
+def directory(database_url: str) -> Iterator[Directory]:
+    engine = open_engine(database_url)
+    make_tables(engine, METADATA)
+    clock, numbers = Clock(), count(1)
+    settings = settings_with(database_url, RULES)
+    app = service_app(settings, engine, clock=clock, new_id=lambda: f"{next(numbers):016x}")
+    yield Directory(app.test_client(), engine, settings, clock)
+    engine.dispose()
