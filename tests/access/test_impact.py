@@ -16,8 +16,10 @@ from sqlalchemy import Engine
 from app.access.candidate import candidate_of
 from app.access.decision.ancestry import Ancestry, ancestry_of
 from app.access.decision.decide import Decision, DecisionPolicy, PlainQuestion, decide
-from app.access.impact import changed, classes, impact, side
-from app.access.impact.impact import AccessChange, access_changes
+from app.access.impact import changed, comparison, impact, side
+from app.access.impact.comparison import AccessChange
+from app.access.impact.impact import access_changes
+from app.access.impact.resource_classes import Chains, Resource
 from app.access.impact.steps import TooManyStepsError
 from app.access.records import (
     AccessRole,
@@ -212,7 +214,7 @@ def test_decisions_are_made_for_classes_not_for_pairs(engine: Engine, monkeypatc
         decided[question.user_id] += 1
         return decide(view, question, now, policy)
 
-    monkeypatch.setattr(classes, "decide", counting_decide)
+    monkeypatch.setattr(comparison, "decide", counting_decide)
     changes = found_changes(engine, before, after, DecisionPolicy())
     assert sum(change.pairs for change in changes) == 300 * 200 - 10
     assert decided.total() < 200
@@ -236,13 +238,13 @@ def test_users_whose_grants_change_on_the_same_folder_are_compared_at_once(
     for number in range(40):
         directory.grant(folder="root", user=f"u{number:02}", role="editor")
     numbered = Counter[str]()
-    of = classes.Chains.of
+    of = Chains.of
 
-    def counting_of(chains: classes.Chains, resource: classes.Resource) -> int:
+    def counting_of(chains: Chains, resource: Resource) -> int:
         numbered[resource[1]] += 1
         return of(chains, resource)
 
-    monkeypatch.setattr(classes.Chains, "of", counting_of)
+    monkeypatch.setattr(Chains, "of", counting_of)
     changes = found_changes(engine, before, directory.records.values(), DecisionPolicy())
     assert sorted((change.kind, change.pairs) for change in changes) == [("document", 40 * 200), ("folder", 40)]
     assert numbered.total() == 2 * (200 + 1)
@@ -292,9 +294,9 @@ def test_folders_of_a_deep_chain_are_walked_a_few_times_and_not_kept(
     before = list(directory.records.values())
     directory.folder("f000", access="restricted")
     numbered = walked = 0
-    number_of, walk, sides = classes.Chains._number, ancestry_of, list[side.Side]()
+    number_of, walk, sides = Chains._extended, ancestry_of, list[side.Side]()
 
-    def counting_number(*arguments: Any) -> int:
+    def counting_extended(*arguments: Any) -> int:
         nonlocal numbered
         numbered += 1
         return number_of(*arguments)
@@ -309,7 +311,7 @@ def test_folders_of_a_deep_chain_are_walked_a_few_times_and_not_kept(
         sides.append(side.Side(*arguments))
         return sides[-1]
 
-    monkeypatch.setattr(classes.Chains, "_number", counting_number)
+    monkeypatch.setattr(Chains, "_extended", counting_extended)
     monkeypatch.setattr(side, "ancestry_of", counting_walk)
     monkeypatch.setattr(impact, "Side", kept_side)
     changes = found_changes(engine, before, directory.records.values(), DecisionPolicy())
@@ -370,7 +372,7 @@ def test_comparison_of_many_users_who_all_differ_ends(engine: Engine, monkeypatc
         decided += 1
         return decide(*arguments)
 
-    monkeypatch.setattr(classes, "decide", counting_decide)
+    monkeypatch.setattr(comparison, "decide", counting_decide)
     monkeypatch.setattr(impact, "MAX_STEPS", 2_000)
     with pytest.raises(TooManyStepsError):
         found_changes(engine, before, directory.records.values(), DecisionPolicy())
@@ -388,5 +390,5 @@ def test_what_is_public_is_found_by_index(engine: Engine) -> None:
     all_organizations = plan(changed._PUBLIC, **names)
     assert "SCAN model_folder USING COVERING INDEX ix_model_folder_open" in all_organizations
     assert "SCAN model_document USING COVERING INDEX ix_model_document_open" in all_organizations
-    of_one = plan(side._PUBLIC_DOCUMENTS, table="model_document")
-    assert "SEARCH model_document USING COVERING INDEX ix_model_document_open" in of_one
+    of_one = plan(side.query("t.document_id", changed.IS_PUBLIC), table="model_document")
+    assert "SEARCH t USING COVERING INDEX ix_model_document_open" in of_one

@@ -8,6 +8,7 @@ They come from the deltas of the refresh that made the candidate (``app.access.r
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeVar
 
 from sqlalchemy import Connection
 
@@ -26,6 +27,16 @@ from app.access.records import (
 )
 from app.access.refresh.tables import MODEL_TABLES_OF_KIND, Columns, RowChange
 from app.foundation.database.statements import json_list, run
+
+_Value = TypeVar("_Value")
+
+
+class Sided(NamedTuple, Generic[_Value]):
+    """The same thing before and after the change."""
+
+    before: _Value
+    after: _Value
+
 
 Place = tuple[Level, str]
 """A folder or document of an organization: its kind and its id."""
@@ -47,10 +58,10 @@ class Tables:
         return self.of_kind[kind.kind]
 
 
-def tables_before_and_after(connection: Connection) -> tuple[Tables, Tables]:
+def tables_before_and_after(connection: Connection) -> Sided[Tables]:
     """The tables of the database behind the candidate, and of the candidate."""
     before = {kind: lasting_name(connection, tables.model) for kind, tables in MODEL_TABLES_OF_KIND.items()}
-    return Tables(before), Tables({kind: tables.model.name for kind, tables in MODEL_TABLES_OF_KIND.items()})
+    return Sided(Tables(before), Tables({kind: tables.model.name for kind, tables in MODEL_TABLES_OF_KIND.items()}))
 
 
 @dataclass(slots=True)
@@ -60,7 +71,7 @@ class ChangedOrganization:
     organization_id: str
     everything: bool = False
     """Its own row changes. Nothing else is noted then."""
-    kinds: set[str] = field(default_factory=set)
+    kinds: set[type[Record]] = field(default_factory=set)
     """The kinds of which records change."""
     places: set[Place] = field(default_factory=set)
     """The folders and documents that change."""
@@ -78,32 +89,25 @@ class ChangedOrganization:
     """Something in it is public, and users change who have no entry in it."""
 
     @property
-    def unchanged_kinds(self) -> set[str]:
+    def unchanged_kinds(self) -> set[type[Record]]:
         """The kinds of which no record in it changes."""
-        return set() if self.everything else {kind.kind for kind in _KINDS} - self.kinds
-
-
-@dataclass(slots=True)
-class ChangedUser:
-    """A user who is added, removed, disabled or enabled: the state before and after."""
-
-    before: UserState
-    after: UserState
+        return set() if self.everything else set(_KINDS) - self.kinds
 
 
 class ChangedModel:
     """What the candidate changes. Reads the deltas once."""
 
-    def __init__(self, connection: Connection, before: Tables, after: Tables) -> None:
+    def __init__(self, connection: Connection, tables: Sided[Tables]) -> None:
         self._connection = connection
-        self._sides = before, after
+        self._sides = tables
         self.users = self._changed_users()
+        """The users who are added, removed, disabled or enabled."""
         self._found: dict[str, ChangedOrganization] = {}
         self._add_organizations()
         self._whole = json_list(self._found)
         for kind in _KINDS:
             for key in self._changed(kind):
-                self._add(kind.kind, key)
+                self._add(kind, key)
         if self.users:
             self._add_changed_users()
 
@@ -117,9 +121,9 @@ class ChangedModel:
             self._found[organization_id] = ChangedOrganization(organization_id)
         return self._found[organization_id]
 
-    def _changed_users(self) -> dict[str, ChangedUser]:
+    def _changed_users(self) -> dict[str, Sided[UserState]]:
         rows = self._compare(User, "d.user_id, b.disabled, a.disabled", "")
-        return {user_id: ChangedUser(_state(before), _state(after)) for user_id, before, after in rows}
+        return {user_id: Sided(_state(before), _state(after)) for user_id, before, after in rows}
 
     def _add_organizations(self) -> None:
         for (organization_id,) in self._compare(Organization, "d.organization_id", ""):
@@ -144,19 +148,19 @@ class ChangedModel:
         parameters = {"whole": self._whole} if condition else {}
         yield from (tuple(row) for row in run(self._connection, statement, parameters))
 
-    def _add(self, kind: str, key: tuple[str, ...]) -> None:
+    def _add(self, kind: type[Record], key: tuple[str, ...]) -> None:
         changed = self._organization(key[0])
         changed.kinds.add(kind)
-        if kind == Membership.kind:
+        if kind is Membership:
             changed.users.add(key[1])
-        elif kind == Group.kind:
+        elif kind is Group:
             changed.groups.add(key[1])
-        elif kind == GroupMember.kind:
+        elif kind is GroupMember:
             _, _, user_id, member_group_id = key
             (changed.grouped if user_id else changed.groups).add(user_id or member_group_id)
-        elif kind == Folder.kind:
+        elif kind is Folder:
             changed.places.add(("folder", key[1]))
-        elif kind == Document.kind:
+        elif kind is Document:
             changed.places.add(("document", key[1]))
         else:
             _, folder_id, document_id, user_id, group_id = key

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import Connection
 
@@ -28,61 +29,49 @@ from app.access.records import (
 )
 from app.foundation.database.statements import json_list, run
 
-EVERYBODY = None
-"""All users who have an entry in the organization."""
-EVERYTHING = None
-"""All documents of the organization."""
+_Value = TypeVar("_Value")
 
-_ORGANIZATION = "SELECT access_type, disabled FROM {table} WHERE organization_id = :organization_id"
-_FOLDERS = "SELECT folder_id, parent_folder_id, access_type FROM {table} WHERE organization_id = :organization_id"
-_GROUPS = "SELECT organization_user_group_id FROM {table} WHERE organization_id = :organization_id"
-_INNER_GROUPS = """
-SELECT organization_user_group_id, member_group_id FROM {table}
-WHERE organization_id = :organization_id AND member_group_id > ''
-"""
-_GROUP_GRANTS = """
-SELECT folder_id, document_id, organization_user_group_id, access_role FROM {table}
-WHERE organization_id = :organization_id AND user_id = '' AND (expires_at IS NULL OR expires_at > :now)
-"""
+_OF_A_USER = "t.user_id > ''"
+"""Queries by id of user must not repeat it: SQLite would read a range of an index for each id."""
+_ACTIVE = "(t.expires_at IS NULL OR t.expires_at > :now)"
 
-_DOCUMENTS = "SELECT t.document_id, t.folder_id, t.access_type FROM "
-_ALL_DOCUMENTS = _DOCUMENTS + "{table} t WHERE t.organization_id = :organization_id"
-_DOCUMENTS_IN = (
-    _DOCUMENTS
-    + "(@list(ids)) AS l CROSS JOIN {table} t WHERE t.organization_id = :organization_id AND t.folder_id = l.value"
-)
-_DOCUMENTS_BY_ID = (
-    _DOCUMENTS
-    + "(@list(ids)) AS l CROSS JOIN {table} t WHERE t.organization_id = :organization_id AND t.document_id = l.value"
-)
-_PUBLIC_DOCUMENTS = (
-    "SELECT document_id FROM {table} WHERE organization_id = :organization_id AND " + IS_PUBLIC  # noqa: S608 - constants
-)
-
+_USERS = "SELECT t.user_id, t.disabled FROM (@list(ids)) AS l CROSS JOIN {table} t WHERE t.user_id = l.value"
 _HOLDERS = """
 SELECT user_id FROM {membership} WHERE organization_id = :organization_id
 UNION SELECT user_id FROM {groupMember} WHERE organization_id = :organization_id AND user_id > ''
 UNION SELECT user_id FROM {grant} WHERE organization_id = :organization_id AND user_id > ''
 """
 
-_USERS = "SELECT t.user_id, t.disabled FROM (@list(ids)) AS l CROSS JOIN {table} t WHERE t.user_id = l.value"
 
-_ALL = "{table} t WHERE t.organization_id = :organization_id AND t.user_id > ''"
-_OF_USERS = "(@list(ids)) AS l CROSS JOIN {table} t WHERE t.organization_id = :organization_id AND t.user_id = l.value"
-_ON_FOLDERS = """(@list(ids)) AS l CROSS JOIN {table} t
-WHERE t.organization_id = :organization_id AND t.folder_id = l.value AND t.document_id = '' AND t.user_id > ''"""
-_ON_DOCUMENTS = """(@list(ids)) AS l CROSS JOIN {table} t
-WHERE t.organization_id = :organization_id AND t.folder_id = '' AND t.document_id = l.value AND t.user_id > ''"""
-_ACTIVE = " AND (t.expires_at IS NULL OR t.expires_at > :now)"
+def query(columns: str, *conditions: str, ids_in: str = "") -> str:
+    """A query of the rows of ``{table}`` in the organization; of those with ``:ids`` in the column ``ids_in``."""
+    tables, where = "{table} t", ["t.organization_id = :organization_id"]
+    if ids_in:
+        tables, where = f"(@list(ids)) AS l CROSS JOIN {tables}", [*where, f"t.{ids_in} = l.value"]
+    return f"SELECT {columns} FROM {tables} WHERE {' AND '.join([*where, *conditions])}"  # noqa: S608 - constants
 
-_MEMBERSHIPS = "SELECT t.user_id, t.access_role FROM "
-_MEMBERS = "SELECT t.user_id, t.organization_user_group_id FROM "
-_GRANTS = "SELECT t.user_id, t.folder_id, t.document_id, t.access_role FROM "
 
-_USERS_IN_GROUPS = """
-SELECT t.user_id FROM (@list(ids)) AS l CROSS JOIN {table} t
-WHERE t.organization_id = :organization_id AND t.organization_user_group_id = l.value AND t.user_id > ''
-"""
+class OwnGrant(NamedTuple):
+    """A grant of a user."""
+
+    place: Place
+    access_role: AccessRole
+
+
+class UserOnSide(NamedTuple):
+    """What decisions about a user depend on."""
+
+    disabled: UserState
+    role: AccessRole | None = None
+    """The role of the membership."""
+    groups: frozenset[str] = frozenset()
+    """Transitively."""
+    own_grants: frozenset[OwnGrant] = frozenset()
+
+    @property
+    def places(self) -> list[Place]:
+        """The folders and documents of the own grants."""
+        return [grant.place for grant in self.own_grants]
 
 
 @dataclass
@@ -99,33 +88,25 @@ class Side:
     """User → role of the membership."""
     direct_groups: dict[str, frozenset[str]] = field(default_factory=dict)
     """User → the groups that contain them directly."""
-    own_grants: defaultdict[str, dict[Place, Grant]] = field(default_factory=lambda: defaultdict(dict))
+    own_grants: defaultdict[str, set[OwnGrant]] = field(default_factory=lambda: defaultdict(set))
     """User → their own grants that are loaded."""
     documents: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Document → its folder and access type, empty if it has none."""
-    _twin: "Side | None" = None
-    """The other side, which has the same records of the kinds ``_shared``."""
-    _shared: frozenset[str] = frozenset()
+    _shared: frozenset[type[Record]] = frozenset()
+    """The kinds of which the other side loads the records for both."""
     _closures: dict[frozenset[str], frozenset[str]] = field(default_factory=dict)
     _ancestries: dict[str, Ancestry] = field(default_factory=dict)
 
-    def share(self, twin: "Side", kinds: Iterable[str], *, users: bool) -> None:
-        """Uses what ``twin`` has loaded before of these kinds, and of ``users``, instead of loading the same again."""
-        self._twin, self._shared = twin, frozenset((*kinds, *((User.kind,) if users else ())))
-        if User.kind in self._shared:
-            self.users = twin.users
-        if Membership.kind in self._shared:
-            self.roles = twin.roles
-        if GroupMember.kind in self._shared:
-            self.direct_groups = twin.direct_groups
-        if Grant.kind in self._shared:
-            self.own_grants = twin.own_grants
-        if Document.kind in self._shared:
-            self.documents = twin.documents
+    def share(self, other: "Side", kinds: Collection[type[Record]]) -> None:
+        """Uses the records of these kinds that ``other`` has loaded and will load, instead of loading them again."""
+        self._shared = frozenset(kinds)
+        for kind in kinds:
+            for attribute in _ATTRIBUTES[kind]:
+                setattr(self, attribute, getattr(other, attribute))
 
     @cached_property
     def organization(self) -> Organization | None:
-        for access_type, disabled in self._read(_ORGANIZATION, Organization):
+        for access_type, disabled in self._read(Organization, query("t.access_type, t.disabled")):
             return Organization(
                 organization_id=self.organization_id,
                 organization_name="",
@@ -136,8 +117,6 @@ class Side:
 
     @cached_property
     def folders(self) -> Mapping[str, Folder]:
-        if (twin := self._sharing(Folder)) is not None:
-            return twin.folders
         return {
             folder_id: Folder(
                 organization_id=self.organization_id,
@@ -146,65 +125,58 @@ class Side:
                 parent_folder_id=parent or None,
                 access_type=AccessType(access_type) if access_type else None,
             )
-            for folder_id, parent, access_type in self._read(_FOLDERS, Folder)
+            for folder_id, parent, access_type in self._read(
+                Folder, query("t.folder_id, t.parent_folder_id, t.access_type")
+            )
         }
 
     @cached_property
     def group_grants(self) -> Mapping[Place, Sequence[Grant]]:
         """The grants of groups on each folder and document."""
-        if (twin := self._sharing(Grant)) is not None:
-            return twin.group_grants
+        columns = "t.folder_id, t.document_id, t.organization_user_group_id, t.access_role"
         found = defaultdict(list)
-        for folder_id, document_id, group_id, role in self._read(_GROUP_GRANTS, Grant):
-            place: Place = ("folder", folder_id) if folder_id else ("document", document_id)
-            found[place].append(self._grant(place, role, group_id=group_id))
+        for folder_id, document_id, group_id, role in self._read(Grant, query(columns, "t.user_id = ''", _ACTIVE)):
+            place = _place(folder_id, document_id)
+            found[place].append(self.grant(place, role, group_id=group_id))
         return found
 
     @cached_property
     def granted_places(self) -> Mapping[str, Collection[Place]]:
         """Group → the folders and documents on which it has a grant."""
-        found: defaultdict[str, set[Place]] = defaultdict(set)
-        for place, grants in self.group_grants.items():
-            for grant in grants:
-                found[grant.organization_user_group_id or ""].add(place)
-        return found
+        return _lists(
+            (grant.organization_user_group_id or "", place)
+            for place, grants in self.group_grants.items()
+            for grant in grants
+        )
 
     @cached_property
     def groups(self) -> Collection[str]:
         """The groups that exist."""
-        if (twin := self._sharing(Group)) is not None:
-            return twin.groups
-        return {group_id for (group_id,) in self._read(_GROUPS, Group)}
+        return {group_id for (group_id,) in self._read(Group, query("t.organization_user_group_id"))}
 
     @cached_property
     def inner_groups(self) -> Sequence[tuple[str, str]]:
         """Groups and the groups that are members of them."""
-        if (twin := self._sharing(GroupMember)) is not None:
-            return twin.inner_groups
-        return [(group_id, inner) for group_id, inner in self._read(_INNER_GROUPS, GroupMember)]
+        columns = "t.organization_user_group_id, t.member_group_id"
+        return [
+            (group_id, inner) for group_id, inner in self._read(GroupMember, query(columns, "t.member_group_id > ''"))
+        ]
+
+    @cached_property
+    def _groups_inside(self) -> Mapping[str, Collection[str]]:
+        return _lists(self.inner_groups)
 
     @cached_property
     def _groups_around(self) -> Mapping[str, Collection[str]]:
-        found = defaultdict(list)
-        for group_id, inner in self.inner_groups:
-            found[inner].append(group_id)
-        return found
+        return _lists((inner, group_id) for group_id, inner in self.inner_groups)
 
     @cached_property
     def _subfolders(self) -> Mapping[str, Collection[str]]:
-        found = defaultdict(list)
-        for folder in self.folders.values():
-            if folder.parent_folder_id is not None:
-                found[folder.parent_folder_id].append(folder.folder_id)
-        return found
+        return _lists((folder.parent_folder_id or "", folder.folder_id) for folder in self.folders.values())
 
     @cached_property
     def _documents_in(self) -> Mapping[str, Collection[str]]:
-        found = defaultdict(list)
-        for document_id, (folder_id, _) in self.documents.items():
-            if folder_id:
-                found[folder_id].append(document_id)
-        return found
+        return _lists((folder_id, document_id) for document_id, (folder_id, _) in self.documents.items())
 
     def holders(self) -> set[str]:
         """All users with a membership, group or grant in the organization, whether or not it has ended."""
@@ -212,59 +184,55 @@ class Side:
         found = run(self.connection, _HOLDERS, {"organization_id": self.organization_id}, **names)
         return {user_id for (user_id,) in found}
 
-    @cached_property
-    def _groups_inside(self) -> Mapping[str, Collection[str]]:
-        found = defaultdict(list)
-        for group_id, inner in self.inner_groups:
-            found[group_id].append(inner)
-        return found
-
     def users_below(self, groups: Iterable[str]) -> set[str]:
         """The users in these groups and in the groups below them."""
         below = _closure(groups, lambda group_id: self._groups_inside.get(group_id, ()))
-        return {user_id for (user_id,) in self._read(_USERS_IN_GROUPS, GroupMember, below)}
+        users = query("t.user_id", _OF_A_USER, ids_in="organization_user_group_id")
+        return {user_id for (user_id,) in self._read(GroupMember, users, below)}
 
     def public_places(self) -> set[Place]:
         """The folders and documents that are public themselves."""
         found: set[Place] = {
             ("folder", folder.folder_id) for folder in self.folders.values() if folder.access_type is AccessType.PUBLIC
         }
-        return found | {("document", document_id) for (document_id,) in self._read(_PUBLIC_DOCUMENTS, Document)}
+        documents = self._read(Document, query("t.document_id", IS_PUBLIC))
+        return found | {("document", document_id) for (document_id,) in documents}
 
-    def load_users(self, users: Collection[str] | None, known: Collection[str]) -> None:
-        """Loads these users, or ``EVERYBODY``: then ``known`` are the users of the organization."""
-        wanted = known if users is None else users
-        which, ids = (_ALL, None) if users is None else (_OF_USERS, users)
-        for user_id, disabled in self._load(_USERS, User, wanted):
+    def load_users(self, users: Collection[str], *, all_entries: bool) -> None:
+        """Loads these users, with their memberships and groups. ``all_entries``: they are all users who have any."""
+        ids_in, ids = ("", None) if all_entries else ("user_id", users)
+        for user_id, disabled in self._load(User, _USERS, users):
             self.users[user_id] = bool(disabled)
-        for user_id, role in self._load(_MEMBERSHIPS + which + _ACTIVE, Membership, ids):
+        for user_id, role in self._load(Membership, query("t.user_id, t.access_role", _ACTIVE, ids_in=ids_in), ids):
             self.roles[user_id] = AccessRole(role)
-        direct = defaultdict(list)
-        for user_id, group_id in self._load(_MEMBERS + which, GroupMember, ids):
-            direct[user_id].append(group_id)
-        same: dict[frozenset[str], frozenset[str]] = {}
-        for user_id, groups in direct.items():
-            group_set = frozenset(groups)
-            self.direct_groups[user_id] = same.setdefault(group_set, group_set)
+        members = query(
+            "t.user_id, t.organization_user_group_id", *([_OF_A_USER] if all_entries else []), ids_in=ids_in
+        )
+        groups: defaultdict[str, list[str]] = _lists(self._load(GroupMember, members, ids))
+        self.direct_groups.update((user_id, frozenset(group_ids)) for user_id, group_ids in groups.items())
 
-    def load_grants_of(self, users: Collection[str] | None) -> None:
-        """Loads the own grants of these users, or of ``EVERYBODY``."""
-        self._load_grants(_ALL if users is None else _OF_USERS, users)
+    def load_grants_of(self, users: Collection[str]) -> None:
+        """Loads the own grants of these users."""
+        self._load_grants(ids_in="user_id", ids=users)
+
+    def load_all_grants(self) -> None:
+        """Loads all own grants."""
+        self._load_grants(_OF_A_USER)
 
     def load_grants_on(self, places: Collection[Place]) -> None:
         """Loads all own grants on these folders and documents."""
-        self._load_grants(_ON_FOLDERS, [place_id for level, place_id in places if level == "folder"])
-        self._load_grants(_ON_DOCUMENTS, [place_id for level, place_id in places if level == "document"])
+        folders, documents = folders_and_documents(places)
+        self._load_grants(_OF_A_USER, "t.document_id = ''", ids_in="folder_id", ids=folders)
+        self._load_grants(_OF_A_USER, "t.folder_id = ''", ids_in="document_id", ids=documents)
 
-    def load_documents(self, folders: Collection[str] | None, ids: Collection[str] = ()) -> None:
-        """Loads the documents in these folders and with these ids, or ``EVERYTHING``."""
-        if folders is None:
-            rows = [self._load(_ALL_DOCUMENTS, Document)]
-        else:
-            rows = [self._load(_DOCUMENTS_IN, Document, folders), self._load(_DOCUMENTS_BY_ID, Document, ids)]
-        for found in rows:
-            for document_id, folder_id, access_type in found:
-                self.documents[document_id] = folder_id, access_type
+    def load_documents(self, folders: Collection[str], ids: Collection[str]) -> None:
+        """Loads the documents in these folders and with these ids."""
+        self._load_documents("folder_id", folders)
+        self._load_documents("document_id", ids)
+
+    def load_all_documents(self) -> None:
+        """Loads all documents of the organization."""
+        self._load_documents()
 
     def folders_below(self, folders: Iterable[str]) -> set[str]:
         """These folders, whether or not they exist, and those below them."""
@@ -272,28 +240,20 @@ class Side:
 
     def below(self, places: Iterable[Place]) -> Iterator[Place]:
         """These folders and documents and everything below them; of documents, those that are loaded."""
-        roots: list[str] = []
-        for level, place_id in places:
-            if level == "folder":
-                roots.append(place_id)
-            else:
-                yield level, place_id
-        for folder_id in self.folders_below(roots):
+        folders, documents = folders_and_documents(places)
+        yield from (("document", document_id) for document_id in documents)
+        for folder_id in self.folders_below(folders):
             yield "folder", folder_id
-            for document_id in self._documents_in.get(folder_id, ()):
-                yield "document", document_id
+            yield from (("document", document_id) for document_id in self._documents_in.get(folder_id, ()))
 
     def places_above(self, resources: Iterable[tuple[str, str]]) -> set[Place]:
         """These folders and documents that exist, and all folders above them."""
-        found: set[Place] = set()
-        folders: set[str] = set()
-        for kind, resource_id in resources:
-            if kind == "folder":
-                folders.add(resource_id)
-            elif (document := self.documents.get(resource_id)) is not None:
-                found.add(("document", resource_id))
-                folders.add(document[0])
-        for folder_id in folders:
+        folders, documents = folders_and_documents(resources)
+        loaded = {
+            document_id: self.documents[document_id] for document_id in documents if document_id in self.documents
+        }
+        found: set[Place] = {("document", document_id) for document_id in loaded}
+        for folder_id in {*folders, *(folder_id for folder_id, _ in loaded.values())}:
             folder = self.folders.get(folder_id)
             while folder is not None and ("folder", folder.folder_id) not in found:
                 found.add(("folder", folder.folder_id))
@@ -323,12 +283,17 @@ class Side:
             )
         return self._closures[direct]
 
-    def _load_grants(self, which: str, ids: Collection[str] | None) -> None:
-        for user_id, folder_id, document_id, role in self._load(_GRANTS + which + _ACTIVE, Grant, ids):
-            place: Place = ("folder", folder_id) if folder_id else ("document", document_id)
-            self.own_grants[user_id][place] = self._grant(place, role, user_id=user_id)
+    def user(self, user_id: str) -> UserOnSide:
+        """A user, as far as they are loaded."""
+        return UserOnSide(
+            disabled=self.users.get(user_id),
+            role=self.roles.get(user_id),
+            groups=self.groups_of(user_id),
+            own_grants=frozenset(self.own_grants.get(user_id, ())),
+        )
 
-    def _grant(self, place: Place, role: str, *, user_id: str | None = None, group_id: str | None = None) -> Grant:
+    def grant(self, place: Place, role: str, *, user_id: str | None = None, group_id: str | None = None) -> Grant:
+        """A grant in the organization."""
         level, place_id = place
         return Grant(
             organization_id=self.organization_id,
@@ -339,18 +304,56 @@ class Side:
             access_role=AccessRole(role),
         )
 
-    def _sharing(self, kind: type[Record]) -> "Side | None":
-        return self._twin if kind.kind in self._shared else None
+    def _load_documents(self, ids_in: str = "", ids: Collection[str] | None = None) -> None:
+        documents = query("t.document_id, t.folder_id, t.access_type", ids_in=ids_in)
+        for document_id, folder_id, access_type in self._load(Document, documents, ids):
+            self.documents[document_id] = folder_id, access_type
 
-    def _load(self, query: str, kind: type[Record], ids: Iterable[str] | None = None) -> Iterable[tuple[str, ...]]:
-        """As ``_read``; nothing if the other side has loaded it."""
-        return () if self._sharing(kind) is not None else self._read(query, kind, ids)
+    def _load_grants(self, *conditions: str, ids_in: str = "", ids: Collection[str] | None = None) -> None:
+        columns = "t.user_id, t.folder_id, t.document_id, t.access_role"
+        grants = query(columns, _ACTIVE, *conditions, ids_in=ids_in)
+        for user_id, folder_id, document_id, role in self._load(Grant, grants, ids):
+            self.own_grants[user_id].add(OwnGrant(_place(folder_id, document_id), AccessRole(role)))
 
-    def _read(self, query: str, kind: type[Record], ids: Iterable[str] | None = None) -> Iterable[tuple[str, ...]]:
+    def _load(self, kind: type[Record], text: str, ids: Iterable[str] | None = None) -> Iterable[Any]:
+        """As ``_read``; nothing if the other side loads it."""
+        return () if kind in self._shared else self._read(kind, text, ids)
+
+    def _read(self, kind: type[Record], text: str, ids: Iterable[str] | None = None) -> Iterable[Any]:
         parameters: dict[str, object] = {"organization_id": self.organization_id, "now": self.now_ms}
         if ids is not None:
             parameters["ids"] = json_list(ids)
-        return run(self.connection, query, parameters, table=self.tables[kind])
+        return run(self.connection, text, parameters, table=self.tables[kind])
+
+
+_ATTRIBUTES: Mapping[type[Record], Sequence[str]] = {
+    User: ["users"],
+    Membership: ["roles"],
+    Group: ["groups"],
+    GroupMember: ["direct_groups", "inner_groups"],
+    Folder: ["folders"],
+    Document: ["documents"],
+    Grant: ["own_grants", "group_grants"],
+}
+"""The attributes of a ``Side`` that contain the records of each kind."""
+
+
+def folders_and_documents(places: Iterable[tuple[str, str]]) -> tuple[list[str], list[str]]:
+    """The ids of the folders, and those of the documents."""
+    by_level = _lists(places)
+    return list(by_level["folder"]), list(by_level["document"])
+
+
+def _place(folder_id: str, document_id: str) -> Place:
+    return ("folder", folder_id) if folder_id else ("document", document_id)
+
+
+def _lists(pairs: Iterable[tuple[str, _Value]]) -> defaultdict[str, list[_Value]]:
+    """The second values by the first."""
+    found: defaultdict[str, list[_Value]] = defaultdict(list)
+    for key, value in pairs:
+        found[key].append(value)
+    return found
 
 
 def _closure(first: Iterable[str], following: Callable[[str], Iterable[str]]) -> set[str]:

@@ -1,10 +1,10 @@
-"""The view of one side, through which ``decide`` reads the loaded users and documents."""
+"""The view of one side for one user, through which ``decide`` reads."""
 
 from collections.abc import Sequence
 
 from app.access.decision.ancestry import Ancestry
 from app.access.impact.changed import Place
-from app.access.impact.side import Side
+from app.access.impact.side import Side, UserOnSide
 from app.access.records import (
     AccessType,
     ContextGrant,
@@ -19,22 +19,29 @@ from app.access.records import (
 
 
 class SideView:
-    """An ``AccessView`` of the organization of the side. It has no context grants."""
+    """An ``AccessView`` of the organization of the side, as ``user`` has access. It has no context grants."""
 
     revision = 1
+    user_id = ""
+    """The id of the user in the view: the users of a class share it."""
 
-    def __init__(self, side: Side) -> None:
+    def __init__(self, side: Side, user: UserOnSide) -> None:
         self._side = side
+        self._user = user
+        self.organization_id = side.organization_id
+        self._own_grants = {
+            grant.place: side.grant(grant.place, grant.access_role, user_id=self.user_id) for grant in user.own_grants
+        }
 
     def organization(self, _organization_id: str) -> Organization | None:
         return self._side.organization
 
     def user(self, user_id: str) -> User | None:
-        disabled = self._side.users.get(user_id)
+        disabled = self._user.disabled
         return None if disabled is None else User(user_id=user_id, name="", email="", disabled=disabled)
 
     def membership(self, organization_id: str, user_id: str) -> Membership | None:
-        role = self._side.roles.get(user_id)
+        role = self._user.role
         if role is None:
             return None
         return Membership(organization_id=organization_id, user_id=user_id, access_role=role)
@@ -58,12 +65,13 @@ class SideView:
     def any_grants(self, *_: str | None) -> bool:
         return True
 
-    def grants(self, _organization_id: str, level: Level, resource_id: str, user_id: str) -> Sequence[Grant]:
+    def grants(self, _organization_id: str, level: Level, resource_id: str, _user_id: str) -> Sequence[Grant]:
         place: Place = (level, resource_id)
-        own = self._side.own_grants.get(user_id, {}).get(place)
-        groups = self._side.groups_of(user_id)
+        own = self._own_grants.get(place)
         of_groups = [
-            grant for grant in self._side.group_grants.get(place, ()) if grant.organization_user_group_id in groups
+            grant
+            for grant in self._side.group_grants.get(place, ())
+            if grant.organization_user_group_id in self._user.groups
         ]
         return of_groups if own is None else [own, *of_groups]
 
