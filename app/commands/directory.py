@@ -90,7 +90,7 @@ def check(context: click.Context, invocation: Invocation, limit: int, as_json: b
             compared.append(source)
             continue
         guard = guards[source.name]
-        if suspicion := check_read(source.name, source.kinds, known, guard):
+        if suspicion := check_read(source.name, source.kinds, known, guard, known_empty=source.known_empty):
             suspicions.append(suspicion)
         compared.append(replace(source, losses=missing_records(source.name, source.kinds, known), guard=guard))
     report = replace(report, sources=tuple(compared))

@@ -10,21 +10,26 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 import yaml
 from click.testing import CliRunner, Result
 
 from app.cli import usher
+from app.commands.bootstrap.service import service_app
 from app.commands.init.files import Files
 from app.commands.init.questions import questions_of, read_choices
 from app.directory.configured import sources_from_settings
+from app.foundation.clock import utc_now
+from app.foundation.database.engine import open_engine
 from app.settings import load_settings
 from tests.directory.identity_provider import CLIENT, KEY, SECRET, TOKEN, Group, IdentityProvider, identity_provider
 
 CHOICES = read_choices()
 BACKEND_SECRETS = ("api_key", "auth_token")
 APIS = ("keycloak", "okta", "google_workspace", "scim", "microsoft_graph")
+PUSHING = ("entra_scim", "okta_scim")
 OF_OTHER_TESTS = {"openldap", "active_directory"}
 """Kinds with a real server: ``tests/ldap/test_init.py``."""
 
@@ -118,11 +123,27 @@ def of_sql(folder: Path) -> list[str]:
     return ["url_file=url", "table=staff"]
 
 
+def push(directory: str) -> None:
+    """Pushes a user and a group, as Entra ID and Okta do."""
+    settings = load_settings(Path("usher.yaml")).settings
+    engine = open_engine(settings.database_url)
+    client = service_app(settings, engine, clock=utc_now, new_id=lambda: uuid4().hex).test_client()
+    headers = {"Authorization": f"Bearer {Path('secrets/scim_tokens').read_text().strip()}"}
+    address, core = f"/scim/{directory.removesuffix('_scim')}/v2", "urn:ietf:params:scim:schemas:core:2.0"
+    user = {"schemas": [f"{core}:User"], "userName": "ada@x.example", "externalId": "u0", "active": True}
+    made = client.post(f"{address}/Users", json=user, headers=headers)
+    assert made.status_code == 201, made.text
+    group = {"schemas": [f"{core}:Group"], "displayName": "eng", "members": [{"value": made.get_json()["id"]}]}
+    made = client.post(f"{address}/Groups", json=group, headers=headers)
+    assert made.status_code == 201, made.text
+    engine.dispose()
+
+
 LOCAL: dict[str, Given] = {"csv": of_csv, "sql": of_sql, "file": lambda _: []}
 
 
 def test_every_kind_has_a_peer() -> None:
-    assert {*APIS, *LOCAL, *OF_OTHER_TESTS} == set(CHOICES["directories"])
+    assert {*APIS, *LOCAL, *PUSHING, *OF_OTHER_TESTS} == set(CHOICES["directories"])
 
 
 def initialized(directory: str, backend: str, given: list[str]) -> Result:
@@ -163,6 +184,22 @@ def test_first_plan_from_this_machine(
     folder: Path, directory: str, backend_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planned(folder, directory, LOCAL[directory](folder), backend_url, monkeypatch)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("directory", PUSHING)
+def test_first_plan_after_the_first_push(
+    folder: Path, directory: str, backend_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = planned(folder, directory, [], backend_url, monkeypatch)
+    assert f"{directory.removesuffix('_scim')}\tcomplete\t0\t0" in done.stdout
+    assert f"/scim/{directory.removesuffix('_scim')}/v2, with the token in" in done.stdout
+    assert f"{directory.removesuffix('_scim')}: it has never received a push" in run("doctor").stdout
+    push(directory)
+    checked = run("directory", "check")
+    assert checked.exit_code == 0, checked.output
+    assert "1 organization, 1 user, 1 group, 1 membership, 1 groupMember" in checked.stdout
+    assert run("plan").exit_code == 10
 
 
 @pytest.mark.process

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import yaml
@@ -13,6 +14,10 @@ from click.testing import CliRunner, Result
 
 import app
 from app.cli import usher
+from app.commands.bootstrap.service import service_app
+from app.foundation.clock import utc_now
+from app.foundation.database.engine import open_engine
+from app.settings import load_settings
 from tests.directory.identity_provider import SECRET, Group, IdentityProvider, identity_provider
 from tests.directory.test_http import account
 
@@ -101,3 +106,42 @@ def test_a_guide_for_an_api_leads_to_access(
         provider.add_user("u0", "U 0", "u0@x.example", enabled=False)
         assert run("directory", "refresh").exit_code == 0
         assert not may_open("u0")
+
+
+@pytest.mark.parametrize(("title", "name"), [("Microsoft Entra ID", "entra"), ("Okta", "okta")])
+def test_a_guide_for_a_directory_that_pushes_leads_to_access(folder: Path, title: str, name: str) -> None:
+    found = guides(CONNECTORS / "scim" / "README.md")
+    assert found.keys() == {"Microsoft Entra ID", "Okta"}
+    token = "the token of the directory"
+    (folder / f"{name}_tokens").write_text(f"{token}\n")
+    configure(folder, found[title])
+    assert run("db", "upgrade").exit_code == 0
+    settings = load_settings(folder / "usher.yaml").settings
+    engine = open_engine(settings.database_url)
+    client = service_app(settings, engine, clock=utc_now, new_id=lambda: uuid4().hex).test_client()
+
+    def call(method: str, path: str, schema: str, **body: object) -> Any:
+        schemas = [f"urn:ietf:params:scim:{schema}"]
+        headers = {"Authorization": f"Bearer {token}"}
+        answer = client.open(
+            f"/scim/{name}/v2/{path}", method=method, json={"schemas": schemas, **body}, headers=headers
+        )
+        assert answer.status_code in (200, 201, 204), answer.text
+        return answer.get_json() if answer.data else None
+
+    ids = [
+        call("POST", "Users", "schemas:core:2.0:User", userName=f"u{number}@x.example", externalId=f"u{number}")["id"]
+        for number in range(3)
+    ]
+    for group, members in (("org-northwind", ids[:2]), ("others", ids[2:])):
+        listed = [{"value": id_} for id_ in members]
+        call("POST", "Groups", "schemas:core:2.0:Group", displayName=group, members=listed)
+    refreshed = run("directory", "refresh")
+    assert refreshed.exit_code == 0, refreshed.output
+    assert [may_open(f"u{number}") for number in range(3)] == [True, False, True]
+    checked = run("directory", "check")
+    assert checked.exit_code == 0, checked.output
+    deactivate = [{"op": "Replace", "path": "active", "value": "False"}]
+    call("PATCH", f"Users/{ids[0]}", "api:messages:2.0:PatchOp", Operations=deactivate)
+    assert not may_open("u0")
+    engine.dispose()

@@ -45,6 +45,9 @@ def check_sources(
             yield _check_pushed(source.name, state)
         elif (finding := _check_end(source.name, kinds, end)) is not None:
             yield finding
+        elif end.known_empty and (state is None or not state.records):
+            advice = "set up its provisioning: app/directory/connectors/scim/README.md"
+            yield warning("directory", f"{printable(source.name, limit=80)}: it has never received a push", advice)
         elif (odd := check_read(source.name, kinds, known, guards[source.name])) is not None:
             severity = problem if odd.is_refused else warning
             yield severity("directory", f"{printable(source.name, limit=80)}: {odd.message}", odd.advice)

@@ -53,6 +53,7 @@ def init(  # noqa: PLR0917 - click passes them by name
 
     Exit code 0: the directory has no problems, 1: problems.
     """
+    from app.commands.bootstrap.databases import open_store
     from app.commands.directory import check
     from app.commands.init.files import Files
     from app.commands.init.questions import absolute, questions_of, read_choices
@@ -74,6 +75,8 @@ def init(  # noqa: PLR0917 - click passes them by name
     for path in files.write(directory, backend, values, {name: answers[name] for name in own}):
         note(f"wrote {path}")
     invocation.config = files.output
+    # It contains what directories push by SCIM, so that the check finds it.
+    open_store(invocation.settings()).dispose()
     try:
         context.invoke(check, limit=50, as_json=False)
     finally:

@@ -64,6 +64,8 @@ class SourceReport:
     """The maximum of losses."""
     refused: str = ""
     """Why the guard refused it; empty if it did not."""
+    known_empty: bool = False
+    """Whether nothing was pushed to it so far."""
 
 
 def losses_sentences(sources: Sequence[SourceReport], verb: str = "takes away") -> list[str]:
@@ -237,6 +239,7 @@ def _reported(staged: StagedRead, read: SourceRead, guard: Guard) -> SourceRepor
         losses=staged.losses,
         guard=guard,
         refused=staged.refusal,
+        known_empty=staged.known_empty,
     )
 
 

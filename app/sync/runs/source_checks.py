@@ -35,14 +35,17 @@ class SourceWarning:
 
 
 def check_read(
-    name: str, kinds: Mapping[str, int], states: Mapping[str, SourceState], guard: Guard
+    name: str, kinds: Mapping[str, int], states: Mapping[str, SourceState], guard: Guard, *, known_empty: bool = False
 ) -> SourceWarning | None:
-    """Checks a complete read. ``kinds``: its number of records by kind. ``states``: the state of each source."""
+    """Checks a complete read. ``kinds``: its number of records by kind. ``states``: the state of each source.
+    ``known_empty``: nothing was pushed to it yet."""
     records = sum(kinds.values())
     state = states.get(name)
     before = 0 if state is None else state.records
     in_force = sum(state.records for state in states.values())
     accept = how_to_accept(name, "--accept-empty")
+    if known_empty and not before:
+        return None
     if not records and before:
         advice = f"check that its reader may still read the contents; {accept}"
         return SourceWarning(
