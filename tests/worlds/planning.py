@@ -28,16 +28,15 @@ from app.foundation.clock import epoch_ms
 from app.foundation.database.engine import open_engine, reading, writing
 from app.foundation.database.tables import METADATA
 from app.sync.apply.applier import Applier
-from app.sync.apply.calls import Calls
+from app.sync.apply.calls import Calls, Sender
 from app.sync.apply.capabilities import Capabilities
 from app.sync.apply.gate import Gate
 from app.sync.apply.requests import BackendWrites
-from app.sync.apply.sender import Sender
 from app.sync.ledger.ledger import open_ledger
 from app.sync.ledger.settlement import cancel_unsent
 from app.sync.ledger.tables import LedgerItemRow
 from app.sync.plan.planner import make_plan
-from app.sync.plan.selection import EVERYTHING, Selection
+from app.sync.plan.scope import EVERYTHING, Selection
 from app.sync.plan.settings import LimitSettings
 from app.sync.plan.stored import Plan, PlanItem, read_items
 from app.sync.runs.tables import RunRow

@@ -25,9 +25,9 @@ from app.foundation.database.engine import reading, writing
 from app.foundation.database.errors import cause_of, is_outage
 from app.sync.apply.answers import AnswerProcessor, ApplyState
 from app.sync.apply.batch import Batch, BatchOutcome, in_calls
+from app.sync.apply.calls import Sender
 from app.sync.apply.gate import BROKEN, CANCELLED, LOCK_LOST, Ending, Gate
 from app.sync.apply.progress import Progress
-from app.sync.apply.sender import Sender
 from app.sync.ledger.journal import (
     JournalledCall,
     journal_calls,

@@ -35,12 +35,11 @@ from app.foundation.clock import Clock, Sleep, epoch_ms
 from app.foundation.database.engine import is_sqlite, reading, writing
 from app.foundation.database.errors import database_problem, is_outage
 from app.sync.apply.applier import Applier
-from app.sync.apply.calls import Calls
+from app.sync.apply.calls import Calls, Sender
 from app.sync.apply.capabilities import Capabilities, mark_unsupported, plan_unsupported_again, probe_missing
 from app.sync.apply.gate import BROKEN, CANCELLED, Ending, Gate, stopped
 from app.sync.apply.progress import Progress
 from app.sync.apply.requests import BackendWrites
-from app.sync.apply.sender import Sender
 from app.sync.apply.verify import Verify, VerifyStoppedError
 from app.sync.ledger.failures import count_retried, forget_settled
 from app.sync.ledger.journal import recover
