@@ -70,6 +70,7 @@ def check(context: click.Context, invocation: Invocation, limit: int, as_json: b
     from app.commands.bootstrap.peers import configured_sources
     from app.commands.bootstrap.requirements import require_sources
     from app.directory.source import Verdict
+    from app.sync.runs.audit import counts_in_words
     from app.sync.runs.refresh import check as check_directory
     from app.sync.runs.refresh import guards_of, object_from_report, object_from_state
     from app.sync.runs.source_checks import check_read, check_retained, missing_records
@@ -112,7 +113,7 @@ def check(context: click.Context, invocation: Invocation, limit: int, as_json: b
         _show_sources(report.sources)
         if known:
             _show_losses(report.sources, "would take away at least", "no kind has fewer records than are in force")
-        say(", ".join(f"{count} {kind}" for kind, count in report.counts.items() if count) or "no records")
+        say(counts_in_words(report.counts))
     harm = sum(count for sort, count in report.problems.counts.items() if sort not in HARMLESS)
     complete = all(source.verdict is Verdict.COMPLETE for source in report.sources)
     context.exit(0 if complete and not harm and not suspicions else 1)

@@ -260,15 +260,11 @@ def _to_json(name: str, previewed: PreviewedSource, report: Preview) -> dict[str
             for group in report.problems
         ],
         "inForce": report.in_force,
-        "changes": {
-            kind: {"added": counts.added, "updated": counts.updated, "removed": counts.removed}
-            for kind, counts in report.changes.items()
-            if counts.any
-        },
+        "changes": {kind: counts for kind, counts in report.changes.items() if counts.any},
         "refused": report.refused,
         "odd": report.odd,
         "losses": objects_from_losses(report.losses),
-        "guard": {"count": report.guard.count, "percent": report.guard.percent},
+        "guard": report.guard,
     }
 
 

@@ -165,7 +165,7 @@ def test_forget_removes_records(usher_read: Usher, folder: Path) -> None:
     assert usher_read("check", "ada", "organization", "acme").exit_code == 0
     assert usher_read("directory", "check").exit_code == 1
     gone = usher_read("directory", "forget", "directory.yaml")
-    removed = "1 organization, 3 user, 2 document, 2 membership, 1 grant, 1 contextGrant"
+    removed = "1 organization, 3 users, 2 documents, 2 memberships, 1 grant, 1 context grant"
     assert (gone.exit_code, gone.stdout) == (
         0,
         f"removed {removed} of directory.yaml, except what other sources contain\nrevision 2: membership +0 ~0 -1\n",

@@ -173,7 +173,7 @@ def test_first_plan_from_an_api(
     folder: Path, provider: IdentityProvider, backend_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = planned(folder, provider.api, given_to(folder, provider), backend_url, monkeypatch)
-    assert "1 organization, 3 user, 2 group, 3 membership, 2 groupMember" in done.stdout, done.output
+    assert "1 organization, 3 users, 2 groups, 3 memberships, 2 group members" in done.stdout, done.output
     assert TOKEN not in done.output
     assert SECRET not in done.output
 
@@ -246,7 +246,7 @@ def test_secrets_are_asked_without_echo(folder: Path) -> None:
     assert secret not in text
     assert "table is not usable" in text
     assert (folder / "secrets" / "url").read_text() == f"{secret}\n"
-    assert "1 organization, 2 user, 2 membership" in text
+    assert "1 organization, 2 users, 2 memberships" in text
     assert [line for line in text.splitlines() if line.startswith("Next:")]
 
 

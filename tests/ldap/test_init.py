@@ -33,8 +33,8 @@ def test_first_plan_from_ldap(
     assert done.exit_code == 0, done.output
     assert module.PASSWORD not in done.output
     # 60 people and 7 groups; every group has members.
-    assert "1 organization, 60 user, 7 group" in done.stdout or directory != "openldap"
-    assert " groupMember" in done.stdout
+    assert "1 organization, 60 users, 7 groups" in done.stdout or directory != "openldap"
+    assert " group member" in done.stdout
     port = free_port()
     backend = Usher(tmp_path, "backend", "serve", "--port", str(port), "--config", "usher.yaml", forked=True)
     try:

@@ -51,7 +51,7 @@ ITEM_KINDS = tuple(kind.value for kind in Kind)
 
 
 def noun_of(kind: str, number: int = 2) -> str:
-    """The noun for a number of items of a kind, such as ``organization members``."""
+    """The noun for a number of items or records of a kind, such as ``organization members``."""
     noun = re.sub("(?=[A-Z])", " ", kind).lower().replace(" user", " member")
     return noun if number == 1 else f"{noun}s"
 

@@ -421,7 +421,8 @@ class SyncEngine:
             return run
         took = run.finished_at - run.started_at if run.finished_at and run.started_at else None
         log.log(
-            _LEVELS.get(run.status, logging.INFO),
+            # A command prints how its run ended.
+            logging.INFO if run.trigger == "command" else _LEVELS.get(run.status, logging.INFO),
             "run_ended",
             run_id=run.run_id,
             status=run.status.value,

@@ -100,4 +100,6 @@ def test_no_death_hides_a_source_that_is_forgotten(engine: Engine) -> None:
 
     found = die_at_every_commit(engine, prepare)
     assert [one.outcome for one in found] == [DONE]
-    assert {(one.action, one.subject, one.reason) for one in found} == {("source forgotten", "old: 2 user", "it moved")}
+    assert {(one.action, one.subject, one.reason) for one in found} == {
+        ("source forgotten", "old: 2 users", "it moved")
+    }

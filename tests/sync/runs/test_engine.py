@@ -68,7 +68,7 @@ def test_log_has_status_counts_and_duration_of_a_run(world: Any, fill: Any) -> N
         done = world.sync()
         world.wire.hook = lambda *_: failure(401, "UNAUTHENTICATED", "who are you?")
         world.directory.document("new")
-        failed = world.sync()
+        failed = world.sync(trigger="resync")
     first, second = (line for line in lines if line["event"] == "run_ended")
     assert (first["log_level"], first["status"], first["error"]) == ("info", "done", None)
     assert (first["run_id"], first["calls"]) == (done.run_id, done.calls)
