@@ -55,9 +55,10 @@ def test_copied_files_are_in_the_build_context(source: str) -> None:
 
 def test_image_has_all_extras_unless_named() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    # `embeddings` needs a package without its dependencies, and `dev` is for developers.
+    # `embeddings` needs a package without its dependencies; `dev` and `testing` are for developers.
     assert (
-        f"ARG EXTRAS={','.join(sorted(extras.keys() - {'dev', 'embeddings'}))}\n" in (ROOT / "Dockerfile").read_text()
+        f"ARG EXTRAS={','.join(sorted(extras.keys() - {'dev', 'embeddings', 'testing'}))}\n"
+        in (ROOT / "Dockerfile").read_text()
     )
 
 
@@ -76,5 +77,7 @@ def test_wheel_contains_only_the_application(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("*.whl")
     with ZipFile(wheel) as content:
         names = {name for name in content.namelist() if ".dist-info/" not in name}
-        assert [name for name in sorted(names) if b"def test_" in content.read(name)] == []
+        tests = [name for name in sorted(names) if b"def test_" in content.read(name)]
+    # Plug-ins subclass the contract suite.
+    assert tests == ["app/directory/testing/contract.py"]
     assert names == files_of(ROOT / "app") | {"app/commands/demo/directory.yaml"}

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from app.directory.connector import ALL_ATTRIBUTES, Connector, Objects, ReadError, RequestedFields
 from app.directory.file import FileSource
 from app.directory.guarded import GuardedSource, Policy
+from app.directory.plugin_settings import PluginSettings
+from app.directory.plugins import PluginConnector
 from app.directory.pushes import PushedSource
 from app.directory.settings import (
     ROWS,
@@ -71,6 +73,8 @@ def source_from_settings(
         return _http_source(settings, spool, clock)
     if isinstance(settings, CsvSourceSettings):
         return _csv_source(settings)
+    if isinstance(settings, PluginSettings):
+        return _plugin_source(settings, spool)
     if isinstance(settings, PushSourceSettings):
         return PushedSource(settings.source_name)
     if isinstance(settings, ScimSourceSettings):
@@ -168,3 +172,12 @@ def scim_rules(settings: ScimSourceSettings) -> "Rules":
     from app.directory.mapping.rules import USERS, Rules  # noqa: PLC0415 - as above
 
     return Rules(settings.rules_in_force(), {USERS: frozenset({"active"})})
+
+
+def _plugin_source(settings: PluginSettings, spool: Path | None) -> Source:
+    from app.directory.mapping.rules import Rules  # noqa: PLC0415 - as above
+    from app.directory.mapping.source import MappedSource  # noqa: PLC0415 - as above
+    from app.directory.mapping.spool_file import SpoolFile  # noqa: PLC0415 - as above
+
+    name, connector = settings.source_name, PluginConnector(settings.type, settings)
+    return MappedSource(name, connector, Rules(settings.map), SpoolFile.of(spool, name))

@@ -17,8 +17,8 @@ from typing import Self
 
 import structlog
 
-from app.directory.settings import GuardSettings
 from app.directory.source import EVERYTHING, End, Found, Gone, Malformed, Reading, ReadRequest, Remark, Source, Verdict
+from app.directory.source_settings import GuardSettings
 
 Step = Found | Gone | Malformed | Remark | End
 

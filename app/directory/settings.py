@@ -2,11 +2,9 @@
 
 import codecs
 from collections.abc import Mapping
-from hashlib import sha256
 from pathlib import Path, PurePath
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
-import orjson
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -15,6 +13,7 @@ from pydantic import (
     PlainValidator,
     PrivateAttr,
     SecretStr,
+    TypeAdapter,
     model_validator,
 )
 
@@ -27,7 +26,8 @@ from app.directory.connectors.scim.rules import active_only, check_sets
 from app.directory.connectors.sql.settings import Columns, NullIsAbsent, SqlSettings, TimeZone
 from app.directory.mapping.cel import IT, MEMBER, ExpressionError, language
 from app.directory.mapping.settings import RULE_KINDS, RuleList, RuleSettings, disabled_or
-from app.directory.spelling import resembling
+from app.directory.plugin_settings import PluginSettings, plugin_settings
+from app.directory.source_settings import AcceptedChanges, GuardSettings, KindName, SourceBase, Token
 
 
 def _usable_location(value: object) -> Path | str:
@@ -54,103 +54,6 @@ def _usable_encoding(name: str) -> str:
         return "utf-8-sig" if codecs.lookup(name).name == "utf-8" else name
     except (LookupError, ValueError):
         raise ValueError("not an encoding; write utf-8-sig, cp1252, utf-16 or the like") from None
-
-
-def _usable_token(value: SecretStr) -> SecretStr:
-    text = value.get_secret_value()
-    if not text or text != text.strip() or not text.isprintable():
-        raise ValueError("must be neither empty nor hold control characters or spaces at its ends")
-    return value
-
-
-def _known_kind(value: str) -> str:
-    if value not in KINDS:
-        near = resembling(value, KINDS)
-        raise ValueError(f"should be one of {', '.join(KINDS)}{f'; did you mean {near}?' if near else ''}")
-    return value
-
-
-def _usable_organization_id(value: str) -> str:
-    if not value or len(value.encode()) > 512 or "\0" in value:
-        raise ValueError("must be the id of an organization: 1 to 512 bytes of text")
-    return value
-
-
-Token = Annotated[SecretStr, AfterValidator(_usable_token)]
-
-
-class ChangesSettings(BaseModel):
-    """The key ``changes`` of a source: what may be pushed to ``/directory/NAME``."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    tokens: tuple[Token, ...] = ()
-    """Bearer tokens of this source. Any of them is accepted, so that they can be rotated. Without tokens, nothing can
-    be pushed."""
-    kinds: tuple[Annotated[str, AfterValidator(_known_kind)], ...] = ()
-    """The kinds of record that may be pushed; empty: all."""
-    organizations: tuple[Annotated[str, AfterValidator(_usable_organization_id)], ...] = ()
-    """The ids of the organizations whose records may be pushed; empty: all. Otherwise kinds without an organization
-    must be in ``kinds``."""
-
-
-class AcceptedChanges(ChangesSettings):
-    """The key ``changes`` of a source of pushes, which needs tokens."""
-
-    tokens: Annotated[tuple[Token, ...], Field(min_length=1)]
-
-
-class GuardSettings(BaseModel):
-    """The limits of a read. A read that exceeds both waits for an operator's confirmation."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    count: int = Field(default=20, ge=0)
-    """The number of records of one kind that may be removed, or enabled again, at once."""
-    percent: float = Field(default=20, ge=0, le=100)
-    """The percentage of the records of one kind that may be removed, or enabled again, at once."""
-
-
-_NOT_OF_THE_RECORDS: dict[str, Any] = {
-    **dict.fromkeys(("name", "timeout", "poll", "full_every", "guard"), True),
-    "changes": dict.fromkeys(ChangesSettings.model_fields, True),
-}
-"""Settings of a source that do not affect its records."""
-
-
-class SourceBase(BaseModel):
-    """The settings of every source."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: str = Field(default="", max_length=200)
-    """The name of the source in reports and for ``--accept-empty``."""
-    timeout: float | None = Field(default=None, ge=0, le=7 * 24 * 3600)
-    """Seconds for which a reader waits for the source in total. The whole read may take ten times as long. 0: no limit.
-    Default: ``directory.read_timeout``."""
-    poll: float = Field(default=0, ge=0, le=7 * 24 * 3600)
-    """Seconds between incremental reads outside of syncs; 0: none."""
-    full_every: float = Field(default=24 * 3600, ge=0, le=366 * 24 * 3600)
-    """Seconds after which a full read is required; 0: each read is a full one."""
-    guard: GuardSettings | None = None
-    """How much a read may remove. Default: ``directory.guard``."""
-    changes: ChangesSettings | None = None
-    """What an application may push to the source."""
-
-    @property
-    def source_name(self) -> str:
-        """The name, or its default."""
-        return self.name
-
-    @property
-    def digest(self) -> str:
-        """A hash of the settings on which the records depend. It invalidates cursors."""
-        return sha256(orjson.dumps(self.identity(), option=orjson.OPT_SORT_KEYS)).hexdigest()
-
-    def identity(self) -> dict[str, object]:
-        """The settings on which the records depend, as JSON. Secrets are masked; if one of them determines what is read
-        (a URL), the subclass adds that without the secret."""
-        return self.model_dump(mode="json", exclude=_NOT_OF_THE_RECORDS)
 
 
 JSON_LINES = (".jsonl", ".ndjson")
@@ -216,7 +119,7 @@ class CsvSourceSettings(_ContentSettings):
 
     type: Literal["csv"]
     """The type of source."""
-    kind: Annotated[str, AfterValidator(_known_kind)] | None = None
+    kind: KindName | None = None
     """The kind of record that each row is. Default: as in the column ``kind``."""
     map: RuleList = ()
     """Rules that make records of the rows, which are the objects of the set ``rows``."""
@@ -376,16 +279,29 @@ class HttpSourceSettings(HttpSettings, SourceBase):
         return {name: value for name, value in super().identity().items() if name not in ignored}
 
 
-SourceSettings = Annotated[
+_BuiltIn = (
     FileSourceSettings
     | CsvSourceSettings
     | LdapSourceSettings
     | SqlSourceSettings
     | HttpSourceSettings
     | PushSourceSettings
-    | ScimSourceSettings,
-    Field(discriminator="type"),
-]
+    | ScimSourceSettings
+)
+_BUILT_IN: TypeAdapter[_BuiltIn] = TypeAdapter(Annotated[_BuiltIn, Field(discriminator="type")])
+_TYPES = [get_args(model.model_fields["type"].annotation)[0] for model in get_args(_BuiltIn)]
+
+
+def _source_settings(value: Any) -> SourceBase:
+    type_ = value.get("type") if isinstance(value, dict) else None
+    if isinstance(value, PluginSettings):
+        return value
+    if not isinstance(type_, str) or type_ in _TYPES:
+        return _BUILT_IN.validate_python(value)
+    return plugin_settings(value, _TYPES)
+
+
+SourceSettings = Annotated[_BuiltIn | PluginSettings, PlainValidator(_source_settings)]
 
 
 def tokens_of(source: SourceSettings) -> tuple[SecretStr, ...]:

@@ -10,6 +10,9 @@ from app.directory.file import FileSource
 from app.directory.source import End, Found, Gone, Malformed, Remark
 from tests.directory.databases import Database, opened
 
+collect_ignore = ["plugin_example"]
+"""A package of its own, whose tests run where it is installed."""
+
 Step = Found | Gone | Malformed | Remark | End
 ReadFile = Callable[[str, bytes | str], list[Step]]
 

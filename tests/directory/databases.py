@@ -13,8 +13,8 @@ from sqlalchemy import URL, Engine, NullPool, create_engine, make_url, text
 from app.directory.connectors.sql.settings import Query, parse_source_url
 from app.directory.connectors.sql.source import SqlDatabase, SqlSource
 from app.directory.source import Source
+from app.directory.testing.world import CannotError, Content, SourceWorld
 from tests.conftest import POSTGRES
-from tests.directory.source_world import CannotError, Content, SourceWorld
 from tests.worlds.tcp_proxy import TcpProxy
 
 MYSQL = os.environ.get("USHER_TEST_MYSQL", "")

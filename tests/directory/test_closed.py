@@ -13,7 +13,7 @@ from app.directory.connectors.ldap.settings import preset
 from app.directory.mapping.source import MappedSource
 from app.directory.settings import DirectorySettings
 from app.directory.source import End, Found, Malformed, ReadRequest, Verdict
-from tests.directory.source_world import read
+from app.directory.testing.world import read
 from tests.worlds.object_directory import ObjectDirectory, rules_of, thing
 
 EVERY_ATTRIBUTE = frozenset({ALL_ATTRIBUTES})

@@ -11,8 +11,8 @@ import pytest
 from app.access.records import User
 from app.directory.file import FileSource
 from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, Verdict
-from tests.directory.source_contract import SourceContract
-from tests.directory.source_world import Content, SourceWorld
+from app.directory.testing.contract import SourceContract
+from app.directory.testing.world import Content, SourceWorld
 from tests.worlds.faulty_reads import FaultyReads
 
 

@@ -22,6 +22,7 @@ from app.directory.mapping.source import MappedSource
 from app.directory.mapping.spool_file import SpoolFile
 from app.directory.settings import DirectorySettings, HttpSourceSettings
 from app.directory.source import Answered, End, Found, Gone, Malformed, ObjectId, ReadRequest, Verdict
+from app.directory.testing.world import Step, read
 from app.foundation.clock import utc_now
 from app.foundation.database.engine import open_engine, reading
 from app.sync.runs.refresh import refresh
@@ -43,7 +44,6 @@ from tests.directory.identity_provider import (
     identity_provider,
     status,
 )
-from tests.directory.source_world import Step, read
 
 pytestmark = [pytest.mark.process]
 

@@ -9,9 +9,9 @@ import pytest
 from app.directory.configured import source_from_settings
 from app.directory.settings import HttpSourceSettings
 from app.directory.source import Source
+from app.directory.testing.contract import SourceContract, peak
+from app.directory.testing.world import CannotError, Content, SourceWorld, claim, some_content
 from tests.directory.identity_provider import DEEP, Group, IdentityProvider, identity_provider
-from tests.directory.source_contract import SourceContract, peak
-from tests.directory.source_world import CannotError, Content, SourceWorld, claim, some_content
 from tests.worlds.faulty_reads import FaultyReads
 from tests.worlds.tcp_proxy import TcpProxy
 

@@ -31,9 +31,9 @@ from app.directory.source import (
     Source,
     Verdict,
 )
+from app.directory.testing.contract import SourceContract
+from app.directory.testing.world import Content, Kept, SourceWorld, read
 from tests.choice import sampled
-from tests.directory.source_contract import SourceContract
-from tests.directory.source_world import Content, Kept, SourceWorld, read
 from tests.worlds.object_directory import ObjectDirectory, rules_of, thing
 
 COMPANY = """

@@ -13,8 +13,8 @@ from app.directory.configured import source_from_settings
 from app.directory.connectors.objects import stored
 from app.directory.settings import CsvSourceSettings
 from app.directory.source import Answered, End, Found, ReadRequest, Source, Verdict
+from app.directory.testing.contract import SourceContract
 from tests.directory.moto import CREDENTIALS, missing, put, running_moto
-from tests.directory.source_contract import SourceContract
 from tests.directory.test_csv import CsvWorld
 from tests.worlds.faulty_reads import FaultyReads
 

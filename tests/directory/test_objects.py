@@ -15,12 +15,12 @@ from app.directory.configured import source_from_settings, sources_from_settings
 from app.directory.connectors.objects import stored
 from app.directory.settings import CsvSourceSettings, DirectorySettings, FileSourceSettings
 from app.directory.source import Answered, End, Found, ReadRequest, Source, Verdict
+from app.directory.testing.contract import SourceContract
+from app.directory.testing.world import Content, SourceWorld, read
 from app.foundation.clock import utc_now
 from app.foundation.database.engine import open_engine
 from app.sync.runs.refresh import refresh
 from tests.directory.object_store import ObjectStore, running_store
-from tests.directory.source_contract import SourceContract
-from tests.directory.source_world import Content, SourceWorld, read
 from tests.directory.test_contract import FileWorld
 from tests.worlds.faulty_reads import FaultyReads, in_force
 

@@ -8,7 +8,7 @@ from app.access.records import Fill, GroupMember, Membership, User
 from app.directory.mapping.settings import RULE_KINDS, RuleSettings
 from app.directory.mapping.source import MappedSource
 from app.directory.source import Found
-from tests.directory.source_world import read
+from app.directory.testing.world import read
 from tests.worlds.object_directory import ObjectDirectory, rules_of, thing
 
 USER = "userId: it.id, name: it.name, email: it.mail"

@@ -33,8 +33,8 @@ from app.directory.source import (
     ReadRequest,
     Verdict,
 )
+from app.directory.testing.world import read
 from tests.directory.databases import SORTS, Database
-from tests.directory.source_world import read
 
 pytestmark = [pytest.mark.process]
 

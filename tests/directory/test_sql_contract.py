@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
+from app.directory.testing.contract import SourceContract
 from tests.directory.databases import SORTS, Database, PeopleAndTeams
-from tests.directory.source_contract import SourceContract
 from tests.worlds.faulty_reads import FaultyReads
 
 pytestmark = [pytest.mark.process]

@@ -12,8 +12,8 @@ import pytest
 from app.directory.configured import source_from_settings
 from app.directory.settings import LdapSourceSettings
 from app.directory.source import End, Source, Verdict
-from tests.directory.source_contract import SourceContract
-from tests.directory.source_world import CannotError, Content, SourceWorld, some_content
+from app.directory.testing.contract import SourceContract
+from app.directory.testing.world import CannotError, Content, SourceWorld, some_content
 from tests.ldap import samba, slapd
 from tests.ldap.conftest import need
 from tests.ldap.slapd import SUFFIX, Slapd

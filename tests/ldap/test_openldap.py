@@ -14,8 +14,9 @@ from app.commands.doctor.finding import State
 from app.commands.doctor.sources import check_sources
 from app.directory.configured import source_from_settings
 from app.directory.connector import ALL_ATTRIBUTES, DirectoryObject, RequestedFields
-from app.directory.settings import GuardSettings, LdapSourceSettings
+from app.directory.settings import LdapSourceSettings
 from app.directory.source import Answered, ObjectId, Part, ReadRequest
+from app.directory.source_settings import GuardSettings
 from app.foundation.clock import utc_now
 from tests.ldap import slapd
 from tests.ldap.asking import Answer, ask, of_slapd, since, take

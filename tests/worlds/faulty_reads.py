@@ -16,12 +16,12 @@ from app.access.records import Membership, User
 from app.commands.schema import METADATA
 from app.directory.file import FileSource
 from app.directory.guarded import GuardedSource, Policy
-from app.directory.settings import GuardSettings
 from app.directory.source import Verdict
+from app.directory.source_settings import GuardSettings
+from app.directory.testing.world import Content, Person, SourceWorld, changed, some_content
 from app.foundation.clock import utc_now
 from app.foundation.database.engine import open_engine, reading
 from app.sync.runs.refresh import refresh
-from tests.directory.source_world import Content, Person, SourceWorld, changed, some_content
 
 
 class FaultyReads:

@@ -7,14 +7,8 @@ from flask import Request
 
 from app.contract.errors import NotFound, PermissionDenied, Unauthenticated
 from app.directory.pushes import Allowed
-from app.directory.settings import (
-    ChangesSettings,
-    DirectorySettings,
-    GuardSettings,
-    PushSourceSettings,
-    ScimSourceSettings,
-    tokens_of,
-)
+from app.directory.settings import DirectorySettings, PushSourceSettings, ScimSourceSettings, tokens_of
+from app.directory.source_settings import ChangesSettings, GuardSettings
 from app.http.throttle import FailedCredentials
 from app.http.tokens import TokenSet, bearer_token
 

@@ -17,8 +17,8 @@ from sqlalchemy import Engine, Row, Table, func, select, update
 
 from app.access.source_tables import DirectorySourceRow
 from app.directory.guarded import ReadingStoppedError
-from app.directory.settings import GuardSettings
 from app.directory.source import Source, Verdict
+from app.directory.source_settings import GuardSettings
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database.engine import reading, writing
 from app.foundation.database.errors import log_fields

@@ -16,8 +16,8 @@ from app.access.refresh.tables import ChangeCounts
 from app.access.revisions import current_revision
 from app.directory.guarded import GuardedSource
 from app.directory.preview import PreviewedSource
-from app.directory.settings import GuardSettings
 from app.directory.source import End, Malformed, Remark, Source, Verdict
+from app.directory.source_settings import GuardSettings
 from app.foundation.clock import Clock
 from app.foundation.database.engine import reading
 from app.sync.runs.refresh import refresh

@@ -23,8 +23,8 @@ from app.access.refresh.tables import ChangeCounts
 from app.access.revisions import ModelChange
 from app.access.stored_problems import COUNT_EVERY_MS, count_problems
 from app.directory.casting import object_from_record
-from app.directory.settings import GuardSettings
 from app.directory.source import Source, Verdict
+from app.directory.source_settings import GuardSettings
 from app.foundation.clock import Clock, from_epoch_ms, utc_text
 from app.foundation.database.engine import open_engine, reading
 from app.foundation.database.tables import METADATA

@@ -10,9 +10,9 @@ import pytest
 
 from app.directory.pushes import ANYTHING
 from app.directory.source import EVERYTHING, Reading, ReadRequest, Source
+from app.directory.testing.contract import SourceContract
+from app.directory.testing.world import CannotError, Content, SourceWorld
 from app.service.push.upload import UploadedSource
-from tests.directory.source_contract import SourceContract
-from tests.directory.source_world import CannotError, Content, SourceWorld
 from tests.worlds.faulty_reads import FaultyReads
 
 

@@ -9,7 +9,8 @@ from app.commands.bootstrap.requirements import short_tokens
 from app.commands.doctor.finding import State
 from app.commands.doctor.sources import check_sources
 from app.directory.configured import sources_from_settings
-from app.directory.settings import DirectorySettings, GuardSettings
+from app.directory.settings import DirectorySettings
+from app.directory.source_settings import GuardSettings
 from app.foundation.database.engine import reading
 from app.foundation.logs import LogSettings, configure_logs
 from app.settings import Settings

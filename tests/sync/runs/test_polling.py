@@ -12,8 +12,8 @@ from app.access.contents import SourceState, export_records, source_states
 from app.access.records import Membership, Organization, User
 from app.commands.schema import METADATA
 from app.directory.guarded import GuardedSource, Policy
-from app.directory.settings import GuardSettings
 from app.directory.source import EVERYTHING, End, Reading, ReadRequest, Source, Verdict
+from app.directory.source_settings import GuardSettings
 from app.foundation.database.engine import open_engine, reading
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.polling import SourcePoller, source_pollers

@@ -13,8 +13,8 @@ from app.access.refresh.sources import Losses
 from app.commands.schema import METADATA
 from app.directory.guarded import GuardedSource, Policy
 from app.directory.mapping.source import MappedSource
-from app.directory.settings import GuardSettings
 from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, Verdict
+from app.directory.source_settings import GuardSettings
 from app.foundation.database.engine import open_engine, reading
 from app.sync.runs.refresh import (
     RefreshReport,

@@ -7,7 +7,7 @@
         def world(self, tmp_path):
             return MyWorld(tmp_path)
 
-The fixture returns a ``SourceWorld`` (``tests.directory.source_world``). If a world raises ``CannotError`` for an
+The fixture returns a ``SourceWorld`` (``world.py``). If a world raises ``CannotError`` for an
 unsupported operation, the test is skipped.
 """
 
@@ -18,27 +18,25 @@ import tracemalloc
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-import pytest
-
 from app.access.records import Membership, User
 from app.directory.source import Answered, End, Found, Gone, Part, ReadRequest, Source, Verdict
-from tests.directory.source_world import Content, Kept, Person, SourceWorld, Step, changed, claim, read, some_content
+from app.directory.testing.world import Content, Kept, Person, SourceWorld, Step, changed, claim, read, some_content
 
 
 class SourceContract:
-    """The obligations. A subclass has a fixture ``world`` that gives a ``SourceWorld``, which holds nothing yet."""
+    """The tests. A subclass has a fixture ``world`` that returns an empty ``SourceWorld``."""
 
     people = 300
-    """How many people the directory has where the number does not matter."""
+    """The number of people, if it does not matter."""
     many = 10_000
-    """How many people the directory has where it has to be large."""
+    """The number of people of a large directory."""
     cuts: Iterable[float] = (0.0, 0.02, 0.3, 0.6, 0.9, 0.99)
-    """Where reads are cut."""
+    """The shares of a read after which it is cut."""
     rounds = 6
-    """How many changes follow one another."""
+    """The number of consecutive changes."""
 
     def test_a_read_yields_the_records_and_one_verdict(self, world: SourceWorld) -> None:
-        """All of it, as it is."""
+        """All people and teams are read."""
         content = some_content(self.people)
         world.bring(content)
         kept = Kept()
@@ -48,7 +46,7 @@ class SourceContract:
         _same(kept.content(), content)
 
     def test_each_read_starts_from_the_beginning(self, world: SourceWorld) -> None:
-        """One source is read again and again, and an iterator that was given up disturbs nobody."""
+        """A source can be read again, also after a read that was closed."""
         content = some_content(self.people)
         world.bring(content)
         source = world.source()
@@ -61,7 +59,7 @@ class SourceContract:
             _same(kept.content(), content)
 
     def test_a_read_of_an_empty_directory_does_not_fail(self, world: SourceWorld) -> None:
-        """It is for the readers to find it odd."""
+        """Whether it is unexpected is for the guard to decide."""
         world.bring(Content())
         kept = Kept()
         end = kept.take(read(world.source()))
@@ -69,7 +67,7 @@ class SourceContract:
         _same(kept.content(), Content())
 
     def test_a_truncated_read_is_not_complete(self, world: SourceWorld) -> None:
-        """And what was told before is true; afterwards it is read as if nothing had been."""
+        """The records before the cut are correct, and the next read is complete."""
         content = some_content(self.people)
         world.bring(content)
         source = world.source()
@@ -89,7 +87,7 @@ class SourceContract:
         _same(kept.content(), content)
 
     def test_a_full_read_equals_an_earlier_one_and_the_changes(self, world: SourceWorld) -> None:
-        """For people who come, change and go, and for teams that gain and lose them."""
+        """With people who are added, changed and removed, and teams whose members change."""
         content = some_content(self.people)
         world.bring(content)
         kept = Kept()
@@ -105,7 +103,7 @@ class SourceContract:
         _same(whole.content(), content)
 
     def test_removed_people_are_gone(self, world: SourceWorld) -> None:
-        """From the people, and from all teams."""
+        """They are removed from the people and from all teams."""
         content = some_content(self.people)
         world.bring(content)
         kept = Kept()
@@ -120,7 +118,7 @@ class SourceContract:
         _same(kept.content(), content)
 
     def test_an_incremental_read_without_changes_is_empty(self, world: SourceWorld) -> None:
-        """Again and again, with each cursor."""
+        """With the cursor of each read."""
         content = some_content(self.people)
         world.bring(content)
         kept = Kept()
@@ -130,7 +128,7 @@ class SourceContract:
             _same(kept.content(), content)
 
     def test_an_invalid_cursor_is_refused_or_leads_to_a_full_read(self, world: SourceWorld) -> None:
-        """Never to a handful of changes that leave the rest as it was."""
+        """It never leads to a few changes."""
         content = some_content(self.people)
         world.bring(content)
         for cursor in ("nonsense", "0", "\x1f", "x" * 5000, "{}", '{"cursor":1}'):
@@ -150,7 +148,7 @@ class SourceContract:
                 _same(kept.content(), content)
 
     def test_a_partial_request_is_answered(self, world: SourceWorld) -> None:
-        """Whoever asks for one person gets them, and perhaps more, but nothing as gone that is there."""
+        """A read of one person returns at least that person, and reports nothing as gone that exists."""
         content = some_content(self.people)
         world.bring(content)
         kept = Kept()
@@ -174,7 +172,7 @@ class SourceContract:
         _same(kept.content(), content)
 
     def test_a_closed_read_stops_within_a_second(self, world: SourceWorld) -> None:
-        """Whoever closes a read does not wait for the rest of it."""
+        """Closing a read does not read the rest."""
         world.bring(some_content(self.many))
         reading = world.source().read()
         for _ in range(10):
@@ -184,9 +182,8 @@ class SourceContract:
         took = time.monotonic() - began
         claim(took < 1, f"a read that was closed took {took:.1f} s to stop")
 
-    @pytest.mark.extended
     def test_memory_does_not_grow_with_the_directory(self, world: SourceWorld) -> None:
-        """What is held at a time is the same for ten times as many people."""
+        """It is about the same for ten times as many people."""
         world.bring(some_content(self.many // 10))
         few = peak(world.source())
         world.bring(some_content(self.many))
@@ -194,15 +191,15 @@ class SourceContract:
         claim(many < few * 2 + 1_000_000, f"{few:,} bytes for a tenth of the directory, {many:,} for all of it")
 
     def test_no_record_contains_a_nul_character(self, world: SourceWorld) -> None:
-        """No database could hold it; the others are read all the same."""
+        """Databases cannot store it. The other records are read."""
         self._spoilt(world, "nul", "Nu\0ll")
 
     def test_no_record_contains_half_a_surrogate_pair(self, world: SourceWorld) -> None:
-        """Nothing could be written of it."""
+        """It cannot be encoded. The other records are read."""
         self._spoilt(world, "half", "Ha\ud800lf")
 
     def test_no_record_contains_deeply_nested_values(self, world: SourceWorld) -> None:
-        """Neither does it end the process."""
+        """Such values end neither the read nor the process."""
         for depth in (40, 5_000):
             content = some_content(20)
             world.bring(content)
@@ -210,7 +207,7 @@ class SourceContract:
             self._others_are_read(world, content, "deep")
 
     def test_no_reason_contains_a_secret(self, world: SourceWorld) -> None:
-        """Whatever goes wrong is said in one line."""
+        """The reason of a failed read is one line."""
         world.bring(some_content(20))
         for way, failing in world.failures().items():
             with failing as source:
@@ -221,7 +218,7 @@ class SourceContract:
             _reason_is_fit(end, world.secret)
 
     def test_reads_in_several_threads_are_independent(self, world: SourceWorld) -> None:
-        """A sync and a look at the sources may meet."""
+        """A sync and a check of the sources may run at the same time."""
         content = some_content(self.people)
         world.bring(content)
         source = world.source()
@@ -266,7 +263,7 @@ class SourceContract:
 
 
 def _follow(source: Source, kept: Kept) -> None:
-    """Brings what is kept up to date, by changes where the source has a cursor for them."""
+    """Updates the kept records, by changes if the source has a cursor."""
     steps = read(source, ReadRequest(since=kept.cursor))
     end = steps[-1]
     assert isinstance(end, End)
@@ -295,7 +292,7 @@ def _reason_is_fit(end: Step, secret: str) -> None:
 
 
 def _same(found: Content, wanted: Content) -> None:
-    """Claims that two contents are the same, and says in what they differ, rather than both of them."""
+    """Compares two contents; the message contains the differences only."""
     differing = [
         f"{one}: {found.people.get(one)}, not {wanted.people.get(one)}"
         for one in sorted(found.people.keys() | wanted.people.keys())
@@ -309,7 +306,7 @@ def _same(found: Content, wanted: Content) -> None:
 
 
 def peak(source: Source) -> int:
-    """The bytes that a read holds at most."""
+    """The peak memory of a read, in bytes."""
     with _traced():
         for step in source.read():
             claim(not isinstance(step, End) or step.verdict is Verdict.COMPLETE, f"not complete: {step}")

@@ -11,14 +11,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 from app.access.records import Membership, Record, User
+from app.directory.configured import source_from_settings
+from app.directory.settings import DirectorySettings
 from app.directory.source import EVERYTHING, End, Found, Gone, Malformed, ObjectId, ReadRequest, Remark, Source, Verdict
 
 
 class Person(NamedTuple):
-    """Somebody in a directory."""
+    """A person in a directory."""
 
     name: str
     email: str
@@ -26,23 +29,23 @@ class Person(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a directory says."""
+    """The content of a directory."""
 
     people: Mapping[str, Person] = field(default_factory=dict)
     """id → the person."""
     teams: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """id → the ids of those who belong to it; all of them are among the people."""
+    """id → the ids of its members, who are among the people."""
 
 
 class CannotError(unittest.SkipTest):
-    """A world that cannot do what a test asks of it; the text says why."""
+    """The world does not support the operation of a test, with the reason. The test is skipped."""
 
 
 class SourceWorld(ABC):
     """An external directory and the source that reads it. Unsupported operations raise ``CannotError``."""
 
     secret: str = ""
-    """The password or token of the source, which no error text may contain."""
+    """The password or token of the source, which no reason may contain."""
 
     @abstractmethod
     def source(self) -> Source:
@@ -50,40 +53,37 @@ class SourceWorld(ABC):
 
     @abstractmethod
     def bring(self, content: Content) -> None:
-        """Brings the directory to this content, by as few changes as that takes."""
+        """Changes the directory to this content, with as few changes as possible."""
 
     def cut(self, share: float) -> AbstractContextManager[None]:
-        """As long as it is open, the source's reads break after about this share of all that they would read.
-
-        From 0 (before anything was answered) to just below 1 (after almost everything).
-        """
-        raise CannotError("nothing comes between this source and what it reads")
+        """A context in which reads break after this share of the directory, from 0 to just below 1."""
+        raise CannotError("reads cannot be cut")
 
     def spoil(self, person_id: str, text: str) -> None:
-        """Puts a person with this id into the directory whose name is ``text``."""
-        raise CannotError("the directory takes no names that could do harm")
+        """Adds a person with this id and the name ``text``."""
+        raise CannotError("such names cannot be stored")
 
     def deepen(self, person_id: str, depth: int) -> None:
-        """Puts a person with this id into the directory with an attribute that is nested ``depth`` deep."""
-        raise CannotError("values are flat there")
+        """Adds a person with this id and an attribute that is nested ``depth`` deep."""
+        raise CannotError("values are flat")
 
     def failures(self) -> Mapping[str, AbstractContextManager[Source]]:
-        """Ways in which a read fails (a wrong password, nobody listening) → a source of which every read fails."""
-        raise CannotError("there is no way for it to fail")
+        """Causes of failure (a wrong password, no server) → a source whose reads fail."""
+        raise CannotError("reads cannot fail")
 
 
 Step = Found | Gone | Malformed | Remark | End
 
 
 class Kept:
-    """What readers of a source remember of it: the records of each of its objects."""
+    """The records that readers of a source keep, by object."""
 
     def __init__(self) -> None:
         self._records: dict[ObjectId | str, list[Record]] = {}
         self.cursor = ""
 
     def take(self, steps: Sequence[Step]) -> End:
-        """Takes a read in as the port says that it is meant, and returns its verdict."""
+        """Applies a read by the rules of the port, and returns its end."""
         end = steps[-1]
         claim(isinstance(end, End), "a read has to end with its verdict")
         assert isinstance(end, End)
@@ -104,7 +104,7 @@ class Kept:
         return end
 
     def content(self) -> Content:
-        """The people and teams that the records tell of."""
+        """The people and teams of the records."""
         people: dict[str, Person] = {}
         teams: dict[str, set[str]] = {}
         for record in (record for records in self._records.values() for record in records):
@@ -113,6 +113,12 @@ class Kept:
             elif isinstance(record, Membership):
                 teams.setdefault(record.organization_id, set()).add(record.user_id or "")
         return Content(people, {team: frozenset(members) for team, members in teams.items()})
+
+
+def source_of(settings: Mapping[str, object], spool: Path | None = None) -> Source:
+    """The source of these settings, which have a ``type``. ``spool``: the folder for members between reads."""
+    [source] = DirectorySettings.model_validate({"sources": [settings]}).sources
+    return source_from_settings(source, spool)
 
 
 def read(source: Source, request: ReadRequest = EVERYTHING) -> list[Step]:
@@ -127,7 +133,7 @@ def read(source: Source, request: ReadRequest = EVERYTHING) -> list[Step]:
 
 
 def some_content(people: int) -> Content:
-    """So many people, in teams of several sizes: one with everybody, an empty one, and some between."""
+    """People in teams of several sizes, one of them with all people."""
     everybody = {
         f"p{number:06}": Person(f"First{number} Läst{number}", f"p{number}@contract.example")
         for number in range(people)
@@ -138,7 +144,7 @@ def some_content(people: int) -> Content:
 
 
 def changed(content: Content, chance: random.Random, number: int) -> Content:
-    """The content after somebody came, some changed, some left, and teams gained and lost members."""
+    """The content with some people added, changed and removed, and other members in some teams."""
     people = dict(content.people)
     for one in chance.sample(sorted(people), min(3, len(people))):
         people[one] = Person(f"Renamed {number}", f"{one}.{number}@contract.example")
@@ -156,6 +162,6 @@ def changed(content: Content, chance: random.Random, number: int) -> Content:
 
 
 def claim(holds: bool, text: str) -> None:
-    """Fails with a text of its own: nothing rewrites the assertions of this module."""
+    """Fails with a message, because pytest does not rewrite the assertions of this module."""
     if not holds:
         raise AssertionError(text)
