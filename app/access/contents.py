@@ -11,6 +11,7 @@ from app.access.problems import ProblemSort
 from app.access.record_tables import KIND_TABLES, KindTable
 from app.access.records import Record, User
 from app.access.refresh.sources import MODEL_ALIAS, SOURCE, UNCONFIGURED_POSITION
+from app.access.refresh.tables import ChangeCounts, changes_from_json
 from app.access.source_tables import SOURCE_TABLES, ProblemCountRow
 from app.foundation.database.engine import is_sqlite
 from app.foundation.database.statements import statement
@@ -54,6 +55,10 @@ class SourceState:
     last_refusal: str = ""
     """The last refusal: of its records by the guard, or of the cursor by the source; empty: none."""
     last_refused_at: int | None = None
+    last_changed_at: int | None = None
+    """When a read last changed its records."""
+    changes: Mapping[str, ChangeCounts] = field(default_factory=dict)
+    """kind → what that read changed."""
     kinds: Mapping[str, int] = field(default_factory=dict)
     """kind → the number of its stored records, if requested."""
 
@@ -103,6 +108,7 @@ def source_states(connection: Connection, *, by_kind: bool = False) -> list[Sour
             dangling=dangling.get(row.source_id, 0),
             tells_changes=bool(row.cursor),
             last_read_seconds=row.last_read_ms / 1000,
+            changes=changes_from_json(row.last_changes),
             kinds=kinds.get(row.source_id, {}),
         )
         for row in connection.execute(select(SOURCE).order_by(SOURCE.c.position, SOURCE.c.name))

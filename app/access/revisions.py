@@ -5,14 +5,13 @@ empty directory is not the same as one that was never read.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from hashlib import sha256
 
-import orjson
 from sqlalchemy import Connection, insert, select
 
 from app.access.refresh.sources import SOURCE
-from app.access.refresh.tables import ChangeCounts
+from app.access.refresh.tables import ChangeCounts, changes_from_json, changes_to_json
 from app.access.tables import RevisionRow
 
 REVISION = RevisionRow.__table__
@@ -74,7 +73,7 @@ def recent_changes(connection: Connection, limit: int) -> list[RecordedChange]:
         RecordedChange(
             row.revision,
             row.created_at,
-            {kind: ChangeCounts(**counts) for kind, counts in orjson.loads(row.changes).items()},
+            changes_from_json(row.changes),
         )
         for row in rows
     ]
@@ -87,7 +86,6 @@ def close_revision(connection: Connection, changes: Mapping[str, ChangeCounts], 
     is_read = select(SOURCE.c.source_id).where(SOURCE.c.read_in_force > 0).limit(1)
     if changed or (revision == 0 and connection.execute(is_read).first() is not None):
         revision += 1
-        stored = {kind: asdict(counts) for kind, counts in changes.items() if counts.any}
-        row = {"revision": revision, "created_at": now_ms, "changes": orjson.dumps(stored).decode()}
+        row = {"revision": revision, "created_at": now_ms, "changes": changes_to_json(changes)}
         connection.execute(insert(REVISION).values(row))
     return ModelChange(revision=revision, changed=changed, changes=changes)

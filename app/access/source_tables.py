@@ -51,6 +51,10 @@ class DirectorySourceRow(StoreTable, table=True):
     """The digest of the settings with which the cursor was stored."""
     last_full_at: int | None = Field(default=None, sa_type=BigInteger)
     """When everything was last read."""
+    last_changes: str = Field(default="", sa_column_kwargs={"server_default": ""})
+    """What the last read that changed its records changed, as JSON: kind → counts. Empty: none has."""
+    last_changed_at: int | None = Field(default=None, sa_type=BigInteger)
+    """When that read was."""
     refused: str = Field(default="", sa_column_kwargs={"server_default": ""})
     """Why its last complete read was not used as complete; otherwise empty."""
     last_refusal: str = Field(default="", sa_column_kwargs={"server_default": ""})

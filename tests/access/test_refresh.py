@@ -13,7 +13,7 @@ from app.access.problems import ProblemList
 from app.access.records import Fill, Membership, User
 from app.access.refresh.refresh import Refresh
 from app.access.refresh.sources import ReadResult
-from app.access.refresh.tables import TEMPORARY_TABLES
+from app.access.refresh.tables import TEMPORARY_TABLES, ChangeCounts
 from app.access.revisions import current_revision
 from app.access.source_tables import origin_text
 from app.commands.schema import METADATA
@@ -147,6 +147,12 @@ def test_read_of_some_sources_does_not_change_the_others(engine: Engine) -> None
     with reading(engine) as connection:
         after = {state.name: state for state in source_states(connection)}
     assert {name for name in before if after[name] != before[name]} == {"second"}
+    # A read without changes keeps the counts of the last one with changes.
+    assert after["second"].changes == {"user": ChangeCounts(added=1, removed=2)}
+    assert read({"second"}, second=["dan"]) == ()
+    with reading(engine) as connection:
+        (second,) = (state for state in source_states(connection) if state.name == "second")
+    assert second.changes == after["second"].changes
     assert all(state.is_configured for state in after.values())
 
 

@@ -26,7 +26,13 @@ from sqlalchemy import (
 from sqlalchemy import delete as delete_from
 
 from app.access.refresh.session import RefreshSession
-from app.access.refresh.tables import REFRESH_TABLES, REFRESH_TABLES_OF_KIND, ChangeCounts, RefreshTables
+from app.access.refresh.tables import (
+    REFRESH_TABLES,
+    REFRESH_TABLES_OF_KIND,
+    ChangeCounts,
+    RefreshTables,
+    changes_to_json,
+)
 from app.access.source_tables import DirectorySourceRow, DirectoryStateRow, object_of_origin
 from app.access.tables import ModelUserAliasRow
 from app.foundation.database.statements import json_list
@@ -367,9 +373,11 @@ def store_reads(
         if read.overtaken and read.answered:
             # The later read includes the same changes.
             continue
-        of_source = [of_kind[read.source_id] for of_kind in counts.values() if read.source_id in of_kind]
+        of_source = {kind: of_kind[read.source_id] for kind, of_kind in counts.items() if read.source_id in of_kind}
         values = _columns_after(read, now_ms)
-        values["records"] = SOURCE.c.records + sum(each.added - each.removed for each in of_source)
+        values["records"] = SOURCE.c.records + sum(each.added - each.removed for each in of_source.values())
+        if of_source:
+            values |= {"last_changes": changes_to_json(of_source), "last_changed_at": now_ms}
         if read.answered == PART and of_source:
             # The cursor does not cover what this read found. If the source is restored to a state before that, only a
             # complete read notices it.

@@ -30,11 +30,12 @@ Statements about a kind are SQL text with these placeholders. They are the only 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import IntEnum
 from functools import cache, cached_property
 from typing import Any
 
+import orjson
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -84,6 +85,16 @@ class ChangeCounts:
 
     def __add__(self, other: "ChangeCounts") -> "ChangeCounts":
         return ChangeCounts(self.added + other.added, self.updated + other.updated, self.removed + other.removed)
+
+
+def changes_to_json(changes: Mapping[str, ChangeCounts]) -> str:
+    """kind → counts as JSON, for the kinds that changed."""
+    return orjson.dumps({kind: asdict(counts) for kind, counts in changes.items() if counts.any}).decode()
+
+
+def changes_from_json(text: str) -> dict[str, ChangeCounts]:
+    """What ``changes_to_json`` wrote; empty for an empty text."""
+    return {kind: ChangeCounts(**counts) for kind, counts in orjson.loads(text or "{}").items()}
 
 
 class Columns(tuple[str, ...]):

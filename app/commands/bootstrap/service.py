@@ -196,7 +196,7 @@ def _console(
         settings_rows=lambda: list(listed(settings, origins)),
         index_state=None if index is None else lambda: index.state,
         examine=examine,
-        sources=tuple(source.source_name for source in settings.directory.sources),
+        sources={source.source_name: source.type for source in settings.directory.sources},
         keep_runs=settings.worker.keep_runs,
         # Permission calls keep the other half of the threads.
         slots=settings.server.threads // 2,

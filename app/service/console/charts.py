@@ -2,39 +2,34 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
 from markupsafe import Markup
+
+from app.service.console.formatting import TONES
 
 _WIDTH, _HEIGHT = 320, 56
 _MIN_SLOTS = 48
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """One bar: its value, its tone and its tooltip."""
-
-    size: int
-    tone: str
-    title: str
-
-
-def bar_chart(bars: Sequence[Bar], label: str) -> Markup:
+def bar_chart(bars: Sequence[tuple[int, str, str]], label: str) -> Markup:
     """A bar chart on a logarithmic scale, aligned to the right. A value of 0 is a stub, and a bad bar has full height.
+
+    Each bar is a value, a state and a tooltip.
 
     The logarithm keeps a run of ten items visible beside one of a million."""
     if not bars:
         return Markup("")
-    top = math.log1p(max(bar.size for bar in bars)) or 1
+    top = math.log1p(max(size for size, _, _ in bars)) or 1
     slots = max(len(bars), _MIN_SLOTS)
     step = _WIDTH / slots
     drawn = Markup("").join(
         Markup('<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"><title>{}</title></rect>').format(
-            bar.tone, number * step, _HEIGHT - height, max(step - 1, 1), height, bar.title
+            tone, number * step, _HEIGHT - height, max(step - 1, 1), height, title
         )
-        for number, bar in enumerate(bars, slots - len(bars))
-        for height in [_HEIGHT if bar.tone == "bad" else max(2, _HEIGHT * math.log1p(bar.size) / top)]
+        for number, (size, state, title) in enumerate(bars, slots - len(bars))
+        for tone in [TONES.get(state, "idle")]
+        for height in [_HEIGHT if tone == "bad" else max(2, _HEIGHT * math.log1p(size) / top)]
     )
     return _svg("bars", label, drawn)
 

@@ -87,8 +87,8 @@ class ConsoleParts:
     """None: this process has no index."""
     examine: Examine | None
     """Runs the doctor. None: it cannot be run from here."""
-    sources: Sequence[str]
-    """The names of the configured sources."""
+    sources: Mapping[str, str]
+    """The name of each configured source → its type in the settings."""
     keep_runs: int
     """Days for which runs are kept."""
     slots: int

@@ -3,6 +3,7 @@
 Ids are shown exactly. Control characters and invisible characters are replaced by their code points.
 """
 
+import re
 import unicodedata
 from datetime import UTC, datetime
 
@@ -11,6 +12,9 @@ from markupsafe import Markup, escape
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _FAR = 90 * _DAY
 _SHORT = 64
+_UNBROKEN = 24
+"""The length up to which an id stays on one line."""
+_FOLDERS = re.compile(r"(?:^|(?<=: ))/.*/")
 
 
 def counted(value: int, singular: str, plural: str | None = None) -> str:
@@ -21,6 +25,16 @@ def counted(value: int, singular: str, plural: str | None = None) -> str:
 def percent(part: int, whole: int) -> str:
     """``64 %``, or ``–`` if the whole is zero."""
     return "–" if not whole else f"{100 * part / whole:.0f} %"
+
+
+def rate(value: float) -> str:
+    """``332``, ``0.3``."""
+    return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
+
+
+def latency(seconds: float) -> str:
+    """``4.2 ms``, ``1.3 s``."""
+    return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
 def duration(seconds: float | None) -> str:
@@ -65,6 +79,26 @@ def time_tag(moment: datetime | None, now: datetime | None, *, is_ago: bool = Fa
     )
 
 
+def run_tag(run_id: str, now: datetime | None) -> Markup:
+    """``run of 21 Nov 16:13:22``, with the id as title. Ids begin with the time of the request."""
+    try:
+        moment = datetime.strptime(run_id[:15], "%Y%m%dT%H%M%S").replace(tzinfo=UTC)
+    except ValueError:
+        return Markup("run {}").format(id_tag(run_id))
+    return Markup('<span title="{}">run of {}</span>').format(run_id, time_tag(moment, now))
+
+
+_BROWSERS = ("Edg", "OPR", "Firefox", "Chrome", "Safari", "curl")
+_SYSTEMS = ("Windows", "Android", "iPhone", "iPad", "Mac OS X", "Linux")
+
+
+def browser_tag(agent: str) -> Markup:
+    """The browser and the system of a user agent, which is the title: ``Firefox, Windows``."""
+    found = (next((one for one in known if one in agent), "") for known in (_BROWSERS, _SYSTEMS))
+    shown = ", ".join(filter(None, found)).replace("Edg", "Edge").replace("OPR", "Opera").replace("Mac OS X", "macOS")
+    return Markup('<span title="{}">{}</span>').format(visible(agent), shown or visible(agent[:40]) or "unknown")
+
+
 def visible(text: str) -> str:
     """Replaces invisible characters and those that change the direction of text, as in ``‹U+202E›``."""
     return "".join(
@@ -84,8 +118,14 @@ def id_tag(text: str, limit: int = _SHORT) -> Markup:
     """An id in a monospaced font. A long id is shortened, with the whole id as title."""
     shown = visible(text)
     if len(shown) <= limit:
-        return Markup('<code class="id">{}</code>').format(shown)
-    return Markup('<code class="id" title="{}">{}…</code>').format(shown, shown[: limit - 1])
+        return Markup('<code class="{}">{}</code>').format("id" if len(shown) <= _UNBROKEN else "id long", shown)
+    return Markup('<code class="id long" title="{}">{}…</code>').format(shown, shown[: limit - 1])
+
+
+def place_tag(text: str) -> Markup:
+    """The place of a record in its source, as title. Of the path of a file, only the name is shown."""
+    shown = visible(text)
+    return Markup('<code title="{}">{}</code>').format(shown, _FOLDERS.sub("", shown))
 
 
 def name_tag(text: str | None, limit: int = _SHORT) -> Markup:

@@ -6,7 +6,7 @@ effect.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from app.access.browse.lookup import name_of
@@ -31,10 +31,16 @@ class Rung:
     kind: str
     item_id: str
     name: str
-    note: str
-    """How the decision uses the level, such as ``not checked`` or ``grant decides``."""
+    use: str
+    """How the decision uses the level: a key of the words in ``ladder.html``."""
     state: str
     """allows, denies, passed (checked without effect) or beyond (not checked)."""
+    access_type: str = ""
+    """Its own access type; empty: inherited."""
+    ended: datetime | None = None
+    """When the user's last grant on it ended."""
+    about: str = ""
+    """The role of a grant that was not reached, or the fields of a context that no grant covers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +53,11 @@ class Ladder:
     groups: Sequence[tuple[str, str]]
     """From the user to the group that has the grant: id and name of each."""
     link: str
-    """The label of the arrow to the deciding level: ``viewer grant``, ``no grant``, ``editor as a member``."""
+    """What leads from the user to the deciding level, or is missing: a key of words in ``ladder.html``, or empty."""
+    role: str
+    """The user's role by that."""
     user_problem: str
-    """Why the user is denied everywhere; empty: they are not."""
-    reason: str
+    """Why the user is denied everywhere: a key as well; empty: they are not."""
     allows: bool
 
     @property
@@ -67,7 +74,6 @@ def make_ladder(
     view: AccessView,
     entry: PermissionRequest,
     decision: Decision,
-    reason: str,
     now: datetime,
     *,
     names: RecordNames,
@@ -76,10 +82,9 @@ def make_ladder(
     organization = view.organization(entry.organization_id)
     if organization is None:
         return None
-    user_name = names("user", "", entry.user_id)
     levels, ancestry = _levels(view, entry, organization)
     grants = [record for record in decision.trail if isinstance(record, Grant)]
-    rungs = _Levels(view, entry, decision, levels, now, user_name=user_name).rungs()
+    rungs = _Levels(view, entry, decision, levels, now).rungs()
     rungs[1:1] = _missing_level(entry, decision, levels, ancestry)
     if entry.type == "context":
         rungs.append(_context_rung(entry, decision))
@@ -90,11 +95,11 @@ def make_ladder(
         groups = tuple((one, names("group", entry.organization_id, one)) for one in ids)
     return Ladder(
         rungs=rungs,
-        user=(entry.user_id, user_name),
+        user=(entry.user_id, names("user", "", entry.user_id)),
         groups=groups,
         link=_link(decision, grants),
-        user_problem={Rule.USER_UNKNOWN: "not in the directory", Rule.USER_DISABLED: "disabled"}.get(decision.rule, ""),
-        reason=reason,
+        role=str(grants[0].access_role if grants else decision.access_role or ""),
+        user_problem={Rule.USER_UNKNOWN: "unknown", Rule.USER_DISABLED: "disabled"}.get(decision.rule, ""),
         allows=decision.has_access,
     )
 
@@ -102,7 +107,8 @@ def make_ladder(
 def unused_records(
     view: AccessView, entry: PermissionRequest, decision: Decision, now: datetime
 ) -> list[tuple[Grant | Membership, str]]:
-    """The user's grants and membership that did not decide, the nearest first, each with the reason."""
+    """The user's grants and membership that did not decide, the nearest first, each with the reason: a key of the words
+    in ``explain.html``."""
     organization = view.organization(entry.organization_id)
     if organization is None or decision.rule in _WITHOUT_LEVEL:
         return []
@@ -110,18 +116,13 @@ def unused_records(
     levels = _Levels(view, entry, decision, records, now)
     unused: list[tuple[Grant | Membership, str]] = []
     for number in reversed(range(len(records))):
-        reason = "another grant on the same level decides" if number == levels.deciding else "above the deciding level"
+        reason = "beside" if number == levels.deciding else "above"
         unused += [(grant, reason) for grant in levels.grants_on(records[number]) if grant not in decision.trail]
     membership = view.membership(entry.organization_id, entry.user_id)
     if membership is not None and membership not in decision.trail:
-        unused.append((membership, "not checked: a grant or the access type decides"))
+        unused.append((membership, "unchecked"))
     return [
-        (
-            record,
-            f"ended {record.expires_at:%-d %b %Y}"
-            if record.expires_at is not None and record.expires_at <= now
-            else reason,
-        )
+        (record, "ended" if record.expires_at is not None and record.expires_at <= now else reason)
         for record, reason in unused
     ]
 
@@ -150,11 +151,8 @@ class _Levels:
         decision: Decision,
         levels: Sequence[Level],
         now: datetime,
-        *,
-        user_name: str = "",
     ) -> None:
         self._view, self._entry, self._decision = view, entry, decision
-        self._user_name = user_name or entry.user_id
         self._levels, self._now = levels, now
         self._grants = [record for record in decision.trail if isinstance(record, Grant)]
         self.deciding = self._find_deciding()
@@ -184,46 +182,41 @@ class _Levels:
         return next(typed, 0)
 
     def _rung(self, number: int, level: Level) -> Rung:
-        note, state = self._note(number, level)
-        kind = level.kind if level.access_type is None else f"{level.kind} · {level.access_type}"
-        return Rung(kind, level.key[-1], name_of(level), note, state)
-
-    def _note(self, number: int, level: Level) -> tuple[str, str]:
-        """The note and the state of a level."""
-        ended = self._ended(level)
+        own_type = "" if level.access_type is None else level.access_type.value
+        rung = Rung(level.kind, level.key[-1], name_of(level), "unchecked", "beyond", own_type, self._ended(level))
         if number == self.deciding:
             # An uncovered context is denied on its own rung, below a level that allows.
             allows = self._decision.has_access or self._decision.rule is Rule.CONTEXT_NOT_COVERED
-            note = "grant decides" if self._grants else self._type_note()
-            return f"{note}, {ended}" if ended and not self._grants else note, "allows" if allows else "denies"
+            use = "grant" if self._grants else self._type_use()
+            return replace(rung, use=use, state="allows" if allows else "denies")
         if self.deciding is None or self._decision.rule is Rule.ORGANIZATION_DISABLED:
-            return self._unchecked_note(level), "beyond"
+            return self._unchecked(rung, level)
         if not self._grants:
             # All levels are checked for grants before the access type decides.
-            inherits = "no grant, inherits type" if number > self.deciding else "no grant"
-            return ended or inherits, "passed"
+            use = "ended" if rung.ended else "inherits" if number > self.deciding else "none"
+            return replace(rung, use=use, state="passed")
         if number > self.deciding:
-            return ended or f"nothing for {self._user_name}", "passed"
-        return self._unchecked_note(level), "beyond"
+            return replace(rung, use="ended" if rung.ended else "nothing", state="passed")
+        return self._unchecked(rung, level)
 
-    def _type_note(self) -> str:
+    def _type_use(self) -> str:
         if self._decision.rule is Rule.ORGANIZATION_DISABLED:
             return "disabled"
         if self._entry.type == "organization":
-            return "member" if self._decision.has_access else "members only"
-        return "access type decides"
+            return "member" if self._decision.has_access else "members"
+        return "type"
 
-    def _ended(self, level: Level) -> str:
+    def _ended(self, level: Level) -> datetime | None:
         ends = [grant.expires_at for grant in self.grants_on(level) if grant.expires_at is not None]
-        ended = [end for end in ends if end <= self._now]
-        return f"grant ended {max(ended):%-d %b %Y}" if ended else ""
+        return max((end for end in ends if end <= self._now), default=None)
 
-    def _unchecked_note(self, level: Level) -> str:
+    def _unchecked(self, rung: Rung, level: Level) -> Rung:
         grants = self.grants_on(level)
         active = [grant for grant in grants if grant.expires_at is None or grant.expires_at > self._now]
-        if active:
-            return f"{max(active, key=lambda grant: grant.access_role.rank).access_role} grant, not reached"
-        return "not checked"
+        if not active:
+            return rung
+        role = max(active, key=lambda grant: grant.access_role.rank).access_role
+        return replace(rung, use="unreached", about=role.value)
 
 
 def _missing_level(
@@ -232,35 +225,32 @@ def _missing_level(
     """The level that is missing between the organization and the existing levels, if any."""
     if decision.rule is Rule.RESOURCE_UNKNOWN:
         kind = "document" if entry.type == "context" else entry.type
-        return [Rung(kind, entry.resource_id, "", "not in the directory", "denies")]
+        return [Rung(kind, entry.resource_id, "", "unknown", "denies")]
     if ancestry.obstacle is None or len(levels) < 2:
         return []
     if ancestry.obstacle is Obstacle.CYCLE:
-        return [Rung("folders", "in each other", "", "a cycle", "denies")]
+        return [Rung("folders", "", "", "cycle", "denies")]
     top = levels[1]
     above = top.parent_folder_id if isinstance(top, Folder) else getattr(top, "folder_id", "")
-    return [Rung("folder", above or "", "", "not in the directory", "denies")]
+    return [Rung("folder", above or "", "", "unknown", "denies")]
 
 
 def _context_rung(entry: PermissionRequest, decision: Decision) -> Rung:
-    fields = ", ".join(entry.context or ()) or "no field"
+    rung = Rung("context", ", ".join(entry.context or ()), "", "unchecked", "beyond")
     if decision.rule is Rule.CONTEXT_NOT_COVERED:
-        return Rung("context", fields, "", f"no context grant for {', '.join(decision.uncovered)}", "denies")
+        return replace(rung, use="uncovered", state="denies", about=", ".join(decision.uncovered))
     if decision.rule is Rule.CONTEXT_EMPTY:
-        return Rung("context", fields, "", "has no field", "denies")
-    if decision.has_access:
-        return Rung("context", fields, "", "context grants cover it", "allows")
-    return Rung("context", fields, "", "not checked", "beyond")
+        return replace(rung, use="empty", state="denies")
+    return replace(rung, use="covered", state="allows") if decision.has_access else rung
 
 
 def _link(decision: Decision, grants: Sequence[Grant]) -> str:
     if decision.rule is Rule.CONTEXT_NOT_COVERED:
         return "no context grant"
     if grants:
-        return f"{grants[0].access_role} grant"
+        return "grant"
     if decision.has_access:
-        member = any(isinstance(record, Membership) for record in decision.trail)
-        return f"{decision.access_role} as a member" if member else f"{decision.access_role}, public"
+        return "member" if any(isinstance(record, Membership) for record in decision.trail) else "public"
     return {
         Rule.RESTRICTED: "no grant",
         Rule.NOT_A_MEMBER: "no member",

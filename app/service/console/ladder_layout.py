@@ -1,8 +1,11 @@
 """Lays out a ladder for the template ``ladder.html``, which draws it as SVG with attributes and classes only."""
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 from unicodedata import east_asian_width
+
+from markupsafe import Markup
 
 from app.service.console.formatting import visible
 from app.service.console.ladder import Ladder, Rung
@@ -20,24 +23,38 @@ _PADDING = 12
 _NARROW, _BROAD = frozenset("fijlrtI.,:;'|!()[] -"), frozenset("mwMW@%")
 
 
-def lay_out(ladder: Ladder) -> dict[str, Any]:
-    """The positions in pixels, and the texts, shortened to the space that they have."""
+Words = Callable[..., str]
+"""A macro of the template."""
+
+
+def lay_out(ladder: Ladder, kind: Words, note: Words, link: Words) -> dict[str, Any]:
+    """The positions in pixels, and the texts, shortened to the space that they have.
+
+    ``kind`` and ``note`` return the words for a level, ``link`` those for the arrow to the deciding one.
+    """
     left = _WIDTH - _LEVEL_WIDTH - 1
     tops = [_TOP + number * (_LEVEL_HEIGHT + _GAP) for number in range(len(ladder.rungs))]
     deciding = len(ladder.rungs) - 1 if ladder.deciding is None else ladder.deciding
     return {
-        "reason": ladder.reason,
-        "heading": "The user, and the groups with the grant" if ladder.groups else "The user",
+        "has_groups": bool(ladder.groups),
         "width": _WIDTH,
         "height": tops[-1] + _LEVEL_HEIGHT + 1,
         "left": left,
         "level_width": _LEVEL_WIDTH,
         "level_height": _LEVEL_HEIGHT,
         "gaps": [(above + _LEVEL_HEIGHT, below) for above, below in pairwise(tops)],
-        "levels": [_level(rung, top) for rung, top in zip(ladder.rungs, tops, strict=True)],
+        "levels": [
+            _level(rung, top, _plain(kind(rung)), _plain(note(rung, ladder)))
+            for rung, top in zip(ladder.rungs, tops, strict=True)
+        ],
         "middle": tops[deciding] + _LEVEL_HEIGHT // 2,
-        **_chain(ladder, left),
+        **_chain(ladder, left, _plain(link(ladder))),
     }
+
+
+def _plain(rendered: str) -> str:
+    """The text of a macro."""
+    return Markup(rendered).unescape().strip()  # noqa: S704 - of a template
 
 
 def cut(text: str, room: float, size: float, *, mono: bool = False) -> str:
@@ -71,7 +88,7 @@ def _relative_width(character: str) -> float:
     return 0.7 if character.isupper() else 0.58
 
 
-def _level(rung: Rung, top: int) -> dict[str, object]:
+def _level(rung: Rung, top: int, kind: str, note: str) -> dict[str, object]:
     name = rung.name or rung.item_id
     room = _LEVEL_WIDTH - 2 * _PADDING
     shown_id = rung.item_id if rung.name and rung.name != rung.item_id else ""
@@ -80,10 +97,10 @@ def _level(rung: Rung, top: int) -> dict[str, object]:
     return {
         "top": top,
         "state": rung.state,
-        "kind": rung.kind,
+        "kind": kind,
         "whole": f"{rung.name} {rung.item_id}" if shown_id else name,
-        "whole_note": rung.note,
-        "note": cut(rung.note, room - _measure(rung.kind, _SMALL) - 16, _SMALL),
+        "whole_note": note,
+        "note": cut(note, room - _measure(kind, _SMALL) - 16, _SMALL),
         "has_name": bool(rung.name),
         "name": name,
         "item_id": shown_id,
@@ -92,7 +109,7 @@ def _level(rung: Rung, top: int) -> dict[str, object]:
     }
 
 
-def _chain(ladder: Ladder, left: int) -> dict[str, object]:
+def _chain(ladder: Ladder, left: int, link: str) -> dict[str, object]:
     """The boxes and arrows from the user through groups to the deciding level."""
     chain = [("user", *ladder.user), *(("group", *group) for group in ladder.groups)]
     if len(ladder.groups) > _MAX_GROUPS:
@@ -107,6 +124,8 @@ def _chain(ladder: Ladder, left: int) -> dict[str, object]:
             "kind": kind,
             "problem": "" if number else ladder.user_problem,
             "whole": item_id if kind == "groups" or name in {"", item_id} else f"{name} {item_id}",
+            "name": name if kind != "groups" and name != item_id else "",
+            "item_id": item_id,
             "shown": cut(name or item_id, width - 20, _TEXT),
             "shown_id": ""
             if kind == "groups" or name in {"", item_id} or (not number and ladder.user_problem)
@@ -116,6 +135,6 @@ def _chain(ladder: Ladder, left: int) -> dict[str, object]:
     ]
     tone = "leads" if ladder.allows else ""
     arrows = [(round(x - gap), round(x), tone, "in") for x in lefts[1:]]
-    if ladder.deciding is not None and ladder.link:
-        arrows.append((round(lefts[-1] + width), left, tone or "none", ladder.link))
+    if ladder.deciding is not None and link:
+        arrows.append((round(lefts[-1] + width), left, tone or "none", link))
     return {"boxes": boxes, "box_width": round(width), "arrows": arrows}

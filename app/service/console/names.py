@@ -1,14 +1,16 @@
 """Looks up the names of the records that a page mentions, with one query for each kind."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from sqlalchemy import Connection
 
 from app.access.browse.lookup import may_be_stored, names_of
 from app.access.kinds import KINDS
 from app.access.records import Organization, User
+from app.service.console.formatting import visible
 from app.sync.ledger.ledger import CONTAINERS, ITEM_KINDS, USER_KINDS
+from app.sync.runs.run import Run
 
 Mention = tuple[str, str, str]
 """The kind of a record, its organization (empty or ignored for organizations and users), and its id."""
@@ -17,6 +19,46 @@ RECORD_OF_ITEM: Mapping[str, str] = {kind: User.kind if kind in USER_KINDS else 
 """The kind of an item → the kind of the record that ``item_id`` identifies."""
 CONTAINER_OF_ITEM: Mapping[str, str] = {item.value: container.value for item, container in CONTAINERS.items()}
 """The kind of an item → the kind of the record that ``container_id`` identifies."""
+
+
+class Field(NamedTuple):
+    """A field of a record, in words."""
+
+    name: str
+    """Its name in the API."""
+    label: str
+    text: str
+    mention: Mention | None
+    """The record that the field identifies."""
+
+
+_LABELS: Mapping[str, tuple[str, str]] = {
+    "userId": ("user", "user"),
+    "userAlias": ("alias", ""),
+    "organizationId": ("organization", "organization"),
+    "organizationUserGroupId": ("group", "group"),
+    "memberGroupId": ("member", "group"),
+    "folderId": ("folder", "folder"),
+    "parentFolderId": ("in folder", "folder"),
+    "documentId": ("document", "document"),
+    "accessRole": ("role", ""),
+    "accessType": ("access type", ""),
+    "expiresAt": ("ends", ""),
+}
+"""Field → its label, and the kind of the record that it identifies."""
+MENTION = "\0{}\0"
+"""The position of a record in a sentence: its number among the records that the sentence mentions."""
+
+
+def field_of(name: str, text: str, organization_id: str) -> Field:
+    """A field in words, of a record in this organization."""
+    label, kind = _LABELS.get(name, (name, ""))
+    return Field(name, label, visible(text), (kind, organization_id, text) if kind else None)
+
+
+def with_mentions(sentence: str, mentions: Sequence[Mention]) -> list[str | Mention]:
+    """A sentence in parts, with the records that it mentions as parts of their own."""
+    return [mentions[int(part)] if number % 2 else part for number, part in enumerate(sentence.split("\0"))]
 
 
 class OfOrganization(Protocol):
@@ -77,6 +119,11 @@ def organizations_of(*lists: Iterable[OfOrganization]) -> Iterator[Mention]:
     """The organizations of the entries of lists."""
     for entries in lists:
         yield from ((Organization.kind, "", entry.organization_id) for entry in entries)
+
+
+def organizations_of_runs(runs: Iterable[Run]) -> Iterator[Mention]:
+    """The organizations that a list of runs names: the first of each run."""
+    return ((Organization.kind, "", one) for run in runs for one in run.organization_ids[:1])
 
 
 def _key(kind: str, organization_id: str, item_id: str) -> Mention:

@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 from app.foundation.clock import from_epoch_ms
 from app.service.console import formatting
 from app.service.console.charts import bar_chart, line_chart
+from app.service.console.ladder_layout import lay_out
 
 _HERE = Path(str(files(__package__)))
 _TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
@@ -58,10 +59,15 @@ def make_environment(names: Mapping[str, object]) -> Environment:
     )
     environment.filters.update(
         number="{:,}".format,
+        rate=formatting.rate,
+        latency=formatting.latency,
         duration=formatting.duration,
         when=_when,
         id=formatting.id_tag,
         name=formatting.name_tag,
+        place=formatting.place_tag,
+        run=_run,
+        browser=formatting.browser_tag,
         state=formatting.state,
         pill=formatting.pill,
         visible=formatting.visible,
@@ -74,6 +80,7 @@ def make_environment(names: Mapping[str, object]) -> Environment:
         percent=formatting.percent,
         bar_chart=bar_chart,
         line_chart=line_chart,
+        lay_out=lay_out,
         pairs=lambda values: [(value, value) for value in values],
         **names,
     )
@@ -89,6 +96,12 @@ def _when(context: Context, moment: datetime | int | None, since: datetime | Non
         return formatting.time_tag(moment, since, is_ago=True)
     now = context.get("now")
     return formatting.time_tag(moment, now if isinstance(now, datetime) else None)
+
+
+@pass_context
+def _run(context: Context, run_id: str) -> Markup:
+    now = context.get("now")
+    return formatting.run_tag(run_id, now if isinstance(now, datetime) else None)
 
 
 def _labelled(rows: Markup, columns: Sequence[str], hidden: Container[str]) -> Markup:

@@ -20,7 +20,7 @@ SAYS = {
     Rule.FOLDER_CYCLE: "the folders around {kind} {resource} lie in each other in a circle",
     Rule.MEMBER: "{user} is a member of organization {organization}",
     Rule.NOT_A_MEMBER: "{user} is not a member of organization {organization}|{user}'s membership of organization",
-    Rule.OWN_GRANT: "{user} was let in by name on ",
+    Rule.OWN_GRANT: "{user} has a grant on ",
     Rule.GROUP_GRANT: "{user} is in group",
     Rule.MEMBER_ACCESS: "and {user} is a member of organization {organization}",
     Rule.PUBLIC_ACCESS: "{kind} {resource} is public",

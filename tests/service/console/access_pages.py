@@ -83,6 +83,8 @@ def directory() -> str:
         ],
         "grants": [
             {**ACME, "folderId": "top", "userId": "ada", "accessRole": "editor"},
+            {**ACME, "folderId": "bare", "organizationUserGroupId": "unnamed"},
+            {**ACME, "folderId": "bare", "organizationUserGroupId": "outer"},
             {**ACME, "folderId": "below", "userId": "bob", "accessRole": "editor", "expiresAt": PAST},
             {**ACME, "documentId": "plan", "userId": "ada", "accessRole": "viewer", "expiresAt": LATER},
             {**ACME, "documentId": "plan", "organizationUserGroupId": "inner", "accessRole": "editor"},
@@ -196,6 +198,9 @@ def visit_explain(visitors: Visitors) -> None:
         {"user": "Ada"},
         {"user": "ada", "resource": "The plan", "organization": "Acme"},
         {"type": "folder", "resource": "top"},
+        {"type": "folder", "resource": "bare", "user": "gone"},
+        {"type": "folder", "resource": "bare", "user": "user-00"},
+        {"resource": "The plan", "organization": ""},
         {"type": "organization", "resource": "acme"},
         {"type": "context", "context": '{"page": 7}'},
         {"type": "context"},

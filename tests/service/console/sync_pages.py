@@ -14,6 +14,7 @@ from app.access.tables import RevisionRow
 from app.foundation.database.engine import reading, writing
 from app.monitoring.activity import NodeActivity
 from app.monitoring.notify.concerns import Cause, Concern
+from app.monitoring.tables import NodeMinuteRow
 from app.service.console.console import address
 from app.service.console.settings import Role
 from app.sync.ledger.failures import message_digest
@@ -286,6 +287,9 @@ def _planned_deletes(office: Office) -> Run:
     return office.runs.move(run.run_id, RunStatus.PLANNING, RunStatus.HELD, counts=counts, **ended)
 
 
+CHANGED = '{"user": {"added": 1, "updated": 2, "removed": 0}}'
+
+
 def visit_sources(visitors: Visitors) -> None:
     """Sources with every verdict, refused, never read, and no longer configured."""
     office, show = visitors.office, visitors.show
@@ -293,7 +297,7 @@ def visit_sources(visitors: Visitors) -> None:
     table = DirectorySourceRow.__table__
     at = {"last_read_at": 1_000, "last_good_at": 1_000, "last_complete_at": 1_000}
     for row in (
-        {"last_verdict": "failed", "last_reason": "away", **at},
+        {"last_verdict": "failed", "last_reason": "away", "last_changed_at": 5, "last_changes": CHANGED, **at},
         {"last_verdict": "partial", "last_reason": "half of it", "malformed": 2, "cursor": "7", **at},
         {"last_verdict": "failed", "refused": "it gave nothing; if this is intended, usher accept", **at},
         {"last_verdict": "complete", "last_refusal": "too little", "last_refused_at": 500, **at},
@@ -323,6 +327,10 @@ def visit_sources(visitors: Visitors) -> None:
     for query in ({"source": "source-3", "sort": "malformed"}, {"sort": "groupCycle"}, {"sort": "dangling"}):
         show("problems", **query)
     show("problems", source="source-3", sort="dangling")
+    membership = {"kind": "membership", "key": '["acme", "gone", ""]', "detail": '["user", "gone", "userId"]'}
+    of_source = {"source_id": source, "sort": "dangling", "by_read": True, "cause": "withoutEffect", "origin": ""}
+    add_rows(office, ProblemRow, [{**of_source, **membership, "ordinal": 1, "place": "people.yaml:7"}])
+    assert "which is left out itself" in show("problems", source="source-3", sort="dangling")
     show("overview")
 
 
@@ -339,8 +347,20 @@ def visit_overview(visitors: Visitors) -> None:
         office.time.move_on(minutes=1)
         service.answered(asked, {}, 1, 0.003)
         service.write(office.engine)
+    show("overview")
     NodeActivity(node="n", role="worker", clock=office.time).write(office.engine)
     show("overview")
+    activity = NodeMinuteRow.__table__
+    with writing(office.engine) as connection:
+        connection.execute(update(activity).where(activity.c.role == "worker").values(version="0.9"))
+    show("overview")
+    office.time.move_on(minutes=30)
+    show("overview")
+    held = states.held(office)
+    _failures(office, [{"item_id": "a", "parked": True}, {"item_id": "b"}])
+    show("overview")
+    _failures(office, [])
+    office.runs.cancel(held.run_id)
     ledger = open_ledger(office.engine, "http://backend.test", "key", office.time)
     of_ledger = LedgerRow.__table__.c.ledger_id == ledger.ledger_id
     for findings in ("{}", '{"missing": 2}'):

@@ -63,7 +63,7 @@ def test_the_backend_state_counts_held_parked_and_failing_items(office: Office) 
     with writing(office.engine) as connection:
         given = [("a", True), ("b", True), ("c", False)]
         connection.execute(insert(ItemFailureRow), [row | {"item_id": one, "parked": parked} for one, parked in given])
-    assert backend(browser) == "in step except 2 held and 2 parked and 1 failing"
+    assert backend(browser) == "in step except 2 held, 2 parked and 1 failing"
     office.runs.approve(held.run_id)
     assert backend(browser) == "a run is changing it"
     office.runs.move(held.run_id, RunStatus.QUEUED, RunStatus.READING)
@@ -106,7 +106,7 @@ def test_an_applied_preview_links_the_run_that_applied_it(office: Office) -> Non
     office.runs.move(run.run_id, RunStatus.PLANNING, RunStatus.APPLYING)
     office.runs.move(run.run_id, RunStatus.APPLYING, RunStatus.DONE, finished_at=office.time())
     html = browser.get(page)
-    assert re.search(rf'Applied by <a href="[^"]*id={run.run_id}">run', html)
+    assert re.search(rf'Applied by <a href="[^"]*id={run.run_id}">the ', html)
     assert "cannot be applied" not in html
     assert "Apply this plan" not in html
 
@@ -115,7 +115,7 @@ def test_a_held_run_that_a_newer_one_replaced_is_superseded(office: Office) -> N
     first, second = states.held(office), states.held(office)
     browser = office.browser(Role.APPROVER)
     html = browser.get(address("run", id=first.run_id))
-    assert re.search(rf'Superseded by <a href="[^"]*id={second.run_id}">run', html)
+    assert re.search(rf'Superseded by <a href="[^"]*id={second.run_id}">the ', html)
     assert 'class="pill idle"' in html
     assert "deletes wait" not in html
     assert "Review and approve" not in html

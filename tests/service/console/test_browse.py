@@ -405,7 +405,7 @@ def test_members_without_a_grant_are_named_and_listed(full: Office) -> None:
     html = browser.get(address("access", organization="acme", type="organization", resource="acme"))
     assert "Members can open their organization. The directory has 63 memberships, ended" in _words(html)
     html = browser.get(address("access", organization="acme", type="document", resource="d-000"))
-    assert "Members of Acme can open this document without a grant , because it is organizationPrivate." in _words(html)
+    assert "Members of Acme can open this document without a grant , because it is open to members." in _words(html)
     # Everybody but cleo is a member; 60 have grants of their own, and bob one of his own, too.
     assert "Users 63 As editor 1 As viewer 62 By a grant 61 Without a grant 2 With an end 0" in _words(html)
     html = browser.get(address("document", organization="acme", id="d-000"))

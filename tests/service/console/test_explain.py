@@ -93,7 +93,7 @@ CASES = [
         {"user": "ada"},
         "Allowed as editor",
         [
-            ("beyond", "organization · organizationPrivate", "not checked"),
+            ("beyond", "organization · open to members", "not checked"),
             ("beyond", "folder", "not checked"),
             ("allows", "folder · restricted", "grant decides"),
             ("passed", "folder", NOTHING_FOR_ADA),
@@ -104,7 +104,7 @@ CASES = [
         {"user": "bob"},
         "Allowed as viewer",
         [
-            ("beyond", "organization · organizationPrivate", "not checked"),
+            ("beyond", "organization · open to members", "not checked"),
             ("beyond", "folder", "editor grant, not reached"),
             ("beyond", "folder · restricted", "not checked"),
             ("allows", "folder", "grant decides"),
@@ -115,7 +115,7 @@ CASES = [
         {"user": "cleo"},
         "Denied",
         [
-            ("passed", "organization · organizationPrivate", "no grant"),
+            ("passed", "organization · open to members", "no grant"),
             ("passed", "folder", "no grant"),
             ("denies", "folder · restricted", "access type decides"),
             ("passed", "folder", "no grant, inherits type"),
@@ -126,7 +126,7 @@ CASES = [
         {"user": "dan", "resource": "open"},
         "Allowed as viewer",
         [
-            ("allows", "organization · organizationPrivate", "access type decides"),
+            ("allows", "organization · open to members", "access type decides"),
             ("passed", "document", "no grant, inherits type"),
         ],
     ),
@@ -134,20 +134,20 @@ CASES = [
         {"user": "cleo", "resource": "open"},
         "Denied",
         [
-            ("denies", "organization · organizationPrivate", "access type decides"),
+            ("denies", "organization · open to members", "access type decides"),
             ("passed", "document", "no grant, inherits type"),
         ],
     ),
     (
         {"user": "dan", "type": "organization", "resource": "acme"},
         "Allowed as viewer",
-        [("allows", "organization · organizationPrivate", "member")],
+        [("allows", "organization · open to members", "member")],
     ),
     (
         {"user": "bob", "type": "context", "context": '{"page": 7}'},
         "Allowed as viewer",
         [
-            ("beyond", "organization · organizationPrivate", "not checked"),
+            ("beyond", "organization · open to members", "not checked"),
             ("beyond", "folder", "editor grant, not reached"),
             ("beyond", "folder · restricted", "not checked"),
             ("allows", "folder", "grant decides"),
@@ -159,7 +159,7 @@ CASES = [
         {"user": "bob", "type": "context", "context": '{"page": 8}', "resource": "open"},
         "Denied",
         [
-            ("allows", "organization · organizationPrivate", "access type decides"),
+            ("allows", "organization · open to members", "access type decides"),
             ("passed", "document", "no grant, inherits type"),
             ("denies", "context", "no context grant for page"),
         ],
@@ -168,7 +168,7 @@ CASES = [
         {"user": "bob", "resource": "plans"},
         "No such document",
         [
-            ("beyond", "organization · organizationPrivate", "not checked"),
+            ("beyond", "organization · open to members", "not checked"),
             ("denies", "document", "not in the directory"),
         ],
     ),
@@ -210,7 +210,7 @@ def test_sentences_and_records_show_names(full: Office) -> None:
     document = (
         '<a href="/console/document?id=plan-9&amp;organization=acme">The Great Plan</a> <code class="id">plan-9</code>'
     )
-    assert f'<span class="message">{user} was let in by name on document {document}; to be asked again' in html
+    assert f'<span class="message">{user} has a grant on document {document}; to be asked again after <time' in html
     grant = re.search(
         r'<th scope="row"><span title="grant">grant</span></th><td [^>]*class="wide under"[^>]*>(.*?)</td>', html
     )
@@ -225,15 +225,15 @@ def test_sentences_and_records_show_names(full: Office) -> None:
 
 def test_groups_of_the_ladder_show_their_names() -> None:
     ladder = Ladder(
-        rungs=[Rung("organization", "acme", "Acme", "", "allows")],
+        rungs=[Rung("organization", "acme", "Acme", "grant", "allows")],
         user=("ada", "Ada Lovelace"),
         groups=[("g1", "Engineering"), ("g2", "")],
-        link="viewer grant",
+        link="grant",
+        role="viewer",
         user_problem="",
-        reason="",
         allows=True,
     )
-    boxes = lay_out(ladder)["boxes"]
+    boxes = lay_out(ladder, str, lambda *_: "", str)["boxes"]
     assert [(box["shown"], box["shown_id"]) for box in boxes] == [
         ("Ada Lovelace", "ada"),
         ("Engineering", "g1"),
@@ -248,6 +248,16 @@ def test_texts_are_cut_by_what_they_measure() -> None:
     assert cut("漢" * 100, 130, 13).endswith("…")
     assert len(cut("漢" * 100, 130, 13)) <= 10
     assert cut("a\u202eb", 200, 13) == "a‹U+202E›b"
+
+
+def test_the_organization_of_a_resource_is_found(full: Office) -> None:
+    browser = full.browser(Role.VIEWER)
+    for resource in ("plan", "Plan"):
+        html = browser.get(address("explain", user="ada", resource=resource) + "&at=")
+        assert "Allowed as editor" in html, resource
+    # An unknown one is an error of the form.
+    assert "Enter the resource" in browser.get(address("explain", user="ada", resource="nowhere"))
+    assert browser.status == 400
 
 
 def test_unknown_ids_get_suggestions(full: Office) -> None:

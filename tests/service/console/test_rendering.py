@@ -5,7 +5,7 @@ import re
 from datetime import UTC, datetime, timedelta, timezone
 from importlib.resources import files
 
-from app.service.console.charts import Bar, bar_chart, line_chart
+from app.service.console.charts import bar_chart, line_chart
 from app.service.console.rendering import make_environment
 
 STATIC = files("app.service.console").joinpath("static")
@@ -29,7 +29,7 @@ def test_a_line_chart_is_scaled_to_its_maximum() -> None:
 
 def test_bars_are_aligned_to_the_right() -> None:
     for many in (1, 48, 96):
-        drawn = bar_chart([Bar(size, "good", f"run {size}") for size in range(many)], "runs")
+        drawn = bar_chart([(size, "done", f"run {size}") for size in range(many)], "runs")
         *_, (left, width) = re.findall(r'x="([0-9.]+)" y="[-0-9.]+" width="([0-9.]+)"', drawn)
         assert 318 < float(left) + float(width) <= 320
     assert bar_chart([], "no runs") == ""

@@ -110,14 +110,10 @@ def _contents(connection: Connection, lists: Lists, organization_id: str, folder
 def _access_without_grant(
     console: Console, organization: Organization, document: Document | None, above: Ancestry
 ) -> dict[str, object]:
-    """The access of users without a grant: the access type in force, its origin and its meaning."""
+    """The access of users without a grant: the access type in force, the folder that has it, and its meaning."""
     access_type, levels = access_type_in_force(document, above, organization)
-    if isinstance(levels[-1], Organization):
-        origin = "the organization"
-    elif isinstance(levels[-1], Folder) and len(levels) > 1:
-        origin = f"folder {levels[-1].folder_id}"
-    else:
-        origin = "its own"
+    last = levels[-1]
+    folder = (last.folder_id, last.folder_name) if isinstance(last, Folder) else None
     means = {
         AccessType.PUBLIC: f"members have the role of their membership, and every other user is"
         f" {console.parts.policy.public_role}",
@@ -138,7 +134,7 @@ def _access_without_grant(
         closed = "The folders above it contain each other, so every user is denied, even with a grant."
     return {
         "type": access_type.value,
-        "origin": origin,
+        "folder": folder,
         "means": means,
         "open_to": "open to nobody" if closed else open_to,
         "closed": closed,

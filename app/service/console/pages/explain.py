@@ -1,15 +1,16 @@
 """Explains a permission decision: the path to it, its records, and on request the backend's own answer."""
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from flask import Response, request
 from sqlalchemy import Connection
 
 from app.access.browse.lists import ListEntry
-from app.access.browse.lookup import find, may_be_stored
+from app.access.browse.lookup import find, find_by_id, may_be_stored
 from app.access.browse.suggestions import suggest
 from app.access.decision.decide import Rule
 from app.access.decision.explain import Explanation, explain, reason_of, record_to_wire
@@ -22,10 +23,8 @@ from app.contract.permission_call import EntryError, RequestEntry, parse_entry
 from app.foundation.clock import from_epoch_ms
 from app.service.console.backend_answer import SUPPORTED_TYPES, compare
 from app.service.console.console import Console, one_of, query
-from app.service.console.formatting import visible
 from app.service.console.ladder import make_ladder, unused_records
-from app.service.console.ladder_layout import lay_out
-from app.service.console.names import Mention, RecordNames, read_names
+from app.service.console.names import MENTION, Field, Mention, RecordNames, field_of, read_names, with_mentions
 from app.service.console.views import VIEWS
 from app.service.provider.answer import PermissionAnswer
 
@@ -37,6 +36,8 @@ _RESOURCES: dict[str, type[Record]] = {
     "context": Document,
 }
 _MAX_SUGGESTIONS = 10
+_TIME = re.compile(r"(\d{4}-\d\d-\d\dT[\d:]+Z)")
+"""A time in the sentence of an explanation."""
 _FIELDS = ("user", "type", "resource", "organization", "context", "at")
 _REQUIRED = {
     "user": "Enter a user.",
@@ -81,6 +82,8 @@ def _resolve_names(console: Console, form: Mapping[str, str]) -> dict[str, str]:
     if not may_be_stored(*form.values()):
         return ids
     with console.reading() as connection:
+        if not ids["organization"] and ids["resource"] and form["type"] != "organization":
+            _resolve_organization(connection, ids, _RESOURCES[form["type"]])
         for field, record in (
             ("organization", Organization),
             ("user", User),
@@ -95,6 +98,15 @@ def _resolve_names(console: Console, form: Mapping[str, str]) -> dict[str, str]:
             if len(matches) == 1:
                 ids[field] = matches[0].item_id
     return ids
+
+
+def _resolve_organization(connection: Connection, ids: dict[str, str], record: type[Record]) -> None:
+    """Adds the organization if there is one resource with this id, or else with this name."""
+    found: list[tuple[str, ...]] = list(find_by_id(connection, record, ids["resource"], limit=2))
+    if not found:
+        found = [(hit.organization_id, hit.item_id) for hit in search_exactly(connection, ids["resource"], record.kind)]
+    if len(found) == 1:
+        ids["organization"], ids["resource"] = found[0]
 
 
 def _is_implied(name: str, form: Mapping[str, str]) -> bool:
@@ -136,8 +148,8 @@ def _explain(
         sentence = _sentence(entry, explanation)
         fields = {record.key: _fields(record, entry.organization_id) for record in records}
         mentions = [field.mention for of_record in fields.values() for field in of_record if field.mention]
-        names = read_names(connection, [*mentions, *(part for part in sentence if not isinstance(part, str))])
-        ladder = make_ladder(view, entry, explanation.decision, explanation.reason, at, names=names)
+        names = read_names(connection, [*mentions, *(part for part in sentence if isinstance(part, tuple))])
+        ladder = make_ladder(view, entry, explanation.decision, at, names=names)
     result = PermissionAnswer(view.revision).add(entry, explanation.decision)
     body = {"data": {"requests": [wire]}}
     return {
@@ -151,7 +163,7 @@ def _explain(
         "revision": view.revision,
         "at": at,
         "is_past": at < now,
-        "ladder": None if ladder is None else lay_out(ladder),
+        "ladder": ladder,
         "request": _json(body, indent=1),
         "response": _json(result, indent=1),
         "curl": _curl(console, body),
@@ -198,44 +210,26 @@ def _suggestions(connection: Connection, kind: str, organization_id: str, item_i
     ]
 
 
-def _sentence(entry: RequestEntry, explanation: Explanation) -> list[str | Mention]:
-    """The reason, with the records that it mentions as items of their own."""
+def _sentence(entry: RequestEntry, explanation: Explanation) -> list[str | Mention | datetime]:
+    """The reason, with the records and the times that it mentions as items of their own."""
     mentions: list[Mention] = []
 
     def mention(kind: str, item_id: str) -> str:
         mentions.append((kind, entry.organization_id, item_id))
-        return f"\0{len(mentions) - 1}\0"
+        return MENTION.format(len(mentions) - 1)
 
     by_id = reason_of(entry, explanation.decision)
     before, _, after = explanation.reason.partition(": ")[2].partition(by_id)
-    parts = f"{before}{reason_of(entry, explanation.decision, mention)}{after}".split("\0")
-    return [mentions[int(part)] if number % 2 else part for number, part in enumerate(parts)]
+    sentence: list[str | Mention | datetime] = []
+    for part in with_mentions(f"{before}{reason_of(entry, explanation.decision, mention)}{after}", mentions):
+        if isinstance(part, str):
+            texts = enumerate(_TIME.split(part))
+            sentence += [datetime.fromisoformat(text) if number % 2 else text for number, text in texts]
+        else:
+            sentence.append(part)
+    return sentence
 
 
-class Field(NamedTuple):
-    """A field of a record, in words."""
-
-    name: str
-    """The name in the API."""
-    label: str
-    text: str
-    mention: Mention | None
-    """The record that the field identifies."""
-
-
-_LABELS: Mapping[str, tuple[str, str]] = {
-    "userId": ("user", "user"),
-    "organizationId": ("organization", "organization"),
-    "organizationUserGroupId": ("group", "group"),
-    "memberGroupId": ("member", "group"),
-    "folderId": ("folder", "folder"),
-    "parentFolderId": ("in folder", "folder"),
-    "documentId": ("document", "document"),
-    "accessRole": ("role", ""),
-    "accessType": ("access type", ""),
-    "expiresAt": ("ends", ""),
-}
-"""Field → its label, and the kind of the record that it identifies."""
 _NAMED = {"name", "organizationName", "groupName", "folderName", "documentName"}
 """Fields that are shown by the id of their record."""
 
@@ -246,14 +240,15 @@ def _fields(record: Record, organization_id: str) -> list[Field]:
     for name, value in record_to_wire(record).items():
         if name in {"kind", *_NAMED} or (name == "organizationId" and record.kind != Organization.kind):
             continue
-        label, kind = _LABELS.get(name, (name, ""))
-        if name == "folderId" and record.kind == Document.kind:
-            label = "in folder"
+        if value is False:
+            continue
         if name.endswith("At") and isinstance(value, int):
             text = f"{from_epoch_ms(value):%Y-%m-%d %H:%M:%S} UTC"
         else:
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        fields.append(Field(name, label, visible(text), (kind, organization_id, text) if kind else None))
+        field = field_of(name, text, organization_id)
+        in_folder = name == "folderId" and record.kind == Document.kind
+        fields.append(field._replace(label="in folder") if in_folder else field)
     return fields
 
 

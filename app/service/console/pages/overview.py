@@ -1,6 +1,6 @@
 """The overview: concerns, the state of directory and backend, charts, and recent runs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,11 +11,11 @@ from app.access.browse.sizes import organization_sizes
 from app.access.contents import oldest_good_read, source_states
 from app.access.revisions import current_revision
 from app.foundation.clock import epoch_ms
-from app.monitoring.activity import ALIVE_FOR, Interval, activity_since, nodes
+from app.monitoring.activity import ALIVE_FOR, activity_since, nodes
 from app.monitoring.notify.concerns import Cause, Concern
-from app.service.console.charts import Bar, line_chart
 from app.service.console.console import COUNT_LIMIT, Console, query
-from app.service.console.formatting import TONES, clock_time, counted, duration, percent
+from app.service.console.formatting import duration
+from app.service.console.names import organizations_of_runs, read_names
 from app.service.console.pages.run import held_now, shown_status
 from app.service.console.views import VIEWS
 from app.sync.ledger.failures import PARKED_AFTER, count_failures
@@ -66,9 +66,10 @@ def overview(console: Console) -> Response:
             "read_at": read_at,
             "revision": current_revision(connection),
             **_verified(connection),
-            "backend_state": _backend_state(connection, last, now),
-            "charts": _activity_charts(connection, now),
-            "processes": _processes([(node.role, node.version) for node in alive]),
+            "backend": _backend_state(connection, last, now),
+            "activity": _activity(connection, now),
+            "alive": alive,
+            "names": read_names(connection, organizations_of_runs(runs)),
             "organizations": organization_sizes(connection, limit=_ORGANIZATIONS),
             "sources": sources,
             "source_of": {state.name: state for state in sources},
@@ -84,7 +85,6 @@ def overview(console: Console) -> Response:
     # A dead worker is a concern already. Without a schedule and without queued runs no worker is needed.
     if not has_worker and not died and (is_queued or due is not None):
         notices.insert(0, (_NO_WORKER, None))
-    sizes = [run.total("planned") for run in charted]
     return console.show(
         "overview.html",
         runs=[(run, shown_status(run, held, now)) for run in runs],
@@ -98,10 +98,9 @@ def overview(console: Console) -> Response:
         interval=_interval(parts.due_after, due),
         index=index,
         index_age=duration(index.staleness) if index is not None and index.is_used else "",
-        bars=[_bar(run, now) for run in reversed(charted)] if sum(map(bool, sizes)) >= _MIN_BARS else [],
-        sizes=sizes,
+        charted=charted[::-1] if sum(run.total("planned") > 0 for run in charted) >= _MIN_BARS else [],
         steps=None if last else _steps(console, has_read=read_at is not None, has_worker=has_worker),
-        since=charted[-1].requested_at if charted else None,
+        alive_for=ALIVE_FOR.total_seconds(),
         **context,
     )
 
@@ -126,29 +125,24 @@ def _verified(connection: Connection) -> dict[str, object]:
     return {"verified_at": last.at, "drifted": drifted}
 
 
-def _backend_state(connection: Connection, last: Run | None, now: datetime) -> str:
-    """The state of the backend in words: the last full run, and the held, parked and failing items."""
+def _backend_state(connection: Connection, last: Run | None, now: datetime) -> tuple[str, dict[str, int]]:
+    """The state of the backend by the last full run: a key of the template's words. If it is in step, with the numbers
+    of items that are not."""
     if is_applying(connection):
-        return "a run is changing it"
+        return "changing", {}
     if last is None:
-        return "never synced"
+        return "never", {}
     if last.status is RunStatus.FAILED:
-        return "the last run was interrupted; another continues it" if last.continued_by else "the last run failed"
+        return "interrupted" if last.continued_by else "failed", {}
     if last.status is RunStatus.CANCELLED and last.held_until is None:
-        return "the last run was cancelled"
+        return "cancelled", {}
     ledger_id = ledger_in_use(connection)
     failing = [] if ledger_id is None else count_failures(connection, ledger_id, limit=COUNT_LIMIT + 1)
-    numbers = {
+    return "step", {
         "held": sum(run.deletes for run in held_runs(connection, epoch_ms(now))),
         "parked": sum(row.items for row in failing if row.parked),
         "failing": sum(row.items for row in failing if not row.parked),
     }
-    exceptions = [f"{_limited(number)} {state}" for state, number in numbers.items() if number]
-    return f"in step except {' and '.join(exceptions)}" if exceptions else "in step"
-
-
-def _limited(number: int) -> str:
-    return f"more than {COUNT_LIMIT:,}" if number > COUNT_LIMIT else f"{number:,}"
 
 
 def _interval(due_after: Callable[[datetime], datetime | None], due: datetime | None) -> str:
@@ -160,74 +154,18 @@ def _interval(due_after: Callable[[datetime], datetime | None], due: datetime | 
     return f"every {duration((second - due).total_seconds())}"
 
 
-def _bar(run: Run, now: datetime) -> Bar:
-    items = run.total("planned")
-    title = f"{clock_time(run.requested_at, now)} UTC, {run.status.value}: {counted(items, 'item')}"
-    return Bar(items, TONES.get(run.status.value, "idle"), title)
-
-
-def _processes(alive: Sequence[tuple[str, str]]) -> tuple[str, str]:
-    """The number of services and workers, and a remark. ``alive``: role and version of each."""
-    services = sum(role == "service" for role, _ in alive)
-    workers = len(alive) - services
-    shown = f"{counted(services, 'service')}, {counted(workers, 'worker')}" if alive else "none seen"
-    versions = sorted({version for _, version in alive})
-    if len(versions) > 1:
-        return shown, f"of versions {' and '.join(versions)}"
-    if alive and not workers:
-        return shown, "no worker is running"
-    return shown, f"{'all seen' if alive else 'no heartbeat'} within {ALIVE_FOR.total_seconds():.0f} s"
-
-
-def _activity_charts(connection: Connection, now: datetime) -> list[dict[str, Any]]:
-    """The charts of the last day's activity. There are none without requests in two intervals or more."""
+def _activity(connection: Connection, now: datetime) -> dict[str, Any] | None:
+    """The figures of the last day's charts. None: there were no requests in two intervals or more."""
     intervals = activity_since(connection, since=epoch_ms(now - _ACTIVITY), now=epoch_ms(now))
     if sum(interval.p99 is not None for interval in intervals) < 2:
-        return []
-    return [_requests_chart(intervals), _latency_chart(intervals)]
-
-
-def _requests_chart(intervals: Sequence[Interval]) -> dict[str, Any]:
-    values = [interval.requests_per_minute for interval in intervals]
-    total = sum(interval.allowed + interval.denied + interval.errors for interval in intervals)
-    denied = sum(interval.denied for interval in intervals)
-    label = (
-        f"permission requests per minute: lowest {_rate(min(values))}, highest {_rate(max(values))}, last"
-        f" {_rate(values[-1])}; {percent(denied, total)} of all were denied"
-    )
+        return None
     return {
-        "title": "Permission requests per minute",
-        "figure": _rate(values[-1]),
-        "remark": f"{percent(denied, total)} of all denied",
-        "svg": line_chart(values, label, denied=[interval.denied_per_minute for interval in intervals]),
         "since": intervals[0].begins_at,
-        "peak": _rate(max(values)),
+        "rates": [interval.requests_per_minute for interval in intervals],
+        "denied_rates": [interval.denied_per_minute for interval in intervals],
+        "total": sum(interval.allowed + interval.denied + interval.errors for interval in intervals),
+        "denied": sum(interval.denied for interval in intervals),
+        "latencies": [interval.p99 for interval in intervals],
+        "known": [interval.p99 for interval in intervals if interval.p99 is not None],
+        "silent": 60.0 * sum(interval.minutes for interval in intervals if interval.p99 is None),
     }
-
-
-def _latency_chart(intervals: Sequence[Interval]) -> dict[str, Any]:
-    known = [interval.p99 for interval in intervals if interval.p99 is not None]
-    silent = 60.0 * sum(interval.minutes for interval in intervals if interval.p99 is None)
-    label = (
-        f"latency of permission calls, 99th percentile: lowest {_time(min(known))}, highest {_time(max(known))},"
-        f" last {_time(known[-1])}"
-    )
-    if silent:
-        label += f"; gaps without requests, {duration(silent)} in total"
-    remark = "99 of 100 took no longer" if intervals[-1].p99 is not None else "at the last request"
-    return {
-        "title": "Latency (p99)",
-        "figure": _time(known[-1]),
-        "remark": remark,
-        "svg": line_chart([interval.p99 for interval in intervals], label),
-        "since": intervals[0].begins_at,
-        "peak": _time(max(known)),
-    }
-
-
-def _rate(value: float) -> str:
-    return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"

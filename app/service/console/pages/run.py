@@ -131,7 +131,7 @@ def _run_context(connection: Connection, run: Run, filters: Mapping[str, str], a
         "total": counted["planned"],
         "counts": counted,
         "phases": phases,
-        "kinds": kind_rows(run, parts),
+        "kinds": kind_rows(run),
         "resource_kinds": RESOURCE_KINDS,
         "holds": holds,
         "impact": impact,

@@ -160,7 +160,7 @@ def _sent_and_unsent(run: Run, kind: str, action: str, items: int) -> tuple[int,
 
 def _phase_name(phase: int) -> str:
     try:
-        return Phase(phase).name.lower().replace("_", " ").capitalize()
+        return Phase(phase).name.lower().replace("_", " ").replace("users", "members").capitalize()
     except ValueError:
         return f"Phase {phase}"
 
@@ -172,12 +172,11 @@ class KindRow:
     kind: str
     planned: list[tuple[str, int]]
     """Action → number."""
-    operations: list[tuple[str, int]]
     outcomes: list[tuple[str, int]]
     """Status of an item → number."""
 
 
-def kind_rows(run: Run, parts: Sequence[PlanPart]) -> list[KindRow]:
+def kind_rows(run: Run) -> list[KindRow]:
     """The changes of a run by kind."""
     rows = []
     for kind in ITEM_KINDS:
@@ -189,15 +188,10 @@ def kind_rows(run: Run, parts: Sequence[PlanPart]) -> list[KindRow]:
             for status in ITEM_STATUSES
             if status != "planned"
         }
-        operations: dict[str, int] = {}
-        for part in parts:
-            if part.kind == kind:
-                operations[part.operation] = operations.get(part.operation, 0) + part.items
         rows.append(
             KindRow(
                 kind=kind,
                 planned=[(action, actions.get(action, {}).get("planned", 0)) for action in ACTIONS],
-                operations=list(operations.items()),
                 outcomes=[(status, number) for status, number in outcomes.items() if number],
             )
         )

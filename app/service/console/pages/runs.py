@@ -12,6 +12,7 @@ from werkzeug.exceptions import NotFound
 from app.access.browse.lookup import may_be_stored
 from app.foundation.clock import epoch_ms
 from app.service.console.console import COUNT_LIMIT, Console, one_of, query
+from app.service.console.names import organizations_of_runs, read_names
 from app.service.console.pages.run import STATUSES, held_now, shown_status
 from app.service.console.pages.run_summary import ACTIONS
 from app.service.console.paging import PAGE_ROWS
@@ -56,7 +57,8 @@ def runs(console: Console) -> Response:
         )
         held = held_now(connection, now)
         recent = _since_yesterday(connection, now) if is_first_page and runs else None
-        names = askers(connection)
+        names = read_names(connection, organizations_of_runs(runs))
+        by = askers(connection)
     return console.show(
         "runs.html",
         runs=[(run, shown_status(run, held, now)) for run in runs[:PAGE_ROWS]],
@@ -65,7 +67,8 @@ def runs(console: Console) -> Response:
         kinds=RUN_KINDS,
         statuses=STATUSES,
         automatic=tuple(AUTOMATIC),
-        askers=names,
+        askers=by,
+        names=names,
         is_filtered=any(filters.values()),
         recent=recent,
         is_first=not before,

@@ -1,13 +1,16 @@
 """The pages of the directory's sources: their last reads, and the problems in their records."""
 
+import re
 from collections.abc import Sequence
 from shlex import quote
+from typing import NamedTuple
 
 from flask import Response
 from werkzeug.exceptions import NotFound
 
 from app.access.contents import SourceState, source_states
-from app.access.problems import ProblemSort
+from app.access.kinds import KINDS
+from app.access.problems import Problem, ProblemCause, ProblemSort, described
 from app.access.revisions import recent_changes
 from app.access.stored_problems import (
     NO_SOURCE_NAME,
@@ -16,7 +19,9 @@ from app.access.stored_problems import (
     last_count,
     problem_counts,
 )
+from app.foundation.text import quoted
 from app.service.console.console import Console, one_of, query
+from app.service.console.names import MENTION, Field, Mention, field_of, read_names, with_mentions
 from app.service.console.views import VIEWS
 
 SORTS = tuple(ProblemSort)
@@ -39,6 +44,8 @@ MEANINGS = {
 """Sort → its name and its meaning."""
 _ORDER = ("failed", "partial", "", "complete")
 _CHANGES_SHOWN = 5
+_WIRE_NAME = re.compile(r" \(\w+(Id|Alias)\)")
+"""The name of a field in a sentence, which the fields of the record show in words."""
 
 
 @VIEWS.get("sources")
@@ -65,6 +72,7 @@ def sources(console: Console) -> Response:
         between=_problems(counts.get(NO_SOURCE_NAME, ())),
         changes=changes,
         last_count=counted,
+        types=console.parts.sources,
     )
 
 
@@ -83,8 +91,11 @@ def problems(console: Console) -> Response:
         if "\0" in source or source not in names or not sort:
             raise NotFound("No source has this name, or the sort of problem is missing")
         stored = {count.sort: count for count in problem_counts(connection).get(source, ())}
-        first = first_problems(connection, source, sort, only_remaining=True)
+        first = [_shown(problem) for problem in first_problems(connection, source, sort, only_remaining=True)]
         counted = last_count(connection)
+        fields = (field.mention for one in first for field in one.fields)
+        mentioned = [part for one in first for part in one.sentence if not isinstance(part, str)]
+        record_names = read_names(connection, [*filter(None, fields), *mentioned])
     return console.show(
         "problems.html",
         current="sources",
@@ -96,7 +107,38 @@ def problems(console: Console) -> Response:
         since=stored[sort].since if sort in stored else None,
         last_count=counted,
         first=first,
+        names=record_names,
     )
+
+
+class ShownProblem(NamedTuple):
+    """A problem, with the records that it mentions as items of their own."""
+
+    place: str
+    kind: str
+    """Empty: the sentence describes the record."""
+    fields: Sequence[Field]
+    sentence: Sequence[str | Mention]
+
+
+def _shown(problem: Problem) -> ShownProblem:
+    organization_id = problem.key[0] if problem.key else ""
+    sentence, fields, kind = problem.reason, [], ""
+    mentioned = [("group", each) for each in problem.detail]
+    if problem.cause not in {None, ProblemCause.GROUP_CYCLE, ProblemCause.TOO_MANY}:
+        kind = problem.kind
+        sentence = _WIRE_NAME.sub("", sentence.removeprefix(described(kind, problem.key)).lstrip())
+        keys = zip((key.name for key in KINDS[kind].keys), problem.key, strict=True)
+        fields = [field_of(name, value, organization_id) for name, value in keys if value]
+        mentioned = [("user", each) for each in problem.detail[1:]]
+        if problem.cause is ProblemCause.WITHOUT_EFFECT:
+            mentioned = [(problem.detail[0], problem.detail[1])]
+    mentions: list[Mention] = []
+    for of_kind, item_id in mentioned:
+        if quoted(item_id) in sentence:
+            sentence = sentence.replace(quoted(item_id), MENTION.format(len(mentions)), 1)
+            mentions.append((of_kind, organization_id, item_id))
+    return ShownProblem(problem.place, kind, fields, with_mentions(sentence, mentions))
 
 
 def _problems(counts: Sequence[ProblemCount]) -> list[tuple[ProblemCount, str, str]]:

@@ -162,7 +162,7 @@ def _known(connection: Connection, form: _Form) -> Known:
         last=last,
         revision=current_revision(connection),
         preview=preview,
-        changes=[] if preview is None else kind_rows(preview, []),
+        changes=[] if preview is None else kind_rows(preview),
         affected=0 if preview is None or preview.plan_id is None else affected(connection, preview.plan_id)[1],
     )
 

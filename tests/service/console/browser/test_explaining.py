@@ -29,8 +29,10 @@ def test_the_console_explains_as_the_command_does(desk: OpenDesk, company: Compa
         answer = one.page.locator(".answer").evaluate(_WITHOUT_NAMES)
         verdict, _, reason = checked["reason"].partition(": ")
         assert verdict in answer, case
+        reason = reason.partition("; to be asked again")[0].replace("organizationPrivate", "open to members")
         assert reason in answer, case
         places = [origin["place"] for step in checked["path"] for origin in step["origins"]]
         assert places or not checked["path"]
-        shown = one.page.get_by_role("group", name="Records that led to it").inner_text() if checked["path"] else ""
+        titles = one.page.get_by_role("group", name="Records that led to it").locator("code[title]")
+        shown = " ".join(titles.evaluate_all("all => all.map((one) => one.title)")) if checked["path"] else ""
         assert all(place in shown for place in places), (case, places)

@@ -197,14 +197,29 @@ NO_PAGES = {"access.csv", "audit.jsonl", "oidc", "oidc/back", "sign-in", "sugges
 """Redirects, and pages that other tests check."""
 
 
+@pytest.fixture(scope="module")
+def admin(company: Company, passes: dict[Role, Any], browser: Browser) -> Iterator[Desk]:
+    """One browser for all pages: it loads script and stylesheet once."""
+    context = browser.new_context(
+        storage_state=passes[Role.ADMIN], viewport=WIDE, locale="en-GB", timezone_id="UTC", color_scheme="light"
+    )
+    context.set_default_timeout(15_000)
+    yield Desk(context.new_page(), company)
+    context.close()
+
+
 @pytest.mark.parametrize("which", PAGES)
-def test_a_page_is_for_everybody(desk: OpenDesk, busy: Busy, which: str) -> None:
-    one = desk(Role.ADMIN)
+def test_a_page_is_for_everybody(admin: Desk, busy: Busy, which: str) -> None:
+    one = admin
     one.expected = STATUSES.get(which, set())
+    one.messages.clear()
+    one.page.emulate_media(color_scheme="light")
+    one.resize(WIDE["width"])
     one.go(which.partition(" ")[0], **{name: value.format(**vars(busy)) for name, value in PAGES[which].items()})
     shown = one.page.locator("main").inner_text()
     assert [says for says in SAYS.get(which, ()) if says not in shown] == [], shown
     look_at(one, which)
+    one.check()
 
 
 SAYS = {
@@ -324,8 +339,7 @@ def look_at(one: Desk, which: str) -> None:
     _keep(one, f"{which}-dark")
     for width in WIDTHS:
         one.resize(width)
-        scrolling = [] if width == 768 else one.scrolling()
-        found += [f"at {width} px: {text}" for text in (*one.too_wide(), *scrolling)]
+        found += [f"at {width} px: {text}" for text in (*one.too_wide(), *one.scrolling())]
     found += one.too_small()
     _keep(one, f"{which}-320-dark")
     one.page.emulate_media(color_scheme="light")

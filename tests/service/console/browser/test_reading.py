@@ -150,6 +150,7 @@ def test_a_command_is_copied(desk: OpenDesk) -> None:
     one = desk()
     one.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     one.go("explain", user="jun", resource="welcome", organization="northwind")
+    one.page.get_by_text("With curl").click()
     one.page.get_by_role("button", name="Copy").first.click()
     one.page.get_by_role("button", name="Copied").wait_for()
     assert one.page.evaluate("navigator.clipboard.readText()").startswith("curl http")
