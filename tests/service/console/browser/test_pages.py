@@ -200,9 +200,8 @@ NO_PAGES = {"access.csv", "audit.jsonl", "oidc", "oidc/back", "sign-in", "sugges
 @pytest.fixture(scope="module")
 def admin(company: Company, passes: dict[Role, Any], browser: Browser) -> Iterator[Desk]:
     """One browser for all pages: it loads script and stylesheet once."""
-    context = browser.new_context(
-        storage_state=passes[Role.ADMIN], viewport=WIDE, locale="en-GB", timezone_id="UTC", color_scheme="light"
-    )
+    options: dict[str, Any] = {"viewport": WIDE, "locale": "en-GB", "timezone_id": "UTC"}
+    context = browser.new_context(storage_state=passes[Role.ADMIN], **options)
     context.set_default_timeout(15_000)
     yield Desk(context.new_page(), company)
     context.close()
