@@ -3,6 +3,8 @@
 The layout: ``app.access.index.layout``. The changes: ``app.access.refresh.model_changes``.
 """
 
+# ruff: noqa: S608 - these texts consist of constants
+
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -29,6 +31,18 @@ from app.foundation.database.statements import run, statement
 
 _BATCH_ROWS = 5_000
 
+
+def _role_and_end(row: str) -> str:
+    return f"substr({row}.access_role, 1, 1) || COALESCE(CAST({row}.expires_at AS TEXT), '')"
+
+
+_GROUP_GRANT = f"@escaped(g.organization_user_group_id) || @separator || {_role_and_end('g')}"
+_OWN_GRANT = f"""
+CASE WHEN g.folder_id <> '' THEN 'f' || @escaped(g.folder_id) ELSE 'd' || @escaped(g.document_id) END
+  || @separator || {_role_and_end("g")}"""
+_ON_FOLDER = "g.folder_id = {id} AND g.document_id = '' AND g.user_id = ''"
+_ON_DOCUMENT = "g.folder_id = '' AND g.document_id = {id} AND g.user_id = ''"
+
 # Each statement returns two ids, a value, and a list of grants or NULL. ``{rows}`` is the table, or its changed rows.
 _ORGANIZATIONS = """
 SELECT t.organization_id, '',
@@ -38,11 +52,7 @@ FROM {rows} t
 _USERS = """
 SELECT '', t.user_id, CASE WHEN t.disabled THEN '1' ELSE '' END, NULL FROM {rows} t
 """
-_MEMBERSHIPS = """
-SELECT t.organization_id, t.user_id,
-  substr(t.access_role, 1, 1) || COALESCE(CAST(t.expires_at AS TEXT), ''), NULL
-FROM {rows} t
-"""
+_MEMBERSHIPS = f"SELECT t.organization_id, t.user_id, {_role_and_end('t')}, NULL FROM {{rows}} t"
 _GROUPS = """
 SELECT t.organization_id, t.organization_user_group_id, COALESCE((
   SELECT @joined(above.item) FROM (
@@ -51,38 +61,27 @@ SELECT t.organization_id, t.organization_user_group_id, COALESCE((
   NULL
 FROM {rows} t
 """
-_FOLDERS = """
-SELECT t.organization_id, t.folder_id, substr(t.access_type, 1, 1) || @separator || @escaped(t.parent_folder_id), (
+
+
+def _resources(item: str, above: str, grants_on_item: str) -> str:
+    return f"""
+SELECT t.organization_id, t.{item}, substr(t.access_type, 1, 1) || @separator || @escaped(t.{above}), (
   SELECT @joined(listed.item) FROM (
-    SELECT @escaped(g.organization_user_group_id) || @separator || substr(g.access_role, 1, 1)
-      || COALESCE(CAST(g.expires_at AS TEXT), '') AS item
-    FROM model_grant g @by(ix_model_grant_of_groups)
-    WHERE g.organization_id = t.organization_id AND g.folder_id = t.folder_id AND g.document_id = ''
-      AND g.user_id = '' LIMIT :limit) AS listed)
-FROM {rows} t
+    SELECT {_GROUP_GRANT} AS item FROM model_grant g @by(ix_model_grant_of_groups)
+    WHERE g.organization_id = t.organization_id AND {grants_on_item.format(id=f"t.{item}")} LIMIT :limit) AS listed)
+FROM {{rows}} t
 """
-_DOCUMENTS = """
-SELECT t.organization_id, t.document_id, substr(t.access_type, 1, 1) || @separator || @escaped(t.folder_id), (
-  SELECT @joined(listed.item) FROM (
-    SELECT @escaped(g.organization_user_group_id) || @separator || substr(g.access_role, 1, 1)
-      || COALESCE(CAST(g.expires_at AS TEXT), '') AS item
-    FROM model_grant g @by(ix_model_grant_of_groups)
-    WHERE g.organization_id = t.organization_id AND g.folder_id = '' AND g.document_id = t.document_id
-      AND g.user_id = '' LIMIT :limit) AS listed)
-FROM {rows} t
-"""
+
+
 _USERS_GROUPS = """
 SELECT t.organization_id, t.user_id, @joined(t.item), NULL FROM (
   SELECT m.organization_id, m.user_id, @escaped(m.organization_user_group_id) AS item
   FROM {rows} m WHERE m.user_id <> '') AS t
 GROUP BY t.organization_id, t.user_id
 """
-_OWN_GRANTS = """
+_OWN_GRANTS = f"""
 SELECT t.organization_id, t.user_id, NULL, @joined(t.item) FROM (
-  SELECT g.organization_id, g.user_id,
-    CASE WHEN g.folder_id <> '' THEN 'f' || @escaped(g.folder_id) ELSE 'd' || @escaped(g.document_id) END
-      || @separator || substr(g.access_role, 1, 1) || COALESCE(CAST(g.expires_at AS TEXT), '') AS item
-  FROM {rows} g WHERE g.user_id <> '') AS t
+  SELECT g.organization_id, g.user_id, {_OWN_GRANT} AS item FROM {{rows}} g WHERE g.user_id <> '') AS t
 GROUP BY t.user_id, t.organization_id
 """
 _CONTEXT_GRANTS = """
@@ -91,22 +90,19 @@ SELECT t.organization_id, t.user_id, t.organization_user_group_id, t.field, t.va
 FROM {rows} t
 """
 
-_CHANGED = """(
-  SELECT r.* FROM (
-    SELECT DISTINCT organization_id, item_id FROM access_change WHERE kind = '{kind}' AND revision > :after) AS k
-  CROSS JOIN {table} r WHERE {same})"""
+_CHANGED_IDS = "SELECT DISTINCT organization_id, item_id FROM access_change WHERE kind = '{kind}' AND revision > :after"
+_CHANGED_ROWS = f"(SELECT r.* FROM ({_CHANGED_IDS}) AS k CROSS JOIN {{table}} r WHERE {{same}})"
 # A user may have any number of grants, so a change reads no more of them than an entry lists.
-_CHANGED_OWN_GRANTS = """
+_CHANGED_OWN_GRANTS = f"""
 SELECT k.organization_id, k.item_id, NULL, (
   SELECT @joined(listed.item) FROM (
-    SELECT CASE WHEN g.folder_id <> '' THEN 'f' || @escaped(g.folder_id) ELSE 'd' || @escaped(g.document_id) END
-      || @separator || substr(g.access_role, 1, 1) || COALESCE(CAST(g.expires_at AS TEXT), '') AS item
-    FROM model_grant g WHERE g.user_id = k.item_id AND g.organization_id = k.organization_id LIMIT :limit) AS listed)
-FROM (SELECT DISTINCT organization_id, item_id FROM access_change WHERE kind = 'x' AND revision > :after) AS k
+    SELECT {_OWN_GRANT} AS item FROM model_grant g
+    WHERE g.user_id = k.item_id AND g.organization_id = k.organization_id LIMIT :limit) AS listed)
+FROM ({_CHANGED_IDS.format(kind=OWN_GRANTS)}) AS k
 """
 
 
-class _Kind(NamedTuple):
+class _Reading(NamedTuple):
     """How the entries of one kind are read."""
 
     all: str
@@ -118,37 +114,31 @@ class _Kind(NamedTuple):
     """The statement for changed rows; empty: the same as for all."""
 
 
-_KINDS: Mapping[str, _Kind] = {
-    ORGANIZATION: _Kind(_ORGANIZATIONS, "model_organization"),
-    USER: _Kind(_USERS, "model_user", "user_id", organization=""),
-    MEMBERSHIP: _Kind(_MEMBERSHIPS, "model_membership", "user_id"),
-    GROUPS_OF_USER: _Kind(_USERS_GROUPS, "model_group_member", "user_id"),
-    GROUPS_OF_GROUP: _Kind(_GROUPS, "model_group", "organization_user_group_id"),
-    FOLDER: _Kind(_FOLDERS, "model_folder", "folder_id"),
-    DOCUMENT: _Kind(_DOCUMENTS, "model_document", "document_id"),
-    OWN_GRANTS: _Kind(_OWN_GRANTS, "model_grant", changed=_CHANGED_OWN_GRANTS),
+_READINGS: Mapping[str, _Reading] = {
+    ORGANIZATION: _Reading(_ORGANIZATIONS, "model_organization"),
+    USER: _Reading(_USERS, "model_user", "user_id", organization=""),
+    MEMBERSHIP: _Reading(_MEMBERSHIPS, "model_membership", "user_id"),
+    GROUPS_OF_USER: _Reading(_USERS_GROUPS, "model_group_member", "user_id"),
+    GROUPS_OF_GROUP: _Reading(_GROUPS, "model_group", "organization_user_group_id"),
+    FOLDER: _Reading(_resources("folder_id", "parent_folder_id", _ON_FOLDER), "model_folder", "folder_id"),
+    DOCUMENT: _Reading(_resources("document_id", "folder_id", _ON_DOCUMENT), "model_document", "document_id"),
+    OWN_GRANTS: _Reading(_OWN_GRANTS, "model_grant", changed=_CHANGED_OWN_GRANTS),
 }
 
-# The single grants of one holder: a user, a folder or a document.
+_SINGLE_GROUP_GRANTS = f"""
+SELECT g.organization_user_group_id, {_role_and_end("g")} FROM model_grant g WHERE g.organization_id = :organization AND
+"""
+# The single grants of one user, folder or document.
 _SINGLE_GRANTS: Mapping[str, str] = {
-    OWN_GRANTS: """
-SELECT CASE WHEN t.folder_id <> '' THEN 'f' || t.folder_id ELSE 'd' || t.document_id END,
-  substr(t.access_role, 1, 1) || COALESCE(CAST(t.expires_at AS TEXT), '')
+    OWN_GRANTS: f"""
+SELECT CASE WHEN t.folder_id <> '' THEN 'f' || t.folder_id ELSE 'd' || t.document_id END, {_role_and_end("t")}
 FROM model_grant t WHERE t.user_id = :item AND t.organization_id = :organization
 """,
-    FOLDER: """
-SELECT t.organization_user_group_id, substr(t.access_role, 1, 1) || COALESCE(CAST(t.expires_at AS TEXT), '')
-FROM model_grant t
-WHERE t.organization_id = :organization AND t.folder_id = :item AND t.document_id = '' AND t.user_id = ''
-""",
-    DOCUMENT: """
-SELECT t.organization_user_group_id, substr(t.access_role, 1, 1) || COALESCE(CAST(t.expires_at AS TEXT), '')
-FROM model_grant t
-WHERE t.organization_id = :organization AND t.folder_id = '' AND t.document_id = :item AND t.user_id = ''
-""",
+    FOLDER: _SINGLE_GROUP_GRANTS + _ON_FOLDER.format(id=":item"),
+    DOCUMENT: _SINGLE_GROUP_GRANTS + _ON_DOCUMENT.format(id=":item"),
 }
-_ONE_GRANT = """
-SELECT substr(access_role, 1, 1) || COALESCE(CAST(expires_at AS TEXT), '') FROM model_grant
+_ONE_GRANT = f"""
+SELECT {_role_and_end("t")} FROM model_grant t
 WHERE organization_id = :organization AND folder_id = :folder AND document_id = :document
   AND user_id = :user AND organization_user_group_id = :group
 """
@@ -174,8 +164,10 @@ _Holder = tuple[str, str, str]
 def all_entries(connection: Connection) -> Iterator[Entry]:
     """All entries. The transaction must see one snapshot. Memory does not grow with the number of entries."""
     crowded: list[_Holder] = []
-    for letter, kind in _KINDS.items():
-        yield from _listing_entries(connection, letter, statement(connection, kind.all, rows=kind.table), 0, crowded)
+    for kind, reading in _READINGS.items():
+        yield from _listing_entries(
+            connection, kind, statement(connection, reading.all, rows=reading.table), 0, crowded
+        )
     yield from _context_entries(connection, "model_context_grant", 0)
     for holder in crowded:
         yield from _single_entries(connection, holder)
@@ -191,19 +183,19 @@ class StoredEntries(Protocol):
 def changed_entries(connection: Connection, after: int, stored: StoredEntries) -> Iterator[Change]:
     """The entries that changed after the revision ``after``."""
     details: dict[_Holder, list[str]] = {}
-    for letter, organization_id, item_id, detail in run(connection, _CHANGED_KEYS, {"after": after}):
-        details.setdefault((letter, organization_id, item_id), []).append(detail)
-    for letter, kind in _KINDS.items():
-        holders = [holder for holder in details if holder[0] == letter]
+    for kind, organization_id, item_id, detail in run(connection, _CHANGED_KEYS, {"after": after}):
+        details.setdefault((kind, organization_id, item_id), []).append(detail)
+    for kind, reading in _READINGS.items():
+        holders = [holder for holder in details if holder[0] == kind]
         if not holders:
             continue
-        were_crowded = {holder for holder in holders if _is_crowded(letter, stored.get(key_of(*holder)))}
+        were_crowded = {holder for holder in holders if _is_crowded(kind, stored.get(key_of(*holder)))}
         crowded: list[_Holder] = []
-        query = _changed_statement(connection, letter, kind)
-        entries = _listing_entries(connection, letter, query, after, crowded)
+        query = _changed_statement(connection, kind, reading)
+        entries = _listing_entries(connection, kind, query, after, crowded)
         yield from _with_deletions({key_of(*holder) for holder in holders}, entries)
         for holder in were_crowded.difference(crowded):
-            prefix = key_of(SINGLE_KIND[letter], *holder[1:]) + SEPARATOR.encode()
+            prefix = key_of(SINGLE_KIND[kind], *holder[1:]) + SEPARATOR.encode()
             yield from ((key, None) for key in stored.keys_below(prefix))
         for holder in crowded:
             if holder in were_crowded:
@@ -212,8 +204,8 @@ def changed_entries(connection: Connection, after: int, stored: StoredEntries) -
                 yield from _single_entries(connection, holder)
     context_keys = {
         key_of(CONTEXT_GRANT, organization_id, user_id, *orjson.loads(detail))
-        for (letter, organization_id, user_id), texts in details.items()
-        if letter == CONTEXT_GRANT
+        for (kind, organization_id, user_id), texts in details.items()
+        if kind == CONTEXT_GRANT
         for detail in texts
     }
     if context_keys:
@@ -228,12 +220,12 @@ def _with_deletions(keys: set[bytes], entries: Iterable[Entry]) -> Iterator[Chan
     yield from ((key, None) for key in keys)
 
 
-def _changed_statement(connection: Connection, letter: str, kind: _Kind) -> TextClause:
-    if kind.changed:
-        return statement(connection, kind.changed)
-    columns = {"organization_id": kind.organization, "item_id": kind.item}
+def _changed_statement(connection: Connection, kind: str, reading: _Reading) -> TextClause:
+    if reading.changed:
+        return statement(connection, reading.changed)
+    columns = {"organization_id": reading.organization, "item_id": reading.item}
     same = " AND ".join(f"r.{column} = k.{name}" for name, column in columns.items() if column)
-    return statement(connection, kind.all, rows=_CHANGED.format(kind=letter, table=kind.table, same=same))
+    return statement(connection, reading.all, rows=_CHANGED_ROWS.format(kind=kind, table=reading.table, same=same))
 
 
 def _rows(connection: Connection, query: TextClause, **parameters: object) -> Iterator[Any]:
@@ -241,7 +233,7 @@ def _rows(connection: Connection, query: TextClause, **parameters: object) -> It
 
 
 def _listing_entries(
-    connection: Connection, letter: str, query: TextClause, after: int, crowded: list[_Holder]
+    connection: Connection, kind: str, query: TextClause, after: int, crowded: list[_Holder]
 ) -> Iterator[Entry]:
     """The entries of one kind. Adds those with too many grants to ``crowded``."""
     rows = _rows(connection, query, after=after, limit=MAX_LISTED + 1)
@@ -249,33 +241,33 @@ def _listing_entries(
         if grants is not None:
             is_crowded = grants.count(SEPARATOR) >= 2 * MAX_LISTED
             if is_crowded:
-                crowded.append((letter, organization_id, item_id))
+                crowded.append((kind, organization_id, item_id))
             parts = [*([] if value is None else [value]), "" if is_crowded else grants]
-            yield pair_key(letter, organization_id, item_id), SEPARATOR.join(parts).encode()
+            yield pair_key(kind, organization_id, item_id), SEPARATOR.join(parts).encode()
         elif value is not None:
-            yield pair_key(letter, organization_id, item_id), value.encode()
+            yield pair_key(kind, organization_id, item_id), value.encode()
 
 
 def _single_entries(connection: Connection, holder: _Holder) -> Iterator[Entry]:
-    letter, organization_id, item_id = holder
-    query = statement(connection, _SINGLE_GRANTS[letter])
+    kind, organization_id, item_id = holder
+    query = statement(connection, _SINGLE_GRANTS[kind])
     for other_id, value in _rows(connection, query, organization=organization_id, item=item_id):
-        yield key_of(SINGLE_KIND[letter], organization_id, item_id, other_id), value.encode()
+        yield key_of(SINGLE_KIND[kind], organization_id, item_id, other_id), value.encode()
 
 
 def _changed_single_entries(connection: Connection, holder: _Holder, other_ids: Iterable[str]) -> Iterator[Change]:
-    letter, organization_id, item_id = holder
+    kind, organization_id, item_id = holder
     for other_id in filter(None, other_ids):
-        resource = other_id if letter == OWN_GRANTS else letter + item_id
+        resource = other_id if kind == OWN_GRANTS else kind + item_id
         parameters = {
             "organization": organization_id,
             "folder": resource[1:] if resource[0] == FOLDER else "",
             "document": resource[1:] if resource[0] == DOCUMENT else "",
-            "user": item_id if letter == OWN_GRANTS else "",
-            "group": "" if letter == OWN_GRANTS else other_id,
+            "user": item_id if kind == OWN_GRANTS else "",
+            "group": "" if kind == OWN_GRANTS else other_id,
         }
         value = run(connection, _ONE_GRANT, parameters).scalar()
-        key = key_of(SINGLE_KIND[letter], organization_id, item_id, other_id)
+        key = key_of(SINGLE_KIND[kind], organization_id, item_id, other_id)
         yield key, None if value is None else value.encode()
 
 
@@ -284,7 +276,7 @@ def _context_entries(connection: Connection, source: str, after: int) -> Iterato
         yield key_of(CONTEXT_GRANT, *ids), end.encode()
 
 
-def _is_crowded(letter: str, value: bytes | None) -> bool:
-    if value is None or letter not in SINGLE_KIND:
+def _is_crowded(kind: str, value: bytes | None) -> bool:
+    if value is None or kind not in SINGLE_KIND:
         return False
-    return value.decode().split(SEPARATOR)[0 if letter == OWN_GRANTS else 2 :] == [""]
+    return value.decode().split(SEPARATOR)[0 if kind == OWN_GRANTS else 2 :] == [""]

@@ -1,7 +1,7 @@
-"""The ancestries of folders in the index, kept for the next calls of the same revision.
+"""The ancestries of folders in the index, stored for the next calls of the same revision.
 
-Most calls ask about the same folders, and those near the top are above all others. What is kept contains no decision
-and no user. A new revision starts with nothing.
+Most calls ask about the same folders, and the folders near the top are above all others. The stored ancestries contain
+neither decisions nor users. A new revision starts without any.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ class Folders:
 
     def __init__(self) -> None:
         self.ancestries: dict[tuple[str, str], FolderAncestry] = {}
-        """By organization and folder. ``find`` adds what is missing."""
+        """By organization and folder. ``build`` adds what is missing."""
         self.group_grants: dict[tuple[str, str], Grants] = {}
         """The grants of groups on folders that have any."""
         self._folders: dict[tuple[str, str], Folder | None] = {}
@@ -46,50 +46,61 @@ class Folders:
 
     @property
     def is_full(self) -> bool:
-        """Whether too much is kept."""
+        """Whether more than ``_MAX_KEPT`` folders and grants are stored."""
         return self._size > _MAX_KEPT
 
-    def find(self, read: Read, organization_id: str, folder_id: str) -> FolderAncestry:
-        """The ancestry of a folder that is not in ``ancestries`` yet: walks up to the nearest one that is, and down."""
-        below: dict[str, Folder] = {}
-        known: FolderAncestry | None = None
-        above: str | None = folder_id
-        while known is None:
-            if above is None:
-                known = _TOP
-            elif above in below or len(below) > MAX_KEPT_ANCESTRY:
-                return self._walk(read, organization_id, folder_id)
-            elif (known := self.ancestries.get((organization_id, above))) is None:
-                folder = self._folder(read, organization_id, above)
-                if folder is None:
-                    known = _UNKNOWN
-                else:
-                    below[above] = folder
-                    above = folder.parent_folder_id
-        if known.ancestry.obstacle is Obstacle.CYCLE or len(known.resources) > MAX_KEPT_ANCESTRY:
-            return self._walk(read, organization_id, folder_id)
-        for below_id, folder in reversed(below.items()):
-            grants = self.group_grants.get((organization_id, below_id))
+    def build(self, read: Read, organization_id: str, folder_id: str) -> FolderAncestry:
+        """Builds and stores the ancestry of a folder, and of those between it and the nearest one that is stored."""
+        known, below = self._nearest_stored(read, organization_id, folder_id)
+        if known is None or known.ancestry.obstacle is Obstacle.CYCLE or len(known.resources) > MAX_KEPT_ANCESTRY:
+            return self._build_alone(read, organization_id, folder_id)
+        for folder in reversed(below.values()):
+            grants = self.group_grants.get((organization_id, folder.folder_id))
             known = FolderAncestry(
                 known.ancestry.below(folder),
-                (FOLDER + below_id, *known.resources),
+                (FOLDER + folder.folder_id, *known.resources),
                 known.group_grants if grants is None else (grants, *known.group_grants),
             )
-            self._keep(organization_id, below_id, known)
+            self._store(organization_id, folder.folder_id, known)
         if not below:
-            self._keep(organization_id, folder_id, known)
+            self._store(organization_id, folder_id, known)
         return known
 
-    def _walk(self, read: Read, organization_id: str, folder_id: str) -> FolderAncestry:
-        """The ancestry without those of the folders above, which differ in a cycle, and are large in a deep tree."""
+    def _nearest_stored(
+        self, read: Read, organization_id: str, folder_id: str
+    ) -> tuple[FolderAncestry | None, dict[str, Folder]]:
+        """The nearest ancestry above a folder that is stored, and the folders below it, nearest to ``folder_id`` first.
+
+        None instead of the ancestry if the folders form a cycle, or are too many.
+        """
+        below: dict[str, Folder] = {}
+        above: str | None = folder_id
+        while above is not None:
+            if above in below or len(below) > MAX_KEPT_ANCESTRY:
+                return None, below
+            known = self.ancestries.get((organization_id, above))
+            if known is not None:
+                return known, below
+            folder = self._folder(read, organization_id, above)
+            if folder is None:
+                return _UNKNOWN, below
+            below[above] = folder
+            above = folder.parent_folder_id
+        return _TOP, below
+
+    def _build_alone(self, read: Read, organization_id: str, folder_id: str) -> FolderAncestry:
+        """Builds the ancestry without storing those of the folders above.
+
+        In a cycle they would be wrong, and in a deep tree too large.
+        """
         ancestry = ancestry_of(partial(self._folder, read, organization_id), folder_id)
         folder_ids = [folder.folder_id for folder in ancestry.folders]
         grants = (self.group_grants.get((organization_id, above)) for above in folder_ids)
         found = FolderAncestry(ancestry, tuple([FOLDER + above for above in folder_ids]), tuple(filter(None, grants)))
-        self._keep(organization_id, folder_id, found)
+        self._store(organization_id, folder_id, found)
         return found
 
-    def _keep(self, organization_id: str, folder_id: str, found: FolderAncestry) -> None:
+    def _store(self, organization_id: str, folder_id: str, found: FolderAncestry) -> None:
         self.ancestries[organization_id, folder_id] = found
         self._size += 1 + len(found.resources)
 

@@ -156,7 +156,7 @@ class IndexView:
 
     def _ancestry(self, organization_id: str, folder_id: str) -> FolderAncestry:
         known = self._ancestries.get((organization_id, folder_id))
-        return self._folders.find(self._read, organization_id, folder_id) if known is None else known
+        return self._folders.build(self._read, organization_id, folder_id) if known is None else known
 
     def any_grants(self, organization_id: str, user_id: str, document_id: str | None, folder_id: str | None) -> bool:
         """As ``AccessView.any_grants``, for a document that was looked up before."""
