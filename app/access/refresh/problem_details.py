@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection, Row, Table
 
 from app.access.problems import ProblemCause
 from app.access.refresh.tables import REFRESH_TABLES_OF_KIND, RefreshTables
@@ -29,42 +29,46 @@ def find_details(
     connection: Connection, tables: RefreshTables, rows: Sequence[Row[Any]], names: Mapping[int, str]
 ) -> list[Detail]:
     """The details of problems of one kind, in the order of ``rows``. ``names``: source → its name."""
-    aliases: set[str] = set()
-    keys_of_source: dict[int, set[_Key]] = defaultdict(set)
-    keys_of_column: dict[str, set[_Key]] = defaultdict(set)
+    rows_of_cause: dict[str, list[Row[Any]]] = defaultdict(list)
     for row in rows:
-        match row.cause_or_column:
-            case ProblemCause.REPEATED:
-                keys_of_source[row.source_id].add(_key(tables, row))
-            case ProblemCause.OWNED:
-                keys_of_source[row.owner].add(_key(tables, row))
-            case ProblemCause.SHARED_ALIAS:
-                aliases.add(row.user_alias)
-            case column if column in tables.record_kind.by_attribute:
-                keys_of_column[column].add(_referenced_key(tables, row))
-    places = {source_id: _places(connection, tables, source_id, keys) for source_id, keys in keys_of_source.items()}
-    existing = {column: _existing(connection, tables, column, keys) for column, keys in keys_of_column.items()}
-    users = _users_of_aliases(connection, aliases)
+        rows_of_cause[row.cause_or_column].append(row)
+    details = {
+        cause: iter(_details_of_cause(connection, tables, cause, of_cause, names))
+        for cause, of_cause in rows_of_cause.items()
+    }
+    return [next(details[row.cause_or_column]) for row in rows]
 
-    def detail(row: Row[Any]) -> Detail:
-        match row.cause_or_column:
-            case ProblemCause.REPEATED:
-                return ProblemCause.REPEATED, (places[row.source_id].get(_key(tables, row), ""),)
-            case ProblemCause.OWNED:
-                place = places[row.owner].get(_key(tables, row), "")
-                return ProblemCause.OWNED, (names.get(row.owner, ""), place)
-            case ProblemCause.UNKNOWN_ALIAS:
-                return ProblemCause.UNKNOWN_ALIAS, (row.user_alias,)
-            case ProblemCause.SHARED_ALIAS:
-                return ProblemCause.SHARED_ALIAS, (row.user_alias, *users.get(row.user_alias, ()))
-            case ProblemCause.FOLDER_CYCLE:
-                return ProblemCause.FOLDER_CYCLE, ()
-        # Everything else is the column of a reference.
-        reference, key = tables.record_kind.by_attribute[row.cause_or_column], _referenced_key(tables, row)
-        cause = ProblemCause.WITHOUT_EFFECT if key in existing[row.cause_or_column] else ProblemCause.UNKNOWN
-        return cause, (reference.refers_to, key[-1], reference.name)
 
-    return [detail(row) for row in rows]
+def _details_of_cause(
+    connection: Connection,
+    tables: RefreshTables,
+    cause_or_column: str,
+    rows: Sequence[Row[Any]],
+    names: Mapping[int, str],
+) -> list[Detail]:
+    """The details of problems that have the same cause, or are in the same column."""
+    match cause_or_column:
+        case ProblemCause.REPEATED:
+            places = _places(connection, tables, [(row.source_id, _key(tables, row)) for row in rows])
+            return [(ProblemCause.REPEATED, (place,)) for place in places]
+        case ProblemCause.OWNED:
+            places = _places(connection, tables, [(row.owner, _key(tables, row)) for row in rows])
+            owners = [names.get(row.owner, "") for row in rows]
+            return [(ProblemCause.OWNED, detail) for detail in zip(owners, places, strict=True)]
+        case ProblemCause.UNKNOWN_ALIAS:
+            return [(ProblemCause.UNKNOWN_ALIAS, (row.user_alias,)) for row in rows]
+        case ProblemCause.SHARED_ALIAS:
+            users = _users_of_aliases(connection, {row.user_alias for row in rows})
+            return [(ProblemCause.SHARED_ALIAS, (row.user_alias, *users.get(row.user_alias, ()))) for row in rows]
+        case ProblemCause.FOLDER_CYCLE:
+            return [(ProblemCause.FOLDER_CYCLE, ())] * len(rows)
+    # Everything else is the column of a reference.
+    reference = tables.record_kind.by_attribute[cause_or_column]
+    target = ACCESS_TABLES[reference.refers_to]
+    keys = [_referenced_key(target, cause_or_column, row) for row in rows]
+    existing = _existing(connection, target, keys)
+    causes = [ProblemCause.WITHOUT_EFFECT if key in existing else ProblemCause.UNKNOWN for key in keys]
+    return [(cause, (reference.refers_to, key[-1], reference.name)) for cause, key in zip(causes, keys, strict=True)]
 
 
 def _key(tables: RefreshTables, row: Row[Any]) -> _Key:
@@ -73,17 +77,29 @@ def _key(tables: RefreshTables, row: Row[Any]) -> _Key:
     return tuple(row.named_user if names_user and name == "user_id" else getattr(row, name) for name in tables.keys)
 
 
-def _referenced_key(tables: RefreshTables, row: Row[Any]) -> _Key:
-    """The key of the record to which the column of the problem refers."""
-    column = row.cause_or_column
-    target = ACCESS_TABLES[tables.record_kind.by_attribute[column].refers_to]
-    *within, _ = target.primary_key.columns
+def _referenced_key(target: Table, column: str, row: Row[Any]) -> _Key:
+    """The key of the record in ``target`` to which the column refers. It begins as the key of the row itself."""
+    *outer_columns, _ = target.primary_key.columns
     value = row.named_user if column == "user_id" else getattr(row, column)
-    return (*(getattr(row, other.name) for other in within), value)
+    return (*(getattr(row, outer.name) for outer in outer_columns), value)
 
 
-def _places(connection: Connection, tables: RefreshTables, source_id: int, keys: Collection[_Key]) -> dict[_Key, str]:
-    """Where a source provides each key first."""
+def _places(connection: Connection, tables: RefreshTables, keys: Sequence[tuple[int, _Key]]) -> list[str]:
+    """Where each source provides each key first, in the order of ``keys``; empty if it does not."""
+    keys_of_source: dict[int, set[_Key]] = defaultdict(set)
+    for source_id, key in keys:
+        keys_of_source[source_id].add(key)
+    places = {
+        source_id: _first_places(connection, tables, source_id, keys_of_source[source_id])
+        for source_id in keys_of_source
+    }
+    return [places[source_id].get(key, "") for source_id, key in keys]
+
+
+def _first_places(
+    connection: Connection, tables: RefreshTables, source_id: int, keys: Collection[_Key]
+) -> dict[_Key, str]:
+    """Key → where the source provides it first."""
     first: dict[_Key, tuple[tuple[str, int, str], str]] = {}
     for row in run(connection, _places_statement(tables.kind), {"keys": json_lists(keys), "source_id": source_id}):
         key, order = tuple(json.loads(row.key)), (row.origin, len(row.rule), row.rule)
@@ -96,7 +112,7 @@ def _places(connection: Connection, tables: RefreshTables, source_id: int, keys:
 def _places_statement(kind: str) -> str:
     tables = REFRESH_TABLES_OF_KIND[kind]
     names_user = tables.record_kind.names_user
-    same = _same("p", [None if names_user and name == "user_id" else name for name in tables.keys])
+    same = _conditions("p", [None if names_user and name == "user_id" else name for name in tables.keys])
     columns = "SELECT requested.value AS key, p.place, p.origin, p.rule FROM (@list(keys)) AS requested"
     rows = f"CROSS JOIN {tables.source.name} p WHERE p.source_id = :source_id AND {same}"
     if not names_user:
@@ -110,15 +126,14 @@ UNION ALL
   AND {user} <> '' AND h.user_id = {user} AND p.user_id = '' AND p.user_alias = h.alias"""
 
 
-def _existing(connection: Connection, tables: RefreshTables, column: str, keys: Collection[_Key]) -> set[_Key]:
-    """The keys of records that exist, of those to which a column refers."""
-    target = ACCESS_TABLES[tables.record_kind.by_attribute[column].refers_to]
-    same = _same("t", [key.name for key in target.primary_key.columns])
+def _existing(connection: Connection, target: Table, keys: Collection[_Key]) -> set[_Key]:
+    """Those of the keys that exist."""
+    same = _conditions("t", [key.name for key in target.primary_key.columns])
     query = f"SELECT requested.value AS key FROM (@list(keys)) AS requested CROSS JOIN {target.name} t WHERE {same}"
-    return {tuple(json.loads(key)) for key in run(connection, query, {"keys": json_lists(keys)}).scalars()}
+    return {tuple(json.loads(key)) for key in run(connection, query, {"keys": json_lists(set(keys))}).scalars()}
 
 
-def _same(table: str, columns: Sequence[str | None]) -> str:
+def _conditions(table: str, columns: Sequence[str | None]) -> str:
     """The condition that the columns have the values of a requested key. None: any value."""
     return " AND ".join(
         f"{table}.{name} = @part(requested.value, {number})" for number, name in enumerate(columns) if name is not None
@@ -136,7 +151,6 @@ WHERE ordinal <= 3 ORDER BY alias, ordinal
 def _users_of_aliases(connection: Connection, aliases: Collection[str]) -> dict[str, list[str]]:
     """Alias → the first three users who have it."""
     users: dict[str, list[str]] = defaultdict(list)
-    if aliases:
-        for row in run(connection, _USERS_OF_ALIASES, {"aliases": json_list(aliases)}):
-            users[row.alias].append(row.user_id)
+    for row in run(connection, _USERS_OF_ALIASES, {"aliases": json_list(aliases)}):
+        users[row.alias].append(row.user_id)
     return users

@@ -1,5 +1,6 @@
-"""The keys and objects that were pushed to a source since its last complete read: reads that began before must not undo
-them.
+"""The keys and objects that were pushed to a source since its last complete read.
+
+A read that began before a push must not undo it.
 
 The rules: ``app/service/push/README.md``, "Reads and pushes".
 
@@ -39,7 +40,8 @@ VALUES (:source_id, :kind, :key_digest, :key, :read_number)
 ON CONFLICT (source_id, kind, key_digest) DO UPDATE SET read_number = excluded.read_number
 """
 
-# A pushed record hides the rows of objects, so these may change. A pushed removal hides nothing, so they may not.
+# If a pushed record exists, the read may change the rows of objects that it hides. If the push removed the record, the
+# read must not bring it back.
 _KEEP_LATER = """
 DELETE FROM {source_delta} WHERE source_id = :source_id AND ({pushed_keys}) IN (
   SELECT {pushed_values} FROM pushed_key
@@ -69,11 +71,15 @@ AND (:is_complete = 1 OR EXISTS (SELECT 1 FROM {staged} t WHERE {written_keys:t=
 def store_pushed_keys(
     connection: Connection, source_id: int, keys: Iterable[tuple[str, PushKey]], *, only_pushed: bool
 ) -> None:
-    """Stores keys (kind and ids) that are pushed now. ``only_pushed``: they matter only to reads that have begun."""
+    """Stores keys (kind and ids) that are pushed now.
+
+    ``only_pushed``: the source is read only while everything is pushed to it. Otherwise no read can undo the push.
+    """
     begun, in_force = connection.execute(
         select(SOURCE.c.reads_begun, SOURCE.c.read_in_force).where(SOURCE.c.source_id == source_id)
     ).one()
-    if only_pushed and begun == in_force:
+    upload_is_running = begun != in_force
+    if only_pushed and not upload_is_running:
         return
     rows = [
         {"source_id": source_id, "kind": kind, "key_digest": _digest(key), "key": key, "read_number": begun}
@@ -94,7 +100,7 @@ def has_pushed_keys(connection: Connection, source_id: int) -> bool:
 
 
 def keep_pushes(connection: Connection, reads: Sequence[StagedRead]) -> None:
-    """Changes the deltas so that reads do not undo later pushes, and remove earlier ones.
+    """Removes from the deltas what would undo a later push. Adds the removal of earlier pushes.
 
     Earlier pushes are removed here only by partial reads and by reads of changes or a part: a complete read of
     everything removes what it does not contain anyway.

@@ -112,14 +112,14 @@ def apply_push(
     with reading(engine) as connection:
         # Without the lock: repetitions do not wait.
         known = configured_source(connection, push.source)
-        answer = None if known is None else _answer_to_repetition(connection, known, push)
+        answer = None if known is None else _earlier_answer(connection, known, push)
     if answer is not None:
         return answer
     source_id = ensure_configured(engine, push.source, configured) if known is None else known
     return _Application(engine, push, source_id, clock, only_pushed=only_pushed, audit_hook=audit_hook).run()
 
 
-def _answer_to_repetition(connection: Connection, source_id: int, push: NumberedPush) -> dict[str, Any] | None:
+def _earlier_answer(connection: Connection, source_id: int, push: NumberedPush) -> dict[str, Any] | None:
     return answer_to_repetition(
         connection, source_id, push.sequence, push.digest, previous_sequence=push.previous_sequence
     )
@@ -148,7 +148,7 @@ class _Application:
         self._removals = {(record.kind, _ids(record)) for record in push.removals}
         kinds = {kind for kind, _ in (*self._upserts, *self._removals)}
         self._tables = [tables for tables in REFRESH_TABLES if tables.kind in kinds]
-        self._answer_to_repetition: dict[str, Any] = {}
+        self._earlier: dict[str, Any] = {}
         self._counts: dict[str, int] = {}
         self._removed_keys = 0
         """The number of keys that are removed. A key may have several rows."""
@@ -164,7 +164,7 @@ class _Application:
                 refresh.add(record, place)
             applied = refresh.apply_changes(self._compare, self._store)
         if applied is None:
-            return self._answer_to_repetition
+            return self._earlier
         reasons = self._replaced | {places[left.place]: left.reason for left in applied.left_out}
         answer = {
             "revision": applied.change.revision,
@@ -180,9 +180,9 @@ class _Application:
 
     def _compare(self, connection: Connection) -> bool:
         """Computes the deltas and counts their keys. False: the push was applied before."""
-        answer = _answer_to_repetition(connection, self._source_id, self._push)
+        answer = _earlier_answer(connection, self._source_id, self._push)
         if answer is not None:
-            self._answer_to_repetition = answer
+            self._earlier = answer
             return False
         # A partial read adds and updates what was staged, and removes nothing.
         read = StagedRead(
