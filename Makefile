@@ -88,21 +88,22 @@ soak: $(STAMP)  ## faults, crashes and hostile input for as long as you like; pr
 		$(BIN)/python -m tests.soak $$suite --seconds $(SECONDS); done
 	$(BIN)/python -m tests.soak sources
 
+# Without the extras in its pins, pip refuses a lock in which a package requires another one with extras (pydantic[email]).
 lock: $(STAMP)  ## resolve the lock files anew
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-emit-index-url \
 		--no-emit-find-links --no-header --upgrade --extra backend --extra console --extra dev --extra embeddings --extra mapping --extra mysql --extra oauth --extra objects --extra postgres --extra scim pyproject.toml -o config/requirements-dev.txt
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-emit-index-url \
 		--no-emit-find-links --no-header --extra postgres --extra mysql --extra mapping --extra backend --extra console --extra oauth --extra objects --extra scim pyproject.toml -c config/requirements-dev.txt -o config/requirements.txt
-	printf 'editables\nhatchling\nsetuptools>=61\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	printf 'editables\nhatchling\nsetuptools>=61\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras \
 		--no-emit-index-url --no-emit-find-links --no-header -c config/requirements-dev.txt - -o config/requirements-build.txt
-	printf 'python-ldap>=3.4.4\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	printf 'python-ldap>=3.4.4\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras \
 		--no-emit-index-url --no-emit-find-links --no-header -c config/requirements-dev.txt - -o config/requirements-ldap.txt
-	printf 'axe-playwright-python\npytest-playwright\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	printf 'axe-playwright-python\npytest-playwright\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras \
 		--no-emit-index-url --no-emit-find-links --no-header -c config/requirements-dev.txt - -o config/requirements-browser.txt
-	printf 'canaille[front,oidc,scim]\nscim2-client==0.7.5\nscim2-models==0.6.12\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	printf 'canaille[front,oidc,scim]\nscim2-client==0.7.5\nscim2-models==0.6.12\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras \
 		--no-emit-index-url --no-emit-find-links --no-header - -o config/requirements-issuer.txt
-	printf 'flask-cors\nmoto[s3]\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	printf 'flask-cors\nmoto[s3]\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-emit-index-url \
 		--no-emit-find-links --no-header - -o config/requirements-moto.txt
 
 image:  ## the container image; PYTHON_IMAGE=python@sha256:… names its base (a 3.11-slim) by digest, EXTRAS=… what it has
