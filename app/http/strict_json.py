@@ -2,7 +2,7 @@
 
 Parsers differ in duplicate keys, huge numbers and lone surrogates. Rejecting those guarantees that all parts of the
 system act on what was checked. ``parse`` is fast: it reads with orjson and proves with a few scans in C that the text
-contains none of them. If the proof fails, ``parse_slowly`` decides, and reports the problem.
+contains none of them. If the proof fails, or the text is large, ``parse_slowly`` decides, and reports the problem.
 
 ``odd_values`` is for a text whose parts are judged separately, so that one value that cannot be stored does not reject
 the others. Text with NUL or lone surrogates is then returned unchanged, and a number that is too large as infinity: the
@@ -11,6 +11,7 @@ check of the value itself rejects both. Duplicate keys and deep nesting are reje
 
 import json
 import math
+from contextlib import suppress
 from typing import NoReturn
 
 import orjson
@@ -29,8 +30,8 @@ _BOM = b"\xef\xbb\xbf"
 _DIGITS_TO_ZERO = bytes.maketrans(b"0123456789", b"0" * 10)
 _MAYBE_TOO_LARGE = b"0" * 19
 _TOO_DEEP = b"\n" + b"  " * (MAX_DEPTH + 1)
-_SMALL = 64 * 1024
-"""Bytes of a text for which memory does not matter."""
+_SMALL = 256 * 1024
+"""Bytes of a text for which the memory of the fast way does not matter."""
 
 
 def count_values(raw: bytes) -> int:
@@ -40,46 +41,23 @@ def count_values(raw: bytes) -> int:
 
 def parse(raw: bytes, *, odd_values: bool = False) -> object:
     """The value of a JSON text in UTF-8. Raises ``InvalidArgument`` with the problem."""
-    try:
-        value = _loads(raw)
-    except (ValueError, RecursionError):
-        return parse_slowly(raw, odd_values=odd_values)
-    if _is_proven(raw, value):
-        return value
-    # Released first, because it may be large.
-    del value
+    if len(raw) <= _SMALL:
+        with suppress(orjson.JSONDecodeError):
+            value = orjson.loads(raw)
+            if _is_proven(raw, value):
+                return value
     return parse_slowly(raw, odd_values=odd_values)
-
-
-def _loads(raw: bytes) -> object:
-    """The value of a text that may still be ambiguous.
-
-    orjson needs nearly twice the size of the text beside the value. For large ASCII texts the standard library needs
-    less memory and hardly more time.
-    """
-    if len(raw) <= _SMALL or not raw.isascii() or b"\\ud" in raw or b"\\uD" in raw:
-        return orjson.loads(raw)
-    return json.loads(raw.decode("ascii"), parse_float=_finite_float, parse_constant=_finite_float)
-
-
-def _finite_float(digits: str) -> float:
-    value = float(digits)
-    if not math.isfinite(value):
-        raise ValueError(digits)
-    return value
 
 
 def _is_proven(raw: bytes, value: object) -> bool:
     """Whether ``value`` certainly is the only reading of ``raw``.
 
-    The parsers reject a byte order mark, invalid UTF-8, lone surrogates, NaN and infinities themselves.
+    orjson rejects a byte order mark, invalid UTF-8, lone surrogates, NaN and infinities itself.
     """
     if b"\\" in raw and (b"\\u0000" in raw or b"\\u003a" in raw or b"\\u003A" in raw):
         return False
     if _MAYBE_TOO_LARGE in raw.translate(_DIGITS_TO_ZERO):
         return False
-    if len(raw) > _SMALL:
-        return _is_shallow_with_colons(value, raw.count(b":"))
     try:
         written = orjson.dumps(value, option=orjson.OPT_INDENT_2)
     except TypeError:  # nested deeper than orjson writes
@@ -88,28 +66,6 @@ def _is_proven(raw: bytes, value: object) -> bool:
     # escape them were excluded above. Newlines in strings are escaped, so a newline before more than 32 steps of
     # indentation shows a deeper value.
     return written.count(b":") == raw.count(b":") and _TOO_DEEP not in written
-
-
-def _is_shallow_with_colons(value: object, colons: int) -> bool:
-    """Compares depth and colons without writing the value, which could take 33 times its size in indentation."""
-    level: list[dict[str, object] | list[object]] = [[value]]
-    for _ in range(MAX_DEPTH + 1):
-        below: list[dict[str, object] | list[object]] = []
-        for item in level:
-            if isinstance(item, dict):
-                colons -= len(item)
-                for key in item:
-                    if ":" in key:
-                        colons -= key.count(":")
-            for child in item.values() if isinstance(item, dict) else item:
-                if isinstance(child, str):
-                    if ":" in child:
-                        colons -= child.count(":")
-                elif isinstance(child, dict | list):
-                    below.append(child)
-        level = below
-    # The remaining containers have the maximum depth, so they must be empty.
-    return colons == 0 and not any(level)
 
 
 def parse_slowly(raw: bytes, *, odd_values: bool = False) -> object:
