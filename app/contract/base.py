@@ -5,7 +5,6 @@ unchanged. Types are strict: ``"5"`` and ``true`` are not numbers, ``1`` is not 
 so ``10.0`` is accepted as an integer. A declared field that is ``null`` is treated as absent.
 """
 
-import json
 from typing import Annotated, Literal, Self, TypeVar, cast
 from urllib.parse import urlsplit
 
@@ -25,7 +24,7 @@ from pydantic.alias_generators import to_camel
 
 from app.contract import limits
 from app.contract.errors import InvalidArgument
-from app.contract.validation import first_error, refuse_unstorable
+from app.contract.validation import first_error
 
 NO_NUL = r"^[^\x00]*$"
 """Databases and C libraries end a string at NUL. Pydantic itself refuses lone surrogates."""
@@ -110,15 +109,6 @@ def wire_name(attribute: str) -> str:
     return to_camel(attribute.removesuffix("_"))
 
 
-def json_size(value: object) -> int:
-    """Bytes of ``value`` as JSON."""
-    try:
-        return len(orjson.dumps(value))
-    except orjson.JSONEncodeError:
-        # An integer of more than 64 bits.
-        return len(json.dumps(value).encode())
-
-
 class WireModel(BaseModel):
     """A JSON object of the contract."""
 
@@ -175,7 +165,7 @@ class WithMetadata(Request):
 
     @model_validator(mode="after")
     def _check_size_of_metadata(self) -> Self:
-        if self.model_extra and json_size(self.model_extra) > limits.METADATA_BYTES:
+        if self.model_extra and len(orjson.dumps(self.model_extra)) > limits.METADATA_BYTES:
             raise ValueError(f"must have at most {limits.METADATA_BYTES} bytes of metadata as JSON")
         return self
 
@@ -244,7 +234,7 @@ def wire_value(value: object) -> object:
 
 
 def parse_request(model: type[RequestT], body: object) -> RequestT:
-    """The request in a body of the form ``{"data": {...}}``.
+    """The request in a body of the form ``{"data": {...}}``, which is strict JSON (``app.http.strict_json``).
 
     Raises ``InvalidArgument``. The message contains the path: ``data.users[3].userId: field required``.
     """
@@ -255,7 +245,6 @@ def parse_request(model: type[RequestT], body: object) -> RequestT:
     data = body["data"]
     if not isinstance(data, dict):
         raise InvalidArgument("data: must be an object")
-    refuse_unstorable(data)
     try:
         return model.from_wire(data)
     except ValidationError as error:

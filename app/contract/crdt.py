@@ -2,10 +2,11 @@
 
 from typing import Literal, Self
 
+import orjson
 from pydantic import ConfigDict, JsonValue, StrictStr, model_validator
 
 from app.contract import limits
-from app.contract.base import Id, InOrganization, JsonObject, WireModel, json_size
+from app.contract.base import Id, InOrganization, JsonObject, WireModel
 
 CrdtType = Literal["text", "map", "array", "xml"]
 CrdtValue = StrictStr | JsonObject | list[JsonValue]
@@ -59,7 +60,7 @@ class _EditorContent(InOrganization):
         if not isinstance(self.data, python_type):
             # Pydantic reports a ValueError as a validation error, but not a TypeError.
             raise ValueError(f"data must be of type {json_type} when type is {self.type}")  # noqa: TRY004 - see above
-        if json_size(self.data) > limits.EDITOR_DATA_BYTES:
+        if len(orjson.dumps(self.data)) > limits.EDITOR_DATA_BYTES:
             raise ValueError(f"data must be at most {limits.EDITOR_DATA_BYTES} bytes long as JSON")
         if _has_more_values(self.data, limits.EDITOR_VALUES):
             raise ValueError(f"data must hold at most {limits.EDITOR_VALUES} values")

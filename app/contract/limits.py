@@ -51,8 +51,6 @@ URL_LENGTH = 2000
 EMAIL_LENGTH = 320
 PAGE_TOKEN_LENGTH = 32_768
 """A token of Get All User Data contains five positions, with ids of any characters, escaped twice."""
-NESTING = 64
-"""Levels of objects and arrays in stored data. Request bodies are limited further (``app.http.strict_json``)."""
 EPOCH_SECONDS_MAX = 253_402_300_799
 """The last second of the year 9999."""
 EPOCH_MS_MAX = EPOCH_SECONDS_MAX * 1000 + 999
@@ -74,5 +72,7 @@ EDITOR_VALUES = 50_000
 """Values in a map or array of an editor, at any depth."""
 EDITOR_XML_NODES = 10_000
 """Elements, texts and attributes of an editor's XML."""
+EDITOR_XML_LEVELS = 64
+"""Levels of an editor's XML."""
 WEBHOOK_TRIGGERS = 200
 """Triggers of basic webhooks, after an update."""

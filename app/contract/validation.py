@@ -1,18 +1,10 @@
-"""The validation of requests: error messages of one line with the path of the field, and checks beside the models.
-
-Undeclared fields are stored as well, but the models check only declared ones. So ``refuse_unstorable`` checks that all
-fields can be stored.
-"""
+"""Error messages of one line for invalid requests, with the path of the field."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
-import orjson
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from app.contract import limits
-from app.contract.errors import InvalidArgument
 from app.foundation.text import named
 
 
@@ -28,20 +20,15 @@ def first_error(error: ValidationError, data: object = None, *, root: str = "dat
     return f"{path}: {' or '.join(dict.fromkeys(messages))}"
 
 
-def field_path(root: str, steps: Iterable[int | str]) -> str:
-    """A path as text: ``data.users[3].userId``."""
+def _path_of_problem(root: str, problem: ErrorDetails, data: object) -> str:
+    steps: Iterable[int | str] = problem["loc"]
+    if data is not None:
+        steps = _real_steps(problem["loc"], data, missing=problem["type"] == "missing")
     path = root
     for step in steps:
         # Keys of free-form objects come from the caller: shortened, and without control characters.
         path += f"[{step}]" if isinstance(step, int) else f".{named(step, limit=80)}"
     return path
-
-
-def _path_of_problem(root: str, problem: ErrorDetails, data: object) -> str:
-    steps: Iterable[int | str] = problem["loc"]
-    if data is not None:
-        steps = _real_steps(problem["loc"], data, missing=problem["type"] == "missing")
-    return field_path(root, steps)
 
 
 def _real_steps(steps: tuple[int | str, ...], value: object, *, missing: bool) -> Iterator[int | str]:
@@ -100,15 +87,6 @@ def _message(details: ErrorDetails) -> str:
     return f"must {message}" if message.startswith("be ") else message
 
 
-# Text that cannot be stored, and nesting.
-
-
-def refuse_unstorable(data: dict[object, object]) -> None:
-    """Raises ``InvalidArgument`` for NUL, a lone surrogate or too many levels of nesting anywhere in ``data``."""
-    if not (_has_storable_text(data) and _is_shallow(data)):
-        _check(data, ())
-
-
 def is_storable(text: str) -> bool:
     """Whether the text contains neither NUL nor lone surrogates."""
     if "\0" in text:
@@ -120,45 +98,3 @@ def is_storable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _has_storable_text(data: object) -> bool:
-    """A fast check. False means that ``_check`` decides.
-
-    orjson refuses lone surrogates and writes NUL as an escape, many times faster than a loop in Python.
-    """
-    try:
-        return b"\\u0000" not in orjson.dumps(data)
-    except orjson.JSONEncodeError:
-        return False
-
-
-def _is_shallow(data: dict[object, object]) -> bool:
-    level: list[Any] = [data]
-    for _ in range(limits.NESTING):
-        level = [
-            value
-            for container in level
-            for value in (container.values() if type(container) is dict else container)
-            if type(value) is dict or type(value) is list
-        ]
-        if not level:
-            return True
-    return False
-
-
-def _check(value: object, path: tuple[int | str, ...]) -> None:
-    """Raises ``InvalidArgument`` with the path of the problem. The limit of nesting also bounds the recursion."""
-    if isinstance(value, str) and not is_storable(value):
-        problem = "must not contain NUL" if "\0" in value else "must be valid Unicode text"
-        raise InvalidArgument(f"{field_path('data', path)}: {problem}")
-    if isinstance(value, dict | list) and len(path) == limits.NESTING:
-        raise InvalidArgument(f"data: must not be nested deeper than {limits.NESTING} levels")
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            if not isinstance(key, str) or not is_storable(key):
-                raise InvalidArgument(f"{field_path('data', path)}: has a key that is not valid text")
-            _check(inner, (*path, key))
-    elif isinstance(value, list):
-        for number, inner in enumerate(value):
-            _check(inner, (*path, number))

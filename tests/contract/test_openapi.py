@@ -15,7 +15,7 @@ from app.contract.operation import AuthLevel, HeaderNames
 from app.contract.operations import OPERATIONS, by_name
 
 BEYOND_SCHEMA = re.compile(
-    "must not contain NUL|is not valid text|must be an ISO 8601 time|must not be after end"
+    "must not contain NUL|must be an ISO 8601 time|must not be after end"
     "|must equal id when type is organization|must ask at most"
 )
 """Errors that JSON Schema cannot express."""

@@ -35,7 +35,7 @@ from app.backend.scope import Scope, existing
 from app.backend.security.tables import API_KEY
 from app.backend.storage.rows import grouped
 from app.contract.errors import InvalidArgument
-from app.contract.validation import first_error, refuse_unstorable
+from app.contract.validation import first_error
 from app.foundation.database.engine import reading, writing
 from app.http.strict_json import parse
 
@@ -190,9 +190,8 @@ def _record(raw: bytes) -> tuple[str, Any]:
     try:
         if kind == _JUDGMENT:
             return kind, parse_judgment({name: inner for name, inner in value.items() if name != "kind"})
-        refuse_unstorable(value)
         return kind, MODELS[kind].from_wire(value)
     except InvalidArgument as error:
-        raise InvalidArgument(error.message.removeprefix("judgment.").removeprefix("data.")) from error
+        raise InvalidArgument(error.message.removeprefix("judgment.")) from error
     except ValidationError as error:
         raise InvalidArgument(first_error(error, value, root="record").removeprefix("record.")) from error

@@ -9,7 +9,7 @@ from typing import Union
 from xml.parsers import expat
 from xml.sax.saxutils import escape, quoteattr
 
-from app.contract.limits import EDITOR_XML_NODES, NESTING
+from app.contract.limits import EDITOR_XML_LEVELS, EDITOR_XML_NODES
 
 _DECLARATION = re.compile(r"\A\s*<\?xml\s[^>]*\?>")
 
@@ -33,8 +33,7 @@ Node = Union[Element, str]  # noqa: UP007 - `Element | str` cannot be used in El
 def parse(text: str) -> list[Node]:
     """The nodes of a fragment. Raises ``XmlContentError``.
 
-    Refuses comments, processing instructions and document types, which Yjs cannot store, more than ``NESTING`` levels,
-    and more than ``EDITOR_XML_NODES`` elements, texts and attributes.
+    Refuses comments, processing instructions and document types, which Yjs cannot store, and XML beyond the limits.
     """
     root = Element("")
     open_elements = [root]
@@ -47,8 +46,8 @@ def parse(text: str) -> list[Node]:
             raise XmlContentError(f"must have at most {EDITOR_XML_NODES} elements, texts and attributes")
 
     def start(tag: str, attributes: dict[str, str]) -> None:
-        if len(open_elements) > NESTING + 1:
-            raise XmlContentError(f"must not be nested deeper than {NESTING} levels")
+        if len(open_elements) > EDITOR_XML_LEVELS + 1:
+            raise XmlContentError(f"must not be nested deeper than {EDITOR_XML_LEVELS} levels")
         count(1 + len(attributes))
         element = Element(tag, attributes)
         open_elements[-1].children.append(element)

@@ -8,7 +8,7 @@ from app.backend.storage import json_columns
 from app.contract.base import Id, JsonObject, LongText, Request, Text
 from app.contract.errors import InvalidArgument
 from app.contract.judgments import JudgeType, Moment, moment_ms
-from app.contract.validation import first_error, refuse_unstorable
+from app.contract.validation import first_error
 
 
 def review_text(decision: str, reasoning: object) -> str:
@@ -71,7 +71,6 @@ class JudgmentInput(Request):
 
 def parse_judgment(record: dict[Any, Any]) -> JudgmentInput:
     """Parses a decoded JSON object. Raises ``InvalidArgument`` with the path of the field (``judgment.decision``)."""
-    refuse_unstorable(record)
     try:
         return JudgmentInput.from_wire(record)
     except ValidationError as error:
