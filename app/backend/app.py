@@ -16,10 +16,8 @@ from app.backend.collaboration.notifications import notify
 from app.backend.document_migrations import migrating
 from app.backend.embedders.opening import open_embedder
 from app.backend.handlers import all_handlers
-from app.backend.http.background import Background
 from app.backend.http.call import Backend
 from app.backend.http.dispatch import install_operations
-from app.backend.http.page_tokens import PageTokens
 from app.backend.http.provider_gate import ProviderGate
 from app.backend.ids import new_id
 from app.backend.judgments.index import JudgmentIndexes
@@ -85,12 +83,10 @@ def create_backend(
         session=session,
         sleep=sleep,
         vault=vault,
-        page_tokens=PageTokens(vault.pages),
         providers=ProviderGate(threads),
         sinks=(record_activities, notify, send_webhooks),
         cascade=CASCADE,
         embedder=embedder,
-        background=Background(lambda: migrating.migrate_all(backend)),
     )
     handlers = all_handlers(JudgmentSearcher(embedder, JudgmentIndexes(settings.judgments_memory_mb * 1024 * 1024)))
     app = new_app(__name__, lambda: new_id(entropy, 22))

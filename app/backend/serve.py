@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
 from app.backend.app import backend_of, create_backend
-from app.backend.document_migrations.migrating import poll_migrations
+from app.backend.document_migrations.migrating import run_migrations
 from app.backend.embedders.embedder import EmbedderUnavailableError
 from app.backend.embedders.opening import open_embedder
 from app.backend.schema import METADATA
@@ -67,7 +67,8 @@ def backend_factory(settings: SelfHostedBackendSettings, threads: int) -> Callab
         _check_key(settings, engine, entropy)
         session = open_session(allow_private=settings.allow_private_urls)
         app = create_backend(settings, engine, utc_now, entropy, session, threads=threads)
-        Thread(target=poll_migrations, args=(backend_of(app), time.sleep), name="migrations", daemon=True).start()
+        # A daemon: another process continues what is unfinished when this one ends.
+        Thread(target=run_migrations, args=(backend_of(app),), name="migrations", daemon=True).start()
         return app
 
     return make

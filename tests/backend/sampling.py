@@ -1,15 +1,13 @@
 """Sample requests of every operation (``samples.yaml``), and an actor who sends them."""
 
 import itertools
-import time
 from pathlib import Path
 from typing import Any
 
 import yaml
-from sqlalchemy import select
 
 from app.backend.app import backend_of
-from app.backend.document_migrations.tables import DOCUMENT_MIGRATION
+from app.backend.document_migrations.migrating import migrate_all
 from app.backend.judgments.record import parse_judgment
 from app.contract.operation import AnyOperation, AuthLevel
 
@@ -49,7 +47,7 @@ class Actor:
             answer = self.tenant(name, **filled(data, self.names))
             for saved, field in step.get("save", {}).items():
                 self.names[saved] = answer[field]
-        self._wait_for_migrations()
+        migrate_all(backend_of(self.world.app))
 
     def caller(self, operation: AnyOperation) -> Caller:
         """A caller with the operation's credential headers."""
@@ -68,14 +66,6 @@ class Actor:
         parsed = [parse_judgment(record) for record in records]
         now = int(self.world.clock().timestamp() * 1000)
         list(import_judgments(self.world.engine, backend.embedder, self.names["apiKey"], parsed, now))
-
-    def _wait_for_migrations(self) -> None:
-        """Waits until no migration is open."""
-        while True:
-            with self.world.engine.connect() as connection:
-                if connection.execute(select(DOCUMENT_MIGRATION).where(DOCUMENT_MIGRATION.c.open)).first() is None:
-                    return
-            time.sleep(0.005)
 
 
 def filled(value: Any, names: dict[str, str]) -> Any:

@@ -3,7 +3,9 @@
 import pytest
 from sqlalchemy import insert, select
 
+from app.backend.app import backend_of
 from app.backend.document_migrations.document_data import DEPENDENT_TABLES
+from app.backend.document_migrations.migrating import migrate_all
 from app.backend.schema import METADATA
 from app.foundation.database.engine import writing
 
@@ -152,7 +154,7 @@ def test_no_column_contains_ids_of_a_deleted_organization(world: BackendWorld) -
             notifyUsers=[{"userId": added}],
         )
         tenant("migrate_documents", **on, newDocumentId=f"new-doc-{name}")
-        actor._wait_for_migrations()
+        migrate_all(backend_of(world.app))
     assert len(naming(world, "gone")) > 15
     before = naming(world, "kept")
 

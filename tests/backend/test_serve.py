@@ -100,6 +100,21 @@ def test_accepted_writes_are_durable(settings: dict[str, object], server: Server
     assert [user["userId"] for user in users] == ["ada"]
 
 
+def test_document_is_migrated_by_the_server(server: Server) -> None:
+    headers = tenant_headers(server)
+    scope = {"organizationId": "acme"}
+    documents = scope | {"documents": [{"documentId": "old"}], "createOrganization": True}
+    post(server, "/v2/organizations/documents/add", documents, headers)
+    ids = scope | {"documentId": "old", "newDocumentId": "new"}
+    started = post(server, "/v2/organizations/documents/migrate", ids, headers).json()["result"]["data"]
+    for _ in range(400):
+        state = post(server, "/v2/organizations/documents/migrate/status", scope | started, headers).json()
+        if state["result"]["data"]["status"] == "completed":
+            return
+        time.sleep(0.05)
+    raise AssertionError(state)
+
+
 def test_errors_and_openapi_document(server: Server) -> None:
     answer = requests.get(f"{server.url}/v1/users/add", timeout=5)
     assert (answer.status_code, answer.headers["Allow"]) == (405, "POST")

@@ -7,7 +7,7 @@ finds it empty.
 """
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, NoReturn
 
 import structlog
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, insert, or_, select, update
@@ -25,7 +25,7 @@ from app.backend.resources.user_entries import EntryContainer
 from app.backend.scope import Scope, delete_within, within
 from app.contract.documents import MigrationState
 from app.contract.errors import AlreadyExists, InvalidArgument
-from app.foundation.clock import Sleep, epoch_ms
+from app.foundation.clock import epoch_ms
 from app.foundation.database.engine import reading
 from app.foundation.database.errors import cause_of
 
@@ -116,11 +116,15 @@ def migrate_all(backend: Backend) -> None:
         log.warning("migrations_interrupted", problem=type(error.orig).__name__, reason=cause_of(error))
 
 
-def poll_migrations(backend: Backend, sleep: Sleep) -> None:
-    """Continues abandoned migrations at regular intervals. Runs in its own thread."""
+def run_migrations(backend: Backend) -> NoReturn:
+    """Runs new migrations at once, and continues abandoned ones at regular intervals. Needs its own thread."""
     while True:
-        backend.background.wake()
-        sleep(POLL_SECONDS)
+        try:
+            migrate_all(backend)
+        except Exception:  # noqa: BLE001 - the thread must go on
+            structlog.stdlib.get_logger(__name__).exception("migrations_failed")
+        backend.migrations_due.wait(POLL_SECONDS)
+        backend.migrations_due.clear()
 
 
 def step(backend: Backend, migration: Migration, owner: str) -> bool:

@@ -9,11 +9,11 @@ from app.foundation.database.engine import reading
 
 
 def migrate_documents(call: Call[MigrateDocumentsRequest]) -> Reply:
-    """Stores the migration. A background thread does the work."""
+    """Stores the migration. A thread of the server does the work."""
     ids = (call.request.document_id, call.request.new_document_id)
     with exclusive_write(call) as connection:
         migration_id = migrating.begin(connection, call.backend, call.scope, ids, call.now)
-    call.backend.background.wake()
+    call.backend.migrations_due.set()
     return Reply("Migration started.", {"migrationId": migration_id})
 
 
@@ -25,5 +25,5 @@ def migrate_documents_status(call: Call[MigrateDocumentsStatusRequest]) -> Reply
     if state is None:
         raise InvalidArgument("data.migrationId: there is no such migration in this organization")
     if state in {"pending", "in_progress"}:
-        call.backend.background.wake()
+        call.backend.migrations_due.set()
     return Reply("Migration status retrieved successfully.", {"migrationId": migration_id, "status": state})

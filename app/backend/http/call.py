@@ -4,24 +4,26 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from threading import Event as ThreadEvent
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
+import orjson
 import requests
 from sqlalchemy import Column, Connection, Engine, Select
 
 from app.backend.cascade import Cascade
 from app.backend.embedders.embedder import Embedder
 from app.backend.events import Event, EventContext, EventSink
-from app.backend.http.background import Background
 from app.backend.http.locks import StripedLocks
-from app.backend.http.page_tokens import PageTokens
 from app.backend.http.provider_gate import ProviderGate
 from app.backend.scope import Scope
-from app.backend.security.vault import Vault
+from app.backend.security.vault import UnreadableSecretError, Vault
 from app.backend.settings import SelfHostedBackendSettings
+from app.backend.storage import json_columns
 from app.backend.storage.paging import Page, cut, page_rows, payload_length
 from app.contract.base import InOrganization, Order, Paged, Request
+from app.contract.errors import InvalidArgument
 from app.foundation.clock import Clock, Sleep
 from app.foundation.database.engine import is_sqlite, writing
 
@@ -41,14 +43,13 @@ class Backend:
     session: requests.Session
     sleep: Sleep
     vault: Vault
-    page_tokens: PageTokens
     embedder: Embedder
     providers: ProviderGate
     sinks: tuple[EventSink, ...] = ()
     """Called with the events of a request, in this order."""
     cascade: Cascade = field(default_factory=Cascade)
-    background: Background = field(repr=False)
-    """Runs the document migrations."""
+    migrations_due: ThreadEvent = field(default_factory=ThreadEvent, repr=False)
+    """Set when a document migration was started."""
     locks: StripedLocks = field(default_factory=StripedLocks, repr=False)
     _sqlite_writer: Lock = field(default_factory=Lock, repr=False)
 
@@ -118,13 +119,32 @@ class Call(Generic[RequestT]):
         return rows, self.next_page_token(page.position(rows[-1])) if more else None
 
     def position(self, page_token: str | None) -> list[str] | None:
-        """The key of the last row before the page. None for the first page."""
-        tokens = self.backend.page_tokens
-        return tokens.position(self.operation, self.principal.api_key_id, self.request, page_token)
+        """The key of the last row before the page. None for the first page.
+
+        Raises ``InvalidArgument`` for a token of another query.
+        """
+        if not page_token:
+            return None
+        try:
+            return json_columns.load_list(self.backend.vault.pages.open(page_token, self._query()))
+        except UnreadableSecretError as error:
+            raise InvalidArgument("data.pageToken: is not a token of this query") from error
 
     def next_page_token(self, position: list[str]) -> str:
-        """The token of the page after the row with this key."""
-        return self.backend.page_tokens.issue(self.operation, self.principal.api_key_id, self.request, position)
+        """The token of the page after the row with this key: the encrypted key.
+
+        Keys, unlike offsets, stay right if rows are inserted or deleted between two pages.
+        """
+        return self.backend.vault.pages.close(json_columns.dump(position), self._query())
+
+    def _query(self) -> str:
+        """The context of page tokens: a token is valid for the same operation, API key and parameters only."""
+        parameters = {
+            key: value for key, value in self.request.to_wire().items() if key not in {"pageToken", "pageSize"}
+        }
+        return orjson.dumps(
+            [self.operation, self.principal.api_key_id, parameters], option=orjson.OPT_SORT_KEYS
+        ).decode()
 
 
 @dataclass(frozen=True, slots=True)

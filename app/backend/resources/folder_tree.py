@@ -5,8 +5,7 @@ folders with their ancestors (for inheritance and to detect cycles) and descenda
 folders that changed. The number of statements does not depend on the number of folders.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, Row, select
@@ -62,7 +61,8 @@ class FolderTree:
         self._scope = scope
         self._default = default_access_type
         self._before: dict[str, tuple[object, ...]] = {}
-        self._heights: _Heights | None = None
+        self._children: dict[str, dict[str, Node]] = {}
+        """The loaded subfolders by parent and id."""
         self.nodes: dict[str, Node] = {}
 
     def load(self, folder_ids: Iterable[str]) -> None:
@@ -97,7 +97,7 @@ class FolderTree:
         if len(ancestors) >= MAX_DEPTH:
             raise FolderTreeError(_TOO_DEEP)
         access_type = own_access_type or (self._default if parent is None else parent.access_type)
-        self.nodes[folder_id] = Node(folder_id, parent_id, ancestors, own_access_type, access_type, payload or {})
+        self._put(Node(folder_id, parent_id, ancestors, own_access_type, access_type, payload or {}))
 
     def move(self, folder_id: str, parent_id: str) -> None:
         """Moves a folder, with its descendants, to another parent. Raises ``FolderTreeError``."""
@@ -109,16 +109,14 @@ class FolderTree:
         path = self._path_to_top(parent_id)
         if folder_id in path:
             raise FolderTreeError("A folder cannot be moved into itself or a folder below it.")
-        if self._heights is None:
-            self._heights = _Heights(self.nodes)
-        if len(path) + self._heights.of(folder_id) > MAX_DEPTH:
+        if len(path) + self._height(node) > MAX_DEPTH:
             raise FolderTreeError(_TOO_DEEP)
-        self._heights.move(node, parent_id)
+        del self._children[node.parent_id][folder_id]
         node.parent_id = parent_id
+        self._put(node)
 
     def recompute(self) -> None:
         """Recomputes ancestors and access type of every loaded folder, parents first."""
-        children = _children(self.nodes)
         pending = [node for node in self.nodes.values() if node.parent_id not in self.nodes]
         while pending:
             node = pending.pop()
@@ -130,7 +128,7 @@ class FolderTree:
                 node.ancestors = []
                 inherited = self._default
             node.access_type = node.own_access_type or inherited
-            pending.extend(children.get(node.folder_id, ()))
+            pending.extend(self._subfolders(node))
 
     def save(self, now: int) -> None:
         """Inserts the new folders and updates the changed ones."""
@@ -163,9 +161,24 @@ class FolderTree:
             row.access_type,
             json_columns.load_object(row.payload),
         )
-        self.nodes[node.folder_id] = node
+        self._put(node)
         self._before[node.folder_id] = node.stored()
         return node
+
+    def _put(self, node: Node) -> None:
+        self.nodes[node.folder_id] = node
+        self._children.setdefault(node.parent_id, {})[node.folder_id] = node
+
+    def _subfolders(self, node: Node) -> Iterable[Node]:
+        return self._children.get(node.folder_id, {}).values()
+
+    def _height(self, node: Node) -> int:
+        """The number of levels of the folder with its descendants."""
+        height, level = 0, [node]
+        while level:
+            height += 1
+            level = [child for folder in level for child in self._subfolders(folder)]
+        return height
 
     def _path_to_top(self, folder_id: str) -> list[str]:
         """The folder and its ancestors in memory."""
@@ -174,54 +187,3 @@ class FolderTree:
             path.append(folder_id)
             folder_id = self.nodes[folder_id].parent_id
         return path
-
-
-class _Heights:
-    """The height of each folder: 1 without subfolders, otherwise 1 more than the highest subfolder.
-
-    A move updates it in as many steps as the tree is deep, independent of the number of folders.
-    """
-
-    def __init__(self, nodes: Mapping[str, Node]) -> None:
-        self._nodes = nodes
-        self._height: dict[str, int] = {}
-        self._of_children: dict[str, Counter[int]] = {}
-        children = _children(nodes)
-        downwards = [node for node in nodes.values() if node.parent_id not in nodes]
-        for node in downwards:
-            downwards.extend(children.get(node.folder_id, ()))
-        for node in reversed(downwards):
-            self._height[node.folder_id] = self._tallest(node.folder_id)
-            self._of_children.setdefault(node.parent_id, Counter())[self._height[node.folder_id]] += 1
-
-    def of(self, folder_id: str) -> int:
-        return self._height[folder_id]
-
-    def move(self, node: Node, parent_id: str) -> None:
-        """Updates the heights for a move that is about to happen."""
-        height = self._height[node.folder_id]
-        self._change(node.parent_id, height, 0)
-        self._change(parent_id, 0, height)
-
-    def _change(self, folder_id: str, before: int, after: int) -> None:
-        """The height of a child changes from ``before`` to ``after``. 0 means that there is no such child."""
-        while folder_id in self._nodes and before != after:
-            heights = self._of_children.setdefault(folder_id, Counter())
-            if before:
-                heights[before] -= 1
-            if after:
-                heights[after] += 1
-            before, after = self._height[folder_id], self._tallest(folder_id)
-            self._height[folder_id] = after
-            folder_id = self._nodes[folder_id].parent_id
-
-    def _tallest(self, folder_id: str) -> int:
-        heights = self._of_children.get(folder_id, Counter())
-        return 1 + max((height for height, number in heights.items() if number), default=0)
-
-
-def _children(nodes: Mapping[str, Node]) -> dict[str, list[Node]]:
-    children: dict[str, list[Node]] = {}
-    for node in nodes.values():
-        children.setdefault(node.parent_id, []).append(node)
-    return children
