@@ -20,8 +20,6 @@ from app.foundation.database.tables import StoreTable
 class DirectorySourceRow(StoreTable, table=True):
     """One source, by its name in the configuration."""
 
-    __tablename__ = "directory_source"
-
     source_id: int | None = Field(default=None, primary_key=True)
     name: str = Field(unique=True)
     position: int
@@ -69,8 +67,6 @@ class DirectorySourceRow(StoreTable, table=True):
 class DirectoryStateRow(StoreTable, table=True):
     """One row, which refreshes lock."""
 
-    __tablename__ = "directory_state"
-
     state_id: int = Field(default=1, primary_key=True)
     merge_all: bool = Field(default=False)
     """Whether the next refresh merges all keys: after an upgrade, or if a push moved sources in their order."""
@@ -88,7 +84,6 @@ class FillBindingRow(StoreTable, table=True):
     """A user whom a source disabled by an alias, as long as the source disables that alias; see
     ``app.access.refresh.aliases_and_fills``."""
 
-    __tablename__ = "fill_binding"
     __table_args__ = (Index(None, "user_id"), KEYED)
 
     user_alias: str = Field(primary_key=True)
@@ -99,7 +94,6 @@ class FillBindingRow(StoreTable, table=True):
 class ProblemCountRow(StoreTable, table=True):
     """The number of problems of a sort that a source has, if any. See ``app.access.stored_problems``."""
 
-    __tablename__ = "problem_count"
     __table_args__ = (KEYED,)
 
     source_id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
@@ -116,7 +110,6 @@ class ProblemCountRow(StoreTable, table=True):
 class ProblemRow(StoreTable, table=True):
     """One of the first hundred problems of a source and sort; the fields of ``app.access.problems.Problem``."""
 
-    __tablename__ = "problem"
     __table_args__ = (KEYED,)
 
     source_id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
@@ -141,8 +134,6 @@ class ProblemRow(StoreTable, table=True):
 class DirectoryPushRow(StoreTable, table=True):
     """The last push to a source, if there was one."""
 
-    __tablename__ = "directory_push"
-
     source_id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
     sequence: int = Field(sa_type=BigInteger)
     answer: str
@@ -160,7 +151,6 @@ class DirectoryPushRow(StoreTable, table=True):
 class PushedKeyRow(StoreTable, table=True):
     """A key that was pushed or removed since the last complete read of its source."""
 
-    __tablename__ = "pushed_key"
     __table_args__ = (KEYED,)
 
     source_id: int = Field(primary_key=True)
@@ -176,7 +166,6 @@ class PushedKeyRow(StoreTable, table=True):
 class ScimResourceRow(StoreTable, table=True):
     """A user or group that a directory pushed with SCIM."""
 
-    __tablename__ = "scim_resource"
     __table_args__ = (Index(None, "source_id", "type", "created", "resource_id"), KEYED)
 
     source_id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
@@ -194,7 +183,6 @@ class ScimResourceRow(StoreTable, table=True):
 class ScimKeyRow(StoreTable, table=True):
     """A value by which a resource is looked up, such as its ``userName``."""
 
-    __tablename__ = "scim_key"
     __table_args__ = (Index(None, "source_id", "resource_id"), KEYED)
 
     source_id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
@@ -208,7 +196,6 @@ class ScimKeyRow(StoreTable, table=True):
 class ScimMemberRow(StoreTable, table=True):
     """A member of a group, as the directory stated it. It may not exist yet."""
 
-    __tablename__ = "scim_member"
     __table_args__ = (Index(None, "source_id", "value", "group_id"), KEYED)
 
     source_id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
@@ -223,7 +210,6 @@ class ScimMemberRow(StoreTable, table=True):
 class TouchedRow(StoreTable, table=True):
     """A pending organization or user; see ``app.access.pending``."""
 
-    __tablename__ = "touched"
     __table_args__ = (KEYED,)
 
     sort: str = Field(primary_key=True)

@@ -158,7 +158,6 @@ for _kind, _keys in {
 class ModelUserAliasRow(StoreTable, table=True):
     """An alias of a user, case-folded. Records cannot refer to a user by an alias of several users."""
 
-    __tablename__ = "model_user_alias"
     __table_args__ = (Index(None, "user_id"), KEYED)
 
     alias: str = Field(primary_key=True)
@@ -168,7 +167,6 @@ class ModelUserAliasRow(StoreTable, table=True):
 class FormerPayloadRow(StoreTable, table=True):
     """The payload of a record before it was changed or removed; see ``app.access.refresh.merge``."""
 
-    __tablename__ = "former_payload"
     __table_args__ = (KEYED,)
 
     kind: str = Field(primary_key=True)
@@ -183,7 +181,6 @@ class FormerPayloadRow(StoreTable, table=True):
 class AccessCountRow(StoreTable, table=True):
     """The number of records of a kind in the access model. Refreshes update it by their changes."""
 
-    __tablename__ = "access_count"
     __table_args__ = (KEYED,)
 
     organization_id: str = Field(primary_key=True)
@@ -200,7 +197,6 @@ BYTEWISE = String().with_variant(String(collation="C"), "postgresql")
 class AccessNameRow(StoreTable, table=True):
     """A name by which a record of the access model is found; see ``app.access.search``."""
 
-    __tablename__ = "access_name"
     __table_args__ = (KEYED,)
 
     kind: str = Field(primary_key=True)
@@ -228,7 +224,6 @@ class RevisionRow(StoreTable, table=True):
 class AccessChangeRow(StoreTable, table=True):
     """An entry of the index that a revision changes; see ``app.access.refresh.model_changes``."""
 
-    __tablename__ = "access_change"
     __table_args__ = (Index(None, "revision", "kind"),)
 
     change_id: int | None = Field(

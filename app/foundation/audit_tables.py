@@ -10,7 +10,6 @@ from app.foundation.database.tables import StoreTable
 class AuditRow(StoreTable, table=True):
     """One action, or a refused attempt. Rows are never updated; old rows are deleted."""
 
-    __tablename__ = "audit"
     __table_args__ = (
         Index(None, "actor", "audit_id"),
         Index(None, "action", "audit_id"),

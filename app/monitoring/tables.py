@@ -13,7 +13,6 @@ BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 class NodeMinuteRow(StoreTable, table=True):
     """The activity of one node in one minute."""
 
-    __tablename__ = "node_minute"
     __table_args__ = (Index(None, "minute"),)
 
     node: str = Field(primary_key=True)
@@ -47,8 +46,6 @@ class NodeMinuteRow(StoreTable, table=True):
 class ExaminationRow(StoreTable, table=True):
     """A run of the doctor that was started in the console."""
 
-    __tablename__ = "examination"
-
     examination_id: int | None = Field(default=None, primary_key=True)
     slot: int | None = Field(default=None, unique=True)
     """1 while it runs: the unique constraint allows one at a time over all nodes."""
@@ -66,7 +63,6 @@ class ExaminationRow(StoreTable, table=True):
 class ConsoleSignInRow(StoreTable, table=True):
     """Unused. Nodes of version 1.0 store sign-ins through an issuer here while an upgrade replaces them."""
 
-    __tablename__ = "console_sign_in"
     __table_args__ = (Index(None, "address", "created_at"),)
 
     attempt_digest: str = Field(primary_key=True)

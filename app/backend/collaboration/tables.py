@@ -8,16 +8,14 @@ page. On SQLite, tables with long texts are rowid tables, unlike the others.
 from sqlalchemy import BigInteger, Index
 from sqlmodel import Field
 
-from app.backend.storage.base import METADATA, ScopedTable
+from app.backend.storage.base import CLUSTERED, ScopedTable
 
-_CLUSTERED = {"sqlite_with_rowid": False}
 _SCOPE = ("api_key_id", "organization_id")
 
 
 class CommentAnnotationRow(ScopedTable, table=True):
     """A thread. ``comment_bytes`` is the total size of its comments, which limits a page without reading them."""
 
-    __tablename__ = "comment_annotation"
     __table_args__ = (
         Index("ix_comment_annotation_time", *_SCOPE, "created_at", "annotation_id"),
         Index("ix_comment_annotation_document", *_SCOPE, "document_id", "created_at", "annotation_id"),
@@ -40,7 +38,6 @@ class CommentAnnotationRow(ScopedTable, table=True):
 class CommentRow(ScopedTable, table=True):
     """A comment. ``number`` orders comments of the same time."""
 
-    __tablename__ = "comment"
     __table_args__ = (
         Index("ix_comment_order", *_SCOPE, "annotation_id", "created_at", "number", "comment_id"),
         Index("ix_comment_author", *_SCOPE, "annotation_id", "author_id"),
@@ -58,8 +55,7 @@ class CommentRow(ScopedTable, table=True):
 class ThreadUserRow(ScopedTable, table=True):
     """A participant of a thread: an author or the assignee."""
 
-    __tablename__ = "thread_user"
-    __table_args__ = (Index("ix_thread_user_annotation", *_SCOPE, "annotation_id"), _CLUSTERED)
+    __table_args__ = (Index("ix_thread_user_annotation", *_SCOPE, "annotation_id"), CLUSTERED)
 
     user_id: str = Field(primary_key=True)
     annotation_id: str = Field(primary_key=True)
@@ -68,7 +64,6 @@ class ThreadUserRow(ScopedTable, table=True):
 class ReactionRow(ScopedTable, table=True):
     """A reaction, usually to a comment."""
 
-    __tablename__ = "reaction"
     __table_args__ = (
         Index("ix_reaction_user", *_SCOPE, "user_id", "created_at", "reaction_id"),
         Index("ix_reaction_document", *_SCOPE, "document_id"),
@@ -85,7 +80,6 @@ class ReactionRow(ScopedTable, table=True):
 
 
 class RecordingRow(ScopedTable, table=True):
-    __tablename__ = "recording"
     __table_args__ = (
         Index("ix_recording_user", *_SCOPE, "user_id", "created_at", "recording_id"),
         Index("ix_recording_document", *_SCOPE, "document_id"),
@@ -101,7 +95,6 @@ class RecordingRow(ScopedTable, table=True):
 class NotificationRow(ScopedTable, table=True):
     """A notification. ``readers`` is the number of its readers, which limits a page without reading them."""
 
-    __tablename__ = "notification"
     __table_args__ = (
         Index("ix_notification_time", *_SCOPE, "created_at", "notification_id"),
         Index("ix_notification_document", *_SCOPE, "document_id", "created_at", "notification_id"),
@@ -123,11 +116,10 @@ class NotificationRow(ScopedTable, table=True):
 class NotificationUserRow(ScopedTable, table=True):
     """A user whom a notification addresses, or who has read it. ``created_at`` is the notification's."""
 
-    __tablename__ = "notification_user"
     __table_args__ = (
         Index("ix_notification_user_time", *_SCOPE, "user_id", "created_at", "notification_id"),
         Index("ix_notification_user_document", *_SCOPE, "user_id", "document_id", "created_at", "notification_id"),
-        _CLUSTERED,
+        CLUSTERED,
     )
 
     notification_id: str = Field(primary_key=True)
@@ -141,7 +133,6 @@ class NotificationUserRow(ScopedTable, table=True):
 
 
 class ActivityRow(ScopedTable, table=True):
-    __tablename__ = "activity"
     __table_args__ = (
         Index("ix_activity_time", *_SCOPE, "happened_at", "activity_id"),
         Index("ix_activity_document", *_SCOPE, "document_id", "happened_at", "activity_id"),
@@ -161,11 +152,11 @@ class ActivityRow(ScopedTable, table=True):
     happened_at: int = Field(sa_type=BigInteger)
 
 
-COMMENT_ANNOTATION = METADATA.tables[CommentAnnotationRow.__tablename__]
-COMMENT = METADATA.tables[CommentRow.__tablename__]
-THREAD_USER = METADATA.tables[ThreadUserRow.__tablename__]
-REACTION = METADATA.tables[ReactionRow.__tablename__]
-RECORDING = METADATA.tables[RecordingRow.__tablename__]
-NOTIFICATION = METADATA.tables[NotificationRow.__tablename__]
-NOTIFICATION_USER = METADATA.tables[NotificationUserRow.__tablename__]
-ACTIVITY = METADATA.tables[ActivityRow.__tablename__]
+COMMENT_ANNOTATION = CommentAnnotationRow.__table__
+COMMENT = CommentRow.__table__
+THREAD_USER = ThreadUserRow.__table__
+REACTION = ReactionRow.__table__
+RECORDING = RecordingRow.__table__
+NOTIFICATION = NotificationRow.__table__
+NOTIFICATION_USER = NotificationUserRow.__table__
+ACTIVITY = ActivityRow.__table__

@@ -3,13 +3,12 @@
 from sqlalchemy import BigInteger, Index
 from sqlmodel import Field
 
-from app.backend.storage.base import METADATA, BackendTable
+from app.backend.storage.base import KeyTable
 
 
-class DocumentMigrationRow(BackendTable, table=True):
+class DocumentMigrationRow(KeyTable, table=True):
     """One migration with its lease. ``open`` is true until it completes or fails. Times are epoch milliseconds."""
 
-    __tablename__ = "document_migration"
     __table_args__ = (
         Index("ix_document_migration_open", "open", "lease_until"),
         Index("ix_document_migration_ended", "status", "updated_at"),
@@ -17,7 +16,6 @@ class DocumentMigrationRow(BackendTable, table=True):
         Index("ix_document_migration_to", "api_key_id", "organization_id", "new_document_id"),
     )
 
-    api_key_id: str = Field(primary_key=True)
     migration_id: str = Field(primary_key=True)
     organization_id: str
     document_id: str
@@ -33,4 +31,4 @@ class DocumentMigrationRow(BackendTable, table=True):
     updated_at: int = Field(sa_type=BigInteger)
 
 
-DOCUMENT_MIGRATION = METADATA.tables[DocumentMigrationRow.__tablename__]
+DOCUMENT_MIGRATION = DocumentMigrationRow.__table__

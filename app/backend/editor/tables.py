@@ -6,12 +6,10 @@ On SQLite it is a rowid table, unlike most others, because a document can be meg
 from sqlalchemy import BigInteger
 from sqlmodel import Field
 
-from app.backend.storage.base import METADATA, ScopedTable
+from app.backend.storage.base import ScopedTable
 
 
 class EditorDataRow(ScopedTable, table=True):
-    __tablename__ = "editor_data"
-
     document_id: str = Field(primary_key=True)
     editor_id: str = Field(primary_key=True)
     type: str
@@ -23,4 +21,4 @@ class EditorDataRow(ScopedTable, table=True):
     updated_at: int = Field(sa_type=BigInteger)
 
 
-EDITOR_DATA = METADATA.tables[EditorDataRow.__tablename__]
+EDITOR_DATA = EditorDataRow.__table__

@@ -7,23 +7,19 @@ the numbers after its last one. A deletion leaves no number. It increments ``gen
 from sqlalchemy import BigInteger, Index
 from sqlmodel import Field
 
-from app.backend.storage.base import METADATA, BackendTable
-
-_CLUSTERED = {"sqlite_with_rowid": False}
+from app.backend.storage.base import CLUSTERED, KeyTable
 
 
-class JudgmentRow(BackendTable, table=True):
+class JudgmentRow(KeyTable, table=True):
     """A judgment. ``payload`` is JSON with the fields that have no column."""
 
-    __tablename__ = "judgment"
     __table_args__ = (
         Index("ix_judgment_record", "api_key_id", "record_id", unique=True),
         Index("ix_judgment_thread", "api_key_id", "organization_id", "annotation_id", "created_at", "seq"),
         Index("ix_judgment_document", "api_key_id", "organization_id", "document_id"),
-        _CLUSTERED,
+        CLUSTERED,
     )
 
-    api_key_id: str = Field(primary_key=True)
     seq: int = Field(primary_key=True, sa_type=BigInteger)
     record_id: str
     organization_id: str
@@ -40,33 +36,29 @@ class JudgmentRow(BackendTable, table=True):
     created_at: int = Field(sa_type=BigInteger)
 
 
-class JudgmentVectorRow(BackendTable, table=True):
+class JudgmentVectorRow(KeyTable, table=True):
     """A vector of length 1, as little-endian half-precision floats.
 
     Half precision changes a similarity by less than 0.001, and a row fits in a page of SQLite.
     """
 
-    __tablename__ = "judgment_vector"
-    __table_args__ = (_CLUSTERED,)
+    __table_args__ = (CLUSTERED,)
 
-    api_key_id: str = Field(primary_key=True)
     embedding_type: str = Field(primary_key=True)
     """``review`` or ``content``."""
     seq: int = Field(primary_key=True, sa_type=BigInteger)
     vector: bytes
 
 
-class JudgmentStateRow(BackendTable, table=True):
+class JudgmentStateRow(KeyTable, table=True):
     """The counters of an API key."""
 
-    __tablename__ = "judgment_state"
-    __table_args__ = (_CLUSTERED,)
+    __table_args__ = (CLUSTERED,)
 
-    api_key_id: str = Field(primary_key=True)
     last_seq: int = Field(sa_type=BigInteger)
     generation: int = Field(sa_type=BigInteger)
 
 
-JUDGMENT = METADATA.tables[JudgmentRow.__tablename__]
-JUDGMENT_VECTOR = METADATA.tables[JudgmentVectorRow.__tablename__]
-JUDGMENT_STATE = METADATA.tables[JudgmentStateRow.__tablename__]
+JUDGMENT = JudgmentRow.__table__
+JUDGMENT_VECTOR = JudgmentVectorRow.__table__
+JUDGMENT_STATE = JudgmentStateRow.__table__

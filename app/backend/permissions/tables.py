@@ -3,15 +3,12 @@
 from sqlalchemy import BigInteger
 from sqlmodel import Field
 
-from app.backend.storage.base import METADATA, BackendTable
+from app.backend.storage.base import KeyTable
 
 
-class ProviderConfigRow(BackendTable, table=True):
+class ProviderConfigRow(KeyTable, table=True):
     """The configuration of an API key."""
 
-    __tablename__ = "provider_config"
-
-    api_key_id: str = Field(primary_key=True)
     in_use: bool
     url: str
     token_sealed: str
@@ -19,4 +16,4 @@ class ProviderConfigRow(BackendTable, table=True):
     updated_at: int = Field(sa_type=BigInteger)
 
 
-PROVIDER_CONFIG = METADATA.tables[ProviderConfigRow.__tablename__]
+PROVIDER_CONFIG = ProviderConfigRow.__table__

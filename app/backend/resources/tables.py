@@ -8,14 +8,11 @@ ROWID``, so that reading a range of the primary key needs no second lookup.
 from sqlalchemy import BigInteger, Index
 from sqlmodel import Field
 
-from app.backend.storage.base import METADATA, ScopedTable
-
-_CLUSTERED = {"sqlite_with_rowid": False}
+from app.backend.storage.base import CLUSTERED, ScopedTable
 
 
 class OrganizationRow(ScopedTable, table=True):
-    __tablename__ = "organization"
-    __table_args__ = (_CLUSTERED,)
+    __table_args__ = (CLUSTERED,)
 
     disabled: bool
     payload: str
@@ -26,8 +23,7 @@ class OrganizationRow(ScopedTable, table=True):
 class FolderRow(ScopedTable, table=True):
     """``ancestors`` is a JSON list of folder ids, the topmost first. It, ``depth`` and ``access_type`` are derived."""
 
-    __tablename__ = "folder"
-    __table_args__ = (Index(None, "api_key_id", "organization_id", "parent_folder_id"), _CLUSTERED)
+    __table_args__ = (Index(None, "api_key_id", "organization_id", "parent_folder_id"), CLUSTERED)
 
     folder_id: str = Field(primary_key=True)
     parent_folder_id: str = ""
@@ -43,8 +39,7 @@ class FolderRow(ScopedTable, table=True):
 
 
 class DocumentRow(ScopedTable, table=True):
-    __tablename__ = "document"
-    __table_args__ = (Index(None, "api_key_id", "organization_id", "folder_id", "document_id"), _CLUSTERED)
+    __table_args__ = (Index(None, "api_key_id", "organization_id", "folder_id", "document_id"), CLUSTERED)
 
     document_id: str = Field(primary_key=True)
     folder_id: str = ""
@@ -58,10 +53,9 @@ class DocumentRow(ScopedTable, table=True):
 class UserEntryRow(ScopedTable, table=True):
     """A user on the organization (with an empty ``container_id``), a folder or a document."""
 
-    __tablename__ = "user_entry"
     __table_args__ = (
         Index(None, "api_key_id", "user_id", "organization_id", "level", "container_id"),
-        _CLUSTERED,
+        CLUSTERED,
     )
 
     level: str = Field(primary_key=True)
@@ -76,8 +70,7 @@ class UserEntryRow(ScopedTable, table=True):
 
 
 class UserGroupRow(ScopedTable, table=True):
-    __tablename__ = "user_group"
-    __table_args__ = (_CLUSTERED,)
+    __table_args__ = (CLUSTERED,)
 
     group_id: str = Field(primary_key=True)
     payload: str
@@ -86,8 +79,7 @@ class UserGroupRow(ScopedTable, table=True):
 
 
 class GroupMemberRow(ScopedTable, table=True):
-    __tablename__ = "group_member"
-    __table_args__ = (Index(None, "api_key_id", "organization_id", "user_id"), _CLUSTERED)
+    __table_args__ = (Index(None, "api_key_id", "organization_id", "user_id"), CLUSTERED)
 
     group_id: str = Field(primary_key=True)
     user_id: str = Field(primary_key=True)
@@ -97,16 +89,15 @@ class GroupMemberRow(ScopedTable, table=True):
 class RemovedUserRow(ScopedTable, table=True):
     """A user who was removed from something in the organization, and not added to the organization since."""
 
-    __tablename__ = "removed_user"
-    __table_args__ = (_CLUSTERED,)
+    __table_args__ = (CLUSTERED,)
 
     user_id: str = Field(primary_key=True)
 
 
-ORGANIZATION = METADATA.tables[OrganizationRow.__tablename__]
-FOLDER = METADATA.tables[FolderRow.__tablename__]
-DOCUMENT = METADATA.tables[DocumentRow.__tablename__]
-USER_ENTRY = METADATA.tables[UserEntryRow.__tablename__]
-USER_GROUP = METADATA.tables[UserGroupRow.__tablename__]
-GROUP_MEMBER = METADATA.tables[GroupMemberRow.__tablename__]
-REMOVED_USER = METADATA.tables[RemovedUserRow.__tablename__]
+ORGANIZATION = OrganizationRow.__table__
+FOLDER = FolderRow.__table__
+DOCUMENT = DocumentRow.__table__
+USER_ENTRY = UserEntryRow.__table__
+USER_GROUP = UserGroupRow.__table__
+GROUP_MEMBER = GroupMemberRow.__table__
+REMOVED_USER = RemovedUserRow.__table__

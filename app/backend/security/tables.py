@@ -7,11 +7,10 @@ Times are epoch milliseconds in UTC.
 from sqlalchemy import BigInteger, Index
 from sqlmodel import Field
 
-from app.backend.storage.base import METADATA, BackendTable
+from app.backend.storage.base import BackendTable, KeyTable
 
 
 class WorkspaceRow(BackendTable, table=True):
-    __tablename__ = "workspace"
     __table_args__ = (Index(None, "email_key"),)
 
     workspace_id: str = Field(primary_key=True)
@@ -28,7 +27,6 @@ class WorkspaceRow(BackendTable, table=True):
 class ApiKeyRow(BackendTable, table=True):
     """An API key: the tenant that all data belongs to."""
 
-    __tablename__ = "api_key"
     __table_args__ = (Index(None, "workspace_id"),)
 
     api_key_id: str = Field(primary_key=True)
@@ -39,12 +37,9 @@ class ApiKeyRow(BackendTable, table=True):
     created_at: int = Field(sa_type=BigInteger)
 
 
-class AuthTokenRow(BackendTable, table=True):
+class AuthTokenRow(KeyTable, table=True):
     """An auth token of an API key; ``domains`` is a JSON list."""
 
-    __tablename__ = "auth_token"
-
-    api_key_id: str = Field(primary_key=True)
     fingerprint: str = Field(primary_key=True)
     token_sealed: str
     name: str
@@ -55,13 +50,11 @@ class AuthTokenRow(BackendTable, table=True):
 class KeyCheckRow(BackendTable, table=True):
     """An encrypted known text, to detect a wrong secret key at startup."""
 
-    __tablename__ = "key_check"
-
     name: str = Field(primary_key=True)
     sealed: str
 
 
-WORKSPACE = METADATA.tables[WorkspaceRow.__tablename__]
-API_KEY = METADATA.tables[ApiKeyRow.__tablename__]
-AUTH_TOKEN = METADATA.tables[AuthTokenRow.__tablename__]
-KEY_CHECK = METADATA.tables[KeyCheckRow.__tablename__]
+WORKSPACE = WorkspaceRow.__table__
+API_KEY = ApiKeyRow.__table__
+AUTH_TOKEN = AuthTokenRow.__table__
+KEY_CHECK = KeyCheckRow.__table__

@@ -6,14 +6,21 @@ from sqlmodel import Field
 from app.foundation.database.tables import DatabaseTable, new_metadata
 
 METADATA = new_metadata()
+CLUSTERED = {"sqlite_with_rowid": False}
+"""In ``__table_args__``: SQLite stores the rows in the primary key."""
 
 
 class BackendTable(DatabaseTable, registry=registry(metadata=METADATA)):
     """A table of the self-hosted backend."""
 
 
-class ScopedTable(BackendTable):
-    """A table whose rows belong to an organization of an API key."""
+class KeyTable(BackendTable):
+    """A table whose rows belong to an API key."""
 
     api_key_id: str = Field(primary_key=True)
+
+
+class ScopedTable(KeyTable):
+    """A table whose rows belong to an organization of an API key."""
+
     organization_id: str = Field(primary_key=True)

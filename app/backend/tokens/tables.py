@@ -3,15 +3,12 @@
 from sqlalchemy import BigInteger
 from sqlmodel import Field
 
-from app.backend.storage.base import METADATA, BackendTable
+from app.backend.storage.base import KeyTable
 
 
-class SigningKeyRow(BackendTable, table=True):
+class SigningKeyRow(KeyTable, table=True):
     """An Ed25519 key. An API key has at most one that is not retired."""
 
-    __tablename__ = "signing_key"
-
-    api_key_id: str = Field(primary_key=True)
     key_id: str = Field(primary_key=True)
     public_key: str
     """URL-safe base64 without padding, as ``x`` of a JWK."""
@@ -21,4 +18,4 @@ class SigningKeyRow(BackendTable, table=True):
     retired_at: int | None = Field(default=None, sa_type=BigInteger)
 
 
-SIGNING_KEY = METADATA.tables[SigningKeyRow.__tablename__]
+SIGNING_KEY = SigningKeyRow.__table__

@@ -8,15 +8,12 @@ columns are encrypted.
 from sqlalchemy import BigInteger, Index
 from sqlmodel import Field
 
-from app.backend.storage.base import METADATA, BackendTable
+from app.backend.storage.base import KeyTable
 
 
-class WebhookConfigRow(BackendTable, table=True):
+class WebhookConfigRow(KeyTable, table=True):
     """Basic webhooks of an API key. ``config`` is JSON with the fields that were set, without the auth token."""
 
-    __tablename__ = "webhook_config"
-
-    api_key_id: str = Field(primary_key=True)
     in_use: bool
     config: str
     token_sealed: str = ""
@@ -24,12 +21,9 @@ class WebhookConfigRow(BackendTable, table=True):
     updated_at: int = Field(sa_type=BigInteger)
 
 
-class AdvancedWebhookConfigRow(BackendTable, table=True):
+class AdvancedWebhookConfigRow(KeyTable, table=True):
     """Advanced webhooks of an API key."""
 
-    __tablename__ = "advanced_webhook_config"
-
-    api_key_id: str = Field(primary_key=True)
     is_enabled: bool
     encrypt_data: bool
     encode_data: bool
@@ -38,16 +32,14 @@ class AdvancedWebhookConfigRow(BackendTable, table=True):
     updated_at: int = Field(sa_type=BigInteger)
 
 
-class WebhookEndpointRow(BackendTable, table=True):
+class WebhookEndpointRow(KeyTable, table=True):
     """An endpoint. ``filter_types``, ``channels`` and ``own_data`` (``metadata`` on the wire) are JSON or null."""
 
-    __tablename__ = "webhook_endpoint"
     __table_args__ = (
         Index("ix_webhook_endpoint_order", "api_key_id", "created_at", "endpoint_id"),
         Index("ux_webhook_endpoint_uid", "api_key_id", "uid", unique=True),
     )
 
-    api_key_id: str = Field(primary_key=True)
     endpoint_id: str = Field(primary_key=True)
     url: str
     description: str | None = None
@@ -64,16 +56,14 @@ class WebhookEndpointRow(BackendTable, table=True):
     updated_at: int = Field(sa_type=BigInteger)
 
 
-class WebhookMessageRow(BackendTable, table=True):
+class WebhookMessageRow(KeyTable, table=True):
     """One event. ``payload`` is the JSON object from which the bodies are built."""
 
-    __tablename__ = "webhook_message"
     __table_args__ = (
         Index("ix_webhook_message_time", "created_at"),
         Index("ix_webhook_message_organization", "api_key_id", "organization_id"),
     )
 
-    api_key_id: str = Field(primary_key=True)
     message_id: str = Field(primary_key=True)
     organization_id: str = ""
     """Empty for a message about the API key."""
@@ -82,13 +72,11 @@ class WebhookMessageRow(BackendTable, table=True):
     created_at: int = Field(sa_type=BigInteger)
 
 
-class WebhookDeliveryRow(BackendTable, table=True):
+class WebhookDeliveryRow(KeyTable, table=True):
     """The delivery of a message to one target. ``number`` orders deliveries with the same ``due_at``."""
 
-    __tablename__ = "webhook_delivery"
     __table_args__ = (Index("ix_webhook_delivery_due", "api_key_id", "target", "due_at", "number"),)
 
-    api_key_id: str = Field(primary_key=True)
     message_id: str = Field(primary_key=True)
     target: str = Field(primary_key=True)
     number: int
@@ -100,15 +88,12 @@ class WebhookDeliveryRow(BackendTable, table=True):
     first_failed_at: int | None = Field(default=None, sa_type=BigInteger)
 
 
-class WebhookAttemptRow(BackendTable, table=True):
+class WebhookAttemptRow(KeyTable, table=True):
     """An attempt to send a delivery.
 
     ``status_code`` is null without a response, ``problem`` is empty after a success.
     """
 
-    __tablename__ = "webhook_attempt"
-
-    api_key_id: str = Field(primary_key=True)
     message_id: str = Field(primary_key=True)
     target: str = Field(primary_key=True)
     number: int = Field(primary_key=True)
@@ -118,7 +103,7 @@ class WebhookAttemptRow(BackendTable, table=True):
     problem: str = ""
 
 
-class WebhookQueueRow(BackendTable, table=True):
+class WebhookQueueRow(KeyTable, table=True):
     """The queue of one target. A worker may lease it after both ``due_at`` and ``not_before``.
 
     The table is still named ``webhook_lane``.
@@ -127,7 +112,6 @@ class WebhookQueueRow(BackendTable, table=True):
     __tablename__ = "webhook_lane"
     __table_args__ = (Index("ix_webhook_lane_due", "due_at", "not_before"),)
 
-    api_key_id: str = Field(primary_key=True)
     target: str = Field(primary_key=True)
     due_at: int | None = Field(default=None, sa_type=BigInteger)
     """The time of its first delivery. Null if there is none, or the target is disabled."""
@@ -141,10 +125,10 @@ class WebhookQueueRow(BackendTable, table=True):
     """The time of the last success."""
 
 
-WEBHOOK_CONFIG = METADATA.tables[WebhookConfigRow.__tablename__]
-ADVANCED_WEBHOOK_CONFIG = METADATA.tables[AdvancedWebhookConfigRow.__tablename__]
-WEBHOOK_ENDPOINT = METADATA.tables[WebhookEndpointRow.__tablename__]
-WEBHOOK_MESSAGE = METADATA.tables[WebhookMessageRow.__tablename__]
-WEBHOOK_DELIVERY = METADATA.tables[WebhookDeliveryRow.__tablename__]
-WEBHOOK_ATTEMPT = METADATA.tables[WebhookAttemptRow.__tablename__]
-WEBHOOK_QUEUE = METADATA.tables[WebhookQueueRow.__tablename__]
+WEBHOOK_CONFIG = WebhookConfigRow.__table__
+ADVANCED_WEBHOOK_CONFIG = AdvancedWebhookConfigRow.__table__
+WEBHOOK_ENDPOINT = WebhookEndpointRow.__table__
+WEBHOOK_MESSAGE = WebhookMessageRow.__table__
+WEBHOOK_DELIVERY = WebhookDeliveryRow.__table__
+WEBHOOK_ATTEMPT = WebhookAttemptRow.__table__
+WEBHOOK_QUEUE = WebhookQueueRow.__table__

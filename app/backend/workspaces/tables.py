@@ -6,13 +6,11 @@ Times are epoch milliseconds.
 from sqlalchemy import BigInteger, Index
 from sqlmodel import Field
 
-from app.backend.storage.base import METADATA, BackendTable
+from app.backend.storage.base import BackendTable, KeyTable
 
 
 class OwnerRow(BackendTable, table=True):
     """An owner of workspaces, one row per email address."""
-
-    __tablename__ = "owner"
 
     email_key: str = Field(primary_key=True)
     """The address in lower case."""
@@ -22,12 +20,9 @@ class OwnerRow(BackendTable, table=True):
     created_at: int = Field(sa_type=BigInteger)
 
 
-class EmailConfigRow(BackendTable, table=True):
+class EmailConfigRow(KeyTable, table=True):
     """The settings of an API key's notification emails."""
 
-    __tablename__ = "email_config"
-
-    api_key_id: str = Field(primary_key=True)
     in_use: bool
     payload: str
     """The configuration as a JSON object, without the email service's key."""
@@ -39,7 +34,6 @@ class EmailConfigRow(BackendTable, table=True):
 class WorkspaceAttemptRow(BackendTable, table=True):
     """An attempt to create a workspace, for the rate limiter."""
 
-    __tablename__ = "workspace_attempt"
     __table_args__ = (Index(None, "attempted_at"),)
 
     address: str = Field(primary_key=True)
@@ -47,6 +41,6 @@ class WorkspaceAttemptRow(BackendTable, table=True):
     attempted_at: int = Field(sa_type=BigInteger)
 
 
-OWNER = METADATA.tables[OwnerRow.__tablename__]
-EMAIL_CONFIG = METADATA.tables[EmailConfigRow.__tablename__]
-WORKSPACE_ATTEMPT = METADATA.tables[WorkspaceAttemptRow.__tablename__]
+OWNER = OwnerRow.__table__
+EMAIL_CONFIG = EmailConfigRow.__table__
+WORKSPACE_ATTEMPT = WorkspaceAttemptRow.__table__

@@ -1,9 +1,10 @@
 """Base classes of the tables. Each program's database has its own ``MetaData``."""
 
+import re
 from typing import TYPE_CHECKING, ClassVar
 
 from sqlalchemy import MetaData, Table
-from sqlalchemy.orm import registry
+from sqlalchemy.orm import declared_attr, registry
 from sqlmodel import SQLModel
 
 
@@ -23,11 +24,17 @@ ONLY_ON = "only_on"
 
 
 class DatabaseTable(SQLModel):
-    """The base of every table."""
+    """The base of every table. Unless it has another name, ``PlanItemRow`` is the table ``plan_item``."""
 
     if TYPE_CHECKING:
-        # SQLModel does not declare it.
+        # SQLModel does not declare them like this.
         __table__: ClassVar[Table]
+        __tablename__: ClassVar[str]
+    else:
+
+        @declared_attr
+        def __tablename__(cls) -> str:  # noqa: N805 - SQLAlchemy calls it on the class
+            return re.sub(r"\B(?=[A-Z])", "_", cls.__name__.removesuffix("Row")).lower()
 
 
 METADATA = new_metadata()

@@ -9,8 +9,6 @@ from app.foundation.database.tables import StoreTable
 class ConcernRow(StoreTable, table=True):
     """A concern that was reported. The row is deleted when the concern is over. Times are epoch milliseconds."""
 
-    __tablename__ = "concern"
-
     concern_key: str = Field(primary_key=True)
     cause: str
     about: str = ""

@@ -9,8 +9,6 @@ from app.foundation.database.tables import StoreTable
 class ConsoleSessionRow(StoreTable, table=True):
     """A session, or a link that opens one."""
 
-    __tablename__ = "console_session"
-
     session_digest: str = Field(primary_key=True)
     """SHA-256 of the session id, so that readers of this table cannot use a session."""
     name: str

@@ -15,7 +15,6 @@ from app.foundation.database.tables import StoreTable
 class LedgerRow(StoreTable, table=True):
     """One backend: a base URL and an API key."""
 
-    __tablename__ = "ledger"
     __table_args__ = (Index(None, "base_url", "api_key_digest", unique=True),)
 
     ledger_id: int | None = Field(default=None, primary_key=True)
@@ -36,7 +35,6 @@ class LedgerRow(StoreTable, table=True):
 class LedgerItemRow(StoreTable, table=True):
     """An item that the backend accepted from Usher. Other items are never deleted."""
 
-    __tablename__ = "ledger_item"
     __table_args__ = (
         Index(None, "ledger_id", "kind", "item_id"),
         Index(None, "ledger_id", "organization_id", "kind", "parent_id"),
@@ -78,7 +76,6 @@ class DeletedItemRow(StoreTable, table=True):
     an item that another system adds under the same key before the verify counts as ours and is deleted, within the
     limits."""
 
-    __tablename__ = "deleted_item"
     __table_args__ = (Index(None, "ledger_id", "kind", "item_id"),)
 
     ledger_id: int = Field(primary_key=True)
@@ -91,7 +88,6 @@ class DeletedItemRow(StoreTable, table=True):
 class ItemFailureRow(StoreTable, table=True):
     """The failures in a row of writing or deleting an item, and when it is retried."""
 
-    __tablename__ = "item_failure"
     __table_args__ = (
         # The list of failures, and the list for one message.
         Index(
@@ -141,8 +137,6 @@ class UnsupportedItemRow(StoreTable, table=True):
 class DiscardedItemRow(StoreTable, table=True):
     """A held delete that an operator discarded; see ``app.sync.plan.deletes``."""
 
-    __tablename__ = "discarded_item"
-
     ledger_id: int = Field(primary_key=True)
     kind: str = Field(primary_key=True)
     organization_id: str = Field(primary_key=True)
@@ -158,7 +152,6 @@ class DiscardedItemRow(StoreTable, table=True):
 class CallRow(StoreTable, table=True):
     """A call in the journal, recorded before it is sent and settled after its answer."""
 
-    __tablename__ = "call"
     __table_args__ = (Index(None, "settled_at"), Index(None, "plan_id", "first_ordinal"))
 
     call_id: int | None = Field(default=None, primary_key=True)
@@ -182,8 +175,6 @@ class CallRow(StoreTable, table=True):
 
 class ObservedItemRow(StoreTable, table=True):
     """An item that a verify has read from the backend, until it is compared with the ledger."""
-
-    __tablename__ = "observed_item"
 
     ledger_id: int = Field(primary_key=True)
     kind: str = Field(primary_key=True)

@@ -12,8 +12,6 @@ from app.foundation.database.tables import StoreTable
 class PlanRow(StoreTable, table=True):
     """A plan, made from one revision of the access model and one of the ledger."""
 
-    __tablename__ = "plan"
-
     plan_id: str = Field(primary_key=True)
     ledger_id: int
     revision: int = Field(sa_type=BigInteger)
@@ -31,7 +29,6 @@ class PlanRow(StoreTable, table=True):
 class PlanItemRow(StoreTable, table=True):
     """One operation on one item. Items are applied in the order of ``ordinal``."""
 
-    __tablename__ = "plan_item"
     __table_args__ = (
         Index(None, "plan_id", "status", "ordinal"),
         Index(None, "plan_id", "kind", "organization_id", "container_id", "item_id"),
@@ -76,8 +73,6 @@ class PlanItemRow(StoreTable, table=True):
 class PlanPartRow(StoreTable, table=True):
     """Neighbouring items of a plan that are alike: a row for all of them, and one for each organization."""
 
-    __tablename__ = "plan_part"
-
     plan_id: str = Field(primary_key=True)
     organization_id: str = Field(primary_key=True)
     """Empty for the items of all organizations. Items that are organizations have no other row."""
@@ -93,7 +88,6 @@ class PlanPartRow(StoreTable, table=True):
 class PlanImpactRow(StoreTable, table=True):
     """The users of an organization that a plan affects; see ``app.sync.plan.summary``."""
 
-    __tablename__ = "plan_impact"
     __table_args__ = (Index(None, "plan_id", "people"),)
 
     plan_id: str = Field(primary_key=True)
@@ -110,8 +104,6 @@ class PlanImpactRow(StoreTable, table=True):
 
 class PlanAccessRow(StoreTable, table=True):
     """A change of access that a dry run found; see ``app.sync.plan.access_impact.StoredAccessChange``."""
-
-    __tablename__ = "plan_access"
 
     plan_id: str = Field(primary_key=True)
     ordinal: int = Field(primary_key=True, sa_type=BigInteger)

@@ -9,7 +9,6 @@ from app.foundation.database.tables import StoreTable
 class RunRow(StoreTable, table=True):
     """One run of the synchronization."""
 
-    __tablename__ = "run"
     __table_args__ = (
         Index(None, "status", "requested_at"),
         Index(None, "requested_at"),
@@ -83,8 +82,6 @@ class RunRow(StoreTable, table=True):
 class RunTallyRow(StoreTable, table=True):
     """The number of runs that ever ended in a status. Runs themselves are pruned."""
 
-    __tablename__ = "run_tally"
-
     status: str = Field(primary_key=True)
     runs: int = Field(sa_type=BigInteger)
 
@@ -92,16 +89,12 @@ class RunTallyRow(StoreTable, table=True):
 class RunKeyRow(StoreTable, table=True):
     """An idempotency key and its run. Several keys may have the same run."""
 
-    __tablename__ = "run_key"
-
     idempotency_key: str = Field(primary_key=True)
     run_id: str = Field(index=True)
 
 
 class RunFileRow(StoreTable, table=True):
     """The file of a preview that has not ended: a directory that replaces sources."""
-
-    __tablename__ = "run_file"
 
     run_id: str = Field(primary_key=True)
     name: str
@@ -113,8 +106,6 @@ class RunFileRow(StoreTable, table=True):
 
 class WorkerRow(StoreTable, table=True):
     """A worker that has not been stopped properly, or still runs."""
-
-    __tablename__ = "worker"
 
     worker_id: str = Field(primary_key=True)
     """Random, because workers in containers may have the same name."""
