@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Connection, Table, and_, delete, select, update
-from sqlalchemy.sql.selectable import ScalarSelect
 
 from app.backend.collaboration.tables import (
     ACTIVITY,
@@ -100,7 +99,7 @@ def _move_batch_of(
     key = dependent.table.c[dependent.key]
     rows = dependent.at(scope, document_id)
     if dependent.may_conflict:
-        conflicting = _keys_at(dependent, scope, new_document_id)
+        conflicting = select(key).where(dependent.at(scope, new_document_id)).correlate(None).scalar_subquery()
         if dependent.drops_conflicting:
             connection.execute(delete(dependent.table).where(rows, key.in_(conflicting)))
         else:
@@ -121,11 +120,3 @@ def _move_batch_of(
             .values(document_id=new_document_id)
         )
     return len(keys)
-
-
-def _keys_at(dependent: DependentTable, scope: Scope, document_id: str) -> ScalarSelect[object]:
-    other = dependent.table.alias("other")
-    rows = [within(other, scope), other.c[dependent.column] == document_id]  # type: ignore[arg-type]  # an alias has columns, too
-    if dependent.level is not None:
-        rows.append(other.c.level == dependent.level)
-    return select(other.c[dependent.key]).where(*rows).scalar_subquery()

@@ -2,10 +2,11 @@
 
 from typing import NamedTuple
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection
 
 from app.backend.http.call import Backend, Call, Reply
 from app.backend.permissions.tables import PROVIDER_CONFIG
+from app.backend.security.key_configs import load_config, store_config
 from app.backend.security.outgoing import check_token, check_url
 from app.contract.base import NoParameters
 from app.contract.permissions import UpdatePermissionProviderConfigRequest
@@ -27,15 +28,8 @@ class ProviderConfig(NamedTuple):
 
 def stored_config(connection: Connection, backend: Backend, api_key_id: str) -> ProviderConfig:
     """The configuration of this API key. The default is off and empty."""
-    row = connection.execute(
-        select(PROVIDER_CONFIG.c.in_use, PROVIDER_CONFIG.c.url, PROVIDER_CONFIG.c.token_sealed).where(
-            PROVIDER_CONFIG.c.api_key_id == api_key_id
-        )
-    ).one_or_none()
-    if row is None:
-        return ProviderConfig()
-    token = backend.vault.stored.open(row.token_sealed, _context(api_key_id)) if row.token_sealed else ""
-    return ProviderConfig(row.in_use, row.url, token)
+    row, token = load_config(connection, backend.vault, PROVIDER_CONFIG, api_key_id)
+    return ProviderConfig() if row is None else ProviderConfig(row.in_use, row.url, token)
 
 
 def get_permission_provider_config(call: Call[NoParameters], connection: Connection) -> Reply:
@@ -56,13 +50,8 @@ def update_permission_provider_config(
         config = config._replace(url=changes.permission_provider_url)
     if changes is not None and changes.auth_token is not None:
         config = config._replace(auth_token=changes.auth_token)
-    sealed = call.backend.vault.stored.close(config.auth_token, _context(api_key_id)) if config.auth_token else ""
-    connection.execute(delete(PROVIDER_CONFIG).where(PROVIDER_CONFIG.c.api_key_id == api_key_id))
-    connection.execute(
-        insert(PROVIDER_CONFIG).values(
-            api_key_id=api_key_id, in_use=config.in_use, url=config.url, token_sealed=sealed, updated_at=call.now
-        )
-    )
+    columns = {"in_use": config.in_use, "url": config.url, "updated_at": call.now}
+    store_config(connection, call.backend.vault, PROVIDER_CONFIG, api_key_id, config.auth_token, **columns)
     return Reply("Permission provider config updated successfully.", _to_wire(config))
 
 
@@ -72,10 +61,6 @@ def check_config(call: Call[UpdatePermissionProviderConfigRequest]) -> None:
         allow_private = call.backend.settings.allow_private_urls
         check_url(changes.permission_provider_url or "", _URL_FIELD, allow_private=allow_private)
         check_token(changes.auth_token or "", _TOKEN_FIELD)
-
-
-def _context(api_key_id: str) -> str:
-    return f"provider_config {api_key_id}"
 
 
 def _to_wire(config: ProviderConfig) -> dict[str, object]:

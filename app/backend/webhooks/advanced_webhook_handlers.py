@@ -1,5 +1,6 @@
 """Handlers of advanced webhooks: their configuration and endpoints."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from sqlalchemy import Connection
@@ -52,8 +53,9 @@ def update_config(call: Call[UpdateAdvancedWebhookConfigRequest], connection: Co
 def create_endpoint(call: Call[CreateEndpointRequest], connection: Connection) -> Reply:
     request, backend, api_key_id = call.request, call.backend, call.principal.api_key_id
     _require_enabled(connection, api_key_id)
-    _require_free_uid(connection, api_key_id, request.uid, "")
-    if endpoints.count_endpoints(connection, api_key_id) >= endpoints.MAX_ENDPOINTS:
+    stored = endpoints.load_endpoints(connection, api_key_id)
+    _require_free_uid(stored, request.uid)
+    if len(stored) >= endpoints.MAX_ENDPOINTS:
         raise ResourceExhausted(f"an API key has at most {endpoints.MAX_ENDPOINTS} webhook endpoints")
     endpoint_id = f"ep_{new_id(backend.entropy)}"
     endpoint = StoredEndpoint(
@@ -71,11 +73,11 @@ def list_endpoints(call: Call[ListEndpointsRequest], connection: Connection) -> 
     _require_enabled(connection, call.principal.api_key_id)
     limit = call.request.limit or limits.ENDPOINTS_PER_PAGE_DEFAULT
     backwards, position = _position(call.request.iterator)
-    # One more than the limit, to know whether others follow.
-    found = endpoints.page_of_endpoints(connection, call.principal.api_key_id, position, limit + 1, backwards=backwards)
-    page = found[:limit]
-    if backwards:
-        page.reverse()
+    # At most 250, oldest first.
+    found = endpoints.load_endpoints(connection, call.principal.api_key_id)
+    if position is not None:
+        found = [item for item in found if (item.position < position if backwards else item.position > position)]
+    page = found[-limit:] if backwards else found[:limit]
     data: dict[str, object] = {
         "endpoints": [endpoint.to_wire() for endpoint in page],
         "iterator": _iterator("+", page[-1]) if page else None,
@@ -88,7 +90,8 @@ def list_endpoints(call: Call[ListEndpointsRequest], connection: Connection) -> 
 def update_endpoint(call: Call[UpdateEndpointRequest], connection: Connection) -> Reply:
     request, api_key_id = call.request, call.principal.api_key_id
     endpoint = _existing(connection, api_key_id, request.endpoint_id)
-    _require_free_uid(connection, api_key_id, request.uid, endpoint.endpoint_id)
+    stored = endpoints.load_endpoints(connection, api_key_id)
+    _require_free_uid((other for other in stored if other.endpoint_id != endpoint.endpoint_id), request.uid)
     was_disabled = endpoint.disabled
     for name, value in request.model_dump(include=_ENDPOINT_FIELDS, exclude_unset=True).items():
         setattr(endpoint, name, value)
@@ -140,8 +143,8 @@ def _existing(connection: Connection, api_key_id: str, endpoint_id: str) -> Stor
     return endpoint
 
 
-def _require_free_uid(connection: Connection, api_key_id: str, uid: str | None, own_id: str) -> None:
-    if uid is not None and endpoints.endpoint_with_uid(connection, api_key_id, uid) not in {None, own_id}:
+def _require_free_uid(others: Iterable[StoredEndpoint], uid: str | None) -> None:
+    if uid is not None and any(endpoint.uid == uid for endpoint in others):
         raise AlreadyExists("data.uid: another webhook endpoint has it")
 
 

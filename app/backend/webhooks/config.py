@@ -5,6 +5,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select
 
+from app.backend.security.key_configs import load_config, store_config
 from app.backend.security.vault import Vault
 from app.backend.storage import json_columns
 from app.backend.webhooks.payload import BodyOptions
@@ -99,27 +100,13 @@ class AdvancedConfig(BodyOptions):
 
 def basic_config(connection: Connection, vault: Vault, api_key_id: str) -> BasicConfig:
     """The stored configuration, or the default one."""
-    table = WEBHOOK_CONFIG.c
-    row = connection.execute(
-        select(table.in_use, table.config, table.token_sealed).where(table.api_key_id == api_key_id)
-    ).one_or_none()
-    if row is None:
-        return BasicConfig()
-    token = vault.stored.open(row.token_sealed, _context(api_key_id)) if row.token_sealed else ""
-    return BasicConfig(row.in_use, json_columns.load_object(row.config), token)
+    row, token = load_config(connection, vault, WEBHOOK_CONFIG, api_key_id)
+    return BasicConfig() if row is None else BasicConfig(row.in_use, json_columns.load_object(row.config), token)
 
 
 def store_basic_config(connection: Connection, vault: Vault, api_key_id: str, config: BasicConfig, now: int) -> None:
-    connection.execute(delete(WEBHOOK_CONFIG).where(WEBHOOK_CONFIG.c.api_key_id == api_key_id))
-    connection.execute(
-        insert(WEBHOOK_CONFIG).values(
-            api_key_id=api_key_id,
-            in_use=config.in_use,
-            config=json_columns.dump(config.stored),
-            token_sealed=vault.stored.close(config.auth_token, _context(api_key_id)) if config.auth_token else "",
-            updated_at=now,
-        )
-    )
+    columns = {"in_use": config.in_use, "config": json_columns.dump(config.stored), "updated_at": now}
+    store_config(connection, vault, WEBHOOK_CONFIG, api_key_id, config.auth_token, **columns)
 
 
 def advanced_config(connection: Connection, api_key_id: str) -> AdvancedConfig | None:
@@ -133,7 +120,3 @@ def advanced_config(connection: Connection, api_key_id: str) -> AdvancedConfig |
 def store_advanced_config(connection: Connection, api_key_id: str, config: AdvancedConfig, now: int) -> None:
     connection.execute(delete(ADVANCED_WEBHOOK_CONFIG).where(ADVANCED_WEBHOOK_CONFIG.c.api_key_id == api_key_id))
     connection.execute(insert(ADVANCED_WEBHOOK_CONFIG).values(api_key_id=api_key_id, updated_at=now, **asdict(config)))
-
-
-def _context(api_key_id: str) -> str:
-    return f"webhook_config {api_key_id}"

@@ -5,7 +5,7 @@ the order of the events until one fails. A failure ends the turn, so that a brok
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Event, Thread
@@ -241,13 +241,6 @@ def _log_error(error: Exception) -> None:
 
 def run_workers(make: Callable[[], DeliveryWorker], count: int, stop: Event) -> None:
     """Runs workers in threads until ``stop`` is set, and waits for them."""
-    threads = start_workers(make, count, stop)
-    stop.wait()
-    join(threads)
-
-
-def start_workers(make: Callable[[], DeliveryWorker], count: int, stop: Event) -> list[Thread]:
-    """Starts workers in threads, which run until ``stop`` is set."""
     scheduler = Scheduler(count)
     threads: list[Thread] = []
     for index in range(count):
@@ -257,11 +250,12 @@ def start_workers(make: Callable[[], DeliveryWorker], count: int, stop: Event) -
         threads.append(Thread(target=worker.run, args=(stop,), name=f"webhooks-{index}", daemon=True))
     for thread in threads:
         thread.start()
-    return threads
-
-
-def join(threads: Sequence[Thread]) -> None:
-    """Waits for threads whose ``stop`` is set."""
+    stop.wait()
     for thread in threads:
-        with suppress(KeyboardInterrupt):
-            thread.join()
+        join(thread)
+
+
+def join(thread: Thread) -> None:
+    """Waits for a thread whose ``stop`` is set."""
+    with suppress(KeyboardInterrupt):
+        thread.join()

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, RowMapping, delete, func, select, tuple_
+from sqlalchemy import Connection, RowMapping, delete, select
 
 from app.backend.security.vault import Vault
 from app.backend.storage import json_columns
@@ -44,6 +44,11 @@ class StoredEndpoint:
     secret_sealed: str = field(repr=False)
     created_at: int
     updated_at: int
+
+    @property
+    def position(self) -> tuple[int, str]:
+        """Its place in the list of endpoints: the time of creation, and the id."""
+        return (self.created_at, self.endpoint_id)
 
     def accepts(self, event_type: str, channels: Collection[str]) -> bool:
         """Whether the filters accept an event of this type on these channels."""
@@ -82,30 +87,6 @@ def load_endpoints(connection: Connection, api_key_id: str) -> list[StoredEndpoi
     query = select(WEBHOOK_ENDPOINT).where(_TABLE.api_key_id == api_key_id)
     rows = connection.execute(query.order_by(_TABLE.created_at, _TABLE.endpoint_id)).mappings()
     return [_from_row(row) for row in rows]
-
-
-def count_endpoints(connection: Connection, api_key_id: str) -> int:
-    """The number of endpoints of an API key."""
-    query = select(func.count()).select_from(WEBHOOK_ENDPOINT).where(_TABLE.api_key_id == api_key_id)
-    return connection.execute(query).scalar_one()
-
-
-def page_of_endpoints(
-    connection: Connection, api_key_id: str, position: tuple[int, str] | None, size: int, *, backwards: bool
-) -> list[StoredEndpoint]:
-    """Up to ``size`` endpoints after ``position`` (time of creation and id), or before it, nearest first."""
-    columns = (_TABLE.created_at, _TABLE.endpoint_id)
-    query = select(WEBHOOK_ENDPOINT).where(_TABLE.api_key_id == api_key_id).limit(size)
-    if position is not None:
-        key = tuple_(*columns)
-        query = query.where(key < position if backwards else key > position)
-    query = query.order_by(*(column.desc() if backwards else column.asc() for column in columns))
-    return [_from_row(row) for row in connection.execute(query).mappings()]
-
-
-def endpoint_with_uid(connection: Connection, api_key_id: str, uid: str) -> str | None:
-    """The id of the endpoint with this ``uid``."""
-    return connection.scalar(select(_TABLE.endpoint_id).where(_TABLE.api_key_id == api_key_id, _TABLE.uid == uid))
 
 
 def save_endpoint(connection: Connection, api_key_id: str, endpoint: StoredEndpoint) -> None:

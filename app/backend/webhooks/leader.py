@@ -11,7 +11,7 @@ from contextlib import suppress
 from threading import Event, Thread
 from typing import IO
 
-from app.backend.webhooks.delivery import DeliveryWorker, join, start_workers
+from app.backend.webhooks.delivery import DeliveryWorker, join, run_workers
 
 _POLL_S = 1.0
 
@@ -28,16 +28,14 @@ class Leader:
         thread = Thread(target=self._run, args=(make, threads, stop), name="webhooks", daemon=True)
         thread.start()
         # The last one registered is called first.
-        atexit.register(join, [thread])
+        atexit.register(join, thread)
         atexit.register(stop.set)
 
     def _run(self, make: Callable[[], DeliveryWorker], threads: int, stop: Event) -> None:
         while not self._acquire():
             if stop.wait(_POLL_S):
                 return
-        workers = start_workers(make, threads, stop)
-        stop.wait()
-        join(workers)
+        run_workers(make, threads, stop)
 
     def _acquire(self) -> bool:
         with suppress(OSError):

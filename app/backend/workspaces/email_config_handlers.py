@@ -3,9 +3,10 @@
 from typing import Any
 
 from email_validator import EmailNotValidError, validate_email
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection
 
 from app.backend.http.call import Call, Reply
+from app.backend.security.key_configs import load_config, store_config
 from app.backend.storage import json_columns
 from app.backend.workspaces.tables import EMAIL_CONFIG
 from app.contract import limits
@@ -21,17 +22,11 @@ _MIN_SHOWN_LENGTH = 16
 def update_email_config(call: Call[UpdateEmailConfigRequest], connection: Connection) -> Reply:
     """Merges the request into the stored configuration by field and trigger. Returns it with the key masked."""
     request = call.request
-    api_key_id, vault = call.principal.api_key_id, call.backend.vault.stored
-    context = f"email_config {api_key_id}"
-    stored = connection.execute(
-        select(EMAIL_CONFIG.c.in_use, EMAIL_CONFIG.c.payload, EMAIL_CONFIG.c.key_sealed).where(
-            EMAIL_CONFIG.c.api_key_id == api_key_id
-        )
-    ).one_or_none()
-    in_use, payload, secret = False, dict[str, Any](), ""
+    api_key_id, vault = call.principal.api_key_id, call.backend.vault
+    stored, secret = load_config(connection, vault, EMAIL_CONFIG, api_key_id)
+    in_use, payload = False, dict[str, Any]()
     if stored is not None:
         in_use, payload = stored.in_use, json_columns.load_object(stored.payload)
-        secret = vault.open(stored.key_sealed, context) if stored.key_sealed else ""
     if request.use_email_service is not None:
         in_use = request.use_email_service
     if request.email_service_config is not None:
@@ -43,16 +38,8 @@ def update_email_config(call: Call[UpdateEmailConfigRequest], connection: Connec
         payload |= changes | ({"triggers": triggers} if triggers else {})
     if len(json_columns.dump(payload)) > limits.LONG_TEXT_LENGTH:
         raise InvalidArgument(f"{_FIELD}: must be at most {limits.LONG_TEXT_LENGTH} bytes long in total")
-    connection.execute(delete(EMAIL_CONFIG).where(EMAIL_CONFIG.c.api_key_id == api_key_id))
-    connection.execute(
-        insert(EMAIL_CONFIG).values(
-            api_key_id=api_key_id,
-            in_use=in_use,
-            payload=json_columns.dump(payload),
-            key_sealed=vault.close(secret, context) if secret else "",
-            updated_at=call.now,
-        )
-    )
+    columns = {"in_use": in_use, "payload": json_columns.dump(payload), "updated_at": call.now}
+    store_config(connection, vault, EMAIL_CONFIG, api_key_id, secret, **columns)
     shown = payload | ({"apiKey": _masked(secret)} if secret else {})
     return Reply("Email config updated successfully.", {"useEmailService": in_use, "emailServiceConfig": shown})
 

@@ -1,13 +1,14 @@
 """Receivers that do not respond delay the webhooks of their own API key only."""
 
 import time
-from threading import Event
+from collections.abc import Callable
+from threading import Event, Thread
 
 import pytest
 from sqlalchemy import func, select
 
 from app.backend.webhooks import queues
-from app.backend.webhooks.delivery import join, start_workers
+from app.backend.webhooks.delivery import DeliveryWorker, run_workers
 from app.backend.webhooks.scheduler import DueKey, Scheduler
 from app.backend.webhooks.sender import Outcome
 from app.backend.webhooks.tables import WEBHOOK_QUEUE
@@ -43,6 +44,13 @@ def test_the_memory_of_the_scheduler_is_bounded() -> None:
     assert not scheduler._slots
 
 
+def running(make: Callable[[], DeliveryWorker], count: int, stop: Event) -> Thread:
+    """A thread of running workers."""
+    thread = Thread(target=run_workers, args=(make, count, stop))
+    thread.start()
+    return thread
+
+
 def test_silent_receivers_do_not_delay_other_api_keys(post: Post) -> None:
     """Without the scheduler forty of them would occupy all workers for minutes."""
     post.enable()
@@ -64,7 +72,7 @@ def test_silent_receivers_do_not_delay_other_api_keys(post: Post) -> None:
 
     stop = Event()
     post.begin_thread("t1")
-    threads = start_workers(lambda: post.worker(send=send), 4, stop)
+    workers = running(lambda: post.worker(send=send), 4, stop)
     try:
         time.sleep(0.5)
         began = time.monotonic()
@@ -76,7 +84,7 @@ def test_silent_receivers_do_not_delay_other_api_keys(post: Post) -> None:
         assert sum("silent" in url for url in calls) <= 2 * (1 + (time.monotonic() - began + 0.5) / silent)
     finally:
         stop.set()
-        join(threads)
+        workers.join()
 
 
 @pytest.mark.extended
@@ -84,10 +92,10 @@ def test_one_worker_at_a_time_polls_the_database(post: Post, monkeypatch: pytest
     polls: list[float] = []
     monkeypatch.setattr(queues, "claim", lambda *_: polls.append(time.monotonic()))
     stop = Event()
-    threads = start_workers(post.worker, 8, stop)
+    workers = running(post.worker, 8, stop)
     time.sleep(2.2)
     stop.set()
-    join(threads)
+    workers.join()
     assert 2 <= len(polls) <= 6
 
 
@@ -108,14 +116,14 @@ def test_many_receivers_of_one_key_are_served_without_delay(post: Post) -> None:
 
     stop = Event()
     began = time.monotonic()
-    threads = start_workers(lambda: post.worker(send=send), 4, stop)
+    workers = running(lambda: post.worker(send=send), 4, stop)
     try:
         assert done.wait(30)
         # Forty polls half a second apart, two at a time, would take ten seconds.
         assert time.monotonic() - began < 7
     finally:
         stop.set()
-        join(threads)
+        workers.join()
     with post.world.engine.connect() as connection:
         waiting = select(func.count()).select_from(WEBHOOK_QUEUE).where(WEBHOOK_QUEUE.c.holder != "")
         assert connection.scalar(waiting) == 0
