@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Protocol, Self, TypeVar
+from typing import Self, TypeVar
 
 import orjson
 import structlog
@@ -18,7 +18,7 @@ from requests.adapters import BaseAdapter
 
 from app.client.errors import ClientError, CredentialsRefused, OutcomeUnknown
 from app.client.response import read_response, refusal
-from app.client.retry import RateLimiter, Retrying, RetryPolicy, Throttled, Unclear
+from app.client.retry import CallState, RateLimiter, Retrying, RetryPolicy, Throttled
 from app.client.settings import BackendSettings
 from app.client.transport import RawResponse, Transport
 from app.contract.base import Request
@@ -29,9 +29,6 @@ from app.foundation.outbound.route import Route
 
 RequestT = TypeVar("RequestT", bound=Request)
 ResultT = TypeVar("ResultT")
-
-_STOP_INTERVAL = 0.25
-"""Seconds between checks of the stop event during a wait with ``time.sleep``."""
 
 MAX_EXCERPT = 2000
 """Characters of a response in an excerpt."""
@@ -107,10 +104,8 @@ class WorkspaceCredentials:
     auth_token: SecretStr
 
 
-class Observer(Protocol):
-    """Receives every ended call, in the thread that made it. Must not raise."""
-
-    def call_ended(self, record: CallRecord) -> None: ...
+Observer = Callable[[CallRecord], None]
+"""Receives every ended call, in the thread that made it. Must not raise."""
 
 
 class BackendClient:
@@ -197,28 +192,22 @@ class BackendClient:
         body, headers = self._body(operation, request), self._headers(operation)
         url = self._settings.base_url + (operation.twin_path if twin and operation.twin_path else operation.path)
         repeatable = operation.is_repeatable
-        tries = 0
+        state = CallState(operation.name)
         last: RawResponse | None = None
-        any_unclear = False
         succeeded = False
         problem = ""
 
         def send() -> Answer[ResultT]:
-            nonlocal tries, last, any_unclear
-            tries += 1
+            nonlocal last
             last = None
-            try:
-                last = self._transport.post(url, headers, body)
-                return self._read(operation, last, repeatable=repeatable)
-            except Unclear:
-                any_unclear = True
-                raise
+            last = self._transport.post(url, headers, body)
+            return self._read(operation, last, repeatable=repeatable)
 
         try:
-            answer = self._retrying.run(operation.name, send, repeatable=repeatable)
+            answer = self._retrying.run(state, send, repeatable=repeatable)
             succeeded = True
         except ClientError as error:
-            error.maybe_applied_earlier = any_unclear
+            error.maybe_applied_earlier = state.unclear
             problem = error.message
             raise
         finally:
@@ -227,14 +216,14 @@ class BackendClient:
                     operation=operation.name,
                     seconds=self._monotonic() - started_at,
                     http_status=last.http_code if last is not None else None,
-                    tries=tries,
+                    tries=state.tries,
                     succeeded=succeeded,
                     body=last.body if last is not None else b"",
                     problem=problem,
                     mask=self._mask,
                 )
             )
-        return replace(answer, maybe_applied_earlier=True) if any_unclear else answer
+        return replace(answer, maybe_applied_earlier=True) if state.unclear else answer
 
     def pages(self, operation: Operation[RequestT, ResultT], request: RequestT) -> Iterator[Answer[ResultT]]:
         """All pages from that of ``request`` on, one call each. ``request`` has a field ``page_token``."""
@@ -300,11 +289,8 @@ class BackendClient:
     def _pause(self, seconds: float) -> None:
         if self._sleep is None:
             self._stop.wait(seconds)
-            return
-        while seconds > 0 and not self._stop.is_set():
-            step = min(seconds, _STOP_INTERVAL) if self._sleep is time.sleep else seconds
-            self._sleep(step)
-            seconds -= step
+        elif seconds > 0 and not self._stop.is_set():
+            self._sleep(seconds)
 
     def _record(self, record: CallRecord) -> None:
         record_call(record)
@@ -317,7 +303,7 @@ class BackendClient:
             succeeded=record.succeeded,
         )
         if self._observer is not None:
-            self._observer.call_ended(record)
+            self._observer(record)
 
 
 def _secrets(settings: BackendSettings, workspace: WorkspaceCredentials | None) -> tuple[str, ...]:

@@ -140,11 +140,7 @@ class AttemptFailed(Exception):  # noqa: N818 - it never leaves this package
 
 
 class Unreached(AttemptFailed):
-    """There was no connection, so nothing was sent. ``is_lasting``: a retry would fail in the same way."""
-
-    def __init__(self, reason: str, failure: CallFailure | None = None, *, is_lasting: bool = False) -> None:
-        super().__init__(reason, failure)
-        self.is_lasting = is_lasting
+    """There was no connection, so nothing was sent."""
 
 
 class Unclear(AttemptFailed):
@@ -177,7 +173,7 @@ def retry_after_seconds(header: str | None, now: datetime) -> float | None:
 
 
 @dataclass(slots=True)
-class _CallState:
+class CallState:
     """The tries of one call so far."""
 
     operation: str
@@ -185,6 +181,7 @@ class _CallState:
     failures: int = 0
     """Tries without connection or with an unknown outcome."""
     unclear: bool = False
+    """Whether a try had an unknown outcome."""
     throttles: int = 0
     waited: float = 0.0
     """Seconds spent on throttling."""
@@ -218,12 +215,11 @@ class Retrying:
     """Called immediately before every try, after all waits."""
     random: random.Random
 
-    def run(self, operation: str, send: Callable[[], ResultT], *, repeatable: bool = True) -> ResultT:
-        """The result of ``send``, which raises ``AttemptFailed`` for a try that may be retried.
+    def run(self, state: CallState, send: Callable[[], ResultT], *, repeatable: bool) -> ResultT:
+        """The result of ``send``, which raises ``AttemptFailed`` for a try that may be retried. Updates ``state``.
 
         Raises ``OutcomeUnknown``, ``RateLimited``, ``NotReached``, and all other errors of ``send``.
         """
-        state = _CallState(operation)
         last: AttemptFailed | None = None
         while True:
             try:
@@ -237,7 +233,7 @@ class Retrying:
                     raise state.final_error(failed) from failed
             log = structlog.stdlib.get_logger(__name__)
             log.warning(
-                "call_repeated", operation=operation, reason=last.reason, tries=state.tries, wait=round(wait, 2)
+                "call_repeated", operation=state.operation, reason=last.reason, tries=state.tries, wait=round(wait, 2)
             )
             if not isinstance(last, Throttled):
                 # After throttling, the limiter pauses all calls, including this one.
@@ -248,7 +244,7 @@ class Retrying:
         requested = retry_after_seconds(throttled.retry_after, self.clock())
         return requested is not None and requested <= self.policy.retry_after_cap
 
-    def _try_once(self, state: _CallState, send: Callable[[], ResultT]) -> ResultT:
+    def _try_once(self, state: CallState, send: Callable[[], ResultT]) -> ResultT:
         with self.limiter.slot() as started_at:
             if not self.may_send():
                 raise Stopped
@@ -266,7 +262,7 @@ class Retrying:
             self.limiter.succeeded()
             return result
 
-    def _wait_after(self, state: _CallState, failed: AttemptFailed, *, repeatable: bool) -> float | None:
+    def _wait_after(self, state: CallState, failed: AttemptFailed, *, repeatable: bool) -> float | None:
         """Seconds until the next try; None if there is none."""
         if isinstance(failed, Throttled):
             state.throttles += 1
@@ -276,13 +272,13 @@ class Retrying:
             return failed.wait
         is_unclear = isinstance(failed, Unclear)
         state.unclear |= is_unclear
-        is_lasting = isinstance(failed, Unreached) and failed.is_lasting
+        is_lasting = failed.failure is not None and failed.failure.is_lasting
         if is_lasting or (is_unclear and not repeatable) or state.failures >= self.policy.repeats:
             return None
         state.failures += 1
         return self.policy.backoff(state.failures - 1, self.random)
 
-    def _throttle_wait(self, state: _CallState, throttled: Throttled) -> float:
+    def _throttle_wait(self, state: CallState, throttled: Throttled) -> float:
         requested = retry_after_seconds(throttled.retry_after, self.clock())
         if requested is None:
             return self.policy.backoff(state.throttles, self.random)

@@ -127,4 +127,4 @@ def _attempt_failed(failure: CallFailure) -> Unreached | Unclear:
     if not failure.is_lasting:
         return Unreached(failure.message, failure)
     advice = failure.advice(address="backend.base_url", section="backend")
-    return Unreached(f"{failure.message}: {advice}", failure, is_lasting=True)
+    return Unreached(f"{failure.message}: {advice}", failure)

@@ -34,15 +34,20 @@ class TemplateData(Request):
         ) -> None: ...
 
 
-class NotificationUpdate(Request):
-    """Changes to one notification. ``persistReadForUsers`` keeps it in the For You tab after it was read."""
+class NotificationContent(Request):
+    """The text of a notification, and its subject."""
 
-    id: Id
     action_user: UserReference | None = None
     display_headline_message_template: Text | None = None
     display_headline_message_template_data: TemplateData | None = None
     display_body_message: Text | None = None
     notification_source_data: JsonObject | None = None
+
+
+class NotificationUpdate(NotificationContent):
+    """Changes to one notification. ``persistReadForUsers`` keeps it in the For You tab after it was read."""
+
+    id: Id
     read_by_user_ids: Ids | None = None
     persist_read_for_users: bool | None = None
 
@@ -67,17 +72,13 @@ class UpdateNotificationsRequest(InOrganization):
     notifications: NotificationUpdates
 
 
-class AddNotificationsRequest(InOrganization):
+class AddNotificationsRequest(InOrganization, NotificationContent):
     """One notification for ``notifyUsers`` and, unless ``notifyAll`` is false, for the document's users."""
 
     document_id: Id
     action_user: UserReference
     notification_id: Id | None = None
     location_id: Id | None = None
-    display_headline_message_template: Text | None = None
-    display_headline_message_template_data: TemplateData | None = None
-    display_body_message: Text | None = None
-    notification_source_data: JsonObject | None = None
     notify_users: Batch[UserReference] | None = None
     notify_all: bool | None = None
     verify_user_permissions: bool | None = None

@@ -166,7 +166,7 @@ def connect(fake_time: SimulatedTime, watching: Watching) -> Iterator[Callable[.
         times: dict[str, Any] = {"clock": fake_time, "sleep": fake_time.sleep, "monotonic": fake_time.monotonic}
         client = BackendClient(
             BackendSettings(base_url=base_url, **values),
-            **{**times, "random": random.Random(7), "observer": watching, **(parts or {})},
+            **{**times, "random": random.Random(7), "observer": watching.call_ended, **(parts or {})},
         )
         created.append(client)
         return client

@@ -14,7 +14,7 @@ from app.contract import limits
 from app.contract.activities import ActivityInput
 from app.contract.base import EpochMs, Id, Ids, InOrganization, JsonObject, LongText, Text, UserReference
 from app.contract.comments import CommentAnnotationUpdate
-from app.contract.notifications import TemplateData
+from app.contract.notifications import NotificationContent
 
 
 class Record(InOrganization):
@@ -31,47 +31,43 @@ class AnnotationRecord(Record, CommentAnnotationUpdate):
     created_at: EpochMs | None = None
 
 
-class CommentRecord(Record):
+class AuthoredRecord(Record):
+    """A record of an object that a user created."""
+
+    from_: UserReference
+    created_at: EpochMs | None = None
+
+
+class CommentRecord(AuthoredRecord):
     """A comment. The import creates a missing thread."""
 
     annotation_id: Id
     comment_id: Id
     comment_text: LongText
     comment_html: LongText | None = None
-    from_: UserReference
     agent: JsonObject | None = None
-    created_at: EpochMs | None = None
 
 
-class ReactionRecord(Record):
+class ReactionRecord(AuthoredRecord):
     """A reaction, usually to a comment."""
 
     reaction_id: Id
     annotation_id: Id | None = None
     comment_id: Id | None = None
     icon: Text | None = None
-    from_: UserReference
-    created_at: EpochMs | None = None
 
 
-class RecordingRecord(Record):
+class RecordingRecord(AuthoredRecord):
     """A recording. Undeclared fields describe it."""
 
     recording_id: Id
-    from_: UserReference
-    created_at: EpochMs | None = None
 
 
-class NotificationRecord(Record):
+class NotificationRecord(Record, NotificationContent):
     """A notification with its users and readers."""
 
     id: Id
     location_id: Id | None = None
-    action_user: UserReference | None = None
-    display_headline_message_template: Text | None = None
-    display_headline_message_template_data: TemplateData | None = None
-    display_body_message: Text | None = None
-    notification_source_data: JsonObject | None = None
     notify_users: Annotated[list[UserReference], Field(max_length=limits.BATCH_ITEMS)] | None = None
     read_by_user_ids: Ids | None = None
     persist_read_for_user_ids: Ids | None = None

@@ -6,7 +6,7 @@ A notification has one row, and a row for each user whom it addresses or who has
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import Connection, Row, Select, bindparam, select, update
 
@@ -19,10 +19,7 @@ from app.backend.storage import id_sets, json_columns
 from app.backend.storage.paging import where_equal
 from app.backend.storage.rows import Writable, grouped, insert_rows, upsert
 from app.contract.base import wire_value
-from app.contract.notifications import AddNotificationsRequest, NotificationUpdate
-
-if TYPE_CHECKING:
-    from app.backend.collaboration.import_records import NotificationRecord
+from app.contract.notifications import NotificationContent
 
 COLUMNS = (
     NOTIFICATION.c.notification_id,
@@ -62,7 +59,7 @@ def notifications_of_user(scope: Scope, user_id: str, document_id: str | None) -
     return where_equal(query, (NOTIFICATION_USER.c.document_id, document_id))
 
 
-def payload_of(request: "NotificationUpdate | AddNotificationsRequest | NotificationRecord") -> dict[str, object]:
+def payload_of(request: NotificationContent) -> dict[str, object]:
     """The stored payload, with undeclared fields."""
     fields = json_columns.without_none(
         actionUser=request.action_user,

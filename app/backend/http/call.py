@@ -15,7 +15,6 @@ from sqlalchemy import Column, Connection, Engine, Select
 from app.backend.cascade import Cascade
 from app.backend.embedders.embedder import Embedder
 from app.backend.events import Event, EventContext, EventSink
-from app.backend.http.locks import StripedLocks
 from app.backend.http.provider_gate import ProviderGate
 from app.backend.scope import Scope
 from app.backend.security.vault import UnreadableSecretError, Vault
@@ -50,7 +49,6 @@ class Backend:
     cascade: Cascade = field(default_factory=Cascade)
     migrations_due: ThreadEvent = field(default_factory=ThreadEvent, repr=False)
     """Set when a document migration was started."""
-    locks: StripedLocks = field(default_factory=StripedLocks, repr=False)
     _sqlite_writer: Lock = field(default_factory=Lock, repr=False)
 
     @contextmanager

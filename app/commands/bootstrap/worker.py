@@ -53,7 +53,7 @@ def worker_parts(parts: Application, *, stop: Event) -> WorkerParts:
     """The parts of a worker that runs until ``stop`` is set. Raises ``SetUpError`` and ``ScheduleError``."""
     settings, clock, random = parts.settings, parts.clock, parts.random
     metrics = Metrics()
-    engine = parts.sync_engine(stop=stop, observer=metrics)
+    engine = parts.sync_engine(stop=stop, observer=metrics.call_ended)
     lock = parts.sync_lock()
     scheduler = scheduler_for(
         settings.sync,
@@ -74,7 +74,7 @@ def worker_parts(parts: Application, *, stop: Event) -> WorkerParts:
             runs=parts.runs,
             lock=lock,
             execute=lambda run_id, lock, progress, stopped: execute_run(
-                parts, engine, run_id, observer=metrics, lock=lock, progress=progress, stop=stopped
+                parts, engine, run_id, observer=metrics.call_ended, lock=lock, progress=progress, stop=stopped
             ),
             clock=clock,
             stop=stop,
