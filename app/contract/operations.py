@@ -112,7 +112,7 @@ SEARCH_JUDGMENTS = Operation(
 )
 GET_ADVANCED_WEBHOOK_CONFIG = Operation(
     "get_advanced_webhook_config", "Get Advanced Webhook Config", "/v2/workspace/advancedwebhookconfig/get",
-    NoParameters, TypeAdapter(whk.AdvancedWebhookConfig), "Reads the configuration of advanced whk.",
+    NoParameters, TypeAdapter(whk.AdvancedWebhookConfig), "Reads the configuration of advanced webhooks.",
     is_read=True, errors=_PRECONDITION,
 )
 ADD_CRDT_DATA = Operation(
@@ -166,11 +166,11 @@ ADD_FOLDER = Operation(
 )
 UPDATE_WEBHOOK_CONFIG = Operation(
     "update_webhook_config", "Update Webhook Config", "/v2/workspace/webhookconfig/update",
-    whk.UpdateWebhookConfigRequest, TypeAdapter(whk.WebhookConfig), "Configures basic whk.",
+    whk.UpdateWebhookConfigRequest, TypeAdapter(whk.WebhookConfig), "Configures basic webhooks.",
 )
 GET_WEBHOOK_CONFIG = Operation(
     "get_webhook_config", "Get Webhook Config", "/v2/workspace/webhookconfig/get",
-    NoParameters, TypeAdapter(whk.WebhookConfig), "Reads the configuration of basic whk.",
+    NoParameters, TypeAdapter(whk.WebhookConfig), "Reads the configuration of basic webhooks.",
     is_read=True,
 )
 UPDATE_NOTIFICATIONS = Operation(

@@ -111,22 +111,15 @@ class Import:
 
     def _check_places(self, connection: Connection, lines: Sequence[ImportLine]) -> list[LineProblem]:
         """Checks that organizations and documents exist, or creates them. Returns the lines without one."""
-        documents: dict[str, dict[str, None]] = {}
-        for line in lines:
-            in_organization = documents.setdefault(line.record.organization_id, {})
-            if line.record.document_id is not None:
-                in_organization[line.record.document_id] = None
-        by_organization = {
-            organization_id: self._documents(connection, organization_id, list(document_ids))
-            for organization_id, document_ids in documents.items()
-        }
         problems: list[LineProblem] = []
-        for line in lines:
-            existing_documents = by_organization[line.record.organization_id]
-            if existing_documents is None:
-                problems.append(LineProblem(line.number, f"organizationId: {NO_ORGANIZATION}"))
-            elif line.record.document_id is not None and line.record.document_id not in existing_documents:
-                problems.append(LineProblem(line.number, f"documentId: {NO_DOCUMENT}"))
+        for organization_id, in_organization in grouped((line.record.organization_id, line) for line in lines).items():
+            document_ids = dict.fromkeys(line.record.document_id for line in in_organization)
+            existing_ids = self._documents(connection, organization_id, list(filter(None, document_ids)))
+            for number, _, record in in_organization:
+                if existing_ids is None:
+                    problems.append(LineProblem(number, f"organizationId: {NO_ORGANIZATION}"))
+                elif record.document_id is not None and record.document_id not in existing_ids:
+                    problems.append(LineProblem(number, f"documentId: {NO_DOCUMENT}"))
         return problems
 
     def _documents(self, connection: Connection, organization_id: str, document_ids: list[str]) -> set[str] | None:
