@@ -1,6 +1,5 @@
 """Alembic's environment for the tables of app/backend."""
 
-from app.backend.schema import METADATA
 from app.foundation.database.alembic_revisions import run_environment
 
-run_environment(METADATA)
+run_environment()

@@ -2,7 +2,6 @@
 
 import io
 from collections.abc import Callable
-from typing import Literal
 
 from alembic import command, context
 from alembic.config import Config
@@ -11,7 +10,6 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, delete, insert, inspect, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import SchemaItem
-from sqlmodel.sql.sqltypes import AutoString
 
 from app.foundation.database.engine import is_sqlite, reading, writing
 from app.foundation.database.errors import cause_of, contradicts_schema
@@ -97,16 +95,10 @@ def _store_compatibility(connection: Connection, migrations: Migrations) -> None
     connection.execute(insert(COMPATIBILITY).values(oldest_revision=max(stated, key=order.index)))
 
 
-def run_environment(metadata: MetaData) -> None:
+def run_environment() -> None:
     """The content of an ``env.py``: runs the migrations on the connection of ``upgrade``."""
     attributes = context.config.attributes
-    context.configure(
-        connection=attributes["connection"],
-        version_table=attributes["version_table"],
-        target_metadata=metadata,
-        render_as_batch=True,
-        render_item=_render_item,
-    )
+    context.configure(connection=attributes["connection"], version_table=attributes["version_table"])
     context.run_migrations()
 
 
@@ -142,11 +134,6 @@ def _version_table(name: str) -> Table:
     table = Table(name, MetaData(), Column("version_num", String(32), primary_key=True))
     table.primary_key.name = f"{name}_pkc"
     return table
-
-
-def _render_item(kind: str, item: object, _: object) -> str | Literal[False]:
-    """Writes SQLModel's string type as ``sa.String()``, so that migrations do not depend on SQLModel."""
-    return "sa.String()" if kind == "type" and isinstance(item, AutoString) else False
 
 
 def _config(migrations: Migrations, connection: Connection) -> Config:

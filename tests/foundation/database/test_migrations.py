@@ -105,8 +105,7 @@ def test_upgrade_from_each_revision_keeps_what_is_there(
 def copied(migrations: Migrations, to: Path) -> Migrations:
     """A copy of the migrations without their revisions."""
     (to / "migrations" / "versions").mkdir(parents=True)
-    for name in ("env.py", "script.py.mako"):
-        shutil.copy(migrations.folder / name, to / "migrations")
+    shutil.copy(migrations.folder / "env.py", to / "migrations")
     return replace(migrations, folder=to / "migrations")
 
 
