@@ -10,14 +10,18 @@ import tempfile
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, Engine, MetaData, create_engine, text
 from sqlalchemy.pool import StaticPool
+from sqlalchemy.schema import SchemaItem
 
 from app.foundation.database.engine import open_engine
 from app.foundation.database.migrations import upgrade
-from app.foundation.database.programs import Migrations
+from app.foundation.database.programs import Migrations, Program
+from app.foundation.database.tables import ONLY_ON
 from app.foundation.files import make_file
 from tests.worlds.database_copies import DatabaseCopy, copy_database
 
@@ -94,6 +98,19 @@ def make_migrated(engine: Engine, migrations: Migrations) -> None:
 
 _MIGRATED: dict[tuple[str, str], DatabaseCopy] = {}
 """The rows that migrations insert, by database and name of the tables."""
+
+
+def differences(engine: Engine, program: Program, metadata: MetaData) -> list[Any]:
+    """How the tables of the database differ from those of the code, as Alembic compares them."""
+    dialect = engine.dialect.name
+
+    def is_included(item: SchemaItem, *_: object) -> bool:
+        return bool(item.info.get(ONLY_ON, dialect) == dialect)
+
+    options = {"version_table": program.version_table, "include_object": is_included}
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts=options)
+        return list(compare_metadata(context, metadata))
 
 
 def copy_migrated(file: Path, migrations: Migrations) -> None:

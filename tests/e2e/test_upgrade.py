@@ -45,7 +45,7 @@ class Newer:
 
     def add(self, revision: str, oldest: str | None = None) -> None:
         """Adds a revision; ``oldest``: the oldest compatible one, by default the previous one."""
-        before = replace(STORE_MIGRATIONS, folder=self.versions.parent).newest()
+        before = replace(STORE_MIGRATIONS, folder=self.versions.parent).revisions()[-1]
         text = REVISION.format(revision=revision, before=before, oldest=oldest or before)
         (self.versions / f"{revision}_further.py").write_text(text)
 

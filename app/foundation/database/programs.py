@@ -60,10 +60,6 @@ class Migrations:
             revision = after.get(revision)
         return ordered
 
-    def newest(self) -> str:
-        """The last revision; empty if there is none."""
-        return next(reversed(self.revisions()), "")
-
 
 def _variable(name: str, text: str) -> str | None:
     match = re.search(rf'^{name} = "(\w+)"', text, re.MULTILINE)
@@ -106,6 +102,33 @@ def owner_of(tables: Collection[str]) -> Program | None:
     programs = (USHER, SELF_HOSTED_BACKEND)
     versioned = next((program for program in programs if program.version_table in tables), None)
     return versioned or next((program for program in programs if program.first_table in tables), None)
+
+
+def has_shared_version_table(connection: Connection, program: Program) -> bool:
+    """Whether the database is the program's and has the version table that 1.0.0 used for both programs.
+
+    Raises ``ForeignDatabaseError``.
+    """
+    tables = frozenset(inspect(connection).get_table_names())
+    owner = owner_of(tables)
+    if owner is not None and owner != program:
+        raise ForeignDatabaseError(_refusal(f"belongs to {owner.name}", program))
+    if program.version_table in tables or SHARED_VERSION_TABLE not in tables:
+        return False
+    if owner is None and revision_in(connection, SHARED_VERSION_TABLE):
+        raise ForeignDatabaseError(_refusal("holds the tables of other software", program))
+    return owner == program
+
+
+def revision_in(connection: Connection, version_table: str) -> str | None:
+    """The revision in this table; None without the table or a row."""
+    if not inspect(connection).has_table(version_table):
+        return None
+    return connection.exec_driver_sql(f"SELECT MAX(version_num) FROM {version_table}").scalar()  # noqa: S608 - a constant
+
+
+def _refusal(owner: str, program: Program) -> str:
+    return f"the database {owner}: give {program.name} one of its own ({program.setting})"
 
 
 # Compatibility.
