@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from app.directory.connector import ALL_ATTRIBUTES, Connector, Objects, ReadError, RequestedFields
 from app.directory.file import FileSource
 from app.directory.guarded import GuardedSource, Policy
-from app.directory.plugin_settings import PluginSettings
-from app.directory.plugins import PluginConnector
+from app.directory.plugins import PluginConnector, PluginSettings
 from app.directory.pushes import PushedSource
 from app.directory.settings import (
     ROWS,
@@ -179,5 +178,5 @@ def _plugin_source(settings: PluginSettings, spool: Path | None) -> Source:
     from app.directory.mapping.source import MappedSource  # noqa: PLC0415 - as above
     from app.directory.mapping.spool_file import SpoolFile  # noqa: PLC0415 - as above
 
-    name, connector = settings.source_name, PluginConnector(settings.type, settings)
-    return MappedSource(name, connector, Rules(settings.map), SpoolFile.of(spool, name))
+    name = settings.source_name
+    return MappedSource(name, PluginConnector(settings), Rules(settings.map), SpoolFile.of(spool, name))

@@ -1,34 +1,73 @@
-"""Finds and runs plug-ins: sources of other packages, named by entry points of the group ``usher.sources``.
+"""Plug-ins: sources of other packages, found by their entry points (``testing/README.md``).
 
 A plug-in is imported only if a source has its type. Whatever its connector does, only its own read fails.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from importlib.metadata import entry_points
+from types import UnionType
+from typing import Any, ClassVar, Self, get_origin, get_type_hints
 
 import structlog
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from app.directory.connector import Connector, DirectoryObject, Objects, ReadError, RequestedFields
-from app.directory.source import EVERYTHING, Answered, End, Gone, Malformed, ObjectId, ReadRequest, Remark, Verdict
-from app.foundation.text import enumerated, printable, quoted
+from app.directory.fields import MalformedRecordError, checked_text
+from app.directory.mapping.settings import RuleList
+from app.directory.source import EVERYTHING, End, Gone, Malformed, ObjectId, ReadRequest, Remark, Verdict
+from app.directory.source_settings import SourceBase
+from app.directory.spelling import resembling
+from app.foundation.configuration.loading import Layer, with_secret_files
+from app.foundation.configuration.problems import ConfigurationError
+from app.foundation.text import enumerated, printable
 
 GROUP = "usher.sources"
 """The group of the entry points. Their names are types of sources."""
 
-MAX_REASON = 1000
-"""The maximum length of a reason, in characters."""
+_MAX_TEXT = 1000
+"""The maximum length of a place or a reason, in characters."""
+
+
+class PluginSettings(SourceBase):
+    """The settings of a plug-in's sources. Plug-ins subclass it with further fields."""
+
+    sets: ClassVar[Collection[str]] = ()
+    """The sets of its objects."""
+
+    type: str
+    """The type of source, which is the name of the plug-in's entry point."""
+    name: str = Field(min_length=1, max_length=200)
+    """The name of the source in reports and for ``--accept-empty``."""
+    map: RuleList
+    """The rules, in their order."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _reads_secret_files(cls, values: Any) -> Any:
+        # For all other settings, this is done before they are validated.
+        try:
+            return with_secret_files(cls, Layer(deepcopy(values), dict.fromkeys(values, "settings"))).values
+        except ConfigurationError as error:
+            raise ValueError(error.problems[0]) from None
+
+    @model_validator(mode="after")
+    def _rules_fit(self) -> Self:
+        for number, rule in enumerate(self.map, start=1):
+            if rule.from_ not in self.sets:
+                sets = ", ".join(self.sets)
+                raise ValueError(f"map: rule {number} reads from {rule.from_}, but the sets are {sets}")
+        return self
 
 
 @dataclass(frozen=True, slots=True)
 class SourcePlugin:
     """What an entry point names."""
 
-    settings: type[BaseModel]
-    """A subclass of ``PluginSettings``."""
+    settings: type[PluginSettings]
     connector: Callable[[Any], Connector]
     """Makes the connector from valid settings, for each read. Nothing is opened yet."""
 
@@ -37,95 +76,115 @@ class PluginError(ValueError):
     """A plug-in that cannot be used. The message is one line."""
 
 
-def plugin_types() -> Sequence[str]:
-    """The types of the installed plug-ins."""
-    return sorted(entry_points(group=GROUP).names)
-
-
 @cache
 def plugin_of(type_: str) -> SourcePlugin | None:
     """Imports the plug-in of a type; None if there is none. Raises ``PluginError``."""
     found = tuple(entry_points(group=GROUP, name=type_))
     if not found:
+        if near := resembling(type_, entry_points(group=GROUP).names):
+            raise PluginError(f"no source has the type {printable(type_, limit=80)}; did you mean {near}?")
         return None
-    packages = enumerated(sorted(map(_package, found)))
+    packages = enumerated(sorted(one.dist.name for one in found if one.dist is not None))
     if len(found) > 1:
-        raise PluginError(f"the packages {packages} have a plug-in of this type; uninstall all but one")
+        raise PluginError(f"the packages {packages} have a plug-in of the type {type_}; uninstall all but one")
     where = f"the plug-in {found[0].value} of the package {packages}"
     try:
         plugin = found[0].load()
     # A module may raise anything when it is imported.
     except (Exception, SystemExit) as error:  # noqa: BLE001
-        raise PluginError(
-            f"{where} cannot be imported: {printable(f'{type(error).__name__}: {error}', limit=300)}"
-        ) from None
+        reason = printable(f"{type(error).__name__}: {error}", limit=300)
+        raise PluginError(f"{where} cannot be imported: {reason}") from None
     if not isinstance(plugin, SourcePlugin):
         raise PluginError(f"{where} is no SourcePlugin")
+    model: Any = plugin.settings
+    if not (isinstance(model, type) and issubclass(model, PluginSettings) and model.sets):
+        raise PluginError(f"{where} has no PluginSettings with sets")
     return plugin
 
 
-def _package(entry_point: EntryPoint) -> str:
-    return entry_point.dist.name if entry_point.dist is not None else "unknown"
+def plugin_settings(plugin: SourcePlugin, value: Mapping[str, Any]) -> PluginSettings:
+    """The settings of a plug-in's source. Raises ``ValueError`` without the value, which may be a secret."""
+    try:
+        settings = plugin.settings.model_validate(value)
+        # Its values must be JSON.
+        _ = settings.digest
+    except ValidationError as error:
+        problems = [
+            InitErrorDetails(
+                type=PydanticCustomError("value_error", "{text}", {"text": _text_of(one, plugin.settings)}),
+                loc=one["loc"],
+                input={},
+            )
+            for one in error.errors()
+        ]
+        raise ValidationError.from_exception_data(value["type"], problems) from None
+    # A validator of the plug-in may raise anything.
+    except Exception as error:  # noqa: BLE001
+        raise PluginError(f"the plug-in {value['type']} raised {type(error).__name__} for these settings") from None
+    return settings
+
+
+def _text_of(error: ErrorDetails, model: type[BaseModel]) -> str:
+    if error["type"] == "missing":
+        return "is missing; add it"
+    if error["type"] == "extra_forbidden":
+        near = resembling(str(error["loc"][-1]), model.model_fields) if len(error["loc"]) == 1 else None
+        return f"not a setting of this type{f'; did you mean {near}?' if near else ''}"
+    return printable(error["msg"], limit=300)
 
 
 class PluginConnector:
-    """The connector of a plug-in. Its errors and invalid steps fail the read."""
+    """The connector of a plug-in. Its errors and unusable steps fail the read."""
 
-    def __init__(self, type_: str, settings: object) -> None:
-        """``settings``: an instance of the plug-in's settings."""
-        self._type = type_
+    def __init__(self, settings: PluginSettings) -> None:
         self._settings = settings
 
     def read(self, wanted: RequestedFields, request: ReadRequest = EVERYTHING) -> Objects:
+        type_ = self._settings.type
         try:
-            yield from self._steps(wanted, request)
-        except (ReadError, PluginError) as error:
-            yield End(
-                Verdict.FAILED, printable(str(error), limit=MAX_REASON), answered=getattr(error, "answered", None)
-            )
+            plugin = plugin_of(type_)
+            for step in plugin.connector(self._settings).read(wanted, request) if plugin is not None else ():
+                yield _checked(step, wanted)
+        except ReadError as error:
+            yield error.end._replace(reason=printable(str(error), limit=_MAX_TEXT))
+        except PluginError as error:
+            yield End(Verdict.FAILED, str(error))
         # The exit of the thread would leave the read without its end.
         except (Exception, SystemExit) as error:  # noqa: BLE001
-            structlog.stdlib.get_logger(__name__).exception("plugin_broke", type=self._type)
-            reason = f"the plug-in {self._type} raised {type(error).__name__}; the log has the details"
-            yield End(Verdict.FAILED, reason)
-
-    def _steps(self, wanted: RequestedFields, request: ReadRequest) -> Objects:
-        """The valid steps. Raises whatever the plug-in raises."""
-        plugin = plugin_of(self._type)
-        if plugin is None:
-            raise PluginError(f"the plug-in {self._type} is not installed")
-        for step in plugin.connector(self._settings).read(wanted, request):
-            if problem := _problem_of(step, wanted):
-                raise PluginError(f"the plug-in {self._type} returned {problem}")
-            yield step._replace(reason=printable(step.reason, limit=MAX_REASON)) if type(step) is End else step
+            structlog.stdlib.get_logger(__name__).exception("plugin_broke", type=type_)
+            yield End(Verdict.FAILED, f"the plug-in {type_} raised {type(error).__name__}; the log has the details")
 
 
-def _problem_of(step: object, wanted: RequestedFields) -> str:
-    """The problem of a step of a plug-in; empty if there is none."""
+_FIELD_TYPES: Mapping[type, Mapping[str, Any]] = {
+    step: {
+        name: hint if isinstance(hint, type | UnionType) else get_origin(hint)
+        for name, hint in get_type_hints(step).items()
+    }
+    for step in (DirectoryObject, Gone, Malformed, Remark, End)
+}
+
+
+def _checked(step: Any, wanted: RequestedFields) -> Any:
+    """The step, with places and reasons that can be stored. Raises ``PluginError`` if it is unusable."""
     name = printable(type(step).__name__, limit=80)
-    fields: Any = step  # whatever their types are declared to be
-    object_: Any = None
-    texts: tuple[Any, ...] = ()
-    if type(step) is DirectoryObject:
-        if not isinstance(fields.value, Mapping):
-            return "an object whose value is no mapping"
-        object_, texts = step.id, (step.place, *step.names, *step.members)
-    elif type(step) is Gone:
-        object_ = step.object
-    elif type(step) is Malformed:
-        object_, texts = step.object, (step.place, step.reason)
-    elif type(step) is Remark:
-        texts = (step.place, step.reason)
-    elif type(step) is End:
-        texts = (step.reason, step.cursor)
-        if not isinstance(fields.verdict, Verdict) or not isinstance(fields.answered, Answered | None):
-            return "an end without a verdict"
-    else:
-        return f"{name} instead of a step"
-    if not all(isinstance(text, str) for text in texts):
-        return f"{name} with values that should be text"
-    if object_ is None and type(step) not in (DirectoryObject, Gone):
-        return ""
-    if not isinstance(object_, ObjectId) or not all(isinstance(part, str) and part for part in object_):
-        return f"{name} without an ObjectId"
-    return "" if object_.set in wanted.attributes else f"{name} of {quoted(object_.set)}, a set that was not requested"
+    if type(step) not in _FIELD_TYPES:
+        raise PluginError(f"the plug-in returned {name} instead of a step")
+    texts: dict[str, Any] = {}
+    for field, type_ in _FIELD_TYPES[type(step)].items():
+        value = getattr(step, field)
+        is_usable = isinstance(value, type_)
+        if isinstance(value, ObjectId):
+            is_usable = value.set in wanted.attributes and _is_id(value.id)
+        elif isinstance(value, str) and not (value.isprintable() and len(value) <= _MAX_TEXT):
+            is_usable = field != "cursor" or value.isprintable()
+            texts |= {field: printable(value, limit=_MAX_TEXT)} if field != "cursor" else {}
+        if not is_usable:
+            raise PluginError(f"the plug-in returned {name} with an unusable {field}")
+    return step._replace(**texts) if texts else step
+
+
+def _is_id(value: object) -> bool:
+    try:
+        return bool(checked_text(value, "id"))
+    except MalformedRecordError:
+        return False

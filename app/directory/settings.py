@@ -26,7 +26,7 @@ from app.directory.connectors.scim.rules import active_only, check_sets
 from app.directory.connectors.sql.settings import Columns, NullIsAbsent, SqlSettings, TimeZone
 from app.directory.mapping.cel import IT, MEMBER, ExpressionError, language
 from app.directory.mapping.settings import RULE_KINDS, RuleList, RuleSettings, disabled_or
-from app.directory.plugin_settings import PluginSettings, plugin_settings
+from app.directory.plugins import PluginSettings, plugin_of, plugin_settings
 from app.directory.source_settings import AcceptedChanges, GuardSettings, KindName, SourceBase, Token
 
 
@@ -293,12 +293,11 @@ _TYPES = [get_args(model.model_fields["type"].annotation)[0] for model in get_ar
 
 
 def _source_settings(value: Any) -> SourceBase:
-    type_ = value.get("type") if isinstance(value, dict) else None
     if isinstance(value, PluginSettings):
         return value
-    if not isinstance(type_, str) or type_ in _TYPES:
-        return _BUILT_IN.validate_python(value)
-    return plugin_settings(value, _TYPES)
+    type_ = value.get("type") if isinstance(value, dict) else None
+    plugin = plugin_of(type_) if isinstance(type_, str) and type_ not in _TYPES else None
+    return _BUILT_IN.validate_python(value) if plugin is None else plugin_settings(plugin, value)
 
 
 SourceSettings = Annotated[_BuiltIn | PluginSettings, PlainValidator(_source_settings)]

@@ -16,7 +16,7 @@ from app.commands.schema import METADATA
 from app.directory import plugins
 from app.directory.configured import sources_from_settings
 from app.directory.settings import DirectorySettings
-from app.directory.source import Verdict
+from app.directory.source import End, Malformed, Verdict
 from app.foundation.clock import utc_now
 from app.foundation.configuration.problems import ConfigurationError
 from app.foundation.database.engine import open_engine
@@ -103,7 +103,9 @@ _NUMBERS = itertools.count()
 Install = Callable[..., None]
 
 MODULE = """
-from app.directory.plugin import *
+from app.directory.connector import *
+from app.directory.plugins import *
+from app.directory.source import *
 from pydantic import SecretStr, field_validator
 
 class Odd(PluginSettings):
@@ -170,9 +172,9 @@ ODD = "type: odd, name: odd, map: [{from: people, user: {userId: it.id, name: it
     [
         (
             "{type: Odd}",
-            "'odd' (did you mean odd?), not \"Odd\"",
+            "sources[0]: no source has the type Odd; did you mean odd?",
         ),
-        ("{type: ldpa}", '(did you mean ldap?), not "ldpa"'),
+        ("{type: pigeon}", "sources[0].type: should be 'file', 'csv', 'ldap', "),
         ("{type: odd, name: a}", "sources[0].map: is missing; add it"),
         (f"{{{ODD}, prot: 5}}", "sources[0].prot: not a setting of this type; did you mean port?"),
         (f"{{{ODD}, port: 1234x}}", "sources[0].port: should be a valid integer, unable to parse string as an integer"),
@@ -215,21 +217,21 @@ def test_bad_settings_are_one_line(tmp_path: Path, install: Install, settings: s
         ),
         ("plugin = 5\n", "", "of the package usher-odd is no SourcePlugin"),
         (
-            "from app.directory.plugin import *\nplugin = SourcePlugin(settings=dict, connector=None)\n",
+            "from app.directory.plugins import *\nplugin = SourcePlugin(settings=dict, connector=None)\n",
             "",
-            "the settings of the plug-in odd are no PluginSettings with sets",
+            "of the package usher-odd has no PluginSettings with sets",
         ),
         (
-            "from app.directory.plugin import *\nplugin = SourcePlugin(settings=PluginSettings, connector=None)\n",
+            "from app.directory.plugins import *\nplugin = SourcePlugin(settings=PluginSettings, connector=None)\n",
             "",
-            "the settings of the plug-in odd are no PluginSettings with sets",
+            "of the package usher-odd has no PluginSettings with sets",
         ),
     ],
 )
 def test_a_broken_plug_in_is_one_line(tmp_path: Path, install: Install, module: str, value: str, problem: str) -> None:
     install(module, value=value)
     found = problem_of(tmp_path, f"{{{ODD}}}")
-    assert found.startswith("directory.sources[0].type: the ")
+    assert found.startswith("directory.sources[0]: the ")
     assert problem in found
     assert "\n" not in found
 
@@ -238,7 +240,7 @@ def test_two_plug_ins_of_one_type_are_one_line(tmp_path: Path, install: Install)
     install()
     install(package="usher-even")
     assert problem_of(tmp_path, f"{{{ODD}}}").startswith(
-        "directory.sources[0].type: the packages usher-even and usher-odd have a plug-in of this type; uninstall all"
+        "directory.sources[0]: the packages usher-even and usher-odd have a plug-in of the type odd; uninstall all"
     )
 
 
@@ -268,7 +270,9 @@ def test_plug_ins_are_looked_up_only_for_their_types(monkeypatch: pytest.MonkeyP
 # Plug-ins that misbehave.
 
 READ = """
-from app.directory.plugin import *
+from app.directory.connector import *
+from app.directory.plugins import *
+from app.directory.source import *
 import threading
 
 class Odd(PluginSettings):
@@ -295,22 +299,22 @@ plugin = SourcePlugin(settings=Odd, connector=Connector)
         ("pass", "raise SystemExit", "the plug-in odd raised SystemExit; the log has the details"),
         ("pass", "raise ReadError('the server\\nis away')", "the server"),
         ("pass", "return", "the connector ended without a verdict"),
-        ("pass", "yield None", "the plug-in odd returned NoneType instead of a step"),
-        ("pass", "yield {'id': 1}", "the plug-in odd returned dict instead of a step"),
-        ("pass", "yield End('complete')", "the plug-in odd returned an end without a verdict"),
-        ("pass", "yield End(Verdict.COMPLETE, None)", "the plug-in odd returned End with values that should be text"),
-        ("pass", "yield Malformed('here', 5)", "the plug-in odd returned Malformed with values that should be text"),
-        ("pass", "yield Gone(None)", "the plug-in odd returned Gone without an ObjectId"),
-        ("pass", "yield Gone(('people', '1'))", "the plug-in odd returned Gone without an ObjectId"),
-        (
-            "pass",
-            "yield DirectoryObject(ObjectId('people', ''), {}, '')",
-            "returned DirectoryObject without an ObjectId",
-        ),
-        ("pass", "yield DirectoryObject(ObjectId('people', '2'), [], '')", "an object whose value is no mapping"),
-        ("pass", "yield DirectoryObject(ObjectId('teams', '2'), {}, '')", "of 'teams', a set that was not requested"),
-        ("pass", "yield DirectoryObject(ObjectId('people', '2'), {}, '', (5,))", "with values that should be text"),
-        ("pass", "yield DirectoryObject(ObjectId('people', '2'), {}, '', 5)", "the plug-in odd raised TypeError"),
+        ("pass", "yield None", "the plug-in returned NoneType instead of a step"),
+        ("pass", "yield {'id': 1}", "the plug-in returned dict instead of a step"),
+        ("pass", "yield End('complete')", "the plug-in returned End with an unusable verdict"),
+        ("pass", "yield End(Verdict.COMPLETE, None)", "returned End with an unusable reason"),
+        ("pass", "yield End(Verdict.COMPLETE, '', 'a\\0')", "returned End with an unusable cursor"),
+        ("pass", "yield Malformed('here', 5)", "returned Malformed with an unusable reason"),
+        ("pass", "yield Gone(None)", "returned Gone with an unusable object"),
+        ("pass", "yield Gone(('people', '1'))", "returned Gone with an unusable object"),
+        ("pass", "yield DirectoryObject(ObjectId('people', ''), {}, '')", "DirectoryObject with an unusable id"),
+        ("pass", "yield DirectoryObject(ObjectId('people', 'a\\0'), {}, '')", "DirectoryObject with an unusable id"),
+        ("pass", "yield DirectoryObject(ObjectId('people', '\\ud800'), {}, '')", "DirectoryObject with an unusable id"),
+        ("pass", "yield DirectoryObject(ObjectId('people', 5), {}, '')", "DirectoryObject with an unusable id"),
+        ("pass", "yield DirectoryObject(ObjectId('teams', '2'), {}, '')", "DirectoryObject with an unusable id"),
+        ("pass", "yield DirectoryObject(ObjectId([], '2'), {}, '')", "the plug-in odd raised TypeError"),
+        ("pass", "yield DirectoryObject(ObjectId('people', '2'), [], '')", "DirectoryObject with an unusable value"),
+        ("pass", "yield DirectoryObject(ObjectId('people', '2'), {}, '', 5)", "an unusable names"),
         ("pass", "threading.Event().wait()", "kept its reader waiting for 0.5 s; the read is given up"),
     ],
 )
@@ -332,3 +336,16 @@ def test_a_plug_in_that_misbehaves_fails_its_own_read(
     assert "hunter2" not in odd.reason
     assert "\n" not in odd.reason
     assert (people.verdict, people.records) == (Verdict.COMPLETE, 1)
+
+
+def test_places_and_reasons_of_a_plug_in_are_one_line_that_can_be_stored(tmp_path: Path, install: Install) -> None:
+    step = "yield Malformed('here\\0\\nand\\ud800there', 'x' * 5000, ObjectId('people', '2'))"
+    install(READ.format(start="pass", step=step))
+    [source] = sources_from_settings(DirectorySettings.model_validate({"sources": [SOURCE]}))
+    _, malformed, end = source.read()
+    assert isinstance(malformed, Malformed)
+    assert malformed.place.isprintable()
+    assert malformed.place.encode()
+    assert len(malformed.reason) == 1000
+    assert isinstance(end, End)
+    assert (end.verdict, end.except_malformed) == (Verdict.PARTIAL, True)

@@ -7,7 +7,7 @@ that all parts are of one version. A slow reader keeps no connection open, and m
 import re
 from datetime import timedelta
 from io import RawIOBase
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from typing_extensions import Buffer
 
@@ -17,16 +17,6 @@ from app.foundation.outbound.route import address_of
 
 if TYPE_CHECKING:
     from obstore import GetOptions, GetResult
-    from obstore.store import (
-        AzureConfig,
-        AzureStore,
-        ClientConfig,
-        GCSConfig,
-        GCSStore,
-        RetryConfig,
-        S3Config,
-        S3Store,
-    )
 
 PART_BYTES = 8 * 1024 * 1024
 """The size of a part."""
@@ -42,7 +32,10 @@ _CREDENTIALS = {
 
 _NO_CREDENTIALS = "there are no usable credentials: set {credentials}, or give this machine a role"
 _CAUSES = (
-    (r"169\.254\.|computeMetadata|token request|OpenCredentials|MissingAccount|PanicException", _NO_CREDENTIALS),
+    (
+        r"169\.254\.|/latest/(api|meta-data)/|token request|OpenCredentials|MissingAccount|PanicException",
+        _NO_CREDENTIALS,
+    ),
     (r"status code: 404|FileNotFoundError", "does not exist; check the bucket and the key"),
     (r"PreconditionError", "was replaced while it was being read; the next read uses the new version"),
     (
@@ -79,7 +72,7 @@ class StoredObject(RawIOBase):
         self._part = memoryview(b"")
         self._at = 0
         """The offset behind the part."""
-        self._store: AzureStore | GCSStore | S3Store | None = None
+        self._store: Any = None
         meta = self._get({"head": True}).meta
         if not meta["e_tag"]:
             self._fail("the response has no ETag")
@@ -131,28 +124,24 @@ class StoredObject(RawIOBase):
                 raise
             self._fail(f"{type(error).__name__} {error}")
 
-    def _new_store(self) -> "AzureStore | GCSStore | S3Store":
+    def _new_store(self) -> Any:
         from obstore.store import AzureStore, GCSStore, S3Store  # noqa: PLC0415 - an extra
 
-        settings, endpoint = self._settings, self._settings.endpoint
+        settings = self._settings
+        # The variable AWS_ENDPOINT_URL_S3 has precedence over ``endpoint`` of S3.
+        kinds = {"s3": (S3Store, "aws_endpoint_url_s3"), "gs": (GCSStore, "base_url"), "az": (AzureStore, "endpoint")}
+        new_store, endpoint_key = kinds[self._scheme]
+        config = {endpoint_key: settings.endpoint} if settings.endpoint else {}
+        if settings.region and self._scheme == "s3":
+            config["region"] = settings.region
         connect, answer = (timedelta(seconds=one) for one in (settings.connect_timeout, settings.answer_timeout))
-        client: ClientConfig = {
-            "allow_http": endpoint.startswith("http:"),
+        client = {
+            "allow_http": settings.endpoint.startswith("http:"),
             "connect_timeout": connect,
             "timeout": connect + answer,
         }
-        retry: RetryConfig = {"max_retries": _MAX_RETRIES, "retry_timeout": answer}
-        if self._scheme == "gs":
-            google: GCSConfig = {"base_url": endpoint} if endpoint else {}
-            return GCSStore(self._bucket, config=google, client_options=client, retry_config=retry)
-        if self._scheme == "az":
-            azure: AzureConfig = {"endpoint": endpoint} if endpoint else {}
-            return AzureStore(self._bucket, config=azure, client_options=client, retry_config=retry)
-        # The variable AWS_ENDPOINT_URL_S3 has precedence over ``endpoint``.
-        amazon: S3Config = {"aws_endpoint_url_s3": endpoint} if endpoint else {}
-        if settings.region:
-            amazon["region"] = settings.region
-        return S3Store(self._bucket, config=amazon, client_options=client, retry_config=retry)
+        retry = {"max_retries": _MAX_RETRIES, "retry_timeout": answer}
+        return new_store(self._bucket, config=config, client_options=client, retry_config=retry)
 
     def _fail(self, error: str) -> NoReturn:
         """Raises ``ReadError``."""

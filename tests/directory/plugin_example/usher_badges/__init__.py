@@ -11,19 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from app.directory.plugin import (
-    EVERYTHING,
-    DirectoryObject,
-    End,
-    ObjectId,
-    Objects,
-    PluginSettings,
-    ReadError,
-    ReadRequest,
-    RequestedFields,
-    SourcePlugin,
-    Verdict,
-)
+from app.directory.connector import DirectoryObject, Objects, ReadError, RequestedFields
+from app.directory.plugins import PluginSettings, SourcePlugin
+from app.directory.source import EVERYTHING, End, ObjectId, ReadRequest, Verdict
 
 ATTRIBUTES = {"people": ("id", "name", "mail"), "badges": ("person", "team")}
 SETS = {"person": "people", "badge": "badges"}
