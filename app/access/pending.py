@@ -4,9 +4,24 @@ They are stored in the transaction that changes the access model, so they surviv
 runs about them (``app.sync.runs.queue``).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, delete, false, func, not_, select, true, union
+from sqlalchemy import (
+    ColumnElement,
+    CompoundSelect,
+    Connection,
+    Table,
+    and_,
+    delete,
+    false,
+    func,
+    not_,
+    select,
+    text,
+    true,
+    union,
+)
 
 from app.access.refresh.tables import MODEL_TABLES, ModelTables, RowChange
 from app.access.source_tables import TouchedRow
@@ -45,6 +60,14 @@ def store_pending(connection: Connection, covered: CoveredByRun | None, now_ms: 
     Those that are pending already keep their time. If an alias moves to another user, the merge also changes the
     records that use it.
     """
+    for sort, query in (_CHANGED if covered is None else _changed(covered)).items():
+        ids = sorted(connection.execute(query).scalars())
+        if ids:
+            run(connection, _STORE, {"sort": sort, "since": now_ms, "ids": json_list(ids)})
+
+
+def _changed(covered: CoveredByRun | None = None) -> Mapping[str, CompoundSelect[str]]:
+    """Queries for the changed organizations and users."""
     organizations, users = [], []
     for tables in MODEL_TABLES:
         delta = tables.delta.c
@@ -55,10 +78,7 @@ def store_pending(connection: Connection, covered: CoveredByRun | None, now_ms: 
             organizations.append(select(delta.organization_id).where(*conditions))
         elif "user_id" in tables.keys:
             users.append(select(delta.user_id).where(*conditions))
-    for sort, queries in ((ORGANIZATION, organizations), (USER, users)):
-        ids = sorted(connection.execute(union(*queries)).scalars())
-        if ids:
-            run(connection, _STORE, {"sort": sort, "since": now_ms, "ids": json_list(ids)})
+    return {ORGANIZATION: union(*organizations), USER: union(*users)}
 
 
 def _is_covered(tables: ModelTables, covered: CoveredByRun) -> ColumnElement[bool]:
@@ -68,6 +88,12 @@ def _is_covered(tables: ModelTables, covered: CoveredByRun) -> ColumnElement[boo
         if ids
     ]
     return and_(true(), *conditions)
+
+
+_CHANGED = {
+    sort: text(str(query.compile(compile_kwargs={"literal_binds": True}))) for sort, query in _changed().items()
+}
+"""The queries without covered rows, compiled once."""
 
 
 def pending_since(connection: Connection) -> int | None:

@@ -17,6 +17,7 @@ from tests.bench.http_api import bench_http
 from tests.bench.mapping import bench_mapping
 from tests.bench.objects import bench_objects
 from tests.bench.rows import bench_rows
+from tests.bench.scim import bench_scim
 from tests.bench.stopwatch import Stopwatch, peak_of, ratio
 from tests.ldap import slapd
 
@@ -48,6 +49,7 @@ def bench_sources(folder: Path, *, scale: float, rounds: int, postgres: str | No
         bench_mapping(folder / "mapping", scale=scale, rounds=rounds)
         | bench_http(scale=scale, rounds=rounds)
         | bench_ldap(folder / "ldap", scale=scale, rounds=rounds)
+        | bench_scim(folder / "scim", scale=scale, rounds=rounds, postgres=postgres)
         | bench_rows(folder / "rows", scale=scale, rounds=rounds, postgres=postgres)
         | bench_objects(folder / "objects", scale=scale, rounds=rounds)
     )

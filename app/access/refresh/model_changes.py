@@ -185,9 +185,10 @@ def log_changes(
     first = connection.execute(select(func.min(ACCESS_CHANGE.c.revision))).scalar()
     if first is not None:
         is_old = (REVISION.c.revision >= first) & (REVISION.c.created_at < now_ms - KEPT_MS)
-        last_old = connection.execute(select(func.max(REVISION.c.revision)).where(is_old)).scalar() or 0
-        connection.execute(delete(ACCESS_CHANGE).where(ACCESS_CHANGE.c.revision <= last_old))
-        connection.execute(update(REVISION).where(is_old).values(logged=False))
+        last_old = connection.execute(select(func.max(REVISION.c.revision)).where(is_old)).scalar()
+        if last_old is not None:
+            connection.execute(delete(ACCESS_CHANGE).where(ACCESS_CHANGE.c.revision <= last_old))
+            connection.execute(update(REVISION).where(is_old).values(logged=False))
     if sum(counts.total for counts in changes.values()) <= MAX_LOGGED:
         for tables in kinds:
             run(connection, tables.text(_LOG, rows=_LOGGED[tables.kind]), {"revision": revision})

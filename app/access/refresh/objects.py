@@ -6,17 +6,27 @@ Reads of the source that began before do not undo it (``app.access.refresh.pushe
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, update
 
 from app.access.records import Record
 from app.access.refresh.push_sequences import store_push
-from app.access.refresh.pushed_keys import OBJECT, PUSH, store_pushed_keys
+from app.access.refresh.pushed_keys import OBJECT, store_pushed_keys
 from app.access.refresh.refresh import Refresh
 from app.access.refresh.sources import CHANGES, SOURCE, SourceCounts, StagedRead, compute_source_changes, total
 from app.access.refresh.tables import REFRESH_TABLES, ChangeCounts
+from app.foundation.database.statements import json_list, run
 
 ObjectAuditHook = Callable[[Connection, ChangeCounts, int], None]
 """A callback in the transaction: the records that change, and the number of pushes to the source so far."""
+
+# The kinds of records that these objects provide.
+_KINDS = " UNION ALL ".join(
+    tables.text(
+        "SELECT '{kind}' WHERE EXISTS (SELECT 1 FROM {source}"
+        " WHERE source_id = :source_id AND origin <> '' AND origin IN (@list(origins)))"
+    )
+    for tables in REFRESH_TABLES
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +67,18 @@ def apply_objects(
         answered=CHANGES,
         malformed=sum(object_.is_malformed for object_ in objects.values()),
     )
-    compute_source_changes(connection, [read], of=REFRESH_TABLES)
+    origins = {"source_id": source_id, "origins": json_list(objects)}
+    before = set(run(connection, _KINDS, origins).scalars())
+    kinds = before | {record.kind for object_ in objects.values() for record, _ in object_.records}
+    compute_source_changes(connection, [read], of=[tables for tables in REFRESH_TABLES if tables.kind in kinds])
 
     def store(connection: Connection, counts: SourceCounts) -> None:
         changes = total(counts)
         store_pushed_keys(connection, source_id, ((OBJECT, (origin,)) for origin in objects), only_pushed=True)
         records = {"records": SOURCE.c.records + changes.added - changes.removed}
         connection.execute(update(SOURCE).where(SOURCE.c.source_id == source_id).values(records))
-        last = connection.execute(select(PUSH.c.sequence).where(PUSH.c.source_id == source_id)).scalar() or 0
-        pushes = store_push(connection, source_id, last + 1, "", by=by, now_ms=now_ms)
+        pushes = store_push(connection, source_id, None, "", by=by, now_ms=now_ms)
         if audit_hook is not None:
             audit_hook(connection, changes, pushes)
 
-    return refresh.carry_out_changes(connection, store).change.revision
+    return refresh.carry_out_changes(connection, store).revision

@@ -110,10 +110,13 @@ def _check_repetition(sequence: int, digest: str, last: int, digests: Mapping[in
 
 
 def store_push(
-    connection: Connection, source_id: int, sequence: int, digest: str, *, by: str, now_ms: int, answer: str = ""
+    connection: Connection, source_id: int, sequence: int | None, digest: str, *, by: str, now_ms: int, answer: str = ""
 ) -> int:
-    """Stores a push as the last one; returns the number of pushes so far. An empty digest: an upload."""
+    """Stores a push as the last one; returns the number of pushes so far. An empty digest: an upload. No sequence: the
+    next one."""
     last = _last_push(connection, source_id)
+    if sequence is None:
+        sequence = 1 if last is None else last.sequence + 1
     digests = [] if last is None else json.loads(last.digests)
     digests = [pair for pair in digests if pair[0] != sequence] + [[sequence, digest]]
     pushes = 1 if last is None else last.pushes + 1

@@ -115,8 +115,10 @@ def apply_push(
         answer = None if known is None else _earlier_answer(connection, known, push)
     if answer is not None:
         return answer
-    source_id = ensure_configured(engine, push.source, configured) if known is None else known
-    return _Application(engine, push, source_id, clock, only_pushed=only_pushed, audit_hook=audit_hook).run()
+    if known is None:
+        with writing(engine) as connection:
+            known = configure(connection, push.source, configured)
+    return _Application(engine, push, known, clock, only_pushed=only_pushed, audit_hook=audit_hook).run()
 
 
 def _earlier_answer(connection: Connection, source_id: int, push: NumberedPush) -> dict[str, Any] | None:
@@ -248,14 +250,9 @@ def configured_source(connection: Connection, name: str) -> int | None:
     return connection.execute(query).scalar()
 
 
-def ensure_configured(engine: Engine, name: str, configured: Sequence[str]) -> int:
+def configure(connection: Connection, name: str, configured: Sequence[str]) -> int:
     """Stores the position of a source that is new, or was not configured before; returns its id. ``configured``: the
     names of all sources in their order."""
-    with writing(engine) as connection:
-        return _configure(connection, name, configured)
-
-
-def _configure(connection: Connection, name: str, configured: Sequence[str]) -> int:
     if not is_sqlite(connection):
         connection.execute(text("LOCK TABLE directory_state IN EXCLUSIVE MODE"))
     known = {row.name: row for row in connection.execute(select(SOURCE.c.name, SOURCE.c.source_id, SOURCE.c.position))}

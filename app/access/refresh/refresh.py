@@ -166,7 +166,11 @@ class Refresh(Intake):
         """
         self._flush()
         with self.changing() as connection:
-            return self.carry_out_changes(connection, store) if compare(connection) else None
+            if not compare(connection):
+                return None
+            change = self.carry_out_changes(connection, store)
+            found = staged_problems(connection, self._session.kinds_staged, few=True, limit=MAX_PUSHED)
+            return AppliedChange(change, tuple(problem for sample in found.values() for problem in sample.first))
 
     @contextmanager
     def changing(self) -> Iterator[Connection]:
@@ -180,15 +184,12 @@ class Refresh(Intake):
 
     def carry_out_changes(
         self, connection: Connection, store: Callable[[Connection, SourceCounts], None]
-    ) -> AppliedChange:
+    ) -> ModelChange:
         """Carries out ``source_delta`` in the transaction of ``changing``; see ``apply_changes``."""
         counts = count_source_changes(connection)
         carry_out_rows(self._session, connection, counts)
         store(connection, counts)
-        change = self._merge(connection, counts, merge_all=False)
-        found = staged_problems(connection, self._session.kinds_staged, few=True, limit=MAX_PUSHED)
-        left_out = tuple(problem for sample in found.values() for problem in sample.first)
-        return AppliedChange(change, left_out)
+        return self._merge(connection, counts, merge_all=False)
 
     def _bring_in_line(
         self,

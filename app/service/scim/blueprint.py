@@ -22,7 +22,7 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from app.access.problems import ProblemList
 from app.access.refresh.objects import apply_objects
-from app.access.refresh.pushes import configured_source, ensure_configured
+from app.access.refresh.pushes import configure, configured_source
 from app.access.refresh.refresh import Refresh
 from app.contract.errors import InvalidArgument
 from app.directory.configured import scim_rules
@@ -93,20 +93,19 @@ class _Resources(StoredResources):
     @contextmanager
     def operation(self) -> Iterator[None]:
         push = self._parts.push
-        with reading(push.engine) as connection:
-            known = configured_source(connection, self._source)
-            if not self._writes:
-                self.source_id, self._connection = known or 0, connection
+        if not self._writes:
+            with reading(push.engine) as self._connection:
+                self.source_id = configured_source(self.connection, self._source) or 0
                 yield
-                return
-        if known is None:
-            known = ensure_configured(push.engine, self._source, push.targets.configured)
-        self.source_id = known
+            return
         failure: SCIMException | None = None
         with Refresh(push.engine, clock=push.clock, problems=ProblemList(), store_pending=True) as refresh:
             # A refused request keeps the connection with its temporary tables.
             try:
-                with refresh.changing() as self._connection:
+                with refresh.changing() as connection:
+                    known = configured_source(connection, self._source)
+                    self._connection = connection
+                    self.source_id = known or configure(connection, self._source, push.targets.configured)
                     yield
                     self._apply(refresh)
             except SCIMException as error:
@@ -164,12 +163,13 @@ def _handled(parts: ScimParts, service: ScimService, name: str, path: str) -> Sc
         f"/{path}",
         _checked_query(),
         list(request.headers.items()),
-        _body() if request.method in ("POST", "PUT", "PATCH") else b"",
     )
     if "\0" in path:
         raise InvalidValueException(detail="the path contains a NUL character")
     with service.provider:
         operation = service.match(scim_request).operation
+    if request.method in ("POST", "PUT", "PATCH"):
+        scim_request.body = _body()
     resources = _Resources(parts, name, service, writes=operation in _WRITES)
     response = SetwiseHandler(service, resources).handle(scim_request)
     if operation in _WRITES:

@@ -61,7 +61,10 @@ class Manager(ComplexAttribute):
     """The manager of a user. Directories send its id alone."""
 
     value: Annotated[str | None, CaseExact.true] = None
-    ref: Annotated[Reference["User[Any]"] | None, Field(serialization_alias="$ref", validation_alias="$ref")] = None
+    ref: Annotated[
+        Reference["User"] | None,  # type: ignore[type-arg] # the name is published as the type of the reference
+        Field(serialization_alias="$ref", validation_alias="$ref"),
+    ] = None
     display_name: Annotated[str | None, Mutability.read_only] = None
 
 

@@ -41,14 +41,19 @@ class RecordMaker:
             if after is None:
                 objects[origin] = PushedObject(place_of(before or {}, resource_id))
                 continue
-            old, new = (self._value(resource_id, type_, one) for one in (before, after))
-            if old != new:
+            old = self._value(resource_id, type_, before)
+            is_new = old is None or old != self._value(resource_id, type_, after)
+            if is_new:
                 objects[origin] = self._object(resource_id, type_, after)
             if not self._member_rules:
                 continue
-            if type_ == GROUP and old != new:
+            if type_ == GROUP and is_new:
                 pairs.update((resource_id, user) for user in resources.users_below([resource_id]))
-            elif type_ == USER and self._member(resource_id, before) != self._member(resource_id, after):
+            elif (
+                type_ == USER
+                and before is not None
+                and self._member(resource_id, before) != self._member(resource_id, after)
+            ):
                 pairs |= resources.groups_of([resource_id])
         if self._member_rules and pairs:
             objects |= self._members(resources, pairs)

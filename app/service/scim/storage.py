@@ -5,6 +5,7 @@ from typing import Any
 
 import orjson
 from scim2_models import (
+    InvalidValueException,
     Meta,
     NotFoundException,
     PreconditionFailedException,
@@ -279,6 +280,8 @@ class StoredResources(StoredMembers, ScimStorage):
             self.connection.execute(delete(MEMBER).where(MEMBER.c.source_id == self.source_id, column == resource_id))
 
     def _require_unique(self, resource_id: str, type_: str, content: Mapping[str, Any]) -> None:
+        if type_ == USER and not content.get("userName"):
+            raise InvalidValueException(detail="userName: is empty")
         if type_ == USER and set(self._with_key("userName", str(content.get("userName", "")))) - {resource_id}:
             raise UniquenessException(detail="another User has this userName")
 

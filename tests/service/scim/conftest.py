@@ -7,6 +7,7 @@ from itertools import count
 from typing import Any
 
 import pytest
+from flask import Flask
 from flask.testing import FlaskClient
 from sqlalchemy import Engine
 
@@ -68,9 +69,11 @@ class Directory:
         assert answer.status_code == 201, answer.text
         return str(answer.get_json()["id"])
 
-    def user(self, name: str, **further: Any) -> str:
-        body = {"schemas": ["urn:ietf:params:scim:schemas:core:2.0:User"], "userName": name}
-        return self.made("/Users", body | {"emails": [{"value": f"{name}@acme.example", "type": "work"}]} | further)
+    def user(self, user_name: str, /, **further: Any) -> str:
+        body = {"schemas": ["urn:ietf:params:scim:schemas:core:2.0:User"], "userName": user_name}
+        return self.made(
+            "/Users", body | {"emails": [{"value": f"{user_name}@acme.example", "type": "work"}]} | further
+        )
 
     def group(self, name: str, *members: str) -> str:
         body: dict[str, Any] = {"schemas": ["urn:ietf:params:scim:schemas:core:2.0:Group"], "displayName": name}
@@ -121,11 +124,29 @@ def settings_with(database_url: str, rules: list[dict[str, Any]]) -> Settings:
 
 
 @pytest.fixture
-def directory(database_url: str) -> Iterator[Directory]:
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
     engine = open_engine(database_url)
     make_tables(engine, METADATA)
-    clock, numbers = Clock(), count(1)
-    settings = settings_with(database_url, RULES)
-    app = service_app(settings, engine, clock=clock, new_id=lambda: f"{next(numbers):016x}")
-    yield Directory(app.test_client(), engine, settings, clock)
+    yield engine
     engine.dispose()
+
+
+@pytest.fixture
+def settings(database_url: str) -> Settings:
+    return settings_with(database_url, RULES)
+
+
+@pytest.fixture
+def app(settings: Settings, engine: Engine, clock: Clock) -> Flask:
+    numbers = count(1)
+    return service_app(settings, engine, clock=clock, new_id=lambda: f"{next(numbers):016x}")
+
+
+@pytest.fixture
+def directory(app: Flask, settings: Settings, engine: Engine, clock: Clock) -> Directory:
+    return Directory(app.test_client(), engine, settings, clock)

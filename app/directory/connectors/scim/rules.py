@@ -23,9 +23,9 @@ def active_only(rule: RuleSettings) -> RuleSettings:
     """The rule, which disables users who are not active, and makes no other records of them."""
     if rule.from_ == GROUPS and rule.each is None:
         return rule
+    active = f"{MEMBER if rule.each else IT}.active"
     if rule.kind == User.kind or (rule.kind == Fill.kind and "disabled" in rule.fields):
         key = rule.kind if rule.user is None else User.kind
-        disabled = disabled_or("!it.active", rule.fields.get("disabled", False))
+        disabled = disabled_or(f"!{active}", rule.fields.get("disabled", False))
         return rule.model_copy(update={key: {**getattr(rule, key), "disabled": disabled}})
-    active = f"{MEMBER if rule.each else IT}.active"
     return rule.model_copy(update={"when": active if rule.when is None else f"{active} && ({rule.when}\n)"})
