@@ -40,7 +40,7 @@ def take(folder: Path) -> None:
             executable_path=shutil.which("chromium-headless-shell"),
             args=["--no-sandbox", "--disable-background-networking"],
         )
-        page = browser.new_page(viewport={"width": 1180, "height": 616})
+        page = browser.new_page(viewport={"width": 1180, "height": 636})
         page.goto(f"{URL}/console/")
         page.get_by_label("token").fill(token)
         page.get_by_role("button", name="Sign in").click()

@@ -63,7 +63,7 @@ class Desk:
 
     def check(self) -> None:
         """Fails if a page wrote to its console or called another host."""
-        assert self.messages == []
+        assert self.messages == [], self.messages
         assert self.elsewhere == []
 
     def at(self, name: str, **query: object) -> str:
