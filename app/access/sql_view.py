@@ -5,7 +5,7 @@ Commands, pages and explanations use it. Permission calls use it while the index
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
@@ -40,18 +40,18 @@ R = TypeVar("R", bound=Record)
 
 # A group that does not exist has no members. UNION ends the recursion in cycles.
 _GROUPS = """
-WITH RECURSIVE edge (group_id, member_id) AS (
-  SELECT m.organization_user_group_id, CAST('' AS VARCHAR)
-  FROM model_group_member m JOIN model_group g ON g.organization_id = m.organization_id
+WITH RECURSIVE edge (user_id, group_id, member_id) AS (
+  SELECT u.value, m.organization_user_group_id, CAST('' AS VARCHAR)
+  FROM (@list(users)) AS u CROSS JOIN model_group_member m JOIN model_group g ON g.organization_id = m.organization_id
     AND g.organization_user_group_id = m.organization_user_group_id
-  WHERE m.organization_id = :organization_id AND m.user_id = :user_id
+  WHERE m.organization_id = :organization_id AND m.user_id = u.value
   UNION
-  SELECT m.organization_user_group_id, m.member_group_id
+  SELECT e.user_id, m.organization_user_group_id, m.member_group_id
   FROM edge e CROSS JOIN model_group_member m JOIN model_group g ON g.organization_id = m.organization_id
     AND g.organization_user_group_id = m.organization_user_group_id
   WHERE m.organization_id = :organization_id AND m.member_group_id = e.group_id
 )
-SELECT group_id, member_id FROM edge ORDER BY group_id
+SELECT user_id, group_id, member_id FROM edge ORDER BY user_id, group_id
 """
 
 _GROUP_GRANTS = """
@@ -129,13 +129,24 @@ class SqlView:
         empty: directly."""
         pair = (organization_id, user_id)
         if pair not in self._groups:
-            above: dict[str, list[str]] = {}
             if may_be_stored(*pair):
-                parameters = {"organization_id": organization_id, "user_id": user_id}
-                for group_id, member_id in run(self.connection, _GROUPS, parameters):
-                    above.setdefault(member_id, []).append(group_id)
-            self._groups[pair] = through_groups(above)
+                self._load_groups(organization_id, [user_id])
+            else:
+                self._groups[pair] = {}
         return self._groups[pair]
+
+    def _load_groups(self, organization_id: str, user_ids: Collection[str]) -> None:
+        above: dict[str, dict[str, list[str]]] = {user_id: {} for user_id in user_ids}
+        parameters = {"organization_id": organization_id, "users": json_list(user_ids)}
+        for user_id, group_id, member_id in run(self.connection, _GROUPS, parameters):
+            above[user_id].setdefault(member_id, []).append(group_id)
+        for user_id in user_ids:
+            self._groups[organization_id, user_id] = _through_groups(above[user_id])
+
+    def _store(self, kind: type[Record], keys: Iterable[Key], records: Iterable[Record]) -> None:
+        """Stores the records that were read for these keys, so that ``_find`` does not read them again."""
+        self._records.update(((kind.kind, *key), None) for key in keys)
+        self._records.update((record.key, record) for record in records)
 
     def _find(self, kind: type[R], *ids: str) -> R | None:
         key = (kind.kind, *ids)
@@ -149,7 +160,7 @@ class SqlView:
         return [record for record in records if isinstance(record, kind)]
 
 
-def through_groups(above: Mapping[str, Sequence[str]]) -> dict[str, str]:
+def _through_groups(above: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """``SqlView.groups`` from the groups of the user (under an empty id) and of each group."""
     through: dict[str, str] = {}
     waiting = deque([""])

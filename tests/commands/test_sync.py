@@ -571,8 +571,8 @@ def test_report_of_a_verify_is_readable() -> None:
     output = list(report_lines({"verify": found}))
     assert output[:4] == [
         "verify: 1,972 items in the backend",
-        "verify: 3 of ours missing",
-        "verify: 1,550 existing and desired: ours now",
+        "verify: 3 items are missing in the backend",
+        "verify: 1,550 items exist already and were added to the ledger",
         "verify: 123 foreign, left alone (121 document, 2 folder)",
     ]
     assert output[4] == "verify:   document acme / doc-0"

@@ -1,4 +1,7 @@
-"""The view of the database for many decisions of one organization: their records are read by few statements."""
+"""A view of the database that reads the records of a whole batch of decisions at once.
+
+Lists of access decide thousands of questions about one organization: they call ``load``, then ``decide``.
+"""
 
 from collections.abc import Collection, Iterable, Sequence
 
@@ -8,8 +11,8 @@ from app.access.browse.lookup import find_all
 from app.access.decision.ancestry import MAX_KEPT_ANCESTRY, Ancestry
 from app.access.record_tables import TABLES_OF_KIND
 from app.access.records import Document, Folder, Grant, Level, Membership, User
-from app.access.sql_view import R, SqlView, through_groups
-from app.foundation.database.statements import json_list, json_lists, run
+from app.access.sql_view import R, SqlView
+from app.foundation.database.statements import json_list, json_lists
 
 _Place = tuple[str, str]
 """The id of a folder and of a document; one is empty."""
@@ -34,20 +37,6 @@ _GROUP_GRANTS = """
 SELECT {columns} FROM (@list(places)) AS p CROSS JOIN model_grant t @by(ix_model_grant_of_groups)
 WHERE t.organization_id = :organization_id AND t.folder_id = @part(p.value, 0) AND t.document_id = @part(p.value, 1)
   AND t.user_id = '' AND {of_groups}
-"""
-_GROUPS = """
-WITH RECURSIVE edge (user_id, group_id, member_id) AS (
-  SELECT u.value, m.organization_user_group_id, CAST('' AS VARCHAR)
-  FROM (@list(users)) AS u CROSS JOIN model_group_member m JOIN model_group g ON g.organization_id = m.organization_id
-    AND g.organization_user_group_id = m.organization_user_group_id
-  WHERE m.organization_id = :organization_id AND m.user_id = u.value
-  UNION
-  SELECT e.user_id, m.organization_user_group_id, m.member_group_id
-  FROM edge e CROSS JOIN model_group_member m JOIN model_group g ON g.organization_id = m.organization_id
-    AND g.organization_user_group_id = m.organization_user_group_id
-  WHERE m.organization_id = :organization_id AND m.member_group_id = e.group_id
-)
-SELECT user_id, group_id, member_id FROM edge ORDER BY user_id, group_id
 """
 
 
@@ -88,7 +77,7 @@ class BatchView(SqlView):
         self._load_own_grants([place for place in places if place not in self._places], user_ids)
         self._load_group_grants([place for place in places if place not in self._group_grants])
         if self._user_id is None and any(self._group_grants.values()):
-            self._load_groups(user_ids)
+            self._load_groups(self._organization_id, user_ids)
 
     def _forget_users(self) -> None:
         for user_id in self._own_grants:
@@ -99,19 +88,18 @@ class BatchView(SqlView):
         self._groups.clear()
 
     def _load_all(self, kind: type[User | Membership | Document], keys: Sequence[tuple[str, str]]) -> None:
-        found = find_all(self.connection, kind, keys)
-        for key in keys:
-            self._records[kind.kind, *filter(None, key)] = found.get(key)
+        self._store(kind, [tuple(filter(None, key)) for key in keys], find_all(self.connection, kind, keys).values())
 
     def _load_folders(self, folder_ids: Collection[str]) -> set[str]:
         """Reads the folders and those above them, and returns the ids of all of them."""
-        loaded = set(folder_ids)
-        if folder_ids:
-            for folder in self._read(Folder, _FOLDERS_ABOVE, folders=json_list(folder_ids)):
-                self._records[folder.key] = folder
-                loaded |= {folder.folder_id, folder.parent_folder_id or folder.folder_id}
-        for folder_id in loaded:
-            self._records.setdefault((Folder.kind, self._organization_id, folder_id), None)
+        if not folder_ids:
+            return set()
+        folders = self._read(Folder, _FOLDERS_ABOVE, folders=json_list(folder_ids))
+        loaded = {
+            *folder_ids,
+            *(above for folder in folders for above in (folder.folder_id, folder.parent_folder_id) if above),
+        }
+        self._store(Folder, [(self._organization_id, folder_id) for folder_id in loaded], folders)
         return loaded
 
     def _load_own_grants(self, places: Sequence[_Place], user_ids: Collection[str]) -> None:
@@ -136,14 +124,6 @@ class BatchView(SqlView):
         if places:
             for grant in self._read(Grant, _GROUP_GRANTS, of_groups=of_groups, **lists):
                 self._group_grants[_place_of(grant)][grant.organization_user_group_id or ""] = grant
-
-    def _load_groups(self, user_ids: Collection[str]) -> None:
-        above: dict[str, dict[str, list[str]]] = {user_id: {} for user_id in user_ids}
-        parameters = {"organization_id": self._organization_id, "users": json_list(user_ids)}
-        for user_id, group_id, member_id in run(self.connection, _GROUPS, parameters):
-            above[user_id].setdefault(member_id, []).append(group_id)
-        for user_id in user_ids:
-            self._groups[self._organization_id, user_id] = through_groups(above[user_id])
 
     def ancestry_of(self, organization_id: str, folder_id: str) -> Ancestry:
         known = self._ancestries.get(folder_id) or self._deep_ancestry.get(folder_id)

@@ -22,7 +22,8 @@ from app.access.stored_problems import first_problems, problem_counts, unclear_d
 from app.foundation.clock import epoch_ms, from_epoch_ms
 from app.foundation.logs import mask_secrets
 from app.foundation.text import are, counted, printable, quoted
-from app.sync.ledger.failures import PARKED_AFTER, Failure, count_failures, worst_failure
+from app.sync.ledger.failure_lists import Failure, count_failures, worst_failure
+from app.sync.ledger.failures import PARKED_AFTER
 from app.sync.ledger.ledger import ledger_in_use
 from app.sync.runs.status import failed_run, held_runs, last_began
 from app.sync.runs.workers import workers

@@ -34,7 +34,7 @@ from app.service.console.sessions import Credentials, Operator
 from app.service.console.settings import ConsoleSettings, Role
 from app.service.console.transactions import page_reading
 from app.service.refusals import Refusals
-from app.sync.ledger.failures import count_parked
+from app.sync.ledger.failure_lists import count_parked
 from app.sync.ledger.ledger import ledger_in_use, noun_of
 from app.sync.runs.history import kind_of
 from app.sync.runs.lifecycle import Runs

@@ -2,25 +2,26 @@
 
 The rules: ``app/sync/ledger/README.md``, "Failures".
 
-Writes and deletes of an item are counted separately.
+Writes and deletes of an item are counted separately. ``failure_lists.py`` shows the failures to operators.
 """
 
 # ruff: noqa: S608 - SQL consists of constants of this module; data is in parameters.
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from random import Random
-from typing import Any
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 
 from app.foundation.database.statements import json_list, run
 from app.sync.ledger.ledger import FINGERPRINT, ITEM_KINDS, ItemKey, selected_items
 
 PARKED_AFTER = 10
+"""An item that failed so often is parked: it is not retried until it changes or an operator retries it."""
 FIRST_PAUSE_MS = 60_000
+"""The pause after the first failure."""
 LONGEST_PAUSE_MS = 6 * 3600 * 1000
+"""The maximum of later pauses."""
 
 _TRIED = FINGERPRINT.replace("{row}", "p")
 
@@ -31,200 +32,10 @@ def pause_ms(failures: int, random: Random) -> int:
     return round(pause * random.uniform(0.8, 1.2))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """An item that failed. ``retry_at`` is epoch milliseconds."""
-
-    kind: str
-    organization_id: str
-    container_id: str
-    item_id: str
-    deleting: bool
-    failures: int
-    retry_at: int
-    parked: bool
-    message: str
-
-
 def any_failures(connection: Connection, ledger_id: int) -> bool:
     """Whether any item has failed."""
     query = "SELECT 1 FROM item_failure WHERE ledger_id = :ledger_id LIMIT 1"
     return run(connection, query, {"ledger_id": ledger_id}).first() is not None
-
-
-@dataclass(frozen=True, slots=True)
-class FailureCount:
-    """The number of items of one kind that wait for a retry, or are parked."""
-
-    kind: str
-    parked: bool
-    items: int
-    since: int | None
-    """When the first of them failed first, in epoch milliseconds; None if unknown."""
-
-
-_NO_LIMIT = 1 << 62
-
-
-def _first(columns: str) -> str:
-    """A query for the first ``limit`` failures, parked or not. It reads a range of the index for each kind: with a list
-    of kinds, PostgreSQL would read all of them."""
-    ranges = (
-        f"SELECT {columns} FROM item_failure f @by(ix_item_failure_listed)"
-        f" WHERE f.ledger_id = :ledger_id AND f.parked = :parked AND f.kind = '{kind}'"
-        for kind in ITEM_KINDS
-    )
-    return f"{' UNION ALL '.join(ranges)} LIMIT :most"
-
-
-_SHOWN = ", ".join(f"f.{name}" for name in Failure.__dataclass_fields__)
-
-_COUNTED = f"""
-SELECT kind, COUNT(*) AS items, MIN(failing_since) AS since FROM ({_first("f.kind, f.failing_since")}) AS failed
-GROUP BY kind ORDER BY kind
-"""
-
-_WORST = f"""
-SELECT * FROM ({_first(_SHOWN)}) AS failed
-ORDER BY failures DESC, kind, organization_id, container_id, item_id, deleting LIMIT 1
-"""
-
-
-def count_failures(connection: Connection, ledger_id: int, *, limit: int | None = None) -> list[FailureCount]:
-    """The number of failed items of each kind. Counts at most ``limit`` that wait, and ``limit`` that are parked."""
-    counts = [
-        FailureCount(row.kind, parked, row.items, row.since)
-        for parked in (False, True)
-        for row in run(connection, _COUNTED, _parameters(ledger_id, parked=parked, limit=limit))
-    ]
-    return sorted(counts, key=lambda group: (group.kind, group.parked))
-
-
-def _parameters(ledger_id: int, *, parked: bool, limit: int | None) -> dict[str, object]:
-    return {"ledger_id": ledger_id, "parked": parked, "most": _NO_LIMIT if limit is None else limit}
-
-
-_OF_ITEM = f"""
-SELECT {_SHOWN} FROM item_failure f
-WHERE f.ledger_id = :ledger_id AND f.kind = :kind AND f.organization_id = :organization_id
-  AND f.container_id = :container_id AND f.item_id = :item_id
-ORDER BY f.deleting
-"""
-
-_NUMBER = f"SELECT COUNT(*) FROM ({_first('f.kind')}) AS counted"
-
-
-def count_parked(connection: Connection, ledger_id: int, *, limit: int) -> int:
-    """The number of parked items, counted up to ``limit``."""
-    return int(run(connection, _NUMBER, _parameters(ledger_id, parked=True, limit=limit)).scalar_one())
-
-
-def worst_failure(connection: Connection, ledger_id: int, *, parked: bool, limit: int | None = None) -> Failure | None:
-    """The item that failed most often, of the first ``limit`` that are parked, or that wait."""
-    row = run(connection, _WORST, _parameters(ledger_id, parked=parked, limit=limit)).first()
-    return None if row is None else _failure(row)
-
-
-def _failure(row: Row[Any]) -> Failure:
-    return Failure(**{**row._asdict(), "deleting": bool(row.deleting), "parked": bool(row.parked)})
-
-
-def failures_of(connection: Connection, ledger_id: int, key: ItemKey) -> list[Failure]:
-    """The failures of one item: writing it, deleting it, or both."""
-    return [_failure(row) for row in run(connection, _OF_ITEM, {"ledger_id": ledger_id, **key._asdict()})]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailureGroup:
-    """What failures have in common; None for any value."""
-
-    kind: str | None = None
-    organization_id: str | None = None
-    message: str | None = None
-
-
-MAX_GROUPED = 10_000
-"""The maximum of failures that are grouped."""
-
-_GROUPS = f"""
-SELECT kind, organization_id, message, COUNT(*) AS items, MIN(failing_since) AS since
-FROM ({_first("f.kind, f.organization_id, f.message, f.failing_since")}) AS failed
-GROUP BY kind, organization_id, message ORDER BY COUNT(*) DESC, kind, organization_id, message LIMIT :limit
-"""
-
-
-def failure_groups(
-    connection: Connection, ledger_id: int, *, parked: bool, limit: int
-) -> list[tuple[FailureGroup, int, int | None]]:
-    """Groups of failures by kind, organization and message, the largest first, each with its number of items and the
-    time of its first failure. Groups the first ``MAX_GROUPED`` failures."""
-    return [
-        (FailureGroup(kind=row.kind, organization_id=row.organization_id, message=row.message), row.items, row.since)
-        for row in run(
-            connection, _GROUPS, {**_parameters(ledger_id, parked=parked, limit=MAX_GROUPED), "limit": limit}
-        )
-    ]
-
-
-_WITHIN = ("organization_id", "container_id", "item_id", "deleting")
-"""The order of failures of one kind."""
-
-_PAGE = f"""
-SELECT {_SHOWN} FROM item_failure f @by({{index}})
-WHERE f.ledger_id = :ledger_id AND f.parked = :parked AND f.kind = :kind {{alike}} {{behind}}
-ORDER BY {", ".join(f"f.{name}" for name in _WITHIN)} LIMIT :limit
-"""
-
-
-def failures_page(
-    connection: Connection,
-    ledger_id: int,
-    *,
-    parked: bool,
-    like: FailureGroup | None = None,
-    after: tuple[str, str, str, str, bool] | None = None,
-    limit: int = 50,
-) -> list[Failure]:
-    """A page of failures, parked or waiting, ordered by key: kind, organization, container, item and ``deleting``.
-
-    ``like``: of one group. ``after``: the key after which the page begins. Each kind is a range of an index, of which
-    no more rows are read than returned.
-    """
-    like = like or FailureGroup()
-    parameters: dict[str, object] = {"ledger_id": ledger_id, "parked": parked}
-    alike = ""
-    if like.message is not None:
-        alike += " AND f.message_digest = :message_digest AND f.message = :message"
-        parameters |= {"message": like.message, "message_digest": message_digest(like.message)}
-    if like.organization_id is not None:
-        alike += " AND f.organization_id = :organization_id"
-        parameters["organization_id"] = like.organization_id
-    failures: list[Failure] = []
-    for kind in sorted(ITEM_KINDS) if like.kind is None else [like.kind]:
-        behind = ""
-        if after is not None and kind <= after[0]:
-            if kind < after[0]:
-                continue
-            last = {
-                name: value
-                for name, value in zip(_WITHIN, after[1:], strict=True)
-                if name != "organization_id" or like.organization_id is None
-            }
-            columns, values = (", ".join(f"{before}{name}" for name in last) for before in ("f.", ":last_"))
-            behind = f"AND ({columns}) > ({values})"
-            parameters |= {f"last_{name}": value for name, value in last.items()}
-        page = run(
-            connection,
-            _PAGE,
-            {**parameters, "kind": kind, "limit": limit - len(failures)},
-            index="ix_item_failure_listed" if like.message is None else "ix_item_failure_alike",
-            alike=alike,
-            behind=behind,
-        )
-        failures += [_failure(row) for row in page]
-        if len(failures) >= limit:
-            break
-    return failures
 
 
 def message_digest(message: str) -> str:

@@ -1,35 +1,29 @@
 """The report of a run as sentences."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from app.directory.source import Verdict
-from app.foundation.text import enumerated
+from app.foundation.text import counted, enumerated
 from app.sync.runs.refresh import source_sentence
 
 
 def report_lines(report: Any) -> Iterator[str]:
-    """The sentences of a run's report. Unknown entries are shown as they are."""
+    """The sentences of a run's report. Topics that this version does not know are shown as they are."""
     for topic, value in report.items():
-        if topic == "sources":
-            yield from (source_sentence(read["name"], read["verdict"], read["reason"]) for read in value)
-        elif topic == "losses":
-            yield from value
-        elif topic == "unknown":
-            yield from filter(None, [unknown_sentence(report)])
-        elif topic == "impact":
-            yield from _impact_lines(value)
-        elif topic == "held":
-            yield from (_hold_sentence(hold) for hold in value)
-        elif topic == "verify":
-            yield from _verify_lines(value)
-        elif isinstance(value, list):
-            for entry in value:
-                yield f"{_TITLES.get(topic, topic)}: {_flat(entry)}"
-        elif value is True:
-            yield _TITLES.get(topic, topic)
-        elif value not in (None, "", {}, 0, False):
-            yield f"{_TITLES.get(topic, topic)}: {_flat(value)}"
+        if topic in _RENDERERS:
+            yield from _RENDERERS[topic](value)
+        else:
+            yield from _plain_lines(_TITLES.get(topic, topic), value)
+
+
+def _plain_lines(title: str, value: Any) -> Iterator[str]:
+    if isinstance(value, list):
+        yield from (f"{title}: {_flat(entry)}" for entry in value)
+    elif value is True:
+        yield title
+    elif value not in (None, "", {}, 0, False):
+        yield f"{title}: {_flat(value)}"
 
 
 def incomplete_sentence(verdicts: Mapping[str, str], retained: Collection[str], sources: int) -> str | None:
@@ -61,14 +55,16 @@ def incomplete_run(report: Any, sources: int) -> str | None:
 
 def unknown_sentence(report: Mapping[str, object]) -> str | None:
     """The sentence about unknown ids in a run's report; None if it has none."""
-    unknown = report.get("unknown")
-    if not isinstance(unknown, Mapping):
-        return None
-    named = [f"organization {name}" for name in unknown["organizationIds"]]
-    named += [f"user {name}" for name in unknown["userIds"]]
-    further = unknown["count"] - len(named)
-    more = f" and {further} more" if further else ""
-    return f"in neither the directory nor the ledger: {', '.join(named)}{more}"
+    return next(_unknown_lines(report.get("unknown")), None)
+
+
+def _unknown_lines(unknown: object) -> Iterator[str]:
+    if isinstance(unknown, Mapping):
+        named = [f"organization {name}" for name in unknown["organizationIds"]]
+        named += [f"user {name}" for name in unknown["userIds"]]
+        further = unknown["count"] - len(named)
+        more = f" and {further} more" if further else ""
+        yield f"in neither the directory nor the ledger: {', '.join(named)}{more}"
 
 
 def _impact_lines(impact: Mapping[str, Any]) -> Iterator[str]:
@@ -91,12 +87,23 @@ _TITLES = {
     "interruptedCalls": "calls without an answer in an earlier run",
     "leftBehind": "left behind in the backend",
     "planOfChangesDiffers": "an error of the program: a plan of changes differs from one of everything, which is used",
-    "problemCounts": "problems of the directory",
-    "problems": "problems of the directory",
+    "problemCounts": "problems of the directory, by sort",
+    "problems": "first problems of the directory",
     "rolesAndAccessTypesUnsupported": "roles and access types are not sent, because the backend does not support them",
     "unsupported": "items that this backend does not support, by operation",
     "unsupportedOperations": "operations that this backend does not have",
 }
+_FINDINGS = (
+    ("missing", "is missing in the backend", "are missing in the backend"),
+    ("changed", "was changed there", "were changed there"),
+    ("adopted", "exists already and was added to the ledger", "exist already and were added to the ledger"),
+    (
+        "undeleted",
+        "still exists, although the backend had reported it as deleted",
+        "still exist, although the backend had reported them as deleted",
+    ),
+)
+"""Of a verify: the entry, and the words about one item and about several."""
 _MAX_NAMES = 10
 """The maximum of foreign items that are named."""
 
@@ -109,14 +116,9 @@ def _hold_sentence(hold: Any) -> str:
 def _verify_lines(findings: Any) -> Iterator[str]:
     """The findings of a verify, one line each."""
     yield f"verify: {findings.get('seen', 0):,} items in the backend"
-    for key, words in (
-        ("missing", "of ours missing"),
-        ("changed", "of ours changed there"),
-        ("adopted", "existing and desired: ours now"),
-        ("undeleted", "existing although the backend had reported them as deleted"),
-    ):
-        if findings.get(key):
-            yield f"verify: {findings[key]:,} {words}"
+    for key, one, several in _FINDINGS:
+        if number := findings.get(key):
+            yield f"verify: {counted(number, 'item')} {one if number == 1 else several}"
     foreign = findings.get("foreign") or {}
     if foreign:
         kinds = ", ".join(f"{number:,} {kind}" for kind, number in foreign.items())
@@ -136,3 +138,14 @@ def _flat(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(_flat(inner) for inner in value)
     return str(value)
+
+
+_RENDERERS: Mapping[str, Callable[[Any], Iterable[str]]] = {
+    "sources": lambda reads: [source_sentence(read["name"], read["verdict"], read["reason"]) for read in reads],
+    "losses": iter,
+    "unknown": _unknown_lines,
+    "impact": _impact_lines,
+    "held": lambda holds: map(_hold_sentence, holds),
+    "verify": _verify_lines,
+}
+"""Topic → its lines. All other topics are shown by ``_plain_lines``."""

@@ -32,7 +32,7 @@ from app.foundation.database.programs import (
     SchemaNewerError,
     SchemaState,
 )
-from app.sync.ledger.failures import FailureGroup, failures_page
+from app.sync.ledger.failure_lists import FailureGroup, failures_page
 from tests.tables import differences
 
 pytestmark = pytest.mark.slow

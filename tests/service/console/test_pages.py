@@ -23,7 +23,8 @@ from app.monitoring.activity import NodeActivity
 from app.service.console.console import address
 from app.service.console.settings import OidcSettings, Role
 from app.service.provider.settings import ProviderSettings
-from app.sync.ledger.failures import count_failures, count_parked, message_digest, worst_failure
+from app.sync.ledger.failure_lists import count_failures, count_parked, worst_failure
+from app.sync.ledger.failures import message_digest
 from app.sync.ledger.ledger import open_ledger
 from app.sync.ledger.tables import ItemFailureRow
 from app.sync.plan.tables import PlanItemRow, PlanRow

@@ -16,7 +16,8 @@ from app.http.tokens import TokenSet
 from app.service.admin.auth import AdminAuth
 from app.service.admin.resync import resync_blueprint
 from app.service.refusals import Refusals
-from app.sync.ledger.failures import FailureGroup, failures_page, message_digest
+from app.sync.ledger.failure_lists import FailureGroup, failures_page
+from app.sync.ledger.failures import message_digest
 from app.sync.ledger.journal import call_of_item
 from app.sync.ledger.tables import CallRow, ItemFailureRow
 from app.sync.plan.access_impact import access_ids, list_access

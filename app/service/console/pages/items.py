@@ -35,7 +35,7 @@ from app.service.console.names import Mention, mentions_of, read_names
 from app.service.console.pages.run import find_run, parse_ordinal
 from app.service.console.views import VIEWS
 from app.sync.apply.requests import NotExpressibleError, request_of
-from app.sync.ledger.failures import failures_of
+from app.sync.ledger.failure_lists import failures_of
 from app.sync.ledger.journal import SentCall, call_of_item
 from app.sync.ledger.ledger import ITEM_KINDS, ItemKey, Kind, item_state, ledger_in_use
 from app.sync.plan.fields import NOT_KNOWN, FieldChange, all_fields

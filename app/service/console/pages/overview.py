@@ -18,7 +18,8 @@ from app.service.console.formatting import duration
 from app.service.console.names import organizations_of_runs, read_names
 from app.service.console.pages.run import held_now, shown_status
 from app.service.console.views import VIEWS
-from app.sync.ledger.failures import PARKED_AFTER, count_failures
+from app.sync.ledger.failure_lists import count_failures
+from app.sync.ledger.failures import PARKED_AFTER
 from app.sync.ledger.ledger import last_verify, ledger_in_use
 from app.sync.runs.history import recent_runs
 from app.sync.runs.run import Run, RunStatus

@@ -12,7 +12,7 @@ from app.service.console.pages.run_actions import enqueue
 from app.service.console.paging import PAGE_ROWS
 from app.service.console.settings import Role
 from app.service.console.views import VIEWS
-from app.sync.ledger.failures import (
+from app.sync.ledger.failure_lists import (
     MAX_GROUPED,
     Failure,
     FailureCount,

@@ -17,7 +17,7 @@ from app.service.console.pages.run import STATUSES, held_now, shown_status
 from app.service.console.pages.run_summary import ACTIONS
 from app.service.console.paging import PAGE_ROWS
 from app.service.console.views import VIEWS
-from app.sync.ledger.failures import FailureCount, count_failures
+from app.sync.ledger.failure_lists import FailureCount, count_failures
 from app.sync.ledger.ledger import ITEM_KINDS, ledger_in_use
 from app.sync.runs.history import AUTOMATIC, RUN_KINDS, Recap, askers, recap, recent_runs
 from app.sync.runs.run import RUNNING, Run, RunStatus
