@@ -39,9 +39,8 @@ _RECOUNT_AFTER = 60.0
 class DatabaseMetrics(Collector):
     """Reads the metrics at every scrape.
 
-    ``worker_after``: seconds without a heartbeat after which a worker is dead. ``is_reachable``: whether the
-    database was reached at the last check; it is not read otherwise. ``turn``: a turn at the database. If there is
-    none, a scrape does not read the database either.
+    ``worker_after``: seconds without a heartbeat after which a worker is dead. ``turn``: a turn at the database.
+    Without one, a scrape does not read the database. It counts as up after ``NoTurnError``.
     """
 
     WORKER_AFTER = 180.0
@@ -55,7 +54,6 @@ class DatabaseMetrics(Collector):
         *,
         due_after: DueAfter = lambda _: None,
         worker_after: float = WORKER_AFTER,
-        is_reachable: Callable[[], bool] = lambda: True,
         turn: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._engine = engine
@@ -63,7 +61,6 @@ class DatabaseMetrics(Collector):
         self._find_concerns = find_concerns
         self._due_after = due_after
         self._worker_after = worker_after
-        self._is_reachable = is_reachable
         self._turn = turn
         self._counted_ledger = (0, -1)
         """The id and the revision of the ledger whose items were counted last."""
@@ -73,7 +70,7 @@ class DatabaseMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         up = GaugeMetricFamily("usher_database_up", "Whether the database answered this scrape.")
         try:
-            families = list(self._read()) if self._is_reachable() else None
+            families = list(self._read())
         except NoTurnError:
             families = []
         except Exception:  # noqa: BLE001 - the process's own metrics must be reported while the database is unavailable

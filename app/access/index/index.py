@@ -30,6 +30,7 @@ import lmdb
 import structlog
 from sqlalchemy import Connection, Engine, func, select
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from app.access.decision.decide import PermissionRequest
 from app.access.decision.view import AccessView
@@ -146,6 +147,17 @@ class AccessIndex:
             self._check_schema()
             with reading(self._engine) as connection:
                 yield SqlView(connection)
+
+    @contextmanager
+    def free_turn(self) -> Iterator[None]:
+        """A turn at the database for health checks and metrics, which do not wait for one.
+
+        Raises ``NoTurnError``, or SQLAlchemy's ``TimeoutError`` if the database was not reached at the last check.
+        """
+        if not self._reaches_database():
+            raise PoolTimeout("the database cannot be reached")
+        with self.turns.taken(wait=0):
+            yield
 
     def _folders_of(self, file: IndexFile, stamp: Stamp) -> Folders:
         """What is kept of the folders of this revision in this file."""

@@ -4,12 +4,13 @@ Each process builds its own after the fork, because database connections must no
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from functools import partial
 from random import Random, SystemRandom
 from threading import BoundedSemaphore, Event, Thread
 from time import sleep
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flask import Flask
 from sqlalchemy import Engine
@@ -139,7 +140,7 @@ def service_app(
                 concern_finder(settings),
                 due_after=expected.due_after,
                 worker_after=expected.worker_after.total_seconds() or DatabaseMetrics.WORKER_AFTER,
-                **({} if index is None else _turns_of_metrics(index)),
+                turn=nullcontext if index is None else index.free_turn,
             ),
             console=_console(parts, failures, refusals, index, origins=origins, examine=examine)
             if settings.console.enabled
@@ -159,13 +160,6 @@ def _scim(settings: Settings, push: PushParts, new_id: Callable[[], str]) -> "Sc
     from app.service.scim.blueprint import scim_parts
 
     return scim_parts(push, settings.directory, new_id)
-
-
-def _turns_of_metrics(index: AccessIndex) -> dict[str, Any]:
-    return {
-        "is_reachable": lambda: index.state.is_database_reachable,
-        "turn": partial(index.turns.taken, wait=0),
-    }
 
 
 def _console(

@@ -44,25 +44,20 @@ def _unless_away(check: Check, index: AccessIndex) -> Check:
     """The check; it is degraded if it fails because the database cannot be reached, while the index answers."""
 
     def checked() -> str:
-        state = index.state
-        if not state.is_used:
+        if not index.state.is_used:
             return check()
         try:
-            if state.is_database_reachable:
-                with index.turns.taken(wait=0):
-                    return check()
+            with index.free_turn():
+                return check()
         except NoTurnError:
             return "not checked: too many requests are in progress; the index has reached the database"
         except SQLAlchemyError as error:
             if not is_outage(error):
                 raise
-            raise DegradedError(_AWAY) from error
-        raise DegradedError(_AWAY)
+            message = "the database cannot be reached; permission calls are answered from the index"
+            raise DegradedError(message) from error
 
     return checked
-
-
-_AWAY = "the database cannot be reached; permission calls are answered from the index"
 
 
 def _check_index(index: AccessIndex) -> str:
