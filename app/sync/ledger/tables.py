@@ -32,7 +32,17 @@ class LedgerRow(StoreTable, table=True):
     """Its findings as JSON: missing, changed, adopted, … → number of items."""
 
 
-class LedgerItemRow(StoreTable, table=True):
+class _OfItem(StoreTable):
+    """The columns of all tables about items of a ledger."""
+
+    ledger_id: int = Field(primary_key=True)
+    kind: str = Field(primary_key=True)
+    organization_id: str = Field(primary_key=True)
+    container_id: str = Field(primary_key=True)
+    item_id: str = Field(primary_key=True)
+
+
+class LedgerItemRow(_OfItem, table=True):
     """An item that the backend accepted from Usher. Other items are never deleted."""
 
     __table_args__ = (
@@ -53,11 +63,6 @@ class LedgerItemRow(StoreTable, table=True):
         ),
     )
 
-    ledger_id: int = Field(primary_key=True)
-    kind: str = Field(primary_key=True)
-    organization_id: str = Field(primary_key=True)
-    container_id: str = Field(primary_key=True)
-    item_id: str = Field(primary_key=True)
     digest: str
     parent_id: str = ""
     access_type: str = ""
@@ -69,7 +74,7 @@ class LedgerItemRow(StoreTable, table=True):
     """When a plan first found it gone from the directory, which began its grace period."""
 
 
-class DeletedItemRow(StoreTable, table=True):
+class DeletedItemRow(_OfItem, table=True):
     """An item that the backend reported as deleted, until a complete verify has checked it.
 
     Without this table, an item that exists in spite of the report would count as foreign and stay for ever. In return,
@@ -78,14 +83,8 @@ class DeletedItemRow(StoreTable, table=True):
 
     __table_args__ = (Index(None, "ledger_id", "kind", "item_id"),)
 
-    ledger_id: int = Field(primary_key=True)
-    kind: str = Field(primary_key=True)
-    organization_id: str = Field(primary_key=True)
-    container_id: str = Field(primary_key=True)
-    item_id: str = Field(primary_key=True)
 
-
-class ItemFailureRow(StoreTable, table=True):
+class ItemFailureRow(_OfItem, table=True):
     """The failures in a row of writing or deleting an item, and when it is retried."""
 
     __table_args__ = (
@@ -101,11 +100,6 @@ class ItemFailureRow(StoreTable, table=True):
         ),
     )
 
-    ledger_id: int = Field(primary_key=True)
-    kind: str = Field(primary_key=True)
-    organization_id: str = Field(primary_key=True)
-    container_id: str = Field(primary_key=True)
-    item_id: str = Field(primary_key=True)
     deleting: bool = Field(primary_key=True)
     fingerprint: str
     """The state that was to be set. An item with another fingerprint is tried at once."""
@@ -134,14 +128,9 @@ class UnsupportedItemRow(StoreTable, table=True):
     item_id: str = Field(primary_key=True)
 
 
-class DiscardedItemRow(StoreTable, table=True):
+class DiscardedItemRow(_OfItem, table=True):
     """A held delete that an operator discarded; see ``app.sync.plan.deletes``."""
 
-    ledger_id: int = Field(primary_key=True)
-    kind: str = Field(primary_key=True)
-    organization_id: str = Field(primary_key=True)
-    container_id: str = Field(primary_key=True)
-    item_id: str = Field(primary_key=True)
     fingerprint: str
     """The effect of the delete. A delete with another one is due."""
     run_id: str
@@ -173,14 +162,9 @@ class CallRow(StoreTable, table=True):
     settled_at: int | None = Field(default=None, sa_type=BigInteger)
 
 
-class ObservedItemRow(StoreTable, table=True):
+class ObservedItemRow(_OfItem, table=True):
     """An item that a verify has read from the backend, until it is compared with the ledger."""
 
-    ledger_id: int = Field(primary_key=True)
-    kind: str = Field(primary_key=True)
-    organization_id: str = Field(primary_key=True)
-    container_id: str = Field(primary_key=True)
-    item_id: str = Field(primary_key=True)
     parent_id: str = ""
     access_type: str = ""
     access_role: str = ""
