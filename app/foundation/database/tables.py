@@ -3,7 +3,7 @@
 import re
 from typing import TYPE_CHECKING, ClassVar
 
-from sqlalchemy import MetaData, Table
+from sqlalchemy import Index, MetaData, Table, text
 from sqlalchemy.orm import declared_attr, registry
 from sqlmodel import SQLModel
 
@@ -21,6 +21,12 @@ def new_metadata() -> MetaData:
 
 ONLY_ON = "only_on"
 """The key in ``Index.info`` of the only dialect that has the index."""
+
+
+def index_of_rows(name: str, *columns: str, where: str) -> Index:
+    """An index of the rows that meet a condition."""
+    rows = text(where)
+    return Index(name, *columns, sqlite_where=rows, postgresql_where=rows)
 
 
 class DatabaseTable(SQLModel):

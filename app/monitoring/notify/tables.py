@@ -1,9 +1,9 @@
 """The tables of notifications: open concerns, and the messages about them."""
 
-from sqlalchemy import BigInteger, Index, text
+from sqlalchemy import BigInteger
 from sqlmodel import Field
 
-from app.foundation.database.tables import StoreTable
+from app.foundation.database.tables import StoreTable, index_of_rows
 
 
 class ConcernRow(StoreTable, table=True):
@@ -26,14 +26,7 @@ class ChannelMessageRow(StoreTable, table=True):
     """A message for one channel. Times are epoch milliseconds."""
 
     __tablename__ = "notification"
-    __table_args__ = (
-        Index(
-            "ix_notification_waiting",
-            "next_try_at",
-            sqlite_where=text("next_try_at IS NOT NULL"),
-            postgresql_where=text("next_try_at IS NOT NULL"),
-        ),
-    )
+    __table_args__ = (index_of_rows("ix_notification_waiting", "next_try_at", where="next_try_at IS NOT NULL"),)
 
     message_id: str = Field(primary_key=True)
     channel: str = Field(primary_key=True)

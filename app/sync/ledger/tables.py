@@ -6,10 +6,10 @@ The columns of an item: ``kind``, ``organization_id``, ``container_id`` and ``it
 are empty. Times are epoch milliseconds.
 """
 
-from sqlalchemy import BigInteger, Index, text
+from sqlalchemy import BigInteger, Index
 from sqlmodel import Field
 
-from app.foundation.database.tables import StoreTable
+from app.foundation.database.tables import StoreTable, index_of_rows
 
 
 class LedgerRow(StoreTable, table=True):
@@ -48,19 +48,8 @@ class LedgerItemRow(_OfItem, table=True):
     __table_args__ = (
         Index(None, "ledger_id", "kind", "item_id"),
         Index(None, "ledger_id", "organization_id", "kind", "parent_id"),
-        Index(
-            "ix_ledger_item_gone",
-            "ledger_id",
-            "gone_at",
-            sqlite_where=text("gone_at IS NOT NULL"),
-            postgresql_where=text("gone_at IS NOT NULL"),
-        ),
-        Index(
-            "ix_ledger_item_unconfirmed",
-            "ledger_id",
-            sqlite_where=text("NOT certain"),
-            postgresql_where=text("NOT certain"),
-        ),
+        index_of_rows("ix_ledger_item_gone", "ledger_id", "gone_at", where="gone_at IS NOT NULL"),
+        index_of_rows("ix_ledger_item_unconfirmed", "ledger_id", where="NOT certain"),
     )
 
     digest: str

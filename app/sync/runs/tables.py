@@ -1,9 +1,9 @@
 """The tables of runs and workers. Times are epoch milliseconds."""
 
-from sqlalchemy import BigInteger, Index, false, text
+from sqlalchemy import BigInteger, Index, false
 from sqlmodel import Field
 
-from app.foundation.database.tables import StoreTable
+from app.foundation.database.tables import StoreTable, index_of_rows
 
 
 class RunRow(StoreTable, table=True):
@@ -12,13 +12,7 @@ class RunRow(StoreTable, table=True):
     __table_args__ = (
         Index(None, "status", "requested_at"),
         Index(None, "requested_at"),
-        Index(
-            "ix_run_asked_by",
-            "asked_by",
-            "run_id",
-            sqlite_where=text("asked_by IS NOT NULL"),
-            postgresql_where=text("asked_by IS NOT NULL"),
-        ),
+        index_of_rows("ix_run_asked_by", "asked_by", "run_id", where="asked_by IS NOT NULL"),
     )
 
     run_id: str = Field(primary_key=True)
