@@ -40,7 +40,7 @@ def interval_seconds(schedule: str) -> int | None:
 
 def trigger_of(schedule: str, timezone: str) -> BaseTrigger:
     """APScheduler's trigger for a schedule. Raises ``ScheduleError``."""
-    zone = _zone(timezone)
+    zone = zone_of(timezone)
     seconds = interval_seconds(schedule)
     if seconds is not None:
         return IntervalTrigger(seconds=seconds, start_date=EPOCH, timezone=zone)
@@ -80,7 +80,8 @@ def first_due_after(moment: datetime, schedules: Sequence[str], timezone: str) -
     return min((date for date in dates if date is not None), default=None)
 
 
-def _zone(name: str) -> tzinfo:
+def zone_of(name: str) -> tzinfo:
+    """The time zone with this name. Raises ``ScheduleError``."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:

@@ -2,12 +2,11 @@
 
 from datetime import UTC, datetime
 from typing import Annotated
-from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from app.sync.plan.settings import LimitSettings
-from app.sync.runs.schedule import ScheduleError, first_due_after
+from app.sync.runs.schedule import ScheduleError, first_due_after, zone_of
 
 _ANY_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -25,10 +24,7 @@ def _usable_schedule(schedule: str) -> str:
 
 
 def _known_timezone(name: str) -> str:
-    try:
-        ZoneInfo(name)
-    except (LookupError, ValueError, OSError) as error:
-        raise ValueError(f"{name!r} is not a time zone; write one like UTC or Europe/Berlin") from error
+    zone_of(name)
     return name
 
 
