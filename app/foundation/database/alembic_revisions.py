@@ -6,7 +6,7 @@ from collections.abc import Callable
 from alembic import command, context
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, delete, insert, inspect, select
+from sqlalchemy import Connection, Engine, delete, insert, inspect
 from sqlalchemy.exc import DBAPIError
 
 from app.foundation.database.engine import is_sqlite, writing
@@ -16,7 +16,6 @@ from app.foundation.database.programs import (
     COMPATIBILITY_TABLE,
     SHARED_VERSION_TABLE,
     Migrations,
-    Program,
     SchemaUnknownError,
     has_shared_version_table,
     revision_in,
@@ -33,7 +32,8 @@ def upgrade(engine: Engine, migrations: Migrations, on_change: Callable[[Connect
             connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s)", (_UPGRADE_LOCK,))
         # Checked under the lock: another process may have done it.
         if has_shared_version_table(connection, migrations.program):
-            _move_to_own_version_table(connection, migrations.program)
+            table = migrations.program.version_table
+            connection.exec_driver_sql(f"ALTER TABLE {SHARED_VERSION_TABLE} RENAME TO {table}")
         before = revision_in(connection, migrations.program.version_table)
         try:
             command.upgrade(_config(migrations, connection), "head")
@@ -55,11 +55,10 @@ def _store_compatibility(connection: Connection, migrations: Migrations) -> None
     revisions. A revision without one is compatible only with itself."""
     if not inspect(connection).has_table(COMPATIBILITY_TABLE):
         return
-    scripts = list(ScriptDirectory(str(migrations.folder)).walk_revisions())[::-1]
-    order = [script.revision for script in scripts]
-    stated = [getattr(script.module, "oldest_compatible", script.revision) for script in scripts]
+    scripts = ScriptDirectory(str(migrations.folder)).walk_revisions()
+    stated = {getattr(script.module, "oldest_compatible", script.revision) for script in scripts}
     connection.execute(delete(COMPATIBILITY))
-    connection.execute(insert(COMPATIBILITY).values(oldest_revision=max(stated, key=order.index)))
+    connection.execute(insert(COMPATIBILITY).values(oldest_revision=max(stated, key=migrations.revisions().index)))
 
 
 def run_environment() -> None:
@@ -67,20 +66,6 @@ def run_environment() -> None:
     attributes = context.config.attributes
     context.configure(connection=attributes["connection"], version_table=attributes["version_table"])
     context.run_migrations()
-
-
-def _move_to_own_version_table(connection: Connection, program: Program) -> None:
-    shared, own = (_version_table(name) for name in (SHARED_VERSION_TABLE, program.version_table))
-    own.create(connection)
-    connection.execute(insert(own).from_select(["version_num"], select(shared.c.version_num)))
-    shared.drop(connection)
-
-
-def _version_table(name: str) -> Table:
-    """The table as Alembic creates it."""
-    table = Table(name, MetaData(), Column("version_num", String(32), primary_key=True))
-    table.primary_key.name = f"{name}_pkc"
-    return table
 
 
 def _config(migrations: Migrations, connection: Connection) -> Config:

@@ -34,7 +34,7 @@ def state_of(engine: Engine, migrations: Migrations) -> SchemaState:
     known = migrations.revisions()
     with reading(engine) as connection:
         if has_shared_version_table(connection, migrations.program):
-            # The table is not read: a concurrent upgrade may drop it.
+            # The table is not read: a concurrent upgrade may rename it.
             return SchemaState.OLDER
         revision = revision_in(connection, migrations.program.version_table)
         if revision is not None and revision not in known:

@@ -4,7 +4,6 @@ An upgrade stores the oldest revision whose software can still use the database.
 if it has that revision, and stops using the database if not.
 """
 
-import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
@@ -47,23 +46,11 @@ class Migrations:
     folder: Path
 
     def revisions(self) -> list[str]:
-        """All revisions in the order of their dependencies, read without Alembic.
+        """All revisions in their order, which is that of the file names, read without Alembic.
 
         ``app.foundation.database.migrations`` explains why.
         """
-        texts = [file.read_text(encoding="utf-8") for file in (self.folder / "versions").glob("[0-9]*.py")]
-        after = {_variable("down_revision", text): _variable("revision", text) for text in texts}
-        ordered: list[str] = []
-        revision = after.get(None)
-        while revision is not None:
-            ordered.append(revision)
-            revision = after.get(revision)
-        return ordered
-
-
-def _variable(name: str, text: str) -> str | None:
-    match = re.search(rf'^{name} = "(\w+)"', text, re.MULTILINE)
-    return match[1] if match else None
+        return sorted(file.name.partition("_")[0] for file in (self.folder / "versions").glob("[0-9]*.py"))
 
 
 COMPATIBILITY_TABLE = "schema_compatibility"
