@@ -9,7 +9,8 @@ Tables without a shadow are those of the database, so a plan that is made from a
 
 Only tables that would change are copied, each before its first row is written. While the sources are read, other
 processes may change the database; afterwards one snapshot compares what was read with the database. If the access model
-has changed in the last minutes, it may change again while a plan is made. Then all of it is copied in that snapshot.
+changed within the last ten minutes, the refresh also copies all of it in that snapshot. Otherwise a change while the
+plan is made ends the run.
 """
 
 from collections.abc import Iterable, Iterator

@@ -42,7 +42,7 @@ class SourceState:
     """The number of malformed records of the last read."""
     dangling: int = 0
     """The number of its records that refer to a missing or ineffective record, as of the last count."""
-    tells_changes: bool = False
+    reports_changes: bool = False
     """Whether changes can be read: there is a cursor."""
     last_answered: str = ""
     """The extent of its last read: ``changes``, ``part``, or empty for everything."""
@@ -73,7 +73,7 @@ class SourceState:
             )
         if self.last_verdict != "complete" and self.last_good_at is not None:
             parts.append(f"read well {_ago(now_ms - self.last_good_at)}")
-        if self.tells_changes:
+        if self.reports_changes:
             parts.append("it is asked for changes")
         if self.last_refused_at is not None:
             parts.append(f"last refused {_ago(now_ms - self.last_refused_at)}: {self.last_refusal.partition('; ')[0]}")
@@ -106,7 +106,7 @@ def source_states(connection: Connection, *, by_kind: bool = False) -> list[Sour
             **{name: getattr(row, name) for name in _SAME_FIELDS},
             is_configured=row.position < UNCONFIGURED_POSITION,
             dangling=dangling.get(row.source_id, 0),
-            tells_changes=bool(row.cursor),
+            reports_changes=bool(row.cursor),
             last_read_seconds=row.last_read_ms / 1000,
             changes=changes_from_json(row.last_changes),
             kinds=kinds.get(row.source_id, {}),

@@ -14,6 +14,7 @@ from app.access.records import (
     AccessType,
     ContextGrant,
     Document,
+    FieldType,
     Fill,
     Folder,
     Form,
@@ -23,15 +24,14 @@ from app.access.records import (
     Membership,
     Organization,
     Record,
-    Sort,
     User,
 )
 
 _SORT_OF_TYPE = {
-    bool: Sort.FLAG,
-    AccessType: Sort.ACCESS_TYPE,
-    AccessRole: Sort.ACCESS_ROLE,
-    datetime: Sort.TIME,
+    bool: FieldType.FLAG,
+    AccessType: FieldType.ACCESS_TYPE,
+    AccessRole: FieldType.ACCESS_ROLE,
+    datetime: FieldType.TIME,
 }
 
 
@@ -43,7 +43,7 @@ class RecordField:
     """The name in the directory and the backend."""
     attribute: str
     """The name in records and of the columns of tables."""
-    sort: Sort
+    type: FieldType
     is_needed: bool
     refers_to: str
     """The kind of record to which the field refers; empty if it is not a reference."""
@@ -74,12 +74,12 @@ class RecordKind:
     def keys(self) -> Sequence[RecordField]:
         """The fields that identify a record of a source: its ids, then the alias by which it may name a user."""
         ids = [self.by_attribute[attribute] for attribute in self.record.key_fields]
-        return (*ids, *(field for field in self.fields if field.sort is Sort.ALIAS))
+        return (*ids, *(field for field in self.fields if field.type is FieldType.ALIAS))
 
     @cached_property
     def names_user(self) -> bool:
         """Whether it may name a user by an alias."""
-        return any(field.sort is Sort.ALIAS for field in self.fields)
+        return any(field.type is FieldType.ALIAS for field in self.fields)
 
     @cached_property
     def alternatives(self) -> Sequence[Sequence[RecordField]]:
@@ -89,12 +89,12 @@ class RecordKind:
     @cached_property
     def name_field(self) -> RecordField | None:
         """The field with its name: the first of its texts. None: it has no name."""
-        return next((field for field in self.fields if field.sort is Sort.TEXT), None)
+        return next((field for field in self.fields if field.type is FieldType.TEXT), None)
 
     @cached_property
     def column_fields(self) -> Sequence[RecordField]:
         """The fields that have a column of their own in tables; the others are in the payload."""
-        return tuple(field for field in self.fields if field.sort is not Sort.TEXT)
+        return tuple(field for field in self.fields if field.type is not FieldType.TEXT)
 
     @cached_property
     def snake_name(self) -> str:
@@ -121,7 +121,7 @@ def _kind_of(record: type[Record]) -> RecordKind:
             RecordField(
                 name=name_of_attribute(field.name),
                 attribute=field.name,
-                sort=form.sort,
+                type=form.type,
                 is_needed=field.default is MISSING,
                 refers_to="" if is_own else form.of,
             )

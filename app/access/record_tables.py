@@ -1,7 +1,7 @@
-"""Converts records to rows of the sources' tables, and rows of the access model to records.
+"""Converts records to rows of the ``source_…`` tables, and rows of the ``model_…`` tables to records.
 
-The access model contains neither aliases nor fills. It has one ``KindTable`` for each other kind of record,
-referred-to kinds first.
+``TABLES_OF_KIND`` has one entry for each kind of record in the access model: all kinds except ``fill``. A kind follows
+those to which it refers. Fields without a column of their own are stored as JSON (``payload_and_digest``).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ import orjson
 from sqlalchemy import Table
 
 from app.access.kinds import KINDS, KINDS_BY_REFERENCE, RecordField, RecordKind
-from app.access.records import AccessRole, AccessType, Record, Sort
+from app.access.records import AccessRole, AccessType, FieldType, Record
 from app.access.tables import ACCESS_TABLES, NO_ALIASES
 from app.foundation.clock import epoch_ms, from_epoch_ms
 
@@ -49,26 +49,26 @@ def _aliases(aliases: tuple[str, ...]) -> str:
     return orjson.dumps(sorted(aliases)).decode() if aliases else NO_ALIASES
 
 
-_TO_COLUMN: Mapping[Sort, Callable[[Any], object]] = {
-    Sort.ALIASES: _aliases,
-    Sort.ACCESS_TYPE: lambda access_type: access_type.value,
-    Sort.ACCESS_ROLE: lambda role: role.value,
-    Sort.TIME: epoch_ms,
+_TO_COLUMN: Mapping[FieldType, Callable[[Any], object]] = {
+    FieldType.ALIASES: _aliases,
+    FieldType.ACCESS_TYPE: lambda access_type: access_type.value,
+    FieldType.ACCESS_ROLE: lambda role: role.value,
+    FieldType.TIME: epoch_ms,
 }
-"""Sort of value → its conversion; values of other sorts are stored as they are."""
+"""Type of a field → its conversion; values of other types are stored as they are."""
 
-_FROM_COLUMN: Mapping[Sort, Callable[[Any], object]] = {
-    Sort.FLAG: bool,
-    Sort.ACCESS_TYPE: AccessType,
-    Sort.ACCESS_ROLE: AccessRole,
-    Sort.TIME: from_epoch_ms,
+_FROM_COLUMN: Mapping[FieldType, Callable[[Any], object]] = {
+    FieldType.FLAG: bool,
+    FieldType.ACCESS_TYPE: AccessType,
+    FieldType.ACCESS_ROLE: AccessRole,
+    FieldType.TIME: from_epoch_ms,
 }
 """The inverse for the access model, which has no aliases."""
 
 
 def _values_from_record(kind: RecordKind) -> Callable[[Any], Values]:
     columns = [
-        (field.attribute, _TO_COLUMN.get(field.sort), None if field.sort is Sort.TIME else "")
+        (field.attribute, _TO_COLUMN.get(field.type), None if field.type is FieldType.TIME else "")
         for field in kind.column_fields
     ]
     described = [(field.attribute, field.name) for field in _described(kind)]
@@ -91,11 +91,11 @@ def _values_from_record(kind: RecordKind) -> Callable[[Any], Values]:
 
 def _record_from_row(kind: RecordKind) -> Callable[[Any], Record]:
     columns = [
-        (field.attribute, _FROM_COLUMN.get(field.sort))
+        (field.attribute, _FROM_COLUMN.get(field.type))
         for field in kind.column_fields
-        if field.sort not in {Sort.ALIAS, Sort.ALIASES}
+        if field.type not in {FieldType.ALIAS, FieldType.ALIASES}
     ]
-    texts = [(field.attribute, field.name) for field in kind.fields if field.sort is Sort.TEXT]
+    texts = [(field.attribute, field.name) for field in kind.fields if field.type is FieldType.TEXT]
     make: Callable[..., Record] = kind.record
 
     def record_from_row(row: Any) -> Record:
@@ -118,7 +118,7 @@ def _record_from_row(kind: RecordKind) -> Callable[[Any], Record]:
 
 def _described(kind: RecordKind) -> list[RecordField]:
     """The fields in the payload: the descriptive fields, and the record's own id."""
-    return [field for field in kind.fields if field is kind.own_id or field.sort is Sort.TEXT]
+    return [field for field in kind.fields if field is kind.own_id or field.type is FieldType.TEXT]
 
 
 VALUES_FROM_RECORD: Mapping[str, Callable[[Any], Values]] = {

@@ -22,7 +22,7 @@ Key = tuple[str, ...]
 """The kind, then the ids in a fixed order. An id that does not apply is the empty string."""
 
 
-class Sort(StrEnum):
+class FieldType(StrEnum):
     """The type of a field's value."""
 
     ID = "id"
@@ -45,21 +45,21 @@ class Sort(StrEnum):
 class Form:
     """The sort of a text field."""
 
-    sort: Sort
+    type: FieldType
     of: str = ""
     """The kind of record to which an id belongs; empty for other sorts."""
 
 
-OrganizationId = Annotated[str, Form(Sort.ID, "organization")]
-UserId = Annotated[str, Form(Sort.ID, "user")]
-GroupId = Annotated[str, Form(Sort.ID, "group")]
-FolderId = Annotated[str, Form(Sort.ID, "folder")]
-DocumentId = Annotated[str, Form(Sort.ID, "document")]
-Alias = Annotated[str, Form(Sort.ALIAS)]
-Aliases = Annotated[tuple[str, ...], Form(Sort.ALIASES)]
-ContextField = Annotated[str, Form(Sort.ID)]
-ContextValue = Annotated[str, Form(Sort.CONTEXT_VALUE)]
-Words = Annotated[str, Form(Sort.TEXT)]
+OrganizationId = Annotated[str, Form(FieldType.ID, "organization")]
+UserId = Annotated[str, Form(FieldType.ID, "user")]
+GroupId = Annotated[str, Form(FieldType.ID, "group")]
+FolderId = Annotated[str, Form(FieldType.ID, "folder")]
+DocumentId = Annotated[str, Form(FieldType.ID, "document")]
+Alias = Annotated[str, Form(FieldType.ALIAS)]
+Aliases = Annotated[tuple[str, ...], Form(FieldType.ALIASES)]
+ContextField = Annotated[str, Form(FieldType.ID)]
+ContextValue = Annotated[str, Form(FieldType.CONTEXT_VALUE)]
+Words = Annotated[str, Form(FieldType.TEXT)]
 
 NO_EXTRA_FIELDS: Mapping[str, object] = MappingProxyType({})
 

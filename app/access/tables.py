@@ -18,7 +18,7 @@ from sqlalchemy.types import TypeEngine
 from sqlmodel import Field
 
 from app.access.kinds import KINDS_BY_REFERENCE, RecordKind
-from app.access.records import Fill, Sort
+from app.access.records import FieldType, Fill
 from app.foundation.database.tables import METADATA, ONLY_ON, StoreTable
 
 KEYED = {"sqlite_with_rowid": False}
@@ -30,10 +30,10 @@ ZERO = {"server_default": "0"}
 NO_ALIASES = "[]"
 """The column ``aliases`` of a user without aliases; it contains a sorted JSON list."""
 
-_TYPES: Mapping[Sort, TypeEngine[Any]] = {Sort.FLAG: Boolean(), Sort.TIME: BigInteger()}
-"""Sort of value → type of its column; the others are texts."""
+_TYPES: Mapping[FieldType, TypeEngine[Any]] = {FieldType.FLAG: Boolean(), FieldType.TIME: BigInteger()}
+"""Type of a field → type of its column; the others are texts."""
 
-_DEFAULTS = {Sort.ALIAS: "", Sort.ALIASES: NO_ALIASES}
+_DEFAULTS = {FieldType.ALIAS: "", FieldType.ALIASES: NO_ALIASES}
 
 TableIndex = tuple[str | None, Sequence[str], str]
 """The name of an index (None: from its columns), its columns, and the condition of its rows, or empty text."""
@@ -41,7 +41,7 @@ TableIndex = tuple[str | None, Sequence[str], str]
 
 def access_keys(kind: RecordKind) -> tuple[str, ...]:
     """The columns that identify a record in the access model."""
-    return tuple(field.attribute for field in kind.keys if field.sort is not Sort.ALIAS)
+    return tuple(field.attribute for field in kind.keys if field.type is not FieldType.ALIAS)
 
 
 def record_table(
@@ -63,12 +63,12 @@ def record_table(
         *(
             Column(
                 field.attribute,
-                _TYPES.get(field.sort, String()),
-                nullable=field.sort is Sort.TIME,
-                server_default=_DEFAULTS.get(field.sort),
+                _TYPES.get(field.type, String()),
+                nullable=field.type is FieldType.TIME,
+                server_default=_DEFAULTS.get(field.type),
             )
             for field in kind.column_fields
-            if has_aliases or field.sort not in _DEFAULTS
+            if has_aliases or field.type not in _DEFAULTS
         ),
         *(Column(name, String(), nullable=False) for name in ("payload", "digest") if kind.carries),
         *columns,

@@ -15,7 +15,7 @@ from app.foundation.text import printable, quoted
 
 if TYPE_CHECKING:
     from app.access.refresh.tables import ChangeCounts
-    from app.directory.guarded import GuardedSource
+    from app.directory.bounded import BoundedSource
     from app.directory.preview import PreviewedObject, PreviewedSource, PreviewFilter, RuleCounts, RuleResult
     from app.settings import Settings
     from app.sync.runs.preview import Preview
@@ -85,24 +85,24 @@ def preview(  # noqa: PLR0917 - click passes them by name
     context.exit(0 if report.verdict is Verdict.COMPLETE and not report.refused and not report.odd else 1)
 
 
-def _previewed(settings: Settings, name: str, filter_: PreviewFilter) -> tuple[list[GuardedSource], PreviewedSource]:
+def _previewed(settings: Settings, name: str, filter_: PreviewFilter) -> tuple[list[BoundedSource], PreviewedSource]:
     """All sources, and the previewed one among them. Raises ``CommandError``."""
     from app.commands.bootstrap.peers import configured_sources
-    from app.directory.guarded import GuardedSource
+    from app.directory.bounded import BoundedSource
     from app.directory.preview import PreviewedSource
 
     found: PreviewedSource | None = None
     sources = []
     for source in configured_sources(settings, spool=False):
-        guarded = source if isinstance(source, GuardedSource) else GuardedSource(source, timeout=0)
+        bounded = source if isinstance(source, BoundedSource) else BoundedSource(source, timeout=0)
         if source.name == name:
-            if guarded.policy.only_pushed:
+            if bounded.policy.only_pushed:
                 raise CommandError(
                     f"source {name} only receives pushes; usher check --explain shows the push of a record"
                 )
-            found = PreviewedSource(guarded.source, filter_)
-            guarded = GuardedSource(found, timeout=guarded.timeout, stop=guarded.stop, policy=guarded.policy)
-        sources.append(guarded)
+            found = PreviewedSource(bounded.source, filter_)
+            bounded = BoundedSource(found, timeout=bounded.timeout, stop=bounded.stop, policy=bounded.policy)
+        sources.append(bounded)
     if found is None:
         raise CommandError(
             f"no source is called {quoted(name)}; there are: {', '.join(source.name for source in sources)}"

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from app.access.kinds import KINDS, RecordKind, name_of_attribute
-from app.access.records import Carrier, Fill, Record, Sort, User
+from app.access.records import Carrier, FieldType, Fill, Record, User
 from app.directory.fields import (
     ACCESS_FIELDS,
     Fields,
@@ -86,16 +86,16 @@ def disabling_record(value: Mapping[str, object], kind: str) -> Record | None:
         return None
 
 
-_CHECKS: Mapping[Sort, Callable[[object, str], object]] = {
-    Sort.ID: checked_id,
-    Sort.TEXT: checked_text,
-    Sort.ALIAS: checked_alias,
-    Sort.ALIASES: checked_aliases,
-    Sort.CONTEXT_VALUE: checked_context_value,
-    Sort.FLAG: checked_flag,
-    Sort.ACCESS_TYPE: checked_access_type,
-    Sort.ACCESS_ROLE: checked_access_role,
-    Sort.TIME: checked_time,
+_CHECKS: Mapping[FieldType, Callable[[object, str], object]] = {
+    FieldType.ID: checked_id,
+    FieldType.TEXT: checked_text,
+    FieldType.ALIAS: checked_alias,
+    FieldType.ALIASES: checked_aliases,
+    FieldType.CONTEXT_VALUE: checked_context_value,
+    FieldType.FLAG: checked_flag,
+    FieldType.ACCESS_TYPE: checked_access_type,
+    FieldType.ACCESS_ROLE: checked_access_role,
+    FieldType.TIME: checked_time,
 }
 
 
@@ -105,7 +105,7 @@ class _Reader:
     def __init__(self, kind: RecordKind) -> None:
         self._kind = kind
         self._record: Callable[..., Record] = kind.record
-        self._fields = {field.name: (field.attribute, _CHECKS[field.sort]) for field in kind.fields}
+        self._fields = {field.name: (field.attribute, _CHECKS[field.type]) for field in kind.fields}
         self._groups = kind.record.exactly_one_of
         self._needed = [field.attribute for field in kind.fields if field.is_needed]
 
@@ -162,13 +162,13 @@ def _unknown_kind(given: object, fields: Fields) -> str:
 # Unknown fields.
 
 _HARMLESS = {
-    name: frozenset(field.name for field in kind.fields if field in kind.keys or field.sort is Sort.TEXT)
+    name: frozenset(field.name for field in kind.fields if field in kind.keys or field.type is FieldType.TEXT)
     for name, kind in KINDS.items()
     if kind.carries
 }
 """Kind → fields that decide nothing. If one is set, a similar name is a field of its own."""
 
-_NEVER_SENT = tuple(field.name for field in KINDS[User.kind].fields if field.sort is Sort.ALIASES)
+_NEVER_SENT = tuple(field.name for field in KINDS[User.kind].fields if field.type is FieldType.ALIASES)
 
 
 def check_field_names(kind: str, names: Collection[str]) -> None:
@@ -238,15 +238,15 @@ def object_from_record(record: Record) -> dict[str, object]:
         value = getattr(record, field.attribute)
         if value is None or value is False or value == ():
             continue
-        fields[field.name] = _TO_JSON[field.sort](value) if field.sort in _TO_JSON else value
+        fields[field.name] = _TO_JSON[field.type](value) if field.type in _TO_JSON else value
     if isinstance(record, Carrier):
         fields.update(record.extra_fields)
     return fields
 
 
-_TO_JSON: Mapping[Sort, Callable[[Any], object]] = {
-    Sort.TIME: utc_text,
-    Sort.ACCESS_TYPE: str,
-    Sort.ACCESS_ROLE: str,
-    Sort.ALIASES: list,
+_TO_JSON: Mapping[FieldType, Callable[[Any], object]] = {
+    FieldType.TIME: utc_text,
+    FieldType.ACCESS_TYPE: str,
+    FieldType.ACCESS_ROLE: str,
+    FieldType.ALIASES: list,
 }

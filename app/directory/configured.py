@@ -4,9 +4,9 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
+from app.directory.bounded import BoundedSource, Policy
 from app.directory.connector import ALL_ATTRIBUTES, Connector, Objects, ReadError, RequestedFields
 from app.directory.file import FileSource
-from app.directory.guarded import GuardedSource, Policy
 from app.directory.plugins import PluginConnector, PluginSettings
 from app.directory.pushes import PushedSource
 from app.directory.settings import (
@@ -44,7 +44,7 @@ def sources_from_settings(
     with members support full reads only. ``store``: opens Usher's database, where SCIM sources are stored.
     """
     return [
-        GuardedSource(
+        BoundedSource(
             source_from_settings(source, spool, clock, store),
             timeout=settings.read_timeout if source.timeout is None else source.timeout,
             stop=stop,

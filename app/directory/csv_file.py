@@ -17,7 +17,7 @@ from typing import IO, NamedTuple
 from zoneinfo import ZoneInfo
 
 from app.access.kinds import KINDS
-from app.access.records import Record, Sort
+from app.access.records import FieldType, Record
 from app.directory.casting import check_field_names, disabling_record, missing_fields, plural, record_from_object
 from app.directory.connector import (
     ALL_ATTRIBUTES,
@@ -329,9 +329,9 @@ class _RecordRows:
                 continue
             field = fields.get(name)
             # A name or an address may be unknown. Others that are needed are missing.
-            empty = "" if field is not None and field.sort is Sort.TEXT and field.is_needed else None
+            empty = "" if field is not None and field.type is FieldType.TEXT and field.is_needed else None
             convert = converters[name] if name in parsed else None
-            if field is not None and field.sort is Sort.FLAG:
+            if field is not None and field.type is FieldType.FLAG:
                 convert = _flag
             cells.append(_Cell(index, name, convert, field is None or name in self._null_is_absent, empty))
         return cells

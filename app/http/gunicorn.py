@@ -124,7 +124,7 @@ class _Server(BaseApplication):  # type: ignore[misc] # untyped base
                 )
         super().reload()
 
-    def load(self) -> "ClientGuard":
+    def load(self) -> "BodyTimeouts":
         try:
             app = self._factory()
         except self._options.startup_errors as error:
@@ -137,7 +137,7 @@ class _Server(BaseApplication):  # type: ignore[misc] # untyped base
             # Requests create few cycles. With Python's default thresholds, a service with large caches spends a third
             # of its time in the collector.
             gc.set_threshold(50_000, 20, 100)
-            return ClientGuard(app, self._options.read_timeout)
+            return BodyTimeouts(app, self._options.read_timeout)
         raise SystemExit(_COULD_NOT_LOAD)
 
     @property
@@ -181,7 +181,7 @@ class _Server(BaseApplication):  # type: ignore[misc] # untyped base
         return settings
 
 
-class ClientGuard:
+class BodyTimeouts:
     """Wraps the app: limits how long a client may stall, and reports its errors while the body is read as
     ``InvalidArgument``."""
 

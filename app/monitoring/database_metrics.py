@@ -295,7 +295,7 @@ _SOURCE_GAUGES: tuple[tuple[str, str, Callable[[SourceState], float]], ...] = (
     (
         "usher_directory_source_tells_changes",
         "Whether a source supports reads of changes.",
-        lambda source: float(source.tells_changes),
+        lambda source: float(source.reports_changes),
     ),
     (
         "usher_directory_source_refused",

@@ -66,7 +66,7 @@ class Worker:
                 self.stop.set()
             except Exception as error:  # noqa: BLE001 - log_fields logs the full error
                 pause = min(max(pause, 1.0) * 2, _LONGEST_PAUSE)
-                log.warning("queue_unreadable", again_in=pause, **log_fields(error))
+                log.warning("tick_failed", again_in=pause, **log_fields(error))
             else:
                 pause = self.poll
 

@@ -2,7 +2,7 @@
 
 from app.access.kinds import KINDS, KINDS_BY_REFERENCE, name_of_attribute
 from app.access.record_tables import KIND_TABLES
-from app.access.records import Grant, Membership, Sort
+from app.access.records import FieldType, Grant, Membership
 from app.access.source_tables import SOURCE_TABLES, object_of_origin, origin_text, source_keys
 from app.access.tables import access_keys
 
@@ -22,15 +22,15 @@ def test_referred_to_kinds_come_first() -> None:
 
 def test_sorts_of_fields() -> None:
     grant = KINDS["grant"]
-    assert {field.name: field.sort for field in grant.fields} == {
-        "organizationId": Sort.ID,
-        "folderId": Sort.ID,
-        "documentId": Sort.ID,
-        "userId": Sort.ID,
-        "userAlias": Sort.ALIAS,
-        "organizationUserGroupId": Sort.ID,
-        "accessRole": Sort.ACCESS_ROLE,
-        "expiresAt": Sort.TIME,
+    assert {field.name: field.type for field in grant.fields} == {
+        "organizationId": FieldType.ID,
+        "folderId": FieldType.ID,
+        "documentId": FieldType.ID,
+        "userId": FieldType.ID,
+        "userAlias": FieldType.ALIAS,
+        "organizationUserGroupId": FieldType.ID,
+        "accessRole": FieldType.ACCESS_ROLE,
+        "expiresAt": FieldType.TIME,
     }
     assert [field.name for field in grant.fields if field.is_needed] == ["organizationId"]
     assert [[field.name for field in group] for group in grant.alternatives] == [
@@ -64,7 +64,8 @@ def test_own_id_is_no_reference() -> None:
 def test_columns_of_a_table_are_the_fields_of_its_kind() -> None:
     for table in KIND_TABLES:
         kind = KINDS[table.kind]
-        stored = [field.attribute for field in kind.fields if field.sort not in {Sort.TEXT, Sort.ALIAS, Sort.ALIASES}]
+        apart = {FieldType.TEXT, FieldType.ALIAS, FieldType.ALIASES}
+        stored = [field.attribute for field in kind.fields if field.type not in apart]
         *columns, owner = table.columns
         assert columns == stored + (["payload", "digest"] if kind.carries else [])
         assert owner == "source_id"

@@ -14,9 +14,9 @@ from app.access.origins import load_origins
 from app.access.records import Document, Grant, Key, User
 from app.access.refresh.pushes import NumberedPush, apply_push
 from app.commands.schema import METADATA
+from app.directory.bounded import BoundedSource, Policy
 from app.directory.casting import record_from_object
 from app.directory.file import FileSource
-from app.directory.guarded import GuardedSource, Policy
 from app.directory.mapping.source import MappedSource
 from app.directory.mapping.spool_file import SpoolFile
 from app.directory.pushes import PushedSource
@@ -107,7 +107,7 @@ def world(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     (tmp_path / "old.jsonl").write_text(FILE)
     sources: list[Source] = [
         MappedSource("ad", people, rules_of(PEOPLE), SpoolFile.of(tmp_path, "ad")),
-        GuardedSource(PushedSource("app"), timeout=0, policy=Policy(only_pushed=True)),
+        BoundedSource(PushedSource("app"), timeout=0, policy=Policy(only_pushed=True)),
         FileSource(Path("old.jsonl"), name="old.jsonl"),
         MappedSource("hr", personnel, rules_of(PERSONNEL)),
     ]

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import delete
 
 from app.access.tables import ACCESS_TABLES
+from app.directory.bounded import BoundedSource, Policy
 from app.directory.file import FileSource
-from app.directory.guarded import GuardedSource, Policy
 from app.directory.mapping.source import MappedSource
 from app.directory.pushes import PushedSource
 from app.foundation.database.engine import open_engine, writing
@@ -27,10 +27,10 @@ def told_by_changes(monkeypatch: pytest.MonkeyPatch) -> list[ObjectDirectory]:
     for name, directory in zip("ab", directories, strict=True):
         directory.put(thing("users", name, {"id": name}))
     made = [
-        GuardedSource(MappedSource("ad", directories[0], rules), timeout=30),
-        GuardedSource(MappedSource("hr", directories[1], rules), timeout=30),
-        GuardedSource(PushedSource("app"), timeout=30, policy=Policy(only_pushed=True)),
-        GuardedSource(FileSource(Path("directory.yaml"), name="directory.yaml"), timeout=30),
+        BoundedSource(MappedSource("ad", directories[0], rules), timeout=30),
+        BoundedSource(MappedSource("hr", directories[1], rules), timeout=30),
+        BoundedSource(PushedSource("app"), timeout=30, policy=Policy(only_pushed=True)),
+        BoundedSource(FileSource(Path("directory.yaml"), name="directory.yaml"), timeout=30),
     ]
     monkeypatch.setattr("app.commands.bootstrap.peers.sources_from_settings", lambda *_, **__: made)
     return directories
@@ -335,7 +335,7 @@ def test_explain_shows_the_fields_of_each_row(usher_in: Usher, folder: Path, mon
         - {from: rows, membership: {organizationId: '"o"', userId: '"u"', accessRole: it.role, expiresAt: it.until}}
         """
     )
-    made = [GuardedSource(MappedSource("hr", groups, rules), timeout=30)]
+    made = [BoundedSource(MappedSource("hr", groups, rules), timeout=30)]
     monkeypatch.setattr("app.commands.bootstrap.peers.sources_from_settings", lambda *_, **__: made)
     assert usher_in("directory", "refresh").exit_code == 0
     output = usher_in("check", "u", "organization", "o", "--explain").stdout.splitlines()

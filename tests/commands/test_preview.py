@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from app.directory.guarded import GuardedSource
+from app.directory.bounded import BoundedSource
 from app.directory.mapping.source import MappedSource
 from tests.commands.conftest import Usher
 from tests.worlds.object_directory import ObjectDirectory, rules_of, thing
@@ -27,8 +27,8 @@ def directory(monkeypatch: pytest.MonkeyPatch) -> ObjectDirectory:
         thing("groups", "acme", {"cn": "acme"}, tuple(f"users/u{n}" for n in range(60))),
     )
 
-    def sources(*_: object, **__: object) -> list[GuardedSource]:
-        return [GuardedSource(MappedSource("ad", directory, rules_of(RULES)), timeout=30)]
+    def sources(*_: object, **__: object) -> list[BoundedSource]:
+        return [BoundedSource(MappedSource("ad", directory, rules_of(RULES)), timeout=30)]
 
     monkeypatch.setattr("app.commands.bootstrap.peers.sources_from_settings", sources)
     return directory

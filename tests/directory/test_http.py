@@ -14,9 +14,9 @@ from pydantic import ValidationError
 from app.access.contents import export_records
 from app.access.records import Membership, User
 from app.commands.schema import METADATA
+from app.directory.bounded import BoundedSource
 from app.directory.configured import source_from_settings
 from app.directory.connectors.http.connector import HttpConnector
-from app.directory.guarded import GuardedSource
 from app.directory.mapping.rules import Rules
 from app.directory.mapping.source import MappedSource
 from app.directory.mapping.spool_file import SpoolFile
@@ -783,7 +783,7 @@ def test_a_list_that_lost_its_users_with_success_takes_no_access(
     METADATA.create_all(engine)
     organization = dict.fromkeys(("organizationId", "organizationName"), NAMES["okta"])
     rules = [*rules_of("okta"), {"from": "groups", "organization": organization}]
-    sources = [GuardedSource(source_from_settings(Api(provider, map=rules).settings), timeout=30)]
+    sources = [BoundedSource(source_from_settings(Api(provider, map=rules).settings), timeout=30)]
 
     def records() -> list[object]:
         with reading(engine) as connection:

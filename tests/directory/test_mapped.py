@@ -410,7 +410,7 @@ def test_a_connector_may_answer_with_everything(directory: ObjectDirectory, spoo
     source = source_of(directory, spool=spool)
     kept = Kept()
     cursor = kept.take(read(source)).cursor
-    directory.tells_changes = False
+    directory.reports_changes = False
     directory.remove("users", "bob")
     directory.remove("groups", "org-x")
     steps = read(source, ReadRequest(since=cursor))

@@ -5,8 +5,8 @@ import pytest
 from pydantic import ValidationError
 
 from app.commands.bootstrap.peers import spool_folder
+from app.directory.bounded import BoundedSource
 from app.directory.configured import sources_from_settings
-from app.directory.guarded import GuardedSource
 from app.directory.settings import DirectorySettings
 from app.settings import Settings
 
@@ -62,7 +62,7 @@ def test_each_source_has_its_own_timeout_or_the_default() -> None:
         {"read_timeout": 7, "sources": [{"type": "file", "path": "a"}, {"type": "file", "path": "b", "timeout": 0}]}
     )
     sources = sources_from_settings(settings)
-    assert [source.timeout for source in sources if isinstance(source, GuardedSource)] == [7, 0]
+    assert [source.timeout for source in sources if isinstance(source, BoundedSource)] == [7, 0]
 
 
 def test_the_spool_is_beside_the_database_or_as_configured() -> None:

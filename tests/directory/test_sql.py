@@ -13,6 +13,7 @@ from sqlalchemy.exc import OperationalError
 
 from app.access.kinds import KINDS
 from app.access.records import AccessRole, Document, Grant
+from app.directory.bounded import BoundedSource
 from app.directory.casting import missing_fields, plural, record_from_object
 from app.directory.connector import DirectoryObject, RequestedFields
 from app.directory.connectors.sql import snapshot
@@ -21,7 +22,6 @@ from app.directory.connectors.sql.settings import Query
 from app.directory.connectors.sql.snapshot import read_error
 from app.directory.connectors.sql.source import SqlConnector, SqlDatabase, SqlSource
 from app.directory.fields import MalformedRecordError
-from app.directory.guarded import GuardedSource
 from app.directory.source import (
     Answered,
     End,
@@ -544,7 +544,7 @@ def test_a_slow_server_is_read_within_the_timeout_of_the_source(docs: Database) 
         pytest.skip("nothing comes between a file and its reader")
     docs.between.delay = lambda: time.sleep(0.05)
     try:
-        given_up = read(GuardedSource(docs.source({"documents": DOCUMENTS}), timeout=0.1))
+        given_up = read(BoundedSource(docs.source({"documents": DOCUMENTS}), timeout=0.1))
         assert (the_end(given_up).verdict, records(given_up)) == (Verdict.FAILED, [])
         assert len(records(read(docs.source({"documents": DOCUMENTS})))) == 3
     finally:

@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
+from app.directory.bounded import BoundedSource
 from app.directory.file import FileSource
-from app.directory.guarded import GuardedSource
 from app.directory.source import EVERYTHING, End, Reading, ReadRequest, Verdict
 from app.sync.plan.settings import LimitSettings
 from app.sync.runs.lifecycle import Runs
@@ -148,7 +148,7 @@ def test_source_that_hangs_is_failed_and_others_go_on(world: FileWorld, people: 
             yield End(Verdict.COMPLETE)
 
     answered: list[bool] = []
-    world.sources = [*world.sources, GuardedSource(Hanging(), timeout=1)]
+    world.sources = [*world.sources, BoundedSource(Hanging(), timeout=1)]
     people.users.append("u40")
     people.write()
     try:
@@ -173,7 +173,7 @@ def test_run_that_is_stopped_while_it_reads_is_cancelled_and_no_failure(world: F
             yield End(Verdict.COMPLETE)
 
     before = world.members()
-    world.sources = [GuardedSource(Hanging(), timeout=60, stop=world.stop)]
+    world.sources = [BoundedSource(Hanging(), timeout=60, stop=world.stop)]
     threading.Timer(0.2, world.stop.set).start()
     try:
         run = run_of(world)
@@ -397,7 +397,7 @@ def test_source_that_grows_while_it_is_read_is_failed(world: FileWorld, people: 
                         file.write("\n")
                 yield step
 
-    world.sources = [GuardedSource(Growing(), timeout=30)]
+    world.sources = [BoundedSource(Growing(), timeout=30)]
     run = run_of(world, allow_deletes=True)
     [source] = run.report["sources"]
     assert source["verdict"] == "failed"

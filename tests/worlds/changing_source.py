@@ -44,7 +44,7 @@ class Fault(Enum):
 class ChangingSource:
     """The source. ``objects`` is its current state: object → records."""
 
-    def __init__(self, name: str, *, tells_changes: bool = True, tells_parts: bool = True) -> None:
+    def __init__(self, name: str, *, reports_changes: bool = True, tells_parts: bool = True) -> None:
         self.name = name
         self.objects: dict[ObjectId, list[Record]] = {}
         self.faults: deque[Fault] = deque()
@@ -52,7 +52,7 @@ class ChangingSource:
         """All read requests."""
         self.forgets_before = 0
         """Earlier cursors are rejected."""
-        self._tells_changes = tells_changes
+        self._tells_changes = reports_changes
         self._tells_parts = tells_parts
         self._log: list[ObjectId] = []
 

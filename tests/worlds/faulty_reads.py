@@ -14,8 +14,8 @@ from sqlalchemy import Engine
 from app.access.contents import export_records
 from app.access.records import Membership, User
 from app.commands.schema import METADATA
+from app.directory.bounded import BoundedSource, Policy
 from app.directory.file import FileSource
-from app.directory.guarded import GuardedSource, Policy
 from app.directory.source import Verdict
 from app.directory.source_settings import GuardSettings
 from app.directory.testing.world import Content, Person, SourceWorld, changed, some_content
@@ -41,7 +41,7 @@ class FaultyReads:
             (tmp_path / "organizations.jsonl").write_text("\n".join(map(organization, content.teams)))
             # Nothing is refused for being too much: that would hide what a read did.
             policy = Policy(full_every=full_every, guard=GuardSettings(percent=100))
-            people = GuardedSource(world.source(), timeout=30, policy=policy)
+            people = BoundedSource(world.source(), timeout=30, policy=policy)
             report = refresh(engine, [organizations, people], clock=utc_now, guard=GuardSettings(percent=100))
             return report.sources[1].verdict is Verdict.COMPLETE
 

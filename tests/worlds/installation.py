@@ -12,9 +12,9 @@ from sqlalchemy import Engine
 from app.access.decision.decide import DecisionPolicy, PlainQuestion, decide
 from app.access.refresh.pushes import NumberedPush, apply_push
 from app.access.sql_view import opened_sql_view
+from app.directory.bounded import BoundedSource
 from app.directory.casting import record_from_object
 from app.directory.configured import source_from_settings, sources_from_settings
-from app.directory.guarded import GuardedSource
 from app.directory.pushes import record_of_key
 from app.directory.settings import DirectorySettings
 from app.directory.source import EVERYTHING, End, Reading, ReadRequest, Source, Verdict
@@ -87,7 +87,7 @@ class Reader:
         self.breaking = [Breaking(source_from_settings(one, spool)) for one in self._settings.sources]
         guarded = sources_from_settings(self._settings)
         self._sources: list[Source] = [
-            GuardedSource(one, timeout=60, policy=policy_of(other))
+            BoundedSource(one, timeout=60, policy=policy_of(other))
             for one, other in zip(self.breaking, guarded, strict=True)
         ]
         self._others = guarded

@@ -40,7 +40,7 @@ class ObjectDirectory:
     breaks_after: int | None = None
     """The number of objects after which a read fails."""
     asked: list[tuple[RequestedFields, ReadRequest]] = field(default_factory=list)
-    tells_changes: bool = True
+    reports_changes: bool = True
 
     def put(self, *things: DirectoryObject) -> None:
         for one in things:
@@ -57,7 +57,7 @@ class ObjectDirectory:
         self.asked.append((wanted, request))
         steps: list[DirectoryObject | Gone] = [*self.held.values()]
         answered = None
-        if request.since and self.tells_changes:
+        if request.since and self.reports_changes:
             since = request.since.removeprefix("state ")
             if not since.isascii() or not since.isdigit() or request.since == since or int(since) > len(self.log):
                 yield End(Verdict.FAILED, "no cursor of this directory", answered=Answered.CURSOR_REFUSED)
@@ -68,7 +68,7 @@ class ObjectDirectory:
             requests = request.part.objects
             steps = [self.held.get(one, Gone(one)) for one in requests]
             answered = Answered.PART
-        cursor = f"state {len(self.log)}" if self.tells_changes else ""
+        cursor = f"state {len(self.log)}" if self.reports_changes else ""
         for number, step in enumerate(steps):
             if number == self.breaks_after:
                 yield End(Verdict.PARTIAL, "the connection was lost", answered=answered)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from app.access.decision.decide import Decision, DecisionPolicy, PermissionRequest, Rule, decide
 from app.access.decision.view import AccessView
 from app.access.kinds import KINDS
-from app.access.records import ContextGrant, Document, Folder, Grant, Membership, Organization, Record, Sort
+from app.access.records import ContextGrant, Document, FieldType, Folder, Grant, Membership, Organization, Record
 from app.foundation.clock import epoch_ms
 from app.foundation.text import named
 
@@ -76,7 +76,7 @@ def record_to_wire(record: Record) -> dict[str, object]:
     for field in KINDS[record.kind].fields:
         value = getattr(record, field.attribute)
         if value not in {None, "", ()}:
-            wire[field.name] = epoch_ms(value) if field.sort is Sort.TIME else value
+            wire[field.name] = epoch_ms(value) if field.type is FieldType.TIME else value
     return wire
 
 
@@ -159,9 +159,7 @@ _REASONS: Mapping[Rule, str] = {
     Rule.PUBLIC_ACCESS: "{0.access_type}",
     Rule.RESTRICTED: "{0.access_type}, and no grant lets {0.user} in",
     Rule.CONTEXT_EMPTY: "the question names no field of the context",
-    Rule.CONTEXT_NOT_COVERED: (
-        "{0.user} may reach document {0.id}, but no context grant covers what was asked of {0.uncovered}"
-    ),
+    Rule.CONTEXT_NOT_COVERED: ("{0.user} may reach document {0.id}, but no context grant covers {0.uncovered}"),
     Rule.CONTEXT_GRANTS: (
         "{0.user} may reach document {0.id}, and context grants cover every field that was asked for"
     ),

@@ -20,7 +20,7 @@ from sqlalchemy import Connection, Row, Table
 from app.access.candidate import shadow
 from app.access.kinds import KINDS
 from app.access.record_tables import payload_and_digest
-from app.access.records import Fill, Sort, User
+from app.access.records import FieldType, Fill, User
 from app.access.refresh.session import RefreshSession
 from app.access.refresh.sources import MODEL_ALIAS
 from app.access.refresh.tables import REFRESH_TABLES_OF_KIND, RowChange
@@ -31,7 +31,7 @@ FILL_BINDING: Table = FillBindingRow.__table__
 
 _BATCH_ROWS = 1_000
 
-_ALIASES = next(field.name for field in KINDS[User.kind].fields if field.sort is Sort.ALIASES)
+_ALIASES = next(field.name for field in KINDS[User.kind].fields if field.type is FieldType.ALIASES)
 
 _ADD, _REMOVE = int(RowChange.ADD), int(RowChange.REMOVE)
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from app.access.contents import SourceState
 from app.commands.doctor.finding import Finding, Findings, ok, problem, warning
-from app.directory.guarded import ParallelReads
+from app.directory.bounded import ParallelReads
 from app.directory.source import End, Found, Remark, Source, Verdict
 from app.directory.source_settings import GuardSettings
 from app.foundation.clock import Clock, epoch_ms

@@ -106,7 +106,7 @@ def _check_directory(engine: Engine, clock: Clock, max_age: float) -> str:
     text = f"read successfully {age} s ago" + (f"; {failed} of {len(states)} sources failed since" if failed else "")
     refused = sum(bool(state.refused) for state in states)
     text += f"; {refused} of {len(states)} refused because of what they would remove" if refused else ""
-    incremental = sum(state.tells_changes for state in states)
+    incremental = sum(state.reports_changes for state in states)
     text += f"; {incremental} of {len(states)} read incrementally" if incremental else ""
     if pushes:
         last = max(push.pushed_at or 0 for push in pushes.values())

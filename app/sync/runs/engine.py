@@ -28,7 +28,7 @@ from app.access.revisions import current_revision
 from app.client.client import BackendClient
 from app.client.errors import ClientError
 from app.client.settings import BackendSettings
-from app.directory.guarded import ReadingStoppedError
+from app.directory.bounded import ReadingStoppedError
 from app.directory.settings import DirectorySettings
 from app.directory.source import Source, Verdict
 from app.foundation.clock import Clock, Sleep, epoch_ms

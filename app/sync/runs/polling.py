@@ -16,7 +16,7 @@ import structlog
 from sqlalchemy import Engine, Row, Table, func, select, update
 
 from app.access.source_tables import DirectorySourceRow
-from app.directory.guarded import ReadingStoppedError
+from app.directory.bounded import ReadingStoppedError
 from app.directory.source import Source, Verdict
 from app.directory.source_settings import GuardSettings
 from app.foundation.clock import Clock, epoch_ms

@@ -14,7 +14,7 @@ from app.access.refresh.guard import Guard
 from app.access.refresh.sources import Losses
 from app.access.refresh.tables import ChangeCounts
 from app.access.revisions import current_revision
-from app.directory.guarded import GuardedSource
+from app.directory.bounded import BoundedSource
 from app.directory.preview import PreviewedSource
 from app.directory.source import End, Malformed, Remark, Source, Verdict
 from app.directory.source_settings import GuardSettings
@@ -48,7 +48,7 @@ class Preview:
 
 
 def preview(
-    sources: Sequence[GuardedSource],
+    sources: Sequence[BoundedSource],
     previewed: PreviewedSource,
     engine: Engine | None,
     *,

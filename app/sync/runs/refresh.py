@@ -365,7 +365,7 @@ def object_from_state(state: SourceState) -> dict[str, object]:
         "readAt": moment(state.last_read_at),
         "readWellAt": moment(state.last_good_at),
         "readAsAWholeAt": moment(state.last_full_at),
-        "tellsChanges": state.tells_changes,
+        "tellsChanges": state.reports_changes,
         "refused": state.refused,
         "lastRefusal": state.last_refusal,
         "lastRefusedAt": moment(state.last_refused_at),

@@ -14,7 +14,7 @@ from app.access.problems import Problem, ProblemList, ProblemSort
 from app.access.refresh.refresh import Refresh
 from app.access.refresh.sources import ReadResult
 from app.access.source_tables import origin_text
-from app.directory.guarded import GuardedSource, ParallelReads, Policy
+from app.directory.bounded import BoundedSource, ParallelReads, Policy
 from app.directory.source import (
     EVERYTHING,
     Answered,
@@ -44,7 +44,7 @@ class ReadingProgress(Protocol):
 
 
 def policy_of(source: Source) -> Policy:
-    return source.policy if isinstance(source, GuardedSource) else Policy()
+    return source.policy if isinstance(source, BoundedSource) else Policy()
 
 
 class _Stage(Enum):

@@ -26,7 +26,7 @@ SAYS = {
     Rule.PUBLIC_ACCESS: "{kind} {resource} is public",
     Rule.RESTRICTED: "and no grant lets {user} in",
     Rule.CONTEXT_EMPTY: "the question names no field of the context",
-    Rule.CONTEXT_NOT_COVERED: "but no context grant covers what was asked of ",
+    Rule.CONTEXT_NOT_COVERED: "but no context grant covers ",
     Rule.CONTEXT_GRANTS: "and context grants cover every field that was asked for",
 }
 

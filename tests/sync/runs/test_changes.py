@@ -12,7 +12,7 @@ from app.access.contents import SourceState, export_records, source_states
 from app.access.records import AccessRole, Key, Membership, Organization, Record, User
 from app.access.revisions import current_revision
 from app.commands.schema import METADATA
-from app.directory.guarded import GuardedSource, Policy
+from app.directory.bounded import BoundedSource, Policy
 from app.directory.source import EVERYTHING, Answered, End, Found, Reading, ReadRequest, Verdict
 from app.foundation.database.engine import open_engine, reading, writing
 from app.sync.plan.scope import Selection
@@ -51,7 +51,7 @@ def person(user_id: str, name: str = "Name", role: AccessRole = AccessRole.EDITO
     ]
 
 
-def read(engine: Engine, *sources: ChangingSource | GuardedSource, after: timedelta = timedelta(0)) -> RefreshReport:
+def read(engine: Engine, *sources: ChangingSource | BoundedSource, after: timedelta = timedelta(0)) -> RefreshReport:
     return refresh(engine, sources, clock=lambda: NOW + after)
 
 
@@ -84,7 +84,7 @@ def test_changes_are_read_right_after_a_complete_read(engine: Engine, source: Ch
         "user": (1, 1),
         "membership": (0, 1),
     }
-    assert (state(engine).records, state(engine).tells_changes) == (5, True)
+    assert (state(engine).records, state(engine).reports_changes) == (5, True)
 
 
 def test_read_without_changes_changes_nothing(engine: Engine, source: ChangingSource) -> None:
@@ -179,10 +179,10 @@ def test_a_cursor_that_is_not_accepted_leads_to_everything(engine: Engine, sourc
 
 
 def test_other_settings_and_age_lead_to_everything(engine: Engine, source: ChangingSource) -> None:
-    def under(digest: str) -> GuardedSource:
-        return GuardedSource(source, timeout=0, policy=Policy(digest=digest, full_every=3600))
+    def under(digest: str) -> BoundedSource:
+        return BoundedSource(source, timeout=0, policy=Policy(digest=digest, full_every=3600))
 
-    def whole(asked: GuardedSource, after: timedelta) -> bool:
+    def whole(asked: BoundedSource, after: timedelta) -> bool:
         source.asked.clear()
         read(engine, asked, after=after)
         assert model(engine) == said(source)
@@ -288,7 +288,7 @@ def test_a_part_of_an_organization_is_what_names_it(engine: Engine, source: Chan
 
 
 def test_source_without_changes_is_read_completely(engine: Engine) -> None:
-    source = ChangingSource("people", tells_changes=False, tells_parts=False)
+    source = ChangingSource("people", reports_changes=False, tells_parts=False)
     source.put("acme", ACME)
     source.put("ada", *person("ada"))
     read(engine, source)
@@ -367,7 +367,7 @@ def test_any_sequence_of_reads_ends_in_the_state_of_the_source(
         given.append(said(source))
 
     source.meanwhile = meanwhile  # type: ignore[method-assign] # that is what it is for
-    guarded = GuardedSource(source, timeout=30, policy=Policy(full_every=3600 * 20))
+    guarded = BoundedSource(source, timeout=30, policy=Policy(full_every=3600 * 20))
     moments = [NOW]
     everything_was_read = False
     kept: dict[Key, Record] = {}

@@ -14,7 +14,7 @@ from app.access.records import Membership, User
 from app.access.refresh.pushes import NumberedPush, apply_push
 from app.access.sql_view import opened_sql_view
 from app.commands.schema import METADATA
-from app.directory.guarded import GuardedSource, Policy
+from app.directory.bounded import BoundedSource, Policy
 from app.directory.pushes import PushedSource
 from app.directory.source import EVERYTHING, ReadRequest
 from app.foundation.database.engine import is_sqlite, open_engine, reading, writing
@@ -304,7 +304,7 @@ def test_what_comes_while_a_plan_is_made_makes_no_difference(
         apply_push(other, pushed, configured=[company.directory.name, "app"], only_pushed=True, clock=company.time)
 
     push()
-    sources = [company.directory, GuardedSource(PushedSource("app"), timeout=0, policy=Policy(only_pushed=True))]
+    sources = [company.directory, BoundedSource(PushedSource("app"), timeout=0, policy=Policy(only_pushed=True))]
     monkeypatch.setattr(company, "sources", sources)
     read = company.directory.read
 

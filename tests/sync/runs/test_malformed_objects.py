@@ -11,8 +11,8 @@ from app.access.contents import export_records, source_states
 from app.access.problems import ProblemSort
 from app.access.records import Membership, Record, User
 from app.commands.schema import METADATA
+from app.directory.bounded import BoundedSource, Policy
 from app.directory.configured import source_from_settings
-from app.directory.guarded import GuardedSource, Policy
 from app.directory.mapping.source import MappedSource
 from app.directory.mapping.spool_file import SpoolFile
 from app.directory.settings import DirectorySettings
@@ -46,7 +46,7 @@ class Company:
         self.engine = engine
         self.objects = ObjectDirectory()
         spool = SpoolFile.of(folder / "spool", "ad")
-        self.source: Source = GuardedSource(
+        self.source: Source = BoundedSource(
             MappedSource("ad", self.objects, rules_of(rules), spool), timeout=0, policy=Policy()
         )
         self.ids = ["ada", "bob", "cy"]
@@ -165,7 +165,7 @@ def test_a_fill_that_is_malformed_disables_all_the_same(engine: Engine, tmp_path
 
 def sql_source(folder: Path, queries: dict[str, str]) -> Source:
     given = {"sources": [{"name": "app", "type": "sql", "url": f"sqlite:///{folder / 'app.db'}", "queries": queries}]}
-    return GuardedSource(
+    return BoundedSource(
         source_from_settings(DirectorySettings.model_validate(given).sources[0]), timeout=0, policy=Policy()
     )
 

@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 from app.access.contents import export_records
 from app.access.records import Membership, User
 from app.commands.schema import METADATA
-from app.directory.guarded import GuardedSource, Policy
+from app.directory.bounded import BoundedSource, Policy
 from app.directory.mapping.source import MappedSource
 from app.directory.mapping.spool_file import SpoolFile
 from app.directory.source import ObjectId, Verdict
@@ -107,7 +107,7 @@ def test_what_is_in_force_follows_the_directory(engine: Engine, tmp_path: Path, 
     chance = random.Random(seed)
     directory = ObjectDirectory()
     directory.put(thing("users", "always", {"id": "always", "name": "A", "mail": ""}))
-    source = GuardedSource(
+    source = BoundedSource(
         MappedSource("ad", directory, rules_of(RULES), SpoolFile.of(tmp_path, "ad")), timeout=60, policy=Policy()
     )
     asked_for_changes = 0

@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 from app.access.contents import SourceState, export_records, source_states
 from app.access.records import Membership, Organization, User
 from app.commands.schema import METADATA
-from app.directory.guarded import GuardedSource, Policy
+from app.directory.bounded import BoundedSource, Policy
 from app.directory.source import EVERYTHING, End, Reading, ReadRequest, Source, Verdict
 from app.directory.source_settings import GuardSettings
 from app.foundation.database.engine import open_engine, reading
@@ -62,9 +62,9 @@ def person(user_id: str, *, disabled: bool = False) -> list[User | Membership]:
 
 def polls(engine: Engine, time: SimulatedTime, people: ChangingSource, others: ChangingSource) -> list[SourcePoller]:
     sources = [
-        GuardedSource(people, timeout=30, policy=Policy(poll=60)),
-        GuardedSource(others, timeout=30),
-        GuardedSource(ChangingSource("never read"), timeout=30, policy=Policy(poll=60)),
+        BoundedSource(people, timeout=30, policy=Policy(poll=60)),
+        BoundedSource(others, timeout=30),
+        BoundedSource(ChangingSource("never read"), timeout=30, policy=Policy(poll=60)),
     ]
     return source_pollers(engine, sources, guard=GuardSettings(), clock=time, stop=threading.Event())
 
@@ -190,7 +190,7 @@ def test_polls_stop_after_three_refused_logins_until_a_sync_succeeds(engine: Eng
     source = Refusing("people")
     source.refuses = False
     source.put("ada", *person("ada"))
-    guarded = GuardedSource(source, timeout=30, policy=Policy(poll=60))
+    guarded = BoundedSource(source, timeout=30, policy=Policy(poll=60))
 
     def started() -> SourcePoller:
         [poll] = source_pollers(engine, [guarded], guard=GuardSettings(), clock=time, stop=threading.Event())
@@ -239,7 +239,7 @@ def test_a_whole_read_that_changes_overtook_counts_when_it_caught_up(
 ) -> None:
     refresh(engine, [people, others], clock=time)
     time.move_on(minutes=1)
-    whole: list[Source] = [GuardedSource(people, timeout=30, policy=Policy(full_every=0)), others]
+    whole: list[Source] = [BoundedSource(people, timeout=30, policy=Policy(full_every=0)), others]
 
     def meanwhile() -> None:
         people.put("bob", *person("bob", disabled=True))
@@ -264,7 +264,7 @@ def test_polling_ends_when_the_process_is_to_end(engine: Engine, time: Simulated
 
     refresh(engine, [people], clock=time)
     time.move_on(minutes=1)
-    source = GuardedSource(Hanging("people"), timeout=0, stop=stop, policy=Policy(poll=60))
+    source = BoundedSource(Hanging("people"), timeout=0, stop=stop, policy=Policy(poll=60))
     [poll] = source_pollers(engine, [source], guard=GuardSettings(), clock=time, stop=stop)
     poll.check_interval = 0.01
     thread = threading.Thread(target=poll.run)

@@ -11,7 +11,7 @@ from app.access.contents import export_records, model_counts, source_states
 from app.access.records import AccessRole, Fill, Membership, Organization, Record, User
 from app.access.refresh.sources import Losses
 from app.commands.schema import METADATA
-from app.directory.guarded import GuardedSource, Policy
+from app.directory.bounded import BoundedSource, Policy
 from app.directory.mapping.source import MappedSource
 from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, Verdict
 from app.directory.source_settings import GuardSettings
@@ -46,9 +46,9 @@ class Given:
             yield Found(record, f"{self.name}:{line}")
         yield self._end
 
-    def guarded_by(self, count: int, percent: float) -> GuardedSource:
+    def guarded_by(self, count: int, percent: float) -> BoundedSource:
         """The same, with a guard of its own."""
-        return GuardedSource(self, timeout=0, policy=Policy(guard=GuardSettings(count=count, percent=percent)))
+        return BoundedSource(self, timeout=0, policy=Policy(guard=GuardSettings(count=count, percent=percent)))
 
 
 def users(count: int, of: str = "u") -> list[Record]:
@@ -73,7 +73,7 @@ Run = Callable[..., RefreshReport]
 
 @pytest.fixture
 def run(engine: Engine) -> Run:
-    def run(*sources: Given | GuardedSource, **how: object) -> RefreshReport:
+    def run(*sources: Given | BoundedSource, **how: object) -> RefreshReport:
         return refresh(engine, sources, clock=lambda: NOW, **how)  # type: ignore[arg-type] # whatever the test says
 
     return run
@@ -145,7 +145,7 @@ def test_few_changes_need_no_complete_count(engine: Engine) -> None:
     people = ObjectDirectory()
     people.put(*(thing("users", str(number), {"id": str(number)}) for number in range(60)))
     rules = rules_of("[{from: users, user: {userId: it.id, name: it.id, email: it.id}}]")
-    source = GuardedSource(MappedSource("ad", people, rules), timeout=0, policy=Policy())
+    source = BoundedSource(MappedSource("ad", people, rules), timeout=0, policy=Policy())
 
     def read() -> tuple[str, str, Losses]:
         (one,) = refresh(engine, [source], clock=lambda: NOW).sources
@@ -325,7 +325,7 @@ def test_who_is_disabled_by_another_row_stays_disabled_and_is_not_counted(engine
         "[{from: users, user: {userId: it.id, name: it.id, email: it.id, disabled: it.off}},"
         " {from: more, user: {userId: it.id, name: it.id, email: it.id, disabled: it.off}}]"
     )
-    source = GuardedSource(
+    source = BoundedSource(
         MappedSource("ad", objects, rules), timeout=0, policy=Policy(guard=GuardSettings(count=0, percent=0))
     )
     objects.put(thing("users", "1", {"id": "1", "off": True}), thing("more", "x", {"id": "2", "off": False}))

@@ -333,7 +333,7 @@ def test_a_database_that_is_away_is_one_line_in_the_log(worker: Worker, tmp_path
             Event().wait(0.02)
         worker.stop.set()
         thread.join(5)
-    assert lines[0]["event"] == "queue_unreadable"
+    assert lines[0]["event"] == "tick_failed"
     assert lines[0]["problem"] == "OperationalError"
     assert lines[0]["reason"].endswith("folder.db is a directory (unable to open database file)")
     assert "exc_info" not in lines[0]

@@ -24,7 +24,7 @@ from decimal import Decimal
 from functools import partial
 
 from app.access.kinds import KINDS
-from app.access.records import Sort
+from app.access.records import FieldType
 from app.directory.connector import UnreadableValueError
 from app.directory.connectors.sql.snapshot import UnreadableJson
 from app.directory.fields import MAX_INTEGER, MAX_NESTING, name_of_type
@@ -92,7 +92,7 @@ def _utc(value: datetime, zone: tzinfo) -> str:
 def column_converters(kind: str | None, columns: Iterable[str], zone: tzinfo) -> Mapping[str, Convert]:
     """Column → its conversion. Those that are fields of the kind get values of the field's type, as far as possible."""
     fields = KINDS[kind].fields if kind is not None else ()
-    by_name = {field.name: _BY_SORT.get(field.sort, _unchanged) for field in fields}
+    by_name = {field.name: _BY_SORT.get(field.type, _unchanged) for field in fields}
     return {name: partial(_converted, by_name.get(name, _unchanged), zone) for name in columns}
 
 
@@ -103,7 +103,7 @@ def _converted(convert: Callable[[object, object, tzinfo], object], zone: tzinfo
 def columns_of_parsed_text(kind: str | None) -> frozenset[str]:
     """The columns whose text is converted. All other text is plain as it is."""
     fields = KINDS[kind].fields if kind is not None else ()
-    return frozenset(field.name for field in fields if field.sort in {Sort.TIME, Sort.ALIASES})
+    return frozenset(field.name for field in fields if field.type in {FieldType.TIME, FieldType.ALIASES})
 
 
 def _unchanged(plain: object, _: object, __: tzinfo) -> object:
@@ -149,11 +149,11 @@ def _aliases(plain: object, _: object, __: tzinfo) -> object:
         return [plain]
 
 
-_BY_SORT: Mapping[Sort, Callable[[object, object, tzinfo], object]] = {
-    Sort.ID: _text,
-    Sort.TEXT: _text,
-    Sort.ALIAS: _text,
-    Sort.ALIASES: _aliases,
-    Sort.FLAG: _boolean,
-    Sort.TIME: _time,
+_BY_SORT: Mapping[FieldType, Callable[[object, object, tzinfo], object]] = {
+    FieldType.ID: _text,
+    FieldType.TEXT: _text,
+    FieldType.ALIAS: _text,
+    FieldType.ALIASES: _aliases,
+    FieldType.FLAG: _boolean,
+    FieldType.TIME: _time,
 }

@@ -55,7 +55,7 @@ class Policy:
     """A hash of the settings on which its records depend. It invalidates cursors."""
 
 
-class GuardedSource:
+class BoundedSource:
     """A source with a guard.
 
     ``timeout``: seconds for which its reader waits in total; 0: no limit. Once ``stop`` is set, ``read`` raises
@@ -100,35 +100,35 @@ class GuardedSource:
 
 
 class RunningRead:
-    """A read of a guarded source in its thread. The caller must ``close`` it."""
+    """A read of a bounded source in its thread. The caller must ``close`` it."""
 
-    def __init__(self, guarded: GuardedSource, request: ReadRequest, available: threading.Event) -> None:
+    def __init__(self, bounded: BoundedSource, request: ReadRequest, available: threading.Event) -> None:
         self.has_ended = False
         """Whether ``take`` has returned the ``End``."""
-        self._guarded = guarded
+        self._bounded = bounded
         self._waited = 0.0
         """Seconds for which the reader has waited."""
-        self._began = self._last_taken = guarded.monotonic()
+        self._began = self._last_taken = bounded.monotonic()
         self._closed = threading.Event()
         self._steps: queue.Queue[tuple[float, list[Step]]] = queue.Queue(maxsize=1)
         self._available = available
         self._thread: threading.Thread | None = None
-        if guarded.abandoned is not None:
+        if bounded.abandoned is not None:
             available.set()
             return
         # A daemon, so that a source that hangs does not keep the process from ending.
         self._thread = threading.Thread(
-            target=_produce, args=(guarded.source, request, self._put), name=f"source {guarded.name}", daemon=True
+            target=_produce, args=(bounded.source, request, self._put), name=f"source {bounded.name}", daemon=True
         )
         self._thread.start()
 
     def take(self) -> list[Step] | None:
         """The available steps; None if there are none. Raises ``ReadingStoppedError``."""
-        if self._guarded.stop.is_set():
+        if self._bounded.stop.is_set():
             raise ReadingStoppedError("stopped while the directory was read: the process was asked to end")
         if self._thread is None:
             return self._failed("an earlier read that was given up still hangs")
-        timeout, now = self._guarded.timeout, self._guarded.monotonic()
+        timeout, now = self._bounded.timeout, self._bounded.monotonic()
         timed_out = f"kept its reader waiting for {timeout:g} s; the read is given up"
         try:
             produced, steps = self._steps.get_nowait()
@@ -136,7 +136,7 @@ class RunningRead:
             return self._failed(timed_out) if timeout and self._waited + now - self._last_taken >= timeout else None
         # The reader did not wait for steps that were produced before it took the last ones.
         self._waited += max(0.0, produced - self._last_taken)
-        self._last_taken = self._guarded.monotonic()
+        self._last_taken = self._bounded.monotonic()
         self.has_ended = type(steps[-1]) is End
         if timeout and not self.has_ended:
             if self._waited >= timeout:
@@ -149,7 +149,7 @@ class RunningRead:
         """Ends the read, and abandons its thread if it has not ended."""
         self._closed.set()
         if not self.has_ended and self._thread is not None:
-            self._guarded.abandoned = self._thread
+            self._bounded.abandoned = self._thread
 
     def _failed(self, reason: str) -> list[Step]:
         self.close()
@@ -158,7 +158,7 @@ class RunningRead:
 
     def _put(self, steps: list[Step]) -> bool:
         """Hands steps over to the reader. Returns False if the read was closed."""
-        produced = self._guarded.monotonic()
+        produced = self._bounded.monotonic()
         while not self._closed.is_set():
             try:
                 self._steps.put((produced, steps), timeout=_CLOSED_INTERVAL)
@@ -185,8 +185,8 @@ class ParallelReads:
 
     def begin(self, number: int, source: Source, request: ReadRequest = EVERYTHING) -> None:
         """Begins a read under a number of the caller's. A source whose read has ended may be read again."""
-        guarded = source if isinstance(source, GuardedSource) else GuardedSource(source, timeout=0)
-        self._reads[number] = guarded.begin(request, self._available)
+        bounded = source if isinstance(source, BoundedSource) else BoundedSource(source, timeout=0)
+        self._reads[number] = bounded.begin(request, self._available)
 
     def steps(self) -> Iterator[tuple[int, list[Step]]]:
         """The steps of all reads, with their numbers, until all have ended. Raises ``ReadingStoppedError``."""

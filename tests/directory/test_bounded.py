@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from app.access.records import User
-from app.directory import guarded
+from app.directory import bounded
+from app.directory.bounded import BoundedSource, ParallelReads, ReadingStoppedError, Step
 from app.directory.configured import sources_from_settings
-from app.directory.guarded import GuardedSource, ParallelReads, ReadingStoppedError, Step
 from app.directory.settings import DirectorySettings
 from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, Remark, Verdict
 
@@ -44,17 +44,17 @@ def let_go() -> Iterator[threading.Event]:
     event.set()
 
 
-def test_guarded_source_yields_every_step_in_order() -> None:
+def test_bounded_source_yields_every_step_in_order() -> None:
     steps: list[Any] = [
         *map(found, range(200)),
         Remark("people:7", "odd"),
         *map(found, range(200, 300)),
         COMPLETE,
     ]
-    guarded = GuardedSource(GivenSource(lambda: iter(steps)), timeout=10)
-    assert guarded.name == "people"
-    assert list(guarded.read()) == steps
-    assert list(guarded.read()) == steps
+    bounded = BoundedSource(GivenSource(lambda: iter(steps)), timeout=10)
+    assert bounded.name == "people"
+    assert list(bounded.read()) == steps
+    assert list(bounded.read()) == steps
 
 
 def test_hanging_source_fails_after_its_timeout(let_go: threading.Event) -> None:
@@ -64,7 +64,7 @@ def test_hanging_source_fails_after_its_timeout(let_go: threading.Event) -> None
         yield COMPLETE
 
     began = time.monotonic()
-    *given, end = GuardedSource(GivenSource(hangs), timeout=0.2).read()
+    *given, end = BoundedSource(GivenSource(hangs), timeout=0.2).read()
     assert time.monotonic() - began < 10
     assert end == End(Verdict.FAILED, "kept its reader waiting for 0.2 s; the read is given up")
     assert len(given) < 100
@@ -79,16 +79,16 @@ def test_source_that_still_hangs_is_failed_without_another_thread(let_go: thread
         yield COMPLETE
 
     source = GivenSource(hangs_at_first)
-    guarded = GuardedSource(source, timeout=0.1)
-    list(guarded.read())
+    bounded = BoundedSource(source, timeout=0.1)
+    list(bounded.read())
     for _ in range(3):
-        assert list(guarded.read()) == [End(Verdict.FAILED, "an earlier read that was given up still hangs")]
+        assert list(bounded.read()) == [End(Verdict.FAILED, "an earlier read that was given up still hangs")]
     assert source.reads == 1
     let_go.set()
     for thread in threading.enumerate():
         if thread.name == "source people":
             thread.join(10)
-    assert list(guarded.read()) == [found(1), COMPLETE]
+    assert list(bounded.read()) == [found(1), COMPLETE]
 
 
 def test_slow_source_fails_after_its_timeout_in_total(let_go: threading.Event) -> None:
@@ -98,7 +98,7 @@ def test_slow_source_fails_after_its_timeout_in_total(let_go: threading.Event) -
                 return
             yield found(number)
 
-    *_, end = GuardedSource(GivenSource(trickles), timeout=0.3).read()
+    *_, end = BoundedSource(GivenSource(trickles), timeout=0.3).read()
     assert isinstance(end, End)
     assert end.verdict is Verdict.FAILED
 
@@ -106,7 +106,7 @@ def test_slow_source_fails_after_its_timeout_in_total(let_go: threading.Event) -
 def test_time_of_the_reader_does_not_count() -> None:
     steps: list[Any] = [*map(found, range(200)), COMPLETE]
     given = []
-    for number, step in enumerate(GuardedSource(GivenSource(lambda: iter(steps)), timeout=0.5).read()):
+    for number, step in enumerate(BoundedSource(GivenSource(lambda: iter(steps)), timeout=0.5).read()):
         if number % 64 == 0:
             time.sleep(0.3)
         given.append(step)
@@ -123,7 +123,7 @@ def test_an_endless_source_fails_although_its_reader_is_slower() -> None:
             yield Remark(f"row {number}", "there is always one more")
 
     arrived = threading.Event()
-    running = GuardedSource(GivenSource(endless), timeout=5, monotonic=lambda: now).begin(EVERYTHING, arrived)
+    running = BoundedSource(GivenSource(endless), timeout=5, monotonic=lambda: now).begin(EVERYTHING, arrived)
     steps: list[Step] = []
     while not running.has_ended:
         # The source never keeps its reader waiting: the next steps are ready before any time passes.
@@ -147,7 +147,7 @@ def test_a_read_stops_at_once_with_the_process(let_go: threading.Event, timeout:
     threading.Timer(0.2, stop.set).start()
     began = time.monotonic()
     with pytest.raises(ReadingStoppedError):
-        list(GuardedSource(GivenSource(hangs), timeout=timeout, stop=stop).read())
+        list(BoundedSource(GivenSource(hangs), timeout=timeout, stop=stop).read())
     assert time.monotonic() - began < 10
 
 
@@ -156,7 +156,7 @@ def test_source_that_raises_is_failed() -> None:
         yield found(1)
         raise RuntimeError("password=TOPSECRET")
 
-    *_, end = GuardedSource(GivenSource(breaks), timeout=0).read()
+    *_, end = BoundedSource(GivenSource(breaks), timeout=0).read()
     assert isinstance(end, End)
     assert end.verdict is Verdict.FAILED
     assert "RuntimeError" in end.reason
@@ -165,17 +165,17 @@ def test_source_that_raises_is_failed() -> None:
 
 def test_steps_after_the_first_verdict_are_ignored() -> None:
     failed = End(Verdict.FAILED, "half of it")
-    guarded = GuardedSource(GivenSource(lambda: iter([found(1), failed, found(2), COMPLETE])), timeout=10)
-    assert list(guarded.read()) == [found(1), failed]
+    bounded = BoundedSource(GivenSource(lambda: iter([found(1), failed, found(2), COMPLETE])), timeout=10)
+    assert list(bounded.read()) == [found(1), failed]
 
 
 def test_source_without_a_verdict_is_failed() -> None:
-    *_, end = GuardedSource(GivenSource(lambda: iter([found(1)])), timeout=10).read()
+    *_, end = BoundedSource(GivenSource(lambda: iter([found(1)])), timeout=10).read()
     assert end == End(Verdict.FAILED, "the source ended without a verdict")
 
 
 def test_a_closed_read_leaves_no_thread_behind() -> None:
-    reading = GuardedSource(GivenSource(lambda: map(found, range(100_000))), timeout=10).read()
+    reading = BoundedSource(GivenSource(lambda: map(found, range(100_000))), timeout=10).read()
     next(reading)
     reading.close()  # type: ignore[attr-defined] # a generator, as every reading
     deadline = time.monotonic() + 10
@@ -184,7 +184,7 @@ def test_a_closed_read_leaves_no_thread_behind() -> None:
     assert not any(thread.name == "source people" for thread in threading.enumerate())
 
 
-def read_all(*sources: GuardedSource) -> list[list[Step]]:
+def read_all(*sources: BoundedSource) -> list[list[Step]]:
     """What each gives, read side by side."""
     given: list[list[Step]] = [[] for _ in sources]
     with ParallelReads() as side_by_side:
@@ -197,7 +197,7 @@ def read_all(*sources: GuardedSource) -> list[list[Step]]:
 
 def test_parallel_reads_keep_the_order_of_each_source() -> None:
     steps = [[*map(found, range(size)), COMPLETE] for size in (0, 1, 64, 1000)]
-    assert read_all(*(GuardedSource(GivenSource(partial(iter, one)), timeout=10) for one in steps)) == steps
+    assert read_all(*(BoundedSource(GivenSource(partial(iter, one)), timeout=10) for one in steps)) == steps
 
 
 def test_a_hanging_source_does_not_stop_others(let_go: threading.Event) -> None:
@@ -213,8 +213,8 @@ def test_a_hanging_source_does_not_stop_others(let_go: threading.Event) -> None:
         others_are_done.set()
         yield COMPLETE
 
-    hanging = GuardedSource(GivenSource(hangs), timeout=0.5)
-    first, second = read_all(hanging, GuardedSource(GivenSource(goes_on), timeout=60))
+    hanging = BoundedSource(GivenSource(hangs), timeout=0.5)
+    first, second = read_all(hanging, BoundedSource(GivenSource(goes_on), timeout=60))
     assert others_are_done.is_set()
     assert first[-1] == End(Verdict.FAILED, "kept its reader waiting for 0.5 s; the read is given up")
     assert second == [*map(found, range(5_000)), COMPLETE]
@@ -228,8 +228,8 @@ def test_each_source_has_its_own_timeout(let_go: threading.Event) -> None:
 
         return steps
 
-    short = GuardedSource(GivenSource(waits(30)), timeout=0.2)
-    long = GuardedSource(GivenSource(waits(0.6)), timeout=30)
+    short = BoundedSource(GivenSource(waits(30)), timeout=0.2)
+    long = BoundedSource(GivenSource(waits(0.6)), timeout=30)
     first, second = read_all(short, long)
     assert isinstance(first[-1], End)
     assert (first[-1].verdict, second) == (Verdict.FAILED, [COMPLETE])
@@ -248,11 +248,11 @@ def test_parallel_reads_buffer_only_a_few_steps(let_go: threading.Event) -> None
 
     with ParallelReads() as side_by_side:
         for number in range(2):
-            side_by_side.begin(number, GuardedSource(GivenSource(counts(number)), timeout=10))
+            side_by_side.begin(number, BoundedSource(GivenSource(counts(number)), timeout=10))
         for _ in side_by_side.steps():
             let_go.wait(0.3)
             break
-    assert max(given) <= 4 * guarded._BATCH
+    assert max(given) <= 4 * bounded._BATCH
 
 
 def test_parallel_reads_stop_with_the_process(let_go: threading.Event) -> None:
@@ -263,11 +263,11 @@ def test_parallel_reads_stop_with_the_process(let_go: threading.Event) -> None:
     stop = threading.Event()
     threading.Timer(0.2, stop.set).start()
     with pytest.raises(ReadingStoppedError):
-        read_all(*(GuardedSource(GivenSource(hangs), timeout=0, stop=stop) for _ in range(3)))
+        read_all(*(BoundedSource(GivenSource(hangs), timeout=0, stop=stop) for _ in range(3)))
 
 
-def test_configured_sources_are_guarded() -> None:
+def test_configured_sources_are_bounded() -> None:
     settings = DirectorySettings.model_validate({"sources": [{"type": "file", "path": "x.jsonl", "name": "people"}]})
     [source] = sources_from_settings(settings)
-    assert isinstance(source, GuardedSource)
+    assert isinstance(source, BoundedSource)
     assert source.name == "people"
