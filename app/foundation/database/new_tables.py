@@ -26,7 +26,7 @@ def create_table(table: str, columns: str, *, clustered: bool = False) -> None:
     nullable column, and ``=value`` for a default in the database. ``clustered``: on SQLite the rows are stored in the
     primary key, without rowids.
     """
-    described = list(map(_column, columns.split()))
+    described = columns_of(columns)
     keys = [column.name for column in described if column.info["key"]]
     op.create_table(
         table,
@@ -34,6 +34,17 @@ def create_table(table: str, columns: str, *, clustered: bool = False) -> None:
         sa.PrimaryKeyConstraint(*keys, name=op.f(f"pk_{table}")),
         sqlite_with_rowid=not clustered,
     )
+
+
+def add_columns(table: str, columns: str) -> None:
+    """Adds columns to a table, described as for ``create_table``."""
+    for column in columns_of(columns):
+        op.add_column(table, column)
+
+
+def columns_of(columns: str) -> "list[sa.Column[object]]":
+    """The columns, described as for ``create_table``."""
+    return list(map(_column, columns.split()))
 
 
 def create_index(index: str, table: str, columns: str, *, unique: bool = False, where: str | None = None) -> None:
@@ -50,6 +61,6 @@ def _column(text: str) -> "sa.Column[object]":
         match["name"],
         _TYPES[match["type"]](),
         nullable=match["nullable"] is not None,
-        server_default=match["default"],
+        server_default=sa.false() if match["default"] == "false" else match["default"],
         info={"key": match["key"] is not None},
     )

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from alembic import op
 
 from app.access.search import names_of
+from app.foundation.database.new_tables import add_columns, columns_of, create_index, create_table
 from app.sync.ledger.failures import message_digest
 
 revision = "0018"
@@ -42,41 +43,7 @@ def upgrade() -> None:
     _plans_and_runs()
     _failures()
     _console()
-    _create("schema_compatibility", *_texts("oldest_revision"), key=("oldest_revision",))
-
-
-def _create(table: str, *columns: sa.Column[Any], key: tuple[str, ...], is_keyed: bool = False) -> None:
-    """``is_keyed``: SQLite stores the rows in the primary key itself."""
-    key_constraint = sa.PrimaryKeyConstraint(*key, name=op.f(f"pk_{table}"))
-    op.create_table(table, *columns, key_constraint, sqlite_with_rowid=not is_keyed)
-
-
-def _texts(*names: str, default: str | None = None) -> list[sa.Column[Any]]:
-    return [sa.Column(name, sa.String(), server_default=default, nullable=False) for name in names]
-
-
-def _numbers(*names: str, default: str | None = None) -> list[sa.Column[Any]]:
-    return [sa.Column(name, sa.BigInteger(), server_default=default, nullable=False) for name in names]
-
-
-def _moments(*names: str) -> list[sa.Column[Any]]:
-    return [sa.Column(name, sa.BigInteger(), nullable=True) for name in names]
-
-
-def _source_id() -> sa.Column[Any]:
-    return sa.Column("source_id", sa.Integer(), autoincrement=False, nullable=False)
-
-
-def _add(table: str, *columns: sa.Column[Any]) -> None:
-    with op.batch_alter_table(table) as batch:
-        for column in columns:
-            batch.add_column(column)
-
-
-def _index(name: str, table: str, columns: tuple[str, ...], rows: str = "") -> None:
-    """``rows``: the condition of the rows in it."""
-    where = sa.text(rows) if rows else None
-    op.create_index(op.f(name), table, list(columns), sqlite_where=where, postgresql_where=where)
+    create_table("schema_compatibility", "oldest_revision*")
 
 
 _NAME_USERS = ("membership", "group_member", "grant", "context_grant")
@@ -98,95 +65,54 @@ _OF_SOURCES = (
 
 def _sources() -> None:
     """What the records of sources are made from, aliases and fills, how far changes were read, and pushes."""
-    _create(
+    create_table(
         "source_fill",
-        *_texts("user_id"),
-        *_texts("user_alias", default=""),
-        sa.Column("disabled", sa.Boolean(), nullable=False),
-        *_texts("payload", "digest"),
-        _source_id(),
-        *_texts("origin", "rule", default=""),
-        sa.Column("place", sa.Text(), nullable=False),
-        key=("user_id", "user_alias", "source_id", "origin", "rule"),
-        is_keyed=True,
+        "user_id* user_alias*= disabled:bool payload digest source_id:int* origin*= rule*= place:text",
+        clustered=True,
     )
     for kind, keys in _KEYS.items():
         table, alias = f"source_{kind}", ["user_alias"] if kind in _NAME_USERS else []
-        columns = _texts(*alias, "origin", "rule", default="")
-        columns += _texts("aliases", default="[]") if kind == "user" else []
+        added = " ".join(f"{name}=" for name in (*alias, "origin", "rule"))
         # SQLite creates the table again, and would give it a rowid.
         with op.batch_alter_table(table, table_kwargs={"sqlite_with_rowid": False}) as batch:
-            for column in columns:
+            for column in columns_of(f"{added} aliases=[]" if kind == "user" else added):
                 batch.add_column(column)
             batch.drop_constraint(op.f(f"pk_{table}"), type_="primary")
             batch.create_primary_key(op.f(f"pk_{table}"), [*keys, *alias, "source_id", "origin", "rule"])
     for kind, indexed, rows in _OF_SOURCES:
-        _index(f"ix_source_{kind}_{'_'.join(indexed)}", f"source_{kind}", indexed, rows)
-    binding = [*_texts("user_alias"), _source_id(), *_texts("user_id")]
-    _create("fill_binding", *binding, key=("user_alias", "source_id", "user_id"), is_keyed=True)
-    _index("ix_fill_binding_user_id", "fill_binding", ("user_id",))
-    _add(
+        create_index(f"ix_source_{kind}_{'_'.join(indexed)}", f"source_{kind}", " ".join(indexed), where=rows)
+    create_table("fill_binding", "user_alias* source_id:int* user_id*", clustered=True)
+    create_index("ix_fill_binding_user_id", "fill_binding", "user_id")
+    add_columns(
         "directory_source",
-        *_texts("last_answered", "cursor", "settings_digest", "refused", "last_refusal", default=""),
-        *_numbers("last_read_ms", default="0"),
-        *_moments("last_full_at", "last_refused_at", "polled_at"),
-        sa.Column("login_refused", sa.Boolean(), server_default=sa.false(), nullable=False),
+        "last_answered= cursor= settings_digest= refused= last_refusal= last_read_ms:bigint=0 last_full_at:bigint?"
+        " last_refused_at:bigint? polled_at:bigint? login_refused:bool=false",
     )
     op.drop_column("directory_source", "dangling")
-    _create(
+    op.create_table(
         "directory_push",
-        _source_id(),
-        *_numbers("sequence"),
-        *_texts("answer"),
-        *_numbers("pushed_at"),
-        *_texts("pushed_by"),
-        *_numbers("pushes"),
-        *_texts("digests", default="[]"),
-        key=("source_id",),
+        sa.Column("source_id", sa.Integer(), autoincrement=False, nullable=False),
+        *columns_of("sequence:bigint answer pushed_at:bigint pushed_by pushes:bigint digests=[]"),
+        sa.PrimaryKeyConstraint("source_id", name=op.f("pk_directory_push")),
     )
-    _create(
-        "pushed_key",
-        sa.Column("source_id", sa.Integer(), nullable=False),
-        *_texts("kind", "key_digest", "key"),
-        *_numbers("read_number"),
-        key=("source_id", "kind", "key_digest"),
-        is_keyed=True,
-    )
-    _create("touched", *_texts("sort", "item_id"), *_numbers("since"), key=("sort", "item_id"), is_keyed=True)
+    create_table("pushed_key", "source_id:int* kind* key_digest* key read_number:bigint", clustered=True)
+    create_table("touched", "sort* item_id* since:bigint", clustered=True)
 
 
 def _problems() -> None:
     """The state that refreshes lock, which also says when problems were counted, and the problems."""
     op.drop_table("directory_state")
-    _create(
+    create_table(
         "directory_state",
-        sa.Column("state_id", sa.Integer(), nullable=False),
-        sa.Column("merge_all", sa.Boolean(), nullable=False),
-        *_numbers("changes"),
-        *_numbers("counted_changes", default="-1"),
-        *_numbers("counted_revision", default="0"),
-        *_moments("counted_at"),
-        key=("state_id",),
+        "state_id:int* merge_all:bool changes:bigint counted_changes:bigint=-1 counted_revision:bigint=0"
+        " counted_at:bigint?",
     )
     op.execute("INSERT INTO directory_state (state_id, merge_all, changes) VALUES (1, true, 0)")
-    _create(
-        "problem_count",
-        _source_id(),
-        *_texts("sort"),
-        sa.Column("by_read", sa.Boolean(), nullable=False),
-        *_numbers("problems", "since"),
-        key=("source_id", "sort", "by_read"),
-        is_keyed=True,
-    )
-    _create(
+    create_table("problem_count", "source_id:int* sort* by_read:bool* problems:bigint since:bigint", clustered=True)
+    create_table(
         "problem",
-        _source_id(),
-        *_texts("sort"),
-        sa.Column("by_read", sa.Boolean(), nullable=False),
-        sa.Column("ordinal", sa.Integer(), autoincrement=False, nullable=False),
-        *_texts("kind", "key", "cause", "detail", "place", "origin"),
-        key=("source_id", "sort", "by_read", "ordinal"),
-        is_keyed=True,
+        "source_id:int* sort* by_read:bool* ordinal:int* kind key cause detail place origin",
+        clustered=True,
     )
 
 
@@ -213,29 +139,24 @@ def _access_model() -> None:
         reflected = sa.inspect(op.get_bind()).get_columns(former)
         columns = [sa.Column(column["name"], column["type"], nullable=column["nullable"]) for column in reflected]
         source_id = sa.Column("source_id", sa.Integer(), server_default="0", nullable=False)
-        _create(table, *columns, source_id, key=keys, is_keyed=kind not in {"organization", "group"})
+        primary = sa.PrimaryKeyConstraint(*keys, name=op.f(f"pk_{table}"))
+        op.create_table(table, *columns, source_id, primary, sqlite_with_rowid=kind in {"organization", "group"})
         names = ", ".join(column.name for column in columns)
         # In the order of the key, so that a large table is written from its beginning to its end.
         op.execute(f"INSERT INTO {table} ({names}) SELECT {names} FROM {former} ORDER BY {', '.join(keys)}")  # noqa: S608 - our own names
         op.drop_table(former)
-    _create("model_user_alias", *_texts("alias", "user_id"), key=("alias", "user_id"), is_keyed=True)
+    create_table("model_user_alias", "alias* user_id*", clustered=True)
     for kind, name, indexed in _OF_MODEL:
-        rows = "user_id = ''" if name in {"of_groups", "to_group"} else ""
-        _index(f"ix_model_{kind}_{name or '_'.join(indexed)}", f"model_{kind}", indexed, rows)
-    _create(
-        "access_count",
-        *_texts("organization_id", "kind"),
-        *_numbers("records"),
-        key=("organization_id", "kind"),
-        is_keyed=True,
-    )
-    _create(
+        rows = "user_id = ''" if name in {"of_groups", "to_group"} else None
+        create_index(f"ix_model_{kind}_{name or '_'.join(indexed)}", f"model_{kind}", " ".join(indexed), where=rows)
+    create_table("access_count", "organization_id* kind* records:bigint", clustered=True)
+    op.create_table(
         "access_name",
-        *_texts("kind"),
+        *columns_of("kind"),
         sa.Column("name", sa.String().with_variant(sa.String(collation="C"), "postgresql"), nullable=False),
-        *_texts("organization_id", "item_id"),
-        key=("kind", "name", "organization_id", "item_id"),
-        is_keyed=True,
+        *columns_of("organization_id item_id"),
+        sa.PrimaryKeyConstraint("kind", "name", "organization_id", "item_id", name=op.f("pk_access_name")),
+        sqlite_with_rowid=False,
     )
     _count_records()
     for kind in ("organization", "user", "group", "folder", "document"):
@@ -293,44 +214,25 @@ FROM plan_item {which} GROUP BY plan_id, phase, kind, action, operation
 
 def _plans_and_runs() -> None:
     """Parts and effects of plans, responses of calls; who asked for a run, and its stages."""
-    _create(
+    create_table(
         "plan_part",
-        *_texts("plan_id", "organization_id"),
-        *_numbers("first_ordinal", "last_ordinal"),
-        sa.Column("phase", sa.Integer(), nullable=False),
-        *_texts("kind", "action", "operation"),
-        *_numbers("items"),
-        key=("plan_id", "organization_id", "first_ordinal"),
+        "plan_id* organization_id* first_ordinal:bigint* last_ordinal:bigint phase:int kind action operation"
+        " items:bigint",
     )
     op.execute(_PARTS.format(organization="''", which=""))
     within = _PARTS.format(organization="organization_id", which="WHERE kind <> 'organization'")
     op.execute(f"{within}, organization_id")
-    _create(
-        "plan_impact",
-        *_texts("plan_id", "organization_id"),
-        *_numbers("gain", "lose", "change", "people"),
-        key=("plan_id", "organization_id"),
-    )
-    _index("ix_plan_impact_plan_id_people", "plan_impact", ("plan_id", "people"))
-    _index("ix_plan_item_plan_id_item_id_ordinal", "plan_item", ("plan_id", "item_id", "ordinal"))
-    _add(
-        "run",
-        *(sa.Column(name, sa.String(), nullable=True) for name in ("asked_by", "asked_reason")),
-        *_texts("stages", "items", default="[]"),
-    )
-    _add(
-        "call",
-        *_numbers("first_ordinal", default="0"),
-        sa.Column("code", sa.Integer(), nullable=True),
-        sa.Column("tries", sa.Integer(), server_default="0", nullable=False),
-        *_texts("answer", default=""),
-    )
-    _index("ix_call_plan_id_first_ordinal", "call", ("plan_id", "first_ordinal"))
+    create_table("plan_impact", "plan_id* organization_id* gain:bigint lose:bigint change:bigint people:bigint")
+    create_index("ix_plan_impact_plan_id_people", "plan_impact", "plan_id people")
+    create_index("ix_plan_item_plan_id_item_id_ordinal", "plan_item", "plan_id item_id ordinal")
+    add_columns("run", "asked_by? asked_reason? stages=[] items=[]")
+    add_columns("call", "first_ordinal:bigint=0 code:int? tries:int=0 answer=")
+    create_index("ix_call_plan_id_first_ordinal", "call", "plan_id first_ordinal")
 
 
 def _failures() -> None:
     """Failures are found by their message, however many there are."""
-    _add("item_failure", *_texts("message_digest", default=""))
+    add_columns("item_failure", "message_digest=")
     connection, digest = op.get_bind(), "left(encode(sha256(convert_to(message, 'UTF8')), 'hex'), 32)"
     if connection.dialect.name == "sqlite":
         driver: Any = connection.connection.driver_connection
@@ -338,53 +240,35 @@ def _failures() -> None:
         digest = "usher_digest(message)"
     op.execute(f"UPDATE item_failure SET message_digest = {digest}")  # noqa: S608 - constants
     op.drop_index(op.f("ix_item_failure_ledger_id_kind_parked"), table_name="item_failure")
-    item = ("kind", "organization_id", "container_id", "item_id", "deleting")
-    _index("ix_item_failure_listed", "item_failure", ("ledger_id", "parked", *item))
-    _index("ix_item_failure_alike", "item_failure", ("ledger_id", "parked", "message_digest", *item))
+    item = "kind organization_id container_id item_id deleting"
+    create_index("ix_item_failure_listed", "item_failure", f"ledger_id parked {item}")
+    create_index("ix_item_failure_alike", "item_failure", f"ledger_id parked message_digest {item}")
 
 
 def _console() -> None:
     """The audit log, and what the console shows and remembers."""
-    _create(
+    create_table(
         "audit",
-        sa.Column("audit_id", sa.Integer(), nullable=False),
-        *_numbers("at"),
-        *_texts("actor", "role", "way", "address", "action", "subject", "reason", "outcome", "request_id"),
-        key=("audit_id",),
+        "audit_id:int* at:bigint actor role way address action subject reason outcome request_id",
     )
-    for columns in (("actor", "audit_id"), ("action", "audit_id"), ("at",)):
-        _index(f"ix_audit_{'_'.join(columns)}", "audit", columns)
-    _create(
+    for columns in ("actor audit_id", "action audit_id", "at"):
+        create_index(f"ix_audit_{columns.replace(' ', '_')}", "audit", columns)
+    create_table(
         "console_session",
-        *_texts("session_digest", "name", "role", "credential", "address", "browser"),
-        *_numbers("created_at", "seen_at"),
-        key=("session_digest",),
+        "session_digest* name role credential address browser created_at:bigint seen_at:bigint",
     )
-    _create(
-        "console_sign_in",
-        *_texts("attempt_digest", "address", "back"),
-        *_numbers("created_at"),
-        key=("attempt_digest",),
-    )
-    _index("ix_console_sign_in_address_created_at", "console_sign_in", ("address", "created_at"))
-    _create(
+    create_table("console_sign_in", "attempt_digest* address back created_at:bigint")
+    create_index("ix_console_sign_in_address_created_at", "console_sign_in", "address created_at")
+    calls = " ".join(f"calls_{number}:bigint" for number in range(13))
+    create_table(
         "node_minute",
-        *_texts("node", "role"),
-        *_numbers("minute", "seen_at"),
-        *_texts("version"),
-        *_numbers("allowed", "denied", "errors", *(f"calls_{number}" for number in range(13))),
-        key=("node", "role", "minute"),
+        "node* role* minute:bigint* seen_at:bigint version allowed:bigint denied:bigint errors:bigint " + calls,
     )
-    _index("ix_node_minute_minute", "node_minute", ("minute",))
+    create_index("ix_node_minute_minute", "node_minute", "minute")
     op.create_table(
         "examination",
-        sa.Column("examination_id", sa.Integer(), nullable=False),
-        sa.Column("slot", sa.Integer(), nullable=True),
-        *_texts("asked_by", "node"),
-        *_numbers("started_at"),
-        *_moments("finished_at"),
-        *_texts("outcome"),
-        sa.Column("findings", sa.Text(), nullable=False),
+        *columns_of("examination_id:int slot:int? asked_by node started_at:bigint finished_at:bigint? outcome"),
+        *columns_of("findings:text"),
         sa.PrimaryKeyConstraint("examination_id", name=op.f("pk_examination")),
         sa.UniqueConstraint("slot", name=op.f("uq_examination_slot")),
     )
