@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from threading import Event, local
+from threading import Event, Lock, local
 from typing import Any
 
 import pytest
@@ -124,9 +124,10 @@ def test_an_edit_of_a_changed_document_is_repeated(
         state = original(*args)
         if len(rounds) < times:
             rounds.append(1)
-            monkeypatch.setattr(editor_data, "changed_state", original)
-            other("update_crdt_data", **EDITOR, data={"theirs": len(rounds)}, type="map")
-            monkeypatch.setattr(editor_data, "changed_state", overtaken)
+            with monkeypatch.context() as other_process:
+                other_process.setattr(editor_data, "changed_state", original)
+                other_process.setattr(crdt_handlers, "_EDITOR_LOCKS", [Lock()])
+                other("update_crdt_data", **EDITOR, data={"theirs": len(rounds)}, type="map")
         return state
 
     monkeypatch.setattr(editor_data, "changed_state", overtaken)
@@ -171,7 +172,7 @@ def test_the_first_of_two_concurrent_additions_wins(
 
 
 def test_moves_match_a_check_of_the_whole_tree() -> None:
-    """Compares the incremental heights with heights that are computed from scratch."""
+    """Compares each move with a check of the whole tree."""
     random_ = random.Random(7)
     for _ in range(30):
         tree = FolderTree(None, None, "restricted")  # type: ignore[arg-type]  # nothing is loaded or saved
@@ -179,7 +180,7 @@ def test_moves_match_a_check_of_the_whole_tree() -> None:
             # Long chains, to reach the maximum depth.
             parent = "" if number % 70 == 0 else f"f{number - random_.choice([1, 1, 1, 1, 1, 1, 2, 7]) % number}"
             parent = parent if parent in tree.nodes else ""
-            tree.nodes[f"f{number}"] = Node(f"f{number}", parent, [], None, "restricted")
+            tree._put(Node(f"f{number}", parent, [], None, "restricted"))
         outcomes = set()
         for _ in range(200):
             folder, parent = (f"f{random_.randrange(160)}" for _ in range(2))
