@@ -31,6 +31,9 @@ def test_documented_file_is_plain_yaml() -> None:
     assert set(yaml.safe_load(DOCUMENTED.read_text("utf-8"))) == set(Settings.model_fields)
 
 
+_MAP = "map: [{from: %s, user: {userId: it.id, name: it.userName, email: it.email}}]"
+
+
 @pytest.mark.parametrize(
     ("yaml_text", "says"),
     [
@@ -117,6 +120,25 @@ def test_documented_file_is_plain_yaml() -> None:
                 " {type: push, name: b, changes: {tokens: [t]}}]}\n"
             ),
             "directory: the sources 'a' and 'b' accept the same token",
+        ),
+        *(
+            (f"directory: {{sources: [{{type: scim, {source}}}]}}\n", reason)
+            for source, reason in (
+                (f"name: a, {_MAP % 'users'}", "directory.sources[0].tokens: is missing"),
+                (f"name: a/b, tokens: [t], {_MAP % 'users'}", "directory.sources[0].name: must hold no slash"),
+                (
+                    f"name: a, tokens: [t], {_MAP % 'rows'}",
+                    "directory.sources[0]: map: rule 1 reads from rows",
+                ),
+                (
+                    f"name: a, tokens: [t], {_MAP % 'users, each: members'}",
+                    "directory.sources[0]: map: rule 1: only groups",
+                ),
+                (
+                    f"name: a, tokens: [t], changes: {{}}, {_MAP % 'users'}",
+                    "directory.sources[0]: changes: a directory",
+                ),
+            )
         ),
         ("sync: {push_delay: -1}\n", "sync.push_delay: "),
         ("directory: {sources: [{type: file, path: x, pth: y}]}\n", "directory.sources[0].pth: not a setting"),

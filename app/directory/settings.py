@@ -22,7 +22,7 @@ from app.access.records import Fill, User
 from app.directory.connectors.http.settings import HttpSettings
 from app.directory.connectors.ldap.settings import ACCOUNT_EXPIRED, LdapConnectionSettings
 from app.directory.connectors.objects.settings import StoreSettings, usable_object_url
-from app.directory.connectors.scim.rules import active_only, check_sets
+from app.directory.connectors.scim.rules import active_only, check_sets, name_in_address
 from app.directory.connectors.sql.settings import Columns, NullIsAbsent, SqlSettings, TimeZone
 from app.directory.mapping.cel import IT, MEMBER, ExpressionError, language
 from app.directory.mapping.settings import RULE_KINDS, RuleList, RuleSettings, disabled_or
@@ -222,7 +222,7 @@ class ScimSourceSettings(SourceBase):
 
     type: Literal["scim"]
     """The type of source."""
-    name: str = Field(min_length=1, max_length=200, pattern=r"^[^/\x00-\x1f]+$")
+    name: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(name_in_address)]
     """The name of the source in URLs and reports."""
     tokens: Annotated[tuple[Token, ...], Field(min_length=1)]
     """Bearer tokens of the directory. Any of them is accepted, so that they can be rotated."""

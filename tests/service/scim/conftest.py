@@ -1,6 +1,6 @@
 """A service with a source of SCIM, and a directory that pushes to it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -58,6 +58,13 @@ class Directory:
     def __init__(self, client: FlaskClient, engine: Engine, settings: Settings, clock: Clock) -> None:
         self.client, self.engine, self.settings, self.clock = client, engine, settings, clock
 
+    @classmethod
+    def of(cls, settings: Settings, engine: Engine, clock: Clock) -> "Directory":
+        """A directory for a service with these settings."""
+        numbers = count(1)
+        app = service_app(settings, engine, clock=clock, new_id=lambda: f"{next(numbers):016x}")
+        return cls(app.test_client(), engine, settings, clock)
+
     def call(self, method: str, path: str, body: object = None, *, token: str = TOKEN, **more: Any) -> Any:
         headers = {"Authorization": f"Bearer {token}"} | more.pop("headers", {})
         options: dict[str, Any] = {"json": body} if body is not None else {}
@@ -96,12 +103,23 @@ class Directory:
         )
         return bool(answer.get_json()["data"][0]["hasAccess"])
 
-    def read(self, settings: Settings | None = None, **options: Any) -> RefreshReport:
-        """A read of the source, as by a sync."""
+    def revisions(self) -> int:
+        """The number of revisions so far."""
+        with self.engine.connect() as connection:
+            return int(connection.exec_driver_sql("SELECT COUNT(*) FROM access_revision").scalar_one())
+
+    def read(
+        self, settings: Settings | None = None, *, meanwhile: Callable[[], None] | None = None, **options: Any
+    ) -> RefreshReport:
+        """A read of the source, as by a sync. ``meanwhile`` is called after it was read, before that is used."""
 
         @contextmanager
         def store() -> Iterator[Engine]:
-            yield self.engine
+            try:
+                yield self.engine
+            finally:
+                if meanwhile is not None:
+                    meanwhile()
 
         sources = sources_from_settings((settings or self.settings).directory, store=store)
         return refresh(self.engine, sources, clock=self.clock, **options)

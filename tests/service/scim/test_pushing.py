@@ -1,6 +1,11 @@
 """What a directory pushes with SCIM takes effect in the same call."""
 
-from tests.service.scim.conftest import Directory
+import json
+from typing import Any
+
+from sqlalchemy import Engine
+
+from tests.service.scim.conftest import OTHER_TOKEN, RULES, Clock, Directory, settings_with
 
 
 def test_a_member_has_access_at_once(directory: Directory) -> None:
@@ -56,3 +61,140 @@ def test_a_read_finds_what_was_pushed(directory: Directory) -> None:
     assert not report.changed
     assert [source.verdict for source in report.sources] == ["complete"]
     assert directory.read().sources[0].answered == "changes"
+
+
+def test_a_read_does_not_undo_what_is_pushed_meanwhile(directory: Directory) -> None:
+    ada, bob, eve = (directory.user(name) for name in ("ada", "bob", "eve"))
+    acme = directory.group("acme", ada, bob)
+    new: list[str] = []
+
+    def push() -> None:
+        directory.patch(f"/Groups/{acme}", {"op": "remove", "path": f'members[value eq "{ada}"]'})
+        directory.patch(f"/Groups/{acme}", {"op": "add", "path": "members", "value": [{"value": eve}]})
+        directory.call("DELETE", f"/Users/{bob}")
+        new.append(directory.user("new", displayName="New"))
+
+    report = directory.read(meanwhile=push, full=["entra"])
+    assert report.sources[0].verdict == "complete"
+    assert [directory.may(user, "acme") for user in (ada, bob, eve)] == [False, False, True]
+    assert not directory.read(full=["entra"]).changed
+    directory.patch(f"/Groups/{acme}", {"op": "add", "path": "members", "value": [{"value": new[0]}]})
+    assert directory.may(new[0], "acme")
+
+
+def test_a_change_of_the_rules_makes_all_records_again(directory: Directory) -> None:
+    ada = directory.user("ada", title="left")
+    directory.group("acme", ada)
+    directory.read()
+    rules = [{**RULES[0], "when": '!has(it.title) || it.title != "left"'}, *RULES[1:]]
+    changed = settings_with(str(directory.settings.database_url), rules)
+    report = directory.read(changed)
+    assert (report.sources[0].answered, report.changed) == ("", True)
+    assert not directory.may(ada, "acme")
+    assert directory.read(changed).sources[0].answered == "changes"
+
+
+def test_the_guard_refuses_rules_that_lose_everybody(directory: Directory) -> None:
+    users = [directory.user(f"user-{number}") for number in range(25)]
+    directory.group("acme", *users)
+    directory.read()
+    changed = settings_with(str(directory.settings.database_url), [{**RULES[0], "when": "false"}, *RULES[1:]])
+    report = directory.read(changed)
+    assert "--accept-shrink entra" in report.sources[0].refused
+    assert directory.may(users[0], "acme")
+
+
+def test_a_source_to_which_nothing_was_pushed_is_no_failure(directory: Directory) -> None:
+    push = {"sequence": 1, "upsert": [{"kind": "organization", "organizationId": "other", "organizationName": "Other"}]}
+    headers = {"Authorization": f"Bearer {OTHER_TOKEN}"}
+    assert directory.client.post("/directory/app/changes", json=push, headers=headers).status_code == 200
+    assert [(one.name, one.verdict.value) for one in directory.read().sources] == [("entra", "complete")]
+
+
+def test_a_resource_that_rules_cannot_use_is_refused_unless_it_is_disabled(database_url: str, engine: Engine) -> None:
+    rules: list[dict[str, Any]] = [
+        {"from": "users", "user": {"userId": "it.id", "name": "it.title", "email": "it.email"}}
+    ]
+    directory = Directory.of(settings_with(database_url, rules), engine, Clock())
+    body = {"schemas": ["urn:ietf:params:scim:schemas:core:2.0:User"], "userName": "ada"}
+    answer = directory.call("POST", "/Users", body)
+    assert (answer.status_code, answer.get_json()["scimType"]) == (400, "invalidValue")
+    assert "rule 1: name" in answer.get_json()["detail"]
+    ada = directory.user("ada", title="Ada")
+    directory.patch(f"/Users/{ada}", {"op": "remove", "path": "title"}, status=400)
+    directory.patch(f"/Users/{ada}", {"op": "remove", "path": "title"}, {"op": "replace", "value": {"active": False}})
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT user_id, disabled FROM model_user").all() == [(ada, True)]
+
+
+def test_inactive_users_provide_nothing_to_users_of_other_sources(database_url: str, engine: Engine) -> None:
+    rules: list[dict[str, Any]] = [
+        {"from": "groups", "organization": {"organizationId": "it.displayName", "organizationName": "it.displayName"}},
+        {
+            "from": "groups",
+            "each": "members",
+            "membership": {"organizationId": "it.displayName", "userId": "member.userName"},
+        },
+    ]
+    directory = Directory.of(settings_with(database_url, rules), engine, Clock())
+    push = {"sequence": 1, "upsert": [{"kind": "user", "userId": "ada", "name": "Ada", "email": "ada@acme.example"}]}
+    headers = {"Authorization": f"Bearer {OTHER_TOKEN}"}
+    assert directory.client.post("/directory/app/changes", json=push, headers=headers).status_code == 200
+    ada = directory.user("ada")
+    directory.group("acme", ada)
+    assert directory.may("ada", "acme")
+    directory.patch(f"/Users/{ada}", {"op": "replace", "value": {"active": False}})
+    assert not directory.may("ada", "acme")
+    directory.patch(f"/Users/{ada}", {"op": "replace", "value": {"active": True}})
+    assert directory.may("ada", "acme")
+    directory.patch(f"/Users/{ada}", {"op": "replace", "path": "userName", "value": "eve"})
+    assert not directory.may("ada", "acme")
+
+
+def test_renaming_a_group_moves_all_its_members(directory: Directory) -> None:
+    users = [directory.user(f"user-{number}") for number in range(3)]
+    acme = directory.group("acme", *users)
+    directory.patch(f"/Groups/{acme}", {"op": "replace", "path": "displayName", "value": "umbrella"})
+    assert [(directory.may(user, "acme"), directory.may(user, "umbrella")) for user in users] == [(False, True)] * 3
+    assert directory.call("DELETE", f"/Groups/{acme}").status_code == 204
+    assert not any(directory.may(user, "umbrella") for user in users)
+
+
+def test_a_put_replaces_members_and_attributes(directory: Directory) -> None:
+    ada, bob = directory.user("ada"), directory.user("bob")
+    acme = directory.group("acme", ada)
+    body = {"schemas": ["urn:ietf:params:scim:schemas:core:2.0:Group"], "displayName": "acme"}
+    answer = directory.call("PUT", f"/Groups/{acme}", body | {"members": [{"value": bob}]})
+    assert [one["value"] for one in answer.get_json()["members"]] == [bob]
+    assert (directory.may(ada, "acme"), directory.may(bob, "acme")) == (False, True)
+    version = answer.headers["ETag"]
+    stale = directory.call("PUT", f"/Groups/{acme}", body, headers={"If-Match": 'W/"1"'})
+    assert stale.status_code == 412
+    assert directory.call("PUT", f"/Groups/{acme}", body, headers={"If-Match": version}).status_code == 200
+    assert not directory.may(bob, "acme")
+
+
+def test_a_request_that_changes_nothing_makes_no_revision(directory: Directory) -> None:
+    ada = directory.user("ada", title="Countess")
+    acme = directory.group("acme", ada)
+    before = directory.revisions()
+    directory.patch(f"/Users/{ada}", {"op": "replace", "path": "title", "value": "Countess"})
+    directory.patch(f"/Users/{ada}", {"op": "replace", "path": "nickName", "value": "no rule names it"})
+    directory.patch(f"/Groups/{acme}", {"op": "add", "path": "members", "value": [{"value": ada}]})
+    assert directory.revisions() == before
+    directory.patch(f"/Groups/{acme}", {"op": "remove", "path": "members", "value": [{"value": ada}]})
+    assert directory.revisions() == before + 1
+
+
+def test_one_member_changes_one_record(directory: Directory) -> None:
+    users = [directory.user(f"user-{number}") for number in range(40)]
+    acme = directory.group("acme", *users)
+    directory.patch(f"/Groups/{acme}", {"op": "remove", "path": f'members[value eq "{users[0]}"]'})
+    with directory.engine.connect() as connection:
+        query = "SELECT subject FROM audit WHERE action = 'pushed' ORDER BY audit_id DESC"
+        subjects = connection.exec_driver_sql(query).scalars().all()
+        changes = connection.exec_driver_sql(
+            "SELECT changes FROM access_revision ORDER BY revision DESC LIMIT 1"
+        ).scalar_one()
+    assert json.loads(changes) == {"membership": {"added": 0, "updated": 0, "removed": 1}}
+    assert all(one.startswith("entra: push ") for one in subjects)

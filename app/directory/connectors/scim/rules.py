@@ -1,4 +1,4 @@
-"""The rules for what a directory pushes with SCIM."""
+"""Checks the settings of SCIM sources, and completes their rules."""
 
 from collections.abc import Sequence
 
@@ -8,6 +8,13 @@ from app.directory.mapping.settings import RuleSettings, disabled_or
 
 USERS, GROUPS = "users", "groups"
 """The sets of objects."""
+
+
+def name_in_address(name: str) -> str:
+    """Raises ``ValueError`` unless a source may have this name."""
+    if "/" in name or not name.isprintable():
+        raise ValueError("must hold no slash and no control characters, because it is a part of the address")
+    return name
 
 
 def check_sets(rules: Sequence[RuleSettings]) -> None:
