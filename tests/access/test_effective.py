@@ -28,7 +28,7 @@ from app.foundation.database.engine import reading, writing
 from app.foundation.database.statements import run
 from app.sync.ledger import tables as ledger_tables  # noqa: F401 - plans read its tables
 from app.sync.plan import desired
-from app.sync.plan.scope import Selection
+from app.sync.plan.selection import Selection
 from tests.worlds.access_model import StoredDirectory, stored_directory
 from tests.worlds.random_directories import NOW, Company
 

@@ -32,7 +32,7 @@ from app.foundation.database.engine import open_engine, reading
 from app.settings import Settings, load_settings
 from app.sync.plan.desired import compute, drop
 from app.sync.plan.planner import make_plan
-from app.sync.plan.scope import EVERYTHING
+from app.sync.plan.selection import EVERYTHING
 from app.sync.plan.settings import LimitSettings
 from app.sync.plan.stored import Plan
 from app.sync.runs.engine import SyncEngine

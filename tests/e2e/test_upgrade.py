@@ -80,7 +80,7 @@ def test_older_processes_continue_on_a_compatible_database(start: Start, tmp_pat
         return [
             requests.get(f"{url}/readyz", timeout=20).status_code,
             requests.post(f"{url}/permissions/check", json=question, headers=ask, timeout=20).status_code,
-            requests.get(f"{url}/resync", headers=ADMIN, timeout=20).status_code,
+            requests.get(f"{url}/resync/no-run", headers=ADMIN, timeout=20).status_code,
         ]
 
     well = codes()

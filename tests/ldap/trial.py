@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Any
 
 from app.directory.source import Verdict
-from app.sync.plan.scope import Selection
+from app.sync.plan.selection import Selection
 from app.sync.runs.refresh import RefreshReport
 from tests.ldap.people import GROUPS, Directory, Person
 from tests.worlds.application import Application

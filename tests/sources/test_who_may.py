@@ -16,7 +16,7 @@ from app.access.refresh.staging import drop_duplicates
 from app.commands.schema import METADATA
 from app.directory.source import Verdict
 from app.foundation.database.engine import open_engine, reading, writing
-from app.sync.plan.scope import Selection
+from app.sync.plan.selection import Selection
 from app.sync.runs.refresh import RefreshReport
 from tests.directory.databases import SORTS, opened
 from tests.tables import make_tables

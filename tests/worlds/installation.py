@@ -18,7 +18,7 @@ from app.directory.configured import source_from_settings, sources_from_settings
 from app.directory.pushes import record_of_key
 from app.directory.settings import DirectorySettings
 from app.directory.source import EVERYTHING, End, Reading, ReadRequest, Source, Verdict
-from app.sync.plan.scope import Selection
+from app.sync.plan.selection import Selection
 from app.sync.runs.refresh import RefreshReport, refresh
 from app.sync.runs.source_reads import policy_of
 from tests.worlds.application import DOCUMENTS, USERS, Application, source_settings

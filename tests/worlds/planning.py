@@ -36,7 +36,7 @@ from app.sync.ledger.ledger import open_ledger
 from app.sync.ledger.settlement import cancel_unsent
 from app.sync.ledger.tables import LedgerItemRow
 from app.sync.plan.planner import make_plan
-from app.sync.plan.scope import EVERYTHING, Selection
+from app.sync.plan.selection import EVERYTHING, Selection
 from app.sync.plan.settings import LimitSettings
 from app.sync.plan.stored import Plan, PlanItem, read_items
 from app.sync.runs.tables import RunRow

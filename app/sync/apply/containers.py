@@ -14,7 +14,7 @@ from app.foundation.database.statements import run
 from app.sync.apply.backend_reads import Container
 from app.sync.ledger.ledger import CONTAINERS, USER_KINDS, Kind, listed
 from app.sync.plan.desired import compute, drop
-from app.sync.plan.scope import Selection
+from app.sync.plan.selection import Selection
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ from app.sync.ledger.observed import (
 )
 from app.sync.ledger.settlement import is_still
 from app.sync.plan.desired import compute, drop
-from app.sync.plan.scope import Selection
+from app.sync.plan.selection import Selection
 
 _STAGED_AT_ONCE = 5000
 _SIDE_BY_SIDE = 64

@@ -14,7 +14,7 @@ from app.foundation.database.statements import run
 from app.sync.ledger.ledger import CONTAINERS, FINGERPRINT, USER_KINDS, Kind
 from app.sync.plan.desired import containers
 from app.sync.plan.rules import ASPECT_BITS
-from app.sync.plan.scope import Selection
+from app.sync.plan.selection import Selection
 
 _USER = """
     WHEN NOT EXISTS (SELECT 1 FROM model_user u WHERE u.user_id = l.item_id)

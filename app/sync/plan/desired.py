@@ -20,7 +20,8 @@ from app.access.effective import REQUESTED_FOLDERS
 from app.foundation.clock import epoch_ms
 from app.foundation.database.engine import is_sqlite
 from app.foundation.database.statements import run
-from app.sync.plan.scope import Selection, find_places
+from app.sync.plan.scope import find_places
+from app.sync.plan.selection import Selection
 
 _TABLE = """
 CREATE TEMPORARY TABLE desired (

@@ -15,7 +15,7 @@ from app.sync.ledger.ledger import FINGERPRINT, ItemKey, selected_items
 from app.sync.plan.deletes import find_deletes, follow_coverers, forget_discarded, restore_after_deletes, skip_discarded
 from app.sync.plan.limits import hold_deletes
 from app.sync.plan.rules import ASPECT_BITS, RULES
-from app.sync.plan.scope import Selection
+from app.sync.plan.selection import Selection
 from app.sync.plan.settings import LimitSettings
 from app.sync.plan.stored import Hold
 

@@ -27,7 +27,8 @@ from app.sync.ledger.ledger import ItemKey, Kind, read_ledger
 from app.sync.plan.dependencies import skip_dependents, skip_without_container
 from app.sync.plan.desired import compute
 from app.sync.plan.differences import fill_steps, write_items
-from app.sync.plan.scope import EVERYTHING, SCOPE_TABLES, Selection, find_scope
+from app.sync.plan.scope import SCOPE_TABLES, find_scope
+from app.sync.plan.selection import EVERYTHING, Selection
 from app.sync.plan.settings import LimitSettings
 from app.sync.plan.stored import Counts, Plan, load_plan
 from app.sync.plan.summary import ALIKE, Parts, store_impact

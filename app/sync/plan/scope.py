@@ -1,7 +1,6 @@
-"""The part of the directory that a plan is about: a selection, and the scope of a plan of changes.
+"""The scope of a plan of changes: the items that may differ from the ledger since an earlier plan of everything.
 
-A selection is the organizations and users of a run. A scope is the items that may differ from the ledger since an
-earlier plan of everything. The rules: ``app/sync/plan/README.md``, "Selection" and "Plans of changes".
+The rules: ``app/sync/plan/README.md``, "Plans of changes".
 
 ``find_scope`` fills two temporary tables from the log of changes, the clock, and what the plans since then left
 unsettled. An item is in scope if its user is in ``touched_user``, or if it or its container is in
@@ -11,58 +10,12 @@ read by index, so the time depends on the number of changes, not on the size of 
 
 # ruff: noqa: S608 - SQL consists of constants of this project; data is in parameters.
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Self
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy import Connection
 
 from app.foundation.database.statements import json_list, prefer_indexes, run
 from app.sync.ledger.ledger import USER_KINDS, listed
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """The organizations and users of a run, sorted. Empty means all."""
-
-    organization_ids: tuple[str, ...] = ()
-    user_ids: tuple[str, ...] = ()
-    in_scope: bool = False
-    """Whether only the items are planned that ``find_scope`` found."""
-
-    @classmethod
-    def of(cls, organization_ids: Iterable[str] = (), user_ids: Iterable[str] = ()) -> Self:
-        """Sorts the ids and removes duplicates."""
-        return cls(tuple(sorted(set(organization_ids))), tuple(sorted(set(user_ids))))
-
-    @property
-    def is_everything(self) -> bool:
-        return not self.organization_ids and not self.user_ids
-
-    @property
-    def parameters(self) -> dict[str, object]:
-        """Both as JSON lists, as they are stored, and as the parameters of ``condition``."""
-        return {
-            "organization_ids": json.dumps(self.organization_ids, ensure_ascii=False),
-            "user_ids": json.dumps(self.user_ids, ensure_ascii=False),
-        }
-
-    def condition(self, organization_id: str, user_id: str = "") -> str:
-        """An SQL condition that a row is selected. The arguments are columns; without ``user_id`` users and scope are
-        ignored."""
-        conditions = []
-        if self.organization_ids:
-            conditions.append(f"{organization_id} IN (@list(organization_ids))")
-        if self.user_ids and user_id:
-            conditions.append(f"{user_id} IN (@list(user_ids))")
-        if self.in_scope and user_id:
-            conditions.append(f"{user_id} IN (SELECT user_id FROM touched_user)")
-        return " AND ".join(conditions) or "TRUE"
-
-
-EVERYTHING = Selection()
-
 
 MAX_TOUCHED = 20_000
 """With more changes, users or containers than this, planning everything takes not much longer."""

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection
 
 from app.foundation.audit import DONE, Actor, Audit
-from app.sync.ledger.ledger import noun_of
 
 # Commands that only read the directory do not load runs.
 if TYPE_CHECKING:
@@ -56,4 +55,6 @@ def audited_forgetting(
 
 def counts_in_words(records: Mapping[str, int]) -> str:
     """Numbers of records by kind, as text."""
+    from app.sync.ledger.ledger import noun_of  # noqa: PLC0415 - see above
+
     return ", ".join(f"{count:,} {noun_of(kind, count)}" for kind, count in records.items() if count) or "no records"

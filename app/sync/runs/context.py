@@ -19,7 +19,7 @@ from app.sync.apply.progress import Progress
 from app.sync.ledger.ledger import USER_KINDS, Ledger, listed, read_ledger
 from app.sync.ledger.settlement import LEFT_BEHIND, UNSUPPORTED, UNSUPPORTED_BEFORE, cancel_unsent
 from app.sync.plan.access_impact import ImpactOfDryRun
-from app.sync.plan.scope import Selection
+from app.sync.plan.selection import Selection
 from app.sync.plan.stored import Counts, add_counts, read_run_counts, total
 from app.sync.runs.refresh import RefreshReport, losses_sentences
 from app.sync.runs.run import HELD_FOR, Run, RunStatus

@@ -29,7 +29,7 @@ from app.foundation.clock import Clock, from_epoch_ms, utc_text
 from app.foundation.database.engine import open_engine, reading
 from app.foundation.database.tables import METADATA
 from app.foundation.text import quoted
-from app.sync.plan.scope import Selection
+from app.sync.plan.selection import Selection
 from app.sync.runs.record_checks import CheckedSource, similar_records
 from app.sync.runs.source_reads import ReadingProgress, SourceRead, SourceReads, policy_of
 

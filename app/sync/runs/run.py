@@ -20,7 +20,7 @@ from sqlalchemy import Connection, Row, UpdateBase, bindparam, select, update
 from app.foundation.clock import epoch_ms, from_epoch_ms
 from app.foundation.database import statements
 from app.sync.ledger.ledger import ItemKey
-from app.sync.plan.scope import Selection
+from app.sync.plan.selection import Selection
 from app.sync.plan.stored import total
 from app.sync.runs.tables import RunRow
 

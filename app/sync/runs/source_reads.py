@@ -30,7 +30,7 @@ from app.directory.source import (
     Verdict,
 )
 from app.foundation.clock import EPOCH, Clock, epoch_ms
-from app.sync.plan.scope import Selection
+from app.sync.plan.selection import Selection
 
 _PROGRESS_STEP = 1_000
 

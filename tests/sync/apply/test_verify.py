@@ -19,7 +19,7 @@ from app.sync.apply.capabilities import Capabilities
 from app.sync.apply.gate import Gate
 from app.sync.apply.verify import Verify, VerifyStoppedError
 from app.sync.ledger.tables import LedgerItemRow, LedgerRow, ObservedItemRow
-from app.sync.plan.scope import EVERYTHING
+from app.sync.plan.selection import EVERYTHING
 from tests.progress import QuietProgress
 
 pytestmark = pytest.mark.slow

@@ -17,7 +17,7 @@ from app.foundation.database.engine import reading, writing
 from app.sync.ledger.ledger import open_ledger
 from app.sync.plan.deletes import discard_held
 from app.sync.plan.planner import make_plan
-from app.sync.plan.scope import EVERYTHING, Selection
+from app.sync.plan.selection import EVERYTHING, Selection
 from app.sync.plan.settings import LimitSettings
 from app.sync.plan.stored import Plan
 from app.sync.plan.tables import PlanImpactRow, PlanItemRow, PlanPartRow

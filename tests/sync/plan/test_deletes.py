@@ -7,7 +7,7 @@ from sqlalchemy import text
 
 from app.foundation.database.engine import writing
 from app.sync.plan.deletes import discard_held
-from app.sync.plan.scope import Selection
+from app.sync.plan.selection import Selection
 from app.sync.plan.settings import LimitSettings
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.sync.plan.scope import Selection
+from app.sync.plan.selection import Selection
 
 
 def roles(world, plan, kind):

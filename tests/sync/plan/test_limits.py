@@ -3,7 +3,7 @@
 import pytest
 
 from app.sync.plan.planner import make_plan
-from app.sync.plan.scope import Selection
+from app.sync.plan.selection import Selection
 from app.sync.plan.settings import LimitSettings
 
 NO_PERCENT = 100

@@ -16,7 +16,7 @@ from app.sync.ledger.settlement import SETTLES
 from app.sync.ledger.tables import ItemFailureRow, LedgerItemRow, LedgerRow
 from app.sync.plan.planner import PlanningError
 from app.sync.plan.rules import RULES
-from app.sync.plan.scope import Selection
+from app.sync.plan.selection import Selection
 from app.sync.plan.tables import PlanRow
 
 LEDGER_ITEM = LedgerItemRow.__table__

@@ -15,7 +15,7 @@ from app.commands.schema import METADATA
 from app.directory.bounded import BoundedSource, Policy
 from app.directory.source import EVERYTHING, Answered, End, Found, Reading, ReadRequest, Verdict
 from app.foundation.database.engine import open_engine, reading, writing
-from app.sync.plan.scope import Selection
+from app.sync.plan.selection import Selection
 from app.sync.runs.refresh import RefreshReport, refresh
 from tests.tables import make_tables
 from tests.worlds.changing_source import ChangingSource, Fault

@@ -20,7 +20,7 @@ from app.service.console.pages.run_summary import kind_rows
 from app.service.console.settings import Role
 from app.service.console.views import VIEWS
 from app.sync.ledger.ledger import ledger_in_use
-from app.sync.plan.scope import Selection
+from app.sync.plan.selection import Selection
 from app.sync.plan.summary import affected
 from app.sync.runs.context import unknown_ids
 from app.sync.runs.history import recent_runs
