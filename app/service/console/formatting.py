@@ -125,7 +125,8 @@ def id_tag(text: str, limit: int = _SHORT) -> Markup:
 def place_tag(text: str) -> Markup:
     """The place of a record in its source, as title. Of the path of a file, only the name is shown."""
     shown = visible(text)
-    return Markup('<code title="{}">{}</code>').format(shown, _FOLDERS.sub("", shown))
+    parts = re.split(r"(?<=/)|(?=:\d)", _FOLDERS.sub("", shown))
+    return Markup('<code title="{}">{}</code>').format(shown, Markup("<wbr>").join(parts))
 
 
 def name_tag(text: str | None, limit: int = _SHORT) -> Markup:

@@ -121,23 +121,39 @@ class FailureGroup:
 MAX_GROUPED = 10_000
 """The maximum of failures that are grouped."""
 
+
+@dataclass(frozen=True, slots=True)
+class SameFailures:
+    """The failures with one message."""
+
+    message: str
+    organization_id: str | None
+    """None: they are in several."""
+    kinds: dict[str, int]
+    """Kind → number of items."""
+    since: int | None
+    """When the first of them failed first, in epoch milliseconds; None if unknown."""
+
+
 _GROUPS = f"""
-SELECT kind, organization_id, message, COUNT(*) AS items, MIN(failing_since) AS since
+SELECT message, MIN(organization_id) AS first, MAX(organization_id) AS last, MIN(failing_since) AS since,
+  {", ".join(f"COUNT(CASE WHEN kind = '{kind}' THEN 1 END) AS of_{kind}" for kind in ITEM_KINDS)}
 FROM ({_first("f.kind, f.organization_id, f.message, f.failing_since")}) AS failed
-GROUP BY kind, organization_id, message ORDER BY COUNT(*) DESC, kind, organization_id, message LIMIT :limit
+GROUP BY message ORDER BY COUNT(*) DESC, message LIMIT :limit
 """
 
 
-def failure_groups(
-    connection: Connection, ledger_id: int, *, parked: bool, limit: int
-) -> list[tuple[FailureGroup, int, int | None]]:
-    """Groups of failures by kind, organization and message, the largest first, each with its number of items and the
-    time of its first failure. Groups the first ``MAX_GROUPED`` failures."""
+def failure_groups(connection: Connection, ledger_id: int, *, parked: bool, limit: int) -> list[SameFailures]:
+    """Groups of failures by message, the largest first. Groups the first ``MAX_GROUPED`` failures."""
+    parameters = {**_parameters(ledger_id, parked=parked, limit=MAX_GROUPED), "limit": limit}
     return [
-        (FailureGroup(kind=row.kind, organization_id=row.organization_id, message=row.message), row.items, row.since)
-        for row in run(
-            connection, _GROUPS, {**_parameters(ledger_id, parked=parked, limit=MAX_GROUPED), "limit": limit}
+        SameFailures(
+            row.message,
+            row.first if row.first == row.last else None,
+            {kind: items for kind, items in zip(ITEM_KINDS, row[4:], strict=True) if items},
+            row.since,
         )
+        for row in run(connection, _GROUPS, parameters)
     ]
 
 

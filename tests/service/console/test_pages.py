@@ -23,7 +23,7 @@ from app.monitoring.activity import NodeActivity
 from app.service.console.console import address
 from app.service.console.settings import OidcSettings, Role
 from app.service.provider.settings import ProviderSettings
-from app.sync.ledger.failure_lists import count_failures, count_parked, worst_failure
+from app.sync.ledger.failure_lists import SameFailures, count_failures, count_parked, failure_groups, worst_failure
 from app.sync.ledger.failures import message_digest
 from app.sync.ledger.ledger import open_ledger
 from app.sync.ledger.tables import ItemFailureRow
@@ -263,6 +263,7 @@ def test_failures_are_counted_to_a_thousand_and_filtered(office: Office) -> None
     assert re.findall(r'class="id">(x\d)<', html) == ["x1", "x2"]
     assert "Parked 2</a>" in html
     assert "Waiting more than 1,000</a>" in html
+    assert "Retry 2 parked and more than 1,000 waiting items" in office.browser(Role.APPROVER).get(address("parked"))
     html = browser.get(address("parked", state="waiting", after='["document","acme","","d1400",false]'))
     assert re.findall(r'class="id">(d\d{4})<', html)[0] == "d1401"
     html = browser.get(address("overview"))
@@ -282,6 +283,36 @@ def test_failures_are_counted_to_a_thousand_and_filtered(office: Office) -> None
         looked_at = worst_failure(connection, ledger_id, parked=False, limit=100)
         assert looked_at is not None
         assert looked_at.failures == 3
+
+
+def test_failures_with_one_message_are_one_group(office: Office) -> None:
+    ledger_id = open_ledger(office.engine, "http://backend.test", "key", office.time).ledger_id
+    failure = {"ledger_id": ledger_id, "container_id": "", "deleting": False, "fingerprint": "", "failures": 10}
+    failure |= {"retry_at": 0, "parked": True}
+    given = [
+        ("document", "acme", "a", "too long", 5_000),
+        ("folder", "acme", "b", "too long", 3_000),
+        ("folder", "acme", "c", "too long", None),
+        ("folder", "acme", "d", "used up", None),
+        ("folder", "other", "e", "used up", None),
+    ]
+    names = ("kind", "organization_id", "item_id", "message", "failing_since")
+    with writing(office.engine) as connection:
+        rows = [
+            failure | dict(zip(names, one, strict=True)) | {"message_digest": message_digest(one[3])} for one in given
+        ]
+        connection.execute(insert(ItemFailureRow.__table__), rows)
+    with reading(office.engine) as connection:
+        found = failure_groups(connection, ledger_id, parked=True, limit=10)
+        assert found == [
+            SameFailures("too long", "acme", {"folder": 2, "document": 1}, 3_000),
+            SameFailures("used up", None, {"folder": 2}, None),
+        ]
+        assert failure_groups(connection, ledger_id, parked=True, limit=1) == found[:1]
+        assert failure_groups(connection, ledger_id, parked=False, limit=10) == []
+    html = office.browser(Role.VIEWER).get(address("parked"))
+    assert re.sub("<[^>]+>", "", html).count("used up") == 3
+    assert "several" in html
 
 
 def test_explain_answers_as_the_provider_does(office: Office) -> None:

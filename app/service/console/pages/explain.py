@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from flask import Response, request
+from markupsafe import Markup
 from sqlalchemy import Connection
 
 from app.access.browse.lists import ListEntry
@@ -292,7 +293,7 @@ def _moment(text: str, now: datetime, wrong: dict[str, str]) -> datetime:
         moment = datetime.fromisoformat(text.strip().replace(" UTC", "+00:00"))
         return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
-        wrong["at"] = "Not a time. Enter one like 2026-11-20T12:00Z."
+        wrong["at"] = Markup('Not a time. Enter one like <span class="tight">2026-11-20T12:00Z</span>.')
         return now
 
 

@@ -17,6 +17,7 @@ from app.sync.ledger.failure_lists import (
     Failure,
     FailureCount,
     FailureGroup,
+    SameFailures,
     count_failures,
     failure_groups,
     failures_page,
@@ -44,7 +45,7 @@ def parked(console: Console) -> Response:
     after = _parse_key(parameters["after"], like)
     counted: list[FailureCount] = []
     failures: list[Failure] = []
-    groups: list[tuple[FailureGroup, int, int | None]] = []
+    groups: list[SameFailures] = []
     names = RecordNames()
     is_parked = state == "parked"
     with console.reading() as connection:
@@ -55,7 +56,7 @@ def parked(console: Console) -> Response:
                 connection, ledger_id, parked=is_parked, like=like, after=after, limit=PAGE_ROWS + 1
             )
             groups = failure_groups(connection, ledger_id, parked=is_parked, limit=_GROUPS_SHOWN)
-            organizations = (("organization", "", group.organization_id or "") for group, _, _ in groups)
+            organizations = (("organization", "", group.organization_id or "") for group in groups)
             names = read_names(connection, [*mentions_of(failures[:PAGE_ROWS]), *organizations])
     return console.show(
         "parked.html",

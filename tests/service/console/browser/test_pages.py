@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.browser, pytest.mark.process, pytest.mark.timeout(180), pytest.mark.xdist_group("browser")]
 
 PICTURES = os.environ.get("USHER_TEST_PICTURES", "")
-"""A folder for a screenshot of each page, light and dark."""
+"""A folder for a screenshot of each page, light and dark, and of each width."""
 
 
 @dataclass(frozen=True)
@@ -338,9 +338,9 @@ def look_at(one: Desk, which: str) -> None:
     _keep(one, f"{which}-dark")
     for width in WIDTHS:
         one.resize(width)
+        _keep(one, f"{which}-{width}-dark")
         found += [f"at {width} px: {text}" for text in (*one.too_wide(), *one.scrolling())]
     found += one.too_small()
-    _keep(one, f"{which}-320-dark")
     one.page.emulate_media(color_scheme="light")
     _keep(one, f"{which}-320-light")
     one.resize(WIDE["width"])
