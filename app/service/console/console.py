@@ -29,6 +29,7 @@ from app.service.console.examinations import Examine
 from app.service.console.formatting import visible
 from app.service.console.gate import ConsoleGate, SignInNeeded
 from app.service.console.names import CONTAINER_OF_ITEM, RECORD_OF_ITEM, RecordNames
+from app.service.console.pages.run_summary import unread_sources
 from app.service.console.rendering import Assets, make_environment
 from app.service.console.sessions import Credentials, Operator
 from app.service.console.settings import ConsoleSettings, Role
@@ -140,6 +141,7 @@ class Console:
                 "item_record": RECORD_OF_ITEM,
                 "item_container": CONTAINER_OF_ITEM,
                 "kind_of": kind_of,
+                "unread_sources": unread_sources,
                 "asset": lambda file: f"{PREFIX}/assets/{self.assets.name(file)}",
                 "page": address,
                 "home": f"{PREFIX}/",

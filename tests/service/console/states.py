@@ -15,6 +15,7 @@ from tests.worlds.plan_parts import note_parts
 LIMIT = "2 of 4 documents would be deleted, over sync.limits.delete_percent (20 %): ask"
 HOLD = {"kind": "document", "organizationId": "acme", "deletes": 2, "below": 0, "ledger": 4, "reason": LIMIT}
 HOLD |= {"limit": "delete_percent", "allowed": 20.0}
+UNREAD = {"name": "documents", "verdict": "failed", "reason": "documents.jsonl: No such file"}
 _PLANNED = (
     (10, "add", "folder", "add_folder", "planned"),
     (10, "add", "folder", "add_folder", "planned"),
@@ -142,6 +143,19 @@ def discarded(office: Office) -> Run:
     return office.runs.discard(held(office).run_id, by="mira", reason="a mistake in the directory")
 
 
+def unread(office: Office) -> Run:
+    """A run without changes that could not read one source, and read another in part."""
+    run = planning(office)
+    report = {
+        "sources": [
+            UNREAD,
+            {"name": "people", "verdict": "partial", "reason": "1 malformed record"},
+        ]
+    }
+    values = {"finished_at": office.time(), "report": report, "plan_id": run.run_id}
+    return office.runs.move(run.run_id, RunStatus.PLANNING, RunStatus.DONE, **values)
+
+
 def failed(office: Office) -> Run:
     """A run that failed before it made a plan."""
     run = reading(office)
@@ -183,6 +197,6 @@ STATES: Mapping[str, Callable[[Office], Run]] = {
     made.__name__: made
     for made in (
         queued, reading, planning, verifying, planned, applying, cancelling, done, partial, held, approved,
-        approved_planning, discarded, failed, cancelled, interrupted, continued, previewing, previewed,
+        approved_planning, discarded, unread, failed, cancelled, interrupted, continued, previewing, previewed,
     )
 }  # fmt: skip

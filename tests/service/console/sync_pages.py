@@ -228,10 +228,11 @@ def visit_sync(visitors: Visitors) -> None:
         show(**query)
     visitors.send(Role.ADMIN, "sync", 200, narrow="1", organization="acme", verify="1", deletes="1")
     visitors.send(Role.APPROVER, "sync", 400, narrow="1", organization="no such")
-    preview = states.previewed(office)
-    impact = {"plan_id": preview.plan_id, "organization_id": "acme", "gain": 1, "lose": 0, "change": 0, "people": 1}
+    states.previewed(office)
     show()
-    add_rows(office, PlanImpactRow, [impact])
+    made = states.planned(office, dry_run=True)
+    report = {"impact": {"gain": 1, "lose": 1, "change": 0}, "sources": [states.UNREAD]}
+    office.runs.move(made.run_id, RunStatus.PLANNING, RunStatus.DONE, finished_at=office.time(), report=report)
     show()
     made = states.planning(office, dry_run=True)
     office.runs.move(made.run_id, RunStatus.PLANNING, RunStatus.DONE, finished_at=office.time())

@@ -18,7 +18,7 @@ from app.sync.plan.summary import PlanPart
 from app.sync.plan.tables import PlanItemRow
 from app.sync.runs.run import Run, RunRequest, RunStatus
 from tests.service.console.conftest import Browser, Office
-from tests.service.console.states import applying, approved_planning
+from tests.service.console.states import applying, approved_planning, planned, unread
 from tests.service.console.test_pages import HOSTILE, planned_run
 
 ODD = {"hostile": HOSTILE, "long": "ü" * 256, "rtl": "\u202eabc", "tags": "<b>x</b>"}
@@ -97,6 +97,33 @@ def test_a_fragment_tells_the_items_that_its_page_asks_for(office: Office) -> No
     for wanted, items in (({}, 6), ({"kind": "folder"}, 2), ({"status": "held"}, 2), ({"after": "4"}, 2), ({}, 6)):
         html = browser.get(address("run", id=run.run_id, **wanted), **{"x-fragment": "1"})
         assert html.count("ordinal=") == items, wanted
+
+
+def test_a_run_shows_the_sources_that_it_could_not_read(office: Office) -> None:
+    run = unread(office)
+    browser = office.browser(Role.VIEWER)
+    html = browser.get(address("run", id=run.run_id))
+    assert "Source documents could not be read, so its changes are not in this run." in html
+    assert "Source people was read only partially. The run used its last good records, if any." in html
+    assert "documents.jsonl: No such file" in html
+    assert "Nothing to do with the records last read" in html
+    assert "The backend matches the directory" not in html
+    assert [stage.state for stage in stage_rows(run, {}) if stage.name == "Read directory"] == ["warning"]
+    for page in ("runs", "overview"):
+        assert "1 source not read, 1 source read partially" in browser.get(address(page))
+
+
+def test_a_preview_shows_that_access_is_lost(office: Office) -> None:
+    run = planned(office, dry_run=True)
+    report = {"impact": {"gain": 6, "lose": 70_440, "change": 0}}
+    values = {"finished_at": office.time(), "report": report}
+    office.runs.move(run.run_id, RunStatus.PLANNING, RunStatus.DONE, **values)
+    html = office.browser(Role.APPROVER).get(address("run", id=run.run_id))
+    assert "Applying this, or another sync, takes 70,440 accesses away." in html
+    assert "Apply 4 changes, hold 2" in html
+    assert "no longer in the directory" in html
+    html = office.browser(Role.APPROVER).get(address("sync"))
+    assert "70,440 accesses would be lost, 6 gained" in html
 
 
 def test_an_approved_run_shows_no_progress_before_it_applies(office: Office) -> None:

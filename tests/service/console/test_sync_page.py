@@ -92,7 +92,7 @@ def test_it_says_what_is_known_before_the_sources_are_read(office: Office) -> No
     preview = states.previewed(office)
     html = browser.get(SYNC)
     assert address("run", id=preview.run_id) in html
-    assert "found 6 changes; 2 deletes would wait for approval." in _text(html)
+    assert "found 4 changes and 2 deletes that would be held." in _text(html)
     # It is of another scope.
     assert "Not known yet" in browser.get(address("sync", organizations="acme"))
     states.done(office)

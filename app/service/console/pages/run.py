@@ -16,7 +16,15 @@ from app.monitoring.activity import worker_is_running
 from app.service.admin.resync import ITEM_STATUSES
 from app.service.console.console import COUNT_LIMIT, Console, address, one_of, query
 from app.service.console.names import Mention, mentions_of, organizations_of, read_names
-from app.service.console.pages.run_summary import ACTIONS, RESOURCE_KINDS, hold_rows, kind_rows, phase_rows, stage_rows
+from app.service.console.pages.run_summary import (
+    ACTIONS,
+    RESOURCE_KINDS,
+    hold_rows,
+    kind_rows,
+    phase_rows,
+    stage_rows,
+    unread_sources,
+)
 from app.service.console.paging import PAGE_ROWS
 from app.service.console.views import VIEWS
 from app.sync.ledger.ledger import ITEM_KINDS, noun_of
@@ -37,7 +45,7 @@ _ORGANIZATIONS_SHOWN = 10
 _ROWS_SHOWN = 10
 IDS_SHOWN = 3
 """The users and the resources of a change of access that a list names."""
-_SHOWN_ELSEWHERE = frozenset({"held", "impact", "problems", "whatIf"})
+_SHOWN_ELSEWHERE = frozenset({"held", "impact", "problems", "sources", "whatIf"})
 
 
 @VIEWS.get("run")
@@ -126,6 +134,8 @@ def _run_context(connection: Connection, run: Run, filters: Mapping[str, str], a
         "run": run,
         "is_live": run.is_running or run.status is RunStatus.QUEUED,
         "stages": stage_rows(run, counted),
+        "unread": unread_sources(run),
+        "lost": run.report.get("impact", {}).get("lose", 0),
         "sent": sum(phase.sent for phase in phases),
         "to_send": sum(phase.to_send for phase in phases),
         "total": counted["planned"],

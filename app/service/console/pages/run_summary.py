@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import zip_longest
 
+from app.directory.source import Verdict
+from app.foundation.text import enumerated
 from app.service.admin.resync import ITEM_STATUSES
 from app.service.console.formatting import counted
 from app.sync.ledger.ledger import ITEM_KINDS
@@ -46,6 +48,44 @@ class StageRow:
     is_now: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class UnreadSources:
+    """The sources that a run read only partially or not at all."""
+
+    failed: Sequence[str]
+    partial: Sequence[str]
+    reasons: Sequence[str]
+
+    @property
+    def short(self) -> str:
+        """``1 source not read, 2 read partially``; empty if all were read."""
+        parts = [(self.failed, "not read"), (self.partial, "read partially")]
+        numbers = [f"{counted(len(names), 'source')} {how}" for names, how in parts if names]
+        return ", ".join(numbers)
+
+    @property
+    def sentences(self) -> str:
+        """The same with the names and the effect on the run."""
+        found = []
+        for names, how in ((self.failed, "could not be read, so {} changes are not in this run."), (self.partial, "")):
+            if names:
+                which = f"Source{'s' if len(names) > 1 else ''} {enumerated(names)}"
+                verb = "were" if len(names) > 1 else "was"
+                whose = "their" if len(names) > 1 else "its"
+                found.append(f"{which} {how.format(whose) or f'{verb} read only partially.'}")
+        return " ".join(found)
+
+
+def unread_sources(run: Run) -> UnreadSources:
+    """The sources of a run's report that were not read completely."""
+    reads = run.report.get("sources", ())
+    failed, partial = (
+        [str(read["name"]) for read in reads if read["verdict"] == verdict.value]
+        for verdict in (Verdict.FAILED, Verdict.PARTIAL)
+    )
+    return UnreadSources(failed, partial, [str(read["reason"]) for read in reads if read["reason"]])
+
+
 def stage_rows(run: Run, numbers: Mapping[str, int]) -> list[StageRow]:
     """The stages from the queue, or from the approval, to the end. ``numbers``: item status → number."""
     times = _stage_times(run)
@@ -61,9 +101,9 @@ def stage_rows(run: Run, numbers: Mapping[str, int]) -> list[StageRow]:
         is_now = status is run.status
         shown = "Approved" if status is RunStatus.QUEUED and run.approved_at is not None else name
         took = None if until is None or is_now else (until - began).total_seconds()
-        stages.append(
-            StageRow(shown, run.status.value if is_now else "done", began, took, _note(status, run, numbers), is_now)
-        )
+        is_incomplete = status is RunStatus.READING and unread_sources(run).short
+        state = run.status.value if is_now else "warning" if is_incomplete else "done"
+        stages.append(StageRow(shown, state, began, took, _note(status, run, numbers), is_now))
     if ended:
         end = run.status.value
         stages.append(
@@ -97,8 +137,9 @@ def _stages_without_times(run: Run) -> tuple[Stage, ...]:
 
 
 def _note(status: RunStatus, run: Run, numbers: Mapping[str, int]) -> str:
-    if status is RunStatus.READING and run.revision:
-        return f"revision {run.revision:,}"
+    if status is RunStatus.READING:
+        revision = f"revision {run.revision:,}" if run.revision else ""
+        return ", ".join(filter(None, (revision, unread_sources(run).short)))
     if status is RunStatus.PLANNING and run.plan_id is not None:
         return counted(numbers.get("planned", 0), "item")
     if status is RunStatus.APPLYING:

@@ -16,12 +16,11 @@ from app.access.search import search_exactly
 from app.service.console.console import Console, query
 from app.service.console.names import read_names
 from app.service.console.pages.run_actions import enqueue, reason_problem
-from app.service.console.pages.run_summary import kind_rows
+from app.service.console.pages.run_summary import kind_rows, unread_sources
 from app.service.console.settings import Role
 from app.service.console.views import VIEWS
 from app.sync.ledger.ledger import ledger_in_use
 from app.sync.plan.selection import Selection
-from app.sync.plan.summary import affected
 from app.sync.runs.context import unknown_ids
 from app.sync.runs.history import recent_runs
 from app.sync.runs.run import Run, RunRequest, RunStatus
@@ -144,8 +143,11 @@ class Known(NamedTuple):
     """The latest preview of the same scope since the last run."""
     changes: Sequence[Any]
     """The changes of the preview by kind."""
-    affected: int
-    """Users whose own entries it would change."""
+    lost: int
+    """Pairs of user and resource that it would take access from."""
+    gained: int
+    unread: str
+    """The number of sources that it could not read completely, in words."""
 
 
 def _known(connection: Connection, form: _Form) -> Known:
@@ -157,13 +159,16 @@ def _known(connection: Connection, form: _Form) -> Known:
     preview = next((run for run in previews if run.selection == selection and "whatIf" not in run.report), None)
     if preview is not None and last is not None and preview.requested_at < last.requested_at:
         preview = None
+    impact = {} if preview is None else preview.report.get("impact", {})
     return Known(
         sizes={} if form.users else {kind: sum(row.get(kind, 0) for row in counts) for kind in kinds},
         last=last,
         revision=current_revision(connection),
         preview=preview,
         changes=[] if preview is None else kind_rows(preview),
-        affected=0 if preview is None or preview.plan_id is None else affected(connection, preview.plan_id)[1],
+        lost=impact.get("lose", 0),
+        gained=impact.get("gain", 0),
+        unread="" if preview is None else unread_sources(preview).short,
     )
 
 
