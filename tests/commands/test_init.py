@@ -198,7 +198,7 @@ def test_first_plan_after_the_first_push(
     push(directory)
     checked = run("directory", "check")
     assert checked.exit_code == 0, checked.output
-    assert "1 organization, 1 user, 1 group, 1 membership, 1 groupMember" in checked.stdout
+    assert "1 organization, 1 user, 1 group, 1 membership, 1 group member" in checked.stdout
     assert run("plan").exit_code == 10
 
 
