@@ -137,6 +137,9 @@ def name_tag(text: str | None, limit: int = _SHORT) -> Markup:
     return Markup('<span title="{}">{}…</span>').format(shown, shown[: limit - 1])
 
 
+_WORDS = {"waiting": "retrying"}
+"""State → the word that pages show, if it is another one."""
+
 TONES = {
     "done": "ok",
     "complete": "ok",
@@ -167,6 +170,11 @@ _SHAPES = {
 }
 
 
+def state_word(word: str) -> str:
+    """The word that pages show for a state."""
+    return _WORDS.get(word, word)
+
+
 def state(word: str, text: str | None = None) -> Markup:
     """A state as a shape and a word, in its tone. ``text`` replaces the word, as in ``34 held``."""
     tone = TONES.get(word, "idle")
@@ -174,7 +182,7 @@ def state(word: str, text: str | None = None) -> Markup:
     return Markup(
         '<span class="state {}"><svg viewBox="0 0 10 10" width="10" height="10" aria-hidden="true" focusable="false">'
         "{}</svg>{}</span>"
-    ).format(tone, shape, visible(word if text is None else text))
+    ).format(tone, shape, visible(state_word(word) if text is None else text))
 
 
 def pill(word: str) -> Markup:

@@ -73,6 +73,7 @@ def make_environment(names: Mapping[str, object]) -> Environment:
         visible=formatting.visible,
         visible_lines=formatting.visible_lines,
         labelled=_labelled,
+        state_word=formatting.state_word,
         moment=from_epoch_ms,
     )
     environment.globals.update(

@@ -307,6 +307,7 @@ def visit_sources(visitors: Visitors) -> None:
         {"last_verdict": "partial", "last_reason": "page 2", **at, "last_complete_at": 500},
         {"last_verdict": "partial", "last_reason": "page 2", **at, "last_complete_at": None},
         {"last_verdict": "", "last_reason": "waits"},
+        {"last_verdict": "complete", "last_read_at": 1_000},
         {"last_verdict": "complete", "position": UNCONFIGURED_POSITION, "records": 3, **at},
     ):
         with writing(office.engine) as connection:

@@ -63,7 +63,7 @@ def test_the_backend_state_counts_held_parked_and_failing_items(office: Office) 
     with writing(office.engine) as connection:
         given = [("a", True), ("b", True), ("c", False)]
         connection.execute(insert(ItemFailureRow), [row | {"item_id": one, "parked": parked} for one, parked in given])
-    assert backend(browser) == "in step except 2 held, 2 parked and 1 failing"
+    assert backend(browser) == "in step except 2 held, 2 parked and 1 retrying"
     office.runs.approve(held.run_id)
     assert backend(browser) == "a run is changing it"
     office.runs.move(held.run_id, RunStatus.QUEUED, RunStatus.READING)
@@ -72,7 +72,7 @@ def test_the_backend_state_counts_held_parked_and_failing_items(office: Office) 
     office.runs.move(held.run_id, RunStatus.PLANNING, RunStatus.DONE, finished_at=office.time(), counts={})
     # A later preview that would hold deletes changes nothing.
     states.previewed(office)
-    assert backend(browser) == "in step except 2 parked and 1 failing"
+    assert backend(browser) == "in step except 2 parked and 1 retrying"
 
 
 def test_items_per_run_excludes_previews(office: Office) -> None:

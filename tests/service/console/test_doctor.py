@@ -96,6 +96,8 @@ def test_findings_link_to_their_pages_the_worst_first(office: Office) -> None:
     browser.send(address("doctor"), address("doctor"))
     wait_for(office, "done")
     html = browser.get(address("doctor"))
+    assert "1 problem, 1 warning" in html
+    assert ">done<" not in html
     assert html.index("crm-db is away") < html.index("it is slow") < html.index("it answers")
     assert f'<a href="{address("sources")}">Show the sources</a>' in html
     assert "usher directory check" not in html

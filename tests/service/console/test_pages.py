@@ -267,8 +267,8 @@ def test_failures_are_counted_to_a_thousand_and_filtered(office: Office) -> None
     html = browser.get(address("parked", state="waiting", after='["document","acme","","d1400",false]'))
     assert re.findall(r'class="id">(d\d{4})<', html)[0] == "d1401"
     html = browser.get(address("overview"))
-    assert "More than 1,000 items failed and will be retried." in html
-    assert "2 items were given up after 10 tries." in html
+    assert "More than 1,000 items failed and are retrying." in html
+    assert "2 items were parked after 10 tries." in html
     ledger_id = ledger.ledger_id
     with reading(office.engine) as connection:
         # What tells people, and metrics, count all of them.
@@ -485,6 +485,19 @@ def test_sources_show_problems_and_commands(office: Office) -> None:
     ):
         browser.get(address("problems", source=source, sort=sort))
         assert browser.status == status, (source, sort)
+
+
+def test_a_source_without_a_push_is_not_shown_as_read(office: Office) -> None:
+    with writing(office.engine) as connection:
+        values = {"name": "app", "position": 8, "last_verdict": "complete", "last_reason": "", "last_read_at": 1_000}
+        connection.execute(insert(DirectorySourceRow).values(**values))
+    browser = office.browser(Role.VIEWER)
+    html = browser.get(address("sources"))
+    section = html.partition(">app")[2].partition("</section>")[0]
+    assert "no push yet" in section
+    assert "Read successfully" not in section
+    assert "complete" not in section
+    assert "no push yet" in browser.get(address("overview"))
 
 
 def test_failed_sources_come_first_with_the_time_of_their_records(office: Office) -> None:

@@ -100,7 +100,7 @@ def test_since_yesterday_says_what_changed_failed_and_waits(office: Office) -> N
     assert html.count(f'href="{address("run", id=failed[-1].run_id)}"') == 1
     assert "1 more" in text
     assert "1 item failed" in text
-    assert "2 items given up" in text
+    assert "2 items parked" in text
     assert "2 deletes for approval" in text
     assert address("approve", run=held.run_id) in html
     assert address("run", id=queued.run_id) in html

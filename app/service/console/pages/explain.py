@@ -2,9 +2,9 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from flask import Response, request
 from markupsafe import Markup
@@ -173,10 +173,25 @@ def _explain(
     }
 
 
-def _unknown_ids(
-    connection: Connection, view: AccessView, entry: RequestEntry, rule: Rule
-) -> list[tuple[str, str, bool, list[ListEntry]]]:
-    """The fields with unknown ids: field, kind, and the result of ``_suggestions``."""
+class UnknownId(NamedTuple):
+    """A field with an unknown id, and records that it may mean."""
+
+    field: str
+    kind: str
+    is_match: bool
+    """Whether the records have this name or address, or one that begins like it. Otherwise their ids are similar."""
+    entries: Sequence[ListEntry]
+    is_cut: bool
+    """Whether there are more records."""
+
+    @property
+    def is_ambiguous(self) -> bool:
+        """Whether several records match."""
+        return self.is_match and len(self.entries) > 1
+
+
+def _unknown_ids(connection: Connection, view: AccessView, entry: RequestEntry, rule: Rule) -> list[UnknownId]:
+    """The fields with unknown ids."""
     unknown = []
     if view.organization(entry.organization_id) is None:
         unknown.append(("organization", "organization", entry.organization_id))
@@ -186,21 +201,22 @@ def _unknown_ids(
     if rule is Rule.RESOURCE_UNKNOWN and kind != "organization":
         unknown.append(("resource", kind, entry.resource_id))
     return [
-        (field, kind, *_suggestions(connection, kind, entry.organization_id, item_id))
+        UnknownId(field, kind, *_suggestions(connection, kind, entry.organization_id, item_id))
         for field, kind, item_id in unknown
     ]
 
 
-def _suggestions(connection: Connection, kind: str, organization_id: str, item_id: str) -> tuple[bool, list[ListEntry]]:
-    """True and the records with this name or address, or one that begins like it. If there are none: False and the
-    records with a similar id."""
+def _suggestions(
+    connection: Connection, kind: str, organization_id: str, item_id: str
+) -> tuple[bool, list[ListEntry], bool]:
+    """The rest of an ``UnknownId``."""
     within = "" if kind in {"organization", "user"} else organization_id
     hits = search_exactly(connection, item_id, kind, within) if may_be_stored(item_id) else []
     if not hits and may_be_stored(item_id):
         hits = [hit for hit in search(connection, item_id, kind, DEFAULT_LIMIT) if within in {"", hit.organization_id}]
     if not hits:
-        return False, suggest(connection, kind, organization_id, item_id)
-    return True, [
+        return False, suggest(connection, kind, organization_id, item_id), False
+    entries = [
         ListEntry(
             kind=kind,
             organization_id=hit.organization_id,
@@ -209,6 +225,7 @@ def _suggestions(connection: Connection, kind: str, organization_id: str, item_i
         )
         for hit in hits[:_MAX_SUGGESTIONS]
     ]
+    return True, entries, len(hits) > _MAX_SUGGESTIONS
 
 
 def _sentence(entry: RequestEntry, explanation: Explanation) -> list[str | Mention | datetime]:

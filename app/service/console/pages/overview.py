@@ -142,7 +142,7 @@ def _backend_state(connection: Connection, last: Run | None, now: datetime) -> t
     return "step", {
         "held": sum(run.deletes for run in held_runs(connection, epoch_ms(now))),
         "parked": sum(row.items for row in failing if row.parked),
-        "failing": sum(row.items for row in failing if not row.parked),
+        "retrying": sum(row.items for row in failing if not row.parked),
     }
 
 

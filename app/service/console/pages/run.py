@@ -128,7 +128,8 @@ def _run_context(connection: Connection, run: Run, filters: Mapping[str, str], a
     access: list[StoredAccessChange] = []
     if run.plan_id is not None:
         access = list_access(connection, run.plan_id, limit=_ROWS_SHOWN, first_ids=IDS_SHOWN)
-    scope = (("organization", "", one) for one in run.organization_ids[:_ROWS_SHOWN])
+    scope = [("organization", "", one) for one in run.organization_ids[:_ROWS_SHOWN]]
+    scope += [("user", "", one) for one in run.user_ids[:1]]
     mentions = [*mentions_of(items["items"]), *organizations_of(holds, impact), *access_mentions(access), *scope]
     return {
         "run": run,

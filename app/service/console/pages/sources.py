@@ -33,7 +33,7 @@ MEANINGS = {
         "Owned by another source",
         "A source with precedence provides it, too, and wins.",
     ),
-    ProblemSort.DANGLING: ("Without its target", "It refers to a record that is not in the directory. It is left out."),
+    ProblemSort.DANGLING: ("Missing target", "It refers to a record that is not in the directory. It is left out."),
     ProblemSort.AMBIGUOUS: ("Ambiguous alias", "It names a user by an alias that several users have. It is left out."),
     ProblemSort.FOLDER_CYCLE: (
         "Folders in a circle",
