@@ -205,6 +205,7 @@ def visit_explain(visitors: Visitors) -> None:
         {"type": "context", "context": '{"page": 7}'},
         {"type": "context"},
         {"user": "Same Name"},
+        {"user": "Cle"},
         {"user": "adda"},
         {"user": "qqqqqqqqqqqqqqqqqqqqqqqqqqqqqq"},
         {"resource": "plans"},

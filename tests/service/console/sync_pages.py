@@ -179,12 +179,18 @@ def visit_parked(visitors: Visitors) -> None:
     show("parked")
     show("parked", state="waiting", kind="folder")
     parked = {"parked": True, "failures": 10, "failing_since": 1_000}
+    _failures(office, [parked | {"item_id": "d"}])
+    show("parked")
     _failures(
         office,
         [
             *(parked | {"item_id": f"d{number:03}"} for number in range(60)),
             parked | {"kind": "documentUser", "container_id": "plan", "item_id": "ada", "deleting": True},
             parked | {"kind": "organization", "item_id": "acme", "failing_since": None},
+            *(
+                parked | {"organization_id": one, "item_id": "x", "message": "other", "failing_since": None}
+                for one in ("acme", "shut")
+            ),
             {"item_id": "waits"},
         ],
     )

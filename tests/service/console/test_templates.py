@@ -129,6 +129,7 @@ def _asked(office: Office) -> Iterator[Run]:
     yield states.queued(office, organization_ids=("acme", "shut"))
     yield states.queued(office, organization_ids=tuple(f"o{number}" for number in range(5)))
     yield states.queued(office, user_ids=("ada",))
+    yield states.queued(office, user_ids=("ada", "bob"))
     yield states.queued(office, verify=True, allow_deletes=True, asked_by="mira", asked_reason="to see")
     yield states.queued(office, retry=True)
     yield states.queued(office, retry=True, items=(ItemKey("document", "acme", "", "handbook"),))
@@ -166,7 +167,11 @@ def _previews(visitors: Visitors) -> Iterator[Run]:
         visitors.show("access_change", run=made.run_id, ordinal=ordinal)
     visitors.show("access_change", 404, run=made.run_id, ordinal=100)
     yield office.runs.get(made.run_id)
-    made = states.planned(office, dry_run=True)
+    for files in (["a.yaml"], ["a.yaml", "b.yaml"]):
+        made = states.planned(office, dry_run=True)
+        report: dict[str, object] = {"impact": {"gain": 0, "lose": 2, "change": 0}, "whatIf": files}
+        office.runs.update(made.run_id, RunStatus.PLANNING, report=report)
+        yield office.runs.get(made.run_id)
     values = {"finished_at": office.time(), "counts": {}}
     made = states.planning(office, dry_run=True)
     yield office.runs.move(made.run_id, RunStatus.PLANNING, RunStatus.DONE, **values)
@@ -241,7 +246,8 @@ def _troubled(office: Office) -> Run:
         )
     report = {
         "problems": ["people: directory.yaml:8: no such user", "no place"],
-        "sources": [{"name": "people", "verdict": "failed", "reason": "away"}],
+        "sources": [{"name": "people", "verdict": "failed", "reason": "away"}, states.UNREAD],
+        "problemCounts": {"malformed": 1},
         "held": [states.HOLD, states.HOLD | {"organizationId": ""}],
     }
     counts = {
