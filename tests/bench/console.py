@@ -168,7 +168,7 @@ def pages_of(size: Size) -> dict[str, str]:
         "sources": address("sources"),
         "problems": address("problems", source="people", sort="malformed"),
         "doctor": address("doctor"),
-        "settings": address("settings"),
+        "settings": address("settings", all=1),
         "sessions": address("sessions"),
         "audit": address("audit"),
         "audit deep": address("audit", before=str(size.of(100_000) // 2)),

@@ -125,8 +125,15 @@ def id_tag(text: str, limit: int = _SHORT) -> Markup:
 def place_tag(text: str) -> Markup:
     """The place of a record in its source, as title. Of the path of a file, only the name is shown."""
     shown = visible(text)
-    parts = re.split(r"(?<=/)|(?=:\d)", _FOLDERS.sub("", shown))
-    return Markup('<code title="{}">{}</code>').format(shown, Markup("<wbr>").join(parts))
+    words = Markup(" ").join(_unbroken(word) for word in _FOLDERS.sub("", shown).split(" "))
+    return Markup('<code title="{}">{}</code>').format(shown, words)
+
+
+def _unbroken(word: str) -> Markup:
+    """A short word on one line. A long one may be broken after a slash and before the number of its line."""
+    if len(word) <= _UNBROKEN:
+        return Markup('<span class="tight">{}</span>').format(word)
+    return Markup("<wbr>").join(re.split(r"(?<=/)|(?=:\d)", word))
 
 
 def name_tag(text: str | None, limit: int = _SHORT) -> Markup:

@@ -178,9 +178,12 @@ def visit_parked(visitors: Visitors) -> None:
     _failures(office, [])
     show("parked")
     show("parked", state="waiting", kind="folder")
-    parked = {"parked": True, "failures": 10, "failing_since": 1_000}
-    _failures(office, [parked | {"item_id": "d"}])
-    show("parked")
+    parked: dict[str, Any] = {"parked": True, "failures": 10, "failing_since": 1_000}
+    one = parked | {"item_id": "d", "failing_since": None}
+    unlike = one | {"organization_id": "other"}
+    for failing in ([one], [one, unlike], [parked | {"item_id": "d"}, unlike | {"message": "too long"}]):
+        _failures(office, failing)
+        show("parked")
     _failures(
         office,
         [

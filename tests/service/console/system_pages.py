@@ -87,7 +87,7 @@ def visit_system(visitors: Visitors) -> None:
     app = service_app(office.settings, office.engine, clock=office.time, new_id=lambda: "x", origins=origins)
     browser = Browser(app.test_client())
     browser.sign_in(TOKENS[Role.VIEWER])
-    for query in ({}, {"q": "console", "changed": 1}, {"q": "nothing like it"}):
+    for query in ({}, {"all": 1}, {"q": "console"}, {"q": "nothing like it"}):
         browser.get(address("settings", **query))
         assert browser.status == 200
     fields = {"organizations": "x" * 600, "users": "x" * 600, "reason": "y" * 1_001}

@@ -123,7 +123,7 @@ def test_wrong_admin_tokens_over_http_are_audited(office: Office) -> None:
 def test_an_admin_token_is_an_admin_without_a_name(office: Office) -> None:
     browser = office.browser()
     assert "admin token" in browser.sign_in(ADMIN_TOKEN)
-    assert ADMIN_TOKEN not in browser.get(address("settings"))
+    assert ADMIN_TOKEN not in browser.get(address("settings", all=1))
 
 
 def test_the_database_keeps_no_session_id(office: Office) -> None:

@@ -59,7 +59,7 @@ def test_pages_of_an_item_show_names(office: Office) -> None:
     html = office.browser(Role.VIEWER).get(
         address("ledger_item", kind="documentUser", organization="acme", container="roadmap", item="bob")
     )
-    assert "<h1>Bob in the backend</h1>" in html
+    assert "<h1>In the backend: Bob</h1>" in html
     for name, item_id in (("Bob", "bob"), ("Roadmap", "roadmap"), ("Acme", "acme")):
         assert f'>{name}</a> <code class="id">{item_id}</code>' in html
 

@@ -607,7 +607,7 @@ def test_settings_show_the_origin_of_each_value(office: Office) -> None:
     app = service_app(office.settings, office.engine, clock=office.time, new_id=lambda: "x", origins=origins)
     browser = Browser(app.test_client())
     browser.sign_in(TOKENS[Role.VIEWER])
-    html = browser.get(address("settings"))
+    html = browser.get(address("settings", all=1))
     assert "environment variable USHER_CONSOLE__NAME" in html
     assert all(token not in html for token in (*TOKENS.values(), ADMIN_TOKEN))
     keys = re.findall(r'<th scope="row"><code>([^<]+)', html)
@@ -615,18 +615,19 @@ def test_settings_show_the_origin_of_each_value(office: Office) -> None:
     def listed(**query: object) -> list[str]:
         return re.findall(r'<th scope="row"><code>([^<]+)', browser.get(address("settings", **query)))
 
-    assert listed(changed=1) == ["console.name"]
+    assert listed() == ["console.name"]
+    assert "server.timeout" in keys
+    assert re.search(r"<code>server.timeout</code>.*<code>30</code> <span[^>]*>s</span>", html)
     assert listed(q="SYNC.limits") == [key for key in keys if key.startswith("sync.limits")]
-    assert listed(q="backend", changed=1) == []
-    assert "No setting matches" in browser.get(address("settings", q="backend", changed=1))
+    assert "No setting matches" in browser.get(address("settings", q="nothing like it"))
     # Secrets are masked before they are searched.
     assert listed(q=TOKENS[Role.ADMIN]) == []
-    html = browser.get(address("settings", changed="maybe"))
-    assert (browser.status, "changed maybe is unknown; use 1, or leave it out" in html) == (400, True)
+    html = browser.get(address("settings", all="maybe"))
+    assert (browser.status, "all maybe is unknown; use 1, or leave it out" in html) == (400, True)
 
 
 def test_settings_are_grouped_as_in_their_file(office: Office) -> None:
-    html = office.browser(Role.VIEWER).get(address("settings"))
+    html = office.browser(Role.VIEWER).get(address("settings", all=1))
     sections = re.findall(r'<th scope="colgroup" colspan="3">([^<]+)', html)
     written = Path("config/usher.yaml").read_text()
     assert sections == re.findall(r"^([a-z_]+):$", written, re.MULTILINE)
@@ -661,6 +662,7 @@ def test_no_page_shows_a_secret(office: Office, database_url: str) -> None:
     looked_at = [browser.get(address("sign_in")), browser.sign_in(TOKENS[Role.ADMIN])]
     run = planned_run(office, item_id="handbook")
     more = [address("run", id=run), address("item", run=run, ordinal=1), address("audit_lines"), "/console/nowhere"]
+    more.append(address("settings", all=1))
     looked_at += [browser.get(path) for path in [*map(address, [*PAGES, *FOR_APPROVERS]), *more]]
     assert "<h1>Settings</h1>" in "".join(looked_at)
     cookie = browser.client.get_cookie("usher")

@@ -15,13 +15,24 @@ from app.service.console.views import VIEWS
 
 _DEFAULT = "default"
 """The origin of settings that were not set."""
+_NUMBER = re.compile(r"[0-9.]+")
+_SECONDS = "full_every grace jitter max_age max_staleness missed_after poll provider_deadline provider_pause push_delay"
+_UNITS = {
+    **dict.fromkeys([*_SECONDS.split(), "decision_ttl", "worker_after"], "s"),
+    **dict.fromkeys(("keep_audit_days", "keep_runs"), "days"),
+    **dict.fromkeys(("delete_percent", "percent"), "%"),
+    "max_body_bytes": "bytes",
+}
+"""The last part of a key → its unit. Those that end with ``timeout`` are in seconds."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @VIEWS.get("settings")
 def settings(console: Console) -> Response:
-    parameters = query("q", "changed")
-    text, only_changed = parameters["q"], bool(one_of(parameters["changed"], ("1",), "changed"))
+    parameters = query("q", "all")
+    text = parameters["q"]
+    # A search finds defaults as well.
+    only_changed = not (one_of(parameters["all"], ("1",), "all") or text)
     rows = console.parts.settings_rows()
     shown = [
         row for row in rows if text.casefold() in "\n".join(row).casefold() and (row[2] != _DEFAULT or not only_changed)
@@ -29,11 +40,18 @@ def settings(console: Console) -> Response:
     return console.show(
         "settings.html",
         groups=[(section, list(of_section)) for section, of_section in groupby(shown, _section)],
+        unit_of=_unit,
         number=len(rows),
         changed=sum(origin != _DEFAULT for _, _, origin in rows),
         text=text,
         only_changed=only_changed,
     )
+
+
+def _unit(key: str, value: str) -> str:
+    """The unit of a number; empty: it has none, or an unknown one."""
+    name = key.rpartition(".")[2]
+    return _UNITS.get(name, "s" if name.endswith("timeout") else "") if _NUMBER.fullmatch(value) else ""
 
 
 def _section(row: tuple[str, str, str]) -> str:
