@@ -38,21 +38,24 @@ _RECORDS = {table.kind: table.record_from_row for table in KIND_TABLES}
 
 R = TypeVar("R", bound=Record)
 
-# A group that does not exist has no members. UNION ends the recursion in cycles.
+# A group that does not exist has no members. UNION ends the recursion in cycles. SQLite joins in the order of the text.
 _GROUPS = """
 WITH RECURSIVE edge (user_id, group_id, member_id) AS (
-  SELECT u.value, m.organization_user_group_id, CAST('' AS VARCHAR)
-  FROM (@list(users)) AS u CROSS JOIN model_group_member m JOIN model_group g ON g.organization_id = m.organization_id
-    AND g.organization_user_group_id = m.organization_user_group_id
-  WHERE m.organization_id = :organization_id AND m.user_id = u.value
+  SELECT {user}, m.organization_user_group_id, CAST('' AS VARCHAR)
+  FROM {users} model_group_member m CROSS JOIN model_group g
+  WHERE m.organization_id = :organization_id AND m.user_id = {user}
+    AND g.organization_id = m.organization_id AND g.organization_user_group_id = m.organization_user_group_id
   UNION
   SELECT e.user_id, m.organization_user_group_id, m.member_group_id
-  FROM edge e CROSS JOIN model_group_member m JOIN model_group g ON g.organization_id = m.organization_id
-    AND g.organization_user_group_id = m.organization_user_group_id
+  FROM edge e CROSS JOIN model_group_member m CROSS JOIN model_group g
   WHERE m.organization_id = :organization_id AND m.member_group_id = e.group_id
+    AND g.organization_id = m.organization_id AND g.organization_user_group_id = m.organization_user_group_id
 )
 SELECT user_id, group_id, member_id FROM edge ORDER BY user_id, group_id
 """
+# Not a list of one: PostgreSQL assumes that a list has 100 texts, and would read all members.
+_ONE_USER = {"user": "CAST(:user_id AS VARCHAR)", "users": ""}
+_LISTED_USERS = {"user": "u.value", "users": "(@list(users)) AS u CROSS JOIN"}
 
 _GROUP_GRANTS = """
 SELECT t.* FROM (@list(groups)) AS g CROSS JOIN model_grant t
@@ -137,8 +140,11 @@ class SqlView:
 
     def _load_groups(self, organization_id: str, user_ids: Collection[str]) -> None:
         above: dict[str, dict[str, list[str]]] = {user_id: {} for user_id in user_ids}
-        parameters = {"organization_id": organization_id, "users": json_list(user_ids)}
-        for user_id, group_id, member_id in run(self.connection, _GROUPS, parameters):
+        users = {"user_id": next(iter(user_ids), ""), "users": json_list(user_ids)}
+        parts = _ONE_USER if len(user_ids) == 1 else _LISTED_USERS
+        for user_id, group_id, member_id in run(
+            self.connection, _GROUPS, {"organization_id": organization_id} | users, **parts
+        ):
             above[user_id].setdefault(member_id, []).append(group_id)
         for user_id in user_ids:
             self._groups[organization_id, user_id] = _through_groups(above[user_id])

@@ -1,14 +1,15 @@
 """The views of the database and of the index, of large and odd access models."""
 
+import re
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine, Table, insert, text
+from sqlalchemy import Connection, Engine, Table, event, insert, text
 
 from app.access.decision.decide import DecisionPolicy, PlainQuestion, Rule, decide
 from app.access.decision.view import AccessView
@@ -20,7 +21,7 @@ from app.access.records import AccessRole
 from app.access.revisions import REVISION
 from app.access.sql_view import opened_sql_view
 from app.access.tables import ACCESS_TABLES
-from app.foundation.database.engine import open_engine, writing
+from app.foundation.database.engine import is_sqlite, open_engine, writing
 from app.foundation.database.tables import METADATA
 from tests.tables import make_tables
 
@@ -192,6 +193,31 @@ def test_a_group_with_many_grants(open_view: OpenView) -> None:
     asked = question(0, "document", 5)
     with open_view([asked]) as view:
         assert decide(view, asked, NOW, POLICY).rule is Rule.GROUP_GRANT
+
+
+def test_groups_are_looked_up_by_user(engine: Engine) -> None:
+    plans: list[str] = []
+
+    @event.listens_for(engine, "before_cursor_execute")
+    def explain(*arguments: Any) -> None:
+        connection, _, statement, parameters, *_ = arguments
+        if "model_group_member" in statement:
+            with closing(connection.connection.cursor()) as cursor:
+                cursor.execute(f"EXPLAIN {'QUERY PLAN ' if is_sqlite(engine) else ''}{statement}", parameters)
+                plans.append("\n".join(str(row[-1]) for row in cursor.fetchall()))
+
+    with opened_sql_view(engine) as view:
+        assert view.groups("acme", "user-9") == {"group-9": ""}
+        view._load_groups("acme", ["user-10", "user-11"])
+        assert view.groups("acme", "user-11") == {"group-11": ""}
+    of_one, of_two = plans
+    if is_sqlite(engine):
+        for plan in plans:
+            assert not re.search(r"SEARCH g .*\(organization_id=\?\)", plan), plan
+        assert "json_each" in of_two
+    else:
+        assert re.search(r"Index Cond: .*user_id.* = 'user-9'", of_one), of_one
+    assert "json" not in of_one
 
 
 class CountedEntries:
