@@ -121,9 +121,11 @@ def organizations_of(*lists: Iterable[OfOrganization]) -> Iterator[Mention]:
         yield from ((Organization.kind, "", entry.organization_id) for entry in entries)
 
 
-def organizations_of_runs(runs: Iterable[Run]) -> Iterator[Mention]:
-    """The organizations that a list of runs names: the first of each run."""
-    return ((Organization.kind, "", one) for run in runs for one in run.organization_ids[:1])
+def mentions_of_runs(runs: Iterable[Run]) -> Iterator[Mention]:
+    """The organizations and users that a list of runs names: the first of each run."""
+    for run in runs:
+        yield from ((Organization.kind, "", one) for one in run.organization_ids[:1])
+        yield from ((User.kind, "", one) for one in run.user_ids[:1])
 
 
 def _key(kind: str, organization_id: str, item_id: str) -> Mention:

@@ -34,7 +34,7 @@ def test_each_run_has_its_kind_its_result_and_who_started_it(office: Office) -> 
         (states.done(office), ("Sync", "2 changed", "schedule")),
         (states.previewed(office), ("Preview", "4 to add", "schedule")),
         (states.queued(office, verify=True, asked_by="Mira <b>", trigger="console"), ("Verify", "", "Mira &lt;b&gt;")),
-        (states.queued(office, trigger="changes", user_ids=("ada",)), ("Follow-up", "of 1 user", "directory changes")),
+        (states.queued(office, trigger="changes", user_ids=("ada",)), ("Follow-up", ">ada<", "directory changes")),
         (states.queued(office, retry=True, trigger="resync"), ("Retry", "", "HTTP API")),
         (states.failed(office), ("Sync", "it refused the API key", "schedule")),
         (states.held(office), ("Sync", "2 held", "schedule")),
@@ -112,3 +112,12 @@ def test_a_quiet_day_says_so(office: Office) -> None:
     office.runs.cancel(states.queued(office).run_id)
     html = office.browser(Role.VIEWER).get(address("runs"))
     assert re.sub(r"<[^>]+>", " ", html).split().count("Nothing") == 3
+
+
+def test_the_user_of_a_run_has_a_name(office: Office) -> None:
+    run = states.queued(office, user_ids=("bob",))
+    browser = office.browser(Role.VIEWER)
+    for page in (address("runs"), address("overview"), address("run", id=run.run_id)):
+        assert "Bob" in browser.get(page).partition("<main")[2]
+    states.queued(office, user_ids=("ada", "bob"))
+    assert "of 2 users" in browser.get(address("runs"))

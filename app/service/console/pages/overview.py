@@ -15,7 +15,7 @@ from app.monitoring.activity import ALIVE_FOR, activity_since, nodes
 from app.monitoring.notify.concerns import Cause, Concern
 from app.service.console.console import COUNT_LIMIT, Console, query
 from app.service.console.formatting import duration
-from app.service.console.names import organizations_of_runs, read_names
+from app.service.console.names import mentions_of_runs, read_names
 from app.service.console.pages.run import held_now, shown_status
 from app.service.console.views import VIEWS
 from app.sync.ledger.failure_lists import count_failures
@@ -70,7 +70,7 @@ def overview(console: Console) -> Response:
             "backend": _backend_state(connection, last, now),
             "activity": _activity(connection, now),
             "alive": alive,
-            "names": read_names(connection, organizations_of_runs(runs)),
+            "names": read_names(connection, mentions_of_runs(runs)),
             "organizations": organization_sizes(connection, limit=_ORGANIZATIONS),
             "sources": sources,
             "source_of": {state.name: state for state in sources},

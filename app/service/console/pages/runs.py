@@ -12,7 +12,7 @@ from werkzeug.exceptions import NotFound
 from app.access.browse.lookup import may_be_stored
 from app.foundation.clock import epoch_ms
 from app.service.console.console import COUNT_LIMIT, Console, one_of, query
-from app.service.console.names import organizations_of_runs, read_names
+from app.service.console.names import mentions_of_runs, read_names
 from app.service.console.pages.run import STATUSES, held_now, shown_status
 from app.service.console.pages.run_summary import ACTIONS
 from app.service.console.paging import PAGE_ROWS
@@ -57,7 +57,7 @@ def runs(console: Console) -> Response:
         )
         held = held_now(connection, now)
         recent = _since_yesterday(connection, now) if is_first_page and runs else None
-        names = read_names(connection, organizations_of_runs(runs))
+        names = read_names(connection, mentions_of_runs(runs))
         by = askers(connection)
     return console.show(
         "runs.html",
