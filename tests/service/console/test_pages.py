@@ -262,7 +262,7 @@ def test_failures_are_counted_to_a_thousand_and_filtered(office: Office) -> None
     html = browser.get(address("parked"))
     assert re.findall(r'class="id">(x\d)<', html) == ["x1", "x2"]
     assert "Parked 2</a>" in html
-    assert "Waiting more than 1,000</a>" in html
+    assert "Retrying more than 1,000</a>" in html
     assert "Retry 2 parked and more than 1,000 retrying items" in office.browser(Role.APPROVER).get(address("parked"))
     html = browser.get(address("parked", state="waiting", after='["document","acme","","d1400",false]'))
     assert re.findall(r'class="id">(d\d{4})<', html)[0] == "d1401"
