@@ -2,7 +2,7 @@
 
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Event, Lock, local
@@ -193,6 +193,24 @@ def test_moves_match_a_check_of_the_whole_tree() -> None:
             assert outcome == expected
             outcomes.add(outcome[:6])
     assert len(outcomes) >= 2
+
+
+def test_repeated_moves_of_a_large_folder_walk_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = FolderTree(None, None, "restricted")  # type: ignore[arg-type]  # nothing is loaded or saved
+    for folder, parent in [("x", ""), ("y", ""), ("large", ""), *((f"f{number}", "large") for number in range(500))]:
+        tree._put(Node(folder, parent, [], None, "restricted"))
+    visited: list[Node] = []
+    subfolders = FolderTree._subfolders
+
+    def visit(tree: FolderTree, node: Node) -> Iterable[Node]:
+        visited.append(node)
+        return subfolders(tree, node)
+
+    monkeypatch.setattr(FolderTree, "_subfolders", visit)
+    for _ in range(100):
+        tree.move("large", "x")
+        tree.move("large", "y")
+    assert len(visited) == 501
 
 
 def verdict(tree: FolderTree, folder: str, parent: str) -> str:

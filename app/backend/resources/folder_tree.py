@@ -63,6 +63,8 @@ class FolderTree:
         self._before: dict[str, tuple[object, ...]] = {}
         self._children: dict[str, dict[str, Node]] = {}
         """The loaded subfolders by parent and id."""
+        self._heights: dict[str, int] = {}
+        """The heights that moves needed, without those that a later move may have changed."""
         self.nodes: dict[str, Node] = {}
 
     def load(self, folder_ids: Iterable[str]) -> None:
@@ -111,6 +113,8 @@ class FolderTree:
             raise FolderTreeError("A folder cannot be moved into itself or a folder below it.")
         if len(path) + self._height(node) > MAX_DEPTH:
             raise FolderTreeError(_TOO_DEEP)
+        for changed in (*self._path_to_top(node.parent_id), *path):
+            self._heights.pop(changed, None)
         del self._children[node.parent_id][folder_id]
         node.parent_id = parent_id
         self._put(node)
@@ -174,11 +178,9 @@ class FolderTree:
 
     def _height(self, node: Node) -> int:
         """The number of levels of the folder with its descendants."""
-        height, level = 0, [node]
-        while level:
-            height += 1
-            level = [child for folder in level for child in self._subfolders(folder)]
-        return height
+        if node.folder_id not in self._heights:
+            self._heights[node.folder_id] = 1 + max(map(self._height, self._subfolders(node)), default=0)
+        return self._heights[node.folder_id]
 
     def _path_to_top(self, folder_id: str) -> list[str]:
         """The folder and its ancestors in memory."""
