@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, text, update
 
 from app.backend.webhooks.tables import WEBHOOK_DELIVERY, WEBHOOK_ENDPOINT, WEBHOOK_QUEUE
 from tests.backend.conftest import BackendWorld, Caller
@@ -194,6 +194,29 @@ def test_endpoints_are_listed_by_page_in_both_directions(world: BackendWorld) ->
     # An iterator works after a deletion between the pages.
     tenant("delete_advanced_webhook_endpoint", endpointId=made[2])
     assert [item["id"] for item in page(pages[0]["iterator"])["endpoints"]] == made[3:6]
+
+
+def test_pages_do_not_depend_on_the_collation_of_the_database(world: BackendWorld) -> None:
+    tenant = world.tenant()
+    tenant("update_advanced_webhook_config", isEnabled=True)
+    made = [tenant("create_advanced_webhook_endpoint", url=URL)["id"] for _ in range(2)]
+    change = "ALTER TABLE webhook_endpoint ALTER COLUMN endpoint_id TYPE VARCHAR COLLATE"
+    has_collations = world.engine.dialect.name == "postgresql"
+    with world.engine.begin() as connection:
+        if has_collations:
+            connection.execute(text(f'{change} "en-US-x-icu"'))  # "ep_a" is before "ep_B"
+        for old, new in zip(made, ["ep_a", "ep_B"], strict=True):
+            column = WEBHOOK_ENDPOINT.c.endpoint_id
+            connection.execute(update(WEBHOOK_ENDPOINT).where(column == old).values(endpoint_id=new))
+    try:
+        first = tenant("list_advanced_webhook_endpoints", limit=1)
+        second = tenant("list_advanced_webhook_endpoints", limit=1, iterator=first["iterator"])
+    finally:
+        if has_collations:
+            with world.engine.begin() as connection:
+                connection.execute(text(f'{change} "default"'))
+    assert [item["id"] for found in (first, second) for item in found["endpoints"]] == ["ep_B", "ep_a"]
+    assert second["done"]
 
 
 def test_an_empty_iterator_is_the_first_page(standing: BackendWorld) -> None:
