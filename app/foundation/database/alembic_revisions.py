@@ -34,6 +34,10 @@ def upgrade(engine: Engine, migrations: Migrations, on_change: Callable[[Connect
         if has_shared_version_table(connection, migrations.program):
             table = migrations.program.version_table
             connection.exec_driver_sql(f"ALTER TABLE {SHARED_VERSION_TABLE} RENAME TO {table}")
+            # SQLite cannot rename a constraint, and ignores its name: two tables may have constraints of one name.
+            if not is_sqlite(connection):
+                key = f"{SHARED_VERSION_TABLE}_pkc TO {table}_pkc"
+                connection.exec_driver_sql(f"ALTER TABLE {table} RENAME CONSTRAINT {key}")
         before = revision_in(connection, migrations.program.version_table)
         try:
             command.upgrade(_config(migrations, connection), "head")

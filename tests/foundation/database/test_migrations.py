@@ -242,6 +242,10 @@ def test_shared_version_table_is_migrated(
     assert not pending(engine, migrations)
     assert differences(engine, migrations.program, metadata) == []
     assert "alembic_version" not in inspect(engine).get_table_names()
+    version_table = migrations.program.version_table
+    # SQLite cannot rename a constraint.
+    named_after = "alembic_version" if engine.dialect.name == "sqlite" else version_table
+    assert inspect(engine).get_pk_constraint(version_table)["name"] == f"{named_after}_pkc"
     engine.dispose()
 
 
