@@ -187,10 +187,11 @@ class ScimKeyRow(StoreTable, table=True):
 
     source_id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
     attribute: str = Field(primary_key=True)
-    """``userName``, ``externalId``, ``displayName`` or ``emails``."""
+    """``userName``, ``externalId``, ``displayName`` or ``emails``; ``member`` for members that do not exist yet."""
     value: str = Field(primary_key=True)
-    """In NFC and lower case; a digest of a long one."""
+    """In NFC and lower case, except ``externalId``; a digest of a long one."""
     resource_id: str = Field(primary_key=True)
+    """Of a member that does not exist yet, its name."""
 
 
 class ScimMemberRow(StoreTable, table=True):

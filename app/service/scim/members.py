@@ -8,31 +8,39 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
-import orjson
 from scim2_models import InvalidValueException
+from scim2_models.path import FilterNode
 from sqlalchemy import Connection, Table, update
 
 from app.access.source_tables import ScimResourceRow
 from app.directory.connectors.scim.objects import GROUP, USER
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database.statements import json_list, json_lists, run
+from app.service.scim.selection import Member, is_by_name, names_in, selected
 
 RESOURCE: Table = ScimResourceRow.__table__
 
 _MAX_KEY_BYTES = 512
 
-Member = tuple[str, str, str]
-"""The value, type and display name of a member."""
-
 Changed = tuple[str, dict[str, Any] | None, dict[str, Any] | None]
 """The type of a resource, and its content before and after the request; None: it does not exist."""
 
-_RESOLVED = """
-SELECT listed.value, (SELECT CASE WHEN COUNT(DISTINCT k.resource_id) = 1 THEN MIN(k.resource_id) END FROM scim_key k
-  WHERE k.source_id = :source_id AND k.attribute IN ('userName', 'externalId') AND k.value = @part(listed.value, 1))
-FROM (@list(values)) AS listed
-WHERE NOT EXISTS (
-  SELECT 1 FROM scim_resource r WHERE r.source_id = :source_id AND r.resource_id = @part(listed.value, 0))
+_PENDING = "member"
+"""The attribute under which ``scim_key`` has the names of members that do not exist yet."""
+
+_NAMED = """
+SELECT @part(listed.value, 0), r.resource_id FROM (@list(names)) AS listed
+CROSS JOIN scim_resource r WHERE r.source_id = :source_id AND r.resource_id = @part(listed.value, 0)
+UNION
+SELECT @part(listed.value, 0), k.resource_id FROM (@list(names)) AS listed
+CROSS JOIN scim_key k
+WHERE k.source_id = :source_id AND k.attribute = @part(listed.value, 1) AND k.value = @part(listed.value, 2)
+"""
+
+_DESCRIBED = """
+SELECT m.value, COALESCE(r.type, m.type), m.display
+FROM scim_member m LEFT JOIN scim_resource r ON r.source_id = m.source_id AND r.resource_id = m.value
+WHERE m.source_id = :source_id AND m.group_id = :group_id
 """
 
 _STATED = "SELECT value FROM scim_member WHERE source_id = :source_id AND group_id = :group_id"
@@ -47,8 +55,25 @@ _REMOVE_MEMBERS = """
 DELETE FROM scim_member WHERE source_id = :source_id AND group_id = :group_id AND value IN (@list(values))
 """
 
+_ADD_PENDING = """
+INSERT INTO scim_key (source_id, attribute, value, resource_id)
+SELECT :source_id, :attribute, @part(listed.value, 1), @part(listed.value, 0) FROM (@list(names)) AS listed
+WHERE NOT EXISTS (
+  SELECT 1 FROM scim_resource r WHERE r.source_id = :source_id AND r.resource_id = @part(listed.value, 0))
+ON CONFLICT DO NOTHING
+"""
+
+_REMOVE_PENDING = """
+DELETE FROM scim_key WHERE source_id = :source_id AND attribute = :attribute AND resource_id IN (@list(names))
+AND NOT EXISTS (
+  SELECT 1 FROM scim_member m WHERE m.source_id = scim_key.source_id AND m.value = scim_key.resource_id)
+"""
+
 _BIND = """
-SELECT group_id, value FROM scim_member WHERE source_id = :source_id AND value IN (@list(names))
+SELECT m.group_id, m.value FROM (@list(keys)) AS listed
+CROSS JOIN scim_key k CROSS JOIN scim_member m
+WHERE k.source_id = :source_id AND k.attribute = :attribute AND k.value = listed.value
+AND m.source_id = :source_id AND m.value = k.resource_id
 """
 
 _ABOVE = """
@@ -106,24 +131,49 @@ class StoredMembers:
     def change_members(
         self, group_id: str, *, add: Mapping[str, Member] | None = None, remove: Collection[str] = ()
     ) -> None:
-        """Adds and removes members of a group, if that changes anything."""
+        """Adds members to a group and removes some by their stored values, if that changes anything."""
         changed = False
         if remove:
-            gone = self._stated(group_id, [*remove, *self._resolved({value: (value, "", "") for value in remove})])
+            gone = self._stated(group_id, remove)
             if gone:
                 self.note_pairs([group_id], gone)
                 self._run(_REMOVE_MEMBERS, group_id=group_id, values=json_list(sorted(gone)))
+                self._remove_pending(gone)
                 changed = True
         if add:
             add = self._resolved(add)
-            new = add.keys() - self._stated(group_id, add)
+            new = sorted(add.keys() - self._stated(group_id, add))
             if new:
-                rows = json_lists([value, *add[value][1:]] for value in sorted(new))
+                rows = json_lists([value, *add[value][1:]] for value in new)
                 self._run(_ADD_MEMBERS, group_id=group_id, members=rows)
+                names = json_lists([value, key_of(_PENDING, value)] for value in new)
+                self._run(_ADD_PENDING, attribute=_PENDING, names=names)
                 self.note_pairs([group_id], new)
                 changed = True
         if changed and not self._is_new(group_id):
             self._touch(group_id)
+
+    def remove_members(self, group_id: str, filters: Sequence[FilterNode]) -> None:
+        """Removes the members that any of the filters selects. Raises ``InvalidValueException``."""
+        names = {name for one in filters for name in names_in(one)}
+        resources, pending = self._named(names), self._named(names, _PENDING)
+        listed = names.union(*resources.values(), *pending.values()) if all(map(is_by_name, filters)) else None
+        rows = self._run(
+            _DESCRIBED if listed is None else f"{_DESCRIBED} AND m.value IN (@list(values))",
+            group_id=group_id,
+            values=json_list(sorted(listed or ())),
+        )
+        members = {value: (value, type_, display) for value, type_, display in rows}
+        named: dict[str, set[str]] = {}
+        for name in names:
+            of_name = resources.get(name, set())
+            found = {name} if name in of_name and name in members else of_name & members.keys()
+            if not found and name not in members:
+                found = pending.get(name, set()) & members.keys()
+            if len(found) > 1:
+                raise InvalidValueException(detail=f"members: several members have the name {name!r}: use their ids")
+            named[name] = found | ({name} & members.keys())
+        self.change_members(group_id, remove=set().union(*(selected(one, members, named) for one in filters)))
 
     def replace_members(self, group_id: str, members: Mapping[str, Member]) -> None:
         """Leaves a group with these members alone."""
@@ -145,23 +195,38 @@ class StoredMembers:
         listed = f"{_STATED} AND value IN (@list(values))"
         return {value for (value,) in self._run(listed, group_id=group_id, values=json_list(values))}
 
+    def _named(self, names: Iterable[str], *attributes: str) -> dict[str, set[str]]:
+        """Name → the ids of the resources that it names: by their ids, and by these attributes."""
+        attributes = attributes or ("userName", "externalId")
+        listed = json_lists([name, one, key_of(one, name)] for name in sorted(names) for one in attributes)
+        found: dict[str, set[str]] = {}
+        for name, resource_id in self._run(_NAMED, names=listed):
+            found.setdefault(name, set()).add(resource_id)
+        return found
+
     def _resolved(self, members: Mapping[str, Member]) -> dict[str, Member]:
         """The members by the ids of resources. A member that does not exist yet keeps its name."""
-        names = json_lists([value, key_of(value)] for value in members)
-        ids = {orjson.loads(name)[0]: found for name, found in self._run(_RESOLVED, values=names) if found is not None}
-        if not ids:
-            return dict(members)
-        named = ((ids.get(value, value), member) for value, member in members.items())
-        return {value: (value, type_, display) for value, (_, type_, display) in named}
+        resources = self._named(members)
+        resolved = {}
+        for name, (_, type_, display) in members.items():
+            ids = resources.get(name, set())
+            value = next(iter(ids)) if len(ids) == 1 else name
+            resolved[value] = value, type_, display
+        return resolved
 
     def _bind(self, resource_id: str, type_: str, content: Mapping[str, Any]) -> None:
         """Lets groups that named a resource before it existed name it by its id."""
-        if type_ != USER:
-            return
-        names = {str(content[name]) for name in ("userName", "externalId") if content.get(name)} - {resource_id}
-        for group_id, value in self._run(_BIND, names=json_list(sorted(names))):
-            if self._resolved({value: (value, "", "")}).keys() == {resource_id}:
-                self.change_members(group_id, add={resource_id: (resource_id, USER, "")}, remove=[value])
+        attributes = ("userName", "externalId") if type_ == USER else ("externalId",)
+        keys = {key_of(_PENDING, str(content[name])) for name in attributes if content.get(name)}
+        stated = self._run(_BIND, attribute=_PENDING, keys=json_list(sorted(keys)))
+        resources = self._named({name for _, name in stated})
+        for group_id, name in stated:
+            if resources.get(name) == {resource_id}:
+                self.change_members(group_id, add={resource_id: (resource_id, type_, "")}, remove=[name])
+
+    def _remove_pending(self, names: Collection[str]) -> None:
+        """Removes the keys of these names, if no group has a member of this name."""
+        self._run(_REMOVE_PENDING, attribute=_PENDING, names=json_list(sorted(names)))
 
     def note_pairs(self, groups: Collection[str], values: Collection[str]) -> None:
         """Notes that users below these values may enter or leave these groups and those above."""
@@ -201,8 +266,10 @@ def members_from(objects: Iterable[object]) -> dict[str, Member]:
     return members
 
 
-def key_of(value: str) -> str:
-    """The form of a value by which it is looked up."""
-    key = unicodedata.normalize("NFC", unicodedata.normalize("NFC", value).lower())
+def key_of(attribute: str, value: str) -> str:
+    """The form of an attribute's value by which it is looked up: exact for ``externalId``, otherwise in lower case."""
+    key = value
+    if attribute != "externalId":
+        key = unicodedata.normalize("NFC", unicodedata.normalize("NFC", value).lower())
     data = key.encode(errors="replace")
     return key if len(data) <= _MAX_KEY_BYTES else f"#{blake2b(data, digest_size=16).hexdigest()}"

@@ -4,10 +4,11 @@ The library (scim2-server) implements the protocol. It would load, validate and 
 one of them, so changes of members are separated from its requests.
 """
 
-import re
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
+import orjson
 from pydantic import Field, field_validator
 from scim2_models import (
     AuthenticationScheme,
@@ -18,6 +19,8 @@ from scim2_models import (
     ETag,
     Filter,
     Group,
+    InvalidFilterException,
+    InvalidPathException,
     InvalidValueException,
     Mutability,
     Patch,
@@ -33,6 +36,7 @@ from scim2_models import (
     User,
 )
 from scim2_models import EnterpriseUser as StandardEnterpriseUser
+from scim2_models.path import AttrPath, FilterNode, PathNode, ValuePath
 from scim2_server.conditions import Conditions
 from scim2_server.handler import ScimHandler
 from scim2_server.requests import ScimRequest
@@ -40,7 +44,8 @@ from scim2_server.responses import ScimResponse
 from scim2_server.service import ScimService
 
 from app.directory.connectors.scim.objects import GROUP
-from app.service.scim.members import Member, members_from, members_of
+from app.service.scim.members import members_from, members_of
+from app.service.scim.selection import Member, by_name, check_filter, comparisons
 from app.service.scim.storage import StoredResources
 
 MAX_RESULTS = 500
@@ -53,8 +58,17 @@ TOLERANT = ScimPolicy(
 )
 """Accepts what Microsoft Entra ID and Okta send."""
 
-_GROUP_PREFIX = f"{Group.__schema__}:".lower()
-_ONE_MEMBER = re.compile(r'members\[\s*value\s+eq\s+"([^"\\]*)"\s*\]', re.IGNORECASE)
+MAX_OPERATIONS = 1_000
+"""The maximum of operations in a PATCH."""
+
+MAX_EXPRESSION = 8_000
+"""The maximum length of a path or filter, in characters."""
+
+_MAX_COMPARISONS = 100
+"""The maximum of comparisons of a PATCH with each member of a group."""
+
+_GROUP_SCHEMA = Group.__schema__.lower()
+_GROUP_PREFIX = f"{_GROUP_SCHEMA}:"
 
 
 class Manager(ComplexAttribute):
@@ -102,13 +116,22 @@ def new_service(policy: ScimPolicy = TOLERANT) -> ScimService:
     return ScimService(ScimProvider([User, EnterpriseUser, Group], types, config, policy))
 
 
-class MemberChange(NamedTuple):
-    """A change of a group's members by an operation of a PATCH."""
+@dataclass(slots=True)
+class MemberChange:
+    """A change of a group's members: first removals, then additions."""
 
     replaces: bool = False
-    """Whether all other members are removed first."""
-    add: Mapping[str, Member] = {}
-    remove: Sequence[str] = ()
+    """Whether all other members are removed."""
+    add: dict[str, Member] = field(default_factory=dict)
+    remove: list[FilterNode] = field(default_factory=list)
+
+    def take(self, later: "MemberChange") -> bool:
+        """Makes a later change together with this one, if that has the same result."""
+        if later.replaces or (later.remove and (self.replaces or self.add)):
+            return False
+        self.add |= later.add
+        self.remove += later.remove
+        return True
 
 
 class SetwiseHandler(ScimHandler):
@@ -120,7 +143,12 @@ class SetwiseHandler(ScimHandler):
     def patch(self, request: ScimRequest) -> ScimResponse:
         # Without these parameters the response has no body.
         self._returns_members = bool({"attributes", "excludedAttributes"} & set(request.query))
+        _check_operations(request.body)
         return super().patch(request)
+
+    def search_with_body(self, request: ScimRequest) -> ScimResponse:
+        _check_lengths(_fields(orjson.loads(request.body), "filter"))
+        return super().search_with_body(request)
 
     def replace_resource(
         self,
@@ -143,59 +171,92 @@ class SetwiseHandler(ScimHandler):
     ) -> Resource[Any]:
         storage = self.storage
         others: Sequence[PatchOperation[Any]] = patch_op.operations or ()
-        changes: Sequence[MemberChange] | None = ()
+        changes: Sequence[MemberChange] = ()
         if resource_type.name == GROUP:
             changes, others = _split(others)
-        if changes is None:
-            current = storage.whole(resource_type, resource_id)
-            patched = self.service.apply_patch(current, patch_op, conditions)
+        current = storage.head(resource_type, resource_id)
+        if others:
+            remaining = patch_op.model_copy(update={"operations": others})
+            patched = self.service.apply_patch(current, remaining, conditions)
             if patched is not None:
-                storage.update(resource_type, patched)
+                storage.update_parts(resource_type, patched, None)
         else:
-            current = storage.head(resource_type, resource_id)
-            if others:
-                remaining = patch_op.model_copy(update={"operations": others})
-                patched = self.service.apply_patch(current, remaining, conditions)
-                if patched is not None:
-                    storage.update_parts(resource_type, patched, None)
-            else:
-                self.service.check_preconditions(current, "PATCH", conditions)
-            for change in changes:
-                if change.replaces:
-                    storage.replace_members(resource_id, change.add)
-                else:
-                    storage.change_members(resource_id, add=change.add, remove=change.remove)
+            self.service.check_preconditions(current, "PATCH", conditions)
+        for change in changes:
+            if change.replaces:
+                storage.replace_members(resource_id, change.add)
+                continue
+            if change.remove:
+                storage.remove_members(resource_id, change.remove)
+            storage.change_members(resource_id, add=change.add)
         return (storage.whole if self._returns_members else storage.head)(resource_type, resource_id)
 
 
 def _split(
     operations: "Sequence[PatchOperation[Any]]",
-) -> "tuple[Sequence[MemberChange] | None, Sequence[PatchOperation[Any]]]":
-    """The changes of members, and the other operations. None: the library must apply them."""
+) -> "tuple[Sequence[MemberChange], Sequence[PatchOperation[Any]]]":
+    """The changes of members, and the other operations."""
     changes: list[MemberChange] = []
     others: list[PatchOperation[Any]] = []
     for operation in operations:
-        path = str(operation.path or "").strip()
-        path = path[len(_GROUP_PREFIX) :] if path.lower().startswith(_GROUP_PREFIX) else path
-        if path.lower() == "members":
-            changes.append(_change(operation.op, operation.value))
-        elif not path and isinstance(operation.value, dict):
+        path = operation.path
+        node = path.ast if path and path.lower() != _GROUP_SCHEMA else None
+        if node is None and isinstance(operation.value, dict):
             rest = {}
-            for name, value in operation.value.items():
-                if name.lower().removeprefix(_GROUP_PREFIX) == "members":
+            for name, value in _flattened(operation.value):
+                plain = name.lower().removeprefix(_GROUP_PREFIX)
+                if plain == "members":
                     changes.append(_change(operation.op, value))
+                elif plain.startswith(("members.", "members[")):
+                    raise _not_supported()
                 else:
                     rest[name] = value
             if rest:
-                others.append(operation.model_copy(update={"value": rest}))
-        elif path.lower().startswith("members"):
-            found = _ONE_MEMBER.fullmatch(path)
-            if found is None or operation.op != PatchOperation.Op.remove or operation.value is not None:
-                return None, operations
-            changes.append(MemberChange(remove=[found[1]]))
+                others.append(operation.model_copy(update={"path": None, "value": rest}))
+        elif node is not None and _is_of_members(node):
+            changes.append(_change_at(node, operation))
         else:
             others.append(operation)
-    return changes, others
+    if sum(comparisons(one) for change in changes for one in change.remove) > _MAX_COMPARISONS:
+        detail = f"members: more than {_MAX_COMPARISONS} comparisons with all members: name each member by value"
+        raise InvalidFilterException(detail=detail)
+    together: list[MemberChange] = []
+    for change in changes:
+        if not (together and together[-1].take(change)):
+            together.append(change)
+    return together, others
+
+
+def _flattened(value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The attributes of a group, also those in an object with the name of its schema."""
+    for name, inner in value.items():
+        if name.lower() == _GROUP_SCHEMA and isinstance(inner, dict):
+            yield from inner.items()
+        else:
+            yield name, inner
+
+
+def _is_of_members(node: PathNode) -> bool:
+    attribute = node if isinstance(node, AttrPath) else node.attr_path
+    return attribute.attr.lower() == "members" and (attribute.uri or _GROUP_SCHEMA).lower() == _GROUP_SCHEMA
+
+
+def _change_at(node: PathNode, operation: "PatchOperation[Any]") -> MemberChange:
+    if isinstance(node, AttrPath) and node.sub_attr is None:
+        return _change(operation.op, operation.value)
+    if (
+        not isinstance(node, ValuePath)
+        or not (node.attr_path.sub_attr is node.sub_attr is None)
+        or operation.op != PatchOperation.Op.remove
+        or operation.value not in (None, "", [])
+    ):
+        raise _not_supported()
+    check_filter(node.val_filter)
+    return MemberChange(remove=[node.val_filter])
+
+
+def _not_supported() -> InvalidPathException:
+    return InvalidPathException(detail="members: only the operation remove selects members, without a value")
 
 
 def _change(op: PatchOperation.Op, value: Any) -> MemberChange:
@@ -206,5 +267,28 @@ def _change(op: PatchOperation.Op, value: Any) -> MemberChange:
         raise InvalidValueException(detail="members: must be a list of objects with value")
     members = members_from(entries)
     if op == PatchOperation.Op.remove:
-        return MemberChange(remove=list(members))
+        return MemberChange(remove=[by_name(value) for value in members])
     return MemberChange(replaces=op == PatchOperation.Op.replace_, add=members)
+
+
+def _check_operations(body: bytes) -> None:
+    """Raises ``InvalidValueException`` for a PATCH that would take long."""
+    for operations in _fields(orjson.loads(body), "operations"):
+        if not isinstance(operations, list):
+            continue
+        if len(operations) > MAX_OPERATIONS:
+            raise InvalidValueException(detail=f"a PATCH must have at most {MAX_OPERATIONS:,} operations")
+        for operation in operations:
+            _check_lengths(_fields(operation, "path"))
+            for value in _fields(operation, "value"):
+                _check_lengths(value if isinstance(value, dict) else ())
+
+
+def _fields(body: object, name: str) -> Sequence[object]:
+    """The values of an attribute, whatever the case of its name."""
+    return [value for key, value in body.items() if key.lower() == name] if isinstance(body, dict) else []
+
+
+def _check_lengths(expressions: Iterable[object]) -> None:
+    if any(isinstance(one, str) and len(one) > MAX_EXPRESSION for one in expressions):
+        raise InvalidValueException(detail=f"a path or filter must have at most {MAX_EXPRESSION:,} characters")

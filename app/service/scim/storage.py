@@ -26,7 +26,8 @@ from app.access.source_tables import ScimKeyRow, ScimMemberRow
 from app.directory.connectors.scim.objects import GROUP, USER
 from app.foundation.clock import Clock, epoch_ms, from_epoch_ms
 from app.foundation.database.statements import json_list
-from app.service.scim.members import RESOURCE, Member, StoredMembers, key_of, members_of
+from app.service.scim.members import RESOURCE, StoredMembers, key_of, members_of
+from app.service.scim.selection import Member
 
 KEY: Table = ScimKeyRow.__table__
 MEMBER: Table = ScimMemberRow.__table__
@@ -178,7 +179,11 @@ class StoredResources(StoredMembers, ScimStorage):
         return None if key is None else set(self._with_key(key, node.value))
 
     def _with_key(self, attribute: str, value: str) -> Sequence[str]:
-        of_key = KEY.c.source_id == self.source_id, KEY.c.attribute == attribute, KEY.c.value == key_of(value)
+        of_key = (
+            KEY.c.source_id == self.source_id,
+            KEY.c.attribute == attribute,
+            KEY.c.value == key_of(attribute, value),
+        )
         return self.connection.execute(select(KEY.c.resource_id).where(*of_key)).scalars().all()
 
     def _bounded(self, rows: Sequence[Row[Any]], *, with_members: bool) -> Sequence[Row[Any]]:
@@ -220,7 +225,7 @@ class StoredResources(StoredMembers, ScimStorage):
 
     def create(self, resource_type: ResourceType, resource: Resource[Any]) -> Resource[Any]:
         content, type_ = _content(resource), str(resource_type.name)
-        self._require_unique("", type_, content)
+        self._require_unique("", type_, {}, content)
         resource_id, now = self._new_id(), epoch_ms(self._clock())
         row = {"source_id": self.source_id, "resource_id": resource_id, "type": type_, "created": now, "modified": now}
         text = orjson.dumps(content).decode()
@@ -255,7 +260,7 @@ class StoredResources(StoredMembers, ScimStorage):
         _require_version(row, expected_version)
         before, content = orjson.loads(row.content), _content(resource)
         if content != before:
-            self._require_unique(resource_id, type_, content)
+            self._require_unique(resource_id, type_, before, content)
             old, new = _keys(type_, before), _keys(type_, content)
             for attribute, value in old - new:
                 of_key = KEY.c.source_id == self.source_id, KEY.c.attribute == attribute, KEY.c.value == value
@@ -276,14 +281,29 @@ class StoredResources(StoredMembers, ScimStorage):
         for table in (RESOURCE, KEY):
             of_id = table.c.source_id == self.source_id, table.c.resource_id == resource_id
             self.connection.execute(delete(table).where(*of_id))
+        names = self._stated(resource_id)
         for column in (MEMBER.c.group_id, MEMBER.c.value):
             self.connection.execute(delete(MEMBER).where(MEMBER.c.source_id == self.source_id, column == resource_id))
+        self._remove_pending(names)
 
-    def _require_unique(self, resource_id: str, type_: str, content: Mapping[str, Any]) -> None:
-        if type_ == USER and not content.get("userName"):
+    def _require_unique(
+        self, resource_id: str, type_: str, before: Mapping[str, Any], content: Mapping[str, Any]
+    ) -> None:
+        if type_ != USER:
+            return
+        if not content.get("userName"):
             raise InvalidValueException(detail="userName: is empty")
-        if type_ == USER and set(self._with_key("userName", str(content.get("userName", "")))) - {resource_id}:
-            raise UniquenessException(detail="another User has this userName")
+        for name in ("userName", "externalId"):
+            value = content.get(name)
+            # Users who have the same value already can still be changed, as to deactivate one.
+            if not value or value == before.get(name):
+                continue
+            others = set(self._with_key(name, str(value))) - {resource_id}
+            of_users = RESOURCE.c.source_id == self.source_id, RESOURCE.c.type == USER
+            if self.connection.execute(
+                select(RESOURCE.c.resource_id).where(*of_users, RESOURCE.c.resource_id.in_(others)).limit(1)
+            ).first():
+                raise UniquenessException(detail=f"another User has this {name}")
 
     def _add_keys(self, resource_id: str, keys: Collection[tuple[str, str]]) -> None:
         if keys:
@@ -307,7 +327,7 @@ def _keys(type_: str, content: Mapping[str, Any]) -> set[tuple[str, str]]:
     emails = [one.get("value") for one in content.get("emails", ())]
     values = [(name, content.get(name)) for name in _KEYS] + [("emails", email) for email in emails]
     return {
-        (name, key_of(value))
+        (name, key_of(name, value))
         for name, value in values
         if isinstance(value, str) and (type_ == USER or name != "userName")
     }

@@ -91,6 +91,43 @@ def test_path(directory: Directory, method: str, path: str, status: int) -> None
     _check_error(directory.call(method, path, {} if method == "POST" else None), status)
 
 
+@pytest.mark.parametrize(
+    "operations",
+    [
+        [{"op": "remove", "path": 'members[value eq "x"]'}] * 1_001,
+        [{"OP": "add", "PATH": "x" * 8_001, "value": "x"}],
+        [{"op": "remove", "path": f'members[value eq "{"x" * 8_000}"]'}],
+        [{"op": "add", "value": {"x" * 8_001: "x"}}],
+        [{"op": "remove", "path": "members[" + "not (" * 1_000 + 'value eq "x"' + ")" * 1_000 + "]"}],
+        [{"op": "remove", "path": f'members[display co "{number}"]'} for number in range(101)],
+        [{"op": "remove", "path": 'members[value eq "\\ud800"]'}],
+        [{"op": "remove", "path": 'members[value eq "\\u0000"]'}],
+        [{"op": "remove", "path": 'members[display eq "\\u0000"]'}],
+        [{"op": "remove", "path": "members[value eq 7]"}],
+        [{"op": "remove", "path": 'members[value gt "x"]'}],
+        [{"op": "remove", "path": 'members[$ref eq "x"]'}],
+        [{"op": "remove", "path": 'members[value eq "x"].display'}],
+        [{"op": "remove", "path": 'members[value eq "x"]', "value": [{"value": "y"}]}],
+        [{"op": "remove", "path": "members.display"}],
+        [{"op": "add", "path": 'members[value eq "\\ud800"].display', "value": "x"}],
+        [{"op": "add", "path": 'members[display eq "\\u0000"].value', "value": "x"}],
+        [{"op": "add", "value": {"members.value": "x"}}],
+        [{"op": "add", "value": {'members[value eq "x"].display': "x"}}],
+    ],
+    ids=range(19),
+)
+def test_operations(directory: Directory, operations: list[dict[str, Any]]) -> None:
+    group = directory.group("acme", "x")
+    _check_error(directory.call("PATCH", f"/Groups/{group}", {"schemas": [PATCH], "Operations": operations}), 400)
+    assert directory.call("GET", f"/Groups/{group}").get_json()["members"] == [{"value": "x"}]
+
+
+def test_a_long_filter_in_a_body(directory: Directory) -> None:
+    schema = "urn:ietf:params:scim:api:messages:2.0:SearchRequest"
+    body = {"schemas": [schema], "Filter": " or ".join(['userName eq "a"'] * 500)}
+    _check_error(directory.call("POST", "/Users/.search", body), 400)
+
+
 def test_tokens(directory: Directory) -> None:
     _check_error(directory.call("GET", "/Users", token=OTHER_TOKEN), 403)
     _check_error(directory.client.get("/scim/entra/v2/Users"), 401)
