@@ -18,6 +18,7 @@ from app.foundation.database.programs import (
     Migrations,
     SchemaNewerError,
     SchemaState,
+    SchemaUnknownError,
     has_shared_version_table,
     oldest_compatible,
     owner_of,
@@ -28,8 +29,8 @@ from app.foundation.database.programs import (
 def state_of(engine: Engine, migrations: Migrations) -> SchemaState:
     """The state of the database's schema.
 
-    Raises ``SchemaNewerError`` if this version cannot use it any more, ``ForeignDatabaseError`` if it belongs to
-    another program.
+    Raises ``SchemaNewerError`` if this version cannot use it any more, ``SchemaUnknownError`` for a revision between
+    two releases, and ``ForeignDatabaseError`` if it belongs to another program.
     """
     known = migrations.revisions()
     with reading(engine) as connection:
@@ -38,6 +39,11 @@ def state_of(engine: Engine, migrations: Migrations) -> SchemaState:
             return SchemaState.OLDER
         revision = revision_in(connection, migrations.program.version_table)
         if revision is not None and revision not in known:
+            if revision < known[-1]:
+                raise SchemaUnknownError(
+                    f"the database is at revision {revision}, which no released version has: restore a backup of a"
+                    " released version, or begin with a new database"
+                )
             if oldest_compatible(connection) not in known:
                 raise SchemaNewerError
             return SchemaState.NEWER

@@ -16,7 +16,7 @@ from app.access.revisions import latest_revision
 from app.foundation.clock import Clock
 from app.foundation.database.engine import reading
 from app.foundation.database.errors import NoTurnError, is_outage
-from app.foundation.database.programs import ForeignDatabaseError, SchemaNewerError, SchemaState
+from app.foundation.database.programs import ForeignDatabaseError, SchemaError, SchemaState
 from app.service.admin.health import Check, DegradedError, NotReadyError
 
 
@@ -78,7 +78,7 @@ def _check_database(engine: Engine) -> str:
 def _check_migrations(schema_state: Callable[[], SchemaState]) -> str:
     try:
         state = schema_state()
-    except (SchemaNewerError, ForeignDatabaseError) as error:
+    except (SchemaError, ForeignDatabaseError) as error:
         raise NotReadyError(str(error)) from error
     if state is SchemaState.OLDER:
         raise NotReadyError("the schema is older than this version: run usher db upgrade")

@@ -31,6 +31,7 @@ from app.foundation.database.programs import (
     SchemaGuard,
     SchemaNewerError,
     SchemaState,
+    SchemaUnknownError,
 )
 from app.sync.ledger.failure_lists import FailureGroup, failures_page
 from tests.tables import differences
@@ -161,6 +162,16 @@ def test_a_database_of_a_newer_version_is_refused(database_url: str) -> None:
     with writing(engine) as connection:
         connection.exec_driver_sql("DELETE FROM schema_compatibility")
     with pytest.raises(SchemaNewerError, match="newer version"):
+        upgrade(engine, STORE_MIGRATIONS)
+    engine.dispose()
+
+
+def test_a_database_between_two_releases_is_refused(database_url: str) -> None:
+    engine = open_engine(database_url)
+    upgrade(engine, STORE_MIGRATIONS)
+    with writing(engine) as connection:
+        connection.exec_driver_sql("UPDATE usher_version SET version_num = '0021'")
+    with pytest.raises(SchemaUnknownError, match="at revision 0021, which no released version has: restore a backup"):
         upgrade(engine, STORE_MIGRATIONS)
     engine.dispose()
 
