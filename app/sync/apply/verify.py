@@ -198,10 +198,11 @@ class Verify:
     def _writing(self) -> Iterator[Connection]:
         """A transaction, unless another process took over: the tables belong to its verify then."""
         with writing(self.engine) as connection:
+            yield connection
+            # At the end, because the check locks the run, which an operator may cancel meanwhile.
             if self.run_id is not None and not is_still(connection, self.run_id, "verifying"):
                 self.gate.end(Ending(LOCK_LOST))
                 raise VerifyStoppedError
-            yield connection
 
     def _stop_if_ended(self) -> None:
         if not self.gate.is_open():
