@@ -218,7 +218,7 @@ def _produce(source: Source, request: ReadRequest, put: Callable[[list[Step]], b
                     return
                 steps = []
         steps.append(End(Verdict.FAILED, "the source ended without a verdict"))
-    except Exception as error:
+    except BaseException as error:
         log = structlog.stdlib.get_logger(__name__)
         log.exception("source_broke", source=source.name)
         steps.append(End(Verdict.FAILED, f"an error of the program, {type(error).__name__}; the log has the details"))

@@ -90,8 +90,10 @@ def plugin_of(type_: str) -> SourcePlugin | None:
     where = f"the plug-in {found[0].value} of the package {packages}"
     try:
         plugin = found[0].load()
+    except KeyboardInterrupt:
+        raise
     # A module may raise anything when it is imported.
-    except (Exception, SystemExit) as error:  # noqa: BLE001
+    except BaseException as error:  # noqa: BLE001
         reason = printable(f"{type(error).__name__}: {error}", limit=300)
         raise PluginError(f"{where} cannot be imported: {reason}") from None
     if not isinstance(plugin, SourcePlugin):

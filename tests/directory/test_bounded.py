@@ -151,15 +151,16 @@ def test_a_read_stops_at_once_with_the_process(let_go: threading.Event, timeout:
     assert time.monotonic() - began < 10
 
 
-def test_source_that_raises_is_failed() -> None:
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit, BaseException])
+def test_source_that_raises_is_failed(error: type[BaseException]) -> None:
     def breaks() -> Reading:
         yield found(1)
-        raise RuntimeError("password=TOPSECRET")
+        raise error("password=TOPSECRET")
 
     *_, end = BoundedSource(GivenSource(breaks), timeout=0).read()
     assert isinstance(end, End)
     assert end.verdict is Verdict.FAILED
-    assert "RuntimeError" in end.reason
+    assert error.__name__ in end.reason
     assert "TOPSECRET" not in end.reason
 
 
