@@ -4,6 +4,7 @@ The library (scim2-server) implements the protocol. It would load, validate and 
 one of them, so changes of members are separated from its requests.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -11,11 +12,13 @@ from typing import Annotated, Any
 import orjson
 from pydantic import Field, field_validator
 from scim2_models import (
+    AnyExtension,
     AuthenticationScheme,
     Bulk,
     CaseExact,
     ChangePassword,
     ComplexAttribute,
+    Email,
     ETag,
     Filter,
     Group,
@@ -26,6 +29,7 @@ from scim2_models import (
     Patch,
     PatchOp,
     PatchOperation,
+    Photo,
     Reference,
     Resource,
     ResourceType,
@@ -34,6 +38,7 @@ from scim2_models import (
     ServiceProviderConfig,
     Sort,
     User,
+    X509Certificate,
 )
 from scim2_models import EnterpriseUser as StandardEnterpriseUser
 from scim2_models.path import AttrPath, FilterNode, PathNode, ValuePath
@@ -63,6 +68,8 @@ MAX_OPERATIONS = 1_000
 
 MAX_EXPRESSION = 8_000
 """The maximum length of a path or filter, in characters."""
+_UNSTORABLE = re.compile(r"\\u(?:0000|d[89a-f][0-9a-f]{2})", re.IGNORECASE)
+"""Escapes, which are part of the syntax of filters, of what databases do not store."""
 
 _MAX_COMPARISONS = 100
 """The maximum of comparisons of a PATCH with each member of a group."""
@@ -96,6 +103,27 @@ class EnterpriseUser(StandardEnterpriseUser):
         return None if isinstance(value, dict) and value.get("value") == "" else value
 
 
+class _Email(Email):
+    value: str | None = None
+
+
+class _Photo(Photo):
+    value: str | None = None  # type: ignore[assignment] # the standard one is a URL
+
+
+class _Certificate(X509Certificate):
+    value: str | None = None  # type: ignore[assignment] # the standard one decodes it
+
+
+class PushedUser(User[AnyExtension]):
+    """A user whose addresses are any text. Otherwise one that no rule uses could prevent that access ends."""
+
+    emails: list[_Email] | None = None  # type: ignore[assignment] # a list of the standard ones
+    photos: list[_Photo] | None = None  # type: ignore[assignment] # as above
+    x509_certificates: list[_Certificate] | None = None  # type: ignore[assignment] # as above
+    profile_url: str | None = None  # type: ignore[assignment] # the standard one is a URL
+
+
 def new_service(policy: ScimPolicy = TOLERANT) -> ScimService:
     """The protocol, with what is supported."""
     token = AuthenticationScheme(
@@ -112,8 +140,8 @@ def new_service(policy: ScimPolicy = TOLERANT) -> ScimService:
         etag=ETag(supported=True),
         authentication_schemes=[token],
     )
-    types = [ResourceType.from_resource(User[EnterpriseUser]), ResourceType.from_resource(Group)]
-    return ScimService(ScimProvider([User, EnterpriseUser, Group], types, config, policy))
+    types = [ResourceType.from_resource(PushedUser[EnterpriseUser]), ResourceType.from_resource(Group)]
+    return ScimService(ScimProvider([PushedUser, EnterpriseUser, Group], types, config, policy))
 
 
 @dataclass(slots=True)
@@ -147,7 +175,7 @@ class SetwiseHandler(ScimHandler):
         return super().patch(request)
 
     def search_with_body(self, request: ScimRequest) -> ScimResponse:
-        _check_lengths(_fields(orjson.loads(request.body), "filter"))
+        check_expressions(_fields(orjson.loads(request.body), "filter"))
         return super().search_with_body(request)
 
     def replace_resource(
@@ -161,6 +189,9 @@ class SetwiseHandler(ScimHandler):
         if resource_type.name == GROUP:
             members = members_of(replacement)
             replacement.members = None  # type: ignore[attr-defined] # of groups
+        elif replacement.active is None:  # type: ignore[attr-defined] # of users
+            # Users are active again only if the directory states it.
+            replacement.active = current.active  # type: ignore[attr-defined] # as above
         version = current.meta.version if current.meta else None
         replaced = self.service.apply_replacement(current, replacement, conditions)
         self.storage.update_parts(resource_type, replaced or current, members, expected_version=version)
@@ -279,9 +310,9 @@ def _check_operations(body: bytes) -> None:
         if len(operations) > MAX_OPERATIONS:
             raise InvalidValueException(detail=f"a PATCH must have at most {MAX_OPERATIONS:,} operations")
         for operation in operations:
-            _check_lengths(_fields(operation, "path"))
+            check_expressions(_fields(operation, "path"))
             for value in _fields(operation, "value"):
-                _check_lengths(value if isinstance(value, dict) else ())
+                check_expressions(value if isinstance(value, dict) else ())
 
 
 def _fields(body: object, name: str) -> Sequence[object]:
@@ -289,6 +320,10 @@ def _fields(body: object, name: str) -> Sequence[object]:
     return [value for key, value in body.items() if key.lower() == name] if isinstance(body, dict) else []
 
 
-def _check_lengths(expressions: Iterable[object]) -> None:
-    if any(isinstance(one, str) and len(one) > MAX_EXPRESSION for one in expressions):
-        raise InvalidValueException(detail=f"a path or filter must have at most {MAX_EXPRESSION:,} characters")
+def check_expressions(expressions: Iterable[object]) -> None:
+    """Checks paths and filters. Raises ``InvalidValueException``."""
+    for one in expressions:
+        if isinstance(one, str) and len(one) > MAX_EXPRESSION:
+            raise InvalidValueException(detail=f"a path or filter must have at most {MAX_EXPRESSION:,} characters")
+        if isinstance(one, str) and _UNSTORABLE.search(one):
+            raise InvalidValueException(detail="a path or filter contains an escape of NUL or half a surrogate pair")

@@ -125,6 +125,9 @@ class RecordMaker:
             variables = _member_variables(self._value(group_id, GROUP, groups[group_id]) or {})
             starts = [rule.begin(variables) for rule in self._member_rules]
             for user in users_of_group:
+                if contents[user].get("active") is False:
+                    yield origin_text(*member_object(group_id, user)), PushedObject(place)
+                    continue
                 variables.set_member(members[user] or {})
                 outcomes = [(one.rule.number, one.apply(variables)) for one in starts if isinstance(one, MemberRule)]
                 yield (

@@ -63,8 +63,11 @@ def test_body(directory: Directory, body: str, status: int) -> None:
         ("sortBy=nothing", 400),
         ("startIndex=9223372036854775807&count=9223372036854775807", 200),
         ("startIndex=9223372036854775807", 200),
+        ("startIndex=9999999999999999999", 400),
+        ('filter=userName+eq+"\\ud800"', 400),
+        ('filter=id+eq+"\\u0000"', 400),
     ],
-    ids=range(15),
+    ids=range(18),
 )
 def test_query(directory: Directory, query: str, status: int) -> None:
     directory.user("ada")
@@ -126,6 +129,18 @@ def test_a_long_filter_in_a_body(directory: Directory) -> None:
     schema = "urn:ietf:params:scim:api:messages:2.0:SearchRequest"
     body = {"schemas": [schema], "Filter": " or ".join(['userName eq "a"'] * 500)}
     _check_error(directory.call("POST", "/Users/.search", body), 400)
+
+
+@pytest.mark.parametrize("escape", ["\\u0000", "\\uD800", "\\udfff"])
+@pytest.mark.parametrize(
+    "path", ['members[value eq "{}"].display', 'members[display eq "{}"].value', 'roles[value eq "{}"].display']
+)
+def test_escapes_in_paths(directory: Directory, path: str, escape: str) -> None:
+    group = directory.group("acme", directory.user("ada"))
+    path = path.replace("{}", escape)
+    for operation in ({"op": "add", "path": path, "value": "x"}, {"op": "add", "value": {path: "x"}}):
+        answer = directory.call("PATCH", f"/Groups/{group}", {"schemas": [PATCH], "Operations": [operation]})
+        _check_error(answer, 400)
 
 
 def test_tokens(directory: Directory) -> None:

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from sqlalchemy import Engine
 
 from tests.service.scim.conftest import OTHER_TOKEN, RULES, Clock, Directory, settings_with
@@ -31,6 +32,50 @@ def test_deactivation_ends_access_and_reactivation_restores_it(directory: Direct
     assert not directory.may(ada, "acme")
     directory.patch(f"/Users/{ada}", {"op": "Replace", "path": "active", "value": True})
     assert directory.may(ada, "acme")
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"emails": [{"value": "ada@corp.local", "type": "work"}]},
+        {"emails": [{"value": ""}]},
+        {"profileUrl": "::"},
+        {"photos": [{"value": "no picture"}]},
+        {"x509Certificates": [{"value": "none"}]},
+    ],
+    ids=lambda odd: next(iter(odd)),
+)
+def test_an_odd_attribute_does_not_prevent_deactivation(directory: Directory, odd: dict[str, Any]) -> None:
+    ada = directory.user("ada")
+    directory.group("acme", ada)
+    body = {"schemas": ["urn:ietf:params:scim:schemas:core:2.0:User"], "userName": "ada", "active": False, **odd}
+    answer = directory.call("PUT", f"/Users/{ada}", body)
+    assert answer.status_code == 200, answer.text
+    assert not directory.may(ada, "acme")
+
+
+def test_a_replacement_without_active_does_not_reactivate(directory: Directory) -> None:
+    ada = directory.user("ada")
+    directory.group("acme", ada)
+    body = {"schemas": ["urn:ietf:params:scim:schemas:core:2.0:User"], "userName": "ada"}
+    directory.call("PUT", f"/Users/{ada}", {**body, "active": False})
+    assert directory.call("PUT", f"/Users/{ada}", body).get_json()["active"] is False
+    assert not directory.may(ada, "acme")
+    directory.call("PUT", f"/Users/{ada}", {**body, "active": True})
+    assert directory.may(ada, "acme")
+
+
+def test_deactivation_ends_membership_also_if_the_rule_fails_for_the_group(directory: Directory, clock: Clock) -> None:
+    rules = [{**RULES[2], "membership": {**RULES[2]["membership"], "userId": "member.externalId"}}]
+    url = str(directory.settings.database_url)
+    right = Directory.of(settings_with(url, rules), directory.engine, clock)
+    ada = right.user("ada", externalId="e1")
+    right.group("acme", ada)
+    broken = [{**rules[0], "membership": {**rules[0]["membership"], "organizationId": "string(int(it.displayName))"}}]
+    wrong = Directory.of(settings_with(url, broken), directory.engine, clock)
+    wrong.patch(f"/Users/{ada}", {"op": "replace", "path": "active", "value": False})
+    with directory.engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT COUNT(*) FROM source_membership").scalar_one() == 0
 
 
 def test_a_deleted_user_has_no_access(directory: Directory) -> None:
