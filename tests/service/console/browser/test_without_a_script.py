@@ -74,7 +74,7 @@ def test_what_is_parked_is_tried_again_by_one_by_some_and_by_all(desk: OpenDesk,
     assert _renamed(company, names) == set(OLD[1:4])
     # All items with the same message.
     one.go("parked")
-    one.page.get_by_role("row").filter(has_text=ODD).get_by_role("link", name="documents").click()
+    one.page.get_by_role("row").filter(has_text=ODD).get_by_role("link", name="1 document").click()
     assert one.page.get_by_role("checkbox").count() == 1
     one.page.get_by_role("button", name="Retry all that match").click()
     company.ended(parse_qs(urlsplit(one.page.url).query)["id"][0])
@@ -82,7 +82,7 @@ def test_what_is_parked_is_tried_again_by_one_by_some_and_by_all(desk: OpenDesk,
     # The remaining items.
     one.go("parked")
     assert one.page.get_by_role("checkbox").count() == 3
-    one.page.get_by_role("button", name="Retry all now").click()
+    one.page.get_by_role("button", name="Retry 3 parked items").click()
     company.ended(parse_qs(urlsplit(one.page.url).query)["id"][0])
     assert _renamed(company, names) == set(names)
     one.go("parked")
