@@ -253,6 +253,15 @@ def test_secrets_are_asked_without_echo(folder: Path) -> None:
 # Refusals.
 
 
+def test_a_folder_with_a_question_mark_is_refused(folder: Path) -> None:
+    refused = run(
+        "init", "--directory", "file", "--backend", "self_hosted", "--output", str(folder / "what?" / "usher.yaml")
+    )
+    assert refused.exit_code == 1
+    assert refused.stderr.endswith("what?: the address of a database cannot contain a question mark\n")
+    assert not (folder / "what?").exists()
+
+
 def test_files_are_not_replaced(folder: Path) -> None:
     assert initialized("file", "self_hosted", []).exit_code == 0
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}

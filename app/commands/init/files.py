@@ -27,7 +27,12 @@ class Files:
         return self._secrets / name
 
     def require_absent(self, names: Iterable[str] = ()) -> None:
-        """Raises ``CommandError`` if a file exists that would be written. ``names``: those of the secrets."""
+        """Raises ``CommandError`` if a file exists that would be written, or the folder cannot be used.
+
+        ``names``: those of the secrets.
+        """
+        if "?" in str(self.output.parent):
+            raise CommandError(f"{self.output.parent}: the address of a database cannot contain a question mark")
         for path in (self.output, self._organization, *map(self.secret, names)):
             if path.exists() or path.is_symlink():
                 raise CommandError(f"{path} exists, and is not replaced; name another folder with --output")
