@@ -42,7 +42,7 @@ class SourceContract:
         kept = Kept()
         end = kept.take(read(world.source()))
         claim(end.verdict is Verdict.COMPLETE, f"a whole directory is read completely, but: {end}")
-        claim(end.answered is None, "whoever asks for everything gets everything")
+        claim(end.answered is None, "a request for everything is answered with everything")
         _same(kept.content(), content)
 
     def test_each_read_starts_from_the_beginning(self, world: SourceWorld) -> None:
@@ -288,7 +288,7 @@ def _reason_is_fit(end: Step, secret: str) -> None:
     claim("\n" not in end.reason, f"a reason is one line: {end.reason!r}")
     claim("Traceback" not in end.reason, f"a reason is in words: {end.reason!r}")
     claim(len(end.reason) <= 1000, f"a reason is short: {end.reason!r}")
-    claim(not secret or secret not in end.reason, "a reason tells a secret")
+    claim(not secret or secret not in end.reason, "a reason contains a secret")
 
 
 def _same(found: Content, wanted: Content) -> None:

@@ -94,7 +94,7 @@ class Kept:
             if isinstance(step, Found):
                 read.setdefault(step.origin.object if step.origin is not None else step.place, []).append(step.record)
             elif isinstance(step, Gone):
-                claim(end.answered is not None, "Gone is told among changes alone")
+                claim(end.answered is not None, "Gone is for reads of changes and parts only")
                 read.setdefault(step.object, [])
         if end.answered is None and end.verdict is Verdict.COMPLETE:
             self._records = read
