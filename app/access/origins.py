@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, Engine, Row
 
-from app.access.decision.decide import PermissionRequest
+from app.access.decision.decide import QuestionLike
 from app.access.decision.explain import Explanation
 from app.access.kinds import KINDS
 from app.access.record_tables import TABLES_OF_KIND
@@ -307,7 +307,7 @@ ORDER BY n.number, d.position, n.user_alias @bytes LIMIT 1
 _HOLDERS = "SELECT user_id FROM model_user_alias WHERE alias = :alias ORDER BY user_id @bytes LIMIT 3"
 
 
-def with_shared_aliases(connection: Connection, question: PermissionRequest, explanation: Explanation) -> Explanation:
+def with_shared_aliases(connection: Connection, question: QuestionLike, explanation: Explanation) -> Explanation:
     """The explanation of a denial, with a record that might allow access if only this user had the alias in it."""
     if explanation.decision.has_access:
         return explanation

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine
 
 from app.access.browse.lookup import find, may_be_stored
 from app.access.decision.ancestry import Ancestry, ancestry_of
-from app.access.decision.decide import PermissionRequest
+from app.access.decision.decide import QuestionLike
 from app.access.decision.view import group_path
 from app.access.record_tables import KIND_TABLES
 from app.access.records import (
@@ -73,7 +73,7 @@ WHERE t.organization_id = :organization_id AND t.user_id = '' AND t.organization
 
 @contextmanager
 def opened_sql_view(
-    engine: Engine, _questions: Sequence[PermissionRequest] = (), _min_revision: int = 0
+    engine: Engine, _questions: Sequence[QuestionLike] = (), _min_revision: int = 0
 ) -> Iterator["SqlView"]:
     """The view of the current revision, in a transaction of its own."""
     with reading(engine) as connection:

@@ -109,10 +109,10 @@ def access(  # noqa: PLR0917 - click passes them by name
 
 def _check_id(name: str, id_: str) -> None:
     """Raises ``CommandError`` for an id that the permission provider rejects. ``name``: of the argument or option."""
-    from app.contract.permission_call import EntryError, parse_entry
+    from app.contract.permission_call import MalformedQuestion, parse_question
 
-    entry = parse_entry({"userId": id_, "resource": {"type": "organization", "id": id_}})
-    if isinstance(entry, EntryError):
+    entry = parse_question({"userId": id_, "resource": {"type": "organization", "id": id_}})
+    if isinstance(entry, MalformedQuestion):
         raise CommandError(entry.error.replace("userId", name))
 
 

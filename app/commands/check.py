@@ -14,7 +14,7 @@ from app.foundation.clock import from_epoch_ms, parse_time, utc_text
 from app.foundation.text import printable
 
 if TYPE_CHECKING:
-    from app.access.decision.decide import PermissionRequest
+    from app.access.decision.decide import QuestionLike
     from app.access.decision.explain import Explanation
     from app.access.origins import Origins
 
@@ -96,20 +96,18 @@ def check(  # noqa: PLR0917 - click passes them by name
     context.exit(0 if explanation.decision.has_access else EXIT_DENIED)
 
 
-def _question(
-    user: str, type_: str, id_: str, organization: str | None, context: Mapping[str, str]
-) -> PermissionRequest:
+def _question(user: str, type_: str, id_: str, organization: str | None, context: Mapping[str, str]) -> QuestionLike:
     """Raises ``CommandError`` for ids that the permission provider rejects: empty, too long or invalid text."""
-    from app.contract.permission_call import EntryError, parse_entry
+    from app.contract.permission_call import MalformedQuestion, parse_question
 
     resource = {"type": type_, "id": id_, "organizationId": organization, "context": {"access": context}}
-    entry = parse_entry({"userId": user, "resource": resource})
-    if isinstance(entry, EntryError):
+    entry = parse_question({"userId": user, "resource": resource})
+    if isinstance(entry, MalformedQuestion):
         raise CommandError(entry.error)
     return entry
 
 
-def to_wire(request: PermissionRequest, explanation: Explanation, origins: Origins | None) -> dict[str, object]:
+def to_wire(request: QuestionLike, explanation: Explanation, origins: Origins | None) -> dict[str, object]:
     """The decision in the format of the permission-provider answer, except that times are ISO 8601. With ``origins``,
     it includes the records behind the decision."""
     from app.access.origins import path_with_origins

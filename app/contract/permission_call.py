@@ -60,7 +60,7 @@ class ResultWire(TypedDict):
     error: NotRequired[str]
 
 
-class RequestEntry(NamedTuple):
+class Question(NamedTuple):
     """The question whether a user has access to a resource. For a ``context``, ``resource_id`` is its document.
 
     ``context`` maps each requested field to its value as text (see ``value_text``). ``parent_folder_id`` is a hint from
@@ -76,7 +76,7 @@ class RequestEntry(NamedTuple):
     parent_folder_id: str | None = None
 
 
-class EntryError(NamedTuple):
+class MalformedQuestion(NamedTuple):
     """A malformed question. Ids that could not be read are empty."""
 
     user_id: str
@@ -87,7 +87,7 @@ class EntryError(NamedTuple):
 
 
 def requests_of(body: object) -> list[object]:
-    """The entries of ``data.requests`` in a decoded body, for ``parse_entry``. Raises ``InvalidArgument``."""
+    """The entries of ``data.requests`` in a decoded body, for ``parse_question``. Raises ``InvalidArgument``."""
     data = body.get("data") if isinstance(body, dict) else None
     if not isinstance(data, dict):
         raise InvalidArgument('the body must be an object of the form {"data": {"requests": [...]}}')
@@ -99,13 +99,13 @@ def requests_of(body: object) -> list[object]:
     return requests
 
 
-def parse_entry(item: object) -> RequestEntry | EntryError:
+def parse_question(item: object) -> Question | MalformedQuestion:
     """Parses one entry of ``data.requests``. Ignores undeclared fields and raises nothing."""
     if type(item) is not dict:
-        return EntryError("", "", "", "", "the request must be an object")
+        return MalformedQuestion("", "", "", "", "the request must be an object")
     resource = item.get("resource")
     if type(resource) is not dict:
-        return EntryError(_echo(item.get("userId")), "", "", "", "resource: must be an object")
+        return MalformedQuestion(_echo(item.get("userId")), "", "", "", "resource: must be an object")
     user_id = item.get("userId")
     kind = resource.get("type")
     resource_id = resource.get("id")
@@ -128,7 +128,7 @@ def parse_entry(item: object) -> RequestEntry | EntryError:
     # Invalid hints are ignored.
     parent = resource.get("parentFolderId")
     source = resource.get("source")
-    return RequestEntry(
+    return Question(
         user_id,
         kind,  # type: ignore[arg-type]  # a member of RESOURCE_TYPES
         resource_id,
@@ -199,8 +199,10 @@ def _bad_id(user_id: object, resource_id: object, organization_id: object) -> st
     return ""
 
 
-def _refuse(user_id: object, kind: object, resource_id: object, organization_id: object, problem: str) -> EntryError:
-    return EntryError(_echo(user_id), _echo(kind), _echo(resource_id), _echo(organization_id), problem)
+def _refuse(
+    user_id: object, kind: object, resource_id: object, organization_id: object, problem: str
+) -> MalformedQuestion:
+    return MalformedQuestion(_echo(user_id), _echo(kind), _echo(resource_id), _echo(organization_id), problem)
 
 
 def _echo(value: object) -> str:

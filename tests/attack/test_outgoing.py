@@ -12,9 +12,9 @@ import requests
 from app.backend.permissions.provider_call import Provider, ask
 from app.backend.security import outgoing
 from app.backend.security.outgoing import is_public_address, names_private_host, open_session
-from app.contract.permission_call import RequestEntry
+from app.contract.permission_call import Question
 
-QUESTION = RequestEntry("ada", "document", "plan", "acme")
+QUESTION = Question("ada", "document", "plan", "acme")
 TIMEOUT = 0.6
 
 

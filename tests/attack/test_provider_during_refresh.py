@@ -21,9 +21,9 @@ from app.access.refresh.refresh import Refresh
 from app.access.refresh.sources import ReadResult
 from app.access.sql_view import opened_sql_view
 from app.commands.schema import METADATA
-from app.contract.permission_call import RequestEntry
+from app.contract.permission_call import Question
 from app.foundation.database.engine import open_engine
-from app.service.provider.answer import PermissionAnswer, answer_entries
+from app.service.provider.answer import PermissionAnswer, answer_questions
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.run import RunRequest
 from tests.access.decision.test_decide_against_rules import Rulebook
@@ -35,9 +35,9 @@ REVISIONS = 3
 POLICY = DecisionPolicy(decision_ttl=0)
 
 
-def drawn_question(company: Company) -> RequestEntry:
+def drawn_question(company: Company) -> Question:
     question = company.question()
-    return RequestEntry(
+    return Question(
         user_id=question.user_id,
         type=question.type,
         resource_id=question.resource_id,
@@ -47,7 +47,7 @@ def drawn_question(company: Company) -> RequestEntry:
     )
 
 
-def expected(records: Sequence[Record], asked: Sequence[RequestEntry]) -> list[tuple[bool, object]]:
+def expected(records: Sequence[Record], asked: Sequence[Question]) -> list[tuple[bool, object]]:
     book = Rulebook(list(records), POLICY)
     verdicts = [
         book.verdict(
@@ -76,7 +76,7 @@ class Busy:
         self.engine = engine
         self.open_view = partial(opened_sql_view, engine)
         self.records_of: dict[int, list[Record]] = {}
-        self.calls: list[tuple[int, list[RequestEntry], PermissionAnswer]] = []
+        self.calls: list[tuple[int, list[Question], PermissionAnswer]] = []
         self.began = monotonic()
         self.seen: set[int] = set()
 
@@ -114,7 +114,7 @@ class Busy:
         while self.goes_on():
             company = Company(lot.randrange(1 << 30))
             requests = [drawn_question(company) for _ in range(20)]
-            answer = answer_entries(requests, self.open_view, NOW, POLICY)
+            answer = answer_questions(requests, self.open_view, NOW, POLICY)
             self.calls.append((answer.revision, requests, answer))
             self.seen.add(answer.revision)
 

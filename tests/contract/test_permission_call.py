@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from app.contract import limits
 from app.contract.errors import InvalidArgument
-from app.contract.permission_call import EntryError, RequestEntry, parse_entry, requests_of
+from app.contract.permission_call import MalformedQuestion, Question, parse_question, requests_of
 from app.foundation.text import value_text
 
 ANYTHING = st.recursive(
@@ -41,17 +41,17 @@ def item(**resource):
 
 
 def error_of(question):
-    parsed = parse_entry(question)
-    assert isinstance(parsed, EntryError)
+    parsed = parse_question(question)
+    assert isinstance(parsed, MalformedQuestion)
     return parsed.error
 
 
 @given(ANYTHING | NEARLY)
 def test_parse_entry_never_raises(entry):
-    parsed = parse_entry(entry)
+    parsed = parse_question(entry)
     # The texts can be returned and stored.
     orjson.dumps([*parsed[:4]])
-    if isinstance(parsed, RequestEntry):
+    if isinstance(parsed, Question):
         for text in (parsed.user_id, parsed.resource_id, parsed.organization_id, *parsed.context):
             assert text
             assert "\0" not in text
@@ -62,15 +62,15 @@ def test_parse_entry_never_raises(entry):
 
 
 def test_parse_entry_of_a_document():
-    assert parse_entry(item(source="setDocuments", parentFolderId="specs", unknown=1)) == RequestEntry(
+    assert parse_question(item(source="setDocuments", parentFolderId="specs", unknown=1)) == Question(
         "ada", "document", "roadmap", "acme", {}, "setDocuments", "specs"
     )
 
 
 @pytest.mark.parametrize("organization_id", [{}, {"organizationId": None}, {"organizationId": "acme"}])
 def test_organization_without_organization_id(organization_id):
-    parsed = parse_entry({"userId": "ada", "resource": {"type": "organization", "id": "acme", **organization_id}})
-    assert parsed == RequestEntry("ada", "organization", "acme", "acme")
+    parsed = parse_question({"userId": "ada", "resource": {"type": "organization", "id": "acme", **organization_id}})
+    assert parsed == Question("ada", "organization", "acme", "acme")
 
 
 def test_organization_with_another_organization_id_is_refused():
@@ -123,43 +123,43 @@ def test_parse_entry_reports_the_problem(question, error):
 
 
 def test_entry_error_contains_the_readable_ids():
-    parsed = parse_entry(item(type="page"))
+    parsed = parse_question(item(type="page"))
     assert parsed[:4] == ("ada", "page", "roadmap", "acme")
-    assert parse_entry(item(id=5))[:4] == ("ada", "document", "", "acme")
-    assert parse_entry(item(id="\ud800"))[:4] == ("ada", "document", "", "acme")
-    assert parse_entry({"userId": "ada"})[:4] == ("ada", "", "", "")
+    assert parse_question(item(id=5))[:4] == ("ada", "document", "", "acme")
+    assert parse_question(item(id="\ud800"))[:4] == ("ada", "document", "", "acme")
+    assert parse_question({"userId": "ada"})[:4] == ("ada", "", "", "")
 
 
 @pytest.mark.parametrize("hint", [5, "", None, [], "a\0", "\ud800", "x" * 513])
 def test_invalid_hints_are_ignored(hint):
-    parsed = parse_entry(item(parentFolderId=hint, source=hint))
-    assert isinstance(parsed, RequestEntry)
+    parsed = parse_question(item(parentFolderId=hint, source=hint))
+    assert isinstance(parsed, Question)
     assert parsed.parent_folder_id is None
     assert parsed.source is None
 
 
 @pytest.mark.parametrize("context", [{}, {"context": None}, {"context": {}}, {"context": {"access": {}}}])
 def test_context_may_be_empty(context):
-    parsed = parse_entry(item(type="context", **context))
-    assert isinstance(parsed, RequestEntry)
+    parsed = parse_question(item(type="context", **context))
+    assert isinstance(parsed, Question)
     assert parsed.context == {}
 
 
 def test_context_values_are_converted_to_text():
-    parsed = parse_entry(item(type="context", context={"access": {"widgetId": 2, "team": "core", "rate": 1.5}}))
-    assert isinstance(parsed, RequestEntry)
+    parsed = parse_question(item(type="context", context={"access": {"widgetId": 2, "team": "core", "rate": 1.5}}))
+    assert isinstance(parsed, Question)
     assert parsed.context == {"widgetId": "2", "team": "core", "rate": "1.5"}
 
 
 def test_context_of_other_types_is_ignored():
-    assert isinstance(parse_entry(item(context="what")), RequestEntry)
+    assert isinstance(parse_question(item(context="what")), Question)
 
 
 def test_context_limit():
     def asking(count):
         return item(type="context", context={"access": {f"f{n}": n for n in range(count)}})
 
-    assert isinstance(parse_entry(asking(limits.CONTEXT_ITEMS)), RequestEntry)
+    assert isinstance(parse_question(asking(limits.CONTEXT_ITEMS)), Question)
     assert error_of(asking(limits.CONTEXT_ITEMS + 1)) == "resource.context.access: must hold at most 200 items, not 201"
 
 

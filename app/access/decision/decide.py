@@ -41,7 +41,7 @@ ANY_VALUE = "*"
 """The value of a context grant that covers every value of its field."""
 
 
-class PermissionRequest(Protocol):
+class QuestionLike(Protocol):
     """A question. For ``context``, ``resource_id`` is the document of the context.
 
     ``parent_folder_id`` is a browser's hint. It is used only for unknown documents, if the policy allows it.
@@ -64,7 +64,7 @@ class PermissionRequest(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainQuestion:
-    """A plain implementation of ``PermissionRequest``."""
+    """A plain implementation of ``QuestionLike``."""
 
     user_id: str
     type: ResourceType
@@ -150,12 +150,12 @@ class Decision(NamedTuple):
     """The context fields that no context grant covers, with ``CONTEXT_NOT_COVERED``."""
 
 
-def decide(view: AccessView, question: PermissionRequest, now: datetime, policy: DecisionPolicy) -> Decision:
+def decide(view: AccessView, question: QuestionLike, now: datetime, policy: DecisionPolicy) -> Decision:
     """The answer to one question at the moment ``now`` (aware), from one revision of the access model."""
     return capped(judge(view, question, now, policy), now, policy)
 
 
-def judge(view: AccessView, question: PermissionRequest, now: datetime, policy: DecisionPolicy) -> Decision:
+def judge(view: AccessView, question: QuestionLike, now: datetime, policy: DecisionPolicy) -> Decision:
     """``decide`` without the policy's limit on the lifetime.
 
     Within one revision, an allow stays valid until its ``expires_at``. A deny stays valid, because an expiring record
@@ -179,7 +179,7 @@ def judge(view: AccessView, question: PermissionRequest, now: datetime, policy: 
     return _decide_resource(view, question, now, policy, organization)
 
 
-def denied_to_all(view: AccessView, question: PermissionRequest) -> Decision | None:
+def denied_to_all(view: AccessView, question: QuestionLike) -> Decision | None:
     """The denial of an organization, folder or document that holds for every user; None: it depends on the user."""
     organization = view.organization(question.organization_id)
     if organization is None:
@@ -203,7 +203,7 @@ def capped(decision: Decision, now: datetime, policy: DecisionPolicy) -> Decisio
     return Decision(True, decision.rule, decision.trail, decision.access_role, cap)
 
 
-def _decide_organization(view: AccessView, question: PermissionRequest, now: datetime) -> Decision:
+def _decide_organization(view: AccessView, question: QuestionLike, now: datetime) -> Decision:
     if question.resource_id != question.organization_id:
         return Decision(False, Rule.RESOURCE_UNKNOWN)
     membership = view.membership(question.organization_id, question.user_id)
@@ -217,7 +217,7 @@ _UNKNOWN = Ancestry((), Obstacle.UNKNOWN)
 
 
 def _decide_resource(
-    view: AccessView, question: PermissionRequest, now: datetime, policy: DecisionPolicy, organization: Organization
+    view: AccessView, question: QuestionLike, now: datetime, policy: DecisionPolicy, organization: Organization
 ) -> Decision:
     organization_id = question.organization_id
     document, above, ancestry = _find_resource(view, question, policy)
@@ -236,7 +236,7 @@ def _decide_resource(
 
 
 def _find_resource(
-    view: AccessView, question: PermissionRequest, policy: DecisionPolicy
+    view: AccessView, question: QuestionLike, policy: DecisionPolicy
 ) -> tuple[Document | None, str | None, Ancestry]:
     """The document, the folder in which the resource is, and the ancestry.
 
@@ -264,7 +264,7 @@ def _decide_unknown(document: Document | None, ancestry: Ancestry) -> Decision:
     return Decision(False, Rule.FOLDER_UNKNOWN if passed else Rule.RESOURCE_UNKNOWN, passed)
 
 
-def _grants_on(view: AccessView, question: PermissionRequest, level: Folder | Document) -> Sequence[Grant]:
+def _grants_on(view: AccessView, question: QuestionLike, level: Folder | Document) -> Sequence[Grant]:
     if isinstance(level, Folder):
         return view.grants(question.organization_id, "folder", level.folder_id, question.user_id)
     return view.grants(question.organization_id, "document", level.document_id, question.user_id)
@@ -313,7 +313,7 @@ def _decide_by_access_type(
 
 
 def _decide_context(
-    view: AccessView, question: PermissionRequest, now: datetime, policy: DecisionPolicy, organization: Organization
+    view: AccessView, question: QuestionLike, now: datetime, policy: DecisionPolicy, organization: Organization
 ) -> Decision:
     requested = question.context
     if not requested:

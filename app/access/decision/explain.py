@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from app.access.decision.decide import Decision, DecisionPolicy, PermissionRequest, Rule, decide
+from app.access.decision.decide import Decision, DecisionPolicy, QuestionLike, Rule, decide
 from app.access.decision.view import AccessView
 from app.access.kinds import KINDS
 from app.access.records import ContextGrant, Document, FieldType, Folder, Grant, Membership, Organization, Record
@@ -34,7 +34,7 @@ class Explanation:
     """The records of ``path``."""
 
 
-def explain(view: AccessView, question: PermissionRequest, now: datetime, policy: DecisionPolicy) -> Explanation:
+def explain(view: AccessView, question: QuestionLike, now: datetime, policy: DecisionPolicy) -> Explanation:
     """The decision at the moment ``now``, with its reasons. The view should contain names, which ``path`` shows."""
     decision = decide(view, question, now, policy)
     records = tuple(_steps(view, question, decision))
@@ -45,7 +45,7 @@ def explain(view: AccessView, question: PermissionRequest, now: datetime, policy
     return Explanation(decision, reason + ".", tuple(map(record_to_wire, records)), records)
 
 
-def reason_of(question: PermissionRequest, decision: Decision, mention: Mention | None = None) -> str:
+def reason_of(question: QuestionLike, decision: Decision, mention: Mention | None = None) -> str:
     """The rule of a decision in words, as part of a sentence. ``mention`` returns the text for a record; by default its
     id."""
     return _REASONS[decision.rule].format(_Names(question, decision, mention or _id_alone))
@@ -55,7 +55,7 @@ def _id_alone(_kind: str, item_id: str) -> str:
     return named(item_id)
 
 
-def _steps(view: AccessView, question: PermissionRequest, decision: Decision) -> Iterator[Record]:
+def _steps(view: AccessView, question: QuestionLike, decision: Decision) -> Iterator[Record]:
     shown: set[tuple[str, ...]] = set()
     for record in decision.trail:
         if isinstance(record, Grant | ContextGrant) and record.organization_user_group_id is not None:
@@ -83,7 +83,7 @@ def record_to_wire(record: Record) -> dict[str, object]:
 class _Names:
     """The parts of the reasons."""
 
-    def __init__(self, question: PermissionRequest, decision: Decision, mention: Mention) -> None:
+    def __init__(self, question: QuestionLike, decision: Decision, mention: Mention) -> None:
         self._question = question
         self._decision = decision
         self._mention = mention

@@ -32,7 +32,7 @@ from sqlalchemy import Connection, Engine, func, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from app.access.decision.decide import PermissionRequest
+from app.access.decision.decide import QuestionLike
 from app.access.decision.view import AccessView
 from app.access.index.confirmations import Confirmations
 from app.access.index.entries import all_entries, changed_entries
@@ -130,7 +130,7 @@ class AccessIndex:
     # Permission calls
 
     @contextmanager
-    def view(self, questions: Sequence[PermissionRequest], min_revision: int = 0) -> Iterator[AccessView]:
+    def view(self, questions: Sequence[QuestionLike], min_revision: int = 0) -> Iterator[AccessView]:
         """The view of one revision, at least ``min_revision`` if the database has it."""
         file = self._file
         if file is not None and self._is_usable():

@@ -12,7 +12,7 @@ from itertools import product
 from typing import Protocol
 
 from app.access.decision.ancestry import Ancestry
-from app.access.decision.decide import ANY_VALUE, PermissionRequest
+from app.access.decision.decide import ANY_VALUE, QuestionLike
 from app.access.decision.view import group_path
 from app.access.index.folders import FolderAncestry, Folders
 from app.access.index.layout import (
@@ -79,9 +79,7 @@ class IndexView:
     Entries are read once for all questions of a batch.
     """
 
-    def __init__(
-        self, entries: Entries, revision: int, questions: Sequence[PermissionRequest], folders: Folders
-    ) -> None:
+    def __init__(self, entries: Entries, revision: int, questions: Sequence[QuestionLike], folders: Folders) -> None:
         """``folders``: those of the same revision."""
         self._entries = entries
         self._get = entries.get

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from app.access.decision.decide import Decision, PermissionRequest, Rule
+from app.access.decision.decide import Decision, QuestionLike, Rule
 from app.access.decision.explain import reason_of
 from app.access.records import AccessRole, AccessType, Grant
 
@@ -57,7 +57,7 @@ class Denial:
     """The rule in words, as part of a sentence."""
 
 
-def denial(question: PermissionRequest, decision: Decision) -> Denial:
+def denial(question: QuestionLike, decision: Decision) -> Denial:
     """The denial of everything by this decision."""
     return Denial(decision.rule, reason_of(question, decision))
 

@@ -16,7 +16,7 @@ from app.backend.permissions.own_data_view import OwnDataView
 from app.backend.permissions.provider_call import Provider, ProviderAnswer, ask
 from app.backend.permissions.provider_config import ProviderConfig, stored_config
 from app.backend.scope import Scope
-from app.contract.permission_call import RequestEntry
+from app.contract.permission_call import Question
 from app.foundation.clock import epoch_ms
 from app.foundation.database.engine import reading
 
@@ -30,7 +30,7 @@ absent."""
 
 
 def check_access(
-    backend: Backend, scope: Scope, questions: Sequence[RequestEntry], now: int
+    backend: Backend, scope: Scope, questions: Sequence[Question], now: int
 ) -> tuple[Verdicts, OwnDataView]:
     """The verdicts on questions about resources of one organization, and the backend's data about them.
 
@@ -61,18 +61,18 @@ def users_with_access(
 ) -> frozenset[str]:
     """The users who have access to the document: none if the provider does not answer."""
     questions = [
-        RequestEntry(user_id, "document", document_id, scope.organization_id) for user_id in dict.fromkeys(user_ids)
+        Question(user_id, "document", document_id, scope.organization_id) for user_id in dict.fromkeys(user_ids)
     ]
     verdicts, _ = check_access(backend, scope, questions, now)
     return frozenset(key[0] for key, verdict in verdicts.items() if verdict is not None and verdict.has_access)
 
 
-def key_of(question: RequestEntry) -> Key:
+def key_of(question: Question) -> Key:
     """The key of a question. Questions themselves are not hashable, because of ``context``."""
     return (question.user_id, question.type, question.resource_id)
 
 
-def _exists(view: OwnDataView, question: RequestEntry) -> bool:
+def _exists(view: OwnDataView, question: Question) -> bool:
     if question.organization_id not in view.organizations:
         return False
     if question.type == "folder":
@@ -80,9 +80,7 @@ def _exists(view: OwnDataView, question: RequestEntry) -> bool:
     return question.type != "document" or question.resource_id in view.documents
 
 
-def _by_provider(
-    backend: Backend, api_key_id: str, config: ProviderConfig, questions: Sequence[RequestEntry]
-) -> Verdicts:
+def _by_provider(backend: Backend, api_key_id: str, config: ProviderConfig, questions: Sequence[Question]) -> Verdicts:
     settings = backend.settings
     if not config.url or not questions:
         return {key_of(question): None for question in questions}
@@ -112,7 +110,7 @@ def _unless_expired(verdict: ProviderAnswer | None, now: int) -> ProviderAnswer 
     return verdict
 
 
-def _by_own_data(view: OwnDataView, question: RequestEntry, now: int) -> ProviderAnswer:
+def _by_own_data(view: OwnDataView, question: Question, now: int) -> ProviderAnswer:
     decision = decide(view, question, datetime.fromtimestamp(now / 1000, UTC), _POLICY)
     return ProviderAnswer(
         decision.has_access,

@@ -31,7 +31,7 @@ from app.backend.resources.tables import DOCUMENT, FOLDER, ORGANIZATION, USER_EN
 from app.backend.resources.user_entries import in_force
 from app.backend.scope import Scope, within, within_ids
 from app.backend.storage import id_sets, json_columns
-from app.contract.permission_call import RequestEntry
+from app.contract.permission_call import Question
 from app.foundation.clock import from_epoch_ms
 
 
@@ -53,7 +53,7 @@ class OwnDataView:
 
     @classmethod
     def load(
-        cls, connection: Connection, scope: Scope, questions: Sequence[RequestEntry], default_access_type: str, now: int
+        cls, connection: Connection, scope: Scope, questions: Sequence[Question], default_access_type: str, now: int
     ) -> Self:
         """Loads the data for these questions at ``now`` (epoch milliseconds). None may be about a context."""
         ids: dict[str, set[str]] = {"organization": set(), "folder": set(), "document": set()}

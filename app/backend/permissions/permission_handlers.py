@@ -22,7 +22,7 @@ from app.backend.storage import json_columns
 from app.backend.storage.rows import Writable, grouped, insert_rows
 from app.contract.base import DEFAULT_ACCESS_ROLE
 from app.contract.errors import NotFound
-from app.contract.permission_call import RequestEntry
+from app.contract.permission_call import Question
 from app.contract.permissions import (
     AddPermissionsRequest,
     GetPermissionsRequest,
@@ -97,7 +97,7 @@ def get_permissions(call: Call[GetPermissionsRequest]) -> Reply:
     return Reply("Permissions retrieved successfully.", data)
 
 
-def _questions(request: GetPermissionsRequest) -> list[RequestEntry]:
+def _questions(request: GetPermissionsRequest) -> list[Question]:
     organization_id = request.organization_id
     resources = [
         ("organization", organization_id),
@@ -105,13 +105,13 @@ def _questions(request: GetPermissionsRequest) -> list[RequestEntry]:
         *(("document", document_id) for document_id in dict.fromkeys(request.document_ids or ())),
     ]
     return [
-        RequestEntry(user_id, kind, resource_id, organization_id)  # type: ignore[arg-type]  # one of the three above
+        Question(user_id, kind, resource_id, organization_id)  # type: ignore[arg-type]  # one of the three above
         for user_id in dict.fromkeys(request.user_ids)
         for kind, resource_id in resources
     ]
 
 
-def _permission(question: RequestEntry, verdict: ProviderAnswer | None, view: OwnDataView) -> dict[str, object]:
+def _permission(question: Question, verdict: ProviderAnswer | None, view: OwnDataView) -> dict[str, object]:
     if verdict is None:
         return {"error": "The permission provider gave no answer.", "errorCode": "something_went_wrong"}
     if not verdict.has_access:

@@ -18,7 +18,7 @@ from urllib3.exceptions import HTTPError
 
 from app.backend.security.outgoing import time_limit
 from app.contract import limits
-from app.contract.permission_call import RequestEntry
+from app.contract.permission_call import Question
 from app.foundation.clock import Sleep
 
 QUESTIONS_PER_CALL = 500
@@ -59,7 +59,7 @@ class CallError(Exception):
 
 def ask(
     provider: Provider,
-    questions: Sequence[RequestEntry],
+    questions: Sequence[Question],
     session: requests.Session,
     sleep: Sleep,
     on_no_response: Callable[[], None] = lambda: None,
@@ -104,7 +104,7 @@ def _with_retries(
 
 
 def _call(
-    provider: Provider, questions: Sequence[RequestEntry], session: requests.Session, timeout: float
+    provider: Provider, questions: Sequence[Question], session: requests.Session, timeout: float
 ) -> list[ProviderAnswer]:
     headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
     if provider.auth_token:
@@ -141,7 +141,7 @@ def _read(response: requests.Response, deadline: float) -> bytes:
     return bytes(raw)
 
 
-def _verdicts(raw: bytes, questions: Sequence[RequestEntry]) -> list[ProviderAnswer]:
+def _verdicts(raw: bytes, questions: Sequence[Question]) -> list[ProviderAnswer]:
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -154,7 +154,7 @@ def _verdicts(raw: bytes, questions: Sequence[RequestEntry]) -> list[ProviderAns
     return [_verdict(result, question) for result, question in zip(results, questions, strict=True)]
 
 
-def _verdict(result: object, question: RequestEntry) -> ProviderAnswer:
+def _verdict(result: object, question: Question) -> ProviderAnswer:
     if not isinstance(result, Mapping) or not _is_about(result, question):
         raise CallError("a result does not belong to its question")
     has_access = result.get("hasAccess")
@@ -173,7 +173,7 @@ def _is_time(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= limits.EPOCH_MS_MAX
 
 
-def _is_about(result: Mapping[str, object], question: RequestEntry) -> bool:
+def _is_about(result: Mapping[str, object], question: Question) -> bool:
     return (
         result.get("userId") == question.user_id
         and result.get("resourceId") == question.resource_id
@@ -182,7 +182,7 @@ def _is_about(result: Mapping[str, object], question: RequestEntry) -> bool:
     )
 
 
-def _to_wire(question: RequestEntry) -> dict[str, object]:
+def _to_wire(question: Question) -> dict[str, object]:
     return {
         "userId": question.user_id,
         "resource": {

@@ -10,24 +10,24 @@ from datetime import UTC, datetime
 
 from app.client.client import BackendClient
 from app.contract import operations
-from app.contract.permission_call import RequestEntry
+from app.contract.permission_call import Question
 from app.foundation.outbound.session import bare_session
 from app.service.console.backend_answer import permission_in, request_about
 
-CASES: tuple[RequestEntry, ...] = (
-    RequestEntry("dario", "organization", "northwind", "northwind"),
-    RequestEntry("liam", "document", "welcome", "northwind"),
-    RequestEntry("xavier", "document", "welcome", "northwind"),
-    RequestEntry("xavier", "document", "press-kit", "northwind"),
-    RequestEntry("chiyo", "document", "project-aurora", "northwind"),
-    RequestEntry("farah", "document", "project-aurora", "northwind"),
-    RequestEntry("goran", "document", "project-aurora", "northwind"),
-    RequestEntry("jun", "document", "project-aurora", "northwind"),
-    RequestEntry("xavier", "document", "project-aurora", "northwind"),
-    RequestEntry("wanda", "document", "q3-report", "northwind"),
-    RequestEntry("wanda", "document", "salaries", "northwind"),
-    RequestEntry("oskar", "document", "welcome", "northwind"),
-    RequestEntry("sven", "folder", "laser", "lumen-labs"),
+CASES: tuple[Question, ...] = (
+    Question("dario", "organization", "northwind", "northwind"),
+    Question("liam", "document", "welcome", "northwind"),
+    Question("xavier", "document", "welcome", "northwind"),
+    Question("xavier", "document", "press-kit", "northwind"),
+    Question("chiyo", "document", "project-aurora", "northwind"),
+    Question("farah", "document", "project-aurora", "northwind"),
+    Question("goran", "document", "project-aurora", "northwind"),
+    Question("jun", "document", "project-aurora", "northwind"),
+    Question("xavier", "document", "project-aurora", "northwind"),
+    Question("wanda", "document", "q3-report", "northwind"),
+    Question("wanda", "document", "salaries", "northwind"),
+    Question("oskar", "document", "welcome", "northwind"),
+    Question("sven", "folder", "laser", "lumen-labs"),
 )
 """Questions about the company in ``config/demo/directory.yaml``: members and others; public, private and restricted
 resources; nested groups, near and far grants, a user's own grant and their group's, an expired grant, a user who has
@@ -38,7 +38,7 @@ left."""
 class AnsweredCase:
     """The backend's answer, and the service's reason."""
 
-    case: RequestEntry
+    case: Question
     allowed: bool
     role: str
     until: datetime | None
@@ -46,7 +46,7 @@ class AnsweredCase:
 
 
 def ask_all(
-    cases: tuple[RequestEntry, ...], client: BackendClient, explain_url: str, headers: Mapping[str, str]
+    cases: tuple[Question, ...], client: BackendClient, explain_url: str, headers: Mapping[str, str]
 ) -> Iterator[AnsweredCase]:
     """Raises ``ClientError`` and ``requests.RequestException``."""
     reasons = _reasons(cases, explain_url, headers)
@@ -59,7 +59,7 @@ def ask_all(
             yield AnsweredCase(case, allowed=True, role=permission.access_role or "", until=until, reason=reason)
 
 
-def _reasons(cases: tuple[RequestEntry, ...], explain_url: str, headers: Mapping[str, str]) -> list[str]:
+def _reasons(cases: tuple[Question, ...], explain_url: str, headers: Mapping[str, str]) -> list[str]:
     requests = [
         {
             "userId": case.user_id,

@@ -14,7 +14,7 @@ from app.commands.frame import Invocation, UsherCommand, pass_invocation
 from app.commands.screen import note, say
 
 if TYPE_CHECKING:
-    from app.commands.init.questions import Question
+    from app.commands.init.questions import InitQuestion
 
 
 @click.command(cls=UsherCommand)
@@ -97,7 +97,7 @@ def _chosen(what: str, given: str | None, kinds: Mapping[str, Any]) -> str:
     return given
 
 
-def _from_pairs(pairs: Iterable[str], questions: Mapping[str, Question]) -> dict[str, str]:
+def _from_pairs(pairs: Iterable[str], questions: Mapping[str, InitQuestion]) -> dict[str, str]:
     """The answers from the command line. Errors contain no value, because it may be a secret."""
     from app.commands.init.questions import absolute
 
@@ -111,7 +111,7 @@ def _from_pairs(pairs: Iterable[str], questions: Mapping[str, Question]) -> dict
     return found
 
 
-def _asked(questions: Iterable[Question]) -> dict[str, str]:
+def _asked(questions: Iterable[InitQuestion]) -> dict[str, str]:
     """The answers of the user, by the names of the questions. Without a terminal, the defaults."""
     found: dict[str, str] = {}
     missing = []
@@ -133,7 +133,7 @@ def _asked(questions: Iterable[Question]) -> dict[str, str]:
     return found
 
 
-def _checked(question: Question, value: str) -> str:
+def _checked(question: InitQuestion, value: str) -> str:
     try:
         return question.checked(value)
     except ValueError as error:

@@ -12,7 +12,7 @@ FOLDER = Path(__file__).parent
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class InitQuestion:
     """A question. Its answer is a value of the templates."""
 
     name: str
@@ -58,7 +58,7 @@ def read_choices() -> Mapping[str, Any]:
     return choices
 
 
-def questions_of(choices: Mapping[str, Any], directory: str, backend: str) -> list[Question]:
+def questions_of(choices: Mapping[str, Any], directory: str, backend: str) -> list[InitQuestion]:
     """All questions for this directory and this backend, in their order."""
     parts = (choices["directories"][directory]["questions"], choices["backends"][backend]["questions"])
-    return [Question(name, **fields) for part in (*parts, choices["common"]) for name, fields in part.items()]
+    return [InitQuestion(name, **fields) for part in (*parts, choices["common"]) for name, fields in part.items()]

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from app.access.decision.decide import Decision
 from app.client.errors import ClientError
 from app.contract.operation import Answer
-from app.contract.permission_call import RequestEntry
+from app.contract.permission_call import Question
 from app.contract.permissions import GetPermissionsRequest, Permission, UserPermissions
 
 GetPermissions = Callable[[GetPermissionsRequest], Answer[dict[str, UserPermissions]]]
@@ -35,7 +35,7 @@ class Comparison:
         return any(ours != theirs for _, ours, theirs in self.rows)
 
 
-def compare(backend: GetPermissions, entry: RequestEntry, decision: Decision) -> Comparison:
+def compare(backend: GetPermissions, entry: Question, decision: Decision) -> Comparison:
     """Calls the backend, and compares its answer with the decision."""
     try:
         request = request_about(entry)
@@ -63,7 +63,7 @@ def compare(backend: GetPermissions, entry: RequestEntry, decision: Decision) ->
     return Comparison(tuple(rows), denial="" if allows else permission.error or permission.error_code or "")
 
 
-def request_about(entry: RequestEntry) -> GetPermissionsRequest:
+def request_about(entry: Question) -> GetPermissionsRequest:
     """The request for one permission. Raises ``ValidationError``."""
     return GetPermissionsRequest(
         organization_id=entry.organization_id,
@@ -73,7 +73,7 @@ def request_about(entry: RequestEntry) -> GetPermissionsRequest:
     )
 
 
-def permission_in(data: Mapping[str, UserPermissions], entry: RequestEntry) -> Permission | None:
+def permission_in(data: Mapping[str, UserPermissions], entry: Question) -> Permission | None:
     """The permission in the response. None if it is missing."""
     permissions = data.get(entry.user_id)
     if permissions is None:

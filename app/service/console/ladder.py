@@ -11,7 +11,7 @@ from datetime import datetime
 
 from app.access.browse.lookup import name_of
 from app.access.decision.ancestry import Ancestry, Obstacle
-from app.access.decision.decide import Decision, PermissionRequest, Rule
+from app.access.decision.decide import Decision, QuestionLike, Rule
 from app.access.decision.view import AccessView
 from app.access.records import Document, Folder, Grant, Membership, Organization
 from app.access.records import Level as RecordLevel
@@ -72,7 +72,7 @@ class Ladder:
 
 def make_ladder(
     view: AccessView,
-    entry: PermissionRequest,
+    entry: QuestionLike,
     decision: Decision,
     now: datetime,
     *,
@@ -105,7 +105,7 @@ def make_ladder(
 
 
 def unused_records(
-    view: AccessView, entry: PermissionRequest, decision: Decision, now: datetime
+    view: AccessView, entry: QuestionLike, decision: Decision, now: datetime
 ) -> list[tuple[Grant | Membership, str]]:
     """The user's grants and membership that did not decide, the nearest first, each with the reason: a key of the words
     in ``explain.html``."""
@@ -127,7 +127,7 @@ def unused_records(
     ]
 
 
-def _levels(view: AccessView, entry: PermissionRequest, organization: Organization) -> tuple[list[Level], Ancestry]:
+def _levels(view: AccessView, entry: QuestionLike, organization: Organization) -> tuple[list[Level], Ancestry]:
     """The existing levels from the organization down, and the ancestry of the resource's folder."""
     if entry.type == "organization":
         return [organization], Ancestry()
@@ -147,7 +147,7 @@ class _Levels:
     def __init__(
         self,
         view: AccessView,
-        entry: PermissionRequest,
+        entry: QuestionLike,
         decision: Decision,
         levels: Sequence[Level],
         now: datetime,
@@ -219,9 +219,7 @@ class _Levels:
         return replace(rung, use="unreached", about=role.value)
 
 
-def _missing_level(
-    entry: PermissionRequest, decision: Decision, levels: Sequence[Level], ancestry: Ancestry
-) -> list[Rung]:
+def _missing_level(entry: QuestionLike, decision: Decision, levels: Sequence[Level], ancestry: Ancestry) -> list[Rung]:
     """The level that is missing between the organization and the existing levels, if any."""
     if decision.rule is Rule.RESOURCE_UNKNOWN:
         kind = "document" if entry.type == "context" else entry.type
@@ -235,7 +233,7 @@ def _missing_level(
     return [Rung("folder", above or "", "", "unknown", "denies")]
 
 
-def _context_rung(entry: PermissionRequest, decision: Decision) -> Rung:
+def _context_rung(entry: QuestionLike, decision: Decision) -> Rung:
     rung = Rung("context", ", ".join(entry.context or ()), "", "unchecked", "beyond")
     if decision.rule is Rule.CONTEXT_NOT_COVERED:
         return replace(rung, use="uncovered", state="denies", about=", ".join(decision.uncovered))

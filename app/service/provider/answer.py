@@ -10,19 +10,19 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
-from app.access.decision.decide import Decision, DecisionPolicy, PermissionRequest, Rule, decide
+from app.access.decision.decide import Decision, DecisionPolicy, QuestionLike, Rule, decide
 from app.access.decision.explain import Explanation, explain
 from app.access.decision.view import AccessView
 from app.access.index.file import IndexDamagedError
 from app.access.origins import Origins, path_with_origins
 from app.access.records import Record
 from app.contract.errors import InvalidArgument, Unavailable
-from app.contract.permission_call import EntryError, RequestEntry, parse_entry, requests_of
+from app.contract.permission_call import MalformedQuestion, Question, parse_question, requests_of
 from app.foundation.clock import epoch_ms, parse_time
 from app.foundation.database.programs import SchemaNewerError
 from app.foundation.text import named
 
-ViewOpener = Callable[[Sequence[PermissionRequest], int], AbstractContextManager[AccessView]]
+ViewOpener = Callable[[Sequence[QuestionLike], int], AbstractContextManager[AccessView]]
 """Opens the view of one revision for these requests, if possible not before the revision that is given."""
 
 Picker = Callable[[Decision], bool]
@@ -52,10 +52,10 @@ class PermissionAnswer:
     errors: int = 0
     signature: str | None = None
     """Of the results, for an answer to a browser."""
-    picked: list[tuple[RequestEntry, Decision]] = field(default_factory=list)
+    picked: list[tuple[Question, Decision]] = field(default_factory=list)
     """For the decision log."""
 
-    def add(self, entry: RequestEntry, decision: Decision) -> dict[str, object]:
+    def add(self, entry: Question, decision: Decision) -> dict[str, object]:
         """Appends the result of a decision, and returns it."""
         result = _echo(entry)
         result["hasAccess"] = decision.has_access
@@ -70,11 +70,11 @@ class PermissionAnswer:
         self.results.append(result)
         return result
 
-    def add_error(self, item: RequestEntry | EntryError) -> None:
+    def add_error(self, item: Question | MalformedQuestion) -> None:
         """Appends the error of a request that could not be parsed."""
         result = _echo(item)
         result["hasAccess"] = False
-        result["error"] = item.error if isinstance(item, EntryError) else ""
+        result["error"] = item.error if isinstance(item, MalformedQuestion) else ""
         self.errors += 1
         self.results.append(result)
 
@@ -91,12 +91,12 @@ class PermissionAnswer:
         return body
 
 
-def read_entries(body: object, max_requests: int) -> list[RequestEntry | EntryError]:
+def read_questions(body: object, max_requests: int) -> list[Question | MalformedQuestion]:
     """Parses the requests of a body. Raises ``InvalidArgument`` if it is malformed, or has too many requests."""
     requests = requests_of(body)
     if len(requests) > max_requests:
         raise InvalidArgument(f"data.requests: must contain at most {max_requests} requests, not {len(requests)}")
-    return [parse_entry(request) for request in requests]
+    return [parse_question(request) for request in requests]
 
 
 def moment_of(body: Any) -> datetime | None:
@@ -117,8 +117,8 @@ def moment_of(body: Any) -> datetime | None:
         raise InvalidArgument(f"data.at: {error}") from error
 
 
-def answer_entries(
-    entries: Sequence[RequestEntry | EntryError],
+def answer_questions(
+    entries: Sequence[Question | MalformedQuestion],
     open_view: ViewOpener,
     now: datetime,
     policy: DecisionPolicy,
@@ -137,7 +137,7 @@ def answer_entries(
     with _opened(entries, open_view, min_revision) as view:
         answer = PermissionAnswer(view.revision)
         for item in entries:
-            if type(item) is RequestEntry:
+            if type(item) is Question:
                 decision = decide(view, item, now, policy)
                 answer.add(item, decision)
                 if pick is not None and pick(decision):
@@ -147,8 +147,8 @@ def answer_entries(
     return answer
 
 
-def explain_entries(
-    entries: Sequence[RequestEntry | EntryError],
+def explain_questions(
+    entries: Sequence[Question | MalformedQuestion],
     open_view: ViewOpener,
     origins_of: OriginsLoader,
     now: datetime,
@@ -156,7 +156,7 @@ def explain_entries(
     *,
     min_revision: int = 0,
 ) -> PermissionAnswer:
-    """Decides the entries, with reasons. Raises ``Unavailable`` as ``answer_entries``.
+    """Decides the entries, with reasons. Raises ``Unavailable`` as ``answer_questions``.
 
     Results of parsed requests also have ``reason`` and ``path``, whose records have their ``origins``.
     """
@@ -164,7 +164,7 @@ def explain_entries(
     with _opened(entries, open_view, min_revision) as view:
         answer = PermissionAnswer(view.revision)
         for item in entries:
-            if isinstance(item, EntryError):
+            if isinstance(item, MalformedQuestion):
                 answer.add_error(item)
             else:
                 explanation = explain(view, item, now, policy)
@@ -187,10 +187,10 @@ def require_revision(revision: int, min_revision: int) -> None:
 
 @contextmanager
 def _opened(
-    entries: Sequence[RequestEntry | EntryError], open_view: ViewOpener, min_revision: int
+    entries: Sequence[Question | MalformedQuestion], open_view: ViewOpener, min_revision: int
 ) -> Iterator[AccessView]:
     try:
-        with open_view([item for item in entries if type(item) is RequestEntry], min_revision) as view:
+        with open_view([item for item in entries if type(item) is Question], min_revision) as view:
             require_revision(view.revision, min_revision)
             yield view
     except IndexDamagedError as error:
@@ -199,7 +199,7 @@ def _opened(
         raise Unavailable(str(error)) from error
 
 
-def _echo(item: RequestEntry | EntryError) -> dict[str, object]:
+def _echo(item: Question | MalformedQuestion) -> dict[str, object]:
     return {
         "userId": item.user_id,
         "resourceId": item.resource_id,

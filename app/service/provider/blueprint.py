@@ -16,7 +16,7 @@ from time import perf_counter
 from flask import Blueprint, Response, after_this_request, request
 
 from app.contract.errors import InvalidArgument
-from app.contract.permission_call import EntryError, RequestEntry
+from app.contract.permission_call import MalformedQuestion, Question
 from app.foundation.clock import Clock
 from app.http.body import ANONYMOUS_BYTES, read_json
 from app.http.json import json_response
@@ -28,10 +28,10 @@ from app.service.provider.answer import (
     PermissionAnswer,
     ProviderObserver,
     ViewOpener,
-    answer_entries,
-    explain_entries,
+    answer_questions,
+    explain_questions,
     moment_of,
-    read_entries,
+    read_questions,
 )
 from app.service.provider.decision_log import DecisionLog
 from app.service.provider.ordinary import FAILURE
@@ -78,11 +78,11 @@ def provider_blueprint(
 
     anonymous_bytes = min(max_body_bytes, ANONYMOUS_BYTES) if settings.allow_anonymous else max_body_bytes
 
-    def read(max_bytes: int) -> tuple[object, list[RequestEntry | EntryError]]:
+    def read(max_bytes: int) -> tuple[object, list[Question | MalformedQuestion]]:
         """The body and its entries."""
         # A value that no database can store is an error of its request only.
         body = read_json(request, max_bytes=max_bytes, odd_values=True)
-        return body, read_entries(body, settings.max_requests)
+        return body, read_questions(body, settings.max_requests)
 
     def check() -> Response:
         began = perf_counter()
@@ -96,7 +96,7 @@ def provider_blueprint(
         _, entries = read(anonymous_bytes)
         now = clock()
         pick = None if log is None else log.picks
-        answer = answer_entries(entries, open_view, now, policy, min_revision=min_revision, pick=pick)
+        answer = answer_questions(entries, open_view, now, policy, min_revision=min_revision, pick=pick)
         if sign is not None and request.headers.get("Origin", "") in origins:
             answer.signature = sign(answer.results)
         response = _respond(answer, observer, began)
@@ -110,7 +110,7 @@ def provider_blueprint(
         min_revision = requested_revision()
         body, entries = read(max_body_bytes)
         now = moment_of(body) or clock()
-        answer = explain_entries(entries, open_view_with_names, load_origins, now, policy, min_revision=min_revision)
+        answer = explain_questions(entries, open_view_with_names, load_origins, now, policy, min_revision=min_revision)
         response = json_response(answer.envelope())
         response.headers[REVISION_HEADER] = str(answer.revision)
         return response

@@ -19,7 +19,7 @@ import orjson
 import structlog
 
 from app.access.decision.decide import Decision
-from app.contract.permission_call import RequestEntry
+from app.contract.permission_call import Question
 from app.foundation.clock import utc_text
 from app.foundation.files import make_folder
 from app.service.provider.settings import DecisionLogSettings
@@ -77,7 +77,7 @@ class DecisionLog:
         return self._sample == 1 or self._random() < self._sample
 
     def write(
-        self, decisions: Sequence[tuple[RequestEntry, Decision]], now: datetime, revision: int, request_id: str | None
+        self, decisions: Sequence[tuple[Question, Decision]], now: datetime, revision: int, request_id: str | None
     ) -> None:
         """Queues a line for each decision that was made at the moment ``now``."""
         head = {"time": utc_text(now), "requestId": request_id, "revision": revision}
@@ -188,7 +188,7 @@ class DecisionLog:
         return self._descriptor
 
 
-def _fields(entry: RequestEntry, decision: Decision) -> dict[str, object]:
+def _fields(entry: Question, decision: Decision) -> dict[str, object]:
     fields: dict[str, object] = {
         "userId": entry.user_id,
         "type": entry.type,

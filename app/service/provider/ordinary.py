@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import orjson
 from werkzeug.wsgi import ClosingIterator
 
-from app.contract.permission_call import EntryError, RequestEntry
+from app.contract.permission_call import MalformedQuestion, Question
 from app.foundation.clock import Clock
 from app.http.app import SECURITY_HEADERS
 from app.http.body import ANONYMOUS_BYTES, json_of
 from app.http.request_id import BEGAN, HEADER, logs_frequent_requests, request_id_of
 from app.http.tokens import TokenSet, bearer_of
-from app.service.provider.answer import ProviderObserver, ViewOpener, answer_entries, read_entries
+from app.service.provider.answer import ProviderObserver, ViewOpener, answer_questions, read_questions
 from app.service.provider.decision_log import DecisionLog
 from app.service.provider.settings import (
     INSTANCE_HEADER,
@@ -78,7 +78,7 @@ class OrdinaryCalls:
         try:
             entries = self._entries(environ)
             now = self._clock()
-            answer = answer_entries(entries, self._open_view, now, self._policy, pick=self._pick)
+            answer = answer_questions(entries, self._open_view, now, self._policy, pick=self._pick)
         except Exception as error:  # noqa: BLE001 - the route raises it
             environ[FAILURE], environ[BEGAN] = error, began
             try:
@@ -118,7 +118,7 @@ class OrdinaryCalls:
             and not logs_frequent_requests()
         )
 
-    def _entries(self, environ: "WSGIEnvironment") -> list[RequestEntry | EntryError]:
+    def _entries(self, environ: "WSGIEnvironment") -> list[Question | MalformedQuestion]:
         length = int(environ["CONTENT_LENGTH"])
         body = json_of(environ["wsgi.input"].read, length, max_bytes=self._max_bytes, odd_values=True)
-        return read_entries(body, self._settings.max_requests)
+        return read_questions(body, self._settings.max_requests)

@@ -18,7 +18,7 @@ from app.backend.webhooks.sender import open_sender
 from app.client.transport import Transport
 from app.commands.demo.questions import _reasons
 from app.commands.doctor.registration import _call
-from app.contract.permission_call import RequestEntry
+from app.contract.permission_call import Question
 from app.foundation.outbound.route import Route
 from app.foundation.outbound.session import bare_session
 from app.http.listening import wait_until_ready
@@ -80,7 +80,7 @@ def servers() -> Iterator[list[Server]]:
 
 def permission_provider() -> Callable[[str], object]:
     session = open_session(allow_private=True)
-    question = RequestEntry("ada", "document", "plan", "acme")
+    question = Question("ada", "document", "plan", "acme")
     return lambda url: ask(
         Provider(url=url, auth_token="", timeout=5, tries=2, pause=0, deadline=20), [question], session, time.sleep
     )

@@ -6,10 +6,10 @@ import jsonschema_rs
 import pytest
 
 from app.contract.errors import InvalidArgument
-from app.contract.permission_call import EntryError
+from app.contract.permission_call import MalformedQuestion
 from app.service.admin.openapi import document
 from app.service.admin.resync import ResyncRequest
-from app.service.provider.answer import read_entries
+from app.service.provider.answer import read_questions
 
 DOCUMENT: Any = document(version="1", provider_path="/check", explain_path="/explain", max_requests=2)
 ASKED = {"userId": "ada", "resource": {"type": "document", "id": "d", "organizationId": "acme"}}
@@ -44,7 +44,7 @@ def is_valid(name: str, body: object) -> bool:
 )
 def test_questions_are_accepted_as_described(body: object) -> None:
     try:
-        accepted = not any(isinstance(one, EntryError) for one in read_entries(body, 2))
+        accepted = not any(isinstance(one, MalformedQuestion) for one in read_questions(body, 2))
     except InvalidArgument:
         accepted = False
     assert is_valid("Questions", body) == accepted

@@ -16,7 +16,7 @@ from app.access.records import AccessRole
 from app.client.errors import NotReached
 from app.client.settings import BackendSettings
 from app.contract.operation import Answer
-from app.contract.permission_call import RequestEntry
+from app.contract.permission_call import Question
 from app.contract.permissions import GetPermissionsRequest, Permission, UserPermissions
 from app.service.console.backend_answer import Comparison, compare
 from app.service.console.console import address
@@ -358,7 +358,7 @@ def test_an_unavailable_backend_is_reported(full: Office) -> None:
     assert "no credentials for a backend" in full.browser(Role.VIEWER).get(asked)
 
 
-QUESTION = RequestEntry("ada", "document", "plan", "acme")
+QUESTION = Question("ada", "document", "plan", "acme")
 ALLOWED = Decision(True, Rule.OWN_GRANT, access_role=AccessRole.EDITOR, expires_at=datetime(2030, 1, 1, tzinfo=UTC))
 DENIED = Decision(False, Rule.RESTRICTED)
 
@@ -406,5 +406,5 @@ def test_a_request_that_the_backend_cannot_get_is_reported() -> None:
     def backend(_: GetPermissionsRequest) -> Answer[dict[str, UserPermissions]]:
         raise AssertionError("must not be called")
 
-    problem = compare(backend, RequestEntry("", "document", "plan", "acme"), DENIED).problem
+    problem = compare(backend, Question("", "document", "plan", "acme"), DENIED).problem
     assert problem.startswith("The backend cannot be asked: ")

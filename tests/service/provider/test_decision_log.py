@@ -20,7 +20,7 @@ from structlog.testing import capture_logs
 from app.access.decision.decide import Decision, Rule
 from app.access.records import AccessRole
 from app.access.sql_view import opened_sql_view
-from app.contract.permission_call import RequestEntry
+from app.contract.permission_call import Question
 from app.foundation.database.engine import open_engine
 from app.http.errors import install_error_handlers
 from app.http.request_id import install_request_ids
@@ -42,7 +42,7 @@ DIRECTORY: Any = {
 }
 DENY = Decision(False, Rule.RESTRICTED)
 ALLOW = Decision(True, Rule.OWN_GRANT, access_role=AccessRole.EDITOR)
-ENTRY = RequestEntry("ada", "document", "roadmap", "acme")
+ENTRY = Question("ada", "document", "roadmap", "acme")
 
 
 def make_log(path: Path | str, number: float = 0.5, **settings: Any) -> DecisionLog:
@@ -221,7 +221,7 @@ PROCESS = """
 import os, resource, sys
 from datetime import UTC, datetime
 from app.access.decision.decide import Decision, Rule
-from app.contract.permission_call import RequestEntry
+from app.contract.permission_call import Question
 from app.service.provider.decision_log import DecisionLog
 from app.service.provider.settings import DecisionLogSettings
 from app.foundation.logs import LogSettings, configure_logs
@@ -229,7 +229,7 @@ from app.foundation.logs import LogSettings, configure_logs
 configure_logs(LogSettings(format="text"))
 log = DecisionLog(DecisionLogSettings(path=sys.argv[1]), random=lambda: 0)
 def write(count, request_id):
-    decision = (RequestEntry("ada", "document", "roadmap", "acme"), Decision(False, Rule.RESTRICTED))
+    decision = (Question("ada", "document", "roadmap", "acme"), Decision(False, Rule.RESTRICTED))
     log.write([decision] * count, datetime(2026, 11, 20, tzinfo=UTC), 1, request_id)
 """
 

@@ -20,7 +20,7 @@ from app.access.origins import origins_of, with_shared_aliases
 from app.access.records import Document, Folder, Organization, Record, User
 from app.access.search import DEFAULT_LIMIT, search, search_exactly
 from app.access.sql_view import SqlView
-from app.contract.permission_call import EntryError, RequestEntry, parse_entry
+from app.contract.permission_call import MalformedQuestion, Question, parse_question
 from app.foundation.clock import from_epoch_ms
 from app.service.console.backend_answer import SUPPORTED_TYPES, compare
 from app.service.console.console import Console, one_of, query
@@ -62,11 +62,11 @@ def explain_page(console: Console) -> Response:
     now = console.parts.clock()
     at = _moment(form["at"], now, wrong)
     wire = _request_wire(form, wrong)
-    entry = parse_entry(wire)
-    if isinstance(entry, EntryError):
+    entry = parse_question(wire)
+    if isinstance(entry, MalformedQuestion):
         wrong.update({name: text for name, text in _REQUIRED.items() if not form[name] and not _is_implied(name, form)})
         wrong.setdefault(_field_of(entry.error), f"{entry.error[0].upper()}{entry.error[1:]}.")
-    if wrong or isinstance(entry, EntryError):
+    if wrong or isinstance(entry, MalformedQuestion):
         return _show(console, form, status=400, wrong=wrong)
     found = _explain(console, entry, wire, at, now)
     backend = console.parts.ask_backend
@@ -133,9 +133,7 @@ def _show(
     )
 
 
-def _explain(
-    console: Console, entry: RequestEntry, wire: Mapping[str, Any], at: datetime, now: datetime
-) -> dict[str, Any]:
+def _explain(console: Console, entry: Question, wire: Mapping[str, Any], at: datetime, now: datetime) -> dict[str, Any]:
     policy = console.parts.policy
     with console.reading() as connection:
         view = SqlView(connection)
@@ -190,7 +188,7 @@ class UnknownId(NamedTuple):
         return self.is_match and len(self.entries) > 1
 
 
-def _unknown_ids(connection: Connection, view: AccessView, entry: RequestEntry, rule: Rule) -> list[UnknownId]:
+def _unknown_ids(connection: Connection, view: AccessView, entry: Question, rule: Rule) -> list[UnknownId]:
     """The fields with unknown ids."""
     unknown = []
     if view.organization(entry.organization_id) is None:
@@ -228,7 +226,7 @@ def _suggestions(
     return True, entries, len(hits) > _MAX_SUGGESTIONS
 
 
-def _sentence(entry: RequestEntry, explanation: Explanation) -> list[str | Mention | datetime]:
+def _sentence(entry: Question, explanation: Explanation) -> list[str | Mention | datetime]:
     """The reason, with the records and the times that it mentions as items of their own."""
     mentions: list[Mention] = []
 
