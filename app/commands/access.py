@@ -111,9 +111,9 @@ def _check_id(name: str, id_: str) -> None:
     """Raises ``CommandError`` for an id that the permission provider rejects. ``name``: of the argument or option."""
     from app.contract.permission_call import MalformedQuestion, parse_question
 
-    entry = parse_question({"userId": id_, "resource": {"type": "organization", "id": id_}})
-    if isinstance(entry, MalformedQuestion):
-        raise CommandError(entry.error.replace("userId", name))
+    question = parse_question({"userId": id_, "resource": {"type": "organization", "id": id_}})
+    if isinstance(question, MalformedQuestion):
+        raise CommandError(question.error.replace("userId", name))
 
 
 class _Listing:

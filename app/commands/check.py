@@ -101,10 +101,10 @@ def _question(user: str, type_: str, id_: str, organization: str | None, context
     from app.contract.permission_call import MalformedQuestion, parse_question
 
     resource = {"type": type_, "id": id_, "organizationId": organization, "context": {"access": context}}
-    entry = parse_question({"userId": user, "resource": resource})
-    if isinstance(entry, MalformedQuestion):
-        raise CommandError(entry.error)
-    return entry
+    question = parse_question({"userId": user, "resource": resource})
+    if isinstance(question, MalformedQuestion):
+        raise CommandError(question.error)
+    return question
 
 
 def to_wire(request: QuestionLike, explanation: Explanation, origins: Origins | None) -> dict[str, object]:

@@ -100,7 +100,7 @@ def requests_of(body: object) -> list[object]:
 
 
 def parse_question(item: object) -> Question | MalformedQuestion:
-    """Parses one entry of ``data.requests``. Ignores undeclared fields and raises nothing."""
+    """Parses one entry of ``data.requests`` into a question. Ignores undeclared fields and raises nothing."""
     if type(item) is not dict:
         return MalformedQuestion("", "", "", "", "the request must be an object")
     resource = item.get("resource")

@@ -35,17 +35,17 @@ class Comparison:
         return any(ours != theirs for _, ours, theirs in self.rows)
 
 
-def compare(backend: GetPermissions, entry: Question, decision: Decision) -> Comparison:
+def compare(backend: GetPermissions, question: Question, decision: Decision) -> Comparison:
     """Calls the backend, and compares its answer with the decision."""
     try:
-        request = request_about(entry)
+        request = request_about(question)
     except ValidationError as error:
         return Comparison(problem=f"The backend cannot be asked: {error.errors()[0]['msg']}")
     try:
         response = backend(request)
     except ClientError as error:
         return Comparison(problem=f"The backend did not answer: {error}")
-    permission = permission_in(response.data, entry)
+    permission = permission_in(response.data, question)
     if permission is None:
         return Comparison(problem="The backend's answer does not contain this user and resource.")
     allows = permission.error is None and permission.error_code is None and permission.access_role is not None
@@ -63,24 +63,24 @@ def compare(backend: GetPermissions, entry: Question, decision: Decision) -> Com
     return Comparison(tuple(rows), denial="" if allows else permission.error or permission.error_code or "")
 
 
-def request_about(entry: Question) -> GetPermissionsRequest:
+def request_about(question: Question) -> GetPermissionsRequest:
     """The request for one permission. Raises ``ValidationError``."""
     return GetPermissionsRequest(
-        organization_id=entry.organization_id,
-        user_ids=[entry.user_id],
-        folder_ids=[entry.resource_id] if entry.type == "folder" else None,
-        document_ids=[entry.resource_id] if entry.type == "document" else None,
+        organization_id=question.organization_id,
+        user_ids=[question.user_id],
+        folder_ids=[question.resource_id] if question.type == "folder" else None,
+        document_ids=[question.resource_id] if question.type == "document" else None,
     )
 
 
-def permission_in(data: Mapping[str, UserPermissions], entry: Question) -> Permission | None:
+def permission_in(data: Mapping[str, UserPermissions], question: Question) -> Permission | None:
     """The permission in the response. None if it is missing."""
-    permissions = data.get(entry.user_id)
+    permissions = data.get(question.user_id)
     if permissions is None:
         return None
     by_id = {
         "organization": permissions.organization,
         "folder": permissions.folders,
         "document": permissions.documents,
-    }[entry.type]
-    return by_id.get(entry.resource_id)
+    }[question.type]
+    return by_id.get(question.resource_id)

@@ -72,30 +72,30 @@ class Ladder:
 
 def make_ladder(
     view: AccessView,
-    entry: QuestionLike,
+    question: QuestionLike,
     decision: Decision,
     now: datetime,
     *,
     names: RecordNames,
 ) -> Ladder | None:
     """The ladder of a decision. None: the organization is unknown, so there is no level."""
-    organization = view.organization(entry.organization_id)
+    organization = view.organization(question.organization_id)
     if organization is None:
         return None
-    levels, ancestry = _levels(view, entry, organization)
+    levels, ancestry = _levels(view, question, organization)
     grants = [record for record in decision.trail if isinstance(record, Grant)]
-    rungs = _Levels(view, entry, decision, levels, now).rungs()
-    rungs[1:1] = _missing_level(entry, decision, levels, ancestry)
-    if entry.type == "context":
-        rungs.append(_context_rung(entry, decision))
+    rungs = _Levels(view, question, decision, levels, now).rungs()
+    rungs[1:1] = _missing_level(question, decision, levels, ancestry)
+    if question.type == "context":
+        rungs.append(_context_rung(question, decision))
     groups: tuple[tuple[str, str], ...] = ()
     if grants and grants[0].organization_user_group_id is not None:
-        path = view.group_path(entry.organization_id, entry.user_id, grants[0].organization_user_group_id)
+        path = view.group_path(question.organization_id, question.user_id, grants[0].organization_user_group_id)
         ids = [member.organization_user_group_id for member in path]
-        groups = tuple((one, names("group", entry.organization_id, one)) for one in ids)
+        groups = tuple((one, names("group", question.organization_id, one)) for one in ids)
     return Ladder(
         rungs=rungs,
-        user=(entry.user_id, names("user", "", entry.user_id)),
+        user=(question.user_id, names("user", "", question.user_id)),
         groups=groups,
         link=_link(decision, grants),
         role=str(grants[0].access_role if grants else decision.access_role or ""),
@@ -105,20 +105,20 @@ def make_ladder(
 
 
 def unused_records(
-    view: AccessView, entry: QuestionLike, decision: Decision, now: datetime
+    view: AccessView, question: QuestionLike, decision: Decision, now: datetime
 ) -> list[tuple[Grant | Membership, str]]:
     """The user's grants and membership that did not decide, the nearest first, each with the reason: a key of the words
     in ``explain.html``."""
-    organization = view.organization(entry.organization_id)
+    organization = view.organization(question.organization_id)
     if organization is None or decision.rule in _WITHOUT_LEVEL:
         return []
-    records, _ = _levels(view, entry, organization)
-    levels = _Levels(view, entry, decision, records, now)
+    records, _ = _levels(view, question, organization)
+    levels = _Levels(view, question, decision, records, now)
     unused: list[tuple[Grant | Membership, str]] = []
     for number in reversed(range(len(records))):
         reason = "beside" if number == levels.deciding else "above"
         unused += [(grant, reason) for grant in levels.grants_on(records[number]) if grant not in decision.trail]
-    membership = view.membership(entry.organization_id, entry.user_id)
+    membership = view.membership(question.organization_id, question.user_id)
     if membership is not None and membership not in decision.trail:
         unused.append((membership, "unchecked"))
     return [
@@ -127,16 +127,16 @@ def unused_records(
     ]
 
 
-def _levels(view: AccessView, entry: QuestionLike, organization: Organization) -> tuple[list[Level], Ancestry]:
+def _levels(view: AccessView, question: QuestionLike, organization: Organization) -> tuple[list[Level], Ancestry]:
     """The existing levels from the organization down, and the ancestry of the resource's folder."""
-    if entry.type == "organization":
+    if question.type == "organization":
         return [organization], Ancestry()
     document = None
-    folder_id: str | None = entry.resource_id
-    if entry.type != "folder":
-        document = view.document(entry.organization_id, entry.resource_id)
+    folder_id: str | None = question.resource_id
+    if question.type != "folder":
+        document = view.document(question.organization_id, question.resource_id)
         folder_id = None if document is None else document.folder_id
-    ancestry = Ancestry() if folder_id is None else view.ancestry_of(entry.organization_id, folder_id)
+    ancestry = Ancestry() if folder_id is None else view.ancestry_of(question.organization_id, folder_id)
     levels: list[Level] = [organization, *reversed(ancestry.folders)]
     return levels if document is None else [*levels, document], ancestry
 
@@ -147,12 +147,12 @@ class _Levels:
     def __init__(
         self,
         view: AccessView,
-        entry: QuestionLike,
+        question: QuestionLike,
         decision: Decision,
         levels: Sequence[Level],
         now: datetime,
     ) -> None:
-        self._view, self._entry, self._decision = view, entry, decision
+        self._view, self._question, self._decision = view, question, decision
         self._levels, self._now = levels, now
         self._grants = [record for record in decision.trail if isinstance(record, Grant)]
         self.deciding = self._find_deciding()
@@ -166,7 +166,7 @@ class _Levels:
         if isinstance(level, Organization):
             return ()
         kind: RecordLevel = "folder" if isinstance(level, Folder) else "document"
-        return self._view.grants(self._entry.organization_id, kind, level.key[-1], self._entry.user_id)
+        return self._view.grants(self._question.organization_id, kind, level.key[-1], self._question.user_id)
 
     def _find_deciding(self) -> int | None:
         """The index of the level that decides. None: none of them does."""
@@ -202,7 +202,7 @@ class _Levels:
     def _type_use(self) -> str:
         if self._decision.rule is Rule.ORGANIZATION_DISABLED:
             return "disabled"
-        if self._entry.type == "organization":
+        if self._question.type == "organization":
             return "member" if self._decision.has_access else "members"
         return "type"
 
@@ -219,11 +219,13 @@ class _Levels:
         return replace(rung, use="unreached", about=role.value)
 
 
-def _missing_level(entry: QuestionLike, decision: Decision, levels: Sequence[Level], ancestry: Ancestry) -> list[Rung]:
+def _missing_level(
+    question: QuestionLike, decision: Decision, levels: Sequence[Level], ancestry: Ancestry
+) -> list[Rung]:
     """The level that is missing between the organization and the existing levels, if any."""
     if decision.rule is Rule.RESOURCE_UNKNOWN:
-        kind = "document" if entry.type == "context" else entry.type
-        return [Rung(kind, entry.resource_id, "", "unknown", "denies")]
+        kind = "document" if question.type == "context" else question.type
+        return [Rung(kind, question.resource_id, "", "unknown", "denies")]
     if ancestry.obstacle is None or len(levels) < 2:
         return []
     if ancestry.obstacle is Obstacle.CYCLE:
@@ -233,8 +235,8 @@ def _missing_level(entry: QuestionLike, decision: Decision, levels: Sequence[Lev
     return [Rung("folder", above or "", "", "unknown", "denies")]
 
 
-def _context_rung(entry: QuestionLike, decision: Decision) -> Rung:
-    rung = Rung("context", ", ".join(entry.context or ()), "", "unchecked", "beyond")
+def _context_rung(question: QuestionLike, decision: Decision) -> Rung:
+    rung = Rung("context", ", ".join(question.context or ()), "", "unchecked", "beyond")
     if decision.rule is Rule.CONTEXT_NOT_COVERED:
         return replace(rung, use="uncovered", state="denies", about=", ".join(decision.uncovered))
     if decision.rule is Rule.CONTEXT_EMPTY:

@@ -1,6 +1,6 @@
-"""The answer to one permission-provider call, which contains several permission requests.
+"""The answer to one permission-provider call, which contains several questions.
 
-All requests are decided from one revision of the access model, and answered in their order. A request that cannot be
+All questions are decided from one revision of the access model, and answered in their order. A question that cannot be
 parsed is answered with an ``error``. It does not affect the others.
 """
 
@@ -23,7 +23,7 @@ from app.foundation.database.programs import SchemaNewerError
 from app.foundation.text import named
 
 ViewOpener = Callable[[Sequence[QuestionLike], int], AbstractContextManager[AccessView]]
-"""Opens the view of one revision for these requests, if possible not before the revision that is given."""
+"""Opens the view of one revision for these questions, if possible not before the revision that is given."""
 
 Picker = Callable[[Decision], bool]
 """Whether a decision is written to the decision log."""
@@ -36,13 +36,13 @@ class ProviderObserver(Protocol):
     """Observes every answered call."""
 
     def answered(self, allowed: int, denied: Mapping[Rule, int], errors: int, seconds: float) -> None:
-        """Counts one call. ``denied``: by rule; ``errors``: requests that could not be parsed."""
+        """Counts one call. ``denied``: by rule; ``errors``: questions that could not be parsed."""
         ...
 
 
 @dataclass(slots=True)
 class PermissionAnswer:
-    """The results of one call, in the order of its requests, and their numbers."""
+    """The results of one call, in the order of its questions, and their numbers."""
 
     revision: int
     results: list[dict[str, object]] = field(default_factory=list)
@@ -55,9 +55,9 @@ class PermissionAnswer:
     picked: list[tuple[Question, Decision]] = field(default_factory=list)
     """For the decision log."""
 
-    def add(self, entry: Question, decision: Decision) -> dict[str, object]:
+    def add(self, question: Question, decision: Decision) -> dict[str, object]:
         """Appends the result of a decision, and returns it."""
-        result = _echo(entry)
+        result = _echo(question)
         result["hasAccess"] = decision.has_access
         if decision.has_access:
             self.allowed += 1
@@ -70,11 +70,11 @@ class PermissionAnswer:
         self.results.append(result)
         return result
 
-    def add_error(self, item: Question | MalformedQuestion) -> None:
-        """Appends the error of a request that could not be parsed."""
-        result = _echo(item)
+    def add_error(self, question: MalformedQuestion) -> None:
+        """Appends the error of a question that could not be parsed."""
+        result = _echo(question)
         result["hasAccess"] = False
-        result["error"] = item.error if isinstance(item, MalformedQuestion) else ""
+        result["error"] = question.error
         self.errors += 1
         self.results.append(result)
 
@@ -92,7 +92,7 @@ class PermissionAnswer:
 
 
 def read_questions(body: object, max_requests: int) -> list[Question | MalformedQuestion]:
-    """Parses the requests of a body. Raises ``InvalidArgument`` if it is malformed, or has too many requests."""
+    """Parses the questions of a body. Raises ``InvalidArgument`` if it is malformed, or has too many."""
     requests = requests_of(body)
     if len(requests) > max_requests:
         raise InvalidArgument(f"data.requests: must contain at most {max_requests} requests, not {len(requests)}")
@@ -100,7 +100,7 @@ def read_questions(body: object, max_requests: int) -> list[Question | Malformed
 
 
 def moment_of(body: Any) -> datetime | None:
-    """``data.at`` in a body that has requests: the moment at which operators ask for decisions; None: now.
+    """``data.at`` in a body that has questions: the moment at which operators ask for decisions; None: now.
 
     Raises ``InvalidArgument``, also for fields of the body and of ``data`` that do not exist.
     """
@@ -118,7 +118,7 @@ def moment_of(body: Any) -> datetime | None:
 
 
 def answer_questions(
-    entries: Sequence[Question | MalformedQuestion],
+    questions: Sequence[Question | MalformedQuestion],
     open_view: ViewOpener,
     now: datetime,
     policy: DecisionPolicy,
@@ -126,7 +126,7 @@ def answer_questions(
     min_revision: int = 0,
     pick: Picker | None = None,
 ) -> PermissionAnswer:
-    """Decides all requests of a call at the moment ``now``, from a revision that is at least ``min_revision``.
+    """Decides all questions of a call at the moment ``now``, from a revision that is at least ``min_revision``.
 
     The decisions that ``pick`` accepts are also in ``picked``.
 
@@ -134,21 +134,21 @@ def answer_questions(
     empty model would deny everybody, and the backend would cache these answers; after an error it retries and denies
     only meanwhile.
     """
-    with _opened(entries, open_view, min_revision) as view:
+    with _opened(questions, open_view, min_revision) as view:
         answer = PermissionAnswer(view.revision)
-        for item in entries:
-            if type(item) is Question:
-                decision = decide(view, item, now, policy)
-                answer.add(item, decision)
+        for question in questions:
+            if isinstance(question, Question):
+                decision = decide(view, question, now, policy)
+                answer.add(question, decision)
                 if pick is not None and pick(decision):
-                    answer.picked.append((item, decision))
+                    answer.picked.append((question, decision))
             else:
-                answer.add_error(item)
+                answer.add_error(question)
     return answer
 
 
 def explain_questions(
-    entries: Sequence[Question | MalformedQuestion],
+    questions: Sequence[Question | MalformedQuestion],
     open_view: ViewOpener,
     origins_of: OriginsLoader,
     now: datetime,
@@ -156,19 +156,19 @@ def explain_questions(
     *,
     min_revision: int = 0,
 ) -> PermissionAnswer:
-    """Decides the entries, with reasons. Raises ``Unavailable`` as ``answer_questions``.
+    """Decides the questions, with reasons. Raises ``Unavailable`` as ``answer_questions``.
 
-    Results of parsed requests also have ``reason`` and ``path``, whose records have their ``origins``.
+    Results of parsed questions also have ``reason`` and ``path``, whose records have their ``origins``.
     """
     explained: list[tuple[dict[str, object], Explanation]] = []
-    with _opened(entries, open_view, min_revision) as view:
+    with _opened(questions, open_view, min_revision) as view:
         answer = PermissionAnswer(view.revision)
-        for item in entries:
-            if isinstance(item, MalformedQuestion):
-                answer.add_error(item)
+        for question in questions:
+            if isinstance(question, MalformedQuestion):
+                answer.add_error(question)
             else:
-                explanation = explain(view, item, now, policy)
-                result = answer.add(item, explanation.decision)
+                explanation = explain(view, question, now, policy)
+                result = answer.add(question, explanation.decision)
                 result["reason"] = explanation.reason
                 explained.append((result, explanation))
     origins = origins_of([record for _, explanation in explained for record in explanation.records])
@@ -187,10 +187,10 @@ def require_revision(revision: int, min_revision: int) -> None:
 
 @contextmanager
 def _opened(
-    entries: Sequence[Question | MalformedQuestion], open_view: ViewOpener, min_revision: int
+    questions: Sequence[Question | MalformedQuestion], open_view: ViewOpener, min_revision: int
 ) -> Iterator[AccessView]:
     try:
-        with open_view([item for item in entries if type(item) is Question], min_revision) as view:
+        with open_view([question for question in questions if isinstance(question, Question)], min_revision) as view:
             require_revision(view.revision, min_revision)
             yield view
     except IndexDamagedError as error:
@@ -199,10 +199,10 @@ def _opened(
         raise Unavailable(str(error)) from error
 
 
-def _echo(item: Question | MalformedQuestion) -> dict[str, object]:
+def _echo(question: Question | MalformedQuestion) -> dict[str, object]:
     return {
-        "userId": item.user_id,
-        "resourceId": item.resource_id,
-        "type": item.type,
-        "organizationId": item.organization_id,
+        "userId": question.user_id,
+        "resourceId": question.resource_id,
+        "type": question.type,
+        "organizationId": question.organization_id,
     }

@@ -79,7 +79,7 @@ def provider_blueprint(
     anonymous_bytes = min(max_body_bytes, ANONYMOUS_BYTES) if settings.allow_anonymous else max_body_bytes
 
     def read(max_bytes: int) -> tuple[object, list[Question | MalformedQuestion]]:
-        """The body and its entries."""
+        """The body and its questions."""
         # A value that no database can store is an error of its request only.
         body = read_json(request, max_bytes=max_bytes, odd_values=True)
         return body, read_questions(body, settings.max_requests)
@@ -93,10 +93,10 @@ def provider_blueprint(
         if INSTANCE_HEADER in request.headers:
             _add_instance_header(instance())
         min_revision = requested_revision()
-        _, entries = read(anonymous_bytes)
+        _, questions = read(anonymous_bytes)
         now = clock()
         pick = None if log is None else log.picks
-        answer = answer_questions(entries, open_view, now, policy, min_revision=min_revision, pick=pick)
+        answer = answer_questions(questions, open_view, now, policy, min_revision=min_revision, pick=pick)
         if sign is not None and request.headers.get("Origin", "") in origins:
             answer.signature = sign(answer.results)
         response = _respond(answer, observer, began)
@@ -108,9 +108,11 @@ def provider_blueprint(
     def explain() -> Response:
         require_admin()
         min_revision = requested_revision()
-        body, entries = read(max_body_bytes)
+        body, questions = read(max_body_bytes)
         now = moment_of(body) or clock()
-        answer = explain_questions(entries, open_view_with_names, load_origins, now, policy, min_revision=min_revision)
+        answer = explain_questions(
+            questions, open_view_with_names, load_origins, now, policy, min_revision=min_revision
+        )
         response = json_response(answer.envelope())
         response.headers[REVISION_HEADER] = str(answer.revision)
         return response

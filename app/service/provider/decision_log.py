@@ -82,8 +82,8 @@ class DecisionLog:
         """Queues a line for each decision that was made at the moment ``now``."""
         head = {"time": utc_text(now), "requestId": request_id, "revision": revision}
         lines = b"".join(
-            orjson.dumps(head | _fields(entry, decision), option=orjson.OPT_APPEND_NEWLINE)
-            for entry, decision in decisions
+            orjson.dumps(head | _fields(question, decision), option=orjson.OPT_APPEND_NEWLINE)
+            for question, decision in decisions
         )
         with self._changed:
             if self._queue and self._queued + len(lines) > _MAX_QUEUED:
@@ -188,17 +188,17 @@ class DecisionLog:
         return self._descriptor
 
 
-def _fields(entry: Question, decision: Decision) -> dict[str, object]:
+def _fields(question: Question, decision: Decision) -> dict[str, object]:
     fields: dict[str, object] = {
-        "userId": entry.user_id,
-        "type": entry.type,
-        "resourceId": entry.resource_id,
-        "organizationId": entry.organization_id,
+        "userId": question.user_id,
+        "type": question.type,
+        "resourceId": question.resource_id,
+        "organizationId": question.organization_id,
         "hasAccess": decision.has_access,
         "rule": decision.rule.value,
     }
-    if entry.type == "context":
-        fields["context"] = dict(entry.context)
+    if question.type == "context":
+        fields["context"] = dict(question.context)
     if decision.access_role is not None:
         fields["accessRole"] = decision.access_role.value
     if decision.expires_at is not None:

@@ -76,9 +76,9 @@ class OrdinaryCalls:
             return self._app(environ, start_response)
         began = perf_counter()
         try:
-            entries = self._entries(environ)
+            questions = self._questions(environ)
             now = self._clock()
-            answer = answer_questions(entries, self._open_view, now, self._policy, pick=self._pick)
+            answer = answer_questions(questions, self._open_view, now, self._policy, pick=self._pick)
         except Exception as error:  # noqa: BLE001 - the route raises it
             environ[FAILURE], environ[BEGAN] = error, began
             try:
@@ -118,7 +118,7 @@ class OrdinaryCalls:
             and not logs_frequent_requests()
         )
 
-    def _entries(self, environ: "WSGIEnvironment") -> list[Question | MalformedQuestion]:
+    def _questions(self, environ: "WSGIEnvironment") -> list[Question | MalformedQuestion]:
         length = int(environ["CONTENT_LENGTH"])
         body = json_of(environ["wsgi.input"].read, length, max_bytes=self._max_bytes, odd_values=True)
         return read_questions(body, self._settings.max_requests)

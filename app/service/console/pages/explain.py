@@ -62,17 +62,17 @@ def explain_page(console: Console) -> Response:
     now = console.parts.clock()
     at = _moment(form["at"], now, wrong)
     wire = _request_wire(form, wrong)
-    entry = parse_question(wire)
-    if isinstance(entry, MalformedQuestion):
+    question = parse_question(wire)
+    if isinstance(question, MalformedQuestion):
         wrong.update({name: text for name, text in _REQUIRED.items() if not form[name] and not _is_implied(name, form)})
-        wrong.setdefault(_field_of(entry.error), f"{entry.error[0].upper()}{entry.error[1:]}.")
-    if wrong or isinstance(entry, MalformedQuestion):
+        wrong.setdefault(_field_of(question.error), f"{question.error[0].upper()}{question.error[1:]}.")
+    if wrong or isinstance(question, MalformedQuestion):
         return _show(console, form, status=400, wrong=wrong)
-    found = _explain(console, entry, wire, at, now)
+    found = _explain(console, question, wire, at, now)
     backend = console.parts.ask_backend
     if asks_backend and found.get("can_ask") and backend is not None:
         # The transaction has ended: the backend may take its time, and may call the permission provider.
-        found["comparison"] = compare(backend, entry, found["decision"])
+        found["comparison"] = compare(backend, question, found["decision"])
     found["resolved"] = [(typed[name], name, form[name]) for name in _REQUIRED if typed[name] != form[name]]
     return _show(console, form, found=found)
 
@@ -133,23 +133,25 @@ def _show(
     )
 
 
-def _explain(console: Console, entry: Question, wire: Mapping[str, Any], at: datetime, now: datetime) -> dict[str, Any]:
+def _explain(
+    console: Console, question: Question, wire: Mapping[str, Any], at: datetime, now: datetime
+) -> dict[str, Any]:
     policy = console.parts.policy
     with console.reading() as connection:
         view = SqlView(connection)
         if view.revision == 0:
             return {"never_read": True}
-        explanation = with_shared_aliases(connection, entry, explain(view, entry, at, policy))
-        unused = unused_records(view, entry, explanation.decision, at)
+        explanation = with_shared_aliases(connection, question, explain(view, question, at, policy))
+        unused = unused_records(view, question, explanation.decision, at)
         records = [*explanation.records, *(record for record, _ in unused)]
         origins = origins_of(connection, records)
-        unknown = _unknown_ids(connection, view, entry, explanation.decision.rule)
-        sentence = _sentence(entry, explanation)
-        fields = {record.key: _fields(record, entry.organization_id) for record in records}
+        unknown = _unknown_ids(connection, view, question, explanation.decision.rule)
+        sentence = _sentence(question, explanation)
+        fields = {record.key: _fields(record, question.organization_id) for record in records}
         mentions = [field.mention for of_record in fields.values() for field in of_record if field.mention]
         names = read_names(connection, [*mentions, *(part for part in sentence if isinstance(part, tuple))])
-        ladder = make_ladder(view, entry, explanation.decision, at, names=names)
-    result = PermissionAnswer(view.revision).add(entry, explanation.decision)
+        ladder = make_ladder(view, question, explanation.decision, at, names=names)
+    result = PermissionAnswer(view.revision).add(question, explanation.decision)
     body = {"data": {"requests": [wire]}}
     return {
         "never_read": False,
@@ -166,7 +168,7 @@ def _explain(console: Console, entry: Question, wire: Mapping[str, Any], at: dat
         "request": _json(body, indent=1),
         "response": _json(result, indent=1),
         "curl": _curl(console, body),
-        "can_ask": entry.type in SUPPORTED_TYPES and console.parts.ask_backend is not None,
+        "can_ask": question.type in SUPPORTED_TYPES and console.parts.ask_backend is not None,
         "comparison": None,
     }
 
@@ -188,18 +190,18 @@ class UnknownId(NamedTuple):
         return self.is_match and len(self.entries) > 1
 
 
-def _unknown_ids(connection: Connection, view: AccessView, entry: Question, rule: Rule) -> list[UnknownId]:
+def _unknown_ids(connection: Connection, view: AccessView, question: Question, rule: Rule) -> list[UnknownId]:
     """The fields with unknown ids."""
     unknown = []
-    if view.organization(entry.organization_id) is None:
-        unknown.append(("organization", "organization", entry.organization_id))
-    if view.user(entry.user_id) is None:
-        unknown.append(("user", "user", entry.user_id))
-    kind = "document" if entry.type == "context" else entry.type
+    if view.organization(question.organization_id) is None:
+        unknown.append(("organization", "organization", question.organization_id))
+    if view.user(question.user_id) is None:
+        unknown.append(("user", "user", question.user_id))
+    kind = "document" if question.type == "context" else question.type
     if rule is Rule.RESOURCE_UNKNOWN and kind != "organization":
-        unknown.append(("resource", kind, entry.resource_id))
+        unknown.append(("resource", kind, question.resource_id))
     return [
-        UnknownId(field, kind, *_suggestions(connection, kind, entry.organization_id, item_id))
+        UnknownId(field, kind, *_suggestions(connection, kind, question.organization_id, item_id))
         for field, kind, item_id in unknown
     ]
 
@@ -226,18 +228,18 @@ def _suggestions(
     return True, entries, len(hits) > _MAX_SUGGESTIONS
 
 
-def _sentence(entry: Question, explanation: Explanation) -> list[str | Mention | datetime]:
+def _sentence(question: Question, explanation: Explanation) -> list[str | Mention | datetime]:
     """The reason, with the records and the times that it mentions as items of their own."""
     mentions: list[Mention] = []
 
     def mention(kind: str, item_id: str) -> str:
-        mentions.append((kind, entry.organization_id, item_id))
+        mentions.append((kind, question.organization_id, item_id))
         return MENTION.format(len(mentions) - 1)
 
-    by_id = reason_of(entry, explanation.decision)
+    by_id = reason_of(question, explanation.decision)
     before, _, after = explanation.reason.partition(": ")[2].partition(by_id)
     sentence: list[str | Mention | datetime] = []
-    for part in with_mentions(f"{before}{reason_of(entry, explanation.decision, mention)}{after}", mentions):
+    for part in with_mentions(f"{before}{reason_of(question, explanation.decision, mention)}{after}", mentions):
         if isinstance(part, str):
             texts = enumerate(_TIME.split(part))
             sentence += [datetime.fromisoformat(text) if number % 2 else text for number, text in texts]
