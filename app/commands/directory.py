@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from app.access.problems import ProblemGroup
     from app.access.revisions import ModelChange
     from app.directory.source import Source
-    from app.sync.runs.refresh import RefreshReport, SourceReport
+    from app.sync.runs.directory_reads import RefreshReport, SourceReport
 
 HARMLESS = frozenset({ProblemSort.REMARK, ProblemSort.GROUP_CYCLE})
 """Reported, although no record is left out."""
@@ -71,8 +71,8 @@ def check(context: click.Context, invocation: Invocation, limit: int, as_json: b
     from app.commands.bootstrap.requirements import require_sources
     from app.directory.source import Verdict
     from app.sync.runs.audit import counts_in_words
-    from app.sync.runs.refresh import check as check_directory
-    from app.sync.runs.refresh import guards_of, object_from_report, object_from_state
+    from app.sync.runs.directory_reads import check as check_directory
+    from app.sync.runs.directory_reads import guards_of, object_from_report, object_from_state
     from app.sync.runs.source_checks import check_read, check_retained, missing_records
 
     settings = invocation.settings()
@@ -160,8 +160,7 @@ def refresh(  # noqa: PLR0917 - click passes them by name
     from app.commands.bootstrap.requirements import require_sources
     from app.commands.sync import EXIT_INCOMPLETE
     from app.sync.runs.audit import audited_refresh
-    from app.sync.runs.refresh import object_from_report
-    from app.sync.runs.refresh import refresh as refresh_directory
+    from app.sync.runs.directory_reads import object_from_report, read_directory
     from app.sync.runs.report import incomplete_sentence
     from app.sync.runs.source_checks import retained_sentence
 
@@ -173,7 +172,7 @@ def refresh(  # noqa: PLR0917 - click passes them by name
         sources = parts.sources()
         _require_read((*accept_empty, *accept_shrink), sources)
         shown.phase("reading", None)
-        report = refresh_directory(
+        report = read_directory(
             parts.engine,
             sources,
             clock=parts.clock,
@@ -213,7 +212,7 @@ def forget(invocation: Invocation, name: str, reason: str | None) -> None:
     from app.commands.bootstrap.application import application
     from app.commands.bootstrap.peers import configured_sources
     from app.sync.runs.audit import audited_forgetting, counts_in_words
-    from app.sync.runs.refresh import forget as forget_source
+    from app.sync.runs.directory_reads import forget as forget_source
 
     settings = invocation.settings()
     with application(settings) as parts:
@@ -241,7 +240,7 @@ def export(invocation: Invocation, file: Path, force: bool) -> None:
     from app.access.revisions import current_revision
     from app.commands.bootstrap.application import application
     from app.foundation.database.engine import reading
-    from app.sync.runs.refresh import export as exported
+    from app.sync.runs.directory_reads import export as exported
 
     if str(file) != "-":
         if not _EXPORTED.search(file.name):
@@ -328,7 +327,7 @@ def _show_sources(sources: Sequence[SourceReport]) -> None:
 
 def _show_losses(sources: Sequence[SourceReport], verb: str, nothing: str) -> None:
     """The losses that the guard checked, refused or not."""
-    from app.sync.runs.refresh import losses_sentences
+    from app.sync.runs.directory_reads import losses_sentences
 
     if not any(source.losses for source in sources):
         note(f"guard: {nothing}")

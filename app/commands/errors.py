@@ -17,7 +17,7 @@ from app.foundation.database.errors import cause_with_remedy
 from app.foundation.database.programs import ForeignDatabaseError, SchemaError
 from app.foundation.text import printable
 from app.http.listening import BindError
-from app.sync.runs.refresh import UnknownSourceError
+from app.sync.runs.directory_reads import UnknownSourceError
 from app.sync.runs.run import RunError
 from app.sync.runs.schedule import ScheduleError
 

@@ -210,7 +210,7 @@ def _aligned(rows: Sequence[Sequence[str | int]], headings: Sequence[str]) -> li
 def _difference(report: Preview) -> str:
     from app.access.refresh.guard import losses_in_words
     from app.directory.source import Verdict
-    from app.sync.runs.refresh import guard_sentence
+    from app.sync.runs.directory_reads import guard_sentence
 
     if report.refused:
         return f"compared with the records in force: {coloured('refused', 'failed')}: {printable(report.refused)}"
@@ -232,7 +232,7 @@ def changes_in_words(changes: Mapping[str, ChangeCounts]) -> str:
 
 
 def _to_json(name: str, previewed: PreviewedSource, report: Preview) -> dict[str, object]:
-    from app.sync.runs.refresh import objects_from_losses
+    from app.sync.runs.directory_reads import objects_from_losses
 
     return {
         "source": name,

@@ -36,7 +36,7 @@ from app.access.records import (
 from app.commands.schema import METADATA
 from app.foundation.database.engine import open_engine
 from app.foundation.database.statements import run
-from app.sync.runs.refresh import refresh
+from app.sync.runs.directory_reads import read_directory
 from tests.tables import make_tables
 from tests.worlds.access_model import MemoryView
 from tests.worlds.directory import Directory
@@ -64,11 +64,11 @@ def found_changes(
     directory = Directory()
     if before is not None:
         directory.add(*before)
-        refresh(engine, [directory], clock=lambda: NOW, accept_empty=["test"], accept_shrink=["test"])
+        read_directory(engine, [directory], clock=lambda: NOW, accept_empty=["test"], accept_shrink=["test"])
     directory.records = {record.key: record for record in after}
     found: list[AccessChange] = []
     with candidate_of(engine) as candidate:
-        refresh(
+        read_directory(
             candidate,
             [directory],
             clock=lambda: NOW,

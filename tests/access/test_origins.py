@@ -22,7 +22,7 @@ from app.directory.mapping.spool_file import SpoolFile
 from app.directory.pushes import PushedSource
 from app.directory.source import Source
 from app.foundation.database.engine import open_engine, reading
-from app.sync.runs.refresh import refresh
+from app.sync.runs.directory_reads import read_directory
 from tests.tables import make_tables
 from tests.worlds.object_directory import ObjectDirectory, rules_of, thing
 
@@ -58,7 +58,7 @@ class OriginsWorld:
     people: ObjectDirectory
 
     def read(self) -> None:
-        report = refresh(self.engine, self.sources, clock=repeat(NOW).__next__)
+        report = read_directory(self.engine, self.sources, clock=repeat(NOW).__next__)
         assert not [source for source in report.sources if source.verdict != "complete"], report.sources
 
     def push(self, sequence: int, *records: dict[str, object]) -> None:

@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import text
 
 from app.foundation.database.engine import reading
+from app.sync.runs.directory_reads import read_directory
 from app.sync.runs.lock import sync_lock
-from app.sync.runs.refresh import refresh
 from app.sync.runs.run import RunRequest, RunStatus
 from app.sync.worker import Worker
 from tests.backup.conftest import Backup
@@ -72,7 +72,7 @@ def test_restored_database_answers_from_yesterday_until_the_directory_is_read(
     assert restored.metric("usher_directory_age_seconds") >= 24 * 3600
     restored.configure(people.file, max_age=7200)
     assert restored.readiness()[0] == 503
-    refresh(restored.engine, restored.sources, clock=restored.time)
+    read_directory(restored.engine, restored.sources, clock=restored.time)
     assert not restored.may("u39")
     assert restored.may("u40")
     assert restored.readiness()[0] == 200

@@ -13,7 +13,7 @@ from app.directory.configured import sources_from_settings
 from app.foundation.clock import utc_now
 from app.foundation.database.engine import open_engine
 from app.settings import Settings
-from app.sync.runs.refresh import refresh
+from app.sync.runs.directory_reads import read_directory
 from tests.bench.company import Company
 from tests.bench.databases import databases
 
@@ -51,7 +51,7 @@ def bench_pushes(folder: Path, *, scale: float, postgres: str | None = None) -> 
         engine = open_engine(url)
         try:
             METADATA.create_all(engine)
-            report = refresh(engine, sources_from_settings(settings.directory), clock=utc_now)
+            report = read_directory(engine, sources_from_settings(settings.directory), clock=utc_now)
             assert report.revision, report.sources
             client = service_app(settings, engine, clock=utc_now, new_id=lambda: "bench").test_client()
             reported = f"Pushes beside {report.sources[0].records:,} records, {engine.dialect.name}"

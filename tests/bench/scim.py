@@ -16,7 +16,7 @@ from app.commands.bootstrap.peers import configured_sources
 from app.foundation.clock import utc_now
 from app.foundation.database.engine import open_engine, writing
 from app.settings import Settings
-from app.sync.runs.refresh import refresh
+from app.sync.runs.directory_reads import read_directory
 from tests.bench.databases import databases
 from tests.bench.processes import USHER, free_port, running, write_settings
 
@@ -64,7 +64,7 @@ def _store_directory(settings: Settings, users: int) -> None:
     upgrade_store(settings)
     engine = open_engine(settings.database_url)
     sources = configured_sources(settings)
-    refresh(engine, sources, clock=utc_now)
+    read_directory(engine, sources, clock=utc_now)
     ids = [f"{number:016x}" for number in range(users)]
     people: dict[str, dict[str, object]] = {
         one: {"userName": f"{one}@acme.example", "displayName": one, "emails": [{"value": f"{one}@acme.example"}]}
@@ -86,7 +86,7 @@ def _store_directory(settings: Settings, users: int) -> None:
         members = [{"group_id": name, "value": one} for name, of_group in groups.items() for one in of_group]
         more = {"source_id": 1, "type": "User", "display": ""}
         connection.execute(insert(ScimMemberRow.__table__), [member | more for member in members])
-    report = refresh(engine, sources, clock=utc_now, full=["entra"])
+    report = read_directory(engine, sources, clock=utc_now, full=["entra"])
     assert report.sources[0].records == users + 2 + users + _SMALL, report.sources[0]
     engine.dispose()
 

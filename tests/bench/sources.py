@@ -12,7 +12,7 @@ from app.directory.source import End, Found, Verdict
 from app.foundation.clock import utc_now
 from app.foundation.database.engine import open_engine
 from app.foundation.processes import freeze_garbage_collector
-from app.sync.runs.refresh import refresh
+from app.sync.runs.directory_reads import read_directory
 from tests.bench.http_api import bench_http
 from tests.bench.mapping import bench_mapping
 from tests.bench.objects import bench_objects
@@ -154,7 +154,7 @@ def _changes(folder: Path, server: slapd.Slapd, number: int) -> dict[str, object
     METADATA.create_all(engine)
     directory = DirectorySettings.model_validate({"sources": [_settings(server)]})
     sources = sources_from_settings(directory, spool=folder / "spool")
-    first = refresh(engine, sources, clock=utc_now)
+    first = read_directory(engine, sources, clock=utc_now)
     assert first.sources[0].verdict is Verdict.COMPLETE, first.sources[0].reason
     connection = ldap.initialize(server.url)
     connection.simple_bind_s(slapd.ADMIN, slapd.PASSWORD)
@@ -164,7 +164,7 @@ def _changes(folder: Path, server: slapd.Slapd, number: int) -> dict[str, object
             name = f"Renamed {round_}".encode()
             connection.modify_s(slapd.person_dn(person), [(ldap.MOD_REPLACE, "displayName", [name])])
         began = Stopwatch()
-        report = refresh(engine, sources, clock=utc_now)
+        report = read_directory(engine, sources, clock=utc_now)
         took.append(began.read()[0])
         assert (report.sources[0].answered, report.changed) == ("changes", True), report.sources[0]
     engine.dispose()

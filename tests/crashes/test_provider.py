@@ -13,7 +13,7 @@ from app.commands.bootstrap.service import service_app
 from app.foundation.database.engine import open_engine
 from app.foundation.database.migrations import upgrade
 from app.settings import Settings
-from app.sync.runs.refresh import refresh
+from app.sync.runs.directory_reads import read_directory
 from tests.conftest import POSTGRES
 from tests.crashes.sessions import end_sessions
 from tests.worlds.company import HOME, Company
@@ -45,7 +45,7 @@ def test_answers_are_right_or_refused_while_sessions_end(postgres: str) -> None:
     engine = open_engine(postgres)
     upgrade(engine, STORE_MIGRATIONS)
     company = Company(Random(41), size=2)
-    refresh(engine, [company], clock=lambda: NOW)
+    read_directory(engine, [company], clock=lambda: NOW)
     settings = Settings.model_validate({"database_url": postgres, "provider": {"allow_anonymous": True}})
     ids = count()
     app = service_app(settings, engine, clock=lambda: NOW, new_id=lambda: f"r{next(ids)}")

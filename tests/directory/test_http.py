@@ -25,7 +25,7 @@ from app.directory.source import Answered, End, Found, Gone, Malformed, ObjectId
 from app.directory.testing.world import Step, read
 from app.foundation.clock import utc_now
 from app.foundation.database.engine import open_engine, reading
-from app.sync.runs.refresh import refresh
+from app.sync.runs.directory_reads import read_directory
 from tests.directory.identity_provider import (
     CLIENT,
     KEY,
@@ -789,12 +789,12 @@ def test_a_list_that_lost_its_users_with_success_takes_no_access(
         with reading(engine) as connection:
             return list(export_records(connection))
 
-    assert refresh(engine, sources, clock=utc_now).sources[0].verdict is Verdict.COMPLETE
+    assert read_directory(engine, sources, clock=utc_now).sources[0].verdict is Verdict.COMPLETE
     before = records()
     provider.fault = at("users", 0, answer(users))
     if not users:
         provider.groups.clear()
-    [report] = refresh(engine, sources, clock=utc_now).sources
+    [report] = read_directory(engine, sources, clock=utc_now).sources
     assert report.verdict is verdict
     assert refusal in report.reason
     assert records() == before

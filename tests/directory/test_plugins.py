@@ -21,7 +21,7 @@ from app.foundation.clock import utc_now
 from app.foundation.configuration.problems import ConfigurationError
 from app.foundation.database.engine import open_engine
 from app.settings import Settings, load_settings
-from app.sync.runs.refresh import refresh
+from app.sync.runs.directory_reads import read_directory
 from app.sync.runs.run import RunStatus
 from tests.worlds.syncing import SyncedWorld, world
 
@@ -329,7 +329,7 @@ def test_a_plug_in_that_misbehaves_fails_its_own_read(
     )
     engine = open_engine(f"sqlite:///{tmp_path}/usher.db")
     METADATA.create_all(engine)
-    odd, people = refresh(engine, sources_from_settings(settings), clock=utc_now).sources
+    odd, people = read_directory(engine, sources_from_settings(settings), clock=utc_now).sources
     engine.dispose()
     assert odd.verdict is Verdict.FAILED
     assert reason in odd.reason

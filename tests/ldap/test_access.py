@@ -20,7 +20,7 @@ from app.directory.settings import DirectorySettings
 from app.directory.source import Verdict
 from app.foundation.clock import utc_now
 from app.foundation.database.engine import open_engine
-from app.sync.runs.refresh import RefreshReport, export, refresh
+from app.sync.runs.directory_reads import RefreshReport, export, read_directory
 from tests.ldap import slapd
 from tests.ldap.slapd import SUFFIX, Slapd, person_dn
 from tests.worlds.tcp_proxy import TcpProxy, tcp_proxy
@@ -70,7 +70,7 @@ class Company:
 
     def refresh(self, **settings: Any) -> RefreshReport:
         directory = DirectorySettings.model_validate({"sources": [self.settings(**settings)]})
-        return refresh(self.engine, sources_from_settings(directory, spool=self.folder / "spool"), clock=utc_now)
+        return read_directory(self.engine, sources_from_settings(directory, spool=self.folder / "spool"), clock=utc_now)
 
     def model(self) -> list[str]:
         return sorted(json.dumps(record, sort_keys=True) for record in export(self.engine))

@@ -18,7 +18,7 @@ from app.directory.connectors.ldap.settings import LdapConnectionSettings
 from app.directory.settings import DirectorySettings
 from app.directory.source import Answered
 from app.foundation.database.engine import open_engine
-from app.sync.runs.refresh import refresh
+from app.sync.runs.directory_reads import read_directory
 from tests.ldap import samba
 from tests.ldap.asking import ask, since
 from tests.ldap.samba import BASE, Samba
@@ -85,7 +85,7 @@ class Installation:
     def read_at(self, moment: datetime) -> str:
         """Reads the directory; what the source answered: ``changes``, or "" after a full read."""
         self.now = moment
-        [read] = refresh(self.engine, self.sources, clock=lambda: self.now).sources
+        [read] = read_directory(self.engine, self.sources, clock=lambda: self.now).sources
         assert (read.verdict, read.reason) == ("complete", "")
         return str(read.answered)
 

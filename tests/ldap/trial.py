@@ -10,7 +10,7 @@ from typing import Any
 
 from app.directory.source import Verdict
 from app.sync.plan.selection import Selection
-from app.sync.runs.refresh import RefreshReport
+from app.sync.runs.directory_reads import RefreshReport
 from tests.ldap.people import GROUPS, Directory, Person
 from tests.worlds.application import Application
 from tests.worlds.installation import Fault, Reader, beyond

@@ -26,8 +26,8 @@ from app.service.provider.settings import ProviderSettings
 from app.settings import ServerSettings, Settings
 from app.sync.ledger.ledger import note_findings, open_ledger
 from app.sync.ledger.tables import ItemFailureRow, LedgerItemRow
+from app.sync.runs.directory_reads import read_directory
 from app.sync.runs.lifecycle import Runs
-from app.sync.runs.refresh import refresh
 from app.sync.runs.run import RunRequest, RunStatus
 from app.sync.runs.workers import WorkerState, beat
 from tests.commands.conftest import DIRECTORY
@@ -74,7 +74,7 @@ def client_of(settings: Settings, engine: Engine) -> FlaskClient:
 @pytest.fixture
 def client(settings: Settings, engine: Engine) -> FlaskClient:
     """The service with a directory that was read."""
-    refresh(engine, sources_from_settings(settings.directory), clock=now)
+    read_directory(engine, sources_from_settings(settings.directory), clock=now)
     return client_of(settings, engine)
 
 
@@ -170,7 +170,7 @@ def test_readyz_names_what_is_not_ready(settings: Settings, empty: Engine) -> No
     checks = fresh.get("/readyz").get_json()["checks"]
     assert checks["migrations"]["state"] == "ok"
     assert checks["accessModel"]["detail"] == "the directory has never been read: run usher directory refresh"
-    refresh(empty, sources_from_settings(settings.directory), clock=now)
+    read_directory(empty, sources_from_settings(settings.directory), clock=now)
     assert fresh.get("/readyz").get_json()["status"] == "ready"
 
 
@@ -291,7 +291,7 @@ def test_metrics_tell_what_is_wrong_with_the_records_of_each_source(
         {"type": "file", "path": str(tmp_path / "more.jsonl"), "name": "more"},
     ]
     settings = settings.model_copy(update={"directory": DirectorySettings(sources=sources)})
-    refresh(engine, sources_from_settings(settings.directory), clock=now)
+    read_directory(engine, sources_from_settings(settings.directory), clock=now)
     numbers = _numbers(client_of(settings, engine))
     for source, wrong in (("people", 0), ("more", 1)):
         assert numbers[f'usher_directory_malformed_records{{source="{source}"}}'] == wrong
@@ -348,7 +348,7 @@ def test_no_turn_is_not_reported_as_an_outage(
     settings: Settings, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.access.index.turns.WAIT", 0.01)
-    refresh(engine, sources_from_settings(settings.directory), clock=now)
+    read_directory(engine, sources_from_settings(settings.directory), clock=now)
     index = AccessIndex(engine, tmp_path / "index", clock=now, turns=1)
     index.step()
     client = service_app(settings, engine, clock=now, new_id=lambda: "made", index=index).test_client()
@@ -368,7 +368,7 @@ def test_no_turn_is_not_reported_as_an_outage(
 def test_requests_that_need_no_database_are_answered_without_it(
     settings: Settings, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refresh(engine, sources_from_settings(settings.directory), clock=now)
+    read_directory(engine, sources_from_settings(settings.directory), clock=now)
     provider = ProviderSettings(auth_tokens=(SecretStr("ask"),), browser_origins=["http://localhost:3000"])
     index = AccessIndex(engine, tmp_path / "index", clock=now)
     index.step()

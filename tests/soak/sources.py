@@ -20,7 +20,7 @@ from app.directory.configured import sources_from_settings
 from app.directory.settings import DirectorySettings
 from app.foundation.database.engine import open_engine, reading
 from app.foundation.database.migrations import upgrade
-from app.sync.runs.refresh import RefreshReport, refresh
+from app.sync.runs.directory_reads import RefreshReport, read_directory
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,7 +78,7 @@ def _read_all(folder: Path, count: int, megabytes: int) -> int:
 
     def read(what: str, *, verdict: str, changed: bool) -> RefreshReport:
         began = time.monotonic()
-        report = refresh(engine, sources, clock=lambda: datetime.now(UTC))
+        report = read_directory(engine, sources, clock=lambda: datetime.now(UTC))
         used = _most_memory()
         [source] = report.sources
         took = time.monotonic() - began

@@ -12,9 +12,9 @@ from app.directory.bounded import BoundedSource
 from app.directory.file import FileSource
 from app.directory.source import EVERYTHING, End, Reading, ReadRequest, Verdict
 from app.sync.plan.settings import LimitSettings
+from app.sync.runs.directory_reads import read_directory
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.lock import sync_lock
-from app.sync.runs.refresh import refresh
 from app.sync.runs.run import RunRequest
 from tests.progress import QuietProgress
 from tests.sources.conftest import FileWorld, People, ended, run_of
@@ -191,7 +191,7 @@ def test_run_that_is_stopped_while_it_reads_is_cancelled_and_no_failure(world: F
 
 def test_empty_source_counts_once_somebody_says_so(world: FileWorld, people: People) -> None:
     people.write("")
-    refresh(world.engine, world.sources, clock=world.time, accept_empty=["people"])
+    read_directory(world.engine, world.sources, clock=world.time, accept_empty=["people"])
     assert not world.may("u01")
     run = run_of(world)
     assert run.status == "held"
@@ -200,7 +200,7 @@ def test_empty_source_counts_once_somebody_says_so(world: FileWorld, people: Peo
 
 def accept_shrink(world: FileWorld) -> None:
     """Somebody says that there is meant to be less."""
-    refresh(world.engine, world.sources, clock=world.time, accept_shrink=["people"])
+    read_directory(world.engine, world.sources, clock=world.time, accept_shrink=["people"])
 
 
 def test_tenth_of_a_directory_takes_nothing_until_it_is_accepted_and_holds_the_deletes(

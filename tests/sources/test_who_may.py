@@ -17,7 +17,7 @@ from app.commands.schema import METADATA
 from app.directory.source import Verdict
 from app.foundation.database.engine import open_engine, reading, writing
 from app.sync.plan.selection import Selection
-from app.sync.runs.refresh import RefreshReport
+from app.sync.runs.directory_reads import RefreshReport
 from tests.directory.databases import SORTS, opened
 from tests.tables import make_tables
 from tests.worlds.application import DOCUMENTS, LOGINS, ROLES, USERS, Application

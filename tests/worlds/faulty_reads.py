@@ -21,7 +21,7 @@ from app.directory.source_settings import GuardSettings
 from app.directory.testing.world import Content, Person, SourceWorld, changed, some_content
 from app.foundation.clock import utc_now
 from app.foundation.database.engine import open_engine, reading
-from app.sync.runs.refresh import refresh
+from app.sync.runs.directory_reads import read_directory
 
 
 class FaultyReads:
@@ -42,7 +42,7 @@ class FaultyReads:
             # Nothing is refused for being too much: that would hide what a read did.
             policy = Policy(full_every=full_every, guard=GuardSettings(percent=100))
             people = BoundedSource(world.source(), timeout=30, policy=policy)
-            report = refresh(engine, [organizations, people], clock=utc_now, guard=GuardSettings(percent=100))
+            report = read_directory(engine, [organizations, people], clock=utc_now, guard=GuardSettings(percent=100))
             return report.sources[1].verdict is Verdict.COMPLETE
 
         world.bring(content)

@@ -19,7 +19,7 @@ from app.directory.pushes import record_of_key
 from app.directory.settings import DirectorySettings
 from app.directory.source import EVERYTHING, End, Reading, ReadRequest, Source, Verdict
 from app.sync.plan.selection import Selection
-from app.sync.runs.refresh import RefreshReport, refresh
+from app.sync.runs.directory_reads import RefreshReport, read_directory
 from app.sync.runs.source_reads import policy_of
 from tests.worlds.application import DOCUMENTS, USERS, Application, source_settings
 from tests.worlds.tcp_proxy import TcpProxy
@@ -99,7 +99,7 @@ class Reader:
         self.now += timedelta(seconds=1)
         sources = self._others if elsewhere else self._sources
         anew = [one.name for one in sources] if full else []
-        return refresh(
+        return read_directory(
             self.engine, sources, clock=lambda: self.now, full=anew, selection=selection, guard=self._settings.guard
         )
 

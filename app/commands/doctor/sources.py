@@ -10,7 +10,7 @@ from app.directory.source import End, Found, Remark, Source, Verdict
 from app.directory.source_settings import GuardSettings
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.text import counted, printable
-from app.sync.runs.refresh import guards_of
+from app.sync.runs.directory_reads import guards_of
 from app.sync.runs.source_checks import check_read, check_retained
 from app.sync.runs.source_reads import policy_of
 

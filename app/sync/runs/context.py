@@ -21,7 +21,7 @@ from app.sync.ledger.settlement import LEFT_BEHIND, UNSUPPORTED, UNSUPPORTED_BEF
 from app.sync.plan.access_impact import ImpactOfDryRun
 from app.sync.plan.selection import Selection
 from app.sync.plan.stored import Counts, add_counts, read_run_counts, total
-from app.sync.runs.refresh import RefreshReport, losses_sentences
+from app.sync.runs.directory_reads import RefreshReport, losses_sentences
 from app.sync.runs.run import HELD_FOR, Run, RunStatus
 
 REGULAR_ENDS = frozenset({RunStatus.DONE, RunStatus.PARTIAL, RunStatus.HELD})

@@ -59,10 +59,10 @@ from app.sync.runs.context import (
     unknown_ids,
     without_held,
 )
+from app.sync.runs.directory_reads import losses_sentences, read_directory, source_sentence
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.lock import SyncLock
 from app.sync.runs.queue import CHANGES
-from app.sync.runs.refresh import losses_sentences, refresh, source_sentence
 from app.sync.runs.run import Run, RunConflictError, RunStatus, WhatIf, allowed_deletes, process_name, program_error
 from app.sync.runs.settings import SyncSettings
 from app.sync.runs.source_checks import retained_sentence
@@ -236,7 +236,7 @@ class SyncEngine:
         context.progress.phase("reading", None)
         if run.dry_run:
             context.impact = ImpactOfDryRun(self.clock, self.policy)
-        report = refresh(
+        report = read_directory(
             context.engine,
             self.sources,
             clock=self.clock,

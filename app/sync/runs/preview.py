@@ -20,7 +20,7 @@ from app.directory.source import End, Malformed, Remark, Source, Verdict
 from app.directory.source_settings import GuardSettings
 from app.foundation.clock import Clock
 from app.foundation.database.engine import reading
-from app.sync.runs.refresh import refresh
+from app.sync.runs.directory_reads import read_directory
 from app.sync.runs.source_checks import check_read
 from app.sync.runs.source_reads import ReadingProgress
 
@@ -71,7 +71,7 @@ def preview(
         return Preview(end.verdict, end.reason, odd=_odd(previewed, end), problems=problems.groups)
     try:
         with candidate_of(engine) as candidate:
-            report = refresh(
+            report = read_directory(
                 candidate,
                 sources,
                 clock=clock,

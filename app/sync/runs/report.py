@@ -5,7 +5,7 @@ from typing import Any
 
 from app.directory.source import Verdict
 from app.foundation.text import counted, enumerated
-from app.sync.runs.refresh import source_sentence
+from app.sync.runs.directory_reads import source_sentence
 
 
 def report_lines(report: Any) -> Iterator[str]:

@@ -28,8 +28,8 @@ from app.foundation.clock import utc_now
 from app.foundation.configuration.loading import Configuration
 from app.foundation.database.engine import open_engine
 from app.settings import Settings, load_settings
+from app.sync.runs.directory_reads import read_directory
 from app.sync.runs.lifecycle import Runs
-from app.sync.runs.refresh import refresh
 from app.sync.runs.run import RunRequest, RunStatus
 from tests.tables import copy_migrated
 from tests.wsgi import WsgiAdapter
@@ -123,7 +123,7 @@ def installation(tmp_path: Path) -> Iterator[Installation]:
     }
     settings = found.configuration().settings
     engine = found.engine()
-    refresh(engine, sources_from_settings(settings.directory), clock=utc_now)
+    read_directory(engine, sources_from_settings(settings.directory), clock=utc_now)
     runs = Runs(engine, utc_now, Random(1))
     run, _ = runs.enqueue(RunRequest(trigger="schedule"))
     runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, started_at=utc_now())

@@ -36,8 +36,8 @@ from app.foundation.clock import utc_now
 from app.foundation.database.engine import open_engine
 from app.foundation.database.migrations import upgrade
 from app.settings import load_settings
+from app.sync.runs.directory_reads import read_directory
 from app.sync.runs.lifecycle import Runs
-from app.sync.runs.refresh import refresh
 from app.sync.runs.run import RunRequest, RunStatus
 from tests.foundation.outbound.servers import Answering, Authority, web_server
 from tests.tables import copy_migrated
@@ -286,7 +286,7 @@ def _service(folder: Path, token: str) -> Iterator[str]:
     settings = load_settings(Path("/dev/null"), environment={}, command_line=values).settings
     engine = open_engine(settings.database_url)
     if token == ASK:
-        refresh(engine, sources_from_settings(settings.directory), clock=utc_now)
+        read_directory(engine, sources_from_settings(settings.directory), clock=utc_now)
         runs = Runs(engine, utc_now, Random(1))
         run, _ = runs.enqueue(RunRequest(trigger="schedule"))
         runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, started_at=utc_now())

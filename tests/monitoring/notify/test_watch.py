@@ -24,7 +24,7 @@ from app.monitoring.notify.tables import ConcernRow
 from app.monitoring.notify.watch import Watch
 from app.settings import Settings
 from app.sync.ledger.ledger import open_ledger
-from app.sync.runs.refresh import forget, refresh
+from app.sync.runs.directory_reads import forget, read_directory
 from app.sync.runs.run import RunRequest, RunStatus
 from app.sync.runs.workers import Heartbeat, workers
 from tests.monitoring.notify.conftest import Past, Receiver
@@ -421,7 +421,7 @@ def test_source_is_told_by_name_when_it_fails_is_partial_and_is_well_again(
         Given(Verdict.COMPLETE),
     ):
         time.move_on(minutes=1)
-        refresh(engine, [end], clock=time)
+        read_directory(engine, [end], clock=time)
         watch.tick()
         told.append(len(kept.got))
     assert told == [0, 1, 1, 2, 2, 3]
@@ -436,7 +436,7 @@ def test_source_that_left_the_configuration_is_told_until_it_is_forgotten(
     watch = make_watch(kept)
     for name in ("people", "renamed"):
         time.move_on(minutes=1)
-        refresh(engine, [Given(Verdict.COMPLETE, name=name)], clock=time)
+        read_directory(engine, [Given(Verdict.COMPLETE, name=name)], clock=time)
         watch.tick()
     assert kept.told() == [("began", "source")]
     data = kept.got[0].content["data"]
@@ -455,12 +455,12 @@ def test_source_that_shrank_too_much_is_told_until_it_is_accepted(
     for number in range(100):
         source.put(str(number), User(user_id=str(number), name="N", email=""))
     watch = make_watch(kept)
-    refresh(engine, [source], clock=time)
+    read_directory(engine, [source], clock=time)
     for number in range(60):
         source.remove(str(number))
         if number >= 57:
             time.move_on(minutes=1)
-            refresh(engine, [source], clock=time)
+            read_directory(engine, [source], clock=time)
             watch.tick()
     assert kept.told() == [("began", "shrunk")]
     data = kept.got[0].content["data"]
@@ -469,7 +469,7 @@ def test_source_that_shrank_too_much_is_told_until_it_is_accepted(
         "additions and changes were applied, removals were not"
     )
     assert data["advice"].endswith("usher directory refresh --accept-shrink people")
-    refresh(engine, [source], clock=time, accept_shrink=["people"])
+    read_directory(engine, [source], clock=time, accept_shrink=["people"])
     watch.tick()
     assert kept.told() == [("began", "shrunk"), ("over", "shrunk")]
 
@@ -670,7 +670,7 @@ def test_unclear_aliases_need_attention(make_watch: MakeWatch, kept: Kept, engin
     hr.put("3", Fill(user_alias="bob@x", disabled=True))
     hr.put("4", Membership(organization_id="acme", user_alias="ann@x"))
     watch = make_watch(kept)
-    refresh(engine, [people, hr], clock=time)
+    read_directory(engine, [people, hr], clock=time)
     watch.tick()
     assert sorted(kept.told()) == [("began", "ambiguous"), ("began", "disabling")]
     assert sorted(one.content["data"]["summary"] for one in kept.got) == [
@@ -686,12 +686,12 @@ def test_unclear_aliases_need_attention(make_watch: MakeWatch, kept: Kept, engin
     hr.remove("1")
     people.put("u7", User(user_id="u7", name="N", email=""))
     time.move_on(minutes=5)
-    refresh(engine, [people, hr], clock=time)
+    read_directory(engine, [people, hr], clock=time)
     watch.tick()
     # All users with the alias stay disabled.
     assert sorted(kept.told()[2:]) == [("changed", "disabling"), ("over", "ambiguous")]
     hr.remove("2")
     time.move_on(minutes=5)
-    refresh(engine, [people, hr], clock=time)
+    read_directory(engine, [people, hr], clock=time)
     watch.tick()
     assert kept.told()[4:] == [("over", "disabling")]

@@ -27,8 +27,8 @@ from app.service.admin.settings import AdminSettings
 from app.service.console.settings import ConsoleSettings, ConsoleToken, Role
 from app.service.provider.settings import ProviderSettings
 from app.settings import Settings
+from app.sync.runs.directory_reads import read_directory
 from app.sync.runs.lifecycle import Runs
-from app.sync.runs.refresh import refresh
 from app.sync.runs.run import Run, RunRequest, RunStatus
 from tests.commands.conftest import DIRECTORY
 from tests.conftest import empty_postgres_database
@@ -150,7 +150,7 @@ def opened_office(database_url: str, folder: Path, directory: str = DIRECTORY) -
     make_tables(engine, METADATA)
     (folder / "directory.yaml").write_text(directory)
     with office_on(engine, {"type": "file", "path": str(folder / "directory.yaml"), "name": "people"}) as office:
-        refresh(engine, sources_from_settings(office.settings.directory), clock=office.time)
+        read_directory(engine, sources_from_settings(office.settings.directory), clock=office.time)
         yield office
 
 

@@ -12,7 +12,7 @@ from app.directory.configured import sources_from_settings
 from app.foundation.database.engine import open_engine, writing
 from app.service.console.console import address
 from app.service.console.settings import Role
-from app.sync.runs.refresh import refresh
+from app.sync.runs.directory_reads import read_directory
 from tests.service.console.conftest import TOKENS, Browser, Office, office_on
 from tests.tables import make_tables
 
@@ -68,5 +68,5 @@ def office_of(folder: Path, name: str, *directories: str) -> Iterator[Office]:
     sources = [{"type": "file", "path": str(path), "name": f"source-{n}"} for n, path in enumerate(paths, 1)]
     with office_on(engine, *sources) as office:
         if directories:
-            refresh(engine, sources_from_settings(office.settings.directory), clock=office.time)
+            read_directory(engine, sources_from_settings(office.settings.directory), clock=office.time)
         yield office

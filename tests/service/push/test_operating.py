@@ -14,7 +14,7 @@ from app.directory.source_settings import GuardSettings
 from app.foundation.database.engine import reading
 from app.foundation.logs import LogSettings, configure_logs
 from app.settings import Settings
-from app.sync.runs.refresh import refresh
+from app.sync.runs.directory_reads import read_directory
 from tests.service.push.conftest import PUSH, SOURCES, Service, document, organization
 
 
@@ -63,7 +63,7 @@ def test_a_refresh_leaves_what_was_pushed_and_it_does_not_grow_old(service: Serv
     )
     service.pushed(1, upsert=[organization(), document("d1")])
     service.clock.move_on(days=3)
-    report = refresh(service.engine, sources_from_settings(settings), clock=service.clock)
+    report = read_directory(service.engine, sources_from_settings(settings), clock=service.clock)
     assert [(one.name, one.records) for one in report.sources] == [("hr", 1)]
     assert report.retained_sources == ()
     assert len(service.records()) == 3

@@ -15,9 +15,9 @@ from app.foundation.audit import DONE, Actor, Audit, audit_page
 from app.foundation.audit_tables import AuditRow
 from app.foundation.database.engine import open_engine, reading
 from app.sync.runs.audit import audited_forgetting, audited_refresh
-from app.sync.runs.refresh import forget, refresh
+from app.sync.runs.directory_reads import forget, read_directory
 from tests.dying import Died, dying_at
-from tests.sync.runs.test_refresh import GivenSource, organization, user
+from tests.sync.runs.test_directory_reads import GivenSource, organization, user
 from tests.tables import make_tables
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -68,12 +68,12 @@ def test_no_death_hides_a_read_of_the_directory(engine: Engine) -> None:
     def source(number: int) -> GivenSource:
         return GivenSource("people", organization(), *(user(f"u{one}") for one in range(number)))
 
-    refresh(engine, [source(1)], clock=lambda: NOW)
+    read_directory(engine, [source(1)], clock=lambda: NOW)
     assert rows(engine) == []
     audit_hook = audited_refresh(AUDIT, MIRA, "--accept-shrink people", "the move")
 
     def prepare(number: int) -> Callable[[], object]:
-        return lambda: refresh(engine, [source(number + 1)], clock=lambda: NOW, change_hook=audit_hook)
+        return lambda: read_directory(engine, [source(number + 1)], clock=lambda: NOW, change_hook=audit_hook)
 
     found = die_at_every_commit(engine, prepare)
     assert [one.outcome for one in found] == [DONE]
@@ -82,9 +82,9 @@ def test_no_death_hides_a_read_of_the_directory(engine: Engine) -> None:
     assert {(one.actor, one.action, one.reason) for one in found} == {(MIRA.name, "directory refreshed", "the move")}
     # What changes nothing is an act all the same.
     known = len(rows(engine))
-    refresh(engine, [source(100)], clock=lambda: NOW)
+    read_directory(engine, [source(100)], clock=lambda: NOW)
     assert len(rows(engine)) == known
-    refresh(engine, [source(100)], clock=lambda: NOW, change_hook=audit_hook)
+    read_directory(engine, [source(100)], clock=lambda: NOW, change_hook=audit_hook)
     assert [one.outcome for one in rows(engine)[known:]] == [DONE]
 
 
@@ -92,8 +92,8 @@ def test_no_death_hides_a_source_that_is_forgotten(engine: Engine) -> None:
     people = GivenSource("people", organization())
 
     def prepare(_number: int) -> Callable[[], object]:
-        refresh(engine, [people, GivenSource("old", user("ann"), user("bob"))], clock=lambda: NOW)
-        refresh(engine, [people], clock=lambda: NOW)
+        read_directory(engine, [people, GivenSource("old", user("ann"), user("bob"))], clock=lambda: NOW)
+        read_directory(engine, [people], clock=lambda: NOW)
         return lambda: forget(
             engine, "old", [people], clock=lambda: NOW, audit_hook_of=audited_forgetting(AUDIT, MIRA, "old", "it moved")
         )

@@ -16,7 +16,7 @@ from app.directory.bounded import BoundedSource, Policy
 from app.directory.source import EVERYTHING, Answered, End, Found, Reading, ReadRequest, Verdict
 from app.foundation.database.engine import open_engine, reading, writing
 from app.sync.plan.selection import Selection
-from app.sync.runs.refresh import RefreshReport, refresh
+from app.sync.runs.directory_reads import RefreshReport, read_directory
 from tests.tables import make_tables
 from tests.worlds.changing_source import ChangingSource, Fault
 from tests.worlds.record_references import references
@@ -52,7 +52,7 @@ def person(user_id: str, name: str = "Name", role: AccessRole = AccessRole.EDITO
 
 
 def read(engine: Engine, *sources: ChangingSource | BoundedSource, after: timedelta = timedelta(0)) -> RefreshReport:
-    return refresh(engine, sources, clock=lambda: NOW + after)
+    return read_directory(engine, sources, clock=lambda: NOW + after)
 
 
 def model(engine: Engine) -> dict[Key, Record]:
@@ -214,7 +214,7 @@ def test_changes_that_take_away_too_much_are_refused_until_they_are_accepted(eng
     source.put("new", User(user_id="new", name="N", email=""))
     assert read(engine, source).sources[0].verdict is Verdict.PARTIAL
     assert len(model(engine)) == 101
-    assert refresh(engine, [source], clock=lambda: NOW, accept_shrink=["people"]).changed
+    assert read_directory(engine, [source], clock=lambda: NOW, accept_shrink=["people"]).changed
     assert model(engine) == said(source)
     assert (state(engine).refused, state(engine).last_refusal.startswith(told)) == ("", True)
 
@@ -246,7 +246,7 @@ def test_only_those_that_are_named_are_read(engine: Engine, source: ChangingSour
     other.put("eve", User(user_id="eve", name="Evelyn", email=""))
     with reading(engine) as connection:
         revision = current_revision(connection)
-    report = refresh(engine, [source, other], clock=lambda: NOW + timedelta(hours=1), only={"others"})
+    report = read_directory(engine, [source, other], clock=lambda: NOW + timedelta(hours=1), only={"others"})
     assert [told.name for told in report.sources] == ["others"]
     assert report.retained_sources == ()
     found = model(engine)
@@ -260,7 +260,7 @@ def test_a_part_is_asked_for_and_touches_nothing_else(engine: Engine, source: Ch
     source.put("ada", User(user_id="ada", name="Ada", email=""))
     source.put("bob", *person("bob", "Robert"))
     source.asked.clear()
-    report = refresh(engine, [source], clock=lambda: NOW, selection=Selection.of(user_ids=["ada"]))
+    report = read_directory(engine, [source], clock=lambda: NOW, selection=Selection.of(user_ids=["ada"]))
     [request] = source.asked
     assert request.part is not None
     assert (request.part.user_ids, [one.id for one in request.part.objects]) == (("ada",), ["ada"])
@@ -278,12 +278,12 @@ def test_a_part_is_asked_for_and_touches_nothing_else(engine: Engine, source: Ch
 def test_a_part_of_an_organization_is_what_names_it(engine: Engine, source: ChangingSource) -> None:
     read(engine, source)
     source.asked.clear()
-    refresh(engine, [source], clock=lambda: NOW, selection=Selection.of(["acme"]))
+    read_directory(engine, [source], clock=lambda: NOW, selection=Selection.of(["acme"]))
     [request] = source.asked
     assert request.part is not None
     assert sorted(one.id for one in request.part.objects) == ["acme", "ada", "bob", "cleo"]
     source.remove("cleo")
-    refresh(engine, [source], clock=lambda: NOW, selection=Selection.of(["acme"], ["cleo"]))
+    read_directory(engine, [source], clock=lambda: NOW, selection=Selection.of(["acme"], ["cleo"]))
     assert model(engine) == said(source)
 
 
@@ -293,7 +293,7 @@ def test_source_without_changes_is_read_completely(engine: Engine) -> None:
     source.put("ada", *person("ada"))
     read(engine, source)
     source.remove("ada")
-    report = refresh(engine, [source], clock=lambda: NOW, selection=Selection.of(user_ids=["somebody"]))
+    report = read_directory(engine, [source], clock=lambda: NOW, selection=Selection.of(user_ids=["somebody"]))
     assert report.sources[0].answered == ""
     assert model(engine) == {ACME.key: ACME}
     assert source.asked[1].since == ""
@@ -376,7 +376,7 @@ def test_any_sequence_of_reads_ends_in_the_state_of_the_source(
             if step[0] == "part":
                 assert isinstance(step[1], set | frozenset)
                 given.append(said(source))
-                refresh(engine, [guarded], clock=lambda: moments[-1], selection=Selection.of(user_ids=step[1]))
+                read_directory(engine, [guarded], clock=lambda: moments[-1], selection=Selection.of(user_ids=step[1]))
                 kept = model(engine)
                 continue
             if step[0] != "read":
@@ -392,7 +392,7 @@ def test_any_sequence_of_reads_ends_in_the_state_of_the_source(
             worlds[:] = [standing(before_said)]
             earlier = len(given)
             given.append(before_said)
-            report = refresh(engine, [guarded], clock=lambda: moments[-1], accept_empty=["people"])
+            report = read_directory(engine, [guarded], clock=lambda: moments[-1], accept_empty=["people"])
             source.faults.clear()
             source.forgets_before = 0
             kept = model(engine)

@@ -20,7 +20,7 @@ from app.directory.mapping.spool_file import SpoolFile
 from app.directory.settings import DirectorySettings
 from app.directory.source import Source
 from app.foundation.database.engine import open_engine, reading
-from app.sync.runs.refresh import refresh
+from app.sync.runs.directory_reads import read_directory
 from tests.tables import make_tables
 from tests.worlds.object_directory import ObjectDirectory, rules_of, thing
 
@@ -87,7 +87,7 @@ def engine(database_url: str) -> Iterator[Engine]:
 
 
 def test_example_explains_effective_and_other_records(engine: Engine, sources: list[Source]) -> None:
-    report = refresh(engine, sources, clock=repeat(NOW).__next__)
+    report = read_directory(engine, sources, clock=repeat(NOW).__next__)
     assert [(one.verdict.value, one.reason) for one in report.sources] == [("complete", "")] * 3
     assert sorted(problem.reason.partition(" refers to ")[2] for problem in report.problems.listed) == [
         "the document 'lost' (documentId), which is left out itself",

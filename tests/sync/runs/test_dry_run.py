@@ -20,7 +20,7 @@ from app.directory.source import EVERYTHING, ReadRequest
 from app.foundation.database.engine import is_sqlite, open_engine, reading, writing
 from app.sync.ledger.tables import LEDGER_TABLES
 from app.sync.plan.planner import make_plan
-from app.sync.runs.refresh import refresh
+from app.sync.runs.directory_reads import read_directory
 from tests.worlds.directory import Directory
 from tests.worlds.syncing import SyncedWorld
 
@@ -163,7 +163,7 @@ def test_a_plan_does_not_keep_others_from_writing(company: SyncedWorld, monkeypa
 
     with candidate_of(company.engine) as candidate:
         monkeypatch.setattr(source, "read", read_slowly)
-        report = refresh(candidate, [source], clock=company.time, on_candidate=True)
+        report = read_directory(candidate, [source], clock=company.time, on_candidate=True)
         with writing(other) as connection:
             connection.execute(text("UPDATE run SET calls = calls"))
     other.dispose()
@@ -203,7 +203,7 @@ def test_a_candidate_never_needs_the_write_lock(
             first = Directory()
             first.name = "first"
             sources.insert(0, first)
-        refresh(candidate, sources, clock=company.time, on_candidate=True, is_planned_from=True)
+        read_directory(candidate, sources, clock=company.time, on_candidate=True, is_planned_from=True)
     other.close()
 
 
@@ -236,7 +236,7 @@ def test_a_preview_ends_well_while_others_write_all_the_time(
 def test_only_what_changes_is_copied(company: SyncedWorld) -> None:
     company.directory.add(User(user_id="new", name="New", email="new@acme.example"))
     with candidate_of(company.engine) as candidate:
-        refresh(candidate, [company.directory], clock=company.time, on_candidate=True)
+        read_directory(candidate, [company.directory], clock=company.time, on_candidate=True)
         with reading(candidate) as connection:
             found = connection.execute(
                 text(
@@ -339,7 +339,7 @@ def test_a_directory_that_is_read_meanwhile_is_planned_from_as_it_is(
         if not done:
             done.append(True)
             change(company)
-            refresh(other, [company.directory], clock=company.time)
+            read_directory(other, [company.directory], clock=company.time)
         yield from first
 
     monkeypatch.setattr(company.directory, "read", read_twice)

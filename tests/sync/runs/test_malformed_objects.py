@@ -18,7 +18,7 @@ from app.directory.mapping.spool_file import SpoolFile
 from app.directory.settings import DirectorySettings
 from app.directory.source import Source, Verdict
 from app.foundation.database.engine import open_engine, reading
-from app.sync.runs.refresh import RefreshReport, refresh
+from app.sync.runs.directory_reads import RefreshReport, read_directory
 from tests.tables import make_tables
 from tests.worlds.object_directory import ObjectDirectory, rules_of, thing
 
@@ -60,7 +60,7 @@ class Company:
         self.objects.put(thing("users", id_, value))
 
     def read(self, *, full: bool) -> RefreshReport:
-        return refresh(self.engine, [self.source], clock=lambda: NOW, full=["ad"] if full else [])
+        return read_directory(self.engine, [self.source], clock=lambda: NOW, full=["ad"] if full else [])
 
     def records(self) -> list[Record]:
         with reading(self.engine) as connection:
@@ -180,7 +180,7 @@ def test_rows_with_a_key_are_objects(engine: Engine, tmp_path: Path) -> None:
         with database.begin() as connection:
             for statement in statements:
                 connection.execute(text(statement))
-        refresh(engine, [source], clock=lambda: NOW)
+        read_directory(engine, [source], clock=lambda: NOW)
         with reading(engine) as connection:
             return {one.user_id: one.disabled for one in export_records(connection) if isinstance(one, User)}
 

@@ -18,7 +18,7 @@ from app.directory.mapping.source import MappedSource
 from app.directory.mapping.spool_file import SpoolFile
 from app.directory.source import ObjectId, Verdict
 from app.foundation.database.engine import open_engine, reading
-from app.sync.runs.refresh import refresh
+from app.sync.runs.directory_reads import read_directory
 from tests.tables import make_tables
 from tests.worlds.object_directory import ObjectDirectory, rules_of, thing
 
@@ -117,11 +117,11 @@ def test_what_is_in_force_follows_the_directory(engine: Engine, tmp_path: Path, 
         before = in_force(engine)
         if chance.random() < 0.3:
             directory.breaks_after = chance.randint(0, 3)
-            broken = refresh(engine, [source], clock=repeat(NOW).__next__)
+            broken = read_directory(engine, [source], clock=repeat(NOW).__next__)
             directory.breaks_after = None
             if broken.sources[0].verdict is Verdict.FAILED:
                 assert in_force(engine) == before
-        report = refresh(engine, [source], clock=repeat(NOW + timedelta(minutes=number)).__next__)
+        report = read_directory(engine, [source], clock=repeat(NOW + timedelta(minutes=number)).__next__)
         assert report.sources[0].verdict is Verdict.COMPLETE, report.sources[0].reason
         asked_for_changes += report.sources[0].answered == "changes"
         assert in_force(engine) == said(directory), f"round {number}"

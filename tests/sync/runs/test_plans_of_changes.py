@@ -8,9 +8,9 @@ from sqlalchemy import text
 from werkzeug.wrappers import Response
 
 from app.foundation.database.engine import writing
+from app.sync.runs.directory_reads import read_directory
 from app.sync.runs.engine import SyncEngine
 from app.sync.runs.lock import sync_lock
-from app.sync.runs.refresh import refresh
 from app.sync.runs.report import report_lines
 from app.sync.runs.run import Run, RunRequest
 from tests.progress import QuietProgress
@@ -110,7 +110,7 @@ def test_verify_plans_everything_and_finds_the_plans_equal(company: SyncedWorld,
 def test_verify_reports_a_plan_of_changes_that_lacks_something(company: SyncedWorld, worker: Worker) -> None:
     worker.sync()
     company.directory.document("minutes")
-    refresh(company.engine, company.sources, clock=company.time)
+    read_directory(company.engine, company.sources, clock=company.time)
     with writing(company.engine) as connection:
         connection.execute(text("DELETE FROM access_change"))
     assert worker.plans_changes()

@@ -15,10 +15,10 @@ from app.directory.bounded import BoundedSource, Policy
 from app.directory.source import EVERYTHING, End, Reading, ReadRequest, Source, Verdict
 from app.directory.source_settings import GuardSettings
 from app.foundation.database.engine import open_engine, reading
+from app.sync.runs.directory_reads import read_directory
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.polling import SourcePoller, source_pollers
 from app.sync.runs.queue import CHANGES
-from app.sync.runs.refresh import refresh
 from tests.tables import make_tables
 from tests.worlds.changing_source import ChangingSource, Fault
 from tests.worlds.clock import SimulatedTime
@@ -88,7 +88,7 @@ def test_a_source_is_asked_for_changes_when_that_is_due_and_a_narrowed_run_follo
     assert (poll.name, never.name) == ("people", "never read")
     # The first sync reads everything; nobody polls before.
     assert poll.tick() is None
-    refresh(engine, [people, others], clock=time)
+    read_directory(engine, [people, others], clock=time)
     people.put("bob", *person("bob", disabled=True))
     others.put("eve", User(user_id="eve", name="Evelyn", email=""))
     asked_of_others = len(others.asked)
@@ -115,7 +115,7 @@ def test_a_source_is_asked_for_changes_when_that_is_due_and_a_narrowed_run_follo
 def test_of_several_workers_one_polls(
     engine: Engine, time: SimulatedTime, people: ChangingSource, others: ChangingSource
 ) -> None:
-    refresh(engine, [people, others], clock=time)
+    read_directory(engine, [people, others], clock=time)
     time.move_on(minutes=1)
     asked = len(people.asked)
     workers = [polls(engine, time, people, others)[0] for _ in range(3)]
@@ -127,7 +127,7 @@ def test_a_poll_that_fails_changes_nothing_and_comes_again(
     engine: Engine, time: SimulatedTime, people: ChangingSource, others: ChangingSource
 ) -> None:
     [poll, _] = polls(engine, time, people, others)
-    refresh(engine, [people, others], clock=time)
+    read_directory(engine, [people, others], clock=time)
     people.remove("bob")
     people.faults.append(Fault.CUT)
     time.move_on(minutes=1)
@@ -144,7 +144,7 @@ def test_a_source_that_was_away_at_the_first_sync_is_polled(
     engine: Engine, time: SimulatedTime, people: ChangingSource, others: ChangingSource
 ) -> None:
     people.faults.append(Fault.CUT)
-    refresh(engine, [people, others], clock=time)
+    read_directory(engine, [people, others], clock=time)
     assert users(engine).keys() == {"eve"}
     [poll, _] = polls(engine, time, people, others)
     time.move_on(minutes=1)
@@ -155,7 +155,7 @@ def test_a_source_that_was_away_at_the_first_sync_is_polled(
 def test_polls_of_a_source_that_fails_back_off(
     engine: Engine, time: SimulatedTime, people: ChangingSource, others: ChangingSource
 ) -> None:
-    refresh(engine, [people, others], clock=time)
+    read_directory(engine, [people, others], clock=time)
     workers = [polls(engine, time, people, others)[0] for _ in range(2)]
     people.faults += [Fault.CUT] * 8
     asked = len(people.asked)
@@ -196,7 +196,7 @@ def test_polls_stop_after_three_refused_logins_until_a_sync_succeeds(engine: Eng
         [poll] = source_pollers(engine, [guarded], guard=GuardSettings(), clock=time, stop=threading.Event())
         return poll
 
-    refresh(engine, [source], clock=time)
+    read_directory(engine, [source], clock=time)
     source.refuses = True
     workers = [started(), started()]
     asked = len(source.asked)
@@ -211,7 +211,7 @@ def test_polls_stop_after_three_refused_logins_until_a_sync_succeeds(engine: Eng
     time.move_on(minutes=10)
     assert again.tick() is not None
     source.refuses = False
-    refresh(engine, [source], clock=time)
+    read_directory(engine, [source], clock=time)
     time.move_on(minutes=1)
     assert workers[0].tick() is not None
 
@@ -220,12 +220,12 @@ def test_a_poll_that_another_read_overtakes_is_no_failure(
     engine: Engine, time: SimulatedTime, people: ChangingSource, others: ChangingSource
 ) -> None:
     [poll, _] = polls(engine, time, people, others)
-    refresh(engine, [people, others], clock=time)
+    read_directory(engine, [people, others], clock=time)
     people.put("bob", *person("bob", disabled=True))
     people.faults.append(Fault.MOVED)
 
     def meanwhile() -> None:
-        refresh(engine, [people, others], clock=time)
+        read_directory(engine, [people, others], clock=time)
 
     people.meanwhile = meanwhile  # type: ignore[method-assign] # that is what it is for
     time.move_on(minutes=1)
@@ -237,18 +237,18 @@ def test_a_poll_that_another_read_overtakes_is_no_failure(
 def test_a_whole_read_that_changes_overtook_counts_when_it_caught_up(
     engine: Engine, time: SimulatedTime, people: ChangingSource, others: ChangingSource
 ) -> None:
-    refresh(engine, [people, others], clock=time)
+    read_directory(engine, [people, others], clock=time)
     time.move_on(minutes=1)
     whole: list[Source] = [BoundedSource(people, timeout=30, policy=Policy(full_every=0)), others]
 
     def meanwhile() -> None:
         people.put("bob", *person("bob", disabled=True))
         time.move_on(minutes=1)
-        refresh(engine, [people, others], clock=time, only={"people"})
+        read_directory(engine, [people, others], clock=time, only={"people"})
 
     people.faults.append(Fault.MOVED)
     people.meanwhile = meanwhile  # type: ignore[method-assign] # that is what it is for
-    report = refresh(engine, whole, clock=time)
+    report = read_directory(engine, whole, clock=time)
     assert report.sources[0].verdict is Verdict.COMPLETE
     assert users(engine) == {"ada": False, "bob": True, "eve": False}
 
@@ -262,7 +262,7 @@ def test_polling_ends_when_the_process_is_to_end(engine: Engine, time: Simulated
             let_go.wait(60)
             yield from super().read(request)
 
-    refresh(engine, [people], clock=time)
+    read_directory(engine, [people], clock=time)
     time.move_on(minutes=1)
     source = BoundedSource(Hanging("people"), timeout=0, stop=stop, policy=Policy(poll=60))
     [poll] = source_pollers(engine, [source], guard=GuardSettings(), clock=time, stop=stop)

@@ -17,13 +17,13 @@ from app.directory.mapping.source import MappedSource
 from app.directory.source import EVERYTHING, End, Found, Reading, ReadRequest, Verdict
 from app.directory.source_settings import GuardSettings
 from app.foundation.database.engine import open_engine, reading
-from app.sync.runs.refresh import (
+from app.sync.runs.directory_reads import (
     RefreshReport,
     UnknownSourceError,
     forget,
     losses_sentences,
     object_from_report,
-    refresh,
+    read_directory,
 )
 from tests.tables import make_tables
 from tests.worlds.object_directory import ObjectDirectory, rules_of, thing
@@ -75,7 +75,7 @@ Run = Callable[..., RefreshReport]
 @pytest.fixture
 def run(engine: Engine) -> Run:
     def run(*sources: Given | BoundedSource, **how: object) -> RefreshReport:
-        return refresh(engine, sources, clock=lambda: NOW, **how)  # type: ignore[arg-type] # whatever the test says
+        return read_directory(engine, sources, clock=lambda: NOW, **how)  # type: ignore[arg-type] # whatever the test says
 
     return run
 
@@ -148,7 +148,7 @@ def test_few_changes_need_no_complete_count(engine: Engine) -> None:
     source = BoundedSource(MappedSource("ad", people, rules), timeout=0, policy=Policy())
 
     def read() -> tuple[str, str, Losses]:
-        (one,) = refresh(engine, [source], clock=lambda: NOW).sources
+        (one,) = read_directory(engine, [source], clock=lambda: NOW).sources
         return one.answered, one.verdict.value, one.losses
 
     assert read() == ("", "complete", {})
@@ -329,14 +329,14 @@ def test_who_is_disabled_by_another_row_stays_disabled_and_is_not_counted(engine
         MappedSource("ad", objects, rules), timeout=0, policy=Policy(guard=GuardSettings(count=0, percent=0))
     )
     objects.put(thing("users", "1", {"id": "1", "off": True}), thing("more", "x", {"id": "2", "off": False}))
-    refresh(engine, [source], clock=lambda: NOW)
+    read_directory(engine, [source], clock=lambda: NOW)
     objects.remove("users", "1")
     objects.put(thing("more", "1", {"id": "1", "off": True}))
-    (one,) = refresh(engine, [source], clock=lambda: NOW).sources
+    (one,) = read_directory(engine, [source], clock=lambda: NOW).sources
     assert (one.verdict, one.losses) == (Verdict.COMPLETE, {})
     assert disabled(engine) == {"1"}
     objects.remove("more", "1")
     objects.put(thing("users", "1", {"id": "1", "off": False}))
-    (one,) = refresh(engine, [source], clock=lambda: NOW).sources
+    (one,) = read_directory(engine, [source], clock=lambda: NOW).sources
     assert (one.verdict, one.losses) == (Verdict.PARTIAL, {"disabled user": (1, 1)})
     assert disabled(engine) == {"1"}

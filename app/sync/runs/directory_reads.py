@@ -1,7 +1,7 @@
 """Reads the directory into the access model, or checks it without a change.
 
-``refresh`` is the first step of every run, and a command: decisions use the result at once. ``check`` reads into a
-temporary database.
+``read_directory`` is the first step of every run, and a command: decisions use the result at once. ``check`` reads into
+a temporary database.
 """
 
 import tempfile
@@ -123,7 +123,7 @@ class RefreshReport(ReadReport):
     """Of a candidate: the state of the database that must not change; None if it may."""
 
 
-def refresh(
+def read_directory(
     engine: Engine,
     sources: Sequence[Source],
     *,
@@ -296,7 +296,7 @@ def check(sources: Sequence[Source], *, clock: Clock, progress: ReadingProgress 
         engine = open_engine(f"sqlite:///{Path(folder) / 'check.db'}")
         try:
             METADATA.create_all(engine)
-            report = refresh(engine, list(map(CheckedSource, sources)), clock=clock, progress=progress)
+            report = read_directory(engine, list(map(CheckedSource, sources)), clock=clock, progress=progress)
             with reading(engine) as connection:
                 counts = model_counts(connection)
                 for problem in similar_records(connection, PROBLEMS_KEPT):

@@ -18,7 +18,15 @@ from app.commands.schema import METADATA
 from app.directory.file import FileSource
 from app.directory.source import EVERYTHING, End, Found, Malformed, Reading, ReadRequest, Remark, Verdict
 from app.foundation.database.engine import open_engine, reading
-from app.sync.runs.refresh import RefreshReport, UnknownSourceError, check, export, forget, object_from_report, refresh
+from app.sync.runs.directory_reads import (
+    RefreshReport,
+    UnknownSourceError,
+    check,
+    export,
+    forget,
+    object_from_report,
+    read_directory,
+)
 from tests.tables import make_tables
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -76,7 +84,7 @@ Refresh = Callable[..., RefreshReport]
 @pytest.fixture
 def run(engine: Engine) -> Refresh:
     def run(*sources: GivenSource | FileSource, accept_empty: tuple[str, ...] = ()) -> RefreshReport:
-        return refresh(engine, sources, clock=lambda: NOW, accept_empty=accept_empty)
+        return read_directory(engine, sources, clock=lambda: NOW, accept_empty=accept_empty)
 
     return run
 
@@ -123,8 +131,8 @@ def test_refresh_increments_the_revision_only_for_changes(engine: Engine, run: R
 
 def test_the_age_of_the_model_is_that_of_the_current_revision_after_the_clock_was_set_back(engine: Engine) -> None:
     times = [NOW, NOW - timedelta(days=1)]
-    refresh(engine, [GivenSource("a", user("ada"))], clock=lambda: times[0])
-    refresh(engine, [GivenSource("a", user("ada", "Ada L."))], clock=lambda: times[1])
+    read_directory(engine, [GivenSource("a", user("ada"))], clock=lambda: times[0])
+    read_directory(engine, [GivenSource("a", user("ada", "Ada L."))], clock=lambda: times[1])
     with reading(engine) as connection:
         assert current_revision(connection) == 2
         assert latest_revision(connection)[1] == NOW_MS - 24 * 60 * 60 * 1000
@@ -140,7 +148,7 @@ def test_a_source_that_is_forgotten_during_a_dry_run_is_not_in_its_result(engine
 
     with candidate_of(engine) as candidate:
         source = Forgetting("a", user("ada"), user("new"))
-        report = refresh(candidate, [source], clock=lambda: NOW, on_candidate=True)
+        report = read_directory(candidate, [source], clock=lambda: NOW, on_candidate=True)
         assert report.retained_sources == ()
         assert list(states(candidate)) == ["a"]
         assert set(model(candidate)) == {("user", "ada"), ("user", "new")}
@@ -444,7 +452,7 @@ def test_refreshes_at_the_same_time_leave_a_whole_model(engine: Engine) -> None:
             barrier.wait()
             for _ in range(3):
                 # Each takes away what the others gave, which is more than the guard allows.
-                refresh(engine, [GivenSource("a", *records_of(number))], clock=lambda: NOW, accept_shrink=["a"])
+                read_directory(engine, [GivenSource("a", *records_of(number))], clock=lambda: NOW, accept_shrink=["a"])
         except BaseException as error:  # noqa: BLE001 - it is looked at by the test's own thread
             failures.append(error)
 
@@ -503,7 +511,7 @@ class Count:
 
 def test_refresh_reports_the_number_of_records(engine: Engine) -> None:
     count = Count()
-    refresh(engine, [ManyUsers(2_500), GivenSource("a", user("ada"))], clock=lambda: NOW, progress=count)
+    read_directory(engine, [ManyUsers(2_500), GivenSource("a", user("ada"))], clock=lambda: NOW, progress=count)
     assert count.total == 2_501
 
 
