@@ -317,6 +317,6 @@ def compute_name_changes(session: RefreshSession, connection: Connection, tables
 
 
 def store_name_changes(connection: Connection) -> None:
-    """Carries out ``refresh_name_delta``."""
+    """Writes ``refresh_name_delta``."""
     run(connection, _REMOVE_NAMES, {"remove": _REMOVE})
     run(connection, _ADD_NAMES, {"add": _ADD})

@@ -44,7 +44,7 @@ MAX_OTHERS_NAMED = 1_000
 def access_changes(connection: Connection, now: datetime, policy: DecisionPolicy) -> Iterator[AccessChange]:
     """All changes, organization by organization. Each pair of user and resource is in exactly one.
 
-    ``connection``: that of a candidate, in the transaction of its refresh, after everything was carried out.
+    ``connection``: that of a candidate, in the transaction of its refresh, after everything was written.
     Raises ``TooManyStepsError`` if the comparison exceeds ``MAX_STEPS``.
     """
     steps = Steps(MAX_STEPS)

@@ -97,7 +97,7 @@ AND (m.source_id IS DISTINCT FROM a.source_id OR ({content:m}) IS DISTINCT FROM 
 def merge(session: RefreshSession, connection: Connection, changed_kinds: Collection[str] | None) -> list[ModelTables]:
     """Fills the deltas of the access model, and returns the kinds that have one; aliases and bindings are updated.
 
-    ``changed_kinds``: those of which ``source_delta`` has rows, which are carried out; None: all keys are merged.
+    ``changed_kinds``: those with rows in ``source_delta``; None: all keys are merged.
     """
     return _Merge(session, connection, changed_kinds).compute()
 

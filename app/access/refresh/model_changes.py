@@ -1,4 +1,4 @@
-"""Carries out the deltas of the access model, and updates what is stored beside it.
+"""Writes the deltas of the access model, and updates what is stored beside it.
 
 Beside the access model are the numbers of records, the search names, the former payloads, and the change log: which
 entries of the index (``app.access.index``) each revision changes. A refresh writes the log in the transaction that
@@ -56,8 +56,10 @@ SELECT {columns:m} FROM {delta} d LEFT JOIN {merged} m ON {keys:m=d} WHERE d.cha
 """
 
 
-def carry_out(session: RefreshSession, connection: Connection, kinds: Sequence[ModelTables]) -> dict[str, ChangeCounts]:
-    """Carries out the deltas of these kinds, which have rows; returns kind → counts, for every kind."""
+def write_model_rows(
+    session: RefreshSession, connection: Connection, kinds: Sequence[ModelTables]
+) -> dict[str, ChangeCounts]:
+    """Writes the deltas of these kinds, which have rows; returns kind → counts, for every kind."""
     changes = {tables.kind: ChangeCounts() for tables in MODEL_TABLES}
     for tables in kinds:
         added, updated, removed, rows = tables.run(connection, _COUNTS).one()

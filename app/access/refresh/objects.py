@@ -81,4 +81,4 @@ def apply_objects(
         if audit_hook is not None:
             audit_hook(connection, changes, pushes)
 
-    return refresh.carry_out_changes(connection, store).revision
+    return refresh.write_changes(connection, store).revision

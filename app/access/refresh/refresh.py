@@ -2,8 +2,8 @@
 
 1. ``begin`` adds new sources and numbers their reads.
 2. ``add`` stages records, ``end`` ends the read of a source with its verdict; nothing that others see changes so far.
-3. ``finish`` drops duplicates, computes what changes in the records of the sources, carries it out, and merges the
-   changed keys into the access model, in one transaction.
+3. ``finish`` drops duplicates, computes what changes in the records of the sources, writes it, and merges the changed
+   keys into the access model, in one transaction.
 
 Several refreshes may run at the same time. That transaction is the only one that needs the lock. Of two reads of a
 source the one that began last wins.
@@ -21,7 +21,7 @@ from app.access.problems import Problem, ProblemList
 from app.access.refresh.aliases_and_fills import FILL_BINDING
 from app.access.refresh.guard import drop_out_of_scope, refuse_shrunk, reject_unusable
 from app.access.refresh.merge import merge
-from app.access.refresh.model_changes import FORMER_PAYLOAD, carry_out, log_changes
+from app.access.refresh.model_changes import FORMER_PAYLOAD, log_changes, write_model_rows
 from app.access.refresh.problems import MAX_PUSHED, FoundProblems, staged_problems
 from app.access.refresh.pushed_keys import delete_pushed_keys, keep_pushes
 from app.access.refresh.session import RefreshSession
@@ -31,7 +31,6 @@ from app.access.refresh.sources import (
     STATE,
     SourceCounts,
     StagedRead,
-    carry_out_rows,
     compute_source_changes,
     count_source_changes,
     make_state,
@@ -42,6 +41,7 @@ from app.access.refresh.sources import (
     store_reads,
     total,
     unconfigured_sources,
+    write_source_rows,
 )
 from app.access.refresh.staging import Intake, drop_duplicates
 from app.access.refresh.tables import MODEL_TABLES, REFRESH_TABLES_OF_KIND
@@ -82,7 +82,7 @@ class AppliedChange:
 
 
 class Refresh(Intake):
-    """One refresh; use it in a ``with`` statement, and ``finish`` it inside."""
+    """One refresh. Reading is in ``Intake``; ``finish`` compares, writes and merges. Use it in a ``with`` statement."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class Refresh(Intake):
             # A source that may be empty may shrink.
             accepted = {*accept_empty, *accept_shrink}
             reads = refuse_shrunk(connection, reads, self._guards, self._guard, accepted, all_or_nothing=all_or_nothing)
-            change = self._bring_in_line(connection, reads, forgotten, positions)
+            change = self._write_reads(connection, reads, forgotten, positions)
             retained = unconfigured_sources(connection, positions)
             depends_on = self._isolate(connection) if self._on_candidate else None
         return RefreshResult(change=change, reads=tuple(reads), retained=retained, depends_on=depends_on)
@@ -153,7 +153,7 @@ class Refresh(Intake):
             make_state(connection)
             forgotten = [retained_source(connection, name)]
             compute_source_changes(connection, [], forgotten)
-            return self._bring_in_line(connection, [], forgotten, {})
+            return self._write_reads(connection, [], forgotten, {})
 
     def apply_changes(
         self, compare: Callable[[Connection], bool], store: Callable[[Connection, SourceCounts], None]
@@ -161,20 +161,20 @@ class Refresh(Intake):
         """Applies a change in one transaction: the records of sources, the access model, the revision.
 
         ``compare`` fills ``source_delta`` with what changes in the records, whose new values are staged; it looks up by
-        key. False: there is nothing to do. ``store`` gets the counts of what is carried out, and writes in the same
+        key. False: there is nothing to do. ``store`` gets the counts of what is written, and writes in the same
         transaction. If they raise, nothing changes.
         """
         self._flush()
         with self.changing() as connection:
             if not compare(connection):
                 return None
-            change = self.carry_out_changes(connection, store)
+            change = self.write_changes(connection, store)
             found = staged_problems(connection, self._session.kinds_staged, few=True, limit=MAX_PUSHED)
             return AppliedChange(change, tuple(problem for sample in found.values() for problem in sample.first))
 
     @contextmanager
     def changing(self) -> Iterator[Connection]:
-        """The transaction of a change, which may stage records and must end with ``carry_out_changes`` if it fills
+        """The transaction of a change, which may stage records and must end with ``write_changes`` if it fills
         ``source_delta``."""
         with self._session.change() as connection:
             self._session.index_staged()
@@ -182,23 +182,21 @@ class Refresh(Intake):
             make_state(connection)
             yield connection
 
-    def carry_out_changes(
-        self, connection: Connection, store: Callable[[Connection, SourceCounts], None]
-    ) -> ModelChange:
-        """Carries out ``source_delta`` in the transaction of ``changing``; see ``apply_changes``."""
+    def write_changes(self, connection: Connection, store: Callable[[Connection, SourceCounts], None]) -> ModelChange:
+        """Writes ``source_delta`` in the transaction of ``changing``, and merges it; see ``apply_changes``."""
         counts = count_source_changes(connection)
-        carry_out_rows(self._session, connection, counts)
+        write_source_rows(self._session, connection, counts)
         store(connection, counts)
         return self._merge(connection, counts, merge_all=False)
 
-    def _bring_in_line(
+    def _write_reads(
         self,
         connection: Connection,
         reads: Sequence[StagedRead],
         forgotten: Collection[int],
         positions: dict[int, int],
     ) -> ModelChange:
-        """Carries out ``source_delta``, and merges what changed. ``positions``: source → its position."""
+        """Writes ``source_delta`` and the reads, and merges what changed. ``positions``: source → its position."""
         now_ms = epoch_ms(self._clock())
         counts = count_source_changes(connection)
         self._session.count_rows(total(counts).total)
@@ -206,7 +204,7 @@ class Refresh(Intake):
             for kind in counts:
                 shadow(connection, REFRESH_TABLES_OF_KIND[kind].source)
         before = order_of_sources(connection)
-        carry_out_rows(self._session, connection, counts)
+        write_source_rows(self._session, connection, counts)
         store_reads(connection, reads, forgotten, counts, now_ms)
         if positions:
             store_positions(connection, positions)
@@ -234,7 +232,7 @@ class Refresh(Intake):
             store_pending(connection, self._covered, now_ms)
         if merge_all:
             connection.execute(update(STATE).values(merge_all=False))
-        change = close_revision(connection, carry_out(self._session, connection, kinds), now_ms)
+        change = close_revision(connection, write_model_rows(self._session, connection, kinds), now_ms)
         if change.changed and not self._on_candidate:
             log_changes(connection, change.revision, kinds, change.changes, now_ms)
         return change

@@ -1,9 +1,9 @@
 """Stores the records of each source and the result of its last read.
 
-A refresh computes the changes of a read (``compute_source_changes``) and writes them (``carry_out_rows``,
-``store_reads``) in one transaction. The records of a source that is no
-longer configured stay until an operator forgets it (``Refresh.forget``). A source's name is its path unless it has one,
-so another path is another source: nobody may lose access because a setting was changed.
+A refresh computes the changes of a read (``compute_source_changes``) and writes them (``write_source_rows``,
+``store_reads``) in one transaction. The records of a source that is no longer configured stay until an operator forgets
+it (``Refresh.forget``). A source's name is its path unless it has one, so another path is another source: nobody may
+lose access because a setting was changed.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -308,7 +308,7 @@ def compute_source_changes(
             tables.run(connection, _MISSING_ROWS_OF_REREAD_OBJECTS, {"source_ids": json_list(reread)})
 
 
-# Carrying out.
+# Writing.
 
 _COUNTS = """
 SELECT '{kind}', source_id, COUNT(*) FILTER (WHERE change = {add}), COUNT(*) FILTER (WHERE change = {update}),
@@ -347,8 +347,8 @@ def total(counts: SourceCounts) -> ChangeCounts:
     return sum(every, ChangeCounts())
 
 
-def carry_out_rows(session: RefreshSession, connection: Connection, counts: SourceCounts) -> None:
-    """Carries out ``source_delta``; ``counts`` are the numbers of its rows."""
+def write_source_rows(session: RefreshSession, connection: Connection, counts: SourceCounts) -> None:
+    """Writes the rows of ``source_delta``; ``counts`` are their numbers."""
     for kind in counts:
         tables = REFRESH_TABLES_OF_KIND[kind]
         of_kind = total({kind: counts[kind]})

@@ -77,9 +77,8 @@ def make_plan(
     ``allow_deletes``: lifts the limits, for discarded deletes too. ``approving``: the id of a plan. The new plan has
     the deletes that were held in it and are still due, without limits, and what they make necessary. ``preview``:
     begins no grace period and forgets no discards. ``retry``: the kinds of which failed items are retried; empty: all
-    kinds.
-    ``retried``: only these failed items. ``since``: the ids of a plan of everything and of all later ones, if nothing
-    else has changed the ledger since: only what has changed is read, with the same result. Not for users.
+    kinds. ``retried``: only these failed items. ``since``: the ids of a plan of everything and of all later ones, if
+    nothing else has changed the ledger since: only what has changed is read, with the same result. Not for users.
 
     Raises ``PlanningError`` if the directory was never read, because an empty access model would delete everything, or
     if the ledger or the plan to approve does not exist.
