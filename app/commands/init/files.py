@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -42,20 +43,24 @@ class Files:
     ) -> list[Path]:
         """Writes the files, readable for their owner only, and returns their paths.
 
-        Raises ``ConfigurationError`` and ``OSError``, and leaves no file, if the settings are not usable.
+        Raises ``ConfigurationError`` and ``OSError``, and leaves no file or folder, if the settings are not usable.
         """
         context = {**self._context(directory, backend), **values}
         texts = {self.secret(name): f"{value}\n" for name, value in secret_values.items()}
         texts[self._organization] = _rendered("organization.yaml", _quoted, context)
         texts[self.output] = _rendered("usher.yaml", _quoted, context)
-        make_folder(self._secrets)
+        missing = [folder for folder in (self._secrets, *self._secrets.parents) if not folder.exists()]
         try:
+            make_folder(self._secrets)
             for path, text in texts.items():
                 write_file(path, text)
             load_settings(self.output, environment={})
         except (ConfigurationError, OSError):
             for path in texts:
                 path.unlink(missing_ok=True)
+            for folder in missing:
+                with suppress(OSError):
+                    folder.rmdir()
             raise
         return list(texts)
 
