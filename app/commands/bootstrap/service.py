@@ -159,7 +159,7 @@ def _scim(settings: Settings, push: PushParts, new_id: Callable[[], str]) -> "Sc
         return None
     from app.service.scim.blueprint import scim_parts
 
-    return scim_parts(push, settings.directory, new_id)
+    return scim_parts(push, settings.directory, new_id, public_url=settings.console.public_url)
 
 
 def _console(

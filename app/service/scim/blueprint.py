@@ -53,13 +53,17 @@ class ScimParts:
     """Source → what makes its records."""
     new_id: Callable[[], str]
     """Creates the id of a resource."""
+    public_url: str
+    """The URL at which browsers reach the service; empty: where it listens."""
 
 
-def scim_parts(push: PushParts, settings: DirectorySettings, new_id: Callable[[], str]) -> ScimParts:
+def scim_parts(
+    push: PushParts, settings: DirectorySettings, new_id: Callable[[], str], *, public_url: str
+) -> ScimParts:
     """The dependencies, from the settings."""
     sources = [source for source in settings.sources if isinstance(source, ScimSourceSettings)]
     makers = {source.source_name: RecordMaker(scim_rules(source)) for source in sources}
-    return ScimParts(push, makers, new_id)
+    return ScimParts(push, makers, new_id, public_url)
 
 
 class _Resources(StoredResources):
@@ -154,9 +158,12 @@ def install_scim(app: Flask, parts: ScimParts) -> None:
 
 
 def _handled(parts: ScimParts, service: ScimService, name: str, path: str) -> ScimResponse:
+    # A proxy for TLS may not forward the scheme.
+    is_public = parts.public_url.partition("://")[2] == request.host.lower()
+    root = parts.public_url if is_public else request.url_root.rstrip("/")
     scim_request = ScimRequest(
         request.method,
-        f"{request.url_root.rstrip('/')}/scim/{name}/v2",
+        f"{root}/scim/{name}/v2",
         f"/{path}",
         _checked_query(),
         list(request.headers.items()),

@@ -214,15 +214,19 @@ class StoredMembers:
             resolved[value] = value, type_, display
         return resolved
 
-    def _bind(self, resource_id: str, type_: str, content: Mapping[str, Any]) -> None:
-        """Lets groups that named a resource before it existed name it by its id."""
-        attributes = ("userName", "externalId") if type_ == USER else ("externalId",)
-        keys = {key_of(_PENDING, str(content[name])) for name in attributes if content.get(name)}
+    def _bind(self, *contents: Mapping[str, Any]) -> None:
+        """Lets groups name resources by their ids that they named in other ways, if exactly one has the name now.
+
+        ``contents``: those of a resource before and after the request.
+        """
+        names = (content.get(name) for content in contents for name in ("userName", "externalId"))
+        keys = {key_of(_PENDING, str(name)) for name in names if name}
         stated = self._run(_BIND, attribute=_PENDING, keys=json_list(sorted(keys)))
-        resources = self._named({name for _, name in stated})
+        resources = self._named({name for _, name in stated}) if stated else {}
         for group_id, name in stated:
-            if resources.get(name) == {resource_id}:
-                self.change_members(group_id, add={resource_id: (resource_id, type_, "")}, remove=[name])
+            ids = resources.get(name, ())
+            if len(ids) == 1:
+                self.change_members(group_id, add={one: (one, "", "") for one in ids}, remove=[name])
 
     def _remove_pending(self, names: Collection[str]) -> None:
         """Removes the keys of these names, if no group has a member of this name."""

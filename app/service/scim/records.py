@@ -12,7 +12,15 @@ from app.access.records import Record, User
 from app.access.refresh.objects import PushedObject
 from app.access.source_tables import origin_text
 from app.directory.casting import disabling_record
-from app.directory.connectors.scim.objects import GROUP, SET_OF_TYPE, USER, member_object, object_value, place_of
+from app.directory.connectors.scim.objects import (
+    GROUP,
+    SET_OF_TYPE,
+    USER,
+    is_active,
+    member_object,
+    object_value,
+    place_of,
+)
 from app.directory.connectors.scim.rules import GROUPS, USERS
 from app.directory.fields import MalformedRecordError
 from app.directory.mapping.cel import IT, MEMBER, Value, Variables, language
@@ -125,7 +133,7 @@ class RecordMaker:
             variables = _member_variables(self._value(group_id, GROUP, groups[group_id]) or {})
             starts = [rule.begin(variables) for rule in self._member_rules]
             for user in users_of_group:
-                if contents[user].get("active") is False:
+                if not is_active(contents[user]):
                     yield origin_text(*member_object(group_id, user)), PushedObject(place)
                     continue
                 variables.set_member(members[user] or {})

@@ -23,7 +23,7 @@ from scim2_server.storage import ScimStorage, SearchPage
 from sqlalchemy import Connection, Row, Table, delete, func, insert, select
 
 from app.access.source_tables import ScimKeyRow, ScimMemberRow
-from app.directory.connectors.scim.objects import GROUP, USER
+from app.directory.connectors.scim.objects import GROUP, USER, is_active
 from app.foundation.clock import Clock, epoch_ms, from_epoch_ms
 from app.foundation.database.statements import json_list
 from app.service.scim.members import RESOURCE, StoredMembers, key_of, members_of
@@ -232,7 +232,7 @@ class StoredResources(StoredMembers, ScimStorage):
         self.connection.execute(insert(RESOURCE).values(**row, version=1, content=text))
         self._add_keys(resource_id, _keys(type_, content))
         self._note(resource_id, type_, None, content)
-        self._bind(resource_id, type_, content)
+        self._bind(content)
         if type_ == GROUP:
             self.change_members(resource_id, add=members_of(resource))
         created = resource.model_copy(deep=True)
@@ -259,6 +259,9 @@ class StoredResources(StoredMembers, ScimStorage):
         row = self._row(resource_type, resource_id)
         _require_version(row, expected_version)
         before, content = orjson.loads(row.content), _content(resource)
+        if type_ == USER and "active" not in content and not is_active(before):
+            # A removed attribute has no value. Users are active again only if the directory states it.
+            content["active"] = None
         if content != before:
             self._require_unique(resource_id, type_, before, content)
             old, new = _keys(type_, before), _keys(type_, content)
@@ -267,7 +270,7 @@ class StoredResources(StoredMembers, ScimStorage):
                 self.connection.execute(delete(KEY).where(*of_key, KEY.c.resource_id == resource_id))
             self._add_keys(resource_id, new - old)
             self._note(resource_id, type_, before, content)
-            self._bind(resource_id, type_, content)
+            self._bind(before, content)
         if members is not None:
             self.replace_members(resource_id, members)
         if content != before:
@@ -277,7 +280,8 @@ class StoredResources(StoredMembers, ScimStorage):
         row = self._row(resource_type, resource_id)
         _require_version(row, expected_version)
         self.note_pairs([resource_id], [resource_id])
-        self._note(resource_id, row.type, orjson.loads(row.content), None)
+        before = orjson.loads(row.content)
+        self._note(resource_id, row.type, before, None)
         for table in (RESOURCE, KEY):
             of_id = table.c.source_id == self.source_id, table.c.resource_id == resource_id
             self.connection.execute(delete(table).where(*of_id))
@@ -285,6 +289,7 @@ class StoredResources(StoredMembers, ScimStorage):
         for column in (MEMBER.c.group_id, MEMBER.c.value):
             self.connection.execute(delete(MEMBER).where(MEMBER.c.source_id == self.source_id, column == resource_id))
         self._remove_pending(names)
+        self._bind(before)
 
     def _require_unique(
         self, resource_id: str, type_: str, before: Mapping[str, Any], content: Mapping[str, Any]

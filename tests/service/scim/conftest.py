@@ -125,7 +125,7 @@ class Directory:
         return read_directory(self.engine, sources, clock=self.clock, **options)
 
 
-def settings_with(database_url: str, rules: list[dict[str, Any]]) -> Settings:
+def settings_with(database_url: str, rules: list[dict[str, Any]], **sections: dict[str, Any]) -> Settings:
     return Settings.model_validate(
         {
             "database_url": database_url,
@@ -137,6 +137,7 @@ def settings_with(database_url: str, rules: list[dict[str, Any]]) -> Settings:
             },
             "provider": {"auth_tokens": [ASK]},
             "admin": {"tokens": ["admin-" + "x" * 20]},
+            **sections,
         }
     )
 

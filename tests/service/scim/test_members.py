@@ -130,6 +130,23 @@ def test_a_removal_that_may_mean_several_members_is_refused(directory: Directory
     assert _members(directory, group) == []
 
 
+@pytest.mark.parametrize("by", ["rename", "delete"])
+def test_a_name_of_several_is_a_member_once_it_is_of_one(directory: Directory, by: str) -> None:
+    ada = directory.user("ada", externalId="x-1")
+    bob = directory.user("X-1")
+    group = directory.group("acme", "x-1")
+    assert _members(directory, group) == ["x-1"]
+    assert not directory.may(ada, "acme")
+    assert not directory.may(bob, "acme")
+    if by == "rename":
+        directory.patch(f"/Users/{bob}", {"op": "replace", "path": "userName", "value": "bob"})
+    else:
+        directory.call("DELETE", f"/Users/{bob}")
+    assert _members(directory, group) == [ada]
+    assert directory.may(ada, "acme")
+    assert not directory.may(bob, "acme")
+
+
 @pytest.mark.parametrize(
     ("filter_", "left"),
     [

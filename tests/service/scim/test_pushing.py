@@ -65,6 +65,32 @@ def test_a_replacement_without_active_does_not_reactivate(directory: Directory) 
     assert directory.may(ada, "acme")
 
 
+@pytest.mark.parametrize(
+    "operation",
+    [
+        {"op": "remove", "path": "active"},
+        {"op": "replace", "path": "active", "value": None},
+        {"op": "add", "value": {"active": None}},
+    ],
+    ids=["remove", "null", "null without a path"],
+)
+def test_a_patch_that_removes_active_does_not_reactivate(directory: Directory, operation: dict[str, Any]) -> None:
+    ada, bob = directory.user("ada"), directory.user("bob")
+    directory.group("acme", ada, bob)
+    directory.patch(f"/Users/{ada}", {"op": "replace", "path": "active", "value": False})
+    for user in (ada, bob):
+        directory.patch(f"/Users/{user}", operation)
+        assert "active" not in directory.call("GET", f"/Users/{user}").get_json()
+        directory.patch(f"/Users/{user}", {"op": "replace", "path": "title", "value": "Countess"})
+    assert (directory.may(ada, "acme"), directory.may(bob, "acme")) == (False, True)
+    assert not directory.read(full=["entra"]).changed
+    body = {"schemas": ["urn:ietf:params:scim:schemas:core:2.0:User"], "userName": "ada"}
+    assert directory.call("PUT", f"/Users/{ada}", body).status_code == 200
+    assert not directory.may(ada, "acme")
+    directory.patch(f"/Users/{ada}", {"op": "replace", "path": "active", "value": True})
+    assert directory.may(ada, "acme")
+
+
 def test_deactivation_ends_membership_also_if_the_rule_fails_for_the_group(directory: Directory, clock: Clock) -> None:
     rules = [{**RULES[2], "membership": {**RULES[2]["membership"], "userId": "member.externalId"}}]
     url = str(directory.settings.database_url)
@@ -243,3 +269,25 @@ def test_one_member_changes_one_record(directory: Directory) -> None:
         ).scalar_one()
     assert json.loads(changes) == {"membership": {"added": 0, "updated": 0, "removed": 1}}
     assert all(one.startswith("entra: push ") for one in subjects)
+
+
+@pytest.mark.parametrize(
+    ("sections", "headers", "scheme"),
+    [
+        ({}, {}, "http"),
+        ({}, {"X-Forwarded-Proto": "https"}, "http"),
+        ({"server": {"trusted_proxies": 1}}, {"X-Forwarded-Proto": "https"}, "https"),
+        ({"console": {"public_url": "https://Localhost"}}, {}, "https"),
+        ({"console": {"public_url": "https://other.example"}}, {}, "http"),
+    ],
+)
+def test_locations_have_the_scheme_of_the_client(
+    directory: Directory, sections: dict[str, Any], headers: dict[str, str], scheme: str
+) -> None:
+    settings = settings_with(directory.settings.database_url, RULES, **sections)
+    directory = Directory.of(settings, directory.engine, directory.clock)
+    body = {"schemas": ["urn:ietf:params:scim:schemas:core:2.0:User"], "userName": "ada"}
+    answer = directory.call("POST", "/Users", body, headers=headers)
+    location = answer.get_json()["meta"]["location"]
+    assert answer.headers["Location"] == location
+    assert location.startswith(f"{scheme}://localhost/scim/entra/v2/Users/")

@@ -53,12 +53,17 @@ def object_value(resource_id: str, type_: str, content: Mapping[str, object]) ->
     value = {name: inner for name, inner in content.items() if name not in ("schemas", ENTERPRISE)}
     value["id"] = resource_id
     if type_ == USER:
-        value.setdefault("active", True)
+        value["active"] = is_active(content)
         if ENTERPRISE in content:
             value["enterprise"] = content[ENTERPRISE]
         if (email := _email(content.get("emails"))) is not None:
             value["email"] = email
     return value
+
+
+def is_active(content: Mapping[str, object]) -> bool:
+    """Whether a user is active. ``active`` is null if a directory removed it from a disabled user."""
+    return content.get("active", True) is True
 
 
 def _email(emails: object) -> object:
