@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from app.access.index.settings import IndexSettings
@@ -13,6 +13,7 @@ from app.backend.settings import SelfHostedBackendSettings
 from app.client.settings import BackendSettings
 from app.directory.settings import DirectorySettings
 from app.foundation.configuration.loading import Configuration, load
+from app.foundation.configuration.schema import SettingsSection
 from app.foundation.database.engine import parse_url, usable_url
 from app.foundation.logs import LogSettings
 from app.monitoring.notify.settings import NotificationSettings
@@ -22,10 +23,8 @@ from app.service.provider.settings import ProviderSettings
 from app.sync.runs.settings import SyncSettings
 
 
-class ServerSettings(BaseModel):
+class ServerSettings(SettingsSection):
     """The section ``server``. The self-hosted backend uses it, too, except for the port and the proxies."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     host: str = "127.0.0.1"
     """The address to listen on; 0.0.0.0 for all."""
@@ -44,10 +43,8 @@ class ServerSettings(BaseModel):
     """Number of reverse proxies that add to ``X-Forwarded-For``; 0: the header is ignored."""
 
 
-class WorkerSettings(BaseModel):
+class WorkerSettings(SettingsSection):
     """The section ``worker``."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     poll: float = Field(default=1.0, gt=0, le=60)
     """Seconds between two checks of the queue."""

@@ -4,21 +4,20 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import AfterValidator, Field, SecretStr, field_validator
 
 from app.contract.operation import DEFAULT_PREFIX
+from app.foundation.configuration.schema import SettingsSection
 from app.foundation.database.engine import usable_url
 
 
-class SelfHostedBackendSettings(BaseModel):
+class SelfHostedBackendSettings(SettingsSection):
     """The section ``self_hosted_backend`` of the settings."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     database_url: Annotated[str, AfterValidator(usable_url)] = Field(default="sqlite:///var/backend.db", repr=False)
     """The backend's own database, not that of the service: ``sqlite:///FILE`` or ``postgresql://user@host/name``."""
 
-    header_prefixes: Annotated[list[str], Field(min_length=1)] = [DEFAULT_PREFIX]
+    header_prefixes: Annotated[tuple[str, ...], Field(min_length=1)] = (DEFAULT_PREFIX,)
     """Accepted prefixes of the credential headers. Error messages contain the first one."""
 
     public_url: str = "http://127.0.0.1:8090"
@@ -79,8 +78,8 @@ class SelfHostedBackendSettings(BaseModel):
 
     @field_validator("header_prefixes")
     @classmethod
-    def _check_prefixes(cls, prefixes: list[str]) -> list[str]:
-        lowered = [prefix.lower() for prefix in prefixes]
+    def _check_prefixes(cls, prefixes: tuple[str, ...]) -> tuple[str, ...]:
+        lowered = tuple(prefix.lower() for prefix in prefixes)
         for prefix in lowered:
             letters = prefix.replace("-", "")
             if not (letters.isascii() and letters.isalnum() and prefix.endswith("-")):

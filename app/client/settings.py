@@ -4,9 +4,10 @@ import re
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr
 
 from app.contract.operation import DEFAULT_PREFIX
+from app.foundation.configuration.schema import SettingsSection
 from app.foundation.outbound.route import CaFile, Proxy, is_http_url
 
 _HEADER_PREFIX = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
@@ -39,11 +40,8 @@ def _credential(secret: SecretStr) -> SecretStr:
 Credential = Annotated[SecretStr, AfterValidator(_credential)]
 
 
-class BackendSettings(BaseModel):
+class BackendSettings(SettingsSection):
     """The ``backend`` section."""
-
-    # Validation errors must not contain the input, which may be a credential.
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     base_url: Annotated[str, AfterValidator(_base_url)] = "http://127.0.0.1:8090"
     """The URL of the backend's API, without the version."""

@@ -7,8 +7,6 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     PlainValidator,
     PrivateAttr,
@@ -28,6 +26,7 @@ from app.directory.mapping.cel import IT, MEMBER, ExpressionError, language
 from app.directory.mapping.settings import RULE_KINDS, RuleList, RuleSettings, disabled_or
 from app.directory.plugins import PluginSettings, plugin_of, plugin_settings
 from app.directory.source_settings import AcceptedChanges, GuardSettings, KindName, SourceBase, Token
+from app.foundation.configuration.schema import SettingsSection
 
 
 def _usable_location(value: object) -> Path | str:
@@ -310,10 +309,8 @@ def tokens_of(source: SourceSettings) -> tuple[SecretStr, ...]:
     return source.changes.tokens if source.changes is not None else ()
 
 
-class DirectorySettings(BaseModel):
+class DirectorySettings(SettingsSection):
     """The section ``directory``."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     sources: Annotated[tuple[SourceSettings, ...], Field(min_length=1)] = ()
     """The sources, the most authoritative first: if several provide a record, that of the first is used. There is no

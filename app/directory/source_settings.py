@@ -4,10 +4,11 @@ from hashlib import sha256
 from typing import Annotated, Any
 
 import orjson
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr
 
 from app.access.kinds import KINDS
 from app.directory.spelling import resembling
+from app.foundation.configuration.schema import SettingsSection
 
 
 def _usable_token(value: SecretStr) -> SecretStr:
@@ -34,10 +35,8 @@ KindName = Annotated[str, AfterValidator(_known_kind)]
 Token = Annotated[SecretStr, AfterValidator(_usable_token)]
 
 
-class ChangesSettings(BaseModel):
+class ChangesSettings(SettingsSection):
     """The key ``changes`` of a source: what may be pushed to ``/directory/NAME``."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     tokens: tuple[Token, ...] = ()
     """Bearer tokens of this source. Any of them is accepted, so that they can be rotated. Without tokens, nothing can
@@ -55,10 +54,8 @@ class AcceptedChanges(ChangesSettings):
     tokens: Annotated[tuple[Token, ...], Field(min_length=1)]
 
 
-class GuardSettings(BaseModel):
+class GuardSettings(SettingsSection):
     """The limits of a read. A read that exceeds both waits for an operator's confirmation."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     count: int = Field(default=20, ge=0)
     """The number of records of one kind that may be removed, or enabled again, at once."""
@@ -73,10 +70,8 @@ _NOT_OF_THE_RECORDS: dict[str, Any] = {
 """Settings of a source that do not affect its records."""
 
 
-class SourceBase(BaseModel):
+class SourceBase(SettingsSection):
     """The settings of every source."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(default="", max_length=200)
     """The name of the source in reports and for ``--accept-empty``."""

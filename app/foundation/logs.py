@@ -15,9 +15,9 @@ from typing import Any, Literal, TextIO
 
 import orjson
 import structlog
-from pydantic import BaseModel, ConfigDict
 from structlog.typing import EventDict, Processor
 
+from app.foundation.configuration.schema import SettingsSection
 from app.foundation.text import MASK
 
 _SECRET_KEY = re.compile(r"(token|api_?key|secret|password|authorization|cookie|credential)s?$", re.IGNORECASE)
@@ -29,10 +29,8 @@ _QUIET = ("alembic", "apscheduler", "sqlalchemy", "urllib3", "asyncio", "fileloc
 """Libraries whose lines at INFO do not help an operator."""
 
 
-class LogSettings(BaseModel):
+class LogSettings(SettingsSection):
     """The section ``log``."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     """The lowest level that is logged; ``-v`` on the command line means debug."""

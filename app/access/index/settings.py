@@ -3,7 +3,9 @@
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
+
+from app.foundation.configuration.schema import SettingsSection
 
 
 def _folder(value: object) -> object:
@@ -12,10 +14,8 @@ def _folder(value: object) -> object:
     return None if value == "" else value
 
 
-class IndexSettings(BaseModel):
+class IndexSettings(SettingsSection):
     """The section ``index``."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     path: Annotated[Path | None, BeforeValidator(_folder)] = None
     """The folder of this node's index, on a local disk. None or empty: beside the SQLite file, or in ``var``."""

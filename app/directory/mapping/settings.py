@@ -8,13 +8,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from app.access.kinds import KINDS
 from app.access.records import Fill, User
 from app.directory.casting import check_field_names, missing_fields
 from app.directory.fields import MalformedRecordError
 from app.directory.mapping.cel import IT, MEMBER, ExpressionError, LibraryMissingError, language
+from app.foundation.configuration.schema import SettingsSection
 
 Constant = bool | int | float
 """A constant value. Text is an expression."""
@@ -58,10 +59,8 @@ FieldValue = Annotated[Any, AfterValidator(_checked_value)]
 Fields = Annotated[dict[str, FieldValue], Field(min_length=1)]
 
 
-class RuleSettings(BaseModel):
+class RuleSettings(SettingsSection):
     """A rule that makes records of objects. It has exactly one kind, with its fields."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     from_: str = Field(alias="from", min_length=1, max_length=200)
     """The set of objects: ``users``, ``groups``, the name of a query."""

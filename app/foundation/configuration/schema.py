@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 
-from pydantic import BaseModel, SecretStr
+from pydantic import BaseModel, ConfigDict, SecretStr
 from pydantic.fields import FieldInfo
 
 PREFIX = "USHER_"
@@ -14,6 +14,12 @@ FILE_SUFFIX = "_file"
 
 Nested = dict[str, Any]
 """Settings as in a file: sections within sections."""
+
+
+class SettingsSection(BaseModel):
+    """The base class of a section. Its validation errors do not contain the input, which may be a secret."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 def types_in(annotation: Any) -> set[Any]:

@@ -4,8 +4,9 @@ import base64
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 
+from app.foundation.configuration.schema import SettingsSection
 from app.foundation.outbound.route import CaFile, Proxy
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 - a prefix, not a secret
@@ -54,10 +55,8 @@ def _usable_address(address: str) -> str:
 Address = Annotated[str, AfterValidator(_usable_address)]
 
 
-class WebhookSettings(BaseModel):
+class WebhookSettings(SettingsSection):
     """The section ``notifications.webhook``."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     url: Annotated[str, AfterValidator(_usable_url), Field(json_schema_extra={"secret_path": True})] = ""
     """The URL that messages are posted to; empty: no webhook. Many receivers treat its path as a secret."""
@@ -75,10 +74,8 @@ class WebhookSettings(BaseModel):
         return self
 
 
-class EmailSettings(BaseModel):
+class EmailSettings(SettingsSection):
     """The section ``notifications.email``."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     host: str = Field(default="", max_length=255)
     """The mail server; empty: no e-mail."""
@@ -106,10 +103,8 @@ class EmailSettings(BaseModel):
         return self
 
 
-class NotificationSettings(BaseModel):
+class NotificationSettings(SettingsSection):
     """The section ``notifications``."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     missed_after: int = Field(default=3600, ge=0, le=366 * 24 * 3600)
     """Seconds from the due time of a run until it is reported as missed; 0: never."""

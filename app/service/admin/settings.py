@@ -1,21 +1,19 @@
 """The settings of the admin and metrics endpoints."""
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import Field, SecretStr
+
+from app.foundation.configuration.schema import SettingsSection
 
 
-class AdminSettings(BaseModel):
+class AdminSettings(SettingsSection):
     """The section ``admin``."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    tokens: list[SecretStr] = []
+    tokens: tuple[SecretStr, ...] = ()
     """Bearer tokens. Each of them is valid, so that tokens can be rotated; empty: no access."""
 
 
-class MetricsSettings(BaseModel):
+class MetricsSettings(SettingsSection):
     """The section ``metrics``."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     require_token: bool = False
     """Whether ``/metrics`` requires an admin token, also at ``worker_port``."""

@@ -6,8 +6,9 @@ from enum import StrEnum
 from typing import Annotated, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 
+from app.foundation.configuration.schema import SettingsSection
 from app.foundation.outbound.route import CaFile, Proxy
 from app.foundation.text import printable
 
@@ -48,10 +49,8 @@ def _name(value: str) -> str:
     return value.strip()
 
 
-class ConsoleToken(BaseModel):
+class ConsoleToken(SettingsSection):
     """One of ``console.tokens``: an operator who signs in with a token."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: Annotated[str, AfterValidator(_name)]
     """The operator's name in the audit log."""
@@ -80,10 +79,8 @@ def _credential(secret: SecretStr) -> SecretStr:
     return secret
 
 
-class OidcSettings(BaseModel):
+class OidcSettings(SettingsSection):
     """The section ``console.oidc``: an issuer of OpenID Connect whose users may sign in."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     issuer: Annotated[str, AfterValidator(_issuer)] = ""
     """Exactly as in its metadata, such as ``https://login.corp.example/realms/corp``; empty: sign-in by tokens only."""
@@ -118,10 +115,8 @@ class OidcSettings(BaseModel):
         return printable(self.name) or urlsplit(self.issuer).hostname or ""
 
 
-class ConsoleSettings(BaseModel):
+class ConsoleSettings(SettingsSection):
     """The section ``console``."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     enabled: bool = True
     """Whether the service has the console, at ``/console``."""

@@ -4,10 +4,11 @@ import re
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr
 
 from app.access.decision.decide import DecisionPolicy
 from app.access.records import AccessRole
+from app.foundation.configuration.schema import SettingsSection
 
 INSTANCE_HEADER = "x-usher-instance"
 """A request with this header gets it back with an identifier of the access model, unique among all deployments.
@@ -83,10 +84,8 @@ def _file(path: str) -> str:
     return path
 
 
-class DecisionLogSettings(BaseModel):
+class DecisionLogSettings(SettingsSection):
     """The section ``provider.decision_log``."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     path: Annotated[str, AfterValidator(_file)] = ""
     """The file to which decisions are appended; ``-``: standard output; empty: no log."""
@@ -96,10 +95,8 @@ class DecisionLogSettings(BaseModel):
     """Whether only denials are written."""
 
 
-class ProviderSettings(BaseModel):
+class ProviderSettings(SettingsSection):
     """The section ``provider``."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     path: Annotated[str, AfterValidator(_path)] = "/permissions/check"
     """The path of the permission-provider call."""

@@ -1,16 +1,16 @@
 """The settings of a plan's limits: the section ``sync.limits``."""
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from app.foundation.configuration.schema import SettingsSection
 
 
-class LimitSettings(BaseModel):
+class LimitSettings(SettingsSection):
     """The section ``sync.limits``: deletes above either limit are held for approval. The rest of the run continues.
 
     Both limits apply to each kind of item in each organization, and to all organizations. The delete of an organization
     always needs approval.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     delete_count: int = Field(default=500, ge=0, le=1_000_000_000)
     """The maximum number of deletes. The delete of a folder or organization counts everything below it."""

@@ -3,8 +3,9 @@
 from datetime import UTC, datetime
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
+from app.foundation.configuration.schema import SettingsSection
 from app.sync.plan.settings import LimitSettings
 from app.sync.runs.schedule import ScheduleError, first_due_after, zone_of
 
@@ -32,10 +33,8 @@ Schedule = Annotated[str, AfterValidator(_usable_schedule)]
 """Five cron fields, ``every`` with a number and s, m, h or d, or empty for never."""
 
 
-class SyncSettings(BaseModel):
+class SyncSettings(SettingsSection):
     """The section ``sync``."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     schedule: Schedule = "*/15 * * * *"
     """When a sync starts: cron, or an interval like ``every 15m``; empty means never."""

@@ -8,9 +8,10 @@ from urllib.parse import urlsplit
 
 import orjson
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from app.directory.connectors.ldap.settings import is_loopback
+from app.foundation.configuration.schema import SettingsSection
 from app.foundation.outbound.route import CaFile, Proxy, is_http_url
 
 PresetName = Literal["google_workspace", "keycloak", "microsoft_graph", "okta", "scim"]
@@ -35,10 +36,8 @@ _FILTERS = frozenset({"$filter", "$search"})
 """Query parameters that leave out objects of a list, but not of its changes."""
 
 
-class PagingSettings(BaseModel):
+class PagingSettings(SettingsSection):
     """How a list is divided into pages."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     style: Literal["none", "link_header", "link", "token", "offset", "scim"]
     """The next page: ``link_header``: the link ``next`` in the header ``Link``; ``link``: a URL in the body;
@@ -58,10 +57,8 @@ class PagingSettings(BaseModel):
         return self
 
 
-class MembersSettings(BaseModel):
+class MembersSettings(SettingsSection):
     """Where the members of an object are."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     attribute: str = Field(default="", max_length=200)
     """The attribute of the object with the list of members."""
@@ -79,10 +76,8 @@ class MembersSettings(BaseModel):
         return self
 
 
-class DeltaSettings(BaseModel):
+class DeltaSettings(SettingsSection):
     """Where the changes of a set are."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     path: Path
     """The list of its changes."""
@@ -92,10 +87,8 @@ class DeltaSettings(BaseModel):
     """The attribute to select, so that changes of members are reported."""
 
 
-class ApiSetSettings(BaseModel):
+class ApiSetSettings(SettingsSection):
     """A set of objects. Fields that are not set are those of the preset."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     path: Path | None = None
     """The list of the objects."""
@@ -118,10 +111,8 @@ class ApiSetSettings(BaseModel):
     """The changes of its objects, for incremental reads."""
 
 
-class ApiPreset(BaseModel):
+class ApiPreset(SettingsSection):
     """The properties of an API, from a file in ``presets/``."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     sets: Mapping[str, ApiSetSettings] = Field(default_factory=dict)
     paging: PagingSettings = PagingSettings(style="none")
@@ -194,10 +185,8 @@ def _without_page_size(query: Parameters) -> Parameters:
 Url = Annotated[str, Field(max_length=2000), AfterValidator(_usable_url)]
 
 
-class AuthSettings(BaseModel):
+class AuthSettings(SettingsSection):
     """How the client authenticates itself, in one of four ways."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     token: Annotated[SecretStr, AfterValidator(_usable_header)] = SecretStr("")
     """A token for the header ``token_header``."""
@@ -247,10 +236,8 @@ class AuthSettings(BaseModel):
         return self.token_url or named
 
 
-class HttpSettings(BaseModel):
+class HttpSettings(SettingsSection):
     """The API and its lists. ``HttpSourceSettings`` adds the settings of every source."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     base_url: Url
     """The address below which all lists are."""

@@ -10,7 +10,9 @@ from typing import Annotated, Literal
 from urllib.parse import unquote, urlsplit
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import AfterValidator, Field, SecretStr, model_validator
+
+from app.foundation.configuration.schema import SettingsSection
 
 PresetName = Literal["active_directory", "openldap", "freeipa", "posix"]
 SearchScope = Literal["subtree", "one"]
@@ -46,10 +48,8 @@ Dn = Annotated[str, Field(max_length=2000), AfterValidator(_usable_dn)]
 Conversion = Literal["text", "integer", "boolean", "guid", "sid", "filetime", "time", "base64"]
 
 
-class SetSettings(BaseModel):
+class SetSettings(SettingsSection):
     """A set of objects. Fields that are not set are those of the preset."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     base: Dn | None = None
     """The DN below which its objects are. Default: the ``base`` of the source."""
@@ -66,10 +66,8 @@ class SetSettings(BaseModel):
     """The attributes that name an object's members."""
 
 
-class Preset(BaseModel):
+class Preset(SettingsSection):
     """The properties of a kind of directory, from a file in ``presets/``."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     sets: Mapping[str, SetSettings]
     extended_dn: bool = False
@@ -134,10 +132,8 @@ def _usable_file(path: Path) -> Path:
 FilePath = Annotated[Path, AfterValidator(_usable_file)]
 
 
-class LdapConnectionSettings(BaseModel):
+class LdapConnectionSettings(SettingsSection):
     """The connection, and the objects to read. ``LdapSourceSettings`` adds the settings of every source."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     url: Annotated[str | tuple[str, ...], AfterValidator(_usable_urls)]
     """``ldaps://HOST``, ``ldap://HOST`` with ``starttls``, or ``ldapi://%2Fpath%2Fof%2Fsocket``. Of a list, the first

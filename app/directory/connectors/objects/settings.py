@@ -3,9 +3,10 @@
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from app.directory.connectors.ldap.settings import is_loopback
+from app.foundation.configuration.schema import SettingsSection
 from app.foundation.outbound.route import is_http_url
 
 _BUCKET = re.compile(r"[A-Za-z0-9$][A-Za-z0-9._-]{1,254}")
@@ -30,10 +31,8 @@ def _usable_endpoint(url: str) -> str:
     return url.rstrip("/")
 
 
-class StoreSettings(BaseModel):
+class StoreSettings(SettingsSection):
     """The store of an object. Credentials come from the environment of the process, or from the machine's role."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     endpoint: Annotated[str, Field(max_length=2000), AfterValidator(_usable_endpoint)] = ""
     """The address of the store, for example of a MinIO server. Default: that of the provider."""

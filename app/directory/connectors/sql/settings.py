@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Annotated, Literal
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
@@ -15,6 +15,7 @@ from app.access.kinds import KINDS
 from app.directory.casting import plural
 from app.directory.mapping.settings import RuleList
 from app.directory.spelling import intended_name
+from app.foundation.configuration.schema import SettingsSection
 
 KINDS_BY_PLURAL: Mapping[str, str] = {plural(kind): kind for kind in KINDS}
 """Name of a query whose rows are records → the kind of these records."""
@@ -158,10 +159,8 @@ NullIsAbsent = frozenset[Literal["expiresAt", "accessType"]]
 QueryName = Annotated[str, Field(pattern=r"^[A-Za-z]\w*$", max_length=100)]
 
 
-class QuerySettings(BaseModel):
+class QuerySettings(SettingsSection):
     """A query, its key, and its changes. A text alone is its ``query``."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     query: Annotated[str, AfterValidator(single_statement)]
     """One SELECT that is valid in parentheses."""
@@ -189,10 +188,8 @@ class QuerySettings(BaseModel):
         return self
 
 
-class SqlSettings(BaseModel):
+class SqlSettings(SettingsSection):
     """The settings of a source of type ``sql``, in addition to those of every source."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     type: Literal["sql"]
     """The type of source."""
