@@ -90,7 +90,7 @@ _MAP = "map: [{from: %s, user: {userId: it.id, name: it.userName, email: it.emai
                 "directory: {sources: [{type: http, name: a, base_url: 'h', preset: okta,"
                 " map: [{from: users, fill: {userId: it.id}}]}]}\n"
             ),
-            "directory.sources[0].base_url: not an address",
+            "directory.sources[0].base_url: must be an http or https URL",
         ),
         (
             "directory: {sources: [{type: csv, path: a, kind: users}]}\n",

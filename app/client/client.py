@@ -141,7 +141,6 @@ class BackendClient:
         self._transport = Transport(
             timeout=settings.timeout,
             pool_size=settings.max_in_flight,
-            monotonic=monotonic,
             route=Route(settings.ca_file, settings.proxy),
             adapter=transport,
         )

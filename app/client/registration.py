@@ -1,13 +1,9 @@
 """Registers this service as the backend's permission provider."""
 
-import hmac
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Literal
 from urllib.parse import urlsplit
-
-from pydantic import SecretStr
 
 from app.client.client import BackendClient
 from app.client.errors import InvalidRequest, OperationMissing
@@ -18,10 +14,13 @@ from app.contract.permissions import (
     PermissionProviderSettings,
     UpdatePermissionProviderConfigRequest,
 )
-from app.foundation.outbound.route import is_http_url
+from app.foundation.outbound.urls import checked_url, is_plaintext
 
 TokenState = Literal["accepted", "unknown", "none"]
 """Whether the service accepts the token that the backend sends; ``none``: it sends no token."""
+
+Accepts = Callable[[str], bool]
+"""Whether the service accepts a token."""
 
 
 class RegistrationError(Exception):
@@ -51,13 +50,11 @@ class Registered:
     """Also true if only the token changed."""
 
 
-def register(client: BackendClient, url: str, token: str, accepted: Iterable[SecretStr]) -> Registered:
-    """Registers ``url`` with ``token`` (empty: none). ``accepted`` are the tokens that the service accepts, for the
-    state of the previous token.
+def register(client: BackendClient, url: str, token: str, accepts: Accepts) -> Registered:
+    """Registers ``url`` with ``token`` (empty: none).
 
     Raises ``RegistrationError`` if the backend lacks the operation or refuses the URL, and ``ClientError``.
     """
-    tokens = tuple(accepted)
     try:
         before = client.call(operations.GET_PERMISSION_PROVIDER_CONFIG, NoParameters()).data
     except OperationMissing:
@@ -79,7 +76,7 @@ def register(client: BackendClient, url: str, token: str, accepted: Iterable[Sec
             hint = "; self_hosted_backend.allow_private_urls lets the self-hosted backend ask there"
         raise RegistrationError(f"the backend does not take {url}: {error.message}{hint}") from error
     return Registered(
-        None if before is None else _registration(before, tokens), _registration(after, tokens), before != after
+        None if before is None else _registration(before, accepts), _registration(after, accepts), before != after
     )
 
 
@@ -89,39 +86,24 @@ def check_url(url: str, path: str, *, any_path: bool = False, plain_http: bool =
 
     ``any_path``: a proxy maps the URL to ``path``. ``plain_http``: the connection is safe without TLS.
     """
-    if not is_http_url(url) or not url.isascii() or any(character.isspace() for character in url):
-        raise RegistrationError(f"--url {url!r}: write an address such as https://usher.your-company.example{path}")
-    parts = urlsplit(url)
-    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
-        raise RegistrationError("--url: must have no user name, password, query or fragment: a token goes in a header")
+    try:
+        parts = urlsplit(checked_url(url, credentials="go into a header"))
+    except ValueError as error:
+        raise RegistrationError(f"--url: {error}") from error
     if parts.path != path and not any_path:
         raise RegistrationError(
             f"--url {url}: the service answers at {path} (provider.path): write"
             f" {parts.scheme}://{parts.netloc}{path}, or add --any-path when a proxy in between makes one of the other"
         )
-    if parts.scheme == "http" and not plain_http and not _is_loopback(parts.hostname or ""):
+    if is_plaintext(url) and not plain_http:
         raise RegistrationError(
             f"--url {url}: over http anyone on the way reads the token and may change the answers: write https,"
             " or add --plain-http for a network of your own"
         )
 
 
-def is_accepted(token: str, accepted: Iterable[SecretStr]) -> bool:
-    """Whether the token is one of these, in constant time."""
-    encoded = token.encode()
-    matches = [hmac.compare_digest(encoded, secret.get_secret_value().encode()) for secret in accepted]
-    return any(matches)
-
-
-def _registration(config: PermissionProviderConfig, accepted: Iterable[SecretStr]) -> Registration:
+def _registration(config: PermissionProviderConfig, accepts: Accepts) -> Registration:
     provider = config.permission_provider_config
     url, token = ("", "") if provider is None else (provider.permission_provider_url, provider.auth_token)
-    state: TokenState = "none" if not token else "accepted" if is_accepted(token, accepted) else "unknown"
+    state: TokenState = "none" if not token else "accepted" if accepts(token) else "unknown"
     return Registration(config.use_permission_provider, url or "", state)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")

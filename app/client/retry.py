@@ -11,14 +11,11 @@ The rules are in ``app/sync/apply/README.md``, "Tries of one call":
 Operations that create something on each call are retried only if nothing was sent.
 """
 
-import math
 import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
 import structlog
@@ -26,6 +23,7 @@ import structlog
 from app.client.errors import ClientError, NotReached, OutcomeUnknown, RateLimited
 from app.foundation.clock import Clock
 from app.foundation.outbound.failure import CallFailure
+from app.foundation.outbound.retry_after import retry_after_seconds
 
 ResultT = TypeVar("ResultT")
 
@@ -154,22 +152,6 @@ class Throttled(AttemptFailed):
         super().__init__(reason)
         self.retry_after = retry_after
         self.wait = 0.0
-
-
-def retry_after_seconds(header: str | None, now: datetime) -> float | None:
-    """The seconds of a ``Retry-After`` header; None if it is absent, invalid or in the past."""
-    text = (header or "").strip()
-    try:
-        seconds = float(text)
-    except ValueError:
-        try:
-            moment = parsedate_to_datetime(text)
-        except (ValueError, TypeError, IndexError, OverflowError):
-            return None
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
-        seconds = (moment - now).total_seconds()
-    return seconds if seconds > 0 and not math.isnan(seconds) else None
 
 
 @dataclass(slots=True)

@@ -2,27 +2,20 @@
 
 import re
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr
 
 from app.contract.operation import DEFAULT_PREFIX
 from app.foundation.configuration.schema import SettingsSection
-from app.foundation.outbound.route import CaFile, Proxy, is_http_url
+from app.foundation.outbound.route import CaFile, Proxy
+from app.foundation.outbound.urls import checked_url
 
 _HEADER_PREFIX = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
 _CREDENTIAL = re.compile(r"[!-~]*")
 
 
 def _base_url(text: str) -> str:
-    if not is_http_url(text) or not text.isascii() or any(character.isspace() for character in text):
-        raise ValueError("must be an http or https address such as https://api.example.com")
-    parts = urlsplit(text)
-    if parts.username is not None or parts.password is not None:
-        raise ValueError("must not carry a user name or password; credentials go into api_key and auth_token")
-    if parts.query or parts.fragment:
-        raise ValueError("must not have a query or a fragment")
-    return text.rstrip("/")
+    return checked_url(text, credentials="go into api_key and auth_token").rstrip("/")
 
 
 def _header_prefix(text: str) -> str:

@@ -4,8 +4,9 @@ A ``Transport`` sends one request over the configured route and reads one bounde
 does not retry. Each failure is either ``Unreached``, if nothing was sent, or ``Unclear``.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from time import monotonic
 from typing import NoReturn
 
 import requests
@@ -22,16 +23,15 @@ from app.foundation.outbound.failure import (
     probed_failure_of,
     requires_tls,
 )
-from app.foundation.outbound.route import Route, address_of
-from app.foundation.outbound.session import VerifyingAdapter, session_for
+from app.foundation.outbound.route import Route
+from app.foundation.outbound.session import UnusableResponseError, VerifyingAdapter, read_bounded, session_for
+from app.foundation.outbound.urls import address_of
 
 MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 """Far more than any page of results. A longer response is not read."""
 
 CONNECT_TIMEOUT = 10.0
 """Seconds."""
-
-_CHUNK = 64 * 1024
 
 _PROXY_AUTHENTICATION_REQUIRED = 407
 
@@ -57,14 +57,10 @@ class Transport:
         *,
         timeout: float,
         pool_size: int,
-        monotonic: Callable[[], float],
         route: Route | None = None,
         adapter: BaseAdapter | None = None,
-        max_bytes: int = MAX_RESPONSE_BYTES,
     ) -> None:
         self._timeouts = (min(timeout, CONNECT_TIMEOUT), timeout)
-        self._monotonic = monotonic
-        self._max_bytes = max_bytes
         self._route = route or Route()
         self._proxy = self._route.proxy_address
         self._session = session_for(self._route, pool_size=pool_size, adapter=adapter)
@@ -73,15 +69,22 @@ class Transport:
 
     def post(self, url: str, headers: Mapping[str, str], body: bytes) -> RawResponse:
         """One exchange. Raises ``Unreached`` or ``Unclear``."""
-        deadline = self._monotonic() + sum(self._timeouts)
+        deadline = monotonic() + sum(self._timeouts)
         try:
             request = requests.Request("POST", url, headers=dict(headers), data=body).prepare()
             response = self._session.send(request, stream=True, timeout=self._timeouts, allow_redirects=False)
         except (requests.RequestException, PoolError, OSError, UnicodeError) as error:
             # `requests` does not wrap all errors of its connection pool.
             self._raise_failure(error, url)
-        with response:
-            content = self._read(response, deadline)
+        try:
+            with response:
+                content = read_bounded(response, MAX_RESPONSE_BYTES, deadline)
+        except UnusableResponseError as error:
+            raise Unclear(f"the answer cannot be used: {error}") from error
+        except PoolTimeout as error:
+            raise Unclear("the answer stopped half way") from error
+        except (PoolError, OSError) as error:
+            raise Unclear("the connection was lost in the middle of the answer") from error
         if self._proxy and response.status_code == _PROXY_AUTHENTICATION_REQUIRED:
             raise _attempt_failed(call_failure(FailureKind.PROXY_CREDENTIALS, self._proxy))
         if not self._is_probed and requires_tls(response.status_code, content):
@@ -101,24 +104,6 @@ class Transport:
     def close(self) -> None:
         """Closes the pooled connections."""
         self._session.close()
-
-    def _read(self, response: requests.Response, deadline: float) -> bytes:
-        """The decoded body. Decoding in chunks also bounds compressed bodies."""
-        chunks: list[bytes] = []
-        size = 0
-        try:
-            while chunk := response.raw.read(_CHUNK, decode_content=True):
-                size += len(chunk)
-                if size > self._max_bytes:
-                    raise Unclear(f"the answer is larger than {self._max_bytes} bytes")
-                if self._monotonic() > deadline:
-                    raise Unclear("the answer took too long to arrive")
-                chunks.append(chunk)
-        except PoolTimeout as error:
-            raise Unclear("the answer stopped half way") from error
-        except (PoolError, OSError) as error:
-            raise Unclear("the connection was lost in the middle of the answer") from error
-        return b"".join(chunks)
 
 
 def _attempt_failed(failure: CallFailure) -> Unreached | Unclear:

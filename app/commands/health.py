@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from app.commands.frame import CommandError, Invocation, UsherCommand, pass_invocation
+from app.foundation.outbound.urls import local_host
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 _TIMEOUT = 3.0
 _BACKEND_PORT = 8090
 """Default of ``usher backend serve --port``."""
-_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}  # noqa: S104 - connected to, not listened on
 _COMMANDS = {("serve",), ("worker",), ("backend", "serve"), ("backend", "deliver")}
 _DEAD_AFTER = 180.0
 """Maximum age of a worker's heartbeat in seconds, if ``notifications.worker_after`` is 0."""
@@ -129,9 +129,7 @@ def health_url(process: Running, settings: Settings) -> str:
     port = _option(process.arguments, "--port") or (
         _BACKEND_PORT if "backend" in process.command else settings.server.port
     )
-    host = settings.server.host
-    host = _WILDCARDS.get(host, f"[{host}]" if ":" in host else host)
-    return f"http://{host}:{int(port)}/healthz"
+    return f"http://{local_host(settings.server.host)}:{int(port)}/healthz"
 
 
 def _check(process: Running, settings: Settings) -> None:

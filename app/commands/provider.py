@@ -66,6 +66,7 @@ def register_(
     from app.commands.bootstrap.peers import backend_client
     from app.commands.bootstrap.requirements import require_backend
     from app.foundation.audit import DONE
+    from app.http.tokens import TokenSet
 
     settings = invocation.settings()
     require_backend(settings)
@@ -76,7 +77,7 @@ def register_(
         audited_action(parts.engine, "provider registered", url, reason) as action,
         backend_client(settings) as client,
     ):
-        found = register(client, url, token, settings.provider.auth_tokens)
+        found = register(client, url, token, TokenSet(settings.provider.auth_tokens).accepts)
         action.outcome = DONE if found.changed else "no change: already registered"
     if as_json:
         before = None if found.before is None else found.before.to_wire()
@@ -90,9 +91,9 @@ def register_(
 
 def _token(settings: ProviderSettings, file: Path | None) -> str:
     """The token to register. Raises ``CommandError`` if the service would refuse it."""
-    from app.client.registration import is_accepted
     from app.commands.bootstrap.requirements import MissingSettingError
     from app.foundation.files import read_small_file
+    from app.http.tokens import TokenSet
 
     if file is None:
         if settings.auth_tokens:
@@ -108,7 +109,7 @@ def _token(settings: ProviderSettings, file: Path | None) -> str:
         raise CommandError(f"--token-file {file}: {error.strerror}") from None
     if not token or len(token.splitlines()) != 1:
         raise CommandError(f"--token-file {file}: must contain one token, on one line")
-    if not settings.allow_anonymous and not is_accepted(token, settings.auth_tokens):
+    if not settings.allow_anonymous and not TokenSet(settings.auth_tokens).accepts(token):
         raise CommandError(
             f"--token-file {file}: the token is not among provider.auth_tokens, so the service would refuse the"
             " backend: accept it there first"

@@ -19,6 +19,7 @@ from app import __version__
 from app.commands.frame import CommandError, Invocation, UsherCommand, pass_invocation
 from app.commands.screen import note
 from app.foundation.clock import utc_now, utc_text
+from app.foundation.outbound.urls import local_host
 from app.foundation.processes import ChildEndedError, Children, exit_with_parent, freeze_garbage_collector, stop_signals
 
 if TYPE_CHECKING:
@@ -78,9 +79,8 @@ def serve(invocation: Invocation, workers: int | None, port: int | None, with_wo
 
 def _console_url(settings: Settings) -> str:
     """The address of the console. Without ``console.public_url``, it is that on this machine."""
-    host = settings.server.host
-    local = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104
-    return f"{settings.console.public_url or f'http://{local}:{settings.server.port}'}/console/"
+    here = f"http://{local_host(settings.server.host)}:{settings.server.port}"
+    return f"{settings.console.public_url or here}/console/"
 
 
 def _service_configuration(invocation: Invocation, *, with_worker: bool = False) -> Configuration[Settings]:

@@ -6,7 +6,6 @@ so ``10.0`` is accepted as an integer. A declared field that is ``null`` is trea
 """
 
 from typing import Annotated, Literal, Self, TypeVar, cast
-from urllib.parse import urlsplit
 
 import orjson
 from pydantic import (
@@ -25,6 +24,7 @@ from pydantic.alias_generators import to_camel
 from app.contract import limits
 from app.contract.errors import InvalidArgument
 from app.contract.validation import first_error
+from app.foundation.outbound.urls import is_http_url
 
 NO_NUL = r"^[^\x00]*$"
 """Databases and C libraries end a string at NUL. Pydantic itself refuses lone surrogates."""
@@ -37,12 +37,7 @@ def _fits_index(text: str) -> str:
 
 
 def _is_url(text: str) -> str:
-    try:
-        parts = urlsplit(text)
-        valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        valid = False
-    if not valid:
+    if not is_http_url(text):
         raise ValueError("must be an http or https URL")
     return text
 

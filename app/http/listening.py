@@ -9,6 +9,7 @@ from time import monotonic
 import requests
 
 from app.foundation.outbound.session import bare_session
+from app.foundation.outbound.urls import bracketed
 
 
 class BindError(Exception):
@@ -17,7 +18,7 @@ class BindError(Exception):
 
 def bind(host: str, port: int, backlog: int = 1024) -> socket.socket:
     """A listening socket. Raises ``BindError``."""
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    address = f"{bracketed(host)}:{port}"
     if not 0 <= port <= 65535:
         # getaddrinfo takes the port modulo 65536.
         raise BindError(f"cannot listen on {address}: a port lies between 0 and 65535")

@@ -6,6 +6,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from flask import Request
+from pydantic import SecretStr
 
 from app.contract.errors import Unauthenticated
 from app.http.throttle import FailedCredentials
@@ -19,10 +20,10 @@ class TokenSet:
 
     __slots__ = ("_digests", "failures")
 
-    def __init__(self, tokens: Iterable[str], failures: FailedCredentials | None = None) -> None:
+    def __init__(self, tokens: Iterable[SecretStr], failures: FailedCredentials | None = None) -> None:
         self.failures = failures
         """Throttles wrong tokens; None: no throttling."""
-        self._digests = tuple({_digest(token): None for token in tokens if token})
+        self._digests = tuple({_digest(token): None for secret in tokens if (token := secret.get_secret_value())})
 
     def accepts(self, token: str) -> bool:
         """Whether ``token`` is one of them, in constant time."""

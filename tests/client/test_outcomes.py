@@ -339,9 +339,11 @@ def test_unknown_outcome_is_known_after_a_good_answer(
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-def test_answer_beyond_the_limit_is_not_read(server: SERVER, connect: Any, script: Any, compressed: bool) -> None:
+def test_answer_beyond_the_limit_is_not_read(
+    server: SERVER, *, connect: Any, script: Any, compressed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.client.transport.MAX_RESPONSE_BYTES", 1024 * 1024)
     client = connect(server.url, parts={"policy": RetryPolicy(repeats=1)}, timeout=10)
-    client._transport._max_bytes = 1024 * 1024
     body = b" " * (100 * 1024 * 1024)
     encoding = {"Content_Encoding": "gzip"} if compressed else {}
     server.will(script.says(200, raw=gzip.compress(body, 1) if compressed else body, **encoding))

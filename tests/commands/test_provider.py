@@ -58,14 +58,15 @@ def test_register_prints_before_and_after(usher: Usher, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("usher.acme.example/permissions/check", "write an address such as https://usher.your-company.example/perm"),
-        ("ftp://usher.acme.example/permissions/check", "write an address such as"),
-        ("https://usher.acme.example:0/permissions/check", "write an address such as"),
-        ("https://ada:pw@usher.acme.example/permissions/check", "must have no user name, password, query or fragment"),
-        (URL + "?token=x", "must have no user name, password, query or fragment"),
+        ("usher.acme.example/permissions/check", "must be an http or https URL, such as https://HOST"),
+        ("ftp://usher.acme.example/permissions/check", "must be an http or https URL"),
+        ("https://usher.acme.example:0/permissions/check", "must be an http or https URL"),
+        ("https://ada:pw@usher.acme.example/permissions/check", "must not contain a user name or password"),
+        (URL + "?token=x", "must not have a query or fragment; credentials go into a header"),
         ("https://usher.acme.example", "write https://usher.acme.example/permissions/check"),
         ("https://usher.acme.example/resync", "the service answers at /permissions/check (provider.path)"),
         (URL + "/", "the service answers at /permissions/check (provider.path)"),
+        ("http://usher.localhost/permissions/check", "over http anyone on the way reads the token"),
         ("http://usher.acme.example/permissions/check", "over http anyone on the way reads the token"),
     ],
 )

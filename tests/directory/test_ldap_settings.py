@@ -12,7 +12,6 @@ from app.directory.configured import sources_from_settings
 from app.directory.connectors.ldap.settings import (
     LdapConnectionSettings,
     PresetName,
-    is_loopback,
     preset,
 )
 from app.directory.mapping.cel import Variables, language
@@ -92,12 +91,6 @@ def test_invalid_settings_are_rejected(settings: dict[str, object], says: str) -
 )
 def test_safe_settings_are_accepted(settings: dict[str, object]) -> None:
     assert made(**settings).server.startswith("ldap")
-
-
-def test_a_name_that_resembles_localhost_is_no_loopback() -> None:
-    assert not is_loopback("ldap://localhost.corp.example")
-    assert not is_loopback("ldap://127.0.0.1.nip.io")
-    assert is_loopback("ldap://LOCALHOST:389")
 
 
 @pytest.mark.parametrize("name", get_args(PresetName))

@@ -313,8 +313,11 @@ def test_a_missing_library_fails_the_read_with_its_extra(store: ObjectStore, mon
         ({"path": "s3://AKIA:hunter2@bucket/a.csv"}, "should hold no user and no query; credentials come from the env"),
         ({"path": "az://c/a.csv?sig=hunter2"}, "should hold no user and no query"),
         ({"path": "a.csv", "store": {}}, "store is for objects, whose path begins with s3://, gs:// or az://"),
-        ({"store": {"endpoint": "ftp://h"}}, "not the address of a store; write https://HOST"),
-        ({"store": {"endpoint": "https://a:hunter2@h"}}, "not the address of a store"),
+        ({"store": {"endpoint": "ftp://h"}}, "must be an http or https URL, such as https://HOST"),
+        (
+            {"store": {"endpoint": "https://a:hunter2@h"}},
+            "must not contain a user name or password; credentials come",
+        ),
         ({"store": {"endpoint": "http://minio.example"}}, "endpoint: without TLS, records could be read and changed"),
         ({"store": {"region": "a\nb"}}, "region"),
         ({"store": {"secret": "hunter2"}}, "secret"),

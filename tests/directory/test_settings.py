@@ -30,7 +30,10 @@ def test_there_is_no_default_source() -> None:
         ({"sources": [{"type": "file"}]}, "path"),
         ({"sources": [{"type": "file", "path": "a", "url": "x"}]}, "url"),
         ({"sources": [{"type": "csv", "path": "a", "encoding": "utf-9"}]}, "not an encoding; write utf-8-sig"),
-        ({"sources": [{"type": "http", "name": "a", "base_url": "ftp://h", "preset": "okta"}]}, "not an address"),
+        (
+            {"sources": [{"type": "http", "name": "a", "base_url": "ftp://h", "preset": "okta"}]},
+            "must be an http or https URL",
+        ),
         ({"sources": [{"type": "carrier-pigeon", "path": "a"}]}, "type"),
         ({"sources": []}, "at least 1 item"),
         ({"sources": [{"type": "file", "path": ""}]}, "not the path of a file"),

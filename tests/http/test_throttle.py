@@ -2,6 +2,7 @@ import time
 
 import pytest
 from flask import Flask, Response, request
+from pydantic import SecretStr
 
 from app.http.errors import install_error_handlers
 from app.http.json import json_response
@@ -60,7 +61,7 @@ def test_a_peer_is_its_network(one: str, other: str, are_same: bool) -> None:
 
 
 def test_valid_token_is_never_throttled() -> None:
-    tokens = TokenSet(["right"], FailedCredentials(failures=5))
+    tokens = TokenSet([SecretStr("right")], FailedCredentials(failures=5))
     app = Flask("guarded")
     install_error_handlers(app)
 
@@ -82,7 +83,7 @@ def test_valid_token_is_never_throttled() -> None:
 def test_a_token_is_compared_in_the_same_time_wherever_it_differs() -> None:
     """`hmac.compare_digest` compares digests. This only excludes a gross dependency on the common prefix."""
     right = "a" * 4096
-    tokens = TokenSet([right])
+    tokens = TokenSet([SecretStr(right)])
 
     def seconds(token: str) -> float:
         best = 1.0

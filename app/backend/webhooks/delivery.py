@@ -26,9 +26,10 @@ from app.backend.webhooks.retries import backoff_ms, is_failing, next_attempt_at
 from app.backend.webhooks.scheduler import Scheduler
 from app.backend.webhooks.sender import Outcome, Send
 from app.backend.webhooks.targets import Target, load_target
-from app.foundation.clock import Clock, Sleep, epoch_ms
+from app.foundation.clock import Clock, Sleep, epoch_ms, from_epoch_ms
 from app.foundation.database.engine import reading, writing
 from app.foundation.database.errors import cause_of
+from app.foundation.outbound.retry_after import retry_after_seconds
 
 TURN_MS = 10_000
 """After this time a worker leases another queue."""
@@ -177,7 +178,8 @@ class DeliveryWorker:
         delivery, started_at, outcome = attempt
         now, attempts = self._now(), delivery.attempts + 1
         first_failed_at = started_at if delivery.first_failed_at is None else delivery.first_failed_at
-        next_at = next_attempt_at(attempts, now, first_failed_at, outcome.retry_after_s, self.entropy)
+        retry_after_s = retry_after_seconds(outcome.retry_after, from_epoch_ms(now)) or 0.0
+        next_at = next_attempt_at(attempts, now, first_failed_at, retry_after_s, self.entropy)
         reason = ""
         if target.is_endpoint and outcome.status_code == 410:
             reason = GONE

@@ -24,7 +24,8 @@ class Outcome:
 
     problem: str = ""
     status_code: int | None = None
-    retry_after_s: float = 0.0
+    retry_after: str | None = None
+    """The header ``Retry-After`` of a 429 or 503."""
     duration_ms: int = 0
 
 
@@ -63,6 +64,4 @@ def _outcome(response: requests.Response) -> Outcome:
     code = response.status_code
     if 200 <= code < 300:
         return Outcome(status_code=code)
-    header = response.headers.get("Retry-After", "")
-    retry_after = float(header[:9]) if code in {429, 503} and header.isascii() and header.isdigit() else 0.0
-    return Outcome(f"HTTP {code}", code, retry_after)
+    return Outcome(f"HTTP {code}", code, response.headers.get("Retry-After") if code in {429, 503} else None)

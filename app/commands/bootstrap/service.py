@@ -208,7 +208,7 @@ def worker_metrics(settings: Settings) -> Flask:
 
 
 def _admin_tokens(settings: Settings, failures: FailedCredentials) -> TokenSet:
-    return TokenSet((token.get_secret_value() for token in settings.admin.tokens), failures)
+    return TokenSet(settings.admin.tokens, failures)
 
 
 def _signer(settings: Settings) -> Sign | None:

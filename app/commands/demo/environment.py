@@ -18,6 +18,7 @@ from app.commands.bootstrap.requirements import SetUpError
 from app.foundation.files import make_folder, write_file
 from app.foundation.processes import Children
 from app.http.listening import BindError, bind, wait_until_ready
+from app.http.tokens import TokenSet
 from app.settings import Settings, load_settings
 
 SAMPLES = (
@@ -196,4 +197,4 @@ def register_service(demo: DemoEnvironment) -> str:
     tokens = settings.provider.auth_tokens
     url = demo.service_url + settings.provider.path
     with backend_client(settings) as client:
-        return register(client, url, tokens[0].get_secret_value(), tokens).after.url
+        return register(client, url, tokens[0].get_secret_value(), TokenSet(tokens).accepts).after.url

@@ -10,14 +10,15 @@ from urllib3.exceptions import HTTPError as PoolError
 
 from app.client.client import BackendClient
 from app.client.errors import ClientError, OperationMissing
-from app.client.registration import is_accepted
 from app.commands.doctor.finding import Finding, Findings, ok, problem, warning
 from app.contract import operations
 from app.contract.base import NoParameters
 from app.contract.permissions import PermissionProviderConfig
 from app.foundation.outbound.failure import CallFailure, FailureKind, call_failure, probed_failure_of
-from app.foundation.outbound.route import Route, address_of
+from app.foundation.outbound.route import Route
 from app.foundation.outbound.session import session_for
+from app.foundation.outbound.urls import address_of
+from app.http.tokens import TokenSet
 from app.service.provider.settings import INSTANCE_HEADER, ProviderSettings
 from app.settings import Settings
 
@@ -75,7 +76,7 @@ def _check_config(config: PermissionProviderConfig, provider: ProviderSettings) 
         )
     shown = _without_query(url)
     token = (state.auth_token if state is not None else "") or ""
-    if not provider.allow_anonymous and not is_accepted(token, provider.auth_tokens):
+    if not provider.allow_anonymous and not TokenSet(provider.auth_tokens).accepts(token):
         how = "with a token that is not among provider.auth_tokens" if token else "without a token"
         advice = "register one of provider.auth_tokens there (usher provider register), or accept its token here"
         return problem("registration", f"the backend calls {shown} {how}", advice)

@@ -1,12 +1,12 @@
 """Checks the settings, and warns of proxies in the environment, which Usher ignores."""
 
-import ipaddress
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from app.commands.bootstrap.requirements import SHORTEST_TOKEN, has_credentials, short_tokens
 from app.commands.doctor.finding import Findings, ok, problem, warning
 from app.foundation.configuration.loading import Configuration
+from app.foundation.outbound.urls import is_plaintext
 from app.settings import Settings
 
 
@@ -28,7 +28,7 @@ def check_settings(configuration: Configuration[Settings], environment: Mapping[
             "set notifications.webhook or notifications.email",
         )
     backend, webhook = settings.backend, settings.notifications.webhook
-    if has_credentials(settings) and _is_unencrypted(backend.base_url):
+    if has_credentials(settings) and is_plaintext(backend.base_url):
         message = f"the credentials are sent to {backend.base_url} without encryption"
         yield warning("backend", message, "use an https address")
     for section, url, proxy in (
@@ -81,13 +81,3 @@ def _ignored_proxy(url: str, environment: Mapping[str, str]) -> str:
         if entry.strip() == "*" or (name and (host == name or host.endswith(f".{name}"))):
             return ""
     return value
-
-
-def _is_unencrypted(url: str) -> bool:
-    parts = urlsplit(url)
-    if parts.scheme == "https" or parts.hostname == "localhost":
-        return False
-    try:
-        return not ipaddress.ip_address(parts.hostname or "").is_loopback
-    except ValueError:
-        return True

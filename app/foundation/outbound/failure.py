@@ -18,7 +18,8 @@ import requests
 from urllib3.exceptions import ConnectTimeoutError, LocationValueError, NewConnectionError, ProtocolError, ProxyError
 from urllib3.exceptions import TimeoutError as PoolTimeout
 
-from app.foundation.outbound.route import Route, address_of
+from app.foundation.outbound.route import Route
+from app.foundation.outbound.urls import address_of
 from app.foundation.text import printable
 
 _LASTING = "lasting"

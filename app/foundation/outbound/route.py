@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, SecretStr
 
 from app.foundation.files import read_small_file
+from app.foundation.outbound.urls import address_of, is_http_url
 
 
 def _checked_ca_file(text: str) -> str:
@@ -27,15 +28,6 @@ def _checked_ca_file(text: str) -> str:
     except OSError as error:
         raise ValueError(f"must be a readable PEM file with certificates ({error.strerror})") from error
     return path
-
-
-def is_http_url(text: str) -> bool:
-    """Whether the text is an http or https URL with a host and a valid port."""
-    try:
-        parts = urlsplit(text)
-        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
 
 
 def _has_invalid_port(text: str) -> bool:
@@ -89,11 +81,3 @@ class Route:
         """The proxy as ``host:port``, without its credentials; empty if there is none."""
         text = self.proxy.get_secret_value()
         return address_of(text) if text else ""
-
-
-def address_of(url: str) -> str:
-    """``host:port`` of a valid URL."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -55,22 +55,25 @@ class BoundedAdapter(VerifyingAdapter):
         deadline = self._deadline()
         response = super().send(request, *args, **{**options, "stream": True, "timeout": self._timeouts})
         with response:
-            content = self._read(response, deadline)
+            content = read_bounded(response, self._max_bytes, deadline)
         if response.is_redirect:
             raise UnusableResponseError("it answers with a redirect, which is not followed")
         response.raw = BytesIO(content)
         return response
 
-    def _read(self, response: requests.Response, deadline: float) -> bytes:
-        raw = bytearray()
-        # read1 reads from the socket once, so that a slow sender cannot delay the check of the deadline.
-        while chunk := response.raw.read1(_CHUNK):
-            raw += chunk
-            if len(raw) > self._max_bytes:
-                raise UnusableResponseError(f"its response is larger than {self._max_bytes} bytes")
-            if monotonic() > deadline:
-                raise UnusableResponseError("its responses took too long")
-        return bytes(raw)
+
+def read_bounded(response: requests.Response, max_bytes: int, deadline: float) -> bytes:
+    """The decoded body of a streamed response. Raises ``UnusableResponseError`` if it is too large, or is not complete
+    at the monotonic time ``deadline``, and the connection's errors."""
+    body = bytearray()
+    # read1 reads from the socket once, so that a slow sender cannot delay the check of the deadline.
+    while chunk := response.raw.read1(_CHUNK, decode_content=True):
+        body += chunk
+        if len(body) > max_bytes:
+            raise UnusableResponseError(f"its response is larger than {max_bytes} bytes")
+        if monotonic() > deadline:
+            raise UnusableResponseError("its responses took too long")
+    return bytes(body)
 
 
 def session_for(route: Route, *, pool_size: int = 1, adapter: BaseAdapter | None = None) -> requests.Session:

@@ -19,6 +19,7 @@ from app.foundation.clock import Clock
 from app.foundation.outbound.failure import CallFailure, FailureKind, call_failure, failure_of, probed_failure_of
 from app.foundation.outbound.route import Route
 from app.foundation.outbound.session import session_for
+from app.foundation.outbound.urls import bracketed
 from app.foundation.text import printable
 from app.monitoring.notify.message import Channel, ConcernEvent, Message, NotDeliveredError
 from app.monitoring.notify.settings import EmailSettings, NotificationSettings, WebhookSettings, secret_bytes
@@ -130,8 +131,7 @@ class Mail:
         return email
 
     def _failure(self, error: Exception) -> CallFailure:
-        host, port = self._settings.host, self._settings.port
-        return failure_of(error, f"smtp://{f'[{host}]' if ':' in host else host}:{port}")
+        return failure_of(error, f"smtp://{bracketed(self._settings.host)}:{self._settings.port}")
 
     def _connection(self) -> smtplib.SMTP:
         settings = self._settings

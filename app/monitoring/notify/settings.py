@@ -2,12 +2,12 @@
 
 import base64
 from typing import Annotated, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from app.foundation.configuration.schema import SettingsSection
 from app.foundation.outbound.route import CaFile, Proxy
+from app.foundation.outbound.urls import checked_url
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 - a prefix, not a secret
 
@@ -30,18 +30,7 @@ def _usable_secret(secret: SecretStr) -> SecretStr:
 
 
 def _usable_url(url: str) -> str:
-    if not url:
-        return url
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable or not url.isascii() or not url.isprintable() or " " in url:
-        raise ValueError("must be an http or https URL")
-    if parts.username is not None or parts.password is not None:
-        raise ValueError("must not contain a user name or password: the signature authenticates the sender")
-    return url
+    return url and checked_url(url, credentials="are not needed: the signature authenticates the sender", query=True)
 
 
 def _usable_address(address: str) -> str:

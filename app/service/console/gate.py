@@ -21,6 +21,7 @@ from app.access.index.turns import DatabaseTurns
 from app.foundation.audit import Actor, Audit
 from app.foundation.clock import Clock
 from app.foundation.database.engine import writing
+from app.foundation.outbound.urls import is_loopback
 from app.service.console.oidc.sign_in import credential_prefix, is_by_issuer
 from app.service.console.sessions import Credentials, Operator, Session, Sessions, TokenOwner, form_token
 from app.service.console.settings import ConsoleSettings, Role
@@ -33,7 +34,6 @@ MAX_FORM_BYTES = 64 * 1024
 
 _SLOT_TIMEOUT = 2.0
 """Seconds that a request waits for a slot."""
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"
@@ -145,9 +145,8 @@ class ConsoleGate:
     @property
     def is_plain(self) -> bool:
         """Whether cookies may be sent without TLS: only on this machine."""
-        if self.settings.public_url:
-            return urlsplit(self.settings.public_url).scheme == "http" and _is_loopback(self.settings.public_url)
-        return _is_loopback(f"//{request.host}")
+        url = self.settings.public_url or f"//{request.host}"
+        return not url.startswith("https:") and is_loopback(url)
 
     @property
     def _cookie(self) -> str:
@@ -240,9 +239,3 @@ def _netloc(url: str) -> str:
         return urlsplit(url).netloc.lower()
     except ValueError:
         return ""
-
-
-def _is_loopback(url: str) -> bool:
-    netloc = _netloc(url)
-    host = netloc if netloc.endswith("]") else netloc.rpartition(":")[0] or netloc
-    return host in _LOOPBACK

@@ -10,9 +10,9 @@ from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from app.foundation.configuration.schema import SettingsSection
 from app.foundation.outbound.route import CaFile, Proxy
+from app.foundation.outbound.urls import checked_url, is_http_url, is_plaintext
 from app.foundation.text import printable
 
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _PLAIN = re.compile(r"[!-~]*")
 
 
@@ -35,8 +35,7 @@ class Role(StrEnum):
 def _origin(value: str) -> str:
     if not value:
         return value
-    parts = urlsplit(value)
-    if parts.scheme not in {"http", "https"} or not parts.netloc or "@" in parts.netloc:
+    if not is_http_url(value) or "@" in (parts := urlsplit(value)).netloc:
         raise ValueError("must be the URL at which browsers reach the service, such as https://usher.corp.example")
     if parts.path not in {"", "/"} or parts.query or parts.fragment:
         raise ValueError("must not have a path: the console is always at /console")
@@ -62,13 +61,10 @@ def _issuer(value: str) -> str:
     if not value:
         return value
     try:
-        parts = urlsplit(value)
-        host, usable = parts.hostname or "", parts.scheme in {"http", "https"} and parts.port != 0
-    except ValueError:
-        host, usable = "", False
-    if not usable or not host or not _PLAIN.fullmatch(value) or "@" in parts.netloc or parts.query or parts.fragment:
-        raise ValueError("must be the issuer exactly as in its metadata, such as https://login.corp.example")
-    if parts.scheme == "http" and host not in _LOOPBACK:
+        checked_url(value, credentials="go into client_secret")
+    except ValueError as error:
+        raise ValueError("must be the issuer exactly as in its metadata, such as https://login.corp.example") from error
+    if is_plaintext(value):
         raise ValueError("must begin with https: an attacker who can change its answers could sign in")
     return value
 

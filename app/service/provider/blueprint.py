@@ -74,7 +74,7 @@ def provider_blueprint(
     blueprint = Blueprint("provider", __name__)
     policy = settings.policy
     origins = frozenset(settings.browser_origins)
-    tokens = TokenSet((token.get_secret_value() for token in settings.auth_tokens), failures)
+    tokens = TokenSet(settings.auth_tokens, failures)
 
     anonymous_bytes = min(max_body_bytes, ANONYMOUS_BYTES) if settings.allow_anonymous else max_body_bytes
 

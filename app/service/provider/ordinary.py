@@ -69,7 +69,7 @@ class OrdinaryCalls:
         self._log = log
         self._pick = None if log is None else log.picks
         self._policy = settings.policy
-        self._tokens = TokenSet(token.get_secret_value() for token in settings.auth_tokens)
+        self._tokens = TokenSet(settings.auth_tokens)
 
     def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         if not self._is_ordinary(environ):

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, SecretStr
 from app.access.decision.decide import DecisionPolicy
 from app.access.records import AccessRole
 from app.foundation.configuration.schema import SettingsSection
+from app.foundation.outbound.urls import is_http_url
 
 INSTANCE_HEADER = "x-usher-instance"
 """A request with this header gets it back with an identifier of the access model, unique among all deployments.
@@ -65,8 +66,7 @@ def _path(value: str) -> str:
 
 
 def _origin(value: str) -> str:
-    parts = urlsplit(value)
-    if value != f"{parts.scheme}://{parts.netloc}" or parts.scheme not in {"http", "https"} or not parts.netloc:
+    if not is_http_url(value) or value != f"{(parts := urlsplit(value)).scheme}://{parts.netloc}":
         raise ValueError("must be an origin without a path, as in http://localhost:3000")
     return value.lower()
 

@@ -65,7 +65,7 @@ def targets_from_settings(settings: DirectorySettings, failures: FailedCredentia
             changes = source.changes or ChangesSettings()
             found[source.source_name] = PushTarget(
                 name=source.source_name,
-                tokens=TokenSet(token.get_secret_value() for token in tokens),
+                tokens=TokenSet(tokens),
                 allowed=Allowed(frozenset(changes.kinds), frozenset(changes.organizations)),
                 guard=source.guard or settings.guard,
                 only_pushed=isinstance(source, PushSourceSettings),

@@ -3,6 +3,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from typing import Any
 
 import orjson
@@ -162,14 +163,17 @@ def test_other_statuses_than_2xx_fail_and_redirects_are_not_followed(
     assert {state for state, _ in post.states()} == {"waiting"}
 
 
-def test_retry_after_delays_the_next_attempt(post: Post, receiver: Receiver, endpoint: str) -> None:
-    receiver.code, receiver.answer_headers = 429, {"Retry-After": "7200"}
+@pytest.mark.parametrize("is_date", [False, True])
+def test_retry_after_delays_the_next_attempt(post: Post, receiver: Receiver, endpoint: str, is_date: bool) -> None:
+    moment = format_datetime(post.clock.now + timedelta(hours=2), usegmt=True)
+    receiver.code, receiver.answer_headers = 429, {"Retry-After": moment if is_date else "7200"}
     post.begin_thread("t1")
     post.work_for(hours=1.9)
     assert len(receiver.got) == 2
     assert len(set(receiver.ids)) == 2
     post.work_for(hours=0.3)
-    assert len(receiver.got) == 4
+    # A date in the past does not delay further attempts.
+    assert len(receiver.got) == (6 if is_date else 4)
 
 
 def test_a_failing_endpoint_is_disabled_and_reported(

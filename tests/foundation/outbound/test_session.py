@@ -92,7 +92,7 @@ def webhook() -> Callable[[str], object]:
 
 
 def client() -> Callable[[str], object]:
-    transport = Transport(timeout=5, pool_size=2, monotonic=time.monotonic)
+    transport = Transport(timeout=5, pool_size=2)
     return lambda url: transport.post(url, {}, b"{}")
 
 

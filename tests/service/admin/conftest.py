@@ -9,6 +9,7 @@ from random import Random
 import pytest
 from flask import Flask
 from flask.testing import FlaskClient
+from pydantic import SecretStr
 from sqlalchemy import Engine
 
 from app.commands.schema import METADATA
@@ -59,7 +60,7 @@ def admin(database_url: str, tmp_path: Path) -> Iterator[Admin]:
     undescribed = undocumented_responses(app)
     install_request_ids(app, lambda: "id")
     install_error_handlers(app)
-    tokens = TokenSet([TOKEN, "another"], FailedCredentials())
+    tokens = TokenSet([SecretStr(TOKEN), SecretStr("another")], FailedCredentials())
     auth = AdminAuth(tokens, Audit(runs.clock), Refusals(Audit(runs.clock), engine))
     app.register_blueprint(resync_blueprint(runs, auth))
     app.register_blueprint(health_blueprint({"first": _check("first", broken), "second": _check("second", broken)}))

@@ -9,6 +9,7 @@ import orjson
 import pytest
 from flask import Flask
 from flask.testing import FlaskClient
+from pydantic import SecretStr
 from sqlalchemy import Engine
 from werkzeug.test import TestResponse
 
@@ -90,7 +91,7 @@ def client(engine: Engine) -> Iterator[FlaskClient]:
     install_request_ids(app, lambda: "id")
     install_error_handlers(app)
     audit = Audit(lambda: NOW)
-    auth = AdminAuth(TokenSet([TOKEN], FailedCredentials()), audit, Refusals(audit, engine))
+    auth = AdminAuth(TokenSet([SecretStr(TOKEN)], FailedCredentials()), audit, Refusals(audit, engine))
     app.register_blueprint(listing_blueprint(engine, auth, lambda: NOW, DecisionPolicy()))
     yield app.test_client()
     assert undescribed == []

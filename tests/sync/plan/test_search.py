@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 from flask import Flask
+from pydantic import SecretStr
 from sqlalchemy import insert, text
 
 from app.foundation.audit import Audit
@@ -232,7 +233,7 @@ def test_changes_of_a_kind_over_http_are_one_range_of_the_plan(world: PlanningWo
     large(world)
     runs = Runs(world.engine, world.time, Random(1))
     app = Flask("changes")
-    tokens = TokenSet(["let-me-in"], FailedCredentials())
+    tokens = TokenSet([SecretStr("let-me-in")], FailedCredentials())
     app.register_blueprint(
         resync_blueprint(runs, AdminAuth(tokens, Audit(world.time), Refusals(Audit(world.time), world.engine)))
     )

@@ -2,8 +2,6 @@
 
 import json
 from collections.abc import Callable, Mapping
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 from time import monotonic, sleep
 from typing import NamedTuple
 from urllib.parse import urljoin, urlsplit
@@ -17,8 +15,10 @@ from app.directory.connectors.http.auth import CALL_ERRORS, AccessTokens, authen
 from app.directory.connectors.http.settings import HttpSettings
 from app.foundation.clock import Clock, utc_now
 from app.foundation.outbound.failure import FailureKind, call_failure, requires_tls
-from app.foundation.outbound.route import Route, address_of
+from app.foundation.outbound.retry_after import retry_after_seconds
+from app.foundation.outbound.route import Route
 from app.foundation.outbound.session import BoundedAdapter, session_for
+from app.foundation.outbound.urls import address_of
 from app.foundation.text import printable
 
 MAX_RESPONSE_BYTES = 32 * 1024 * 1024
@@ -154,20 +154,12 @@ class HttpClient:
 
     def _pause(self, response: requests.Response, attempt: int) -> float:
         """The seconds to wait before the next try: as the server asks, up to ``MAX_WAIT``, or 1, 2, 4 and 8."""
-        asked, reset = (response.headers.get(name, "") for name in ("Retry-After", "X-Rate-Limit-Reset"))
-        now = self._clock().timestamp()
-        seconds = 2.0 ** (attempt - 1)
-        if asked.isascii() and asked.isdigit():
-            seconds = float(asked[:9])
-        elif asked:
-            try:
-                moment = parsedate_to_datetime(asked)
-                seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - now
-            except (ValueError, OverflowError):
-                pass
-        elif reset.isascii() and reset.isdigit():
-            seconds = float(reset[:12]) - now
-        return min(max(seconds, 0.5), MAX_WAIT)
+        now = self._clock()
+        seconds = retry_after_seconds(response.headers.get("Retry-After"), now)
+        reset = response.headers.get("X-Rate-Limit-Reset", "")
+        if seconds is None and reset.isascii() and reset.isdigit():
+            seconds = float(reset[:12]) - now.timestamp()
+        return min(max(2.0 ** (attempt - 1) if seconds is None else seconds, 0.5), MAX_WAIT)
 
 
 def _must_wait(response: requests.Response) -> bool:

@@ -4,15 +4,14 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 import orjson
 import yaml
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from app.directory.connectors.ldap.settings import is_loopback
 from app.foundation.configuration.schema import SettingsSection
-from app.foundation.outbound.route import CaFile, Proxy, is_http_url
+from app.foundation.outbound.route import CaFile, Proxy
+from app.foundation.outbound.urls import checked_url, is_http_url, is_plaintext
 
 PresetName = Literal["google_workspace", "keycloak", "microsoft_graph", "okta", "scim"]
 
@@ -145,12 +144,7 @@ def preset(name: PresetName | None) -> ApiPreset:
 
 
 def _usable_url(url: str) -> str:
-    if not is_http_url(url) or not url.isascii() or any(letter.isspace() for letter in url):
-        raise ValueError("not an address; write https://HOST/PATH")
-    parts = urlsplit(url)
-    if parts.username is not None or parts.query or parts.fragment:
-        raise ValueError("should hold no user, query or fragment; credentials go into auth")
-    return url.rstrip("/")
+    return checked_url(url, credentials="go into auth").rstrip("/")
 
 
 def _usable_header(secret: SecretStr) -> SecretStr:
@@ -267,7 +261,7 @@ class HttpSettings(SettingsSection):
     def _is_usable(self) -> "HttpSettings":
         urls = {"base_url": self.base_url, "auth.token_url": self.auth.token_endpoint()}
         for key, url in urls.items():
-            if url and urlsplit(url).scheme != "https" and not (self.allow_plaintext or is_loopback(url)):
+            if is_plaintext(url) and not self.allow_plaintext:
                 raise ValueError(
                     f"{key}: without TLS, secrets could be read on the way; use https://, or allow_plaintext: true if"
                     " the network is private"

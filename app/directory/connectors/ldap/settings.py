@@ -4,15 +4,15 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Literal
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import yaml
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from app.foundation.configuration.schema import SettingsSection
+from app.foundation.outbound.urls import is_plaintext
 
 PresetName = Literal["active_directory", "openldap", "freeipa", "posix"]
 SearchScope = Literal["subtree", "one"]
@@ -179,7 +179,7 @@ class LdapConnectionSettings(SettingsSection):
             scheme = urlsplit(url).scheme
             if scheme != "ldap" and self.starttls:
                 raise ValueError("starttls belongs to ldap:// addresses; ldaps:// is TLS from its first byte on")
-            if scheme == "ldap" and not (self.starttls or self.allow_plaintext or is_loopback(url)):
+            if is_plaintext(url) and not (self.starttls or self.allow_plaintext):
                 raise ValueError(
                     "url: ldap:// without starttls would send names and the password readable to everybody on the way;"
                     " use ldaps://, or starttls: true (allow_plaintext: true, if the network is private)"
@@ -238,15 +238,3 @@ class LdapConnectionSettings(SettingsSection):
                 "ends": known.ends if self.account_expiry else {},
             }
         )
-
-
-def is_loopback(url: str) -> bool:
-    """Whether the server is on this machine."""
-    parts = urlsplit(url)
-    if parts.scheme == "ldapi":
-        return True
-    host = unquote(parts.hostname or "")
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"

@@ -5,9 +5,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
-from app.directory.connectors.ldap.settings import is_loopback
 from app.foundation.configuration.schema import SettingsSection
-from app.foundation.outbound.route import is_http_url
+from app.foundation.outbound.urls import checked_url, is_plaintext
 
 _BUCKET = re.compile(r"[A-Za-z0-9$][A-Za-z0-9._-]{1,254}")
 
@@ -26,9 +25,7 @@ def usable_object_url(url: str) -> str:
 
 
 def _usable_endpoint(url: str) -> str:
-    if url and (not is_http_url(url) or not url.isascii() or any(letter in url for letter in "@?# ")):
-        raise ValueError("not the address of a store; write https://HOST, without a user or a query")
-    return url.rstrip("/")
+    return url and checked_url(url, credentials="come from the environment of the process").rstrip("/")
 
 
 class StoreSettings(SettingsSection):
@@ -47,7 +44,7 @@ class StoreSettings(SettingsSection):
 
     @model_validator(mode="after")
     def _is_private(self) -> "StoreSettings":
-        if self.endpoint.startswith("http:") and not (self.allow_plaintext or is_loopback(self.endpoint)):
+        if is_plaintext(self.endpoint) and not self.allow_plaintext:
             raise ValueError(
                 "endpoint: without TLS, records could be read and changed on the way; use https://, or allow_plaintext:"
                 " true if the network is private"

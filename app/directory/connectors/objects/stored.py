@@ -13,7 +13,7 @@ from typing_extensions import Buffer
 
 from app.directory.connector import ReadError
 from app.directory.connectors.objects.settings import StoreSettings
-from app.foundation.outbound.route import address_of
+from app.foundation.outbound.urls import address_of
 
 if TYPE_CHECKING:
     from obstore import GetOptions, GetResult
