@@ -51,6 +51,7 @@ def test_worker_killed_at_random_instants_loses_nothing(world: LiveWorld) -> Non
     assert converged(world)
 
 
+@pytest.mark.extended
 def test_stopped_worker_ends_its_run(world: LiveWorld) -> None:
     world.serve(Company(Random(12), size=1))
     world.front.delay = 0.2

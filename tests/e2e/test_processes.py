@@ -126,6 +126,7 @@ def test_stopped_worker_ends_its_run(start: Start, tmp_path: Path, database_url:
     assert "Traceback" not in worker.stderr()
 
 
+@pytest.mark.extended
 def test_stop_timeout_leaves_the_run_to_the_next_worker(start: Start, tmp_path: Path, database_url: str) -> None:
     with tar_pit() as port:
         patience = {"poll": 0.1, "stop_timeout": 0.5}
