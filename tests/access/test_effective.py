@@ -175,9 +175,9 @@ def row(access_role: str, via: str = "") -> Row:
 
 def read_desired(directory: StoredDirectory, selection: Selection) -> dict[DesiredKey, Row]:
     with writing(directory.engine) as connection:
-        desired.compute(connection, ledger_id=1, now=NOW, selection=selection)
+        desired.compute_desired(connection, ledger_id=1, now=NOW, selection=selection)
         rows = run(connection, "SELECT * FROM desired").all()
-        desired.drop(connection)
+        desired.drop_desired(connection)
     return {
         (one.kind, one.organization_id, one.container_id, one.item_id): (
             one.parent_id, one.access_type, one.access_role, bool(one.disabled), one.depth, one.via

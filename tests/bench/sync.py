@@ -30,7 +30,7 @@ from app.foundation.clock import utc_now
 from app.foundation.database import statements
 from app.foundation.database.engine import open_engine, reading
 from app.settings import Settings, load_settings
-from app.sync.plan.desired import compute, drop
+from app.sync.plan.desired import compute_desired, drop_desired
 from app.sync.plan.planner import make_plan
 from app.sync.plan.selection import EVERYTHING
 from app.sync.plan.settings import LimitSettings
@@ -146,9 +146,9 @@ def _plan_changes(engine: Engine, place: Path, config: str) -> tuple[float, floa
     that the backend followed."""
     with engine.begin() as connection:
         ledger_id = connection.execute(text("SELECT MAX(ledger_id) FROM ledger")).scalar_one()
-        compute(connection, ledger_id=ledger_id, now=utc_now(), selection=EVERYTHING)
+        compute_desired(connection, ledger_id=ledger_id, now=utc_now(), selection=EVERYTHING)
         statements.run(connection, _FILL_LEDGER, {"ledger_id": ledger_id})
-        drop(connection)
+        drop_desired(connection)
 
     def plan(since: Sequence[str] = ()) -> tuple[Plan, float]:
         start = time.perf_counter()

@@ -13,7 +13,7 @@ from app.foundation.database.engine import reading, writing
 from app.foundation.database.statements import run
 from app.sync.apply.backend_reads import Container
 from app.sync.ledger.ledger import CONTAINERS, USER_KINDS, Kind, listed
-from app.sync.plan.desired import compute, drop
+from app.sync.plan.desired import compute_desired, drop_desired
 from app.sync.plan.selection import Selection
 
 
@@ -28,7 +28,7 @@ class Containers:
         """Containers where the directory or the ledger has, or had, entries of the selected users. All documents of an
         organization are one container, because one call reads them."""
         with writing(self.engine) as connection:
-            compute(connection, ledger_id=self.ledger_id, now=clock(), selection=selection)
+            compute_desired(connection, ledger_id=self.ledger_id, now=clock(), selection=selection)
             rows = run(
                 connection,
                 """
@@ -45,7 +45,7 @@ class Containers:
                 kinds=listed(USER_KINDS),
                 within=selection.condition("l.organization_id", "l.item_id"),
             ).all()
-            drop(connection)
+            drop_desired(connection)
         return [Container(Kind(str(kind)), str(organization), str(container)) for kind, organization, container in rows]
 
     def organizations(self, selection: Selection) -> list[str]:

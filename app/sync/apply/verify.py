@@ -17,30 +17,31 @@ from app.client.client import BackendClient
 from app.contract.limits import IDS_PER_READ
 from app.foundation.clock import Clock
 from app.foundation.database.engine import writing
-from app.sync.apply import observations
 from app.sync.apply.backend_reads import BackendReads, Container, in_parts
 from app.sync.apply.capabilities import Capabilities
 from app.sync.apply.containers import Containers
 from app.sync.apply.gate import LOCK_LOST, Ending, Gate
+from app.sync.apply.observations import same_fields
 from app.sync.apply.progress import Progress
 from app.sync.ledger.ledger import USER_KINDS, Kind, increment_revision, mark_verified
 from app.sync.ledger.observed import (
+    Compared,
     Observed,
     adopt,
     clear_observed,
     confirm_observed,
     drop_missing,
     drop_organizations,
-    foreign,
+    find_foreign,
     forget_deleted,
     restore_undeleted,
-    stage,
+    stage_observed,
     store_digests,
     to_compare,
     update_observed,
 )
 from app.sync.ledger.settlement import is_still
-from app.sync.plan.desired import compute, drop
+from app.sync.plan.desired import compute_desired, drop_desired
 from app.sync.plan.selection import Selection
 
 _STAGED_AT_ONCE = 5000
@@ -147,7 +148,7 @@ class Verify:
     def _stage(self, items: Iterable[Observed]) -> None:
         for chunk in in_parts(items, _STAGED_AT_ONCE):
             with self._writing() as connection:
-                stage(connection, self.ledger_id, chunk)
+                stage_observed(connection, self.ledger_id, chunk)
             self._report.seen += len(chunk)
             self.progress.advance(len(chunk))
 
@@ -159,40 +160,40 @@ class Verify:
                     self._stage(users)
 
     def _correct(self, connection: Connection, selection: Selection) -> None:
+        """Brings the ledger in line with what was read."""
         report, ledger_id = self._report, self.ledger_id
         condition, ids = selection.condition("l.organization_id", "l.item_id"), selection.parameters
+        kinds = USER_KINDS if selection.user_ids else tuple(Kind)
         if not selection.user_ids:
             report.missing += drop_organizations(connection, ledger_id, condition, ids)
-        for kind in USER_KINDS if selection.user_ids else Kind:
+        for kind in kinds:
             if kind not in self._reads.unread:
                 report.missing += drop_missing(connection, ledger_id, kind.value, condition, ids)
         report.changed += update_observed(connection, ledger_id)
-        compute(connection, ledger_id=ledger_id, now=self.clock(), selection=selection)
+        compute_desired(connection, ledger_id=ledger_id, now=self.clock(), selection=selection)
         report.adopted = adopt(connection, ledger_id)
         report.undeleted = restore_undeleted(connection, ledger_id)
-        for kind in USER_KINDS if selection.user_ids else Kind:
+        for kind in kinds:
             # Kinds that were not read keep theirs, except groups: they can be neither read nor deleted.
             if kind not in self._reads.unread or kind is Kind.GROUP:
                 forget_deleted(connection, ledger_id, kind.value, condition, ids)
-        drop(connection)
-        for kind in Kind:
-            for page in to_compare(connection, ledger_id, kind.value):
-                digests = [
-                    (
-                        item,
-                        item.desired_digest
-                        if observations.same_fields(item.observed_payload, item.desired_payload)
-                        else "",
-                    )
-                    for item in page
-                ]
-                report.changed += sum(bool(item.ledger_digest) and not digest for item, digest in digests)
-                store_digests(connection, ledger_id, digests)
+        drop_desired(connection)
+        report.changed += self._compare_fields(connection)
         confirm_observed(connection, ledger_id)
-        report.foreign, report.foreign_named = foreign(connection, ledger_id)
+        report.foreign, report.foreign_named = find_foreign(connection, ledger_id)
         increment_revision(connection, ledger_id)
         if selection.is_everything:
             mark_verified(connection, ledger_id, self.clock())
+
+    def _compare_fields(self, connection: Connection) -> int:
+        """Stores the digests of the observed fields, and returns how many items differ from the ledger."""
+        changed = 0
+        for kind in Kind:
+            for page in to_compare(connection, self.ledger_id, kind.value):
+                digests = [(item, _observed_digest(item)) for item in page]
+                changed += sum(bool(item.ledger_digest) and not digest for item, digest in digests)
+                store_digests(connection, self.ledger_id, digests)
+        return changed
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
@@ -207,3 +208,8 @@ class Verify:
     def _stop_if_ended(self) -> None:
         if not self.gate.is_open():
             raise VerifyStoppedError
+
+
+def _observed_digest(item: Compared) -> str:
+    """The digest of the item's fields in the backend: that of the desired fields, or empty if they differ."""
+    return item.desired_digest if same_fields(item.observed_payload, item.desired_payload) else ""

@@ -1,7 +1,7 @@
 """Observed items: stores what a verify read from the backend, and corrects the ledger.
 
-``stage`` fills ``observed_item``. The other functions compare it with the ledger in set operations, and compare fields
-by page. Afterwards the ledger contains what was observed, so that the next plan finds the differences.
+``stage_observed`` fills ``observed_item``. The other functions compare it with the ledger in set operations, and the
+fields by page. Afterwards the ledger contains what was observed, so that the next plan finds the differences.
 """
 
 # ruff: noqa: S608 - SQL consists of constants of this module; data is in parameters.
@@ -64,7 +64,7 @@ def clear_observed(connection: Connection, ledger_id: int) -> None:
     connection.execute(delete(_OBSERVED).where(_OBSERVED.c.ledger_id == ledger_id))
 
 
-def stage(connection: Connection, ledger_id: int, items: Iterable[Observed]) -> None:
+def stage_observed(connection: Connection, ledger_id: int, items: Iterable[Observed]) -> None:
     """Stores observed items. Of an item that comes twice, the first one is stored."""
     rows = {
         (item.kind, item.organization_id, item.container_id, item.item_id): {
@@ -112,27 +112,24 @@ def drop_organizations(connection: Connection, ledger_id: int, within: str, scop
     ).rowcount
 
 
+# A row of the ledger as it was observed, of the items in ``{items} l``. ``{digest}``: empty if the fields are unknown.
+_ADD_OBSERVED = """
+INSERT INTO ledger_item (ledger_id, kind, organization_id, container_id, item_id, digest, parent_id, access_type,
+  access_role, disabled, certain, gone_at)
+SELECT o.ledger_id, o.kind, o.organization_id, o.container_id, o.item_id, {digest}, o.parent_id, o.access_type,
+  o.access_role, o.disabled, {all_shown}, {gone_at}
+FROM {items} l CROSS JOIN observed_item o WHERE {same}
+ON CONFLICT (ledger_id, kind, organization_id, container_id, item_id) DO NOTHING
+"""
+
+
 def adopt(connection: Connection, ledger_id: int) -> int:
     """Adds desired items that the ledger lacks to the ledger, and returns their number.
 
     Reads the temporary table ``desired``. Items that the backend does not return completely are unconfirmed.
     """
-    return run(
-        connection,
-        """
-        INSERT INTO ledger_item (ledger_id, kind, organization_id, container_id, item_id, digest, parent_id,
-                                 access_type, access_role, disabled, certain, gone_at)
-        SELECT o.ledger_id, o.kind, o.organization_id, o.container_id, o.item_id,
-            CASE WHEN o.kind = 'groupMember' THEN d.digest ELSE '' END, o.parent_id, o.access_type, o.access_role,
-            o.disabled, {certain}, CAST(NULL AS BIGINT)
-        FROM desired d CROSS JOIN observed_item o
-        WHERE o.ledger_id = :ledger_id AND o.kind = d.kind AND o.organization_id = d.organization_id
-        AND o.container_id = d.container_id AND o.item_id = d.item_id
-        ON CONFLICT (ledger_id, kind, organization_id, container_id, item_id) DO NOTHING
-        """,
-        {"ledger_id": ledger_id},
-        certain=_ALL_SHOWN,
-    ).rowcount
+    digest = "CASE o.kind WHEN 'groupMember' THEN l.digest ELSE '' END"
+    return _add_observed(connection, ledger_id, "desired", digest=digest, gone_at="CAST(NULL AS BIGINT)")
 
 
 def restore_undeleted(connection: Connection, ledger_id: int) -> int:
@@ -141,21 +138,13 @@ def restore_undeleted(connection: Connection, ledger_id: int) -> int:
     Called after ``adopt``, which adds those that are desired again. The next plan deletes the others, within its limits
     and without another grace period.
     """
-    return run(
-        connection,
-        """
-        INSERT INTO ledger_item (ledger_id, kind, organization_id, container_id, item_id, digest, parent_id,
-                                 access_type, access_role, disabled, certain, gone_at)
-        SELECT o.ledger_id, o.kind, o.organization_id, o.container_id, o.item_id, '', o.parent_id, o.access_type,
-            o.access_role, o.disabled, {certain}, 0
-        FROM deleted_item l CROSS JOIN observed_item o
-        WHERE l.ledger_id = :ledger_id AND {same}
-        ON CONFLICT (ledger_id, kind, organization_id, container_id, item_id) DO NOTHING
-        """,
-        {"ledger_id": ledger_id},
-        certain=_ALL_SHOWN,
-        same=_SAME,
-    ).rowcount
+    deleted = "(SELECT * FROM deleted_item WHERE ledger_id = :ledger_id)"
+    return _add_observed(connection, ledger_id, deleted, digest="''", gone_at="0")
+
+
+def _add_observed(connection: Connection, ledger_id: int, items: str, **columns: str) -> int:
+    parts = {"items": items, "same": _SAME, "all_shown": _ALL_SHOWN, **columns}
+    return run(connection, _ADD_OBSERVED, {"ledger_id": ledger_id}, **parts).rowcount
 
 
 def forget_deleted(connection: Connection, ledger_id: int, kind: str, within: str, scope: dict[str, object]) -> None:
@@ -280,7 +269,7 @@ _FOREIGN = """
 """
 
 
-def foreign(connection: Connection, ledger_id: int) -> tuple[dict[str, int], list[str]]:
+def find_foreign(connection: Connection, ledger_id: int) -> tuple[dict[str, int], list[str]]:
     """Items that are not in the ledger: the number of each kind, and the names of the first ones."""
     parameters: dict[str, object] = {"ledger_id": ledger_id, "named": FOREIGN_NAMED}
     rows = run(connection, f"SELECT o.kind, count(*) AS number {_FOREIGN} GROUP BY o.kind", parameters)

@@ -2,8 +2,8 @@
 
 The rules: ``app/sync/plan/README.md``, "Desired".
 
-``compute`` fills the temporary table ``desired`` with set operations, one row per item. Memory does not grow with the
-number of items. Its columns are those of a ledger item, and:
+``compute_desired`` fills the temporary table ``desired`` with set operations, one row per item. Memory does not grow
+with the number of items. Its columns are those of a ledger item, and:
 
 - ``depth``: the number of folders above a folder;
 - ``in_force``: the access type in force in a folder;
@@ -246,7 +246,7 @@ _TOUCHED_CONTAINERS = """(SELECT a.* FROM touched_container t CROSS JOIN desired
   AND a.organization_id = t.organization_id AND a.container_id = '' AND a.item_id = t.item_id)"""
 
 
-def compute(connection: Connection, *, ledger_id: int, now: datetime, selection: Selection) -> None:
+def compute_desired(connection: Connection, *, ledger_id: int, now: datetime, selection: Selection) -> None:
     """Creates and fills ``desired``. For a selection of users it contains the user kinds alone, read by index. For a
     selection in scope it contains the items in scope, and some others."""
     parameters = {"ledger_id": ledger_id, "now": epoch_ms(now), **selection.parameters}
@@ -295,7 +295,7 @@ def containers(selection: Selection) -> str:
     return "container" if selection.user_ids else "desired"
 
 
-def drop(connection: Connection) -> None:
-    """Drops the tables of ``compute``."""
+def drop_desired(connection: Connection) -> None:
+    """Drops the tables of ``compute_desired``."""
     run(connection, "DROP TABLE IF EXISTS desired")
     run(connection, "DROP TABLE IF EXISTS container")

@@ -25,7 +25,7 @@ from app.foundation.database.errors import is_write_conflict
 from app.foundation.database.statements import run, statement
 from app.sync.ledger.ledger import ItemKey, Kind, read_ledger
 from app.sync.plan.dependencies import skip_dependents, skip_without_container
-from app.sync.plan.desired import compute
+from app.sync.plan.desired import compute_desired
 from app.sync.plan.differences import fill_steps, write_items
 from app.sync.plan.scope import SCOPE_TABLES, find_scope
 from app.sync.plan.selection import EVERYTHING, Selection
@@ -207,7 +207,7 @@ def _plan(
     }
     if since and find_scope(connection, parameters, since):
         selection = replace(selection, in_scope=True)
-    compute(connection, ledger_id=ledger_id, now=now, selection=selection)
+    compute_desired(connection, ledger_id=ledger_id, now=now, selection=selection)
     holds = fill_steps(connection, parameters, selection, limits, store_gone=store_gone, retried=retried)
     write_items(connection, parameters)
     skip_dependents(connection, ledger_id, plan_id)
