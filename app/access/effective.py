@@ -101,10 +101,17 @@ _DOCUMENT = """
   WHEN {row}.document_id <> '' AND NOT EXISTS (
     SELECT 1 FROM model_document x
     WHERE x.organization_id = {row}.organization_id AND x.document_id = {row}.document_id) THEN 'document'"""
-_FOLDER = """
-  WHEN {folder} <> '' AND ({row}.organization_id, {folder}) NOT IN (
-    SELECT e.organization_id, e.folder_id FROM effective_folder e)
-    THEN CASE WHEN ({row}.organization_id, {folder}) IN (
+NOT_IN_A_FOLDER = """CASE WHEN ({row}.organization_id, {folder}) IN (
+    SELECT e.organization_id, e.folder_id FROM effective_folder e) THEN FALSE ELSE TRUE END"""
+"""A condition: the folder is not in ``effective_folder``.
+
+Neither a join, because PostgreSQL underestimates the effective folders and would join them by organization alone, nor
+NOT IN, for which SQLite reads all of them to see if any is NULL.
+"""
+
+_FOLDER = f"""
+  WHEN {{folder}} <> '' AND {NOT_IN_A_FOLDER}
+    THEN CASE WHEN ({{row}}.organization_id, {{folder}}) IN (
       SELECT e.organization_id, e.folder_id FROM endless_folder e) THEN 'cycle' ELSE 'folder' END"""
 _OWN_FOLDER = _FOLDER.replace("{folder}", "{row}.folder_id")
 _ID_FROM_DOCUMENT = """(

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -26,7 +27,8 @@ from app.access.records import (
     Record,
     User,
 )
-from app.access.refresh.problems import find_problems
+from app.access.refresh.problems import _statement, find_problems
+from app.access.refresh.tables import REFRESH_TABLES_OF_KIND
 from app.access.stored_problems import (
     COUNT_EVERY_MS,
     LastCount,
@@ -36,7 +38,8 @@ from app.access.stored_problems import (
     problem_counts,
 )
 from app.commands.schema import METADATA
-from app.foundation.database.engine import open_engine, reading
+from app.foundation.database.engine import is_sqlite, open_engine, reading
+from app.foundation.database.statements import run
 from tests.access.test_merging import BASE, SOURCES, Read, emptied, origins, records, run_refresh
 from tests.tables import make_tables
 from tests.worlds.record_references import references
@@ -220,6 +223,27 @@ def test_counts_and_rows_equal_a_naive_evaluation(engine: Engine, rows: list[tup
             assert set(first_problems(connection, source, sort, only_remaining=True)) == set(
                 first_problems(connection, source, sort)
             )
+
+
+def test_documents_without_a_folder_do_not_read_all_folders(engine: Engine) -> None:
+    many = [f"{number}" for number in range(500)]
+    told: list[Record] = [Organization(organization_id="o1", organization_name="")]
+    told += [Folder(organization_id="o1", folder_id=one, folder_name="") for one in many]
+    told += [Document(organization_id="o1", document_id=one, document_name="", folder_id=f"no {one}") for one in many]
+    run_refresh(engine, {"a": Read("complete", [(one, "") for one in told])})
+    documents = REFRESH_TABLES_OF_KIND[Document.kind]
+    query = _statement(Document.kind, documents.source.name, few=False)
+    with reading(engine) as connection:
+        if not is_sqlite(engine):
+            plan = run(connection, f"EXPLAIN {query}", {"limit": 1}).scalars().all()
+            assert any("hashed SubPlan" in line and "THEN false ELSE true" in line for line in plan), plan
+            return
+        thousands: list[int] = []
+        driver: Any = connection.connection.driver_connection
+        driver.set_progress_handler(lambda: thousands.append(1), 1_000)
+        assert run(connection, query, {"limit": 1}).one().problems == len(many)
+        driver.set_progress_handler(None, 0)
+    assert len(thousands) < len(many) ** 2 // 1_000, thousands
 
 
 def test_problems_are_counted_if_the_directory_changed_and_not_too_often(engine: Engine) -> None:

@@ -17,7 +17,7 @@ from itertools import groupby, islice
 from sqlalchemy import Connection, select
 
 from app.access.cycles import find_cycles
-from app.access.effective import ALL_FOLDERS, REQUESTED_FOLDERS
+from app.access.effective import ALL_FOLDERS, NOT_IN_A_FOLDER, REQUESTED_FOLDERS
 from app.access.problems import PROBLEMS_KEPT, Problem, ProblemCause, ProblemSample, ProblemSort
 from app.access.records import (
     ContextGrant,
@@ -52,8 +52,7 @@ MAX_PUSHED = 1_000_000
 # counts and numbers the problems.
 #
 # Aliases: ``s`` the record with its own cause, ``m`` the row of the access model under its key, ``o`` organization,
-# ``u`` user, ``g`` group, ``i`` inner group, ``d`` document, ``e`` the effective folder of a folder or document, ``f``
-# the effective folder of a grant, ``c`` cyclic folder.
+# ``u`` user, ``g`` group, ``i`` inner group, ``d`` document, ``e`` effective folder, ``c`` cyclic folder.
 
 _RECORDS = """
 records AS (
@@ -74,14 +73,19 @@ records AS (
       FROM model_user_alias h WHERE h.alias = r.user_alias) END AS own_cause
   FROM {rows} r)"""
 
+
+def _not_in_a_folder(row: str) -> str:
+    return NOT_IN_A_FOLDER.format(row=row, folder=f"{row}.folder_id")
+
+
 _OWNED = "SELECT s.*, m.source_id AS owner, COALESCE(s.own_cause, CASE WHEN m.source_id <> s.source_id THEN 'owned'"
 _NO_ORGANIZATION = "WHEN o.organization_id IS NULL THEN 'organization_id'"
 _NO_USER = "WHEN s.named_user <> '' AND u.user_id IS NULL THEN 'user_id'"
 _NO_GROUP = """
   WHEN s.organization_user_group_id <> '' AND g.organization_user_group_id IS NULL THEN 'organization_user_group_id'"""
-_NO_DOCUMENT = """
+_NO_DOCUMENT = f"""
   WHEN s.document_id <> '' AND (o.organization_id IS NULL OR d.document_id IS NULL
-    OR d.folder_id <> '' AND e.folder_id IS NULL) THEN 'document_id'"""
+    OR d.folder_id <> '' AND {_not_in_a_folder("d")}) THEN 'document_id'"""
 
 _BY_KEY = "LEFT JOIN {model} m ON {keys:m=s}"
 _BY_USER = "LEFT JOIN {model} m ON {other_keys:m=s} AND m.user_id = s.named_user"
@@ -90,9 +94,7 @@ _USER = "LEFT JOIN model_user u ON u.user_id = s.named_user"
 _GROUP = """
 LEFT JOIN model_group g
   ON g.organization_id = s.organization_id AND g.organization_user_group_id = s.organization_user_group_id"""
-_DOCUMENT = """
-LEFT JOIN model_document d ON d.organization_id = s.organization_id AND d.document_id = s.document_id
-LEFT JOIN effective_folder e ON e.organization_id = d.organization_id AND e.folder_id = d.folder_id"""
+_DOCUMENT = "LEFT JOIN model_document d ON d.organization_id = s.organization_id AND d.document_id = s.document_id"
 
 _PROBLEMS_OF_KIND = {
     **dict.fromkeys((Organization.kind, User.kind), f"{_OWNED} END) AS cause_or_column FROM records s {_BY_KEY}"),
@@ -117,23 +119,21 @@ LEFT JOIN model_group i
     Folder.kind: f"""
 {_OWNED} {_NO_ORGANIZATION}
   WHEN c.folder_id IS NOT NULL THEN 'folderCycle'
-  WHEN e.folder_id IS NULL THEN 'parent_folder_id' END) AS cause_or_column
+  WHEN {_not_in_a_folder("s")} THEN 'parent_folder_id' END) AS cause_or_column
 FROM records s {_BY_KEY} {_ORGANIZATION}
-LEFT JOIN effective_folder e ON e.organization_id = s.organization_id AND e.folder_id = s.folder_id
 LEFT JOIN cyclic_folder c ON c.organization_id = s.organization_id AND c.folder_id = s.folder_id
 """,
     Document.kind: f"""
 {_OWNED} {_NO_ORGANIZATION}
-  WHEN m.folder_id <> '' AND e.folder_id IS NULL THEN 'folder_id' END) AS cause_or_column
+  WHEN m.folder_id <> '' AND {_not_in_a_folder("m")} THEN 'folder_id' END) AS cause_or_column
 FROM records s {_BY_KEY} {_ORGANIZATION}
-LEFT JOIN effective_folder e ON e.organization_id = m.organization_id AND e.folder_id = m.folder_id
 """,
     Grant.kind: f"""
 {_OWNED}
-  WHEN s.folder_id <> '' AND (o.organization_id IS NULL OR f.folder_id IS NULL) THEN 'folder_id'
+  WHEN s.folder_id <> '' AND (o.organization_id IS NULL OR {_not_in_a_folder("s")})
+    THEN 'folder_id'
   {_NO_DOCUMENT} {_NO_GROUP} {_NO_USER} END) AS cause_or_column
 FROM records s {_BY_USER}
-LEFT JOIN effective_folder f ON f.organization_id = s.organization_id AND f.folder_id = s.folder_id
 {_ORGANIZATION} {_DOCUMENT} {_GROUP} {_USER}
 """,
     ContextGrant.kind: f"""
