@@ -193,9 +193,9 @@ class Retrying:
     limiter: RateLimiter
     clock: Clock
     pause: Callable[[float], None]
-    may_send: Callable[[], bool]
-    """Called immediately before every try, after all waits."""
     random: random.Random
+    may_send: Callable[[], bool] = lambda: True
+    """Called immediately before every try, after all waits."""
 
     def run(self, state: CallState, send: Callable[[], ResultT], *, repeatable: bool) -> ResultT:
         """The result of ``send``, which raises ``AttemptFailed`` for a try that may be retried. Updates ``state``.

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from pydantic import SecretStr, ValidationError
 
-from app.client.client import BackendClient, WorkspaceCredentials
+from app.client.client import BackendClient
+from app.client.credentials import WorkspaceCredentials
 from app.contract import operations
 from app.contract.tokens import GetAuthTokensRequest
 from app.contract.validation import first_error

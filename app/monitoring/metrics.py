@@ -23,7 +23,7 @@ from app.access.index.index import AccessIndex
 
 # The service, which calls no backend, does not load the client.
 if TYPE_CHECKING:
-    from app.client.client import CallRecord
+    from app.client.records import CallRecord
 
 _FAST = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _SLOW = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)

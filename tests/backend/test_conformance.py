@@ -9,7 +9,8 @@ import orjson
 import pytest
 from pydantic import SecretStr
 
-from app.client.client import BackendClient, WorkspaceCredentials
+from app.client.client import BackendClient
+from app.client.credentials import WorkspaceCredentials
 from app.client.settings import BackendSettings
 from app.contract.errors import Status
 from app.contract.openapi import document

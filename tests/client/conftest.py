@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from app.client.client import BackendClient, CallRecord
+from app.client.client import BackendClient
+from app.client.records import CallRecord
 from app.client.settings import BackendSettings
 from tests.worlds.clock import SimulatedTime
 

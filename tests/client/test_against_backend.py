@@ -11,7 +11,8 @@ from app.backend.app import create_backend
 from app.backend.schema import METADATA
 from app.backend.security.outgoing import open_session
 from app.backend.settings import SelfHostedBackendSettings
-from app.client.client import BackendClient, WorkspaceCredentials
+from app.client.client import BackendClient
+from app.client.credentials import WorkspaceCredentials
 from app.client.errors import BackendRefused, CredentialsRefused, InvalidRequest, OperationMissing
 from app.client.response import item_results
 from app.contract import operations

@@ -29,17 +29,17 @@ def test_guard_ends_a_call_between_its_tries(
     client: BackendClient, server: Any, script: Any, code: int, error: type[OutcomeUnknown | RateLimited]
 ) -> None:
     server.will(script.says(code, raw=b"no"))
-    with client.guarded(allowed(2)), pytest.raises(error) as caught:
-        client.call(GET_ORGANIZATIONS, ALL)
+    with pytest.raises(error) as caught:
+        client.guarded(allowed(2)).call(GET_ORGANIZATIONS, ALL)
     assert caught.value.stopped
     assert len(server.received) == 2
 
 
 @pytest.mark.process
-def test_guard_blocks_calls_until_its_block_ends(client: BackendClient, server: Any, script: Any) -> None:
+def test_guard_blocks_calls_of_the_guarded_client_alone(client: BackendClient, server: Any, script: Any) -> None:
     server.will(script.succeeds([]))
-    with client.guarded(allowed(0)), pytest.raises(NotReached):
-        client.call(GET_ORGANIZATIONS, ALL)
+    with pytest.raises(NotReached):
+        client.guarded(allowed(0)).call(GET_ORGANIZATIONS, ALL)
     assert server.received == []
     client.call(GET_ORGANIZATIONS, ALL)
     assert len(server.received) == 1

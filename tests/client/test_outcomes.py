@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from app.client.client import BackendClient, WorkspaceCredentials
+from app.client.client import BackendClient
+from app.client.credentials import WorkspaceCredentials
 from app.client.errors import (
     BackendRefused,
     ClientError,
@@ -473,12 +474,12 @@ def test_throttled_call_is_given_up_when_the_waiting_adds_up(
 
 def test_throttling_reduces_concurrency(server: SERVER, client: BackendClient, script: Any) -> None:
     server.will(script.says(429, raw=b"", Retry_After="1"), script.succeeds(DONE))
-    assert int(client._limiter._allowed) == 4
+    assert int(client._retrying.limiter._allowed) == 4
     client.call(operations.ADD_USERS, ADD)
-    assert int(client._limiter._allowed) == 2
+    assert int(client._retrying.limiter._allowed) == 2
     for _ in range(30):
         client.call(operations.ADD_USERS, ADD)
-    assert int(client._limiter._allowed) == 4
+    assert int(client._retrying.limiter._allowed) == 4
 
 
 @pytest.mark.parametrize("headers", [{}, {"Retry_After": "3600"}])
@@ -579,7 +580,7 @@ def test_credentials_never_show(
     """Even where the backend sends them back."""
     caplog.set_level(logging.DEBUG)
     echo = "bad token-of-acme-0815 for key-of-acme-4711"
-    texts = [repr(client), str(client), repr(client._settings), str(vars(client._settings))]
+    texts = [repr(client), str(client), repr(client._credentials), str(vars(client))]
     for behaviour in (
         script.fails(400, "INVALID_ARGUMENT", echo),
         script.fails(401, "UNAUTHENTICATED", echo),

@@ -65,7 +65,7 @@ def test_rate_recovers_when_the_backend_does(world: FaultyWorld) -> None:
     world.layer.weather = Weather(1, (Fault.THROTTLED,), 100)
     with pytest.raises(RateLimited):
         call()
-    assert int(client._limiter._allowed) == 1
+    assert int(client._retrying.limiter._allowed) == 1
     world.layer.clear_up()
     calls = _until_all_are_allowed(client, call)
     assert 8 < calls < 300
@@ -74,6 +74,6 @@ def test_rate_recovers_when_the_backend_does(world: FaultyWorld) -> None:
 def _until_all_are_allowed(client: BackendClient, call: object) -> int:
     for number in range(1, 1000):
         call()  # type: ignore[operator]
-        if client._limiter._allowed == 8:
+        if client._retrying.limiter._allowed == 8:
             return number
     raise AssertionError("never")

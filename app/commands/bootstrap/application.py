@@ -28,7 +28,7 @@ from app.sync.runs.lock import SyncLock, sync_lock
 from app.sync.runs.schedule import first_due_after
 
 if TYPE_CHECKING:
-    from app.client.client import Observer
+    from app.client.records import Observer
     from app.monitoring.notify.concerns import Concern, Expectations
     from app.monitoring.notify.watch import Watch
     from app.sync.runs.engine import SyncEngine

@@ -19,7 +19,8 @@ from app.settings import Settings
 if TYPE_CHECKING:
     from requests.adapters import BaseAdapter
 
-    from app.client.client import BackendClient, Observer
+    from app.client.client import BackendClient
+    from app.client.records import Observer
     from app.client.workspace import NewWorkspace
     from app.monitoring.notify.message import Channel
 

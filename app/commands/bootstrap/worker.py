@@ -13,7 +13,7 @@ import structlog
 from sqlalchemy import Engine
 
 from app.access.stored_problems import COUNT_EVERY_MS, count_problems
-from app.client.client import Observer
+from app.client.records import Observer
 from app.commands.bootstrap.application import Application, build_watch, expectations
 from app.commands.bootstrap.databases import store_guard
 from app.commands.bootstrap.what_if import ReplacementError, uploaded_sources

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice
 
-from app.client.client import CallRecord
+from app.client.records import CallRecord
 from app.client.response import ItemAnswer
 from app.contract import operations as contract
 from app.contract.operation import Verb

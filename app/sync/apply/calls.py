@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 
-from app.client.client import recorded_calls
 from app.client.errors import (
     BackendRefused,
     ClientError,
@@ -24,6 +23,7 @@ from app.client.errors import (
     OutcomeUnknown,
     RateLimited,
 )
+from app.client.records import recorded_calls
 from app.client.response import SUCCEEDED, UNANSWERED, ItemAnswer, item_results, readable_items
 from app.contract import operations as contract
 from app.contract.errors import Status

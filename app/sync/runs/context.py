@@ -10,6 +10,7 @@ from datetime import datetime
 from sqlalchemy import Connection, Engine
 
 from app.access.candidate import DatabaseState
+from app.client.client import BackendClient
 from app.directory.source import Verdict
 from app.foundation.database import statements
 from app.foundation.database.engine import reading
@@ -68,6 +69,8 @@ class RunContext:
 
     run: Run
     gate: Gate
+    client: BackendClient
+    """It stops sending when the gate closes."""
     progress: Progress
     capabilities: Capabilities
     engine: Engine

@@ -114,11 +114,14 @@ class SyncEngine:
         worker = process_name(os.getpid())
         began = "started_at" if runs.get(run_id).approved_at is None else "resumed_at"
         run = runs.move(run_id, RunStatus.QUEUED, RunStatus.READING, worker=worker, error=None, **{began: self.clock()})
+        gate = Gate(
+            holds_lock=lock.held, stop=stop, why_lost=lock.why_lost, is_cancelled=lambda: runs.is_cancelled(run_id)
+        )
         context = RunContext(
             run=run,
-            gate=Gate(
-                holds_lock=lock.held, stop=stop, why_lost=lock.why_lost, is_cancelled=lambda: runs.is_cancelled(run_id)
-            ),
+            gate=gate,
+            # The lock can be lost in the minutes between two tries of a call.
+            client=self.client.guarded(gate.is_open),
             progress=progress,
             capabilities=Capabilities(self.backend_settings.operations),
             engine=self.engine,
@@ -128,12 +131,10 @@ class SyncEngine:
         log = structlog.stdlib.get_logger(__name__).bind(run_id=run_id)
         log.info("run_started", trigger=run.trigger, dry_run=run.dry_run)
         try:
-            # The lock can be lost in the minutes between two tries of a call.
-            with self.client.guarded(context.gate.is_open):
-                if run.dry_run:
-                    self._execute_on_candidate(runs, context)
-                else:
-                    self._execute(runs, context)
+            if run.dry_run:
+                self._execute_on_candidate(runs, context)
+            else:
+                self._execute(runs, context)
             ending = context.gate.ending
         except _EndedError as error:
             ending = error.ending
@@ -194,7 +195,7 @@ class SyncEngine:
         if interrupted:
             context.report["interruptedCalls"] = interrupted
         if context.capabilities.mode != "core" and not run.plan_is_fixed:
-            backend = BackendWrites(self.client)
+            backend = BackendWrites(context.client)
             probe_missing(self.engine, ledger.ledger_id, backend, probe_all=run.verify, random=self.random)
         context.ledger_id = ledger.ledger_id
         since = plans_since(context.base, run, ledger)
@@ -283,7 +284,7 @@ class SyncEngine:
             shadow_tables(context.engine, LEDGER_TABLES)
         verify = Verify(
             engine=context.engine,
-            client=self.client,
+            client=context.client,
             ledger_id=ledger.ledger_id,
             # The tables of a dry run are its own.
             run_id=None if run.dry_run else run.run_id,
@@ -387,7 +388,7 @@ class SyncEngine:
         return plan
 
     def _apply(self, context: RunContext, plan: Plan) -> None:
-        calls = Calls(BackendWrites(self.client), context.capabilities, context.gate)
+        calls = Calls(BackendWrites(context.client), context.capabilities, context.gate)
         Applier(
             engine=self.engine,
             run_id=context.run.run_id,

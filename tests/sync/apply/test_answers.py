@@ -5,7 +5,8 @@ import json
 import pytest
 from sqlalchemy import select
 
-from app.client.client import MAX_EXCERPT, CallRecord, masked, record_call, recorded_calls
+from app.client.credentials import masked
+from app.client.records import MAX_EXCERPT, CallRecord, record_call, recorded_calls
 from app.foundation.database.engine import reading
 from app.sync.apply.batch import exchange_of
 from app.sync.ledger.journal import Exchange, call_of_item
