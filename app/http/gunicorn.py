@@ -109,9 +109,7 @@ class _Server(BaseApplication):  # type: ignore[misc] # untyped base
 
     def load_config(self) -> None:
         for name, value in self._settings().items():
-            # Older releases of gunicorn lack the newest settings.
-            if name in self.cfg.settings:
-                self.cfg.set(name, value)
+            self.cfg.set(name, value)
 
     def reload(self) -> None:
         """On SIGHUP, before new workers take over from the old ones."""
@@ -158,14 +156,15 @@ class _Server(BaseApplication):  # type: ignore[misc] # untyped base
             "max_requests": options.max_requests,
             # Spreads the replacement of workers that started together.
             "max_requests_jitter": options.max_requests // 10,
+            # Security. A proxy may set X-Forwarded-Proto only: SCRIPT_NAME would shift paths past its rules, and other
+            # names with underscores would pass for those with hyphens.
             "limit_request_line": 8190,
             "limit_request_fields": 64,
             "limit_request_field_size": 8190,
             "forwarded_allow_ips": "127.0.0.1,::1",
-            # A proxy may set X-Forwarded-Proto only. SCRIPT_NAME would shift paths past its rules, and other names with
-            # underscores would pass for those with hyphens.
             "forwarder_headers": "",
             "header_map": "drop",
+            # The process, and its logs.
             "proc_name": options.name,
             "preload_app": False,
             "accesslog": None,
