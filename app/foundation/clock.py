@@ -61,6 +61,6 @@ _LAST_YEAR = 9998
 """A decision may add a lifetime to the moment, which must not exceed the year 9999."""
 
 
-def utc_text(moment: datetime) -> str:
-    """``2026-11-20T12:00:00.000Z``: UTC with milliseconds."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def utc_text(moment: datetime, *, timespec: str = "milliseconds") -> str:
+    """``2026-11-20T12:00:00.000Z``: UTC with milliseconds, or another precision of ``isoformat``."""
+    return moment.astimezone(UTC).isoformat(timespec=timespec).replace("+00:00", "Z")

@@ -1,5 +1,6 @@
 """Messages about concerns, and the port of the channels that deliver them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -7,6 +8,7 @@ from typing import Any, Protocol
 
 import orjson
 
+from app.foundation.clock import utc_text
 from app.foundation.outbound.failure import CallFailure
 from app.monitoring.notify.concerns import Concern
 
@@ -68,10 +70,11 @@ class Channel(Protocol):
 def message_body(event: ConcernEvent, concern: Concern, now: datetime) -> str:
     """The body of a message about a concern, in the form that Standard Webhooks recommends. Times are ISO 8601 in
     UTC."""
+    is_over = event is ConcernEvent.OVER
     data: dict[str, object] = {
         "cause": concern.cause.value,
-        "summary": f"over: {concern.summary}" if event is ConcernEvent.OVER else concern.summary,
-        "since": iso(concern.since),
+        "summary": f"over: {concern.summary}" if is_over else concern.summary,
+        "since": utc_text(concern.since, timespec="seconds"),
     }
     if concern.about:
         data["about"] = concern.about
@@ -79,9 +82,9 @@ def message_body(event: ConcernEvent, concern: Concern, now: datetime) -> str:
         data["runId"] = concern.run_id
     if concern.size:
         data["count"] = concern.size
-    if event is not ConcernEvent.OVER:
+    if not is_over:
         data["advice"] = concern.advice
-    return orjson.dumps({"type": event.value, "timestamp": iso(now), "data": data}).decode()
+    return _body(event, now, data)
 
 
 def trial_body(now: datetime) -> str:
@@ -89,12 +92,12 @@ def trial_body(now: datetime) -> str:
     data = {
         "cause": "test",
         "summary": "this is a test: messages from Usher arrive here",
-        "since": iso(now),
+        "since": utc_text(now, timespec="seconds"),
         "advice": "nothing to do: usher doctor --notify sent this message",
     }
-    return orjson.dumps({"type": ConcernEvent.TEST.value, "timestamp": iso(now), "data": data}).decode()
+    return _body(ConcernEvent.TEST, now, data)
 
 
-def iso(moment: datetime) -> str:
-    """ISO 8601 in UTC."""
-    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+def _body(event: ConcernEvent, now: datetime, data: Mapping[str, object]) -> str:
+    timestamp = utc_text(now, timespec="seconds")
+    return orjson.dumps({"type": event.value, "timestamp": timestamp, "data": data}).decode()

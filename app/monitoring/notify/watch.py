@@ -16,11 +16,11 @@ from threading import Event
 import structlog
 from sqlalchemy import Connection, Engine
 
-from app.foundation.clock import Clock, epoch_ms
+from app.foundation.clock import Clock, epoch_ms, utc_text
 from app.foundation.database.engine import reading, writing
 from app.foundation.database.errors import database_problem, is_outage
 from app.monitoring.notify.concerns import Cause, Concern
-from app.monitoring.notify.message import Channel, ConcernEvent, Message, NotDeliveredError, iso, message_body
+from app.monitoring.notify.message import Channel, ConcernEvent, Message, NotDeliveredError, message_body
 from app.monitoring.notify.outbox import (
     WaitingMessage,
     add_message,
@@ -195,7 +195,10 @@ class Watch:
 def _log(change: Change) -> None:
     concern = change.concern
     log = structlog.stdlib.get_logger(__name__).bind(
-        cause=concern.cause.value, summary=concern.summary, since=iso(concern.since), run_id=concern.run_id
+        cause=concern.cause.value,
+        summary=concern.summary,
+        since=utc_text(concern.since, timespec="seconds"),
+        run_id=concern.run_id,
     )
     if change.event is ConcernEvent.OVER:
         log.info("attention_over")
