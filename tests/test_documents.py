@@ -94,7 +94,7 @@ def test_table_of_backend_packages_follows_the_import_order() -> None:
 
 
 BUILT_FROM_SETTINGS = {
-    "AccessIndex", "BackendClient", "BackendSigner", "DatabaseNumbers",
+    "AccessIndex", "BackendClient", "BackendSigner", "DatabaseMetrics",
     "Heartbeat", "Metrics", "SyncEngine", "Watch", "Worker",
     "channels_from_settings", "create_app", "create_metrics_app", "make_workspace", "source_pollers", "scheduler_for",
     "sources_from_settings", "sync_lock", "targets_from_settings",

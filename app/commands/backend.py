@@ -93,7 +93,7 @@ def bootstrap(invocation: Invocation, email: str, as_json: bool) -> None:
     In the backend at backend.base_url. The credentials are printed only once.
     """
     from app.commands.bootstrap.application import application
-    from app.commands.bootstrap.peers import new_workspace
+    from app.commands.bootstrap.outgoing import new_workspace
     from app.foundation.audit import DONE
 
     configuration = invocation.configuration()

@@ -67,7 +67,7 @@ def check(context: click.Context, invocation: Invocation, limit: int, as_json: b
     Exit code 0: no problems, 1: problems.
     """
     from app.commands.bootstrap.databases import existing_store, known_sources
-    from app.commands.bootstrap.peers import configured_sources
+    from app.commands.bootstrap.outgoing import configured_sources
     from app.commands.bootstrap.requirements import require_sources
     from app.directory.source import Verdict
     from app.sync.runs.audit import counts_in_words
@@ -210,7 +210,7 @@ def forget(invocation: Invocation, name: str, reason: str | None) -> None:
     removes it from the backend, within the limits.
     """
     from app.commands.bootstrap.application import application
-    from app.commands.bootstrap.peers import configured_sources
+    from app.commands.bootstrap.outgoing import configured_sources
     from app.sync.runs.audit import audited_forgetting, counts_in_words
     from app.sync.runs.directory_reads import forget as forget_source
 

@@ -24,8 +24,6 @@ _TIMEOUT = 3.0
 _BACKEND_PORT = 8090
 """Default of ``usher backend serve --port``."""
 _COMMANDS = {("serve",), ("worker",), ("backend", "serve"), ("backend", "deliver")}
-_DEAD_AFTER = 180.0
-"""Maximum age of a worker's heartbeat in seconds, if ``notifications.worker_after`` is 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +152,7 @@ def _check_heartbeat(connection: Connection, process: Running, settings: Setting
     if last is None:
         raise CommandError("has sent no heartbeat yet")
     age = (epoch_ms(utc_now()) - last) / 1000
-    if age >= (settings.notifications.worker_after or _DEAD_AFTER):
+    if age >= settings.notifications.dead_after:
         raise CommandError(f"sent its last heartbeat {age:.0f} s ago")
 
 

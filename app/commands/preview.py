@@ -87,7 +87,7 @@ def preview(  # noqa: PLR0917 - click passes them by name
 
 def _previewed(settings: Settings, name: str, filter_: PreviewFilter) -> tuple[list[BoundedSource], PreviewedSource]:
     """All sources, and the previewed one among them. Raises ``CommandError``."""
-    from app.commands.bootstrap.peers import configured_sources
+    from app.commands.bootstrap.outgoing import configured_sources
     from app.directory.bounded import BoundedSource
     from app.directory.preview import PreviewedSource
 

@@ -63,7 +63,7 @@ def register_(
     """
     from app.client.registration import check_url, register
     from app.commands.bootstrap.application import application
-    from app.commands.bootstrap.peers import backend_client
+    from app.commands.bootstrap.outgoing import backend_client
     from app.commands.bootstrap.requirements import require_backend
     from app.foundation.audit import DONE
     from app.http.tokens import TokenSet

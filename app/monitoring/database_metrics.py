@@ -39,12 +39,9 @@ _RECOUNT_AFTER = 60.0
 class DatabaseMetrics(Collector):
     """Reads the metrics at every scrape.
 
-    ``worker_after``: seconds without a heartbeat after which a worker is dead. ``turn``: a turn at the database.
+    ``dead_after``: seconds without a heartbeat after which a worker is dead. ``turn``: a turn at the database.
     Without one, a scrape does not read the database. It counts as up after ``NoTurnError``.
     """
-
-    WORKER_AFTER = 180.0
-    """The value if notifications do not check workers."""
 
     def __init__(
         self,
@@ -53,14 +50,14 @@ class DatabaseMetrics(Collector):
         find_concerns: FindConcerns,
         *,
         due_after: DueAfter = lambda _: None,
-        worker_after: float = WORKER_AFTER,
+        dead_after: float = 180.0,
         turn: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._engine = engine
         self._clock = clock
         self._find_concerns = find_concerns
         self._due_after = due_after
-        self._worker_after = worker_after
+        self._dead_after = dead_after
         self._turn = turn
         self._counted_ledger = (0, -1)
         """The id and the revision of the ledger whose items were counted last."""
@@ -167,7 +164,7 @@ class DatabaseMetrics(Collector):
         return self._items
 
     def _workers(self, known: Sequence[WorkerState], now: datetime) -> Iterator[Metric]:
-        alive = [worker for worker in known if now.timestamp() - worker.seen_at / 1000 < self._worker_after]
+        alive = [worker for worker in known if now.timestamp() - worker.seen_at / 1000 < self._dead_after]
         yield _gauge("usher_workers", "Workers with a recent heartbeat.", len(alive))
         yield _gauge(
             "usher_workers_leading",

@@ -12,7 +12,7 @@ from sqlalchemy import insert
 
 from app.access.source_tables import ScimKeyRow, ScimMemberRow, ScimResourceRow
 from app.commands.bootstrap.databases import upgrade_store
-from app.commands.bootstrap.peers import configured_sources
+from app.commands.bootstrap.outgoing import configured_sources
 from app.foundation.clock import utc_now
 from app.foundation.database.engine import open_engine, writing
 from app.settings import Settings

@@ -32,7 +32,7 @@ def told_by_changes(monkeypatch: pytest.MonkeyPatch) -> list[ObjectDirectory]:
         BoundedSource(PushedSource("app"), timeout=30, policy=Policy(only_pushed=True)),
         BoundedSource(FileSource(Path("directory.yaml"), name="directory.yaml"), timeout=30),
     ]
-    monkeypatch.setattr("app.commands.bootstrap.peers.sources_from_settings", lambda *_, **__: made)
+    monkeypatch.setattr("app.commands.bootstrap.outgoing.sources_from_settings", lambda *_, **__: made)
     return directories
 
 
@@ -336,7 +336,7 @@ def test_explain_shows_the_fields_of_each_row(usher_in: Usher, folder: Path, mon
         """
     )
     made = [BoundedSource(MappedSource("hr", groups, rules), timeout=30)]
-    monkeypatch.setattr("app.commands.bootstrap.peers.sources_from_settings", lambda *_, **__: made)
+    monkeypatch.setattr("app.commands.bootstrap.outgoing.sources_from_settings", lambda *_, **__: made)
     assert usher_in("directory", "refresh").exit_code == 0
     output = usher_in("check", "u", "organization", "o", "--explain").stdout.splitlines()
     assert [line.strip() for line in output[-3:]] == [

@@ -30,7 +30,7 @@ def directory(monkeypatch: pytest.MonkeyPatch) -> ObjectDirectory:
     def sources(*_: object, **__: object) -> list[BoundedSource]:
         return [BoundedSource(MappedSource("ad", directory, rules_of(RULES)), timeout=30)]
 
-    monkeypatch.setattr("app.commands.bootstrap.peers.sources_from_settings", sources)
+    monkeypatch.setattr("app.commands.bootstrap.outgoing.sources_from_settings", sources)
     return directory
 
 

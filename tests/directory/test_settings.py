@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from app.commands.bootstrap.peers import spool_folder
+from app.commands.bootstrap.outgoing import spool_folder
 from app.directory.bounded import BoundedSource
 from app.directory.configured import sources_from_settings
 from app.directory.settings import DirectorySettings

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from app.cli import usher
 from app.client.client import BackendClient
 from app.client.settings import BackendSettings
-from app.commands.bootstrap.peers import new_workspace
+from app.commands.bootstrap.outgoing import new_workspace
 from app.contract import operations
 from app.contract.documents import Document, GetDocumentsRequest
 from app.contract.users import GetUsersRequest, User

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from app.cli import usher
-from app.commands.bootstrap.peers import new_workspace
+from app.commands.bootstrap.outgoing import new_workspace
 from app.settings import load_settings
 from tests.e2e.conftest import HOST, Usher, free_port, serving
 from tests.ldap import samba, slapd

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, Engine, text
 
 from app.commands.bootstrap.databases import open_store
-from app.commands.bootstrap.peers import backend_client, configured_sources, notification_channels
+from app.commands.bootstrap.outgoing import backend_client, configured_sources, notification_channels
 from app.commands.bootstrap.requirements import require_backend, require_sources
 from app.directory.source import Source
 from app.foundation.audit import Audit

@@ -5,6 +5,7 @@ Each process builds its own after the fork, because database connections must no
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
 from random import Random, SystemRandom
 from threading import BoundedSemaphore, Event, Thread
@@ -18,7 +19,8 @@ from sqlalchemy import Engine
 from app.access.index.index import AccessIndex
 from app.commands.bootstrap.application import Application, build_watch, concern_finder, expectations
 from app.commands.bootstrap.databases import STORE_MIGRATIONS, index_folder, open_store_for_service, store_guard
-from app.commands.bootstrap.peers import client_without_retries
+from app.commands.bootstrap.outgoing import backend_client
+from app.commands.bootstrap.requirements import has_credentials
 from app.contract import operations
 from app.directory.settings import ScimSourceSettings
 from app.foundation.clock import Clock, utc_now
@@ -104,24 +106,16 @@ def service_app(
 ) -> Flask:
     """The service on this database. ``new_id`` creates request ids; ``activity`` counts requests. ``index`` answers
     permission calls; None: they are answered from the database."""
-    parts = Application(settings=settings, engine=engine, clock=clock, sleep=sleep, random=SystemRandom())
-    failures = FailedCredentials()
-    expected = expectations(settings)
-    refusals = Refusals(parts.audit, engine)
-    push = PushParts(
-        engine,
-        targets_from_settings(settings.directory, failures),
-        clock,
-        PushAudit(parts.audit, refusals),
-        uploads=BoundedSemaphore(max(1, settings.server.threads // 4)),
-        **({} if index is None else {"follow": index.wait_for}),
-    )
+    application = Application(settings=settings, engine=engine, clock=clock, sleep=sleep, random=SystemRandom())
+    failures, refusals = FailedCredentials(), Refusals(application.audit, engine)
+    builder = _Builder(application, failures, refusals, index)
+    push = builder.push()
     return create_app(
         ServiceParts(
             engine=engine,
             clock=clock,
             new_id=new_id,
-            runs=parts.runs,
+            runs=application.runs,
             index=index,
             sign=_signer(settings),
             decision_log=_decision_log(settings),
@@ -131,26 +125,76 @@ def service_app(
             check_schema=store_guard(engine).check,
             failures=failures,
             refusals=refusals,
-            admin_tokens=_admin_tokens(settings, failures),
+            admin_tokens=TokenSet(settings.admin.tokens, failures),
             metrics=metrics or Metrics(),
             activity=activity or NodeActivity(node=node_name(settings.server.port), role="service", clock=clock),
-            database_metrics=DatabaseMetrics(
-                engine,
-                clock,
-                concern_finder(settings),
-                due_after=expected.due_after,
-                worker_after=expected.worker_after.total_seconds() or DatabaseMetrics.WORKER_AFTER,
-                turn=nullcontext if index is None else index.free_turn,
-            ),
-            console=_console(parts, failures, refusals, index, origins=origins, examine=examine)
-            if settings.console.enabled
-            else None,
+            database_metrics=builder.database_metrics(),
+            console=builder.console(origins, examine) if settings.console.enabled else None,
         ),
         provider=settings.provider,
         max_age=settings.directory.max_age,
         metrics_need_token=settings.metrics.require_token,
         trusted_proxies=settings.server.trusted_proxies,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Builder:
+    """Builds the parts that share the limits of wrong credentials, and this process's index."""
+
+    application: Application
+    failures: FailedCredentials
+    refusals: Refusals
+    index: AccessIndex | None
+
+    def push(self) -> PushParts:
+        settings = self.application.settings
+        return PushParts(
+            self.application.engine,
+            targets_from_settings(settings.directory, self.failures),
+            self.application.clock,
+            PushAudit(self.application.audit, self.refusals),
+            uploads=BoundedSemaphore(max(1, settings.server.threads // 4)),
+            follow=(lambda _: None) if self.index is None else self.index.wait_for,
+        )
+
+    def database_metrics(self) -> DatabaseMetrics:
+        settings = self.application.settings
+        return DatabaseMetrics(
+            self.application.engine,
+            self.application.clock,
+            concern_finder(settings),
+            due_after=expectations(settings).due_after,
+            dead_after=settings.notifications.dead_after,
+            turn=nullcontext if self.index is None else self.index.free_turn,
+        )
+
+    def console(self, origins: Mapping[str, str], examine: Examine | None) -> ConsoleParts:
+        application, settings, index = self.application, self.application.settings, self.index
+        return ConsoleParts(
+            engine=application.engine,
+            clock=application.clock,
+            random=application.random,
+            settings=settings.console,
+            admin_tokens=settings.admin.tokens,
+            failures=self.failures,
+            refusals=self.refusals,
+            runs=application.runs,
+            ask_backend=_permission_getter(settings),
+            plan_problem=application.plan_problem,
+            policy=settings.provider.policy,
+            provider_path=settings.provider.path,
+            find_concerns=concern_finder(settings, limit=COUNT_LIMIT),
+            due_after=expectations(settings).due_after,
+            settings_rows=lambda: list(listed(settings, origins)),
+            index_state=None if index is None else lambda: index.state,
+            examine=examine,
+            sources={source.source_name: source.type for source in settings.directory.sources},
+            keep_runs=settings.worker.keep_runs,
+            # Permission calls keep the other half of the threads.
+            slots=settings.server.threads // 2,
+            turns=None if index is None else index.turns,
+        )
 
 
 def _scim(settings: Settings, push: PushParts, new_id: Callable[[], str]) -> "ScimParts | None":
@@ -162,61 +206,21 @@ def _scim(settings: Settings, push: PushParts, new_id: Callable[[], str]) -> "Sc
     return scim_parts(push, settings.directory, new_id, public_url=settings.console.public_url)
 
 
-def _console(
-    parts: Application,
-    failures: FailedCredentials,
-    refusals: Refusals,
-    index: AccessIndex | None,
-    *,
-    origins: Mapping[str, str],
-    examine: Examine | None,
-) -> ConsoleParts:
-    settings = parts.settings
-    return ConsoleParts(
-        engine=parts.engine,
-        clock=parts.clock,
-        random=parts.random,
-        settings=settings.console,
-        admin_tokens=settings.admin.tokens,
-        failures=failures,
-        refusals=refusals,
-        runs=parts.runs,
-        ask_backend=_permission_getter(settings),
-        plan_problem=parts.plan_problem,
-        policy=settings.provider.policy,
-        provider_path=settings.provider.path,
-        find_concerns=concern_finder(settings, limit=COUNT_LIMIT),
-        due_after=expectations(settings).due_after,
-        settings_rows=lambda: list(listed(settings, origins)),
-        index_state=None if index is None else lambda: index.state,
-        examine=examine,
-        sources={source.source_name: source.type for source in settings.directory.sources},
-        keep_runs=settings.worker.keep_runs,
-        # Permission calls keep the other half of the threads.
-        slots=settings.server.threads // 2,
-        turns=None if index is None else index.turns,
-    )
-
-
 def worker_metrics(settings: Settings) -> Flask:
     """The metrics server of a worker, at ``metrics.worker_port``."""
     return create_metrics_app(
         Metrics(),
         new_id=_random_id(SystemRandom()),
-        tokens=_admin_tokens(settings, FailedCredentials()) if settings.metrics.require_token else None,
+        tokens=TokenSet(settings.admin.tokens, FailedCredentials()) if settings.metrics.require_token else None,
     )
-
-
-def _admin_tokens(settings: Settings, failures: FailedCredentials) -> TokenSet:
-    return TokenSet(settings.admin.tokens, failures)
 
 
 def _signer(settings: Settings) -> Sign | None:
     """Signs answers to browsers through the backend. None if it is disabled or the credentials are missing."""
     provider = settings.provider
-    if not (provider.browser_origins and provider.signature_timeout and settings.backend.api_key.get_secret_value()):
+    if not (provider.browser_origins and provider.signature_timeout and has_credentials(settings)):
         return None
-    client = client_without_retries(settings, timeout=provider.signature_timeout)
+    client = backend_client(settings, timeout=provider.signature_timeout)
     return BackendSigner(partial(client.call, operations.GENERATE_SIGNATURE), timeout=provider.signature_timeout)
 
 
@@ -228,10 +232,9 @@ def _decision_log(settings: Settings) -> DecisionLog | None:
 
 def _permission_getter(settings: Settings) -> GetPermissions | None:
     """Calls Get Permissions, for Explain. None without credentials."""
-    if not settings.backend.api_key.get_secret_value():
+    if not has_credentials(settings):
         return None
-    client = client_without_retries(settings, timeout=_BACKEND_TIMEOUT)
-    return partial(client.call, operations.GET_PERMISSIONS)
+    return partial(backend_client(settings, timeout=_BACKEND_TIMEOUT).call, operations.GET_PERMISSIONS)
 
 
 def _random_id(random: Random) -> Callable[[], str]:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from pydantic import ValidationError
 
-from app.commands.bootstrap.peers import configured_sources
+from app.commands.bootstrap.outgoing import configured_sources
 from app.commands.bootstrap.requirements import SetUpError
 from app.directory.settings import DirectorySettings, FileSourceSettings, SourceSettings
 from app.directory.source import EVERYTHING, End, Reading, ReadRequest, Source, Verdict

@@ -13,7 +13,7 @@ import yaml
 
 import app
 from app.client.registration import register
-from app.commands.bootstrap.peers import backend_client, new_workspace
+from app.commands.bootstrap.outgoing import backend_client, new_workspace
 from app.commands.bootstrap.requirements import SetUpError
 from app.foundation.files import make_folder, write_file
 from app.foundation.processes import Children

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from app.commands.bootstrap.peers import backend_client
+from app.commands.bootstrap.outgoing import backend_client
 from app.commands.demo.environment import DemoEnvironment, create_workspace, prepare, register_service, start, wait_for
 from app.commands.demo.questions import CASES, AnsweredCase, ask_all
 from app.commands.frame import CommandError

@@ -12,7 +12,7 @@ from requests.adapters import BaseAdapter
 
 from app.client.client import BackendClient
 from app.client.errors import BackendRefused, ClientError, CredentialsRefused, OperationMissing
-from app.commands.bootstrap.peers import client_without_retries
+from app.commands.bootstrap.outgoing import backend_client
 from app.commands.bootstrap.requirements import has_credentials
 from app.commands.doctor.finding import Finding, Findings, State, ok, problem, warning
 from app.commands.doctor.registration import check_registration
@@ -83,7 +83,7 @@ def check_backend(
         return
     adapter = _RecordingAdapter(clock, transport)
     timeout = min(settings.backend.timeout, _TIMEOUT)
-    with client_without_retries(settings, timeout=timeout, clock=clock, transport=adapter) as client:
+    with backend_client(settings, timeout=timeout, clock=clock, transport=adapter) as client:
         bundle = "" if settings.backend.ca_file else _ignored_bundle(environment)
         reached = _check_answers(client, adapter, settings.backend.base_url, bundle)
         yield reached

@@ -11,7 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from app.access.revisions import instance_stamp
 from app.commands.bootstrap.databases import existing_store, known_sources
-from app.commands.bootstrap.peers import configured_sources, notification_channels
+from app.commands.bootstrap.outgoing import configured_sources, notification_channels
 from app.commands.bootstrap.requirements import NO_SOURCES
 from app.commands.doctor.backend import check_backend
 from app.commands.doctor.channels import check_channels

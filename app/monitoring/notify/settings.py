@@ -11,6 +11,8 @@ from app.foundation.outbound.urls import checked_url
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 - a prefix, not a secret
 
+_WORKER_AFTER = 180
+
 
 def secret_bytes(secret: str) -> bytes:
     """The key that a Standard Webhooks secret encodes. Raises ``ValueError`` if it is malformed."""
@@ -97,7 +99,7 @@ class NotificationSettings(SettingsSection):
 
     missed_after: int = Field(default=3600, ge=0, le=366 * 24 * 3600)
     """Seconds from the due time of a run until it is reported as missed; 0: never."""
-    worker_after: int = Field(default=180, ge=0, le=366 * 24 * 3600)
+    worker_after: int = Field(default=_WORKER_AFTER, ge=0, le=366 * 24 * 3600)
     """Seconds from the last heartbeat of a worker until it is reported as dead; 0: never."""
     tries: int = Field(default=5, ge=1, le=20)
     """Maximum attempts per message, with increasing delays."""
@@ -105,3 +107,8 @@ class NotificationSettings(SettingsSection):
     """Timeout of each network operation, in seconds."""
     webhook: WebhookSettings = WebhookSettings()
     email: EmailSettings = EmailSettings()
+
+    @property
+    def dead_after(self) -> int:
+        """Seconds from the last heartbeat of a worker until it is dead, even if that is never reported."""
+        return self.worker_after or _WORKER_AFTER

@@ -62,7 +62,7 @@ class PushParts:
     audit: PushAudit
     uploads: BoundedSemaphore
     """Limits the uploads that this process receives at a time: each occupies a thread until it has arrived."""
-    follow: Callable[[int], None] = lambda _: None
+    follow: Callable[[int], None]
     """Waits until this node answers permission calls by a revision, so that the next call sees what was pushed."""
 
     def target(self, name: str, *, is_scim: bool = False) -> PushTarget:

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from sqlalchemy import Engine
 
 from app.cli import usher
-from app.commands.bootstrap.peers import backend_client
+from app.commands.bootstrap.outgoing import backend_client
 from app.commands.demo.environment import (
     DemoEnvironment,
     create_workspace,

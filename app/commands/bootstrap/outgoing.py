@@ -1,13 +1,12 @@
-"""Builds what connects to other systems: sources, clients of the backend, notification channels."""
+"""Builds what connects to other systems: sources of the directory, clients of the backend, notification channels."""
 
 import os
 import tempfile
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from random import Random
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from app.commands.bootstrap.databases import database_location, existing_store, sqlite_file
 from app.commands.bootstrap.requirements import require_backend
@@ -17,10 +16,7 @@ from app.foundation.clock import Clock
 from app.settings import Settings
 
 if TYPE_CHECKING:
-    from requests.adapters import BaseAdapter
-
     from app.client.client import BackendClient
-    from app.client.records import Observer
     from app.client.workspace import NewWorkspace
     from app.monitoring.notify.message import Channel
 
@@ -45,34 +41,17 @@ def spool_folder(settings: Settings) -> Path:
     return Path(tempfile.gettempdir()) / f"usher-spool-{os.getuid()}-{digest}"
 
 
-def backend_client(
-    settings: Settings,
-    *,
-    clock: Clock | None = None,
-    random: Random | None = None,
-    stop: Event | None = None,
-    observer: "Observer | None" = None,
-) -> "BackendClient":
-    """A client of the configured backend; ``stop`` ends its pauses. Raises ``SetUpError`` without credentials."""
-    from app.client.client import BackendClient
-
-    require_backend(settings)
-    return BackendClient(settings.backend, clock=clock, random=random, stop=stop, observer=observer)
-
-
-def client_without_retries(
-    settings: Settings, *, timeout: float, clock: Clock | None = None, transport: "BaseAdapter | None" = None
-) -> "BackendClient":
-    """A client that tries each call once, for ``timeout`` seconds. ``transport`` replaces the network."""
+def backend_client(settings: Settings, *, timeout: float | None = None, **parts: Any) -> "BackendClient":
+    """A client of the configured backend, with further ``parts`` as of ``BackendClient``. With a ``timeout``, in
+    seconds, it tries each call once. Raises ``SetUpError`` without credentials."""
     from app.client.client import BackendClient
     from app.client.retry import RetryPolicy
 
-    return BackendClient(
-        settings.backend.model_copy(update={"timeout": timeout}),
-        transport=transport,
-        clock=clock,
-        policy=RetryPolicy(repeats=0, max_waiting=0),
-    )
+    require_backend(settings)
+    if timeout is None:
+        return BackendClient(settings.backend, **parts)
+    policy = RetryPolicy(repeats=0, max_waiting=0)
+    return BackendClient(settings.backend.model_copy(update={"timeout": timeout}), policy=policy, **parts)
 
 
 def new_workspace(settings: Settings, email: str) -> "NewWorkspace":
