@@ -15,8 +15,8 @@ from app.access.records import NO_EXTRA_FIELDS, Folder
 Read = Callable[[str, str, str], list[str] | None]
 """Returns the value of an entry by its kind and ids; None: there is no such entry."""
 
-_MAX_KEPT = 12_000
-"""The maximum number of folders in ancestries, and of grants, that are kept after a call."""
+_MAX_KEPT = 10_500
+"""The maximum number of folders in ancestries, and of grants, that are kept after a call: 2 MB."""
 
 
 class FolderAncestry(NamedTuple):
@@ -41,7 +41,6 @@ class Folders:
         """By organization and folder. ``build`` adds what is missing."""
         self.group_grants: dict[tuple[str, str], Grants] = {}
         """The grants of groups on folders that have any."""
-        self._folders: dict[tuple[str, str], Folder | None] = {}
         self._size = 0
 
     @property
@@ -51,8 +50,23 @@ class Folders:
 
     def build(self, read: Read, organization_id: str, folder_id: str) -> FolderAncestry:
         """Builds and stores the ancestry of a folder, and of those between it and the nearest one that is stored."""
-        known, below = self._nearest_stored(read, organization_id, folder_id)
-        if known is None or known.ancestry.obstacle is Obstacle.CYCLE or len(known.resources) > MAX_KEPT_ANCESTRY:
+        below: dict[str, Folder] = {}
+        above: str | None = folder_id
+        known = _TOP
+        while above is not None:
+            stored = self.ancestries.get((organization_id, above))
+            if stored is not None:
+                known = stored
+                break
+            if above in below or len(below) > MAX_KEPT_ANCESTRY:
+                return self._build_alone(read, organization_id, folder_id)
+            folder = self._folder(read, organization_id, above)
+            if folder is None:
+                known = _UNKNOWN
+                break
+            below[above] = folder
+            above = folder.parent_folder_id
+        if known.ancestry.obstacle is Obstacle.CYCLE or len(known.resources) > MAX_KEPT_ANCESTRY:
             return self._build_alone(read, organization_id, folder_id)
         for folder in reversed(below.values()):
             grants = self.group_grants.get((organization_id, folder.folder_id))
@@ -65,28 +79,6 @@ class Folders:
         if not below:
             self._store(organization_id, folder_id, known)
         return known
-
-    def _nearest_stored(
-        self, read: Read, organization_id: str, folder_id: str
-    ) -> tuple[FolderAncestry | None, dict[str, Folder]]:
-        """The nearest ancestry above a folder that is stored, and the folders below it, nearest to ``folder_id`` first.
-
-        None instead of the ancestry if the folders form a cycle, or are too many.
-        """
-        below: dict[str, Folder] = {}
-        above: str | None = folder_id
-        while above is not None:
-            if above in below or len(below) > MAX_KEPT_ANCESTRY:
-                return None, below
-            known = self.ancestries.get((organization_id, above))
-            if known is not None:
-                return known, below
-            folder = self._folder(read, organization_id, above)
-            if folder is None:
-                return _UNKNOWN, below
-            below[above] = folder
-            above = folder.parent_folder_id
-        return _TOP, below
 
     def _build_alone(self, read: Read, organization_id: str, folder_id: str) -> FolderAncestry:
         """Builds the ancestry without storing those of the folders above.
@@ -105,23 +97,18 @@ class Folders:
         self._size += 1 + len(found.resources)
 
     def _folder(self, read: Read, organization_id: str, folder_id: str) -> Folder | None:
-        pair = (organization_id, folder_id)
-        if pair in self._folders:
-            return self._folders[pair]
+        """Reads the folder, and stores the grants of groups on it."""
         parts = read(FOLDER, organization_id, folder_id)
-        folder = None
-        if parts is not None:
-            if len(parts) > 2:
-                grants = self.group_grants[pair] = listed_grants(parts[2:])
-                self._size += len(grants)
-            folder = Folder(
-                organization_id=organization_id,
-                folder_id=folder_id,
-                folder_name="",
-                parent_folder_id=parts[1] or None,
-                access_type=ACCESS_TYPES[parts[0]],
-                extra_fields=NO_EXTRA_FIELDS,
-            )
-        self._folders[pair] = folder
-        self._size += 1
-        return folder
+        if parts is None:
+            return None
+        if len(parts) > 2:
+            grants = self.group_grants[organization_id, folder_id] = listed_grants(parts[2:])
+            self._size += len(grants)
+        return Folder(
+            organization_id=organization_id,
+            folder_id=folder_id,
+            folder_name="",
+            parent_folder_id=parts[1] or None,
+            access_type=ACCESS_TYPES[parts[0]],
+            extra_fields=NO_EXTRA_FIELDS,
+        )
