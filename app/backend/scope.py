@@ -1,4 +1,4 @@
-"""One organization of one API key. Nearly every statement is limited to one."""
+"""One organization of one API key, and the conditions, rows and deletes that are limited to it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields

@@ -45,7 +45,7 @@ def asked(port: int, *, tries: int = 1) -> tuple[object, float]:
     provider = Provider(url=url, auth_token="t", timeout=TIMEOUT, tries=tries, pause=0, deadline=60)
     began = time.monotonic()
     with open_session(allow_private=True) as session:
-        verdicts = ask(provider, [QUESTION], session, time.sleep)
+        verdicts, _ = ask(provider, [QUESTION], session, time.sleep)
     return verdicts[0], time.monotonic() - began
 
 

@@ -2,7 +2,7 @@
 
 A call occupies a thread until the response arrives. At most half of a process's threads make such calls, and at most
 half of those for one API key. After a provider did not respond, it is not called for a moment. A request over the limit
-gets no answer, at once or after a short wait.
+is not sent, at once or after a short wait; the caller then denies access.
 """
 
 from collections import OrderedDict
@@ -27,6 +27,7 @@ class ProviderGate:
         self._monotonic = monotonic
         self._changed = Condition()
         self._inside = 0
+        """The current calls, and the requests that wait for one."""
         self._begun: dict[str, list[float]] = {}
         """Start times of the current calls by API key, the oldest first."""
         self._unresponsive: OrderedDict[tuple[str, str], float] = OrderedDict()

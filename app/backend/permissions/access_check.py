@@ -5,26 +5,25 @@ backend's own data. No transaction is open during the call to the provider.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
-from functools import partial
 
 import structlog
 
 from app.access.decision.decide import DecisionPolicy, decide
 from app.backend.http.call import Backend
 from app.backend.permissions.own_data_view import OwnDataView
-from app.backend.permissions.provider_call import Provider, ProviderAnswer, ask
+from app.backend.permissions.provider_call import Provider, ask
 from app.backend.permissions.provider_config import ProviderConfig, stored_config
+from app.backend.permissions.verdict import DENIED, AccessVerdict
 from app.backend.scope import Scope
 from app.contract.permission_call import Question
-from app.foundation.clock import epoch_ms
+from app.foundation.clock import epoch_ms, from_epoch_ms
 from app.foundation.database.engine import reading
 
 _POLICY = DecisionPolicy(decision_ttl=0)
 """Without a maximum age of answers: ``expiresAt`` is the end of the access itself."""
 
-Key = tuple[str, str, str]
-Verdicts = Mapping[Key, ProviderAnswer | None]
+QuestionKey = tuple[str, str, str]
+Verdicts = Mapping[QuestionKey, AccessVerdict | None]
 """The verdicts by the key of the question. None: the provider did not answer. Questions about unknown resources are
 absent."""
 
@@ -39,13 +38,13 @@ def check_access(
     with reading(backend.engine) as connection:
         config = stored_config(connection, backend, scope.api_key_id)
         view = OwnDataView.load(connection, scope, questions, backend.settings.default_access_type, now)
-    verdicts: dict[Key, ProviderAnswer | None] = {}
+    verdicts: dict[QuestionKey, AccessVerdict | None] = {}
     open_questions = []
     for question in questions:
         if not _exists(view, question):
             continue
         if question.type == "document" and question.resource_id in view.disabled_documents:
-            verdicts[key_of(question)] = ProviderAnswer(has_access=False)
+            verdicts[key_of(question)] = DENIED
         else:
             open_questions.append(question)
     organization = view.organization(scope.organization_id)
@@ -67,7 +66,7 @@ def users_with_access(
     return frozenset(key[0] for key, verdict in verdicts.items() if verdict is not None and verdict.has_access)
 
 
-def key_of(question: Question) -> Key:
+def key_of(question: Question) -> QuestionKey:
     """The key of a question. Questions themselves are not hashable, because of ``context``."""
     return (question.user_id, question.type, question.resource_id)
 
@@ -96,23 +95,24 @@ def _by_provider(backend: Backend, api_key_id: str, config: ProviderConfig, ques
         if not may_call:
             structlog.stdlib.get_logger(__name__).info("provider_not_asked", api_key=api_key_id)
             return {key_of(question): None for question in questions}
-        on_no_response = partial(backend.providers.note_no_response, api_key_id, config.url)
-        verdicts = ask(provider, questions, backend.session, backend.sleep, on_no_response)
+        verdicts, has_responded = ask(provider, questions, backend.session, backend.sleep)
+        if not has_responded:
+            backend.providers.note_no_response(api_key_id, config.url)
     now = epoch_ms(backend.clock())
     return {
         key_of(question): _unless_expired(verdict, now) for question, verdict in zip(questions, verdicts, strict=True)
     }
 
 
-def _unless_expired(verdict: ProviderAnswer | None, now: int) -> ProviderAnswer | None:
+def _unless_expired(verdict: AccessVerdict | None, now: int) -> AccessVerdict | None:
     if verdict is not None and verdict.expires_at is not None and verdict.expires_at <= now:
-        return ProviderAnswer(has_access=False)
+        return DENIED
     return verdict
 
 
-def _by_own_data(view: OwnDataView, question: Question, now: int) -> ProviderAnswer:
-    decision = decide(view, question, datetime.fromtimestamp(now / 1000, UTC), _POLICY)
-    return ProviderAnswer(
+def _by_own_data(view: OwnDataView, question: Question, now: int) -> AccessVerdict:
+    decision = decide(view, question, from_epoch_ms(now), _POLICY)
+    return AccessVerdict(
         decision.has_access,
         None if decision.access_role is None else decision.access_role.value,
         None if decision.expires_at is None else epoch_ms(decision.expires_at),

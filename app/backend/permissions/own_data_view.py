@@ -14,6 +14,7 @@ from typing import Self
 from sqlalchemy import Connection, Row, select
 
 from app.access.decision.ancestry import Ancestry, ancestry_of
+from app.access.decision.decide import access_type_in_force
 from app.access.records import (
     AccessRole,
     AccessType,
@@ -45,8 +46,6 @@ class OwnDataView:
     users: set[str] = field(default_factory=set)
     memberships: dict[str, Membership] = field(default_factory=dict)
     folders: dict[str, Folder] = field(default_factory=dict)
-    access_types: dict[str, str] = field(default_factory=dict)
-    """The effective access type of each folder."""
     documents: dict[str, Document] = field(default_factory=dict)
     disabled_documents: set[str] = field(default_factory=set)
     grants_by_resource: dict[tuple[str, str, str], Grant] = field(default_factory=dict)
@@ -97,18 +96,12 @@ class OwnDataView:
     def group_path(self, organization_id: str, user_id: str, group_id: str) -> Sequence[GroupMember]:
         return ()
 
-    def access_type_of_folder(self, folder_id: str) -> str:
-        """The effective access type of a loaded folder."""
-        return self.access_types[folder_id]
-
-    def access_type_of_document(self, document_id: str) -> str:
-        """The effective access type of a loaded document."""
-        document = self.documents[document_id]
-        if document.access_type is not None:
-            return document.access_type.value
-        if document.folder_id is not None and document.folder_id in self.access_types:
-            return self.access_types[document.folder_id]
-        return next(iter(self.organizations.values())).access_type.value
+    def access_type_of(self, question: Question) -> AccessType:
+        """The access type in force of the folder or document of a question, which exists."""
+        document = self.documents[question.resource_id] if question.type == "document" else None
+        folder_id = question.resource_id if document is None else document.folder_id
+        ancestry = ancestry_of(self.folders.get, folder_id) if folder_id is not None else Ancestry()
+        return access_type_in_force(document, ancestry, self.organizations[question.organization_id])[0]
 
     def _load_organization(self, connection: Connection, scope: Scope, default_access_type: str) -> None:
         disabled = connection.scalar(select(ORGANIZATION.c.disabled).where(within(ORGANIZATION, scope)))
@@ -140,15 +133,10 @@ class OwnDataView:
         wanted = set(folder_ids)
         while wanted:  # at most twice: the folders, then their ancestors
             query = select(
-                FOLDER.c.folder_id,
-                FOLDER.c.parent_folder_id,
-                FOLDER.c.ancestors,
-                FOLDER.c.own_access_type,
-                FOLDER.c.access_type,
+                FOLDER.c.folder_id, FOLDER.c.parent_folder_id, FOLDER.c.ancestors, FOLDER.c.own_access_type
             ).where(within_ids(connection, scope, FOLDER.c.folder_id, wanted))
             ancestors: set[str] = set()
             for row in connection.execute(query):
-                self.access_types[row.folder_id] = row.access_type
                 self.folders[row.folder_id] = Folder(
                     organization_id=scope.organization_id,
                     folder_id=row.folder_id,

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, delete, select
 from app.backend.http.call import Call, Reply
 from app.backend.permissions.access_check import check_access, key_of
 from app.backend.permissions.own_data_view import OwnDataView
-from app.backend.permissions.provider_call import ProviderAnswer
+from app.backend.permissions.verdict import AccessVerdict
 from app.backend.resources import user_entries
 from app.backend.resources.containers import NO_DOCUMENT, NO_FOLDER, NO_ORGANIZATION, organization_exists
 from app.backend.resources.removed_users import mark_removed
@@ -111,16 +111,14 @@ def _questions(request: GetPermissionsRequest) -> list[Question]:
     ]
 
 
-def _permission(question: Question, verdict: ProviderAnswer | None, view: OwnDataView) -> dict[str, object]:
+def _permission(question: Question, verdict: AccessVerdict | None, view: OwnDataView) -> dict[str, object]:
     if verdict is None:
         return {"error": "The permission provider gave no answer.", "errorCode": "something_went_wrong"}
     if not verdict.has_access:
         return {"error": "The user has no access.", "errorCode": "permission_denied"}
     permission: dict[str, object] = {"accessRole": verdict.access_role}
-    if question.type == "folder":
-        permission["accessType"] = view.access_type_of_folder(question.resource_id)
-    elif question.type == "document":
-        permission["accessType"] = view.access_type_of_document(question.resource_id)
+    if question.type != "organization":
+        permission["accessType"] = view.access_type_of(question)
     if verdict.expires_at is not None:
         # Rounded down, so that it is never too late.
         permission["expiresAt"] = verdict.expires_at // 1000

@@ -16,6 +16,7 @@ import requests
 import structlog
 from urllib3.exceptions import HTTPError
 
+from app.backend.permissions.verdict import DENIED, AccessVerdict
 from app.backend.security.outgoing import time_limit
 from app.contract import limits
 from app.contract.permission_call import Question
@@ -24,15 +25,6 @@ from app.foundation.clock import Sleep
 QUESTIONS_PER_CALL = 500
 _MAX_RESPONSE_BYTES = 8 * 1024 * 1024
 _CHUNK = 64 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class ProviderAnswer:
-    """The provider's answer to one question. ``expires_at`` is epoch milliseconds."""
-
-    has_access: bool
-    access_role: str | None = None
-    expires_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,33 +50,29 @@ class CallError(Exception):
 
 
 def ask(
-    provider: Provider,
-    questions: Sequence[Question],
-    session: requests.Session,
-    sleep: Sleep,
-    on_no_response: Callable[[], None] = lambda: None,
-) -> list[ProviderAnswer | None]:
-    """The verdict on each question, in order. None if there is no answer.
+    provider: Provider, questions: Sequence[Question], session: requests.Session, sleep: Sleep
+) -> tuple[list[AccessVerdict | None], bool]:
+    """The verdict on each question, in order (None: there is no valid response), and whether the provider responded.
 
     After a call has failed for the last time, the remaining questions are not asked: each call to a provider that is
-    down would delay the request further. ``on_no_response`` is called if the provider did not respond.
+    down would delay the request further.
     """
-    verdicts: list[ProviderAnswer | None] = []
+    verdicts: list[AccessVerdict | None] = []
+    has_responded = True
     deadline = monotonic() + provider.deadline
     for start in range(0, len(questions), QUESTIONS_PER_CALL):
         batch = questions[start : start + QUESTIONS_PER_CALL]
         try:
             verdicts.extend(_with_retries(provider, partial(_call, provider, batch, session), sleep, deadline))
         except CallError as error:
-            if error.no_response:
-                on_no_response()
+            has_responded = not error.no_response
             break
-    return [*verdicts, *([None] * (len(questions) - len(verdicts)))]
+    return [*verdicts, *([None] * (len(questions) - len(verdicts)))], has_responded
 
 
 def _with_retries(
-    provider: Provider, call: Callable[[float], list[ProviderAnswer]], sleep: Sleep, deadline: float
-) -> list[ProviderAnswer]:
+    provider: Provider, call: Callable[[float], list[AccessVerdict]], sleep: Sleep, deadline: float
+) -> list[AccessVerdict]:
     """Retries ``call``, which takes a timeout. Raises the last ``CallError``."""
     log = structlog.stdlib.get_logger(__name__)
     last_error = CallError("no time left to ask")
@@ -105,7 +93,7 @@ def _with_retries(
 
 def _call(
     provider: Provider, questions: Sequence[Question], session: requests.Session, timeout: float
-) -> list[ProviderAnswer]:
+) -> list[AccessVerdict]:
     headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
     if provider.auth_token:
         headers["Authorization"] = f"Bearer {provider.auth_token}"
@@ -141,7 +129,7 @@ def _read(response: requests.Response, deadline: float) -> bytes:
     return bytes(raw)
 
 
-def _verdicts(raw: bytes, questions: Sequence[Question]) -> list[ProviderAnswer]:
+def _verdicts(raw: bytes, questions: Sequence[Question]) -> list[AccessVerdict]:
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -154,19 +142,20 @@ def _verdicts(raw: bytes, questions: Sequence[Question]) -> list[ProviderAnswer]
     return [_verdict(result, question) for result, question in zip(results, questions, strict=True)]
 
 
-def _verdict(result: object, question: Question) -> ProviderAnswer:
+def _verdict(result: object, question: Question) -> AccessVerdict:
     if not isinstance(result, Mapping) or not _is_about(result, question):
         raise CallError("a result does not belong to its question")
     has_access = result.get("hasAccess")
     if has_access is False:
-        return ProviderAnswer(has_access=False)
+        return DENIED
     role = result.get("accessRole")
     expires_at = result.get("expiresAt")
     if has_access is not True or not (role is None or (isinstance(role, str) and role in {"viewer", "editor"})):
         raise CallError("a result violates the contract")
     if expires_at is not None and not _is_time(expires_at):
         raise CallError("a result's expiresAt is not a time")
-    return ProviderAnswer(True, role or "editor", None if expires_at is None else int(expires_at))
+    # The reference of the call: an allow without a role is one of an editor.
+    return AccessVerdict(True, role or "editor", None if expires_at is None else int(expires_at))
 
 
 def _is_time(value: object) -> TypeGuard[int | float]:
