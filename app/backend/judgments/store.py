@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, delete, insert, select
 from app.backend.embedders.embedder import Embedder, Vectors
 from app.backend.judgments.record import JudgmentInput, review_text
 from app.backend.judgments.tables import JUDGMENT, JUDGMENT_STATE, JUDGMENT_VECTOR
-from app.backend.scope import Scope, within
+from app.backend.scope import Scope, within_ids
 from app.backend.storage import id_sets, json_columns
 from app.backend.storage.rows import update_rows, upsert
 from app.contract.judgments import EmbeddingType
@@ -55,8 +55,7 @@ def write_judgments(connection: Connection, api_key_id: str, prepared: Sequence[
     if not judgments:
         return
     first = _allocate_seqs(connection, api_key_id, len(judgments))
-    of_key = JUDGMENT.c.api_key_id == api_key_id
-    _delete(connection, api_key_id, of_key & JUDGMENT.c.record_id.in_(id_sets.texts(connection, judgments)))
+    _delete(connection, api_key_id, JUDGMENT.c.record_id.in_(id_sets.texts(connection, judgments)))
     numbered = list(enumerate(judgments.values(), first))
     connection.execute(insert(JUDGMENT), [_row(api_key_id, seq, judgment, now) for seq, judgment in numbered])
     vectors = [
@@ -72,20 +71,15 @@ def write_judgments(connection: Connection, api_key_id: str, prepared: Sequence[
 
 def delete_judgments_of_documents(connection: Connection, scope: Scope, document_ids: Iterable[str]) -> None:
     """Deletes the judgments about these documents."""
-    _lock_judgments(connection, scope.api_key_id)
     # Judgments without a document have an empty id.
-    named = JUDGMENT.c.document_id.in_(id_sets.texts(connection, filter(None, document_ids)))
-    if _delete(connection, scope.api_key_id, within(JUDGMENT, scope) & named):
-        begin_generation(connection, scope.api_key_id)
+    named = within_ids(connection, scope, JUDGMENT.c.document_id, filter(None, document_ids))
+    _delete_and_begin_generation(connection, scope.api_key_id, named)
 
 
 def delete_judgments_of_organizations(connection: Connection, api_key_id: str, organization_ids: Iterable[str]) -> None:
     """Deletes the judgments of these organizations."""
-    _lock_judgments(connection, api_key_id)
-    of_key = JUDGMENT.c.api_key_id == api_key_id
     named = JUDGMENT.c.organization_id.in_(id_sets.texts(connection, organization_ids))
-    if _delete(connection, api_key_id, of_key & named):
-        begin_generation(connection, api_key_id)
+    _delete_and_begin_generation(connection, api_key_id, named)
 
 
 def reembed_judgments(engine: Engine, embedder: Embedder, advance: Callable[[int], None] = lambda _count: None) -> int:
@@ -169,7 +163,7 @@ def _reembed(engine: Engine, embedder: Embedder, api_key_id: str, rows: Sequence
 
 
 def _lock_judgments(connection: Connection, api_key_id: str) -> None:
-    """Locks out other writers of the API key's judgments until the transaction ends.
+    """Takes the row lock of ``judgment_state``, by adding nothing to its number.
 
     Writers must lock before they change judgments or vectors. Otherwise they deadlock with ``_reembed``.
     """
@@ -186,17 +180,25 @@ def _allocate_seqs(connection: Connection, api_key_id: str, count: int) -> int:
     return last - count + 1
 
 
+def _delete_and_begin_generation(connection: Connection, api_key_id: str, where: ColumnElement[bool]) -> None:
+    _lock_judgments(connection, api_key_id)
+    if _delete(connection, api_key_id, where):
+        begin_generation(connection, api_key_id)
+
+
 def _delete(connection: Connection, api_key_id: str, where: ColumnElement[bool]) -> bool:
     """Deletes judgments of an API key with their vectors. Returns whether there were any."""
-    seqs = list(connection.scalars(select(JUDGMENT.c.seq).where(where)))
+    seqs = list(connection.scalars(select(JUDGMENT.c.seq).where(JUDGMENT.c.api_key_id == api_key_id, where)))
     if not seqs:
         return False
-    for table in (JUDGMENT_VECTOR, JUDGMENT):
-        condition = (table.c.api_key_id == api_key_id) & table.c.seq.in_(id_sets.integers(connection, seqs))
-        if table is JUDGMENT_VECTOR:
-            # Without the types the query cannot use the primary key.
-            condition &= table.c.embedding_type.in_(EMBEDDING_TYPES)
-        connection.execute(delete(table).where(condition))
+    numbers = id_sets.integers(connection, seqs)
+    vector = JUDGMENT_VECTOR.c
+    # Without the types the query cannot use the primary key.
+    of_types = vector.embedding_type.in_(EMBEDDING_TYPES)
+    connection.execute(
+        delete(JUDGMENT_VECTOR).where(vector.api_key_id == api_key_id, of_types, vector.seq.in_(numbers))
+    )
+    connection.execute(delete(JUDGMENT).where(JUDGMENT.c.api_key_id == api_key_id, JUDGMENT.c.seq.in_(numbers)))
     return True
 
 
