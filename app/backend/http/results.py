@@ -18,6 +18,21 @@ Results = dict[str, Mapping[str, object]]
 TOO_LARGE = f"Metadata would be longer than {limits.STORED_METADATA_BYTES} bytes."
 
 
+def merged(
+    item_id: str, stored: dict[str, object] | None, changes: Mapping[str, object], *, missing: str, updated: str
+) -> Mapping[str, object]:
+    """Merges changes into the stored payload of an item, unless it is None or would be too large.
+
+    Returns the outcome, with the message ``missing``, ``updated`` or ``TOO_LARGE``.
+    """
+    if stored is None:
+        return failed(item_id, missing)
+    if grows_too_large(stored, changes):
+        return failed(item_id, TOO_LARGE)
+    stored |= changes
+    return done(item_id, updated)
+
+
 def grows_too_large(stored: Mapping[str, object], changes: Mapping[str, object]) -> bool:
     """Whether an update makes the stored payload of an item longer, and longer than the limit."""
     size = len(json_columns.dump({**stored, **changes}))

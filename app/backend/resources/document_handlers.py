@@ -7,7 +7,7 @@ from typing import get_args
 from sqlalchemy import Connection, Row, delete, select, update
 
 from app.backend.http.call import Call, Reply
-from app.backend.http.results import TOO_LARGE, Results, all_failed, by_id, done, failed, grows_too_large, per_id
+from app.backend.http.results import Results, all_failed, by_id, done, merged, per_id
 from app.backend.resources.containers import (
     NO_DOCUMENT,
     NO_FOLDER,
@@ -79,15 +79,16 @@ def update_documents(call: Call[UpdateDocumentsRequest], connection: Connection)
     access_types = {row.document_id: row.own_access_type for row in stored}
     results: Results = {}
     for document in call.request.documents:
-        document_id, changes = document.document_id, _payload(document)
-        if document_id not in payloads:
-            results[document_id] = failed(document_id, NO_DOCUMENT)
-        elif grows_too_large(payloads[document_id], changes):
-            results[document_id] = failed(document_id, TOO_LARGE)
-        else:
-            payloads[document_id] |= changes
+        document_id = document.document_id
+        result = results[document_id] = merged(
+            document_id,
+            payloads.get(document_id),
+            _payload(document),
+            missing=NO_DOCUMENT,
+            updated="Document updated.",
+        )
+        if result["success"]:
             access_types[document_id] = _access_type(document) or access_types[document_id]
-            results[document_id] = done(document_id, "Document updated.")
     rows = [
         scope.columns()
         | {

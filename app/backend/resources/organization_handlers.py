@@ -6,7 +6,7 @@ from operator import attrgetter
 from sqlalchemy import Connection, Row, Select, select, update
 
 from app.backend.http.call import Call, Reply
-from app.backend.http.results import TOO_LARGE, Results, by_id, done, failed, grows_too_large, per_id
+from app.backend.http.results import Results, by_id, merged, per_id
 from app.backend.resources.containers import NO_ORGANIZATION
 from app.backend.resources.tables import DOCUMENT, FOLDER, GROUP_MEMBER, ORGANIZATION, USER_ENTRY, USER_GROUP
 from app.backend.scope import delete_within
@@ -67,16 +67,12 @@ def update_organizations(call: Call[UpdateOrganizationsRequest], connection: Con
     disabled = {row.organization_id: row.disabled for row in stored}
     results: Results = {}
     for item in items:
-        item_id, changes = item.organization_id, _payload(item)
-        if item_id not in payloads:
-            results[item_id] = failed(item_id, NO_ORGANIZATION)
-        elif grows_too_large(payloads[item_id], changes):
-            results[item_id] = failed(item_id, TOO_LARGE)
-        else:
-            payloads[item_id] |= changes
-            if item.disabled is not None:
-                disabled[item_id] = item.disabled
-            results[item_id] = done(item_id, "Organization updated.")
+        item_id, stored_payload = item.organization_id, payloads.get(item.organization_id)
+        result = results[item_id] = merged(
+            item_id, stored_payload, _payload(item), missing=NO_ORGANIZATION, updated="Organization updated."
+        )
+        if result["success"] and item.disabled is not None:
+            disabled[item_id] = item.disabled
     rows = [
         {
             "api_key_id": api_key_id,
