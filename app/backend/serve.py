@@ -1,11 +1,14 @@
 """Runs the backend's server, and its webhook workers."""
 
+import atexit
+import fcntl
 import random
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from threading import Event, Thread
-from typing import NoReturn
+from typing import IO, NoReturn
 
 import structlog
 from flask import Flask
@@ -21,8 +24,7 @@ from app.backend.security.outgoing import open_session
 from app.backend.security.vault import SecretKeyError, check_secret_key, open_vault
 from app.backend.settings import SelfHostedBackendSettings
 from app.backend.storage.sqlite_statistics import ensure_statistics
-from app.backend.webhooks.delivery import DeliveryWorker, run_workers
-from app.backend.webhooks.leader import Leader
+from app.backend.webhooks.delivery import DeliveryWorker, join, run_workers
 from app.backend.webhooks.sender import open_sender
 from app.foundation.clock import utc_now
 from app.foundation.database.engine import DatabaseUrlError, open_engine
@@ -37,13 +39,13 @@ def serve_backend(settings: SelfHostedBackendSettings, options: ServerOptions) -
     """Serves until SIGTERM or SIGINT. One of its processes sends webhooks. The tables must exist."""
     require_startable(settings)
     make = backend_factory(settings, options.threads)
-    # Created before the fork, so that the processes share it.
-    leader = Leader()
+    # Opened before the fork, so that the processes share it.
+    lock = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the processes run
 
     def make_with_webhooks() -> Flask:
         app = make()
         if settings.webhook_threads:
-            leader.lead(webhook_workers(settings), settings.webhook_threads)
+            _deliver_as_leader(lock, webhook_workers(settings), settings.webhook_threads)
         return app
 
     serve(make_with_webhooks, replace(options, startup_errors=(*options.startup_errors, *STARTUP_ERRORS)))
@@ -72,6 +74,29 @@ def backend_factory(settings: SelfHostedBackendSettings, threads: int) -> Callab
         return app
 
     return make
+
+
+def _deliver_as_leader(lock: IO[bytes], make: Callable[[], DeliveryWorker], threads: int) -> None:
+    """Sends webhooks in a thread while this process has the lock, until the process ends.
+
+    The operating system releases the lock when a process ends, then another one takes over.
+    """
+    leads, stop = Event(), Event()
+
+    def run() -> None:
+        # A lock of this kind belongs to one process, although all of them share the open file.
+        fcntl.lockf(lock, fcntl.LOCK_EX)
+        leads.set()
+        run_workers(make, threads, stop)
+
+    def end() -> None:
+        stop.set()
+        if leads.is_set():
+            join(thread)
+
+    thread = Thread(target=run, name="webhooks", daemon=True)
+    thread.start()
+    atexit.register(end)
 
 
 def deliver_webhooks(settings: SelfHostedBackendSettings, threads: int, stop: Event) -> None:
