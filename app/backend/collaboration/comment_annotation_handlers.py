@@ -14,7 +14,6 @@ from app.backend.collaboration.thread_events import author_of, comment_event, re
 from app.backend.collaboration.threads import NO_ANNOTATION, Thread
 from app.backend.events import Event
 from app.backend.http.call import Call, Reply
-from app.backend.http.dispatch import exclusive_write
 from app.backend.http.results import Results, all_failed, done, failed, per_id
 from app.backend.ids import new_id
 from app.backend.judgments.store import PreparedJudgment, write_judgments
@@ -50,7 +49,7 @@ def add_comment_annotations(call: Call[AddCommentAnnotationsRequest]) -> Reply:
         requested.setdefault(thread.annotation_id or new_id(call.backend.entropy), (number, thread))
     results: Results = {}
     new: list[NewThread] = []
-    with exclusive_write(call) as connection:
+    with call.exclusive_write() as connection:
         require_document(connection, scope, request.document_id)
         existing = threads.load_threads(connection, scope, requested)
         for annotation_id, (number, thread) in requested.items():
@@ -101,7 +100,7 @@ def update_comment_annotations(call: Call[UpdateCommentAnnotationsRequest]) -> R
     request, scope = call.request, call.scope
     prepared = _prepared_judgments(call)
     events: list[Event] = []
-    with exclusive_write(call) as connection:
+    with call.exclusive_write() as connection:
         stored = threads.load_threads(connection, scope, request.annotation_ids, request.document_id)
         reassigned: list[str] = []
         decided: list[Thread] = []

@@ -10,7 +10,6 @@ from app.backend.collaboration.thread_events import author_of, comment_event, re
 from app.backend.collaboration.threads import NO_ANNOTATION, Thread
 from app.backend.events import Event
 from app.backend.http.call import Call, Reply
-from app.backend.http.dispatch import exclusive_write
 from app.backend.http.results import Results, done, failed, per_id
 from app.backend.ids import new_id
 from app.backend.storage import id_sets
@@ -32,7 +31,7 @@ def add_comments(call: Call[AddCommentsRequest]) -> Reply:
     permitted = authors_with_access(call, call.request.comment_data)
     requested = comments_by_id(call, call.request.comment_data)
     results: Results = {}
-    with exclusive_write(call) as connection:
+    with call.exclusive_write() as connection:
         thread = _thread(call, connection)
         existing = {
             comment.comment_id

@@ -20,7 +20,6 @@ from sqlalchemy import Connection, Engine, select
 from app.backend.collaboration.import_records import MODELS
 from app.backend.collaboration.import_writing import ImportLine, LineProblem, write
 from app.backend.embedders.embedder import Embedder
-from app.backend.http.dispatch import lock_for_writing
 from app.backend.judgments.record import parse_judgment
 from app.backend.judgments.store import prepare_judgments, write_judgments
 from app.backend.resources.containers import (
@@ -33,6 +32,7 @@ from app.backend.resources.containers import (
 from app.backend.resources.tables import DOCUMENT
 from app.backend.scope import Scope, existing
 from app.backend.security.tables import API_KEY
+from app.backend.storage.locks import lock_for_writing
 from app.backend.storage.rows import grouped
 from app.contract.errors import InvalidArgument
 from app.contract.validation import first_error

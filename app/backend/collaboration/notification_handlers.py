@@ -8,7 +8,6 @@ from app.backend.collaboration import notifications
 from app.backend.collaboration.notifications import ReadMark, stored_notifications
 from app.backend.collaboration.tables import NOTIFICATION, NOTIFICATION_USER
 from app.backend.http.call import Call, Reply
-from app.backend.http.dispatch import exclusive_write
 from app.backend.http.results import Results, done
 from app.backend.ids import new_id
 from app.backend.permissions.access_check import users_with_access
@@ -67,7 +66,7 @@ def add_notifications(call: Call[AddNotificationsRequest]) -> Reply:
         # Outside the write transaction, because it may call the provider.
         permitted = users_with_access(call.backend, scope, request.document_id, candidates, call.now)
     notification_id = request.notification_id or new_id(call.backend.entropy)
-    with exclusive_write(call) as connection:
+    with call.exclusive_write() as connection:
         require_document(connection, scope, request.document_id)
         if existing(connection, scope, NOTIFICATION.c.notification_id, [notification_id]):
             raise AlreadyExists("data.notificationId: Notification already exists.")

@@ -16,13 +16,13 @@ from sqlalchemy.exc import DBAPIError
 from app.backend.document_migrations.document_data import has_data, move_batch
 from app.backend.document_migrations.tables import DOCUMENT_MIGRATION
 from app.backend.http.call import Backend
-from app.backend.http.dispatch import lock_for_writing
 from app.backend.ids import new_id
 from app.backend.resources import user_entries
 from app.backend.resources.containers import document_exists, require_document
 from app.backend.resources.tables import DOCUMENT
 from app.backend.resources.user_entries import EntryContainer
 from app.backend.scope import Scope, delete_within, within
+from app.backend.storage.locks import lock_for_writing
 from app.contract.documents import MigrationState
 from app.contract.errors import AlreadyExists, InvalidArgument
 from app.foundation.clock import epoch_ms

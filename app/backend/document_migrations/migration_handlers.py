@@ -2,7 +2,6 @@
 
 from app.backend.document_migrations import migrating
 from app.backend.http.call import Call, Reply
-from app.backend.http.dispatch import exclusive_write
 from app.contract.documents import MigrateDocumentsRequest, MigrateDocumentsStatusRequest
 from app.contract.errors import InvalidArgument
 from app.foundation.database.engine import reading
@@ -11,7 +10,7 @@ from app.foundation.database.engine import reading
 def migrate_documents(call: Call[MigrateDocumentsRequest]) -> Reply:
     """Stores the migration. A thread of the server does the work."""
     ids = (call.request.document_id, call.request.new_document_id)
-    with exclusive_write(call) as connection:
+    with call.exclusive_write() as connection:
         migration_id = migrating.begin(connection, call.backend, call.scope, ids, call.now)
     call.backend.migrations_due.set()
     return Reply("Migration started.", {"migrationId": migration_id})

@@ -18,7 +18,6 @@ from app.backend.editor.editor_data import EditorDataError, StateTooLargeError
 from app.backend.editor.tables import EDITOR_DATA
 from app.backend.events import Event
 from app.backend.http.call import Call, Reply
-from app.backend.http.dispatch import exclusive_write
 from app.backend.resources.containers import ensure_document, ensure_organization
 from app.backend.scope import within
 from app.backend.storage.paging import fetch_all
@@ -45,7 +44,7 @@ def add_crdt_data(call: Call[AddCrdtDataRequest]) -> Reply:
     content_key = request.content_key or DEFAULT_CONTENT_KEY
     with _editing(call):
         state = editor_data.new_state(request.type, content_key, request.data, call.backend.entropy.getrandbits(32))
-    with exclusive_write(call) as connection:
+    with call.exclusive_write() as connection:
         _refuse_existing(call, connection)
         ensure_organization(connection, call.scope, call.now)
         ensure_document(connection, call.scope, request.document_id, call.now)
@@ -76,7 +75,7 @@ def update_crdt_data(call: Call[UpdateCrdtDataRequest]) -> Reply:
             client_id = call.backend.entropy.getrandbits(32)
             with _editing(call, old.state):
                 new = editor_data.changed_state(old.state, request.type, old.content_key, request.data, client_id)
-            with exclusive_write(call) as connection:
+            with call.exclusive_write() as connection:
                 updated = connection.execute(
                     update(EDITOR_DATA)
                     .where(*_editor(call), EDITOR_DATA.c.state == old.state)

@@ -5,13 +5,12 @@ wraps its reply in the operation's envelope. The server does not start if an ope
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from flask import Flask, Response, request
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection
 
 from app.backend.http.auth import WrongBodyCredentialsError, authenticate, credentials_in_headers
 from app.backend.http.call import Backend, Call, Principal, Reply, RequestT
@@ -19,7 +18,7 @@ from app.contract.errors import PermissionDenied
 from app.contract.operation import AnyOperation, AuthLevel, Operation, ResultT
 from app.contract.operations import OPERATIONS
 from app.foundation.clock import epoch_ms
-from app.foundation.database.engine import is_sqlite, reading
+from app.foundation.database.engine import reading
 from app.http.body import ANONYMOUS_BYTES, read_json
 from app.http.json import json_response
 from app.http.throttle import FailedCredentials
@@ -49,7 +48,7 @@ def in_transaction(
     def run(call: Call[RequestT]) -> Reply:
         if check is not None:
             check(call)
-        with reading(call.backend.engine) if operation.is_read else exclusive_write(call) as connection:
+        with reading(call.backend.engine) if operation.is_read else call.exclusive_write() as connection:
             return handler(call, connection)
 
     return Handler(operation, run)
@@ -109,20 +108,3 @@ def _principal(operation: AnyOperation, backend: Backend, failures: FailedCreden
     except PermissionDenied:
         failures.record_or_raise(request.remote_addr or "")
         raise
-
-
-@contextmanager
-def exclusive_write(call: Call[RequestT], api_key_id: str = "") -> Iterator[Connection]:
-    """A write transaction, the only one for this API key. The default is the caller's API key or workspace."""
-    with call.backend.writing() as connection:
-        lock_for_writing(connection, api_key_id or call.principal.api_key_id or call.principal.workspace_id)
-        yield connection
-
-
-def lock_for_writing(connection: Connection, name: str) -> None:
-    """Waits for the exclusive lock of ``name``, until the transaction ends.
-
-    Rows that only holders of the lock write cannot change after this. SQLite allows one writer anyway.
-    """
-    if not is_sqlite(connection):
-        connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(name, 0))))

@@ -12,7 +12,6 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from sqlalchemy import Connection, delete, insert, or_, select, update
 
 from app.backend.http.call import Backend, Call
-from app.backend.http.dispatch import exclusive_write
 from app.backend.ids import new_id
 from app.backend.security.vault import base64url
 from app.backend.tokens.tables import SIGNING_KEY
@@ -38,7 +37,7 @@ def signing_key(call: Call[Any], api_key_id: str) -> SigningKey:
     with reading(call.backend.engine) as connection:
         key = _current_key(connection, call.backend, api_key_id)
     if key is None:
-        with exclusive_write(call, api_key_id) as connection:
+        with call.exclusive_write(api_key_id) as connection:
             key = _current_key(connection, call.backend, api_key_id)
             if key is None:
                 key = _create_key(connection, call.backend, api_key_id, call.now)

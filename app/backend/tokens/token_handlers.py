@@ -6,7 +6,6 @@ from sqlalchemy import Connection, select
 
 from app.backend.http.auth import WrongBodyCredentialsError, authenticate
 from app.backend.http.call import Call, Reply
-from app.backend.http.dispatch import exclusive_write
 from app.backend.ids import new_id
 from app.backend.permissions.permission_handlers import grant
 from app.backend.resources.tables import ORGANIZATION
@@ -46,7 +45,7 @@ def generate_token_v2(call: Call[GenerateTokenV2Request]) -> Reply:
         _refuse_disabled(connection, api_key_id, organization_id)
     token = _token(call, api_key_id, organization_id)
     if resources:
-        with exclusive_write(call) as connection:
+        with call.exclusive_write() as connection:
             grant(connection, api_key_id, request.user_id, resources, call.now)
     return Reply("Token generated successfully.", {"token": token})
 

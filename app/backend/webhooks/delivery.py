@@ -14,9 +14,9 @@ import structlog
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from app.backend.http.dispatch import lock_for_writing
 from app.backend.ids import new_id
 from app.backend.security.vault import Vault
+from app.backend.storage.locks import lock_for_writing
 from app.backend.webhooks import queues
 from app.backend.webhooks.encryption import PublicKeyError
 from app.backend.webhooks.endpoints import FAILING, GONE

@@ -9,8 +9,8 @@ from math import ceil
 from sqlalchemy import delete, func, insert, select
 
 from app.backend.http.call import Backend
-from app.backend.http.dispatch import lock_for_writing
 from app.backend.ids import new_id
+from app.backend.storage.locks import lock_for_writing
 from app.backend.workspaces.tables import WORKSPACE_ATTEMPT
 from app.contract.errors import PermissionDenied
 from app.http.throttle import TooManyRequests, network_of

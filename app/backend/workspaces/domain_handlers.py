@@ -6,7 +6,6 @@ import re
 from sqlalchemy import select, update
 
 from app.backend.http.call import Call, Reply
-from app.backend.http.dispatch import exclusive_write
 from app.backend.security.tables import AUTH_TOKEN
 from app.backend.storage import json_columns
 from app.contract import limits
@@ -27,7 +26,7 @@ def add_domains(call: Call[AddDomainsRequest]) -> Reply:
     )
     of_key = AUTH_TOKEN.c.api_key_id == call.principal.api_key_id
     added: dict[str, None] = {}
-    with exclusive_write(call) as connection:
+    with call.exclusive_write() as connection:
         for row in connection.execute(select(AUTH_TOKEN.c.fingerprint, AUTH_TOKEN.c.domains).where(of_key)).all():
             existing = dict.fromkeys(json_columns.load_list(row.domains))
             new = [domain for domain in domains if domain not in existing]

@@ -5,10 +5,10 @@ from typing import Any
 from sqlalchemy import Connection, Row, delete, func, insert, select
 
 from app.backend.http.call import Backend, Call, Reply
-from app.backend.http.dispatch import exclusive_write, lock_for_writing
 from app.backend.ids import new_id
 from app.backend.security.tables import API_KEY, AUTH_TOKEN, WORKSPACE
 from app.backend.storage import json_columns
+from app.backend.storage.locks import lock_for_writing
 from app.backend.tokens.signing_keys import retire_keys
 from app.backend.workspaces.attempts import count_attempt
 from app.backend.workspaces.email_addresses import EmailAddress, owner_address
@@ -63,7 +63,7 @@ def create_api_key(call: Call[CreateApiKeyRequest]) -> Reply:
     request = call.request
     email = owner_address(request.owner_email)
     workspace_id = call.principal.workspace_id
-    with exclusive_write(call) as connection:
+    with call.exclusive_write() as connection:
         email_key = connection.scalar(select(WORKSPACE.c.email_key).where(WORKSPACE.c.workspace_id == workspace_id))
         if email.key != email_key:
             raise InvalidArgument("data.ownerEmail: is not the owner of this workspace")
