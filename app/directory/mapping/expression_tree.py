@@ -68,19 +68,19 @@ def _text(node: Node, number: int) -> str:
 
 
 def operands(node: Node) -> tuple[str, Sequence[Node]]:
-    """Of a call, the function and its arguments, the receiver first; otherwise nothing."""
-    call = inner(node, _CALL)
-    return ("", ()) if call is None else (_text(call, 2), [*_inners(call, 1), *_inners(call, 3)])
+    """The function and its arguments, the receiver first.
 
-
-def children(node: Node) -> Sequence[Node]:
-    """The elements of a list, the keys and values of a map, and the operand of a selection."""
-    select, list_, struct = (inner(node, number) for number in (_SELECT, _LIST, _STRUCT))
+    Of a selection (``x.name``), ``_[_]`` and the operand; of a list or map, no function, and its elements, or keys and
+    values.
+    """
+    call, select, list_, struct = (inner(node, number) for number in (_CALL, _SELECT, _LIST, _STRUCT))
+    if call is not None:
+        return _text(call, 2), [*_inners(call, 1), *_inners(call, 3)]
     if select is not None:
-        return list(_inners(select, 1))
+        return "_[_]", list(_inners(select, 1))
     if list_ is not None:
-        return list(_inners(list_, 1))
-    return [one for entry in _inners(struct or {}, 2) for number in (3, 4) for one in _inners(entry, number)]
+        return "", list(_inners(list_, 1))
+    return "", [one for entry in _inners(struct or {}, 2) for number in (3, 4) for one in _inners(entry, number)]
 
 
 def loop_parts(loop: Node) -> tuple[Sequence[str], str, Sequence[Node]]:
@@ -207,5 +207,5 @@ class Names:
                 self._walk(part, hidden | {*variables, accumulator})
             return
         self.has_map = self.has_map or inner(node, _STRUCT) is not None
-        for child in (*operands(node)[1], *children(node)):
+        for child in operands(node)[1]:
             self._walk(child, hidden)

@@ -2,31 +2,23 @@
 
 The library has no limit: two chained ``replace`` make gigabytes of a thousand letters, which users can often write. The
 bound may be too high, but never too low.
+
+A loop is bounded by its step for an empty element, once per element, and for one element that has the size of all
+together. That requires superadditive rules in ``_result``: they add, multiply, and divide by constants, but do not
+round or take a maximum.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from app.directory.mapping.expression_tree import (
-    LOOP,
-    Node,
-    children,
-    inner,
-    loop_parts,
-    operands,
-    path_of,
-    text_constant,
-)
+from app.directory.mapping.expression_tree import LOOP, Node, inner, loop_parts, operands, path_of, text_constant
 
 MAX_RESULT = 1_000_000
 """The maximum of characters, and of list elements, of any part of an expression."""
 
 _MAX_ITERATIONS = 10_000
 """The library's limit for all loops of an expression together."""
-
-_NUMBER = 24
-"""Characters of a number, a time, true or false."""
 
 _FORMATTED = 1_100
 """The maximum of characters that a directive of ``format`` adds to its argument."""
@@ -39,22 +31,14 @@ class TooLargeError(Exception):
 class Size(NamedTuple):
     """The maximum size of a value."""
 
-    text: int
-    """Characters of the text, or of the longest element of a list."""
-    total: int
-    """Characters of all elements, plus one for each. Within a loop, the average."""
-    elements: int = 1
-    """Elements of a list; otherwise 1."""
-    is_list: bool = False
-
-    @property
-    def largest(self) -> int:
-        """Characters of the whole value, also within a loop."""
-        return (self.text + 1) * self.elements if self.is_list else self.text
+    total: float
+    """Characters, plus one for each element of a list or map, at any depth."""
+    elements: float = 0
+    """Elements of a list or map."""
 
 
-_SMALL = Size(_NUMBER, _NUMBER)
-_NOTHING = Size(0, 0, 0, is_list=True)
+_SMALL = Size(24)
+"""A number, a time, true or false."""
 
 Sizes = Mapping[str, "Mapping[str, object] | Size"]
 """Variable → its value, or the size of a loop variable."""
@@ -62,74 +46,62 @@ Sizes = Mapping[str, "Mapping[str, object] | Size"]
 SizeOf = Callable[[Sizes], Size]
 """The size of a result. Raises ``TooLargeError``."""
 
+_GROWING = frozenset({"_+_", "replace", "split", "join", "format", "strings.quote"})
+"""Functions whose result can be larger than their arguments."""
+
+_WITH_SMALL_RESULT = (
+    *("_&&_", "_||_", "!_", "_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_", "@in", "@not_strictly_false"),
+    *("size", "startsWith", "endsWith", "contains", "matches", "indexOf", "lastIndexOf"),
+)
+
 
 def size_bound(tree: Node) -> SizeOf | None:
     """The size of the result of an expression; None if it cannot exceed that of its values."""
     return _size(tree) if _grows(tree) else None
 
 
-def _grows(node: Node) -> bool:
-    name, arguments = operands(node)
-    return (
-        (name != "" and name in _GROWING)
-        or inner(node, LOOP) is not None
-        or any(map(_grows, (*arguments, *children(node))))
-    )
-
-
 def size_of(value: object) -> Size:
     """The exact size of a plain value."""
     if isinstance(value, str):
-        return Size(len(value), len(value))
-    if isinstance(value, list):
-        sizes = [size_of(one).largest for one in value]
-        return Size(max(sizes, default=0), sum(sizes) + len(sizes), len(sizes), is_list=True)
-    if isinstance(value, dict):
-        total = sum(len(name) + size_of(one).largest + 1 for name, one in value.items())
-        return Size(total, total, max(1, len(value)), is_list=True)
+        return Size(len(value))
+    if isinstance(value, Mapping | list):
+        inner_values = [*value, *value.values()] if isinstance(value, Mapping) else value
+        return Size(sum(size_of(one).total for one in inner_values) + len(inner_values), len(inner_values))
     return _SMALL
 
 
+def _grows(node: Node) -> bool:
+    function, arguments = operands(node)
+    return function in _GROWING or inner(node, LOOP) is not None or any(map(_grows, arguments))
+
+
 def _size(node: Node) -> SizeOf:
-    path = path_of(node)
+    path, text, loop = path_of(node), text_constant(node), inner(node, LOOP)
     if path is not None:
         return partial(_attribute, *path)
-    text = text_constant(node)
-    if text is not None:
-        constant = size_of(text)
-        return lambda _: constant
-    loop = inner(node, LOOP)
     if loop is not None:
         return _loop(loop)
     function, arguments = operands(node)
-    nodes = arguments if function else children(node)
-    if not nodes:
-        return lambda _: _SMALL
-    parts, constants = [_size(one) for one in nodes], [text_constant(one) for one in nodes]
-    grows = function in _GROWING
-    combine = _GROWING[function] if grows else _OTHERS.get(function, _other)
+    if text is not None or not arguments:
+        constant = size_of(text)
+        return lambda _: constant
+    parts = [_size(one) for one in arguments]
+    separator = text_constant(arguments[1]) if function in ("replace", "split") else None
 
     def size(values: Sizes) -> Size:
-        found = combine([part(values) for part in parts], constants)
-        return _checked(found) if grows else found
+        found = _result(function, [part(values) for part in parts], separator)
+        return _checked(found) if function in _GROWING or not function else found
 
-    return size
-
-
-def _checked(size: Size) -> Size:
-    if size.total > MAX_RESULT or size.elements > MAX_RESULT:
-        raise TooLargeError
     return size
 
 
 def _attribute(variable: str, names: Sequence[str], values: Sizes) -> Size:
     value: object = values.get(variable)
     if isinstance(value, Size):
-        # A part of a list element is at most as large as the element.
-        return value._replace(elements=max(1, value.largest), is_list=True) if names else value
+        return Size(value.total, value.total) if names else value
     for name in names:
         value = value.get(name) if isinstance(value, Mapping) else None
-    return size_of(dict(value) if isinstance(value, Mapping) else value)
+    return size_of(value)
 
 
 def _loop(loop: Node) -> SizeOf:
@@ -138,105 +110,54 @@ def _loop(loop: Node) -> SizeOf:
     range_, start, condition, step, result = map(_size, parts)
 
     def size(values: Sizes) -> Size:
-        over, before = range_(values), start(values)
+        def added(element: float) -> Size:
+            inside = {**values, **dict.fromkeys(variables, Size(element, element)), accumulator: Size(0)}
+            condition(inside)
+            return step(inside)
+
+        over = range_(values)
+        begun, by_each, by_all = start(values), added(0), added(over.total)
         count = min(over.elements, _MAX_ITERATIONS)
-        element = Size(over.text, over.total // max(1, over.elements) + 1)
-        inside = {**values, **dict.fromkeys(variables, element), accumulator: _NOTHING}
-        condition(inside)
-        added = step(inside)
         accumulated = Size(
-            max(before.text, added.text),
-            before.total + count * added.total,
-            before.elements + count * added.elements,
-            added.is_list,
+            begun.total + count * by_each.total + by_all.total,
+            begun.elements + count * by_each.elements + by_all.elements,
         )
         return _checked(result({**values, accumulator: accumulated}))
 
     return size
 
 
-# Functions: from the sizes of the arguments, and their text if they are constants.
-
-_Combine = Callable[[Sequence[Size], Sequence[str | None]], Size]
-
-
-def _collected(sizes: Sequence[Size], _: Sequence[str | None]) -> Size:
-    """A list or a map in the expression."""
-    total = sum(size.total for size in sizes) + len(sizes)
-    return Size(max(size.largest for size in sizes), total, len(sizes), is_list=True)
+def _checked(size: Size) -> Size:
+    if max(size) > MAX_RESULT:
+        raise TooLargeError
+    return size
 
 
-def _added(sizes: Sequence[Size], _: Sequence[str | None]) -> Size:
-    left, right = sizes
-    if left.is_list or right.is_list:
-        text = max(left.text, right.text)
-        return Size(text, left.total + right.total, left.elements + right.elements, is_list=True)
-    return Size(left.text + right.text, left.total + right.total)
-
-
-def _replaced(sizes: Sequence[Size], constants: Sequence[str | None]) -> Size:
-    text, new, old_length = sizes[0], sizes[2], max(1, len(constants[1] or ""))
-    return Size(
-        text.text + (text.text // old_length + 1) * new.text, text.total + (text.total // old_length + 1) * new.text
-    )
-
-
-def _split(sizes: Sequence[Size], constants: Sequence[str | None]) -> Size:
-    text, separator_length = sizes[0], max(1, len(constants[1] or ""))
-    total = text.total + text.total // separator_length + 1
-    return Size(text.text, total, text.text // separator_length + 1, is_list=True)
-
-
-def _joined(sizes: Sequence[Size], _: Sequence[str | None]) -> Size:
-    texts = sizes[0]
-    separator = sizes[1].text if len(sizes) > 1 else 0
-    return Size(texts.largest + texts.elements * separator, texts.total + texts.elements * separator)
-
-
-def _formatted(sizes: Sequence[Size], _: Sequence[str | None]) -> Size:
-    text, arguments = sizes
-    more = 2 * arguments.largest + _FORMATTED * arguments.elements
-    return Size(text.text + more, text.total + more)
-
-
-def _quoted(sizes: Sequence[Size], _: Sequence[str | None]) -> Size:
-    return Size(6 * sizes[-1].text + 2, 6 * sizes[-1].total + 2)
-
-
-def _small(_: Sequence[Size], __: Sequence[str | None]) -> Size:
-    return _SMALL
-
-
-def _chosen(sizes: Sequence[Size], _: Sequence[str | None]) -> Size:
-    one, other = sizes[1:]
-    elements, is_list = max(one.elements, other.elements), one.is_list or other.is_list
-    return Size(max(one.text, other.text), max(one.total, other.total), elements, is_list)
-
-
-def _other(sizes: Sequence[Size], _: Sequence[str | None]) -> Size:
+def _result(function: str, sizes: Sequence[Size], separator: str | None) -> Size:  # noqa: PLR0911 - a table
+    """The size of the result of a function. ``separator``: what ``replace`` and ``split`` find, if it is a constant."""
+    if function in _WITH_SMALL_RESULT:
+        return _SMALL
+    first, others = sizes[0].total, sum(size.total for size in sizes[1:])
+    elements = sum(size.elements for size in sizes)
+    found = first / len(separator) if separator else first + 1
+    match function:
+        case "":  # a list or a map
+            return Size(first + others + len(sizes), len(sizes))
+        case "_+_":
+            return Size(first + others, elements)
+        case "_?_:_":
+            return Size(others, elements - sizes[0].elements)
+        case "_[_]" | "_[?_]" | "_?._":  # the element may be a list
+            return Size(first, first)
+        case "replace":
+            return Size(first + found * sizes[2].total)
+        case "split":
+            return Size(first + found + 1, found + 1)
+        case "join":
+            return Size(first + sizes[0].elements * others)
+        case "format":
+            return Size(first + 4 * others + _FORMATTED * sizes[1].elements)
+        case "strings.quote":
+            return Size(6 * (first + others) + 2)
     # The upper case of a letter can have three letters, for example of a ligature.
-    return Size(
-        3 * sum(size.text for size in sizes) + _NUMBER,
-        3 * sum(size.total for size in sizes) + _NUMBER,
-        max(size.elements for size in sizes),
-        any(size.is_list for size in sizes),
-    )
-
-
-_GROWING: Mapping[str, _Combine] = {
-    "": _collected,
-    "_+_": _added,
-    "replace": _replaced,
-    "split": _split,
-    "join": _joined,
-    "format": _formatted,
-    "strings.quote": _quoted,
-}
-"""Functions whose result can be larger than their arguments. A list or a map has no function."""
-
-_OTHERS: Mapping[str, _Combine] = {
-    "_?_:_": _chosen,
-    **dict.fromkeys(("_&&_", "_||_", "!_", "_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_", "@in"), _small),
-    **dict.fromkeys(("size", "startsWith", "endsWith", "contains", "matches", "indexOf", "lastIndexOf"), _small),
-    "@not_strictly_false": _small,
-}
+    return Size(3 * (first + others) + _SMALL.total, elements)
