@@ -34,18 +34,34 @@ def exchange(host: str, port: int, request: bytes) -> bytes:
         connection.close()
 
 
-def measure(host: str, port: int, requests: Sequence[bytes], *, seconds: float, connections: int) -> Measured:
-    """Sends the requests in rotation from ``connections`` threads; every response must be 200."""
+def measure(
+    host: str, port: int, requests: Sequence[bytes], *, seconds: float, connections: int, rate: float | None = None
+) -> Measured:
+    """Sends the requests in rotation from ``connections`` threads; every response must be 200.
+
+    ``rate``: requests a second of all threads together. A late response does not delay the next request's due time, so
+    its latency includes the wait. None: as many as possible.
+    """
     latencies: list[list[float]] = [[] for _ in range(connections)]
     failures: list[str] = []
-    end = time.perf_counter() + seconds
+    start = time.perf_counter()
+    end = start + seconds
+
+    def due(number: int) -> float:
+        """When the request is to be sent; waits until then."""
+        now = time.perf_counter()
+        if rate is None:
+            return now
+        moment = start + number / rate
+        time.sleep(max(0.0, moment - now))
+        return moment
 
     def run(worker: int) -> None:
         mine = latencies[worker]
         connection = _Connection(host, port)
         number = worker
         try:
-            while (before := time.perf_counter()) < end:
+            while (before := due(number)) < end:
                 connection.exchange(requests[number % len(requests)])
                 mine.append(time.perf_counter() - before)
                 number += connections
@@ -54,7 +70,6 @@ def measure(host: str, port: int, requests: Sequence[bytes], *, seconds: float, 
         finally:
             connection.close()
 
-    start = time.perf_counter()
     threads = [threading.Thread(target=run, args=(worker,)) for worker in range(connections)]
     for thread in threads:
         thread.start()
