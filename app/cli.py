@@ -8,7 +8,7 @@ COMMANDS = {
     "demo": ("app.commands.demo.command:demo", "Run everything on this machine, from scratch, with a sample company."),
     "init": ("app.commands.init.command:init", "Write a first settings file, and check the directory."),
     "serve": ("app.commands.serve:serve", "Serve permission calls, the operators' API and the console."),
-    "worker": ("app.commands.serve:worker", "Run scheduled and queued syncs."),
+    "worker": ("app.commands.worker:worker", "Run scheduled and queued syncs."),
     "plan": ("app.commands.sync:plan", "Show what a sync would do, without doing it."),
     "sync": ("app.commands.sync:sync", "Sync the backend with the directory now."),
     "runs": ("app.commands.runs:runs", "List past runs, newest first, or show one with its items."),

@@ -31,6 +31,7 @@ LOADED = (
     "app.commands.doctor.command",
     "app.commands.runs",
     "app.commands.serve",
+    "app.commands.worker",
     "app.commands.settings",
     "app.commands.sync",
     "app.service.console.blueprint",

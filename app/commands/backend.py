@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
+from app.commands.daemon import ends_with_parent, log_start, server_options
 from app.commands.frame import CommandError, Invocation, UsherGroup, json_option, pass_invocation
 from app.commands.operator import audited_action
 from app.commands.screen import note, on_terminal, progress, say, show_json
-from app.commands.serve import ends_with_parent
 from app.foundation.clock import epoch_ms, utc_now
 from app.foundation.processes import stop_signals
 from app.foundation.text import counted
@@ -39,7 +39,6 @@ def serve_backend(invocation: Invocation, port: int) -> None:
     """Serve the self-hosted backend with gunicorn."""
     from app.backend import serve
     from app.commands.bootstrap.databases import open_backend_store
-    from app.commands.serve import log_start, server_options
 
     settings = invocation.settings(server=True)
     open_backend_store(settings).dispose()

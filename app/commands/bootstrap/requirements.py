@@ -65,21 +65,17 @@ def require_safe_tokens(settings: Settings) -> None:
         )
 
 
-def require_issuer_library(settings: Settings) -> None:
-    """Raises ``SetUpError`` if sign-in through an issuer is configured and its library is not installed."""
-    if settings.console.enabled and settings.console.oidc.issuer and find_spec("authlib") is None:
-        raise SetUpError(
-            "console.oidc needs the library that the extra \"console\" brings: pip install 'usher[console]'"
-        )
-
-
-def require_scim_library(settings: Settings) -> None:
-    """Raises ``SetUpError`` if a source of SCIM is configured and its library is not installed."""
-    is_configured = any(isinstance(source, ScimSourceSettings) for source in settings.directory.sources)
-    if is_configured and find_spec("scim2_server") is None:
-        raise SetUpError(
-            "a source of type scim needs the library that the extra \"scim\" brings: pip install 'usher[scim]'"
-        )
+def require_libraries(settings: Settings) -> None:
+    """Raises ``SetUpError`` if the service needs a library of an extra that is not installed."""
+    has_scim = any(isinstance(source, ScimSourceSettings) for source in settings.directory.sources)
+    for is_used, user, extra, library in (
+        (settings.console.enabled and settings.console.oidc.issuer, "console.oidc", "console", "authlib"),
+        (has_scim, "a source of type scim", "scim", "scim2_server"),
+    ):
+        if is_used and find_spec(library) is None:
+            raise SetUpError(
+                f"{user} needs the library that the extra \"{extra}\" brings: pip install 'usher[{extra}]'"
+            )
 
 
 def short_tokens(settings: Settings) -> list[str]:

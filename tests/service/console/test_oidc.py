@@ -16,7 +16,7 @@ from pydantic import SecretStr
 from sqlalchemy import func, select
 
 from app.commands.bootstrap import requirements
-from app.commands.bootstrap.requirements import SetUpError, require_issuer_library
+from app.commands.bootstrap.requirements import SetUpError, require_libraries
 from app.commands.doctor.issuer import check_issuer
 from app.foundation.audit import audit_page
 from app.foundation.database.engine import reading
@@ -672,10 +672,10 @@ def test_without_an_issuer_there_is_no_such_page(office: Office) -> None:
 
 
 def test_a_missing_library_is_reported(front: Office, monkeypatch: pytest.MonkeyPatch) -> None:
-    require_issuer_library(front.settings)
+    require_libraries(front.settings)
     monkeypatch.setattr(requirements, "find_spec", lambda _: None)
     with pytest.raises(SetUpError, match=r"pip install 'usher\[console\]'"):
-        require_issuer_library(front.settings)
+        require_libraries(front.settings)
 
 
 @pytest.mark.parametrize(
