@@ -23,7 +23,7 @@ import structlog
 from app.client.errors import ClientError, NotReached, OutcomeUnknown, RateLimited
 from app.foundation.clock import Clock
 from app.foundation.outbound.failure import CallFailure
-from app.foundation.outbound.retry_after import retry_after_seconds
+from app.foundation.outbound.http_dates import retry_after_seconds
 
 ResultT = TypeVar("ResultT")
 

@@ -16,11 +16,13 @@ from urllib3.exceptions import TimeoutError as PoolTimeout
 
 from app.client.retry import Unclear, Unreached
 from app.foundation.outbound.failure import (
+    CALL_ERRORS,
     CallFailure,
     FailureKind,
     call_failure,
     failure_of,
     probed_failure_of,
+    refused_by_proxy,
     requires_tls,
 )
 from app.foundation.outbound.route import Route
@@ -32,8 +34,6 @@ MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 
 CONNECT_TIMEOUT = 10.0
 """Seconds."""
-
-_PROXY_AUTHENTICATION_REQUIRED = 407
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,6 @@ class Transport:
     ) -> None:
         self._timeouts = (min(timeout, CONNECT_TIMEOUT), timeout)
         self._route = route or Route()
-        self._proxy = self._route.proxy_address
         self._session = session_for(self._route, pool_size=pool_size, adapter=adapter)
         # After a first exchange the protocol is known to be right, so failures need no probe of the port.
         self._is_probed = not isinstance(self._session.get_adapter("https://"), VerifyingAdapter)
@@ -73,8 +72,7 @@ class Transport:
         try:
             request = requests.Request("POST", url, headers=dict(headers), data=body).prepare()
             response = self._session.send(request, stream=True, timeout=self._timeouts, allow_redirects=False)
-        except (requests.RequestException, PoolError, OSError, UnicodeError) as error:
-            # `requests` does not wrap all errors of its connection pool.
+        except CALL_ERRORS as error:
             self._raise_failure(error, url)
         try:
             with response:
@@ -85,8 +83,8 @@ class Transport:
             raise Unclear("the answer stopped half way") from error
         except (PoolError, OSError) as error:
             raise Unclear("the connection was lost in the middle of the answer") from error
-        if self._proxy and response.status_code == _PROXY_AUTHENTICATION_REQUIRED:
-            raise _attempt_failed(call_failure(FailureKind.PROXY_CREDENTIALS, self._proxy))
+        if refused := refused_by_proxy(response.status_code, self._route):
+            raise _attempt_failed(refused)
         if not self._is_probed and requires_tls(response.status_code, content):
             raise _attempt_failed(call_failure(FailureKind.TLS_REQUIRED, address_of(url)))
         self._is_probed = True
@@ -95,8 +93,6 @@ class Transport:
         )
 
     def _raise_failure(self, error: Exception, url: str) -> NoReturn:
-        if isinstance(error, UnicodeError):
-            raise _attempt_failed(call_failure(FailureKind.INVALID_URL)) from error
         classify = failure_of if self._is_probed else probed_failure_of
         self._is_probed = True
         raise _attempt_failed(classify(error, url, self._route)) from error

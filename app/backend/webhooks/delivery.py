@@ -29,7 +29,7 @@ from app.backend.webhooks.targets import Target, load_target
 from app.foundation.clock import Clock, Sleep, epoch_ms, from_epoch_ms
 from app.foundation.database.engine import reading, writing
 from app.foundation.database.errors import cause_of
-from app.foundation.outbound.retry_after import retry_after_seconds
+from app.foundation.outbound.http_dates import retry_after_seconds
 
 TURN_MS = 10_000
 """After this time a worker leases another queue."""

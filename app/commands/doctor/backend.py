@@ -1,8 +1,6 @@
 """Checks that the backend answers and accepts the credentials, and that its clock agrees with ours."""
 
 from collections.abc import Callable, Mapping
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,6 +18,7 @@ from app.contract import operations
 from app.contract.organizations import AddOrganizationsRequest, GetOrganizationsRequest
 from app.foundation.clock import Clock
 from app.foundation.outbound.failure import FailureKind
+from app.foundation.outbound.http_dates import http_date
 from app.foundation.outbound.session import VerifyingAdapter
 from app.foundation.text import printable
 from app.settings import Settings
@@ -53,11 +52,8 @@ class _RecordingAdapter(VerifyingAdapter):
         middle = began + (self._clock() - began) / 2
         self.status = response.status_code
         self.media_type = printable(response.headers.get("Content-Type", "").partition(";")[0].strip(), limit=40)
-        try:
-            date = parsedate_to_datetime(response.headers.get("Date", ""))
-        except ValueError:
-            return response
-        self.clock_offset = (middle - (date if date.tzinfo else date.replace(tzinfo=UTC))).total_seconds()
+        if (date := http_date(response.headers.get("Date", ""))) is not None:
+            self.clock_offset = (middle - date).total_seconds()
         return response
 
 

@@ -6,7 +6,6 @@ from urllib.parse import urlsplit
 
 import orjson
 import requests
-from urllib3.exceptions import HTTPError as PoolError
 
 from app.client.client import BackendClient
 from app.client.errors import ClientError, OperationMissing
@@ -14,7 +13,7 @@ from app.commands.doctor.finding import Finding, Findings, ok, problem, warning
 from app.contract import operations
 from app.contract.base import NoParameters
 from app.contract.permissions import PermissionProviderConfig
-from app.foundation.outbound.failure import CallFailure, FailureKind, call_failure, probed_failure_of
+from app.foundation.outbound.failure import CALL_ERRORS, CallFailure, FailureKind, call_failure, probed_failure_of
 from app.foundation.outbound.route import Route
 from app.foundation.outbound.session import session_for
 from app.foundation.outbound.urls import address_of
@@ -161,7 +160,7 @@ def _call(url: str, token: str, route: Route) -> tuple[int, bool, str] | CallFai
                 content = response.raw.read(_MAX_BYTES, decode_content=True)
                 stamp = response.headers.get(INSTANCE_HEADER, "")
                 return response.status_code, _is_provider(response.status_code, content), stamp
-        except (requests.RequestException, PoolError, OSError, ValueError) as error:
+        except (*CALL_ERRORS, ValueError) as error:
             try:
                 return probed_failure_of(error, url, route)
             except ValueError:

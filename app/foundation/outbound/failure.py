@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import requests
 from urllib3.exceptions import ConnectTimeoutError, LocationValueError, NewConnectionError, ProtocolError, ProxyError
+from urllib3.exceptions import HTTPError as PoolError
 from urllib3.exceptions import TimeoutError as PoolTimeout
 
 from app.foundation.outbound.route import Route
@@ -129,6 +130,11 @@ class CallFailure:
         return self.kind.advice.format(address=address, section=section)
 
 
+CALL_ERRORS = (requests.RequestException, PoolError, OSError, UnicodeError)
+"""The errors of a call without a response. ``requests`` does not wrap all errors of its connection pool, nor of a host
+name."""
+
+
 def call_failure(kind: FailureKind, address: str = "", detail: str = "") -> CallFailure:
     """A failure of a call to ``address``, ``host:port``."""
     return CallFailure(kind, kind.message.format(address=address, detail=detail))
@@ -137,7 +143,7 @@ def call_failure(kind: FailureKind, address: str = "", detail: str = "") -> Call
 def failure_of(error: BaseException, url: str, route: Route | None = None) -> CallFailure:
     """The failure that an error of ``requests``, ``urllib3``, ``ssl`` or a socket means for a call of ``url``."""
     causes = list(_causes(error))
-    if any(isinstance(cause, requests.exceptions.InvalidURL | LocationValueError) for cause in causes):
+    if any(isinstance(cause, requests.exceptions.InvalidURL | LocationValueError | UnicodeError) for cause in causes):
         return call_failure(FailureKind.INVALID_URL)
     address = address_of(url)
     return (
@@ -266,6 +272,13 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         seen.add(id(candidate))
         yield candidate
         waiting += [*candidate.args, getattr(candidate, "reason", None), candidate.__cause__, candidate.__context__]
+
+
+def refused_by_proxy(status: int, route: Route) -> CallFailure | None:
+    """The failure of a call that the proxy of ``route`` answered itself, because of its credentials."""
+    if status == requests.codes.proxy_authentication_required and route.proxy_address:
+        return call_failure(FailureKind.PROXY_CREDENTIALS, route.proxy_address)
+    return None
 
 
 # Probes of a port, if an error alone does not distinguish plain HTTP and TLS.

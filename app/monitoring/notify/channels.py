@@ -13,18 +13,15 @@ from email.message import EmailMessage
 from email.utils import format_datetime
 
 import requests
-from urllib3.exceptions import HTTPError as PoolError
 
 from app.foundation.clock import Clock
-from app.foundation.outbound.failure import CallFailure, FailureKind, call_failure, failure_of, probed_failure_of
+from app.foundation.outbound.failure import CALL_ERRORS, CallFailure, failure_of, probed_failure_of, refused_by_proxy
 from app.foundation.outbound.route import Route
 from app.foundation.outbound.session import session_for
 from app.foundation.outbound.urls import bracketed
 from app.foundation.text import printable
 from app.monitoring.notify.message import Channel, ConcernEvent, Message, NotDeliveredError
 from app.monitoring.notify.settings import EmailSettings, NotificationSettings, WebhookSettings, secret_bytes
-
-_PROXY_AUTHENTICATION_REQUIRED = 407
 
 
 def signature(secret: str, message_id: str, timestamp: int, body: str) -> str:
@@ -68,12 +65,11 @@ class Webhook:
                     stream=True,
                 ) as response:
                     code = response.status_code
-            except (requests.RequestException, PoolError, OSError) as error:
+            except CALL_ERRORS as error:
                 failure = probed_failure_of(error, url, self._route)
                 raise NotDeliveredError(failure.message, failure=failure) from error
-        if code == _PROXY_AUTHENTICATION_REQUIRED and self._route.proxy_address:
-            failure = call_failure(FailureKind.PROXY_CREDENTIALS, self._route.proxy_address)
-            raise NotDeliveredError(failure.message, failure=failure)
+        if refused := refused_by_proxy(code, self._route):
+            raise NotDeliveredError(refused.message, failure=refused)
         if not 200 <= code < 300:
             raise NotDeliveredError(f"answered with {code}", hopeless=code == requests.codes.gone)
 

@@ -7,16 +7,15 @@ from typing import Any
 
 import requests
 from requests.auth import AuthBase
-from urllib3.exceptions import HTTPError as PoolError
 
 from app.directory.connector import LoginRefusedError, ReadError
 from app.directory.connectors.http.settings import ApiPreset, AuthSettings, service_account
-from app.foundation.outbound.failure import failure_of
+from app.foundation.outbound.failure import CALL_ERRORS, failure_of
 from app.foundation.outbound.route import Route
 from app.foundation.outbound.session import UnusableResponseError
 from app.foundation.text import printable
 
-CALL_ERRORS = (requests.RequestException, PoolError, OSError, UnusableResponseError, UnicodeError)
+READ_ERRORS = (*CALL_ERRORS, UnusableResponseError)
 """The errors of a call without a usable response."""
 
 _TEMPORARY = frozenset({"slow_down", "temporarily_unavailable", "server_error"})
@@ -53,7 +52,7 @@ def authenticate(
         def request() -> tuple[str, float]:
             try:
                 return _request_token(settings, url, scope, token_session)
-            except CALL_ERRORS as error:
+            except READ_ERRORS as error:
                 raise call_error(error, url, route, "auth.token_url") from None
 
         session.auth = AccessTokens(request)
@@ -85,7 +84,7 @@ class AccessTokens(AuthBase):
 
 
 def _request_token(settings: AuthSettings, url: str, scope: str, session: requests.Session) -> tuple[str, float]:
-    """A new access token and its lifetime in seconds. Raises ``ReadError`` and ``CALL_ERRORS``."""
+    """A new access token and its lifetime in seconds. Raises ``ReadError`` and ``READ_ERRORS``."""
     try:
         from authlib.integrations.requests_client.oauth2_session import OAuth2ClientAuth  # noqa: PLC0415 - an extra
         from authlib.oauth2 import OAuth2Error  # noqa: PLC0415 - as above

@@ -11,11 +11,11 @@ import requests
 from requests.utils import parse_header_links
 
 from app.directory.connector import LoginRefusedError, ReadError
-from app.directory.connectors.http.auth import CALL_ERRORS, AccessTokens, authenticate, call_error
+from app.directory.connectors.http.auth import READ_ERRORS, AccessTokens, authenticate, call_error
 from app.directory.connectors.http.settings import HttpSettings
 from app.foundation.clock import Clock, utc_now
-from app.foundation.outbound.failure import FailureKind, call_failure, requires_tls
-from app.foundation.outbound.retry_after import retry_after_seconds
+from app.foundation.outbound.failure import FailureKind, call_failure, refused_by_proxy, requires_tls
+from app.foundation.outbound.http_dates import retry_after_seconds
 from app.foundation.outbound.route import Route
 from app.foundation.outbound.session import BoundedAdapter, session_for
 from app.foundation.outbound.urls import address_of
@@ -132,7 +132,7 @@ class HttpClient:
     def _send(self, url: str, parameters: Mapping[str, str] | None) -> requests.Response:
         try:
             return self._session.get(url, params=parameters or None, allow_redirects=False)
-        except CALL_ERRORS as error:
+        except READ_ERRORS as error:
             raise call_error(error, url, self._route, "base_url") from None
 
     def _check_status(self, response: requests.Response, path: str) -> None:
@@ -141,8 +141,8 @@ class HttpClient:
             return
         if status == requests.codes.unauthorized:
             raise LoginRefusedError(f"{path}: the server refuses the credentials in auth (401)")
-        if status == requests.codes.proxy_authentication_required and self._route.proxy_address:
-            raise ReadError(call_failure(FailureKind.PROXY_CREDENTIALS, self._route.proxy_address).message)
+        if refused := refused_by_proxy(status, self._route):
+            raise ReadError(refused.message)
         if requires_tls(status, response.content):
             failure = call_failure(FailureKind.TLS_REQUIRED, address_of(self._base))
             raise ReadError(f"{failure.message}: {failure.advice(address='base_url', section='the source')}")

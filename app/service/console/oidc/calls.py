@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import requests
 import structlog
 
-from app.foundation.outbound.failure import FailureKind, call_failure, failure_of
+from app.foundation.outbound.failure import failure_of, refused_by_proxy
 from app.foundation.outbound.route import Route
 from app.foundation.outbound.session import BoundedAdapter, UnusableResponseError, session_for
 
@@ -68,8 +68,8 @@ class _IssuerAdapter(BoundedAdapter):
         except Exception as error:
             # Includes errors of the connection pool that requests does not translate.
             raise IssuerAwayError(failure_of(error, request.url or "", self._route).message) from error
-        if response.status_code == requests.codes.proxy_authentication_required and self._route.proxy_address:
-            raise IssuerAwayError(call_failure(FailureKind.PROXY_CREDENTIALS, self._route.proxy_address).message)
+        if refused := refused_by_proxy(response.status_code, self._route):
+            raise IssuerAwayError(refused.message)
         return response
 
 

@@ -1,4 +1,4 @@
-"""The header ``Retry-After``."""
+"""Dates in headers of HTTP, and ``Retry-After``."""
 
 import math
 from datetime import UTC, datetime
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.foundation.outbound.retry_after import retry_after_seconds
+from app.foundation.outbound.http_dates import retry_after_seconds
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
