@@ -5,6 +5,7 @@ waits for the database. Counts that could not be written are added the next time
 """
 
 import socket
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -77,11 +78,7 @@ class NodeActivity:
 
     def answered(self, allowed: int, denied: Mapping[Rule, int], errors: int, seconds: float) -> None:
         """Counts one permission call. ``denied``: by rule; ``errors``: requests that could not be parsed."""
-        bucket = 3
-        for bound in BUCKETS:
-            if seconds <= bound:
-                break
-            bucket += 1
+        bucket = 3 + bisect_left(BUCKETS, seconds)
         with self._lock:
             counts = self._counts
             counts[0] += allowed

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from hashlib import sha256
+from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine, Row
 
 from app.access.contents import SourceState, oldest_good_read, source_states
 from app.access.pending import pending_since
@@ -65,75 +66,31 @@ class DatabaseMetrics(Collector):
         self._items: Mapping[str, int] = {}
 
     def collect(self) -> Iterator[Metric]:
-        up = GaugeMetricFamily("usher_database_up", "Whether the database answered this scrape.")
+        families: list[Metric] = []
+        is_up = True
         try:
             families = list(self._read())
         except NoTurnError:
-            families = []
+            pass
         except Exception:  # noqa: BLE001 - the process's own metrics must be reported while the database is unavailable
-            families = None
-        if families is None:
-            up.add_metric([], 0)
-            yield up
-            return
-        up.add_metric([], 1)
-        yield up
+            is_up = False
+        yield _gauge("usher_database_up", "Whether the database answered this scrape.", is_up)
         yield from families
 
     def _read(self) -> Iterator[Metric]:
         now = self._clock()
         with self._turn(), reading(self._engine) as connection:
-            yield from self._runs(connection, now)
+            yield from _runs(connection, now)
+            due = self._due_after(now)
+            yield _gauge(
+                "usher_next_run_timestamp_seconds",
+                "When the next scheduled run is due; 0: never.",
+                0 if due is None else due.timestamp(),
+            )
             yield from self._ledger(connection, now)
             yield from _directory(connection, now)
             yield from _attention(self._find_concerns(connection, now), message_counts(connection))
             yield from self._workers(workers(connection), now)
-
-    def _runs(self, connection: Connection, now: datetime) -> Iterator[Metric]:
-        numbers: dict[str, int] = {}
-        queued_at: int | None = None
-        for status, number, first in run(
-            connection, "SELECT status, count(*), min(requested_at) FROM run GROUP BY status"
-        ):
-            numbers[status] = number
-            if status == RunStatus.QUEUED:
-                queued_at = first
-        yield _labelled(
-            "usher_runs",
-            "Stored runs, by status.",
-            "status",
-            {status.value: numbers.get(status.value, 0) for status in RunStatus},
-        )
-        ended = CounterMetricFamily("usher_runs_ended", "Runs that ended, by final status.", labels=["status"])
-        counted = ended_runs(connection)
-        for status in sorted(ENDS):
-            ended.add_metric([status.value], counted.get(status.value, 0))
-        yield ended
-        yield _gauge(
-            "usher_queue_age_seconds", "Age of the oldest queued run; 0: none is queued.", _age(queued_at, now) or 0
-        )
-        success = run(connection, "SELECT max(finished_at) FROM run WHERE status = 'done' AND NOT dry_run").scalar()
-        yield _gauge(
-            "usher_last_success_timestamp_seconds",
-            "When a run last ended with everything done; 0: never.",
-            (success or 0) / 1000,
-        )
-        held = sum(run.deletes for run in held_runs(connection, epoch_ms(now)))
-        yield _gauge("usher_held_deletes", "Deletes that wait for approval.", held)
-        last = connection.execute(
-            text(
-                "SELECT counts, calls, COALESCE(resumed_at, started_at) AS started_at, finished_at FROM run"
-                " WHERE finished_at IS NOT NULL AND NOT dry_run ORDER BY finished_at DESC LIMIT 1"
-            )
-        ).first()
-        if last is not None:
-            yield from _last_run(last.counts, last.calls, (last.started_at, last.finished_at))
-        due = self._due_after(now)
-        yield _gauge(
-            "usher_next_run_timestamp_seconds",
-            "When the next scheduled run is due; 0: never.",
-            0 if due is None else due.timestamp(),
-        )
 
     def _ledger(self, connection: Connection, now: datetime) -> Iterator[Metric]:
         ledger_id = ledger_in_use(connection)
@@ -176,6 +133,38 @@ class DatabaseMetrics(Collector):
             "The last heartbeat of a worker that was not stopped properly; 0: none is known.",
             max((worker.seen_at for worker in known), default=0) / 1000,
         )
+
+
+_NUMBERS_OF_RUNS = "SELECT status, count(*) AS number, min(requested_at) AS first_at FROM run GROUP BY status"
+_LAST_SUCCESS = "SELECT max(finished_at) FROM run WHERE status = 'done' AND NOT dry_run"
+_LAST_RUN = (
+    "SELECT counts, calls, COALESCE(resumed_at, started_at) AS began_at, finished_at AS ended_at FROM run"
+    " WHERE finished_at IS NOT NULL AND NOT dry_run ORDER BY finished_at DESC LIMIT 1"
+)
+
+
+def _runs(connection: Connection, now: datetime) -> Iterator[Metric]:
+    stored = {row.status: row for row in run(connection, _NUMBERS_OF_RUNS)}
+    numbers = {status.value: stored[status].number if status in stored else 0 for status in RunStatus}
+    yield _labelled("usher_runs", "Stored runs, by status.", "status", numbers)
+    ended = CounterMetricFamily("usher_runs_ended", "Runs that ended, by final status.", labels=["status"])
+    counted = ended_runs(connection)
+    for status in sorted(ENDS):
+        ended.add_metric([status.value], counted.get(status.value, 0))
+    yield ended
+    queued_at = stored[RunStatus.QUEUED].first_at if RunStatus.QUEUED in stored else None
+    yield _gauge(
+        "usher_queue_age_seconds", "Age of the oldest queued run; 0: none is queued.", _age(queued_at, now) or 0
+    )
+    yield _gauge(
+        "usher_last_success_timestamp_seconds",
+        "When a run last ended with everything done; 0: never.",
+        (run(connection, _LAST_SUCCESS).scalar() or 0) / 1000,
+    )
+    held = sum(held.deletes for held in held_runs(connection, epoch_ms(now)))
+    yield _gauge("usher_held_deletes", "Deletes that wait for approval.", held)
+    if (last := run(connection, _LAST_RUN).first()) is not None:
+        yield from _last_run(last)
 
 
 def source_labels(names: Sequence[str]) -> list[str]:
@@ -223,22 +212,21 @@ def _pushes(states: Mapping[str, PushState]) -> Iterator[Metric]:
     yield pushed_at
 
 
-def _last_run(counts: str, calls: int, times: tuple[int | None, int]) -> Iterator[Metric]:
+def _last_run(last: Row[Any]) -> Iterator[Metric]:
     items = GaugeMetricFamily(
         "usher_last_run_items",
         "Items of the last run, each counted once: by its outcome, or as planned without one.",
         labels=["kind", "action", "outcome"],
     )
-    for kind, actions in json.loads(counts).items():
+    for kind, actions in json.loads(last.counts).items():
         for action, outcomes in actions.items():
             settled = sum(count for outcome, count in outcomes.items() if outcome != "planned")
             for outcome, count in outcomes.items():
                 # A run counts all its items as planned.
                 items.add_metric([kind, action, outcome], max(0, count - settled) if outcome == "planned" else count)
     yield items
-    yield _gauge("usher_last_run_calls", "Write calls that the last run has sent.", calls)
-    began, ended = times
-    seconds = (ended - began) / 1000 if began is not None else 0
+    yield _gauge("usher_last_run_calls", "Write calls that the last run has sent.", last.calls)
+    seconds = (last.ended_at - last.began_at) / 1000 if last.began_at is not None else 0
     yield _gauge("usher_last_run_seconds", "Duration of the last run.", seconds)
 
 

@@ -265,7 +265,7 @@ def _source(state: SourceState) -> Iterator[Concern]:
         fingerprint=f"{state.last_verdict} {_without_numbers(reason)}",
         summary=summary,
         advice=advice,
-        since=from_epoch_ms(since if since is not None else state.last_read_at or 0),
+        since=_first_of(since, state.last_read_at),
     )
 
 
@@ -279,7 +279,7 @@ def _refused_source(state: SourceState) -> Concern:
         fingerprint=_without_numbers(reason),
         summary=_one_line(f"source {state.name} {reason}{stays}"),
         advice=_one_line(f"check whether its reader lost access rights; {advice}"),
-        since=from_epoch_ms(state.last_good_at if state.last_good_at is not None else state.last_read_at or 0),
+        since=_first_of(state.last_good_at, state.last_read_at),
     )
 
 
@@ -319,7 +319,7 @@ def _disabling(connection: Connection, states: Sequence[SourceState]) -> Iterato
             size=fills.nobody + fills.several,
             summary=_one_line(f"of the records of source {fills.source} that disable a user, {'; '.join(parts)}"),
             advice="match users by a permanent id instead of an address, and remove fills for users who left",
-            since=from_epoch_ms(read_at.get(fills.source) or 0),
+            since=_first_of(read_at.get(fills.source)),
         )
 
 
@@ -335,8 +335,13 @@ def _retained(state: SourceState) -> Iterator[Concern]:
             f" {are(state.records)} still in force"
         ),
         advice=f"remove them with usher directory forget {quote(state.name)}, or configure it again under this name",
-        since=from_epoch_ms(state.last_read_at or 0),
+        since=_first_of(state.last_read_at),
     )
+
+
+def _first_of(*times: int | None) -> datetime:
+    """The first of these times, in epoch milliseconds, that is known; otherwise the epoch."""
+    return from_epoch_ms(next((time for time in times if time is not None), 0))
 
 
 def _without_numbers(text: str) -> str:
