@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from random import Random, SystemRandom
+from random import SystemRandom
 from types import MappingProxyType
 
 from requests.adapters import BaseAdapter
@@ -32,7 +32,6 @@ def run_checks(
     *,
     clock: Clock,
     notify: bool = False,
-    random: Random | None = None,
     transport: BaseAdapter | None = None,
     environment: Mapping[str, str] = MappingProxyType({}),
 ) -> Findings:
@@ -61,9 +60,9 @@ def run_checks(
         )
     yield from check_issuer(settings, clock=clock)
     if notify:
-        numbers = random or SystemRandom()
+        random = SystemRandom()
         channels = notification_channels(settings, clock=clock)
-        yield from check_channels(channels, clock=clock, new_id=lambda: f"msg_{numbers.getrandbits(96):024x}")
+        yield from check_channels(channels, clock=clock, new_id=lambda: f"msg_{random.getrandbits(96):024x}")
 
 
 def _instance(engine: Engine | None) -> str | None:

@@ -1,6 +1,5 @@
 """Checks Usher's own database: that it can be used and has the schema of this version. Then checks its contents."""
 
-import os
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -118,7 +117,7 @@ def _check_file(file: Path) -> Finding | None:
     if header and header != _SQLITE_HEADER:
         advice = "let database_url name Usher's own file, or a new one"
         return problem("database", f"{file} is not a SQLite database", advice)
-    if not is_writable(file) or not is_writable(file.parent):
+    if not errors.is_writable_database(file):
         if errors.is_on_read_only_disk(file):
             message = f"{file} {errors.READ_ONLY}{errors.ON_READ_ONLY_DISK}"
             return problem("database", message, errors.MOUNT_IT)
@@ -137,12 +136,12 @@ def _check_missing_file(file: Path) -> Finding:
         return problem("database", f"{missing}, and {errors.ON_READ_ONLY_DISK[2:]}", errors.MOUNT_IT)
     advice = "usher directory refresh creates it. If it should exist, check database_url and the working directory"
     if file.parent.is_dir():
-        if is_writable(file.parent):
+        if errors.is_writable(file.parent):
             return warning("database", missing, advice)
         message = f"{missing}, and this user may not write to {file.parent}"
         return problem("database", message, "give the user the right to write there, or fix database_url")
     nearest = next(path for path in file.parents if path.exists())
-    if not nearest.is_dir() or not is_writable(nearest):
+    if not nearest.is_dir() or not errors.is_writable(nearest):
         why = "cannot be written to" if nearest.is_dir() else "is not a directory"
         message = f"there is no directory {file.parent}, and it cannot be created: {nearest} {why}"
         return problem("database", message, "create it for this user, or fix database_url")
@@ -151,11 +150,6 @@ def _check_missing_file(file: Path) -> Finding:
         return problem("database", missing, "fix database_url, or create the directory for a new database")
     # A new installation.
     return warning("database", f"{missing} yet", advice)
-
-
-def is_writable(path: Path) -> bool:
-    """Whether this user may write to an existing file or folder."""
-    return os.access(path, os.W_OK) and not os.statvfs(path).f_flag & os.ST_RDONLY
 
 
 def _check_postgresql(connection: Connection) -> Finding | None:

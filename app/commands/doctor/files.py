@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from app.commands.bootstrap.databases import index_folder
-from app.commands.doctor.database import FREE_BYTES, MIN_FREE_BYTES, is_writable
+from app.commands.doctor.database import FREE_BYTES, MIN_FREE_BYTES
 from app.commands.doctor.finding import Finding, Findings, ok, problem, warning
 from app.foundation.database import errors
 from app.foundation.database.engine import DatabaseUrlError
@@ -39,7 +39,7 @@ def _check_index(folder: Path, mounts: Path) -> Finding:
     without = "permission calls are answered only while the database is available"
     if not _is_folder(nearest):
         return problem("index", f"{folder}: {nearest} is not a directory, so {without}", advice)
-    if not is_writable(nearest):
+    if not errors.is_writable(nearest):
         return problem("index", f"{folder} cannot be written to, so {without}", advice)
     return _check_space("index", folder) or ok(
         "index", str(folder) if _exists(folder) else f"usher serve creates {folder}"
@@ -53,7 +53,7 @@ def _check_log(file: Path) -> Finding:
         return problem("decision log", f"{file} is a directory", advice)
     if not _exists(file) and not _is_folder(nearest):
         return problem("decision log", f"{file}: {nearest} is not a directory", advice)
-    if not is_writable(nearest):
+    if not errors.is_writable(nearest):
         return problem("decision log", f"{nearest} cannot be written to: decisions are not logged", advice)
     return _check_space("decision log", file) or ok("decision log", str(file))
 

@@ -41,7 +41,7 @@ def describe_sqlite_error(error: sqlite3.Error, file: str) -> None:
     if code == sqlite3.SQLITE_FULL or (code in _FULL_DISK_CODES and free_bytes(path) < _NO_ROOM):
         error.args = (f"{file}: {DISK_FULL} ({original})",)
     elif code == sqlite3.SQLITE_READONLY or (
-        code == sqlite3.SQLITE_CANTOPEN and path.is_file() and not _is_writable(path)
+        code == sqlite3.SQLITE_CANTOPEN and path.is_file() and not is_writable_database(path)
     ):
         error.args = (f"{file} {READ_ONLY}{ON_READ_ONLY_DISK if is_on_read_only_disk(path) else ''} ({original})",)
     elif code == sqlite3.SQLITE_CANTOPEN:
@@ -55,12 +55,10 @@ def describe_sqlite_error(error: sqlite3.Error, file: str) -> None:
         error.args = (f"{file}: {original}",)
 
 
-def wrap_driver_error(error: Exception, dialect: Dialect, *, broken: bool = False) -> BaseException:
-    """SQLAlchemy's form of a driver's error, without parameters. ``broken``: the connection is unusable."""
+def wrap_driver_error(error: Exception, dialect: Dialect) -> BaseException:
+    """SQLAlchemy's form of a driver's error, without parameters."""
     driver: Any = dialect.loaded_dbapi
-    return DBAPIError.instance(
-        None, None, error, driver.Error, hide_parameters=True, connection_invalidated=broken, dialect=dialect
-    )
+    return DBAPIError.instance(None, None, error, driver.Error, hide_parameters=True, dialect=dialect)
 
 
 def free_bytes(path: Path) -> int:
@@ -78,9 +76,14 @@ def is_on_read_only_disk(path: Path) -> bool:
     return bool(os.statvfs(existing).f_flag & os.ST_RDONLY)
 
 
-def _is_writable(file: Path) -> bool:
+def is_writable(path: Path) -> bool:
+    """Whether this user may write to an existing file or folder."""
+    return os.access(path, os.W_OK) and not is_on_read_only_disk(path)
+
+
+def is_writable_database(file: Path) -> bool:
     """Whether this user may write to the file and to its directory, in which SQLite creates further files."""
-    return all(os.access(path, os.W_OK) and not is_on_read_only_disk(path) for path in (file, file.parent))
+    return is_writable(file) and is_writable(file.parent)
 
 
 _DISK_ERRORS = frozenset({errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE})
