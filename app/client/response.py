@@ -116,15 +116,12 @@ def read_response(
     try:
         body = orjson.loads(response.body)
     except orjson.JSONDecodeError:
+        if 200 <= code < 300:
+            raise Unclear("the answer is not JSON: see that backend.base_url leads to the backend") from None
         body = None
-        is_json = False
-    else:
-        is_json = True
     envelope = body.get("error") if isinstance(body, Mapping) else None
     has_envelope = isinstance(envelope, Mapping)
     if 200 <= code < 300 and not has_envelope:
-        if not is_json:
-            raise Unclear("the answer is not JSON: see that backend.base_url leads to the backend")
         return _success(operation, body, mask)
     error = error_from_envelope(code, body)
     error.message = mask(_one_line(error.message))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import re
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -23,10 +23,13 @@ from app.foundation.clock import epoch_ms, utc_now
 from app.foundation.text import counted, printable
 
 if TYPE_CHECKING:
+    from app.access.contents import SourceState
     from app.access.problems import ProblemGroup
+    from app.access.refresh.guard import Guard
     from app.access.revisions import ModelChange
     from app.directory.source import Source
     from app.sync.runs.directory_reads import RefreshReport, SourceReport
+    from app.sync.runs.source_checks import SourceWarning
 
 HARMLESS = frozenset({ProblemSort.REMARK, ProblemSort.GROUP_CYCLE})
 """Reported, although no record is left out."""
@@ -73,7 +76,7 @@ def check(context: click.Context, invocation: Invocation, limit: int, as_json: b
     from app.sync.runs.audit import counts_in_words
     from app.sync.runs.directory_reads import check as check_directory
     from app.sync.runs.directory_reads import guards_of, object_from_report, object_from_state
-    from app.sync.runs.source_checks import check_read, check_retained, missing_records
+    from app.sync.runs.source_checks import check_retained
 
     settings = invocation.settings()
     require_sources(settings)
@@ -84,17 +87,9 @@ def check(context: click.Context, invocation: Invocation, limit: int, as_json: b
     with existing_store(settings) as engine:
         known = known_sources(engine)
     guards = guards_of(sources, settings.directory.guard)
-    suspicions = []
-    compared = []
-    for source in report.sources:
-        if source.verdict is not Verdict.COMPLETE:
-            compared.append(source)
-            continue
-        guard = guards[source.name]
-        if suspicion := check_read(source.name, source.kinds, known, guard, known_empty=source.known_empty):
-            suspicions.append(suspicion)
-        compared.append(replace(source, losses=missing_records(source.name, source.kinds, known), guard=guard))
-    report = replace(report, sources=tuple(compared))
+    compared = [_compared(source, known, guards[source.name]) for source in report.sources]
+    report = replace(report, sources=tuple(source for source, _ in compared))
+    suspicions = [suspicion for _, suspicion in compared if suspicion is not None]
     suspicions += check_retained([source.name for source in report.sources], known)
     if as_json:
         show_json(
@@ -106,8 +101,8 @@ def check(context: click.Context, invocation: Invocation, limit: int, as_json: b
         )
     else:
         _show_problems(report.problems.groups, limit)
-        for suspicion in suspicions:
-            note(str(suspicion))
+        for odd in suspicions:
+            note(str(odd))
         for state in known.values():
             note(f"source {state.name}: {state.in_words(epoch_ms(utc_now()))}")
         _show_sources(report.sources)
@@ -117,6 +112,19 @@ def check(context: click.Context, invocation: Invocation, limit: int, as_json: b
     harm = sum(count for sort, count in report.problems.counts.items() if sort not in HARMLESS)
     complete = all(source.verdict is Verdict.COMPLETE for source in report.sources)
     context.exit(0 if complete and not harm and not suspicions else 1)
+
+
+def _compared(
+    source: SourceReport, known: Mapping[str, SourceState], guard: Guard
+) -> tuple[SourceReport, SourceWarning | None]:
+    """The report of a read with what it would remove of the records in force, and what is suspicious about it."""
+    from app.directory.source import Verdict
+    from app.sync.runs.source_checks import check_read, missing_records
+
+    if source.verdict is not Verdict.COMPLETE:
+        return source, None
+    suspicion = check_read(source.name, source.kinds, known, guard, known_empty=source.known_empty)
+    return replace(source, losses=missing_records(source.name, source.kinds, known), guard=guard), suspicion
 
 
 @directory.command()

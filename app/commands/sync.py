@@ -132,11 +132,9 @@ def plan(  # noqa: PLR0917 - click passes them by name
     would change something, 3: a source was not read completely, with changes or without, 1: error, or an unknown ID.
     """
     from app.commands.bootstrap.application import application
-    from app.commands.changes import show_changes, show_sums
     from app.commands.execution import run_now
-    from app.commands.impact import access_changes_of, show_impact
-    from app.commands.run_report import changes_of, show_incomplete, show_plan_summary, show_report
-    from app.service.admin.wire import AccessChangeWire, AccessCountWire, RunWire, change_to_wire
+    from app.commands.run_report import show_incomplete
+    from app.service.admin.wire import RunWire
     from app.sync.runs.run import RunRequest
 
     settings = invocation.settings()
@@ -160,24 +158,36 @@ def plan(  # noqa: PLR0917 - click passes them by name
         if not as_json and not run.total("planned"):
             # Not "nothing to do", which would be misleading.
             _refuse_unknown(run)
-        changes = changes_of(parts, run.run_id)
-        if as_json:
-            lists: dict[str, Iterable[object]] = {"changes": map(change_to_wire, changes)}
-            if impact:
-                lists["accessCounts"] = map(AccessCountWire.of, parts.runs.access_counts(run.run_id))
-                lists["accessChanges"] = map(AccessChangeWire.of, access_changes_of(parts, run.run_id))
-            show_json_lists(RunWire.of(run), lists)
-        else:
-            show_changes(changes, run.total("planned"))
-            show_sums(parts.runs.summary(run.run_id))
-            show_report(run, without="impact" if impact else "")
-            if impact:
-                show_impact(parts, run)
-            show_plan_summary(run)
+        (_plan_to_json if as_json else _show_plan)(parts, run, impact=impact)
         sources = len(settings.directory.sources) if replaced is None else 1
         incomplete = show_incomplete(run, sources, to_stderr=as_json)
         _refuse_unknown(run)
     context.exit(EXIT_INCOMPLETE if incomplete else EXIT_CHANGES if run.pending() else 0)
+
+
+def _plan_to_json(parts: Application, run: Run, *, impact: bool) -> None:
+    from app.commands.impact import access_changes_of
+    from app.commands.run_report import changes_of
+    from app.service.admin.wire import AccessChangeWire, AccessCountWire, RunWire, change_to_wire
+
+    lists: dict[str, Iterable[object]] = {"changes": map(change_to_wire, changes_of(parts, run.run_id))}
+    if impact:
+        lists["accessCounts"] = map(AccessCountWire.of, parts.runs.access_counts(run.run_id))
+        lists["accessChanges"] = map(AccessChangeWire.of, access_changes_of(parts, run.run_id))
+    show_json_lists(RunWire.of(run), lists)
+
+
+def _show_plan(parts: Application, run: Run, *, impact: bool) -> None:
+    from app.commands.changes import show_changes, show_sums
+    from app.commands.impact import show_impact
+    from app.commands.run_report import changes_of, show_plan_summary, show_report
+
+    show_changes(changes_of(parts, run.run_id), run.total("planned"))
+    show_sums(parts.runs.summary(run.run_id))
+    show_report(run, without="impact" if impact else "")
+    if impact:
+        show_impact(parts, run)
+    show_plan_summary(run)
 
 
 @click.command(cls=UsherCommand)

@@ -6,7 +6,7 @@ not affect the others.
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final, Literal, NamedTuple, NotRequired, TypeGuard
+from typing import Final, Literal, NamedTuple, NotRequired, TypeGuard, get_args
 
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
@@ -15,7 +15,8 @@ from app.contract.errors import InvalidArgument
 from app.foundation.text import value_text
 
 ResourceType = Literal["organization", "folder", "document", "context"]
-RESOURCE_TYPES: Final[frozenset[str]] = frozenset({"organization", "folder", "document", "context"})
+RESOURCE_TYPES: Final[frozenset[str]] = frozenset(get_args(ResourceType))
+_TYPES_TEXT: Final = ", ".join(get_args(ResourceType))
 
 _NO_CONTEXT: Mapping[str, str] = MappingProxyType({})
 
@@ -137,9 +138,6 @@ def parse_question(item: object) -> Question | MalformedQuestion:
         source if _is_id(source) else None,
         parent if _is_id(parent) else None,
     )
-
-
-_TYPES_TEXT: Final = "organization, folder, document, context"
 
 
 def _is_id(value: object) -> TypeGuard[str]:

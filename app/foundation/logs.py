@@ -50,18 +50,8 @@ def configure_logs(settings: LogSettings, *, stream: TextIO | None = None) -> No
         structlog.processors.TimeStamper(fmt="%Y-%m-%d %H:%M:%S" if as_text else "iso", utc=not as_text),
         structlog.processors.StackInfoRenderer(),
     ]
-    last: list[Processor] = [
-        structlog.processors.format_exc_info,
-        mask_secrets,
-        structlog.dev.ConsoleRenderer(
-            colors=stream.isatty(),
-            pad_event_to=34,
-            exception_formatter=structlog.dev.plain_traceback,
-            sort_keys=False,
-        )
-        if as_text
-        else _render_json,
-    ]
+    render = _text_renderer(colors=stream.isatty()) if as_text else _render_json
+    last: list[Processor] = [structlog.processors.format_exc_info, mask_secrets, render]
     handler = logging.StreamHandler(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -84,6 +74,12 @@ def configure_logs(settings: LogSettings, *, stream: TextIO | None = None) -> No
         logger_factory=lambda *names: _Writer(stream, *names),
         wrapper_class=structlog.make_filtering_bound_logger(level.lower()),
         cache_logger_on_first_use=True,
+    )
+
+
+def _text_renderer(*, colors: bool) -> Processor:
+    return structlog.dev.ConsoleRenderer(
+        colors=colors, pad_event_to=34, exception_formatter=structlog.dev.plain_traceback, sort_keys=False
     )
 
 
