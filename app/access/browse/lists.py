@@ -3,9 +3,10 @@
 ``after`` is the last key of the previous page.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Literal
 
 from sqlalchemy import Connection
 
@@ -75,6 +76,20 @@ AS of_user WHERE organization_id IS NOT NULL ORDER BY organization_id LIMIT :lim
 """  # noqa: S608 - constants
 
 
+ListName = Literal["groups", "users_in", "groups_in", "outer_groups"]
+
+_Listed = tuple[str, tuple[str, ...], tuple[str, ...]]
+"""The kind of the listed records, and the parts of their keys before and after the id of the entry."""
+
+_LISTS: Mapping[ListName, tuple[str, type[Group] | type[User], Callable[[str], _Listed]]] = {
+    "groups": (_GROUPS, Group, lambda _: (Group.kind, (), ())),
+    "users_in": (_USERS_IN, User, lambda group_id: (GroupMember.kind, (group_id,), ("",))),
+    "groups_in": (_GROUPS_IN, Group, lambda group_id: (GroupMember.kind, (group_id, ""), ())),
+    "outer_groups": (_OUTER_GROUPS, Group, lambda group_id: (GroupMember.kind, (), ("", group_id))),
+}
+"""Name → the query of the ids, the kind that is shown, and the records that are listed, in a group."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListEntry:
     """One row of a list."""
@@ -124,35 +139,14 @@ def members(connection: Connection, organization_id: str, *, after: str, limit: 
     ]
 
 
-def groups(connection: Connection, organization_id: str, *, after: str, limit: int) -> list[ListEntry]:
-    """The groups of an organization."""
-    ids = run(connection, _GROUPS, {"organization_id": organization_id, "after": after, "limit": limit}).scalars()
-    return _entries(connection, Group, organization_id, ids.all())
-
-
-def users_in(connection: Connection, organization_id: str, group_id: str, *, after: str, limit: int) -> list[ListEntry]:
-    """The users who are direct members of a group."""
-    page = {"organization_id": organization_id, "within": group_id, "after": after, "limit": limit}
-    ids = run(connection, _USERS_IN, page).scalars().all()
-    return _entries(connection, User, organization_id, ids, listed=(GroupMember.kind, (group_id,), ("",)))
-
-
-def groups_in(
-    connection: Connection, organization_id: str, group_id: str, *, after: str, limit: int
+def listed(
+    connection: Connection, name: ListName, organization_id: str, group_id: str = "", *, after: str, limit: int
 ) -> list[ListEntry]:
-    """The groups that are direct members of a group."""
+    """The groups of an organization; of a group, its direct members (users or groups), or the groups around it."""
+    query, shown, listed_as = _LISTS[name]
     page = {"organization_id": organization_id, "within": group_id, "after": after, "limit": limit}
-    ids = run(connection, _GROUPS_IN, page).scalars().all()
-    return _entries(connection, Group, organization_id, ids, listed=(GroupMember.kind, (group_id, ""), ()))
-
-
-def outer_groups(
-    connection: Connection, organization_id: str, group_id: str, *, after: str, limit: int
-) -> list[ListEntry]:
-    """The groups of which a group is a direct member."""
-    page = {"organization_id": organization_id, "within": group_id, "after": after, "limit": limit}
-    ids = run(connection, _OUTER_GROUPS, page).scalars().all()
-    return _entries(connection, Group, organization_id, ids, listed=(GroupMember.kind, (), ("", group_id)))
+    ids = run(connection, query, page).scalars().all()
+    return _entries(connection, shown, organization_id, ids, listed=listed_as(group_id))
 
 
 def organizations_of(connection: Connection, user_id: str, *, after: str, limit: int) -> list[ListEntry]:
@@ -189,12 +183,12 @@ def _entries(
     organization_id: str,
     ids: Sequence[str],
     *,
-    listed: tuple[str, tuple[str, ...], tuple[str, ...]] | None = None,
+    listed: _Listed | None = None,
 ) -> list[ListEntry]:
     """The entries of a page, with names and effect, which are looked up by primary key.
 
     ``listed``: the listed records, if they are not those whose names are shown: a list of group members shows the names
-    of users. Their kind, and the parts of their keys before and after the id of the entry.
+    of users.
     """
     kind, before, after = listed or (of.kind, (), ())
     within = "" if of is User else organization_id

@@ -6,7 +6,9 @@ The rules: ``app/sync/runs/README.md``, "Statuses".
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from random import Random
+from typing import TypeVar
 
 from sqlalchemy import Column, Connection, Engine, Select, bindparam, delete, func, or_, select, update
 from sqlalchemy.exc import DBAPIError
@@ -57,6 +59,8 @@ _PLAN = PlanRow.__table__
 _OF_PLANS = (PlanItemRow.__table__, PlanPartRow.__table__, PlanImpactRow.__table__, PlanAccessRow.__table__)
 _CALL = CallRow.__table__
 
+
+_Row = TypeVar("_Row")
 
 AuditHook = Callable[[Connection, Run], None]
 """Writes the audit row of an action on a run, in the transaction of the action."""
@@ -267,30 +271,25 @@ class Runs:
         limit: int = 100,
     ) -> list[PlannedChange]:
         """The next items of the run's plan after the ordinal ``after``. Raises ``RunNotFoundError``."""
-        with reading(self.engine) as connection:
-            plan_id = row_of(connection, run_id).plan_id
-            if plan_id is None:
-                return []
-            criteria = ItemFilter(status=status, kind=kind)
-            return list_changes(connection, plan_id, criteria=criteria, after=after, limit=limit)
+        criteria = ItemFilter(status=status, kind=kind)
+        return self._of_plan(run_id, partial(list_changes, criteria=criteria, after=after, limit=limit))
 
     def summary(self, run_id: str) -> list[Sum]:
         """The sums of the run's plan. Raises ``RunNotFoundError``."""
-        with reading(self.engine) as connection:
-            plan_id = row_of(connection, run_id).plan_id
-            return [] if plan_id is None else sum_up(connection, plan_id)
+        return self._of_plan(run_id, sum_up)
 
     def access_counts(self, run_id: str) -> list[AccessCount]:
         """The access impact of a dry run by organization and kind. Raises ``RunNotFoundError``."""
-        with reading(self.engine) as connection:
-            plan_id = row_of(connection, run_id).plan_id
-            return [] if plan_id is None else access_counts(connection, plan_id)
+        return self._of_plan(run_id, access_counts)
 
     def access_changes(self, run_id: str, after: int = 0, limit: int = 100) -> list[StoredAccessChange]:
         """The next rows of the access impact after the ordinal ``after``. Raises ``RunNotFoundError``."""
+        return self._of_plan(run_id, partial(list_access, after=after, limit=limit))
+
+    def _of_plan(self, run_id: str, read: Callable[[Connection, str], list[_Row]]) -> list[_Row]:
         with reading(self.engine) as connection:
             plan_id = row_of(connection, run_id).plan_id
-            return [] if plan_id is None else list_access(connection, plan_id, after=after, limit=limit)
+            return [] if plan_id is None else read(connection, plan_id)
 
     def orphaned(self, causes: Mapping[str, str] | None = None) -> list[Run]:
         """Ends the runs of processes that died or lost their database, and returns them.

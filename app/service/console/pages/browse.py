@@ -9,7 +9,7 @@ from flask import Response
 from sqlalchemy import Connection
 
 from app.access.browse.grants import GrantEntry, ResourceIds, grants_on_levels
-from app.access.browse.lists import ListEntry, contents, groups, members
+from app.access.browse.lists import ListEntry, contents, listed, members
 from app.access.browse.lookup import find, folders_from
 from app.access.browse.sizes import organization_size, organization_sizes, sizes_of
 from app.access.browse.suggestions import suggest
@@ -51,7 +51,7 @@ def organization(console: Console, connection: Connection) -> Response:
         turned=lists.turned,
         contents=_contents(connection, lists, organization_id, ""),
         members=lists.page_by_id("members", partial(members, connection, organization_id)),
-        groups=lists.page_by_id("groups", partial(groups, connection, organization_id)),
+        groups=lists.page_by_id("groups", partial(listed, connection, "groups", organization_id)),
     )
 
 

@@ -1,6 +1,6 @@
 """The pages of users and groups, and the grants that apply to them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -8,7 +8,7 @@ from flask import Response
 from sqlalchemy import Connection
 
 from app.access.browse.grants import MAX_GROUPS, GrantEntry, grants_of_groups, grants_of_user, starting_at
-from app.access.browse.lists import ListEntry, groups_in, organizations_of, outer_groups, users_in
+from app.access.browse.lists import ListEntry, ListName, listed, organizations_of
 from app.access.browse.lookup import find, may_be_stored, names_of
 from app.access.browse.sizes import sizes_of
 from app.access.records import Group, Membership, Organization, User
@@ -58,8 +58,8 @@ def group(console: Console, connection: Connection) -> Response:
     if group is None or within is None:
         return show_unknown(console, connection, "group", organization_id, group_id)
 
-    def nested(name: str, read: Callable[..., Sequence[ListEntry]]) -> Listing[ListEntry] | None:
-        return lists.page_by_id(name, partial(read, connection, organization_id, group_id))
+    def nested(name: str, listed_as: ListName) -> Listing[ListEntry] | None:
+        return lists.page_by_id(name, partial(listed, connection, listed_as, organization_id, group_id))
 
     return console.show(
         "browse_group.html",
@@ -68,9 +68,9 @@ def group(console: Console, connection: Connection) -> Response:
         group=group,
         sizes=sizes_of(connection, "group", organization_id, group_id),
         turned=lists.turned,
-        users=nested("users", users_in),
-        inside=nested("inside", groups_in),
-        around=nested("around", outer_groups),
+        users=nested("users", "users_in"),
+        inside=nested("inside", "groups_in"),
+        around=nested("around", "outer_groups"),
         grants=lists.page("grants", partial(grants_of_groups, connection, organization_id, [group_id]), _group_key),
     )
 
