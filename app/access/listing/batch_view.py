@@ -54,12 +54,15 @@ class BatchView(SqlView):
         self._user_id = user_id
         self._organization_id = organization_id
         self._places: set[_Place] = set()
+        """The places on which the own grants of the users were read."""
         self._own_grants: dict[str, dict[_Place, Grant]] = {}
-        """By user: their grants on these places."""
+        """User → their grant on each place that has one."""
         self._group_grants: dict[_Place, dict[str, Grant]] = {}
+        """Place that was read → its grants, by group."""
         self._ancestries: dict[str, Ancestry] = {}
-        self._deep_ancestry: dict[str, Ancestry] = {}
-        """The last one of a deep folder."""
+        """Folder → its ancestry, except deep ones."""
+        self._deep_ancestry: tuple[str, Ancestry] | None = None
+        """A deep folder, the last one, and its ancestry."""
 
     def load(
         self, user_ids: Collection[str], *, folder_ids: Iterable[str] = (), document_ids: Collection[str] = ()
@@ -126,14 +129,16 @@ class BatchView(SqlView):
                 self._group_grants[_place_of(grant)][grant.organization_user_group_id or ""] = grant
 
     def ancestry_of(self, organization_id: str, folder_id: str) -> Ancestry:
-        known = self._ancestries.get(folder_id) or self._deep_ancestry.get(folder_id)
-        if known is None:
-            known = super().ancestry_of(organization_id, folder_id)
-            if len(known.folders) > MAX_KEPT_ANCESTRY:
-                self._deep_ancestry = {folder_id: known}
-            else:
-                self._ancestries[folder_id] = known
-        return known
+        if folder_id in self._ancestries:
+            return self._ancestries[folder_id]
+        if self._deep_ancestry is not None and self._deep_ancestry[0] == folder_id:
+            return self._deep_ancestry[1]
+        ancestry = super().ancestry_of(organization_id, folder_id)
+        if len(ancestry.folders) > MAX_KEPT_ANCESTRY:
+            self._deep_ancestry = folder_id, ancestry
+        else:
+            self._ancestries[folder_id] = ancestry
+        return ancestry
 
     def grants(self, organization_id: str, level: Level, resource_id: str, user_id: str) -> Sequence[Grant]:
         place = (resource_id, "") if level == "folder" else ("", resource_id)

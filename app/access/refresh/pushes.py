@@ -10,7 +10,7 @@ the answer. Repeating one of the latest pushes changes nothing, and returns the 
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any
@@ -118,7 +118,9 @@ def apply_push(
     if known is None:
         with writing(engine) as connection:
             known = configure(connection, push.source, configured)
-    return _Application(engine, push, known, clock, only_pushed=only_pushed, audit_hook=audit_hook).run()
+    return _Application(
+        engine=engine, push=push, source_id=known, clock=clock, only_pushed=only_pushed, audit_hook=audit_hook
+    ).run()
 
 
 def _earlier_answer(connection: Connection, source_id: int, push: NumberedPush) -> dict[str, Any] | None:
@@ -127,103 +129,95 @@ def _earlier_answer(connection: Connection, source_id: int, push: NumberedPush) 
     )
 
 
+@dataclass(kw_only=True)
 class _Application:
     """The application of one push."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        push: NumberedPush,
-        source_id: int,
-        clock: Clock,
-        *,
-        only_pushed: bool,
-        audit_hook: PushAuditHook | None,
-    ) -> None:
-        self._engine = engine
-        self._push = push
-        self._source_id = source_id
-        self._clock = clock
-        self._only_pushed = only_pushed
-        self._audit_hook = audit_hook
-        self._upserts, self._replaced = _last_of_each(push.upserts)
-        self._removals = {(record.kind, _ids(record)) for record in push.removals}
+    engine: Engine
+    push: NumberedPush
+    source_id: int
+    clock: Clock
+    only_pushed: bool
+    audit_hook: PushAuditHook | None
+    earlier_answer: dict[str, Any] = field(default_factory=dict)
+    """The answer to an earlier push with the same sequence, which was applied meanwhile."""
+    counts: dict[str, int] = field(default_factory=dict)
+    removed_keys: int = 0
+    """The number of keys that are removed. A key may have several rows."""
+    keys_over_objects: int = 0
+    """The number of keys that are pushed for the first time and that objects of the source already provide."""
+
+    def __post_init__(self) -> None:
+        self._upserts, self._replaced = _last_of_each(self.push.upserts)
+        self._removals = {(record.kind, _ids(record)) for record in self.push.removals}
         kinds = {kind for kind, _ in (*self._upserts, *self._removals)}
         self._tables = [tables for tables in REFRESH_TABLES if tables.kind in kinds]
-        self._earlier: dict[str, Any] = {}
-        self._counts: dict[str, int] = {}
-        self._removed_keys = 0
-        """The number of keys that are removed. A key may have several rows."""
-        self._keys_over_objects = 0
-        """The number of keys that are pushed for the first time and that objects of the source already provide."""
 
     def run(self) -> dict[str, Any]:
-        push = self._push
+        push = self.push
         places = {f"push {push.sequence}, upsert[{index}]": index for index, _ in self._upserts.values()}
-        with Refresh(self._engine, clock=self._clock, problems=ProblemList(), store_pending=True) as refresh:
-            refresh.open_source(self._source_id)
+        with Refresh(self.engine, clock=self.clock, problems=ProblemList(), store_pending=True) as refresh:
+            refresh.open_source(self.source_id)
             for place, (_, record) in zip(places, self._upserts.values(), strict=True):
                 refresh.add(record, place)
             applied = refresh.apply_changes(self._compare, self._store)
         if applied is None:
-            return self._earlier
+            return self.earlier_answer
         reasons = self._replaced | {places[left.place]: left.reason for left in applied.left_out}
         answer = {
             "revision": applied.change.revision,
             "sequence": push.sequence,
-            "counts": self._counts,
+            "counts": self.counts,
             "leftOut": [{"index": index, "reason": reason} for index, reason in sorted(reasons.items())],
         }
-        with writing(self._engine) as connection:
+        with writing(self.engine) as connection:
             # Unless a later push was applied meanwhile.
-            of_push = PUSH.c.source_id == self._source_id, PUSH.c.sequence == push.sequence
+            of_push = PUSH.c.source_id == self.source_id, PUSH.c.sequence == push.sequence
             connection.execute(update(PUSH).where(*of_push).values(answer=json.dumps(answer, ensure_ascii=False)))
         return answer
 
     def _compare(self, connection: Connection) -> bool:
         """Computes the deltas and counts their keys. False: the push was applied before."""
-        answer = _earlier_answer(connection, self._source_id, self._push)
+        answer = _earlier_answer(connection, self.source_id, self.push)
         if answer is not None:
-            self._earlier = answer
+            self.earlier_answer = answer
             return False
         # A partial read adds and updates what was staged, and removes nothing.
-        read = StagedRead(
-            source_id=self._source_id, name=self._push.source, records=len(self._upserts), verdict=PARTIAL
-        )
+        read = StagedRead(source_id=self.source_id, name=self.push.source, records=len(self._upserts), verdict=PARTIAL)
         compute_source_changes(connection, [read], of=self._tables)
         for tables in self._tables:
             keys = sorted(ids for kind, ids in self._removals if kind == tables.kind)
             if keys:
                 # All rows of the removed keys.
                 listed = json_lists(keys)
-                tables.run(connection, _REMOVE, {"keys": listed, "source_id": self._source_id})
-            self._removed_keys += tables.run(connection, _REMOVED_KEYS).scalar_one()
-            self._keys_over_objects += tables.run(connection, _ADDED_OVER_OBJECTS).scalar_one()
+                tables.run(connection, _REMOVE, {"keys": listed, "source_id": self.source_id})
+            self.removed_keys += tables.run(connection, _REMOVED_KEYS).scalar_one()
+            self.keys_over_objects += tables.run(connection, _ADDED_OVER_OBJECTS).scalar_one()
         return True
 
     def _store(self, connection: Connection, changes: SourceCounts) -> None:
         """Stores the state of the source after the push."""
-        now = epoch_ms(self._clock())
+        now = epoch_ms(self.clock())
         rows = total(changes)
-        added, updated = rows.added - self._keys_over_objects, rows.updated + self._keys_over_objects
-        self._counts = {
+        added, updated = rows.added - self.keys_over_objects, rows.updated + self.keys_over_objects
+        self.counts = {
             "added": added,
             "updated": updated,
             "unchanged": len(self._upserts) - added - updated,
-            "removed": self._removed_keys,
-            "absent": len(self._removals) - self._removed_keys,
+            "removed": self.removed_keys,
+            "absent": len(self._removals) - self.removed_keys,
         }
         pushed_keys = {*self._upserts, *self._removals}
-        store_pushed_keys(connection, self._source_id, pushed_keys, only_pushed=self._only_pushed)
+        store_pushed_keys(connection, self.source_id, pushed_keys, only_pushed=self.only_pushed)
         values: dict[str, Any] = {"records": SOURCE.c.records + rows.added - rows.removed}
-        if self._only_pushed:
+        if self.only_pushed:
             values |= {"last_verdict": COMPLETE, "last_reason": ""}
             values |= dict.fromkeys(("last_read_at", "last_good_at", "last_complete_at"), now)
-        connection.execute(update(SOURCE).where(SOURCE.c.source_id == self._source_id).values(values))
-        push = self._push
-        pushes = store_push(connection, self._source_id, push.sequence, push.digest, by=push.by, now_ms=now)
-        if self._audit_hook is not None:
-            self._audit_hook(connection, self._counts, pushes)
+        connection.execute(update(SOURCE).where(SOURCE.c.source_id == self.source_id).values(values))
+        push = self.push
+        pushes = store_push(connection, self.source_id, push.sequence, push.digest, by=push.by, now_ms=now)
+        if self.audit_hook is not None:
+            self.audit_hook(connection, self.counts, pushes)
 
 
 def _last_of_each(records: Sequence[Record]) -> tuple[dict[tuple[str, PushKey], tuple[int, Record]], dict[int, str]]:

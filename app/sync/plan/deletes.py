@@ -80,10 +80,12 @@ _GONE = """
 INSERT INTO step
 SELECT l.kind, l.organization_id, l.container_id, l.item_id, {gone}, 0, l.digest, l.parent_id, l.access_type,
   l.access_role, l.disabled, '',
+  -- cover_kind and cover_id: what covers the container, or else the container, or else the organization, if it is gone
   CASE WHEN p.cover_kind <> '' THEN p.cover_kind WHEN p.kind <> '' THEN p.kind
        WHEN o.kind <> '' THEN o.kind ELSE '' END,
   CASE WHEN p.cover_kind <> '' THEN p.cover_id WHEN p.kind <> '' THEN p.item_id
        WHEN o.kind <> '' THEN o.item_id ELSE '' END,
+  -- status and message
   CASE WHEN COALESCE(l.gone_at, :now) > :grace_since THEN 'waiting' ELSE 'planned' END,
   CASE WHEN COALESCE(l.gone_at, :now) > :grace_since THEN 'kept for the grace period, until '
     || @minute(COALESCE(l.gone_at, :now) + :now - :grace_since) ELSE '' END,

@@ -41,6 +41,7 @@ CREATE TEMPORARY TABLE rule (
 _DIFFERENCES = """
 INSERT INTO step
 SELECT d.kind, d.organization_id, d.container_id, d.item_id,
+  -- aspects: of a new item, what the add does not set; of an unconfirmed one, everything
   CASE
     WHEN l.item_id IS NULL THEN {new}
       + CASE WHEN d.kind = 'document' AND d.access_type <> '' THEN {access} ELSE 0 END
@@ -56,6 +57,7 @@ SELECT d.kind, d.organization_id, d.container_id, d.item_id,
       + CASE WHEN l.disabled <> d.disabled THEN {disabled} ELSE 0 END
   END,
   d.depth, d.digest, d.parent_id, d.access_type, d.access_role, d.disabled, d.via, '', '', 'planned', '',
+  -- why: of unconfirmed items alone
   CASE WHEN NOT l.certain THEN 'sent again: it is not confirmed that the backend has it like this' ELSE '' END
 FROM desired d
 LEFT JOIN ledger_item l ON l.ledger_id = :ledger_id AND l.kind = d.kind AND l.organization_id = d.organization_id
@@ -114,6 +116,7 @@ INSERT INTO plan_item (plan_id, ordinal, phase, action, kind, organization_id, c
   was)
 SELECT :plan_id, n.ordinal, r.phase, r.action, s.kind, s.organization_id, s.container_id, s.item_id, r.operation,
   n.scope, s.digest, s.parent_id, s.access_type, s.access_role, s.disabled,
+  -- payload: the fields of the record; those of a user for all kinds of users
   CASE WHEN NOT r.sends_payload THEN ''
     WHEN s.kind = 'organization' THEN (
       SELECT a.payload FROM model_organization a WHERE a.organization_id = s.organization_id)
@@ -126,20 +129,23 @@ SELECT :plan_id, n.ordinal, r.phase, r.action, s.kind, s.organization_id, s.cont
       SELECT a.payload FROM model_group a
       WHERE a.organization_id = s.organization_id AND a.organization_user_group_id = s.item_id)
     ELSE (SELECT a.payload FROM model_user a WHERE a.user_id = s.item_id) END,
+  -- reason: the sentence of the rule, and why; of deletes, and of items that nobody holds, why alone
   CASE WHEN s.why <> '' AND (r.action = 'delete' OR s.container_id = '' AND s.kind <> 'organizationUser') THEN s.why
-    ELSE
-    REPLACE(REPLACE(r.sentence, '{state}', CASE WHEN s.disabled THEN 'disabled' ELSE 'enabled' END), '{holder}',
+    ELSE REPLACE(REPLACE(r.sentence, '{state}', CASE WHEN s.disabled THEN 'disabled' ELSE 'enabled' END), '{holder}',
       CASE WHEN s.kind = 'groupMember'
         THEN CASE WHEN s.via = '' THEN 'a member by name' ELSE 'a member of group ' || s.via || ', which is in it' END
         WHEN s.via = '' THEN 'the user by name' ELSE 'group ' || s.via END)
     || CASE WHEN s.why = '' THEN '' ELSE '; ' || s.why END END,
+  -- covered_by, which _COVERED_BY sets
   NULL, s.status, s.message,
+  -- in_force: of an add without a separate item for the access type, the state or the folder
   CASE WHEN r.operation = 'add_organizations' OR r.operation = 'add_folder' AND (s.aspects & {access}) = 0
       OR r.operation = 'add_documents' AND (s.aspects & {parent}) = 0
     THEN COALESCE((
       SELECT d.in_force FROM desired d WHERE d.kind = s.kind AND d.organization_id = s.organization_id
         AND d.container_id = s.container_id AND d.item_id = s.item_id), '')
     ELSE '' END,
+  -- was: the former state as JSON, of updates of confirmed items
   CASE WHEN r.action <> 'update' THEN '' ELSE COALESCE((
     SELECT '{"parentId":' || @json(l.parent_id) || ',"accessType":' || @json(l.access_type)
       || ',"accessRole":' || @json(l.access_role) || ',"disabled":' || CASE WHEN l.disabled THEN 'true' ELSE 'false' END
