@@ -3,7 +3,7 @@
 The rules: ``app/access/README.md``, "The merge".
 
 ``merge`` merges the keys whose records changed, or all keys, and computes the deltas of the access model
-(``model_changes.py`` carries them out). No row depends on another row: whether a record's organization, user, group,
+(``model_changes.py`` writes them). No row depends on another row: whether a record's organization, user, group,
 folder or document exists is for readers to check (``app.access.effective``). Only aliases are replaced by the id of
 their only holder, and fills add to users (``aliases_and_fills.py``).
 

@@ -3,21 +3,19 @@
 Reads of the source that began before do not undo it (``app.access.refresh.pushed_keys``).
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 
 from sqlalchemy import Connection, update
 
 from app.access.records import Record
 from app.access.refresh.push_sequences import store_push
 from app.access.refresh.pushed_keys import OBJECT, store_pushed_keys
+from app.access.refresh.pushes import PushAuditHook
 from app.access.refresh.refresh import Refresh
 from app.access.refresh.sources import CHANGES, SOURCE, SourceCounts, StagedRead, compute_source_changes, total
-from app.access.refresh.tables import REFRESH_TABLES, ChangeCounts
+from app.access.refresh.tables import REFRESH_TABLES
 from app.foundation.database.statements import json_list, run
-
-ObjectAuditHook = Callable[[Connection, ChangeCounts, int], None]
-"""A callback in the transaction: the records that change, and the number of pushes to the source so far."""
 
 # The kinds of records that these objects provide.
 _KINDS = " UNION ALL ".join(
@@ -50,7 +48,7 @@ def apply_objects(
     *,
     by: str,
     now_ms: int,
-    audit_hook: ObjectAuditHook | None = None,
+    audit_hook: PushAuditHook | None = None,
 ) -> int:
     """Replaces the records of objects (origin → object) in the transaction of ``Refresh.changing``; returns the
     revision. ``by``: the fingerprint of the token."""
@@ -79,6 +77,6 @@ def apply_objects(
         connection.execute(update(SOURCE).where(SOURCE.c.source_id == source_id).values(records))
         pushes = store_push(connection, source_id, None, "", by=by, now_ms=now_ms)
         if audit_hook is not None:
-            audit_hook(connection, changes, pushes)
+            audit_hook(connection, asdict(changes), pushes)
 
     return refresh.write_changes(connection, store).revision

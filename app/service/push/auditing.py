@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from flask import request
 from sqlalchemy import Connection
 
-from app.access.refresh.objects import ObjectAuditHook
 from app.access.refresh.pushes import PushAuditHook
 from app.access.refresh.refresh import ChangeHook
 from app.access.refresh.sources import COMPLETE, StagedRead
-from app.access.refresh.tables import ChangeCounts
 from app.access.revisions import ModelChange
 from app.foundation.audit import DONE, Actor, Audit
 from app.foundation.text import counted
@@ -34,8 +32,8 @@ class PushAudit:
         """Writes a row about a caller with a token of this source or another one."""
         self.refusals.record(_actor(), request.path, reason, key=_key("refused"))
 
-    def push_audit_hook(self, source: str, sequence: int) -> PushAuditHook | None:
-        """A callback that writes the row of a push. None: the limit is exceeded."""
+    def push_audit_hook(self, source: str, what: str) -> PushAuditHook | None:
+        """A callback that writes the row of a push: ``what`` was pushed. None: the limit is exceeded."""
         suffix = self.refusals.limit.suffix(_key("push", source))
         if suffix is None:
             return None
@@ -44,22 +42,7 @@ class PushAudit:
         def note(connection: Connection, counts: Mapping[str, int], number: int) -> None:
             changes = ", ".join(f"{count:,} {change}" for change, count in counts.items() if count) or "nothing"
             # The number increases with each push, so that gaps between rows are visible.
-            subject = f"{source}: push {number:,}, sequence {sequence}: {changes}"
-            self.audit.record(connection, actor, "pushed", subject=subject, outcome=f"{DONE}{suffix}")
-
-        return note
-
-    def object_audit_hook(self, source: str) -> ObjectAuditHook | None:
-        """A callback that writes the row of a SCIM request. None: the limit is exceeded."""
-        suffix = self.refusals.limit.suffix(_key("push", source))
-        if suffix is None:
-            return None
-        actor, what = _actor(), f"{request.method} {request.path}"
-
-        def note(connection: Connection, changes: ChangeCounts, number: int) -> None:
-            counts = {"added": changes.added, "updated": changes.updated, "removed": changes.removed}
-            records = ", ".join(f"{count:,} {change}" for change, count in counts.items() if count) or "nothing"
-            subject = f"{source}: push {number:,}, {what}: {records}"
+            subject = f"{source}: push {number:,}, {what}: {changes}"
             self.audit.record(connection, actor, "pushed", subject=subject, outcome=f"{DONE}{suffix}")
 
         return note

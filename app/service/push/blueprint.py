@@ -26,7 +26,7 @@ from app.contract.errors import (
     Unauthenticated,
     Unavailable,
 )
-from app.directory.pushes import ForeignPushError, MalformedPushError, PushError, push_from_object
+from app.directory.pushes import ForeignPushError, MalformedPushError, push_from_object
 from app.foundation.clock import Clock, from_epoch_ms, utc_text
 from app.foundation.database.engine import reading
 from app.http.body import check_type, read_json
@@ -34,7 +34,7 @@ from app.http.json import json_response
 from app.http.tokens import bearer_token, token_fingerprint
 from app.service.push.auditing import PushAudit
 from app.service.push.targets import PushTarget, Targets
-from app.service.push.upload import apply_upload
+from app.service.push.upload import apply_upload, problem_details
 from app.service.push.wire import LINES_TYPES, SourceStateWire, UploadAnswer
 
 MAX_PUSH_BYTES = 8 * 1024 * 1024
@@ -108,10 +108,10 @@ def _apply_push(parts: PushParts, target: PushTarget) -> dict[str, Any]:
     try:
         push = push_from_object(body, target.allowed)
     except MalformedPushError as error:
-        raise InvalidArgument(str(error), details=_details(error)) from error
+        raise InvalidArgument(str(error), details=problem_details(error.items)) from error
     except ForeignPushError as error:
         parts.audit.refused(str(error))
-        raise PermissionDenied(str(error), details=_details(error)) from error
+        raise PermissionDenied(str(error), details=problem_details(error.items)) from error
     pushed = NumberedPush(
         source=target.name,
         sequence=push.sequence,
@@ -127,7 +127,7 @@ def _apply_push(parts: PushParts, target: PushTarget) -> dict[str, Any]:
             configured=parts.targets.configured,
             only_pushed=target.only_pushed,
             clock=parts.clock,
-            audit_hook=parts.audit.push_audit_hook(target.name, push.sequence),
+            audit_hook=parts.audit.push_audit_hook(target.name, f"sequence {push.sequence}"),
         )
     except SequenceConflictError as error:
         raise FailedPrecondition(str(error), http_code=409, details={"sequence": error.last}) from error
@@ -175,12 +175,6 @@ def _apply_upload(parts: PushParts, target: PushTarget) -> UploadAnswer:
         "pushed_everything", source=target.name, records=answer["records"], revision=answer["revision"]
     )
     return answer
-
-
-def _details(error: PushError) -> dict[str, object] | None:
-    if not error.items:
-        return None
-    return {"items": [{"list": item.list, "index": item.number, "reason": item.reason} for item in error.items]}
 
 
 def _state(parts: PushParts, target: PushTarget) -> SourceStateWire:

@@ -94,17 +94,18 @@ def _by_line(problems: Sequence[Problem]) -> list[LineReason]:
     return [{"index": number, "reason": reason} for number, reason in lines]
 
 
+def problem_details(problems: Sequence[ItemProblem]) -> dict[str, object] | None:
+    """The details of the error about these items; None if there are none."""
+    items = [{"list": problem.list, "index": problem.number, "reason": problem.reason} for problem in problems]
+    return {"items": items} if items else None
+
+
 def _raise_for_problems(upload: "UploadedSource") -> None:
-    invalid = upload.malformed + upload.foreign
-    details: dict[str, object] = {
-        "items": [
-            {"list": problem.list, "index": problem.number, "reason": problem.reason} for problem in upload.problems
-        ]
-    }
+    invalid, details = upload.malformed + upload.foreign, problem_details(upload.problems)
     first = f"line {upload.problems[0].number}: {upload.problems[0].reason}" if upload.problems else ""
     if upload.error:
         reason = "; ".join(filter(None, (first, upload.error)))
-        raise InvalidArgument(f"nothing was applied: {reason}", details=details if invalid else None)
+        raise InvalidArgument(f"nothing was applied: {reason}", details=details)
     if upload.malformed:
         raise InvalidArgument(
             f"nothing was applied: {counted(invalid, 'line')} cannot be used; {first}", details=details

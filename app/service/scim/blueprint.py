@@ -126,7 +126,7 @@ class _Resources(StoredResources):
                 objects,
                 by=token_fingerprint(request),
                 now_ms=epoch_ms(push.clock()),
-                audit_hook=push.audit.object_audit_hook(self._source),
+                audit_hook=push.audit.push_audit_hook(self._source, f"{request.method} {request.path}"),
             )
 
 

@@ -55,16 +55,46 @@ _DATABASE_PATIENCE = (1.0, 2.0, 4.0, 8.0)
 
 @dataclass(slots=True)
 class _PhaseQueue:
+    """The batches of one phase. Of an ordered operation, one batch of a scope is sent at a time."""
+
     batches: Iterator[Batch]
     ready: deque[Batch] = field(default_factory=deque)
     """Batches that come before ``batches``, because the call that they waited for is settled."""
     waiting: dict[str, deque[Batch]] = field(default_factory=dict)
     """By scope with a call in flight: the batches that have to wait until it is settled."""
-    exhausted: bool = False
+    is_exhausted: bool = False
 
     @property
-    def held_back(self) -> int:
-        return sum(len(batches) for batches in self.waiting.values())
+    def is_empty(self) -> bool:
+        return self.is_exhausted and not self.ready
+
+    def next_batch(self, most_waiting: int) -> Batch | None:
+        """The next batch that can be sent; None if there is none, or if ``most_waiting`` batches have to wait."""
+        while not self.ready:
+            if self.is_exhausted or sum(map(len, self.waiting.values())) >= most_waiting:
+                return None
+            batch = next(self.batches, None)
+            if batch is None:
+                self.is_exhausted = True
+                return None
+            if not contract.by_name(batch.operation).is_ordered:
+                return batch
+            scope = batch.items[0].scope
+            if scope not in self.waiting:
+                self.waiting[scope] = deque()
+                return batch
+            self.waiting[scope].append(batch)
+        return self.ready.popleft()
+
+    def release_next(self, batch: Batch) -> None:
+        """Makes the next batch of the scope ready after one was settled."""
+        scope = batch.items[0].scope
+        if not contract.by_name(batch.operation).is_ordered or scope not in self.waiting:
+            return
+        if self.waiting[scope]:
+            self.ready.append(self.waiting[scope].popleft())
+        else:
+            del self.waiting[scope]
 
 
 @dataclass(kw_only=True)
@@ -140,14 +170,14 @@ class Applier:
         answered: dict[int, BatchOutcome] = {}
         while True:
             for outcome in answered.values():
-                self._release_next(queue, outcome.batch)
-            fresh = self._take(queue, self.threads * (1 + AHEAD) - in_flight)
+                queue.release_next(outcome.batch)
+            fresh = self._take(queue, in_flight)
             if answered or fresh:
                 for call_id, batch in self._write(queue, answered, fresh).items():
                     pool.submit(self._send, call_id, batch)
                     in_flight += 1
             if in_flight == 0:
-                if self.gate.ending is not None or (queue.exhausted and not queue.ready):
+                if self.gate.ending is not None or queue.is_empty:
                     return
                 answered = {}
                 continue
@@ -171,37 +201,13 @@ class Applier:
                 raise outcome.error
         return answered
 
-    def _take(self, queue: _PhaseQueue, number: int) -> list[Batch]:
-        """Up to ``number`` batches that can be sent."""
+    def _take(self, queue: _PhaseQueue, in_flight: int) -> list[Batch]:
+        """The batches to send next, so that the threads have work during a transaction."""
+        most = self.threads * (1 + AHEAD)
         taken: list[Batch] = []
-        while len(taken) < number and self.gate.ending is None:
-            if queue.ready:
-                taken.append(queue.ready.popleft())
-                continue
-            if queue.exhausted or queue.held_back >= self.threads * (1 + AHEAD):
-                break
-            batch = next(queue.batches, None)
-            if batch is None:
-                queue.exhausted = True
-                break
-            if contract.by_name(batch.operation).is_ordered:
-                scope = batch.items[0].scope
-                if scope in queue.waiting:
-                    queue.waiting[scope].append(batch)
-                    continue
-                queue.waiting[scope] = deque()
+        while len(taken) < most - in_flight and self.gate.ending is None and (batch := queue.next_batch(most)):
             taken.append(batch)
         return taken
-
-    def _release_next(self, queue: _PhaseQueue, batch: Batch) -> None:
-        """Makes the next batch of the scope ready after one was settled."""
-        scope = batch.items[0].scope
-        if not contract.by_name(batch.operation).is_ordered or scope not in queue.waiting:
-            return
-        if queue.waiting[scope]:
-            queue.ready.append(queue.waiting[scope].popleft())
-        else:
-            del queue.waiting[scope]
 
     def _write(self, queue: _PhaseQueue, answered: dict[int, BatchOutcome], fresh: list[Batch]) -> dict[int, Batch]:
         """Settles answers and records the next calls in one transaction; returns the batches to send, by call."""
@@ -226,7 +232,7 @@ class Applier:
         if state.settled:
             self.progress.advance(state.settled)
         for batch in left_out:
-            self._release_next(queue, batch)
+            queue.release_next(batch)
         return calls
 
     def _settle(

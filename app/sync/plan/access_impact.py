@@ -163,14 +163,7 @@ class ImpactOfDryRun:
         for row in self.rows:
             yield {
                 "plan_id": plan_id,
-                "ordinal": row.ordinal,
-                "organization_id": row.organization_id,
-                "kind": row.kind,
-                "before": row.before,
-                "after": row.after,
-                "users": row.users,
-                "resources": row.resources,
-                "pairs": row.pairs,
+                **{name: getattr(row, name) for name in _COLUMNS},
                 "user_ids": json_list(row.user_ids),
                 "resource_ids": json_list(row.resource_ids),
                 "names": json.dumps(row.names, ensure_ascii=False),
