@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, get_args
 from urllib.parse import quote
 
@@ -24,7 +24,6 @@ from app.service.admin.body import NOT_EMPTY, read_body
 from app.service.admin.page_token import invalid_page_token, page_token, read_page_token
 from app.service.admin.wire import (
     AccessChangeWire,
-    Changes,
     ItemKind,
     ItemStatus,
     NewRun,
@@ -32,6 +31,8 @@ from app.service.admin.wire import (
     change_to_wire,
 )
 from app.sync.ledger.ledger import ItemKey
+from app.sync.plan.access_impact import StoredAccessChange
+from app.sync.plan.listing import PlannedChange
 from app.sync.runs.audit import audited
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.run import QueueFullError, Run, RunConflictError, RunNotFoundError, RunRequest
@@ -219,11 +220,9 @@ def _changes(runs: Runs, run_id: str) -> Response:
     size = _page_size()
     run = _found(runs, run_id)
     query = f"{run.run_id}|{run.plan_id}|{status}|{kind}"
-    found = runs.changes(run_id, status, kind, _after(query, request.args.get("pageToken")), size + 1)
-    body: Changes = {"changes": [change_to_wire(change) for change in found[:size]]}
-    if len(found) > size:
-        body["nextPageToken"] = page_token(query, [found[size - 1].ordinal])
-    return json_response(body)
+    found = runs.changes(run_id, status, kind, _after(query), size + 1)
+    changes = [change_to_wire(change) for change in found[:size]]
+    return json_response({"changes": changes, **_next_page(query, found, size)})
 
 
 def _access_changes(runs: Runs, run_id: str) -> Response:
@@ -231,11 +230,13 @@ def _access_changes(runs: Runs, run_id: str) -> Response:
     size = _page_size()
     run = _found(runs, run_id)
     query = f"{run.run_id}|{run.plan_id}|access"
-    found = runs.access_changes(run_id, _after(query, request.args.get("pageToken")) or 0, size + 1)
-    body: dict[str, object] = {"accessChanges": [AccessChangeWire.of(change) for change in found[:size]]}
-    if len(found) > size:
-        body["nextPageToken"] = page_token(query, [found[size - 1].ordinal])
-    return json_response(body)
+    found = runs.access_changes(run_id, _after(query) or 0, size + 1)
+    changes = [AccessChangeWire.of(change) for change in found[:size]]
+    return json_response({"accessChanges": changes, **_next_page(query, found, size)})
+
+
+def _next_page(query: str, found: Sequence[PlannedChange | StoredAccessChange], size: int) -> dict[str, str]:
+    return {"nextPageToken": page_token(query, [found[size - 1].ordinal])} if len(found) > size else {}
 
 
 def _refuse_other_parameters(*known: str) -> None:
@@ -259,9 +260,9 @@ def _one_of(name: str, known: tuple[str, ...]) -> str | None:
     return value
 
 
-def _after(query: str, token: str | None) -> int | None:
+def _after(query: str) -> int | None:
     """The ordinal after which a page begins. A token contains its query, and is refused for another one."""
-    if not token:
+    if not (token := request.args.get("pageToken")):
         return None
     match read_page_token(token, query):
         case [int(ordinal)] if 0 <= ordinal < 10**18:

@@ -47,7 +47,7 @@ from app.sync.ledger.ledger import Ledger, note_findings, open_ledger
 from app.sync.ledger.tables import LEDGER_TABLES
 from app.sync.plan.access_impact import ImpactOfDryRun
 from app.sync.plan.planner import PlanningError, is_complete_plan_different, is_still_due, make_plan
-from app.sync.plan.stored import Plan, add_counts, load_plan, read_run_counts, run_counts, stale_sentence
+from app.sync.plan.stored import Counts, Plan, add_counts, load_plan, read_run_counts, run_counts, stale_sentence
 from app.sync.runs.context import (
     REGULAR_ENDS,
     Base,
@@ -211,16 +211,7 @@ class SyncEngine:
         if not run.dry_run and not run.plan_is_fixed and run.selection.is_everything:
             with writing(self.engine) as connection:
                 forget_settled(connection, ledger.ledger_id, plan.plan_id)
-        counts = run_counts(plan.counts)
-        if run.dry_run:
-            with writing(self.engine) as connection:
-                unsupported = mark_unsupported(connection, plan.plan_id, context.capabilities)
-                if unsupported:
-                    counts = read_run_counts(connection, plan.plan_id)
-                    context.report["unsupported"] = unsupported
-                if context.impact is not None:
-                    context.impact.store(connection, plan.plan_id)
-                    context.report["impact"] = context.impact.summary()
+        counts = self._complete_preview(context, plan) if run.dry_run else run_counts(plan.counts)
         counts = add_counts(context.before, counts)
         runs.update(run.run_id, RunStatus.PLANNING, plan_id=plan.plan_id, counts=counts, report=context.report)
         if run.dry_run or not plan.has_changes:
@@ -228,7 +219,18 @@ class SyncEngine:
         _check_gate(context, runs.move(run.run_id, RunStatus.PLANNING, RunStatus.APPLYING))
         self._apply(context, plan)
 
+    def _complete_preview(self, context: RunContext, plan: Plan) -> Counts:
+        """Marks what the backend lacks in the plan of a dry run, and stores the access impact. Returns the counts."""
+        with writing(self.engine) as connection:
+            if unsupported := mark_unsupported(connection, plan.plan_id, context.capabilities):
+                context.report["unsupported"] = unsupported
+            if context.impact is not None:
+                context.impact.store(connection, plan.plan_id)
+                context.report["impact"] = context.impact.summary()
+            return read_run_counts(connection, plan.plan_id) if unsupported else run_counts(plan.counts)
+
     def _read(self, context: RunContext) -> int:
+        """Reads the directory, unless the run is about changes that were read before. Returns the revision."""
         run = context.run
         if run.trigger == CHANGES and not run.selection.is_everything:
             # The changes are in the access model already.
