@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 
 from sqlalchemy import Connection, Engine
 
-from app.foundation.database.engine import is_sqlite, writing
+from app.foundation.database.engine import writing
 from app.foundation.database.statements import json_list, run
 from app.sync.ledger.ledger import increment_revision
 from app.sync.ledger.settlement import UNCONFIRM_ON_CONFLICT, UNCONFIRMED_VALUES
@@ -151,30 +151,22 @@ def recover(engine: Engine, ledger_id: int, *, now_ms: int) -> int:
         pending = "SELECT call_id FROM call WHERE ledger_id = :ledger_id AND settled_at IS NULL"
         count = len(run(connection, pending, {"ledger_id": ledger_id}).all())
         if count:
-            in_flight = _in_flight_sql(connection)
             parameters = {"ledger_id": ledger_id, "now": now_ms}
-            run(connection, f"{in_flight} {_FIELDS_BECOME_UNKNOWN}", parameters)
-            run(connection, f"{in_flight} {_ADDS_BECOME_UNCONFIRMED}", parameters)
-            run(connection, f"{in_flight} {_DELETES_BECOME_UNCONFIRMED}", parameters)
+            for change in (_FIELDS_BECOME_UNKNOWN, _ADDS_BECOME_UNCONFIRMED, _DELETES_BECOME_UNCONFIRMED):
+                run(connection, f"{_IN_FLIGHT} {change}", parameters)
             increment_revision(connection, ledger_id)
             run(connection, _SETTLE_ALL, parameters)
         return count
 
 
-def _in_flight_sql(connection: Connection) -> str:
-    """A common table expression ``flown`` with the plan items of unsettled calls."""
-    if is_sqlite(connection):
-        ordinals, value = "json_each(c.ordinals) AS o", "o.value"
-    else:
-        ordinals, value = "jsonb_array_elements_text(CAST(c.ordinals AS jsonb)) AS o(value)", "o.value::bigint"
-    return f"""
-        WITH flown AS (
-            SELECT p.* FROM call c CROSS JOIN {ordinals}
-            JOIN plan_item p ON p.plan_id = c.plan_id AND p.ordinal = {value}
-            WHERE c.ledger_id = :ledger_id AND c.settled_at IS NULL AND p.status = 'planned'
-        )
-    """
-
+# The plan items of unsettled calls.
+_IN_FLIGHT = """
+    WITH in_flight AS (
+        SELECT p.* FROM call c CROSS JOIN @each(c.ordinals) AS o
+        JOIN plan_item p ON p.plan_id = c.plan_id AND p.ordinal = CAST(o.value AS BIGINT)
+        WHERE c.ledger_id = :ledger_id AND c.settled_at IS NULL AND p.status = 'planned'
+    )
+"""
 
 _SENDS_FIELDS_ALONE = "operation IN ('update_organizations', 'update_documents', 'update_users')"
 """Updates that do not move anything: after a move without an answer, the item may be in either folder."""
@@ -184,7 +176,7 @@ _FIELDS_BECOME_UNKNOWN = f"""
     UPDATE ledger_item SET digest = '?'
     WHERE certain AND (ledger_id, kind, organization_id, container_id, item_id) IN (
         SELECT CAST(:ledger_id AS INTEGER), kind, organization_id, container_id, item_id
-        FROM flown WHERE {_SENDS_FIELDS_ALONE}
+        FROM in_flight WHERE {_SENDS_FIELDS_ALONE}
     )
 """
 
@@ -193,7 +185,7 @@ _ADDS_BECOME_UNCONFIRMED = f"""
                              access_role, disabled, certain, gone_at)
     SELECT DISTINCT CAST(:ledger_id AS INTEGER), p.kind, p.organization_id, p.container_id, p.item_id,
                     {UNCONFIRMED_VALUES}
-    FROM flown p WHERE p.action <> 'delete' AND NOT (p.{_SENDS_FIELDS_ALONE} AND EXISTS (
+    FROM in_flight p WHERE p.action <> 'delete' AND NOT (p.{_SENDS_FIELDS_ALONE} AND EXISTS (
         SELECT 1 FROM ledger_item l WHERE l.ledger_id = :ledger_id AND l.kind = p.kind
         AND l.organization_id = p.organization_id AND l.container_id = p.container_id AND l.item_id = p.item_id
         AND l.certain
@@ -205,10 +197,10 @@ _DELETES_BECOME_UNCONFIRMED = """
     UPDATE ledger_item SET certain = FALSE
     WHERE (ledger_id, kind, organization_id, container_id, item_id) IN (
         SELECT CAST(:ledger_id AS INTEGER), kind, organization_id, container_id, item_id
-        FROM flown WHERE action = 'delete'
+        FROM in_flight WHERE action = 'delete'
         UNION
         SELECT CAST(:ledger_id AS INTEGER), p.kind, p.organization_id, p.container_id, p.item_id
-        FROM flown JOIN plan_item p ON p.plan_id = flown.plan_id AND p.covered_by = flown.ordinal
+        FROM in_flight JOIN plan_item p ON p.plan_id = in_flight.plan_id AND p.covered_by = in_flight.ordinal
     )
 """
 
