@@ -207,15 +207,8 @@ def with_secret_files(model: type[BaseModel], layer: Layer) -> Layer:
     """Replaces each ``<key>_file`` of a secret by ``<key>`` with the content of the file."""
     origins = dict(layer.origins)
     problems: list[str] = []
-
-    def resolve(values: Nested, path: list[str], prefix: str) -> None:
+    for values, path, prefix in _sections(layer.values, (), ""):
         for key, value in list(values.items()):
-            if isinstance(value, dict):
-                resolve(value, [*path, key], f"{prefix}{key}.")
-            elif isinstance(value, list):
-                for index, item in enumerate(value):
-                    if isinstance(item, dict):
-                        resolve(item, [*path, key], f"{prefix}{key}[{index}].")
             field = secret_set_by_file(model, [*path, key])
             if field is None:
                 continue
@@ -231,11 +224,21 @@ def with_secret_files(model: type[BaseModel], layer: Layer) -> Layer:
                 reason = error.strerror if isinstance(error, OSError) else "not the path of a text file"
                 problems.append(f"{prefix}{key}: cannot read {value}: {reason} ({origin}); name a readable file")
             origins[prefix + base] = f"file {value}, named in {origin}"
-
-    resolve(layer.values, [], "")
     if problems:
         raise ConfigurationError(problems)
     return Layer(layer.values, origins)
+
+
+def _sections(values: Nested, path: tuple[str, ...], prefix: str) -> Iterator[tuple[Nested, tuple[str, ...], str]]:
+    """The section and all sections in it, also the items of lists: the values, the path, and the prefix of keys."""
+    yield values, path, prefix
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _sections(value, (*path, key), f"{prefix}{key}.")
+        elif isinstance(value, list):
+            for index, item in enumerate(value):
+                if isinstance(item, dict):
+                    yield from _sections(item, (*path, key), f"{prefix}{key}[{index}].")
 
 
 def _secret_from(path: Any, field: FieldInfo) -> Any:
