@@ -100,7 +100,7 @@ def _caller_fields() -> dict[str, str]:
     fields = {"address": request.remote_addr or ""}
     if agent := request.environ.get("HTTP_USER_AGENT", ""):
         fields["user_agent"] = _safe(agent)
-    if bearer_token(request) is not None:
+    if bearer_token(request.environ) is not None:
         fields["fingerprint"] = token_fingerprint(request)
     return fields
 

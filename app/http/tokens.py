@@ -40,13 +40,8 @@ class TokenSet:
         return f"<TokenSet of {len(self._digests)}>"
 
 
-def bearer_token(request: Request) -> str | None:
+def bearer_token(environ: "WSGIEnvironment") -> str | None:
     """The token in ``Authorization: Bearer <token>``; None if there is no such header."""
-    return bearer_of(request.environ)
-
-
-def bearer_of(environ: "WSGIEnvironment") -> str | None:
-    """``bearer_token`` of a WSGI environment."""
     header: str = environ.get("HTTP_AUTHORIZATION", "")
     scheme, _, token = header.partition(" ")
     token = token.strip()
@@ -58,13 +53,13 @@ def bearer_of(environ: "WSGIEnvironment") -> str | None:
 
 def token_fingerprint(request: Request) -> str:
     """The first digits of the SHA-256 of the request's token: identifies a token without revealing it."""
-    return _digest(bearer_token(request) or "").hex()[:8]
+    return _digest(bearer_token(request.environ) or "").hex()[:8]
 
 
 def require_bearer(request: Request, tokens: TokenSet) -> None:
     """Authenticates a request with one of ``tokens``. Raises ``Unauthenticated``, or ``TooManyRequests`` after too many
     wrong tokens. Valid tokens are never throttled."""
-    token = bearer_token(request)
+    token = bearer_token(request.environ)
     if token is None:
         raise Unauthenticated("an Authorization header with a bearer token is required")
     if not tokens.accepts(token):

@@ -22,7 +22,7 @@ class AdminAuth:
         try:
             require_bearer(request, self.tokens)
         except Unauthenticated:
-            if bearer_token(request) is not None:
+            if bearer_token(request.environ) is not None:
                 self._refusals.wrong_token(actor(""), str(request.url_rule))
             raise
 

@@ -17,7 +17,7 @@ from app.foundation.clock import Clock
 from app.http.app import SECURITY_HEADERS
 from app.http.body import ANONYMOUS_BYTES, json_of
 from app.http.request_id import BEGAN, HEADER, logs_frequent_requests, request_id_of
-from app.http.tokens import TokenSet, bearer_of
+from app.http.tokens import TokenSet, bearer_token
 from app.service.provider.answer import ProviderObserver, ViewOpener, answer_questions, read_questions
 from app.service.provider.decision_log import DecisionLog
 from app.service.provider.settings import (
@@ -114,7 +114,7 @@ class OrdinaryCalls:
             and length.isdecimal()
             and int(length) <= self._max_bytes
             and _UNUSUAL.isdisjoint(environ)
-            and (self._settings.allow_anonymous or self._tokens.accepts(bearer_of(environ) or ""))
+            and (self._settings.allow_anonymous or self._tokens.accepts(bearer_token(environ) or ""))
             and not logs_frequent_requests()
         )
 

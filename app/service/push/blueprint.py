@@ -71,7 +71,7 @@ class PushParts:
         try:
             return self.targets.require(request, name, is_scim=is_scim)
         except Unauthenticated:
-            if bearer_token(request) is not None:
+            if bearer_token(request.environ) is not None:
                 self.audit.wrong_token(is_known=name in self.targets.by_name)
             raise
         except (NotFound, PermissionDenied) as error:

@@ -41,7 +41,7 @@ class Targets:
         Raises ``Unauthenticated``, ``TooManyRequests``, ``PermissionDenied`` for the token of another source, and
         ``NotFound``. Without a valid token the response does not depend on the name.
         """
-        token = bearer_token(request)
+        token = bearer_token(request.environ)
         if token is None:
             raise Unauthenticated("an Authorization header with a bearer token is required")
         # All tokens are compared, so that the time does not depend on the token.
