@@ -86,6 +86,11 @@ class ServiceParts:
     console: ConsoleParts | None
     """None: it is disabled."""
 
+    @property
+    def observer(self) -> ProviderObserver:
+        """Counts permission calls in the metrics and in the activity of the node."""
+        return _Observers((self.metrics, self.activity))
+
 
 def create_app(
     parts: ServiceParts,
@@ -116,7 +121,7 @@ def create_app(
             require_admin=auth.require,
             clock=parts.clock,
             instance=lambda: _instance(parts.engine, turn),
-            observer=_Observers((metrics, parts.activity)),
+            observer=parts.observer,
             failures=parts.failures,
             sign=parts.sign,
             log=parts.decision_log,
@@ -125,17 +130,12 @@ def create_app(
     app.register_blueprint(listing_blueprint(parts.engine, auth, parts.clock, provider.policy))
     app.register_blueprint(resync_blueprint(parts.runs, auth))
     _install_pushes(app, parts)
-    app.register_blueprint(
-        health_blueprint(readiness_checks(parts.engine, parts.clock, parts.schema_state, parts.index, max_age=max_age))
-    )
+    readiness = readiness_checks(parts.engine, parts.clock, parts.schema_state, parts.index, max_age=max_age)
+    app.register_blueprint(health_blueprint(readiness))
+    collectors = [parts.database_metrics, *([] if parts.index is None else [IndexMetrics(parts.index)])]
     app.register_blueprint(
         metrics_blueprint(
-            lambda accept: metrics.render(
-                parts.database_metrics,
-                *([] if parts.index is None else [IndexMetrics(parts.index)]),
-                shared=counters_are_shared(),
-                accept=accept,
-            ),
+            lambda accept: metrics.render(*collectors, shared=counters_are_shared(), accept=accept),
             auth.require if metrics_need_token else None,
         )
     )
@@ -168,7 +168,7 @@ def _answer_ordinary_calls(app: Flask, parts: ServiceParts, provider: ProviderSe
         open_view=parts.index.view,
         clock=parts.clock,
         new_id=parts.new_id,
-        observer=_Observers((parts.metrics, parts.activity)),
+        observer=parts.observer,
         count=parts.metrics.counter_of("POST", provider.path),
         log=parts.decision_log,
     )
