@@ -47,8 +47,8 @@ def error_of(question):
 
 
 @given(ANYTHING | NEARLY)
-def test_parse_entry_never_raises(entry):
-    parsed = parse_question(entry)
+def test_parse_question_never_raises(question):
+    parsed = parse_question(question)
     # The texts can be returned and stored.
     orjson.dumps([*parsed[:4]])
     if isinstance(parsed, Question):
@@ -61,7 +61,7 @@ def test_parse_entry_never_raises(entry):
         assert parsed.error
 
 
-def test_parse_entry_of_a_document():
+def test_parse_question_of_a_document():
     assert parse_question(item(source="setDocuments", parentFolderId="specs", unknown=1)) == Question(
         "ada", "document", "roadmap", "acme", {}, "setDocuments", "specs"
     )
@@ -118,7 +118,7 @@ def test_other_resources_require_an_organization_id(kind):
         ),
     ],
 )
-def test_parse_entry_reports_the_problem(question, error):
+def test_parse_question_reports_the_problem(question, error):
     assert error_of(question) == error
 
 
