@@ -298,6 +298,7 @@ READERS_OF_THE_ACCESS_MODEL = {
     "sync/plan/listing.py": "reads names",
     "sync/ledger/observed.py": "compares fields of what the ledger has",
     "sync/apply/containers.py": "lists groups of organizations that the backend has",
+    "access/browse/by_name.py": "reads names",
     "access/browse/grants.py": "marks grants without effect",
     "access/browse/lists.py": "marks records without effect",
     "access/browse/lookup.py": "reads single records",

@@ -161,7 +161,7 @@ def search(
         return []
     lookup = _Search(connection, kind, organization_id, limit)
     lookup.phrase(first)
-    words = _words(text)[:_WORDS]
+    words = words_of(text)[:_WORDS]
     if words not in ([], [first]):
         lookup.words(words)
     if kind == User.kind:
@@ -225,11 +225,7 @@ class _Search:
     def _has_all(self, words: Sequence[str], row: Sequence[Any]) -> bool:
         """Whether each word begins a word of the record's name, address or id."""
         organization_id, item_id, payload = row
-        if self._organization_id not in {"", organization_id}:
-            return False
-        whole = folded(" ".join([*_texts(self._kind, payload), item_id]))
-        starts = [match.start() for match in _FIRST_OF_WORD.finditer(whole)]
-        return all(any(whole.startswith(word, start) for start in starts) for word in words)
+        return self._organization_id in {"", organization_id} and has_words(words, self._kind, item_id, payload)
 
     def _add(self, rows: Iterable[Sequence[Any]], alias: str = "") -> None:
         for organization_id, item_id, payload in rows:
@@ -240,7 +236,21 @@ class _Search:
                 )
 
 
-def _words(text: str) -> list[str]:
+def has_words(words: Sequence[str], kind: str, item_id: str, payload: str) -> bool:
+    """Whether each word begins a word of the record's name, address or id."""
+    if not words:
+        return True
+    whole = folded(" ".join([*_texts(kind, payload), item_id]))
+    starts = [match.start() for match in _FIRST_OF_WORD.finditer(whole)]
+    return all(any(whole.startswith(word, start) for start in starts) for word in words)
+
+
+def name_in(kind: str, payload: str) -> str:
+    """The name in the fields of a record, for the order of a list; empty if it has none."""
+    return folded(_texts(kind, payload)[0])
+
+
+def words_of(text: str) -> list[str]:
     """The parts of a text between blanks and commas, each from its first letter or digit on, without repetitions."""
     starts = ((part, _FIRST_OF_WORD.search(part)) for part in re.split(r"[\s,;]+", folded(text)))
     return list(dict.fromkeys(part[start.start() :] for part, start in starts if start))

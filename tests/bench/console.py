@@ -98,7 +98,7 @@ def pages_of(size: Size) -> dict[str, str]:
     middle, items = size.large // 2, size.items
     member, deep_document = one("user", middle), one("document", middle)
     of_document = deep("grants", ("org-0", document), "", document, one("user", size.of(50_000)), "")
-    of_group = deep("users", ("org-0", group), member)
+    of_group = deep("people", ("org-0", group), "id", "", member)
     of_user = deep("grants", (user, "org-0"), "", one("document", size.of(25_000)))
     failing = orjson.dumps(["document", "org-0", "", one("document", size.of(250_000)), False]).decode()
     in_folder = deep("contents", ("org-0", one("folder", 7)), "document", one("document", size.large // 4))
@@ -137,7 +137,15 @@ def pages_of(size: Size) -> dict[str, str]:
         "explain unknown": address("explain", user="user-nobody", resource="nothing", organization="org-0"),
         "browse": address("browse"),
         "organization of 600,000": address("organization", id="org-0"),
-        "organization, members deep": address("organization", id="org-0", after=deep("members", ("org-0",), member)),
+        "organization, members": address("organization", id="org-0", list="members"),
+        "organization, members by name": address("organization", id="org-9", list="members"),
+        "organization, members found": address("organization", id="org-9", list="members", q="numb 1"),
+        "organization, one of many members": address("organization", id="org-0", list="members", q="numb 12"),
+        "organization, contents found": address("organization", id="org-9", q="number"),
+        "organization, groups": address("organization", id="org-0", list="groups"),
+        "organization, members deep": address(
+            "organization", id="org-0", after=deep("members", ("org-0",), "id", "", member)
+        ),
         "organization, contents deep": address(
             "organization", id="org-0", after=deep("contents", ("org-0",), "document", deep_document)
         ),
@@ -152,10 +160,15 @@ def pages_of(size: Size) -> dict[str, str]:
             "access",
             user=member,
             organization="org-0",
-            after=deep("access", (member, "org-0", "", ""), "document", deep_document),
+            after=deep("access", (member, "org-0", "", ""), "id", "document", deep_document),
+        ),
+        "access of a user, found": address("access", user=member, organization="org-0", q="numb 12"),
+        "access to a document, found": address(
+            "access", organization="org-0", type="document", resource=deep_document, q="numb 12", role="viewer"
         ),
         "access to a document": address("access", organization="org-0", type="document", resource=deep_document),
         "group of 600,000": address("group", organization="org-0", id=group),
+        "group, people found": address("group", organization="org-0", id=group, q="numb 12"),
         "group deep": address("group", organization="org-0", id=group, after=of_group),
         "unknown document": address("document", organization="org-0", id="document-nothing"),
         "search of many": address("search", q="number"),

@@ -6,6 +6,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Literal
 
 from sqlalchemy import Connection
@@ -13,8 +14,9 @@ from sqlalchemy import Connection
 from app.access.browse.lookup import find_all, name_of, names_of
 from app.access.effective import BrokenReference, find_causes
 from app.access.records import Document, Folder, Group, GroupMember, Membership, Organization, User
+from app.access.search import search
 from app.foundation.clock import from_epoch_ms
-from app.foundation.database.statements import run
+from app.foundation.database.statements import json_list, run
 
 # Each query reads one index in its order. PostgreSQL finds it by its statistics; SQLite needs a hint.
 _FOLDERS = """
@@ -28,7 +30,7 @@ WHERE organization_id = :organization_id AND folder_id = :within AND document_id
 ORDER BY document_id LIMIT :limit
 """
 _MEMBERS = """
-SELECT user_id, access_role, expires_at FROM model_membership
+SELECT user_id FROM model_membership
 WHERE organization_id = :organization_id AND user_id > :after ORDER BY user_id LIMIT :limit
 """
 _GROUPS = """
@@ -36,11 +38,26 @@ SELECT organization_user_group_id FROM model_group
 WHERE organization_id = :organization_id AND organization_user_group_id > :after
 ORDER BY organization_user_group_id LIMIT :limit
 """
-_USERS_IN = """
-SELECT user_id FROM model_group_member
-WHERE organization_id = :organization_id AND organization_user_group_id = :within AND user_id > :after
-ORDER BY user_id LIMIT :limit
-"""
+# The groups that are in a group at any depth, and itself. UNION ends cycles.
+_INSIDE = """
+WITH RECURSIVE inside (group_id) AS (
+  SELECT CAST(:within AS VARCHAR)
+  UNION
+  SELECT m.member_group_id FROM inside i CROSS JOIN model_group_member m @by(sqlite_autoindex_model_group_member_1)
+  WHERE m.organization_id = :organization_id AND m.organization_user_group_id = i.group_id AND m.user_id = ''
+)"""
+_PEOPLE_IN = f"""{_INSIDE}
+SELECT DISTINCT member.value FROM inside i CROSS JOIN @rows(
+  SELECT m.user_id AS value FROM model_group_member m
+  WHERE m.organization_id = :organization_id AND m.organization_user_group_id = i.group_id AND m.user_id > :after
+  ORDER BY m.user_id LIMIT :limit
+) AS member ORDER BY member.value LIMIT :limit
+"""  # noqa: S608 - constants
+_GROUP_OF_EACH = f"""{_INSIDE}
+SELECT m.user_id, m.organization_user_group_id FROM (@list(users)) AS requested CROSS JOIN model_group_member m
+  @by(ix_model_group_member_organization_id_user_id_organization_user_group_id) CROSS JOIN inside i
+WHERE m.organization_id = :organization_id AND m.user_id = requested.value AND m.organization_user_group_id = i.group_id
+"""  # noqa: S608 - constants
 _GROUPS_IN = """
 SELECT member_group_id FROM model_group_member @by(sqlite_autoindex_model_group_member_1)
 WHERE organization_id = :organization_id AND organization_user_group_id = :within AND user_id = ''
@@ -76,18 +93,16 @@ AS of_user WHERE organization_id IS NOT NULL ORDER BY organization_id LIMIT :lim
 """  # noqa: S608 - constants
 
 
-ListName = Literal["groups", "users_in", "groups_in", "outer_groups"]
+ListName = Literal["groups_in", "outer_groups"]
 
 _Listed = tuple[str, tuple[str, ...], tuple[str, ...]]
 """The kind of the listed records, and the parts of their keys before and after the id of the entry."""
 
-_LISTS: Mapping[ListName, tuple[str, type[Group] | type[User], Callable[[str], _Listed]]] = {
-    "groups": (_GROUPS, Group, lambda _: (Group.kind, (), ())),
-    "users_in": (_USERS_IN, User, lambda group_id: (GroupMember.kind, (group_id,), ("",))),
-    "groups_in": (_GROUPS_IN, Group, lambda group_id: (GroupMember.kind, (group_id, ""), ())),
-    "outer_groups": (_OUTER_GROUPS, Group, lambda group_id: (GroupMember.kind, (), ("", group_id))),
+_LISTS: Mapping[ListName, tuple[str, Callable[[str], _Listed]]] = {
+    "groups_in": (_GROUPS_IN, lambda group_id: (GroupMember.kind, (group_id, ""), ())),
+    "outer_groups": (_OUTER_GROUPS, lambda group_id: (GroupMember.kind, (), ("", group_id))),
 }
-"""Name → the query of the ids, the kind that is shown, and the records that are listed, in a group."""
+"""Name → the query of the ids of groups, and the records that are listed, in a group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +120,24 @@ class ListEntry:
     """The role of a membership; empty for other kinds."""
     expires_at: datetime | None = None
     """The end of a membership; None if it does not end."""
+    within: str = ""
+    """The id of the folder that a folder or document is in, or of the group that a user is directly in."""
     without_effect: str = ""
     """Why the listed record has no effect; empty if it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordList:
+    """A list of records of one kind."""
+
+    kind: str
+    organization_id: str
+    ids: Callable[..., Sequence[str]]
+    """``ids(after=, limit=)``: in their order."""
+    rows: Callable[[Sequence[str]], list[ListEntry]]
+    """The rows of these ids."""
+    among: Callable[[Sequence[str]], Sequence[str]]
+    """Those of these ids that are in the list."""
 
 
 def contents(
@@ -127,26 +158,86 @@ def contents(
     return entries
 
 
-def members(connection: Connection, organization_id: str, *, after: str, limit: int) -> list[ListEntry]:
+def contents_found(connection: Connection, organization_id: str, text: str, *, limit: int) -> list[ListEntry]:
+    """The first folders and documents of an organization that the search for a text finds."""
+    entries: list[ListEntry] = []
+    for of in (Folder, Document):
+        hits = search(connection, text, of.kind, limit - len(entries), organization_id=organization_id)
+        entries += _entries(connection, of, organization_id, [hit.item_id for hit in hits])
+    return entries
+
+
+def members(connection: Connection, organization_id: str) -> RecordList:
     """The members of an organization."""
-    page = {"organization_id": organization_id, "after": after, "limit": limit}
-    rows = run(connection, _MEMBERS, page).all()
-    ids = [row.user_id for row in rows]
-    users = _entries(connection, User, organization_id, ids, listed=(Membership.kind, (), ()))
-    return [
-        replace(user, access_role=row.access_role, expires_at=moment(row.expires_at))
-        for user, row in zip(users, rows, strict=True)
-    ]
+
+    def rows(ids: Sequence[str]) -> list[ListEntry]:
+        held = find_all(connection, Membership, [(organization_id, user_id) for user_id in ids])
+        users = _entries(connection, User, organization_id, ids, listed=(Membership.kind, (), ()))
+        memberships = (held[organization_id, user_id] for user_id in ids)
+        return [
+            replace(user, access_role=one.access_role, expires_at=one.expires_at)
+            for user, one in zip(users, memberships, strict=True)
+        ]
+
+    def among(ids: Sequence[str]) -> list[str]:
+        return [key[1] for key in find_all(connection, Membership, [(organization_id, user_id) for user_id in ids])]
+
+    return RecordList(User.kind, organization_id, _ids(connection, _MEMBERS, organization_id), rows, among)
+
+
+def groups(connection: Connection, organization_id: str) -> RecordList:
+    """The groups of an organization."""
+    rows = partial(_entries, connection, Group, organization_id)
+    return RecordList(Group.kind, organization_id, _ids(connection, _GROUPS, organization_id), rows, list)
+
+
+def people_in(connection: Connection, organization_id: str, group_id: str) -> RecordList:
+    """The users in a group, directly or through groups in it; ``within`` is the group of which they are a direct
+    member."""
+
+    def groups_of(ids: Sequence[str]) -> dict[str, str]:
+        parameters = {"organization_id": organization_id, "within": group_id, "users": json_list(ids)}
+        found: dict[str, str] = {}
+        for user_id, within in run(connection, _GROUP_OF_EACH, parameters):
+            if within == group_id or found.get(user_id) != group_id:
+                found[user_id] = within
+        return found
+
+    def rows(ids: Sequence[str]) -> list[ListEntry]:
+        within = groups_of(ids)
+        keys = {user_id: (organization_id, within[user_id], user_id, "") for user_id in ids}
+        broken = find_causes(connection, GroupMember.kind, keys.values())
+        return [
+            replace(
+                user,
+                within=within[user.item_id],
+                without_effect=broken[key].sentence if (key := keys[user.item_id]) in broken else "",
+            )
+            for user in _entries(connection, User, organization_id, ids)
+        ]
+
+    def among(ids: Sequence[str]) -> list[str]:
+        return list(groups_of(ids))
+
+    return RecordList(User.kind, organization_id, _ids(connection, _PEOPLE_IN, organization_id, group_id), rows, among)
+
+
+def _ids(connection: Connection, query: str, organization_id: str, within: str = "") -> Callable[..., Sequence[str]]:
+    def ids(after: str, limit: int) -> Sequence[str]:
+        page = {"organization_id": organization_id, "within": within, "after": after, "limit": limit}
+        return run(connection, query, page).scalars().all()
+
+    return ids
 
 
 def listed(
-    connection: Connection, name: ListName, organization_id: str, group_id: str = "", *, after: str, limit: int
+    connection: Connection, name: ListName, organization_id: str, group_id: str, *, after: str, limit: int
 ) -> list[ListEntry]:
-    """The groups of an organization; of a group, its direct members (users or groups), or the groups around it."""
-    query, shown, listed_as = _LISTS[name]
+    """The groups that are direct members of a group, or the groups around it."""
+    query, listed_as = _LISTS[name]
     page = {"organization_id": organization_id, "within": group_id, "after": after, "limit": limit}
     ids = run(connection, query, page).scalars().all()
-    return _entries(connection, shown, organization_id, ids, listed=listed_as(group_id))
+    return _entries(connection, Group, organization_id, ids, listed=listed_as(group_id))
 
 
 def organizations_of(connection: Connection, user_id: str, *, after: str, limit: int) -> list[ListEntry]:
@@ -206,6 +297,7 @@ def _entries(
                 name="" if record is None else name_of(record),
                 access_type=str(getattr(record, "access_type", None) or ""),
                 disabled=bool(getattr(record, "disabled", False)),
+                within=str(getattr(record, "folder_id" if of is Document else "parent_folder_id", None) or ""),
                 without_effect=broken[key].sentence if key in broken else "",
             )
         )

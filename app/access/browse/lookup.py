@@ -1,6 +1,6 @@
 """Looks up single organizations, users, groups, folders and documents of the access model by their ids."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, CursorResult
@@ -8,8 +8,8 @@ from sqlalchemy import Connection, CursorResult
 from app.access.decision.ancestry import Ancestry, ancestry_of
 from app.access.kinds import KINDS
 from app.access.record_tables import TABLES_OF_KIND, KindTable
-from app.access.records import Folder, Record
-from app.foundation.database.statements import json_lists, run
+from app.access.records import Document, Folder, Record
+from app.foundation.database.statements import json_list, json_lists, run
 
 ItemKey = tuple[str, str]
 """An organization and an id in it; the first is empty for users and organizations themselves."""
@@ -41,6 +41,20 @@ WITH RECURSIVE above (folder_id, parent_folder_id) AS (
 )
 SELECT folder_id FROM above
 """
+
+# Of each of several folders, itself and those above it, up to a depth.
+_PATHS = """
+WITH RECURSIVE above (start, folder_id, depth) AS (
+  SELECT value, value, 0 FROM (@list(folders)) AS requested
+  UNION ALL
+  SELECT a.start, f.parent_folder_id, a.depth + 1 FROM above a CROSS JOIN model_folder f
+  WHERE f.organization_id = :organization_id AND f.folder_id = a.folder_id AND f.parent_folder_id <> ''
+    AND a.depth < :depth
+)
+SELECT start, folder_id FROM above ORDER BY start, depth
+"""
+_PATH_FOLDERS = 3
+"""The folders of a path; the others are left out."""
 
 
 def may_be_stored(*ids: str) -> bool:
@@ -110,6 +124,30 @@ def folders_from(connection: Connection, organization_id: str, folder_id: str | 
     ids = [row.folder_id for row in run(connection, _ABOVE, parameters)]
     records = find_all(connection, Folder, [(organization_id, item_id) for item_id in ids])
     return ancestry_of(lambda above: records.get((organization_id, above)), folder_id)
+
+
+def paths_of(connection: Connection, organization_id: str, folder_ids: Iterable[str]) -> dict[str, list[str]]:
+    """Folder → its name after those of the folders above it; first "…" if there are more than are shown."""
+    paths: dict[str, list[str]] = {}
+    parameters = {"organization_id": organization_id, "folders": json_list(set(folder_ids)), "depth": _PATH_FOLDERS}
+    rows = run(connection, _PATHS, parameters).all()
+    names = names_of(connection, Folder, [(organization_id, row.folder_id) for row in rows])
+    for row in rows:
+        path = paths.setdefault(row.start, [])
+        is_whole = len(path) < _PATH_FOLDERS
+        path.insert(0, (names.get((organization_id, row.folder_id)) or row.folder_id) if is_whole else "…")
+    return paths
+
+
+def folder_paths(connection: Connection, organization_id: str, items: Collection[ItemKey]) -> dict[ItemKey, list[str]]:
+    """Kind and id of folders and documents → the names of the folders above, as ``paths_of`` returns them."""
+    above: dict[ItemKey, str] = {}
+    for of, field in ((Folder, "parent_folder_id"), (Document, "folder_id")):
+        keys = [(organization_id, item_id) for kind, item_id in items if kind == of.kind]
+        found = find_all(connection, of, keys).items()
+        above |= {(of.kind, key[1]): getattr(record, field) or "" for key, record in found}
+    paths = paths_of(connection, organization_id, filter(None, above.values()))
+    return {item: paths.get(folder_id, []) for item, folder_id in above.items()}
 
 
 def _run(

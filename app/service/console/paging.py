@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 from zlib import crc32
 
+from sqlalchemy import Connection
 from werkzeug.exceptions import BadRequest
 
+from app.access.browse.by_name import first_found, keys_by_name
+from app.access.browse.lists import ListEntry, RecordList
 from app.access.browse.lookup import may_be_stored
 
 PAGE_ROWS = 50
@@ -24,6 +27,8 @@ class Listing(Generic[Row]):
     next_after: str = ""
     """The cursor of the next page; empty: there is none."""
     is_first: bool = True
+    total: int | None = None
+    """The number of rows of all pages, in the order of names. None: there are too many for that order."""
 
 
 class Lists:
@@ -81,6 +86,31 @@ class Lists:
             return read(after=after[0] if after else "", limit=limit)
 
         return self.page(name, read_after, lambda row: (getattr(row, id_field),))
+
+    def page_by_name(
+        self, name: str, connection: Connection, listed: RecordList, text: str = ""
+    ) -> Listing[ListEntry] | None:
+        """One page of a list in the order of names, if it is not too long for that; of the records with the words of
+        a text. None: the cursor belongs to another list."""
+        if self.turned not in {"", name}:
+            return None
+        # A key: the order, and of its last row the name (empty in the order of ids) and the id.
+        order, *last = self._key or ("", "", "")
+        keys = None if order == "id" else keys_by_name(connection, listed, text)
+        if keys is None and order == "name":
+            raise _invalid_cursor()
+        if keys is None and text:
+            return Listing(first_found(connection, listed, text, PAGE_ROWS))
+
+        def read(after: Sequence[str], limit: int) -> Sequence[tuple[str, str, str]]:
+            if keys is None:
+                return [("id", "", item_id) for item_id in listed.ids(after=last[1], limit=limit)]
+            return [("name", *key) for key in keys if not after or key > (last[0], last[1])][:limit]
+
+        page = self.page(name, read, lambda key: key)
+        assert page is not None  # noqa: S101 - the cursor belongs to this list
+        rows = listed.rows([item_id for _, _, item_id in page.rows])
+        return Listing(rows, page.next_after, page.is_first, None if keys is None else len(keys))
 
 
 def _invalid_cursor() -> BadRequest:

@@ -123,7 +123,10 @@ def visit_browse(visitors: Visitors, monkeypatch: pytest.MonkeyPatch) -> None:
     show = visitors.show
     _through(visitors, "browse")
     for organization in ("acme", "shut", "void"):
-        _through(visitors, "organization", id=organization)
+        for listed in ("contents", "members", "groups"):
+            _through(visitors, "organization", id=organization, list=listed)
+            for text in ("same", "filed", "zzz"):
+                show("organization", id=organization, list=listed, q=text)
     for organization, folder in (("acme", "top"), ("acme", "below"), ("acme", "bare"), ("shut", "closed")):
         _through(visitors, "folder", organization=organization, id=folder)
     for document in ("plan", "note", "d-00", "f-00"):
@@ -137,7 +140,22 @@ def visit_browse(visitors: Visitors, monkeypatch: pytest.MonkeyPatch) -> None:
     show("user", id="gone", organization="shut")
     for group in ("inner", "outer", "lonely", "unnamed"):
         _through(visitors, "group", organization="acme", id=group)
-    for user in ("ada", "user-00"):
+    with monkeypatch.context() as patched:
+        patched.setattr("app.access.browse.by_name.MAX_BY_NAME", 5)
+        for text in ("", "same", "zzz"):
+            show("organization", id="acme", list="members", q=text)
+            show("group", organization="acme", id="outer", q=text)
+    visit_lists_of_access(visitors, monkeypatch)
+    show("organization", 404, id="acm")
+    show("document", 404, organization="acme", id="plans")
+    show("document", 404, organization="acme")
+    show("document", 404, organization="zzzzzzzzzzzz", id="qqqqqqqqqqqqqqqqqqqqqqqq")
+
+
+def visit_lists_of_access(visitors: Visitors, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of users and of resources, also filtered."""
+    show = visitors.show
+    for user in ("ada", "user-00", "bob", "cleo", "gone"):
         _through(visitors, "access", user=user, organization="acme")
     _through(visitors, "access", user="nobody", organization="nowhere")
     for kind, item in (("document", "d-00"), ("document", "f-00"), ("document", "nothing"), ("folder", "top")):
@@ -145,14 +163,23 @@ def visit_browse(visitors: Visitors, monkeypatch: pytest.MonkeyPatch) -> None:
     _through(visitors, "access", organization="acme", type="document", resource="note")
     for organization in ("acme", "void"):
         _through(visitors, "access", organization=organization, type="organization", resource=organization)
+    show("access", user="ada", organization="acme", q="The", kind="document")
+    show("access", user="user-00", organization="acme", q="The", role="viewer")
+    show("access", user="ada", organization="acme", q="zzz")
+    for text in ("ada", "zzz", "Same"):
+        show("access", organization="acme", type="document", resource="plan", q=text)
+    with monkeypatch.context() as patched:
+        patched.setattr("app.service.console.pages.access._MAX_REASONS", 100)
+        show("access", user="ada", organization="acme")
+        patched.setattr("app.service.console.pages.access._MAX_REASONS", 3)
+        show("access", user="ada", organization="acme")
+        show("access", organization="acme", type="document", resource="note")
     with monkeypatch.context() as patched:
         patched.setattr("app.service.console.pages.access._COUNT_LIMIT", 50)
         show("access", organization="acme", type="document", resource="note")
         show("access", user="ada", organization="acme")
-    show("organization", 404, id="acm")
-    show("document", 404, organization="acme", id="plans")
-    show("document", 404, organization="acme")
-    show("document", 404, organization="zzzzzzzzzzzz", id="qqqqqqqqqqqqqqqqqqqqqqqq")
+        patched.setattr("app.service.console.pages.access._COUNT_LIMIT", 0)
+        show("access", organization="acme", type="document", resource="plan")
 
 
 def _through(visitors: Visitors, name: str, **query: str) -> None:
@@ -168,7 +195,11 @@ def visit_records_without_effect(visitors: Visitors) -> None:
         for table, rows in ((USER, USER.c.user_id == "user-02"), (FOLDER, FOLDER.c.folder_id == "top")):
             connection.execute(delete(table).where(rows))
         connection.execute(delete(GROUP).where(GROUP.c.organization_user_group_id.in_(("inner", "group-11"))))
-    for name, query in (("organization", {"id": "acme"}), ("user", {"id": "ada"}), ("user", {"id": "user-01"})):
+    for name, query in (
+        ("organization", {"id": "acme", "list": "members"}),
+        ("user", {"id": "ada"}),
+        ("user", {"id": "user-01"}),
+    ):
         _through(visitors, name, **query)
     for name, shown in (("folder", "below"), ("document", "plan"), ("document", "d-02"), ("group", "outer")):
         _through(visitors, name, organization="acme", id=shown)

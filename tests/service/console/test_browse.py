@@ -99,10 +99,11 @@ def _words(html: str) -> str:
 
 def _rows(html: str, list_id: str) -> list[str]:
     """The rows of one list, as they are read."""
-    found = re.search(rf'<h2 id="{list_id}">.*?</section>', html, re.DOTALL)
+    found = re.search(rf'<h2 id="{list_id}"[^>]*>.*?</section>', html, re.DOTALL)
     assert found is not None, f"no list {list_id}"
     body = found[0].partition("<tbody>")[2]
-    return [re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", row))).strip() for row in body.split("<tr>")[1:]]
+    rows = (row.partition("</tr>")[0] for row in body.split("<tr>")[1:])
+    return [re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", row))).strip() for row in rows]
 
 
 def _through(browser: Browser, path: str, list_id: str) -> list[str]:
@@ -114,7 +115,7 @@ def _through(browser: Browser, path: str, list_id: str) -> list[str]:
         page = _rows(html, list_id)
         assert 0 < len(page) <= 50
         rows += page
-        section = re.search(rf'<h2 id="{list_id}">.*?</section>', html, re.DOTALL)
+        section = re.search(rf'<h2 id="{list_id}"[^>]*>.*?</section>', html, re.DOTALL)
         assert section is not None
         link = re.search(r'href="([^"]+)">Next 50', section[0])
         path = unescape(link[1]) if link else ""
@@ -128,9 +129,40 @@ def test_organizations_lead_to_what_is_in_them(full: Office) -> None:
     html = browser.get(address("organization", id="acme"))
     assert "The top top" in _rows(html, "contents")[0]  # folders come before documents
     assert len(_through(browser, address("organization", id="acme"), "contents")) == 121
-    assert len(_through(browser, address("organization", id="acme"), "members")) == 63
-    assert len(_rows(html, "groups")) == 3
+    members = _through(browser, address("organization", id="acme", list="members"), "members")
+    assert [row.partition(" viewer")[0] for row in members[1:4]] == [
+        "Name of ada ada",
+        "Name of bob bob",
+        "Name of user-000 user-000",
+    ]
+    assert len(members) == 63
+    assert len(_rows(browser.get(address("organization", id="acme", list="groups")), "groups")) == 3
     assert "Nothing is at its top level" in browser.get(address("organization", id="other"))
+
+
+@pytest.mark.parametrize("longest", [5_000, 10])
+def test_lists_are_searched(full: Office, monkeypatch: pytest.MonkeyPatch, longest: int) -> None:
+    """By name, address and id, in a list that is sorted by name and in one that is too long for that."""
+    monkeypatch.setattr("app.access.browse.by_name.MAX_BY_NAME", longest)
+    browser = full.browser(Role.VIEWER)
+    acme, ops = {"id": "acme"}, {"organization": "acme", "id": "ops"}
+    for page, where, list_id, text, found in (
+        ("organization", acme | {"list": "members"}, "members", "ADA of", ["ada"]),
+        ("organization", acme | {"list": "members"}, "members", "user-01", [f"user-{n:03}" for n in range(10, 20)]),
+        ("organization", acme | {"list": "members"}, "members", "bob@acme", ["bob"]),
+        ("organization", acme | {"list": "members"}, "members", "cleo", []),
+        ("organization", acme | {"list": "groups"}, "groups", "group plat", ["platform"]),
+        ("group", ops, "people", "user-000", ["user-000"]),
+        ("group", ops, "people", "ada", []),
+    ):
+        rows = _rows(browser.get(address(page, **where, q=text)), list_id)
+        assert [row.split(" ")[-2 if list_id == "groups" else 3] for row in rows] == found, (page, text)
+    members = _through(browser, address("organization", id="acme", list="members"), "members")
+    assert len(members) == 63
+    assert ("in the order of the ids" in browser.get(address("group", **ops)).lower()) == (longest == 10)
+    rows = _rows(browser.get(address("organization", id="acme", q="plan")), "contents")
+    assert len(rows) == 1
+    assert rows[0].startswith("The plan plan The top / The middle / ")
 
 
 def test_a_folder_shows_its_path_contents_and_grants(full: Office) -> None:
@@ -181,11 +213,13 @@ def test_a_group_shows_its_members_and_parents(full: Office) -> None:
     browser = full.browser(Role.VIEWER)
     html = browser.get(address("group", organization="acme", id="platform"))
     assert [row.split(" ")[1] for row in _rows(html, "around")] == ["eng"]
-    assert "No group is in it" in html
+    assert 'id="inside"' not in html
     html = browser.get(address("group", organization="acme", id="eng"))
     assert [row.split(" ")[1] for row in _rows(html, "inside")] == ["platform"]
+    assert "People in it 1 0 of them directly" in _words(html)
+    assert _rows(html, "people") == ["Name of bob bob through Group platform what they can open"]
     assert len(_through(browser, address("group", organization="acme", id="eng"), "grants")) == 61
-    assert len(_through(browser, address("group", organization="acme", id="ops"), "users")) == 60
+    assert len(_through(browser, address("group", organization="acme", id="ops"), "people")) == 60
 
 
 def test_unknown_ids_get_suggestions(full: Office) -> None:
@@ -260,7 +294,7 @@ def test_a_cursor_of_another_list_is_refused(full: Office) -> None:
 def test_hostile_names_are_text_everywhere(full: Office) -> None:
     browser = full.browser(Role.ADMIN)
     for path in (
-        address("organization", id="acme"),
+        address("organization", id="acme", list="members", q="script"),
         address("folder", organization="acme", id="deep"),
         address("folder", organization="acme", id="middle"),
         address("document", organization="acme", id="plan"),
@@ -363,10 +397,10 @@ def test_records_without_effect_are_listed_with_the_reason(office: Office) -> No
     def marked(html: str, list_id: str, why: str) -> set[str]:
         return {row.split(" ")[0] for row in _rows(html, list_id) if f"no effect: its {why} is unknown" in row}
 
-    page = browser.get(address("organization", id="acme"))
+    page = browser.get(address("organization", id="acme", list="members"))
     assert marked(page, "members", "user") == {"bob"}
     page = browser.get(address("group", organization="acme", id="eng"))
-    assert marked(page, "users", "user") == {"bob"}
+    assert marked(page, "people", "user") == {"bob"}
     page = browser.get(address("group", organization="acme", id="all"))
     assert marked(page, "inside", "group") == {"ops"}
     rows_of_note = _rows(browser.get(address("document", organization="acme", id="note")), "reaching")
@@ -389,8 +423,16 @@ def test_lists_of_access_show_every_page(full: Office) -> None:
     of_bob = address("access", user="bob", organization="acme")
     rows = _through(browser, of_bob, "access")
     assert len(rows) == 1 + 3 + 121
-    assert rows[0].startswith("organization Acme acme viewer as a member, without a grant never")
-    assert [row for row in rows if row.startswith("document The plan plan editor through group")]
+    assert rows[0].startswith("organization Acme acme viewer as a member, without a grant")
+    assert [row for row in rows if row.startswith("document The plan plan The top / The middle / <script")]
+    assert [row.split(" ")[1] for row in rows[1:7]] == [
+        "The",
+        "The",
+        "<script>alert(1)</script>\"'‹U+202E›&amp;",
+        "Document",
+        "Document",
+        "Document",
+    ]
     assert "What Name of bob can open Export as CSV Folders 3 Documents 121" in _words(browser.get(of_bob))
     assert 'href="/console/access?user=bob&amp;organization=acme"' in browser.get(address("user", id="bob"))
     html = browser.get(address("access", organization="acme", type="document", resource="plan"))
@@ -407,9 +449,46 @@ def test_members_without_a_grant_are_named_and_listed(full: Office) -> None:
     html = browser.get(address("access", organization="acme", type="document", resource="d-000"))
     assert "Members of Acme can open this document without a grant , because it is open to members." in _words(html)
     # Everybody but cleo is a member; 60 have grants of their own, and bob one of his own, too.
-    assert "Users 63 As editor 1 As viewer 62 By a grant 61 Without a grant 2 With an end 0" in _words(html)
+    assert "Users 63 As editor 1 As viewer 62 By a grant 61 Without a grant 2" in _words(html)
+    assert "group Group eng eng 1 people this document editor" in " ".join(_rows(html, "reasons"))
     html = browser.get(address("document", organization="acme", id="d-000"))
     assert "Without a grant open to members" in _words(html)
+
+
+def test_lists_of_access_give_reasons(full: Office) -> None:
+    browser = full.browser(Role.VIEWER)
+    rows = _rows(browser.get(address("access", user="ada", organization="acme")), "reasons")
+    assert rows == [
+        "own grant document The plan plan viewer",
+        "own grant folder The top top and everything in it editor",
+        "no grant what is open to members of Acme viewer",
+    ]
+    rows = _rows(browser.get(address("access", user="cleo", organization="acme")), "reasons")
+    assert [row.split(" ")[0:2] for row in rows] == [["own", "grant"], ["no", "grant"]]
+    assert "what is public viewer" in rows[1]
+    rows = _rows(browser.get(address("access", organization="acme", type="document", resource="plan")), "reasons")
+    assert rows[0].startswith("grant to Name of ada ada this document viewer")
+    assert [row for row in rows if row.startswith("group Group eng eng 1 people folder The middle middle editor")]
+
+
+@pytest.mark.parametrize("counted", [400, 10])
+def test_lists_of_access_are_searched_and_filtered(full: Office, monkeypatch: pytest.MonkeyPatch, counted: int) -> None:
+    """Also a list that is too long to be counted."""
+    monkeypatch.setattr("app.service.console.pages.access._COUNT_LIMIT", counted)
+    browser = full.browser(Role.VIEWER)
+    plan = {"organization": "acme", "type": "document", "resource": "plan"}
+    html = browser.get(address("access", **plan, q="name of"))
+    assert {row.split(" ")[3] for row in _rows(html, "access")} >= {"ada", "bob"}
+    assert all("restricted, and no grant" in row for row in _rows(html, "without"))
+    html = browser.get(address("access", **plan, q="user-00"))
+    assert "Nobody with this name can open it." in html
+    assert len(_rows(html, "without")) == 10
+    of_bob = {"user": "bob", "organization": "acme"}
+    assert len(_rows(browser.get(address("access", **of_bob, q="plan")), "access")) == 1
+    for filters, number in (({"kind": "folder"}, 3), ({"kind": "document"}, 121), ({"role": "editor"}, 63)):
+        assert len(_through(browser, address("access", **of_bob, **filters), "access")) == number, filters
+    browser.get(address("access", **plan, kind="folder"))
+    assert browser.status == 400
 
 
 def test_a_list_of_access_is_exported_as_csv(full: Office, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -422,7 +501,9 @@ def test_a_list_of_access_is_exported_as_csv(full: Office, monkeypatch: pytest.M
     assert browser.answer.headers["Content-Disposition"] == "attachment; filename=access-user-bob.csv"
     shown = _through(browser, address("access", **asked), "access")
     assert len(rows) == len(shown)
-    assert all(row["id"] in line and row["role"] in line for row, line in zip(rows, shown, strict=True))
+    assert {(row["id"], row["role"]) for row in rows} == {
+        (row["id"], row["role"]) for row in rows if any(row["id"] in line and row["role"] in line for line in shown)
+    }
     plan = next(row for row in rows if row["id"] == "plan")
     assert (plan["role"], plan["rule"], plan["groups"], plan["granted_on"]) == (
         "editor",

@@ -54,6 +54,7 @@ BOUNDED = {
     "SELECT folder_id FROM model_folder AS next": "PostgreSQL sorts the ids of an organization by their bytes",
     "SELECT document_id FROM model_document AS next": "PostgreSQL sorts the ids of an organization by their bytes",
     "WITH RECURSIVE level (folder_id": "the users with grants on the levels of one resource",
+    "WITH RECURSIVE inside (group_id": "the groups in a group, of which the users of a page are members",
     "WITH RECURSIVE edge (user_id, group_id": "the groups of the users of a page",
     "SELECT t.organization_id, t.folder_id, t.document_id, t.user_id": "the grants on the levels of a page",
     "WITH RECURSIVE requested AS MATERIALIZED": "the references of the records of a page, each looked up by a key",

@@ -9,21 +9,21 @@ from flask import Response
 from sqlalchemy import Connection
 
 from app.access.browse.grants import GrantEntry, ResourceIds, grants_on_levels
-from app.access.browse.lists import ListEntry, contents, listed, members
-from app.access.browse.lookup import find, folders_from
+from app.access.browse.lists import ListEntry, contents, contents_found, groups, members
+from app.access.browse.lookup import find, folders_from, paths_of
 from app.access.browse.sizes import organization_size, organization_sizes, sizes_of
 from app.access.browse.suggestions import suggest
 from app.access.decision.ancestry import Ancestry, Obstacle
 from app.access.decision.decide import access_type_in_force
 from app.access.records import AccessType, Document, Folder, Organization
-from app.service.console.console import Console, query
-from app.service.console.paging import Listing, Lists
+from app.service.console.console import Console, one_of, query
+from app.service.console.paging import PAGE_ROWS, Listing, Lists
 from app.service.console.views import VIEWS
 
-# The lists of a page → the number of ids in the key of a row.
+# The lists of a page → the number of texts in the key of a row.
 _ORGANIZATIONS = {"organizations": 1}
 _CONTENTS = {"contents": 2}
-_LISTS_OF_ORGANIZATION = {**_CONTENTS, "members": 1, "groups": 1}
+_LISTS_OF_ORGANIZATION = {**_CONTENTS, "members": 3, "groups": 3}
 _LISTS_OF_FOLDER = {**_CONTENTS, "grants": 4}
 _LISTS_OF_DOCUMENT = {"grants": 4}
 
@@ -37,21 +37,30 @@ def browse(console: Console, connection: Connection) -> Response:
 
 @VIEWS.read("organization")
 def organization(console: Console, connection: Connection) -> Response:
-    parameters = query("id", "after")
-    organization_id = parameters["id"]
-    lists = Lists(parameters["after"], _LISTS_OF_ORGANIZATION, organization_id)
+    parameters = query("id", "list", "q", "after")
+    organization_id, text = parameters["id"], parameters["q"].strip()
+    lists = Lists(parameters["after"], _LISTS_OF_ORGANIZATION, organization_id, *filter(None, [text]))
+    shown = lists.turned or one_of(parameters["list"], tuple(_LISTS_OF_ORGANIZATION), "list") or "contents"
     record = find(connection, Organization, organization_id)
     if record is None:
         return show_unknown(console, connection, "organization", "", organization_id)
+    if shown != "contents":
+        read = members if shown == "members" else groups
+        listing = lists.page_by_name(shown, connection, read(connection, organization_id), text)
+    elif text:
+        listing = Listing(contents_found(connection, organization_id, text, limit=PAGE_ROWS))
+    else:
+        listing = _contents(connection, lists, organization_id, "")
+    assert listing is not None  # noqa: S101 - the page has no other list
     return console.show(
         "browse_organization.html",
         current="browse",
         organization=record,
         sizes=organization_size(connection, organization_id),
-        turned=lists.turned,
-        contents=_contents(connection, lists, organization_id, ""),
-        members=lists.page_by_id("members", partial(members, connection, organization_id)),
-        groups=lists.page_by_id("groups", partial(listed, connection, "groups", organization_id)),
+        shown=shown,
+        searched=text,
+        listing=listing,
+        paths=paths_of(connection, organization_id, [row.within for row in listing.rows if row.within]),
     )
 
 

@@ -8,9 +8,9 @@ from flask import Response
 from sqlalchemy import Connection
 
 from app.access.browse.grants import MAX_GROUPS, GrantEntry, grants_of_groups, grants_of_user, starting_at
-from app.access.browse.lists import ListEntry, ListName, listed, organizations_of
+from app.access.browse.lists import ListEntry, ListName, listed, organizations_of, people_in
 from app.access.browse.lookup import find, may_be_stored, names_of
-from app.access.browse.sizes import sizes_of
+from app.access.browse.sizes import MAX_COUNT, sizes_of
 from app.access.records import Group, Membership, Organization, User
 from app.access.sql_view import SqlView
 from app.service.console.console import Console, query
@@ -50,9 +50,10 @@ def user(console: Console, connection: Connection) -> Response:
 
 @VIEWS.read("group")
 def group(console: Console, connection: Connection) -> Response:
-    parameters = query("organization", "id", "after")
-    organization_id, group_id = parameters["organization"], parameters["id"]
-    lists = Lists(parameters["after"], {"users": 1, "inside": 1, "around": 1, "grants": 3}, organization_id, group_id)
+    parameters = query("organization", "id", "q", "after")
+    organization_id, group_id, text = parameters["organization"], parameters["id"], parameters["q"].strip()
+    subject = (organization_id, group_id, *filter(None, [text]))
+    lists = Lists(parameters["after"], {"people": 3, "inside": 1, "around": 1, "grants": 3}, *subject)
     group = find(connection, Group, organization_id, group_id)
     within = find(connection, Organization, organization_id)
     if group is None or within is None:
@@ -61,6 +62,9 @@ def group(console: Console, connection: Connection) -> Response:
     def nested(name: str, listed_as: ListName) -> Listing[ListEntry] | None:
         return lists.page_by_id(name, partial(listed, connection, listed_as, organization_id, group_id))
 
+    people = people_in(connection, organization_id, group_id)
+    listing = lists.page_by_name("people", connection, people, text)
+    through = {(organization_id, row.within) for row in listing.rows} if listing else set()
     return console.show(
         "browse_group.html",
         current="browse",
@@ -68,7 +72,10 @@ def group(console: Console, connection: Connection) -> Response:
         group=group,
         sizes=sizes_of(connection, "group", organization_id, group_id),
         turned=lists.turned,
-        users=nested("users", "users_in"),
+        number=len(people.ids(after="", limit=MAX_COUNT + 1)),
+        people=listing,
+        searched=text,
+        group_names={key[1]: name for key, name in names_of(connection, Group, through).items()},
         inside=nested("inside", "groups_in"),
         around=nested("around", "outer_groups"),
         grants=lists.page("grants", partial(grants_of_groups, connection, organization_id, [group_id]), _group_key),
