@@ -10,10 +10,11 @@ from app.service.console.formatting import TONES
 
 _WIDTH, _HEIGHT = 320, 56
 _MIN_SLOTS = 48
+_BAD_STUB = 8
 
 
 def bar_chart(bars: Sequence[tuple[int, str, str]], label: str) -> Markup:
-    """A bar chart on a logarithmic scale, aligned to the right. A value of 0 is a stub, and a bad bar has full height.
+    """A bar chart on a logarithmic scale, aligned to the right. A value of 0 is a stub, higher if it is bad.
 
     Each bar is a value, a state and a tooltip.
 
@@ -29,7 +30,7 @@ def bar_chart(bars: Sequence[tuple[int, str, str]], label: str) -> Markup:
         )
         for number, (size, state, title) in enumerate(bars, slots - len(bars))
         for tone in [TONES.get(state, "idle")]
-        for height in [_HEIGHT if tone == "bad" else max(2, _HEIGHT * math.log1p(size) / top)]
+        for height in [max(_BAD_STUB if tone == "bad" else 2, _HEIGHT * math.log1p(size) / top)]
     )
     return _svg("bars", label, drawn)
 

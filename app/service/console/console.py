@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from sqlalchemy import Connection, Engine
 from werkzeug.exceptions import BadRequest
 
-from app.access.contents import oldest_good_read, source_states
+from app.access.contents import last_good_read, source_states
 from app.access.decision.decide import DecisionPolicy
 from app.access.index.index import IndexState
 from app.access.index.turns import DatabaseTurns
@@ -29,7 +29,7 @@ from app.service.console.examinations import Examine
 from app.service.console.formatting import visible
 from app.service.console.gate import ConsoleGate, SignInNeeded
 from app.service.console.names import CONTAINER_OF_ITEM, RECORD_OF_ITEM, RecordNames
-from app.service.console.pages.run_summary import unread_sources
+from app.service.console.pages.run_summary import incomplete_words, unread_sources
 from app.service.console.rendering import Assets, make_environment
 from app.service.console.sessions import Credentials, Operator
 from app.service.console.settings import ConsoleSettings, Role
@@ -199,13 +199,13 @@ class Console:
             ledger_id = ledger_in_use(connection)
             parked = 0 if ledger_id is None else count_parked(connection, ledger_id, limit=COUNT_LIMIT + 1)
             sources = [state for state in source_states(connection) if state.is_configured]
-            read_at = oldest_good_read(sources)
+            read_at = last_good_read(sources)
             revision = current_revision(connection)
         return {
             "current": current,
             "menu": _menu(held, parked),
             "search_text": request.args.get("q", "") if current == "search" else "",
-            "failing_sources": sum(state.last_verdict == "failed" or bool(state.refused) for state in sources),
+            "incomplete": incomplete_words([state.last_verdict for state in sources]),
             "read_state": None if read_at is None else (read_at, revision),
         }
 

@@ -14,7 +14,7 @@ _FAR = 90 * _DAY
 _SHORT = 64
 _UNBROKEN = 24
 """The length up to which an id stays on one line."""
-_FOLDERS = re.compile(r"(?:^|(?<=: ))/.*/")
+FOLDERS = re.compile(r"(?:^|(?<=: ))/.*/")
 
 
 def counted(value: int, singular: str, plural: str | None = None) -> str:
@@ -125,7 +125,7 @@ def id_tag(text: str, limit: int = _SHORT) -> Markup:
 def place_tag(text: str) -> Markup:
     """The place of a record in its source, as title. Of the path of a file, only the name is shown."""
     shown = visible(text)
-    words = Markup(" ").join(_unbroken(word) for word in _FOLDERS.sub("", shown).split(" "))
+    words = Markup(" ").join(_unbroken(word) for word in FOLDERS.sub("", shown).split(" "))
     return Markup('<code title="{}">{}</code>').format(shown, words)
 
 

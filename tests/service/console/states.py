@@ -16,6 +16,7 @@ LIMIT = "2 of 4 documents would be deleted, over sync.limits.delete_percent (20 
 HOLD = {"kind": "document", "organizationId": "acme", "deletes": 2, "below": 0, "ledger": 4, "reason": LIMIT}
 HOLD |= {"limit": "delete_percent", "allowed": 20.0}
 UNREAD = {"name": "documents", "verdict": "failed", "reason": "documents.jsonl: No such file"}
+LOST = "source hr takes away 2 of 4 document records; a read is refused above 1 records and 20 percent"
 _PLANNED = (
     (10, "add", "folder", "add_folder", "planned"),
     (10, "add", "folder", "add_folder", "planned"),
@@ -123,7 +124,8 @@ def held(office: Office) -> Run:
     """A run whose deletes wait for approval."""
     now = office.time()
     until = {"held_at": now, "held_until": now + timedelta(days=7)}
-    return _ended(office, RunStatus.HELD, counted(folders=2, documents=2), **until)
+    report = {"held": [HOLD], "losses": [LOST], "sources": [UNREAD]}
+    return _ended(office, RunStatus.HELD, counted(folders=2, documents=2), report=report, **until)
 
 
 def approved(office: Office) -> Run:

@@ -212,7 +212,7 @@ def visit_held(visitors: Visitors) -> None:
     office, show = visitors.office, visitors.show
     show("held")
     for run in _held(office):
-        for page in ("held", "overview"):
+        for page in ("held", "overview", "runs"):
             show(page)
         for word in ("approve", "discard"):
             browser = visitors.browsers[Role.APPROVER]
@@ -276,7 +276,13 @@ def _held(office: Office) -> Iterator[Run]:
     states.held(office)
     yield superseded
     single = hold | {"deletes": 1, "below": 3}
-    holds = [hold, single, hold | {"organizationId": "nowhere"}, hold | {"organizationId": ""}]
+    holds = [
+        hold,
+        single,
+        hold | {"kind": "documentUser"},
+        hold | {"organizationId": "nowhere"},
+        hold | {"organizationId": ""},
+    ]
     for run, held in ((office.held_run(1), [single]), (_planned_deletes(office), holds)):
         with writing(office.engine) as connection:
             values = {"report": json.dumps({"held": held}), "held_until": None}
@@ -370,6 +376,7 @@ def visit_overview(visitors: Visitors) -> None:
     held = states.held(office)
     _failures(office, [{"item_id": "a", "parked": True}, {"item_id": "b"}])
     show("overview")
+    show("runs")
     _failures(office, [])
     office.runs.cancel(held.run_id)
     ledger = open_ledger(office.engine, "http://backend.test", "key", office.time)
@@ -400,5 +407,5 @@ def visit_notices(visitors: Visitors, monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as patched:
             patched.setattr("app.commands.bootstrap.service.concern_finder", lambda *_, of=found, **__: lambda *_: of)
             html = Visitors(office).show("overview")
-        assert f"{len(found) - 3} more</summary>" in html
+        assert f"{len(found) - 8} more</summary>" in html
         NodeActivity(node="n", role="worker", clock=office.time).write(office.engine)

@@ -1,6 +1,9 @@
 """What is decided at the console: by whom it may be, what it changes, and what the audit log keeps of it."""
 
+import re
 from html import unescape
+
+import pytest
 
 from app.foundation.audit import audit_page
 from app.foundation.audit_tables import AuditRow
@@ -8,6 +11,7 @@ from app.foundation.database.engine import reading
 from app.service.console.console import address
 from app.service.console.settings import Role
 from app.sync.runs.run import RunStatus
+from tests.service.console import states
 from tests.service.console.conftest import TOKENS, Office
 
 
@@ -106,6 +110,18 @@ def test_a_held_run_is_named_by_the_same_moment_on_its_page_and_in_the_list(offi
     for page in (address("held"), address("run", id=run.run_id)):
         heading = browser.get(page).partition("run of <time" if "held" in page else "Run of <time")[2]
         assert heading.startswith(f' datetime="{moment}')
+
+
+@pytest.mark.parametrize("decision", ["approve", "discard"])
+def test_a_decision_shows_the_cause_the_sources_and_examples_before_its_form(office: Office, decision: str) -> None:
+    run = states.held(office)
+    html = office.browser(Role.APPROVER).get(address(decision, run=run.run_id)).partition("<main")[2]
+    text = " ".join(re.sub(r"<[^>]+>", " ", html.partition("<form")[0]).split())
+    assert "hr lost 2 of 4 documents in the read of" in text
+    assert "1 source failed" in text
+    assert "document-5 , document-6" in text
+    assert "have already lost access with revision 1" in text
+    assert "lose access by this run" not in html
 
 
 def test_discarded_deletes_are_not_executed(office: Office) -> None:

@@ -3,9 +3,11 @@
 import re
 from datetime import timedelta
 
-from sqlalchemy import insert, update
+import pytest
+from sqlalchemy import insert, select, update
 
 from app.access.source_tables import DirectorySourceRow
+from app.foundation.clock import epoch_ms
 from app.foundation.database.engine import writing
 from app.monitoring.activity import NodeActivity
 from app.service.console.console import address
@@ -24,9 +26,9 @@ NO_WORKER = "No worker is running, so"
 def backend(browser: Browser) -> str:
     """What the overview says of the backend."""
     html = browser.get(address("overview"))
-    found = re.search(r"<dt>Backend</dt><dd>([^<]*)</dd>", html)
+    found = re.search(r'<dt>Backend</dt><dd>([^<]*)</dd>(?:<dd class="under">([^<]*)</dd>)?', html)
     assert found is not None
-    return found[1]
+    return ", ".join(filter(None, found.groups()))
 
 
 def test_the_backend_state_follows_from_the_last_run_that_is_no_preview(office: Office) -> None:
@@ -56,14 +58,14 @@ def test_the_backend_state_follows_from_the_last_run_that_is_no_preview(office: 
 def test_the_backend_state_counts_held_parked_and_failing_items(office: Office) -> None:
     browser = office.browser(Role.VIEWER)
     held = states.held(office)
-    assert backend(browser) == "in step except 2 held"
+    assert backend(browser) == "2 differences, 2 held"
     ledger_id = open_ledger(office.engine, "http://backend.test", "key", office.time).ledger_id
     row = {"ledger_id": ledger_id, "kind": "folder", "organization_id": "acme", "container_id": "", "retry_at": 0}
     row |= {"deleting": False, "fingerprint": "", "failures": 10, "message": "", "message_digest": message_digest("")}
     with writing(office.engine) as connection:
         given = [("a", True), ("b", True), ("c", False)]
         connection.execute(insert(ItemFailureRow), [row | {"item_id": one, "parked": parked} for one, parked in given])
-    assert backend(browser) == "in step except 2 held, 2 parked and 1 retrying"
+    assert backend(browser) == "5 differences, 2 held, 2 parked, 1 retrying"
     office.runs.approve(held.run_id)
     assert backend(browser) == "a run is changing it"
     office.runs.move(held.run_id, RunStatus.QUEUED, RunStatus.READING)
@@ -72,7 +74,7 @@ def test_the_backend_state_counts_held_parked_and_failing_items(office: Office) 
     office.runs.move(held.run_id, RunStatus.PLANNING, RunStatus.DONE, finished_at=office.time(), counts={})
     # A later preview that would hold deletes changes nothing.
     states.previewed(office)
-    assert backend(browser) == "in step except 2 parked and 1 retrying"
+    assert backend(browser) == "3 differences, 2 parked, 1 retrying"
 
 
 def test_items_per_run_excludes_previews(office: Office) -> None:
@@ -80,13 +82,13 @@ def test_items_per_run_excludes_previews(office: Office) -> None:
     cancelled = states.applying(office)
     office.runs.move(cancelled.run_id, RunStatus.APPLYING, RunStatus.CANCELLED, finished_at=office.time())
     html = office.browser(Role.VIEWER).get(address("overview"))
-    assert "Items per run" not in html
+    assert "Items changed per run" not in html
     # One bar would show nothing.
     states.partial(office)
-    assert "Items per run" not in office.browser(Role.VIEWER).get(address("overview"))
+    assert "Items changed per run" not in office.browser(Role.VIEWER).get(address("overview"))
     states.partial(office)
     html = office.browser(Role.VIEWER).get(address("overview"))
-    assert '12 <span class="muted">in 2 runs</span>' in html
+    assert '6 <span class="muted">in 2 runs</span>' in html
 
 
 def test_an_applied_preview_links_the_run_that_applied_it(office: Office) -> None:
@@ -183,14 +185,27 @@ def test_runs_are_cancelled_from_the_lists(office: Office) -> None:
         office.runs.move(run.run_id, RunStatus.APPLYING, RunStatus.CANCELLED, finished_at=office.time())
 
 
-def test_the_top_of_each_page_reports_failing_sources(office: Office) -> None:
-    browser = office.browser(Role.VIEWER)
-    assert 'class="state ok"' in _top(browser)
+@pytest.mark.parametrize(
+    ("verdicts", "tone", "words"),
+    [
+        (["complete", "complete"], "ok", "12:30:00 UTC</time>, revision 1<"),
+        (["complete", "failed"], "warn", "12:30:00 UTC</time>, revision 1 · 1 source failed<"),
+        (["failed", "failed"], "warn", "12:30:00 UTC</time>, revision 1 · 2 sources failed<"),
+        (["partial", "failed"], "warn", "12:30:00 UTC</time>, revision 1 · 1 source failed, 1 partial<"),
+        (["partial", "partial"], "warn", "12:30:00 UTC</time>, revision 1 · 2 sources partial<"),
+    ],
+)
+def test_each_page_reports_the_last_read_and_the_incomplete_sources(
+    office: Office, verdicts: list[str], tone: str, words: str
+) -> None:
+    table = DirectorySourceRow.__table__
     with writing(office.engine) as connection:
-        connection.execute(update(DirectorySourceRow.__table__).values(last_verdict="failed"))
-    assert 'class="state warn"' in _top(browser)
-    assert "1 source fails" in _top(browser)
-
-
-def _top(browser: Browser) -> str:
-    return browser.get(address("runs")).partition('<div class="asof">')[2].partition("</div>")[0]
+        row = dict(connection.execute(select(table)).mappings().one())
+        half_an_hour = epoch_ms(office.time()) + 1_800_000
+        connection.execute(table.update().values(last_verdict=verdicts[0], last_good_at=half_an_hour))
+        other = {"source_id": row["source_id"] + 1, "name": "other", "last_verdict": verdicts[1], "last_good_at": 1}
+        connection.execute(insert(table), row | other)
+    top = office.browser(Role.VIEWER).get(address("runs"))
+    top = top.partition('<div class="asof">')[2].partition("</div>")[0]
+    assert f'class="state {tone}"' in top
+    assert words in re.sub('" data-ago>[^<]*', "", top)

@@ -99,13 +99,47 @@ def test_since_yesterday_says_what_changed_failed_and_waits(office: Office) -> N
     assert text.count("it refused the API key") == 3
     assert html.count(f'href="{address("run", id=failed[-1].run_id)}"') == 1
     assert "1 more" in text
-    assert "1 item failed" in text
+    assert "1 failed attempt" in text
     assert "2 items parked" in text
-    assert "2 deletes for approval" in text
+    assert "2 deletes to approve" in text
     assert address("approve", run=held.run_id) in html
     assert address("run", id=queued.run_id) in html
     viewer = office.browser(Role.VIEWER).get(address("runs"))
     assert address("approve", run=held.run_id) not in viewer
+
+
+@pytest.mark.parametrize(
+    ("sentence", "shown"),
+    [
+        (
+            "source hr takes away 897 of 5,036 user records and 1 of 9 groupMember records; a read is refused above 20",
+            "hr lost 897 of 5,036 users and 1 of 9 group members.",
+        ),
+        (
+            "source a takes away b takes away 3 membership records; a read is refused above 9",
+            "a takes away b lost 3 memberships.",
+        ),
+        ("a sentence of another version", "a sentence of another version."),
+    ],
+)
+def test_since_yesterday_begins_with_the_reads_that_lost_records(office: Office, sentence: str, shown: str) -> None:
+    run = states.held(office)
+    table = RunRow.__table__
+    with writing(office.engine) as connection:
+        report = json.dumps({**run.report, "losses": [sentence]})
+        connection.execute(update(table).where(table.c.run_id == run.run_id).values(report=report))
+    html = office.browser(Role.VIEWER).get(address("runs"))
+    assert shown in html
+    assert "The run held 2 deletes." in html
+    assert html.index(shown) < html.index(">Changed<")
+
+
+def test_what_is_as_in_the_run_before_is_grey(office: Office) -> None:
+    runs = [states.partial(office), states.partial(office)]
+    html = office.browser(Role.VIEWER).get(address("runs"))
+    failed, same = (re.findall(r'class="state (\w+)"', _row_of(html, run)) for run in runs)
+    assert "bad" in failed
+    assert same == ["warn", "idle", "idle"]
 
 
 def test_a_quiet_day_says_so(office: Office) -> None:

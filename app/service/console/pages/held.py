@@ -2,15 +2,14 @@
 
 from collections.abc import Mapping
 from functools import partial
+from itertools import chain
 
 from flask import Response, request
 
-from app.access.browse.sizes import counts_of
-from app.access.records import Membership
 from app.foundation.clock import epoch_ms
 from app.service.console.console import Console, address, go_to, query
 from app.service.console.names import mentions_of, organizations_of, read_names
-from app.service.console.pages.run import find_run, held_now
+from app.service.console.pages.run import find_run, held_now, losses_behind, read_run
 from app.service.console.pages.run_actions import reason_problem
 from app.service.console.pages.run_summary import RESOURCE_KINDS, hold_rows
 from app.service.console.settings import Role
@@ -24,7 +23,8 @@ from app.sync.runs.status import held_runs, superseded_by
 NUMBER_TYPED_ABOVE = 100
 """To approve more deletes than that, the operator has to type their number."""
 
-_ITEMS_SHOWN = 10
+_HOLDS_WITH_EXAMPLES = 8
+_EXAMPLES = 5
 _ORGANIZATIONS_SHOWN = 5
 
 
@@ -33,8 +33,12 @@ def held(console: Console) -> Response:
     query()
     now = console.parts.clock()
     with console.reading() as connection:
-        held = [(run, hold_rows(run.holds)) for run in held_runs(connection, epoch_ms(now))]
-        names = read_names(connection, organizations_of(*(holds for _, holds in held)))
+        held = [
+            (one, run, hold_rows(one.holds), losses_behind(connection, run))
+            for one in held_runs(connection, epoch_ms(now))
+            for run in [read_run(connection, one.run_id)]
+        ]
+        names = read_names(connection, organizations_of(*(holds for _, _, holds, _ in held)))
     return console.show("held.html", held=held, names=names)
 
 
@@ -87,14 +91,17 @@ def _page(
     now = console.parts.clock()
     holds = hold_rows(run.report.get("held"))
     with console.reading() as connection:
-        members = counts_of(connection, {hold.organization_id for hold in holds})
         is_current = run.run_id in held_now(connection, now)
         newer = None if is_current else superseded_by(connection, run)
-        items, losing = [], []
+        examples, losing = {}, []
         if run.plan_id is not None:
-            items = list_changes(connection, run.plan_id, criteria=ItemFilter(status="held"), limit=_ITEMS_SHOWN)
+            for hold in holds[:_HOLDS_WITH_EXAMPLES]:
+                of_hold = ItemFilter(status="held", kind=hold.kind, organization_id=hold.organization_id or None)
+                examples[hold] = list_changes(connection, run.plan_id, criteria=of_hold, limit=_EXAMPLES)
             losing = [row for row in largest_impact(connection, run.plan_id, _ORGANIZATIONS_SHOWN) if row.lose]
-        names = read_names(connection, [*mentions_of(items), *organizations_of(holds, losing)])
+        mentions = chain.from_iterable(map(mentions_of, examples.values()))
+        names = read_names(connection, [*mentions, *organizations_of(holds, losing)])
+        lost = losses_behind(connection, run)
     if run.held_until is not None and run.held_until < now:
         return _conflict(console, run)
     return console.show(
@@ -104,12 +111,9 @@ def _page(
         decision=decision,
         deletes=run.total("held"),
         holds=holds,
-        opened=[
-            (hold, members.get(hold.organization_id, {}).get(Membership.kind, 0))
-            for hold in holds
-            if hold.kind in RESOURCE_KINDS and hold.organization_id
-        ],
-        items=items,
+        destroyed=[hold for hold in holds if hold.kind in RESOURCE_KINDS],
+        examples=examples,
+        lost=lost,
         losing=losing,
         names=names,
         form={"reason": "", "number": "", **form},

@@ -1,6 +1,6 @@
 """The overview: concerns, the state of directory and backend, charts, and recent runs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -8,32 +8,34 @@ from flask import Response
 from sqlalchemy import Connection
 
 from app.access.browse.sizes import organization_sizes
-from app.access.contents import oldest_good_read, source_states
-from app.access.revisions import current_revision
+from app.access.contents import SourceState, source_states
 from app.foundation.clock import epoch_ms
 from app.monitoring.activity import ALIVE_FOR, activity_since, nodes
 from app.monitoring.notify.concerns import Cause, Concern
 from app.service.console.console import COUNT_LIMIT, Console, query
 from app.service.console.formatting import duration
 from app.service.console.names import mentions_of_runs, read_names
-from app.service.console.pages.run import held_now, shown_status
+from app.service.console.pages.run import shown_status
 from app.service.console.views import VIEWS
 from app.sync.ledger.failure_lists import count_failures
 from app.sync.ledger.failures import PARKED_AFTER
 from app.sync.ledger.ledger import last_verify, ledger_in_use
 from app.sync.runs.history import recent_runs
 from app.sync.runs.run import Run, RunStatus
-from app.sync.runs.status import held_runs, is_applying, last_ended
+from app.sync.runs.status import HeldRun, held_runs, is_applying, last_ended
 
+_UNREADABLE = "unreadable"
+"""The cause of a source that fails. Others of ``Cause.SOURCE`` are less urgent."""
 _WORST_FIRST = (
     Cause.WORKER,
     Cause.FAILED,
-    Cause.PARKED,
     Cause.HELD,
-    Cause.SHRUNK,
-    Cause.SOURCE,
-    Cause.FAILING,
     Cause.MISSED,
+    _UNREADABLE,
+    Cause.SHRUNK,
+    Cause.PARKED,
+    Cause.FAILING,
+    Cause.SOURCE,
     Cause.AMBIGUOUS,
     Cause.DISABLING,
 )
@@ -57,30 +59,29 @@ def overview(console: Console) -> Response:
     with console.reading() as connection:
         runs = recent_runs(connection, _RECENT)
         charted = recent_runs(connection, _BARS, statuses=_CHARTED, previews=False)
-        held = held_now(connection, now)
+        held = held_runs(connection, epoch_ms(now))
         last = last_ended(connection)
         concerns = parts.find_concerns(connection, now)
         sources = source_states(connection)
-        read_at = oldest_good_read([state for state in sources if state.is_configured])
         alive = nodes(connection, now=epoch_ms(now))
         context: dict[str, Any] = {
-            "read_at": read_at,
-            "revision": current_revision(connection),
             **_verified(connection),
-            "backend": _backend_state(connection, last, now),
+            "backend": _backend_state(connection, last, held),
             "activity": _activity(connection, now),
             "alive": alive,
             "names": read_names(connection, mentions_of_runs(runs)),
             "organizations": organization_sizes(connection, limit=_ORGANIZATIONS),
             "sources": sources,
             "source_of": {state.name: state for state in sources},
+            "held_until": min((run.held_until for run in held if run.held_until), default=None),
         }
+    held_ids = {run.run_id for run in held}
     index = None if parts.index_state is None else parts.index_state()
     due = parts.due_after(now)
     is_queued = any(run.status is RunStatus.QUEUED for run in runs)
     has_worker = any(node.role == "worker" for node in alive)
     notices: list[tuple[str, Concern | None]] = [
-        (concern.cause, concern) for concern in sorted(concerns, key=lambda one: _WORST_FIRST.index(one.cause))
+        (concern.cause, concern) for concern in sorted(concerns, key=lambda one: _rank(one, context["source_of"]))
     ]
     died = any(cause == Cause.WORKER for cause, _ in notices)
     # A dead worker is a concern already. Without a schedule and without queued runs no worker is needed.
@@ -88,7 +89,7 @@ def overview(console: Console) -> Response:
         notices.insert(0, (_NO_WORKER, None))
     return console.show(
         "overview.html",
-        runs=[(run, shown_status(run, held, now)) for run in runs],
+        runs=[(run, shown_status(run, held_ids, now)) for run in runs],
         last=last,
         notices=notices,
         count_limit=COUNT_LIMIT,
@@ -100,10 +101,19 @@ def overview(console: Console) -> Response:
         index=index,
         index_age=duration(index.staleness) if index is not None and index.is_used else "",
         charted=charted[::-1] if sum(run.total("planned") > 0 for run in charted) >= _MIN_BARS else [],
-        steps=None if last else _steps(console, has_read=read_at is not None, has_worker=has_worker),
+        steps=None
+        if last
+        else _steps(console, has_read=any(state.last_good_at for state in sources), has_worker=has_worker),
         alive_for=ALIVE_FOR.total_seconds(),
         **context,
     )
+
+
+def _rank(concern: Concern, sources: Mapping[str, SourceState]) -> int:
+    """Its place among the concerns: the worst consequence and the nearest deadline first."""
+    source = sources.get(concern.about)
+    fails = source is not None and source.is_configured and source.last_verdict == "failed"
+    return _WORST_FIRST.index(_UNREADABLE if concern.cause is Cause.SOURCE and fails else concern.cause)
 
 
 def _steps(console: Console, *, has_read: bool, has_worker: bool) -> dict[str, bool]:
@@ -126,7 +136,7 @@ def _verified(connection: Connection) -> dict[str, object]:
     return {"verified_at": last.at, "drifted": drifted}
 
 
-def _backend_state(connection: Connection, last: Run | None, now: datetime) -> tuple[str, dict[str, int]]:
+def _backend_state(connection: Connection, last: Run | None, held: Sequence[HeldRun]) -> tuple[str, dict[str, int]]:
     """The state of the backend by the last full run: a key of the template's words. If it is in step, with the numbers
     of items that are not."""
     if is_applying(connection):
@@ -140,7 +150,7 @@ def _backend_state(connection: Connection, last: Run | None, now: datetime) -> t
     ledger_id = ledger_in_use(connection)
     failing = [] if ledger_id is None else count_failures(connection, ledger_id, limit=COUNT_LIMIT + 1)
     return "step", {
-        "held": sum(run.deletes for run in held_runs(connection, epoch_ms(now))),
+        "held": sum(run.deletes for run in held),
         "parked": sum(row.items for row in failing if row.parked),
         "retrying": sum(row.items for row in failing if not row.parked),
     }

@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import takewhile
 from typing import Any
 
 from flask import Response, request
@@ -21,6 +22,7 @@ from app.service.console.pages.run_summary import (
     RESOURCE_KINDS,
     hold_rows,
     kind_rows,
+    losses,
     phase_rows,
     stage_rows,
     unread_sources,
@@ -32,6 +34,7 @@ from app.sync.plan.access_impact import StoredAccessChange, list_access
 from app.sync.plan.listing import PlannedChange, list_changes
 from app.sync.plan.search import ItemFilter, count
 from app.sync.plan.summary import PlanPart, affected, largest_impact, parts_of
+from app.sync.runs.history import recent_runs
 from app.sync.runs.report import impact_sentence, report_lines
 from app.sync.runs.run import Run, RunNotFoundError, RunStatus, row_of, run_from
 from app.sync.runs.status import applied_by, held_runs, superseded_by
@@ -41,6 +44,8 @@ _RUN_ID = re.compile(r"[!-~]{1,200}")
 _ORDINAL = re.compile(r"[0-9]{1,18}")
 _ITEM_FILTERS = ("status", "kind", "action", "organization", "item")
 _MAX_FOLLOWED = 20
+_HELD_BEFORE = 20
+"""The runs before a held run in which the cause of its deletes is searched."""
 _ORGANIZATIONS_SHOWN = 10
 _ROWS_SHOWN = 10
 IDS_SHOWN = 3
@@ -55,7 +60,7 @@ def run(console: Console) -> Response:
     after = parse_ordinal(parameters["after"])
     is_fragment = request.headers.get("x-fragment") == "1"
     with console.reading() as connection:
-        run = _read_run(connection, parameters["id"])
+        run = read_run(connection, parameters["id"])
         key = (run.run_id, *filters.items(), after)
         cached = console.followed.get(key) if is_fragment else None
         if cached is None or cached[0] != run:
@@ -83,6 +88,13 @@ def shown_status(run: Run, held_now: Collection[str], now: datetime) -> str:
     if run.status is not RunStatus.HELD or run.run_id in held_now:
         return run.status.value
     return "expired" if run.held_until is not None and run.held_until < now else "superseded"
+
+
+def losses_behind(connection: Connection, held: Run) -> list[tuple[Run, list[str]]]:
+    """The reads that lost what this run would delete: its own, and those of the held runs before it."""
+    before = recent_runs(connection, _HELD_BEFORE, held.run_id, previews=False)
+    chain = (held, *takewhile(lambda run: run.status is RunStatus.HELD, before))
+    return [(run, lost) for run in chain if (lost := losses(run))]
 
 
 def held_now(connection: Connection, now: datetime) -> frozenset[str]:
@@ -136,6 +148,7 @@ def _run_context(connection: Connection, run: Run, filters: Mapping[str, str], a
         "is_live": run.is_running or run.status is RunStatus.QUEUED,
         "stages": stage_rows(run, counted),
         "unread": unread_sources(run),
+        "lost_records": losses_behind(connection, run) if run.report.get("held") and not run.dry_run else [],
         "lost": run.report.get("impact", {}).get("lose", 0),
         "sent": sum(phase.sent for phase in phases),
         "to_send": sum(phase.to_send for phase in phases),
@@ -199,10 +212,10 @@ def _items(
 def find_run(console: Console, run_id: str) -> Run:
     """The run with this id. Raises ``RunNotFoundError``, also for an invalid id."""
     with console.reading() as connection:
-        return _read_run(connection, run_id)
+        return read_run(connection, run_id)
 
 
-def _read_run(connection: Connection, run_id: str) -> Run:
+def read_run(connection: Connection, run_id: str) -> Run:
     if not _RUN_ID.fullmatch(run_id):
         raise RunNotFoundError("there is no such run")
     return run_from(row_of(connection, run_id))

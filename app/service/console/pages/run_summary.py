@@ -1,15 +1,17 @@
 """Summarizes a run for its page: stages, phases, changes by kind, and held deletes."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import zip_longest
+from typing import Any
 
+from app.access.kinds import KINDS
 from app.directory.source import Verdict
-from app.foundation.text import enumerated
 from app.service.admin.resync import ITEM_STATUSES
-from app.service.console.formatting import counted
-from app.sync.ledger.ledger import ITEM_KINDS
+from app.service.console.formatting import FOLDERS, counted
+from app.sync.ledger.ledger import ITEM_KINDS, noun_of
 from app.sync.plan.rules import Phase
 from app.sync.plan.summary import PlanPart
 from app.sync.runs.run import RUNNING, Run, RunStatus, Stage
@@ -26,11 +28,12 @@ _STAGES = {
     RunStatus.PLANNING: "Planned",
     RunStatus.APPLYING: "Applied",
 }
+_COVERED = re.compile(r"would take along (.+) that (is|are) held")
 _LIMITS = {
     "delete_count": "more than {allowed:,} deletes",
     "delete_percent": "more than {allowed:g} %",
     "organization": "deleting an organization always asks",
-    "covers_held": "includes held items",
+    "covers_held": "contains held items",
 }
 
 
@@ -54,26 +57,36 @@ class UnreadSources:
 
     failed: Sequence[str]
     partial: Sequence[str]
-    reasons: Sequence[str]
+    reasons: Mapping[str, str]
+    """The name of a source → why."""
 
     @property
     def short(self) -> str:
-        """``1 source not read, 2 read partially``; empty if all were read."""
-        parts = [(self.failed, "not read"), (self.partial, "read partially")]
-        numbers = [f"{counted(len(names), 'source')} {how}" for names, how in parts if names]
-        return ", ".join(numbers)
+        """As ``incomplete_words``."""
+        return incomplete_words([Verdict.FAILED] * len(self.failed) + [Verdict.PARTIAL] * len(self.partial))
 
     @property
-    def sentences(self) -> str:
-        """The same with the names and the effect on the run."""
-        found = []
-        for names, how in ((self.failed, "could not be read, so {} changes are not in this run."), (self.partial, "")):
-            if names:
-                which = f"Source{'s' if len(names) > 1 else ''} {enumerated(names)}"
-                verb = "were" if len(names) > 1 else "was"
-                whose = "their" if len(names) > 1 else "its"
-                found.append(f"{which} {how.format(whose) or f'{verb} read only partially.'}")
-        return " ".join(found)
+    def worst(self) -> str:
+        """The worst verdict."""
+        return (Verdict.FAILED if self.failed else Verdict.PARTIAL).value
+
+    @property
+    def lines(self) -> list[tuple[str, str, str]]:
+        """Verdict, name and reason of each source. The reason is without its name and the advice."""
+        named = [(Verdict.FAILED, name) for name in self.failed] + [(Verdict.PARTIAL, name) for name in self.partial]
+        return [(verdict.value, name, self._why(name)) for verdict, name in named]
+
+    def _why(self, name: str) -> str:
+        reason = FOLDERS.sub("", self.reasons.get(name, "").partition("; ")[0].removeprefix(f"{name}: "))
+        return _RECORDS.sub(lambda kind: noun_of(kind[1]), reason)
+
+
+def incomplete_words(verdicts: Sequence[str]) -> str:
+    """``1 source failed, 2 partial``; empty if every read is complete."""
+    numbers = [(verdicts.count(verdict.value), verdict.value) for verdict in (Verdict.FAILED, Verdict.PARTIAL)]
+    first, *others = [one for one in numbers if one[0]] or [(0, "")]
+    words = [f"{counted(first[0], 'source')} {first[1]}", *(f"{number:,} {verdict}" for number, verdict in others)]
+    return ", ".join(words) if first[0] else ""
 
 
 def unread_sources(run: Run) -> UnreadSources:
@@ -83,7 +96,20 @@ def unread_sources(run: Run) -> UnreadSources:
         [str(read["name"]) for read in reads if read["verdict"] == verdict.value]
         for verdict in (Verdict.FAILED, Verdict.PARTIAL)
     )
-    return UnreadSources(failed, partial, [str(read["reason"]) for read in reads if read["reason"]])
+    return UnreadSources(failed, partial, {str(read["name"]): str(read["reason"]) for read in reads})
+
+
+_LOSS = re.compile(r"source (.+) takes away (.+); a read is refused above [^;]*")
+_RECORDS = re.compile(rf"\b({'|'.join(KINDS)}) records?\b")
+
+
+def losses(run: Run) -> list[str]:
+    """The records that the run's read removed from sources: ``workday lost 897 of 5,036 users``."""
+    found = [(str(sentence), _LOSS.fullmatch(str(sentence))) for sentence in run.report.get("losses", ())]
+    return [
+        f"{match[1]} lost {_RECORDS.sub(lambda kind: noun_of(kind[1]), match[2])}" if match else sentence
+        for sentence, match in found
+    ]
 
 
 def stage_rows(run: Run, numbers: Mapping[str, int]) -> list[StageRow]:
@@ -252,23 +278,30 @@ class HoldRow:
     """Items of the kind in the ledger."""
     over: str
     """The limit that they exceed, in words."""
-    reason: str
 
 
 def hold_rows(holds: object) -> list[HoldRow]:
-    """The rows for the ``held`` of a run's report."""
+    """The rows for the ``held`` of a run's report, those that destroy data first."""
     if not isinstance(holds, Sequence):
         return []
-    return [
+    rows = [
         HoldRow(
             kind=str(hold.get("kind", "")),
             organization_id=str(hold.get("organizationId", "")),
             deletes=int(hold.get("deletes") or 0),
             below=int(hold.get("below") or 0),
             of=int(hold.get("ledger") or 0),
-            over=_LIMITS.get(str(hold.get("limit")), "over the limits").format(allowed=hold.get("allowed") or 0),
-            reason=str(hold.get("reason", "")),
+            over=_limit_in_words(hold),
         )
         for hold in holds
         if isinstance(hold, Mapping)
     ]
+    return sorted(rows, key=lambda row: row.kind not in RESOURCE_KINDS)
+
+
+def _limit_in_words(hold: Mapping[str, Any]) -> str:
+    covered = _COVERED.search(str(hold.get("reason")))
+    words = "contains {} that {} held" if covered and hold.get("limit") == "covers_held" else ""
+    if covered and words:
+        return words.format(*covered.groups())
+    return _LIMITS.get(str(hold.get("limit")), "over the limits").format(allowed=hold.get("allowed") or 0)

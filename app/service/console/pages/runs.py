@@ -14,7 +14,7 @@ from app.foundation.clock import epoch_ms
 from app.service.console.console import COUNT_LIMIT, Console, one_of, query
 from app.service.console.names import mentions_of_runs, read_names
 from app.service.console.pages.run import STATUSES, held_now, shown_status
-from app.service.console.pages.run_summary import ACTIONS
+from app.service.console.pages.run_summary import ACTIONS, losses
 from app.service.console.paging import PAGE_ROWS
 from app.service.console.views import VIEWS
 from app.sync.ledger.failure_lists import FailureCount, count_failures
@@ -56,7 +56,7 @@ def runs(console: Console) -> Response:
             idle=not filters["busy"],
         )
         held = held_now(connection, now)
-        recent = _since_yesterday(connection, now) if is_first_page and runs else None
+        recent = _since_yesterday(connection, now, runs) if is_first_page and runs else None
         names = read_names(connection, mentions_of_runs(runs))
         by = askers(connection)
     return console.show(
@@ -98,6 +98,8 @@ class Recent(NamedTuple):
 
     since: datetime
     recap: Recap
+    events: Sequence[tuple[Run, Sequence[str]]]
+    """Runs that held deletes because sources lost records, and what was lost."""
     changed: Sequence[tuple[str, Sequence[tuple[str, int]]]]
     """Kind, and the number of items for each action."""
     failed: Sequence[Run]
@@ -108,7 +110,7 @@ class Recent(NamedTuple):
     """Whether items are parked → their number. Numbers above ``COUNT_LIMIT`` are not exact."""
 
 
-def _since_yesterday(connection: Connection, now: datetime) -> Recent:
+def _since_yesterday(connection: Connection, now: datetime, runs: Sequence[Run]) -> Recent:
     since = _yesterday(now)
     found = recap(connection, since)
     changed: dict[str, Any] = found.done()
@@ -119,6 +121,11 @@ def _since_yesterday(connection: Connection, now: datetime) -> Recent:
     return Recent(
         since=since,
         recap=found,
+        events=[
+            (run, losses(run))
+            for run in runs
+            if run.requested_at >= since and not run.dry_run and "held" in run.report and losses(run)
+        ],
         changed=[
             (kind, [(action, changed[kind].get(action, 0)) for action in ACTIONS])
             for kind in ITEM_KINDS
