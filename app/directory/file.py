@@ -11,6 +11,7 @@ shows whether a file is truncated between two lines.
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePath
@@ -24,6 +25,7 @@ from app.directory.content import is_folder, read_content
 from app.directory.documents import read_json, read_yaml
 from app.directory.fields import MalformedRecordError, object_from_pairs
 from app.directory.source import EVERYTHING, End, Found, Malformed, Reading, ReadRequest, Remark, Verdict
+from app.foundation.json_keys import repeats_no_key
 from app.foundation.text import counted, quoted
 
 MAX_LINE_BYTES = 1024 * 1024
@@ -190,8 +192,9 @@ def object_from_line(line: bytes) -> object:
         raise
     if type(value) is dict and line.count(b":") == len(value):
         return value
-    if b"\\u" not in line and line.count(b":") == _colons(value):
-        return value
+    with suppress(TypeError):  # nested deeper than orjson writes
+        if repeats_no_key(line, orjson.dumps(value)):
+            return value
     try:
         return json.loads(line, object_pairs_hook=object_from_pairs)
     except RecursionError:
@@ -199,21 +202,6 @@ def object_from_line(line: bytes) -> object:
     except ValueError as error:
         # Python does not convert numbers with thousands of digits.
         raise MalformedRecordError(f"cannot be used: {error}") from error
-
-
-def _colons(value: object) -> int:
-    """The number of colons in the JSON text of a value without repeated keys: one per key, and those in strings.
-
-    orjson keeps only the last of equal keys. A repeated key leaves one colon more in the text than in the value, if the
-    text has no ``\\u`` escapes.
-    """
-    if isinstance(value, str):
-        return value.count(":")
-    if isinstance(value, dict):
-        return sum(1 + key.count(":") + _colons(inner) for key, inner in value.items())
-    if isinstance(value, list):
-        return sum(map(_colons, value))
-    return 0
 
 
 _READERS = {
