@@ -1,12 +1,15 @@
 """Makes the sources of a configuration."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
 from app.directory.bounded import BoundedSource, Policy
 from app.directory.connector import ALL_ATTRIBUTES, Connector, Objects, ReadError, RequestedFields
+from app.directory.connectors.scim.rules import USERS
 from app.directory.file import FileSource
+from app.directory.mapping.settings import RuleList
 from app.directory.plugins import PluginConnector, PluginSettings
 from app.directory.pushes import PushedSource
 from app.directory.settings import (
@@ -73,7 +76,7 @@ def source_from_settings(
     if isinstance(settings, CsvSourceSettings):
         return _csv_source(settings)
     if isinstance(settings, PluginSettings):
-        return _plugin_source(settings, spool)
+        return _mapped_source(settings.source_name, PluginConnector(settings), _rules(settings.map), spool)
     if isinstance(settings, PushSourceSettings):
         return PushedSource(settings.source_name)
     if isinstance(settings, ScimSourceSettings):
@@ -98,26 +101,20 @@ class _NoConnector:
 
 
 def _ldap_source(settings: LdapSourceSettings, spool: Path | None, clock: Clock) -> Source:
-    from app.directory.mapping.rules import Rules  # noqa: PLC0415 - see above
-    from app.directory.mapping.source import MappedSource  # noqa: PLC0415 - as above
-    from app.directory.mapping.spool_file import SpoolFile  # noqa: PLC0415 - as above
-
     connector: Connector = _NoConnector()
     try:
-        from app.directory.connectors.ldap.connector import LdapConnector  # noqa: PLC0415 - as above
+        from app.directory.connectors.ldap.connector import LdapConnector  # noqa: PLC0415 - see above
 
         connector = LdapConnector(settings, clock)
     except ImportError as error:
         if (error.name or "").split(".")[0] not in ("ldap", "_ldap", "pyasn1", "pyasn1_modules"):
             raise
-    rules = Rules(settings.rules_in_force(), settings.preset_in_force().always)
-    return MappedSource(settings.source_name, connector, rules, SpoolFile.of(spool, settings.source_name))
+    rules = _rules(settings.rules_in_force(), settings.preset_in_force().always)
+    return _mapped_source(settings.source_name, connector, rules, spool)
 
 
 def _sql_source(settings: SqlSourceSettings) -> Source:
     from app.directory.connectors.sql.source import SqlConnector, SqlDatabase, SqlSource  # noqa: PLC0415 - as above
-    from app.directory.mapping.rules import Rules  # noqa: PLC0415 - as above
-    from app.directory.mapping.source import MappedSource  # noqa: PLC0415 - as above
 
     name = settings.source_name
     database = SqlDatabase(
@@ -130,34 +127,29 @@ def _sql_source(settings: SqlSourceSettings) -> Source:
     if not settings.map:
         return SqlSource(name, database)
     # Every row has all columns of its query, so that a missing value is NULL.
-    rules = Rules(settings.map, {name: frozenset({ALL_ATTRIBUTES}) for name in settings.queries})
+    rules = _rules(settings.map, {name: frozenset({ALL_ATTRIBUTES}) for name in settings.queries})
     if not database.has_records:
-        return MappedSource(name, SqlConnector(database.open), rules)
-    return SqlSource(name, database, wanted=rules.wanted, mapped=lambda connector: MappedSource(name, connector, rules))
+        return _mapped_source(name, SqlConnector(database.open), rules)
+    return SqlSource(
+        name, database, wanted=rules.wanted, mapped=lambda connector: _mapped_source(name, connector, rules)
+    )
 
 
 def _csv_source(settings: CsvSourceSettings) -> Source:
     from app.directory.csv_file import CsvConnector, CsvSource  # noqa: PLC0415 - as above
-    from app.directory.mapping.rules import Rules  # noqa: PLC0415 - as above
-    from app.directory.mapping.source import MappedSource  # noqa: PLC0415 - as above
 
     if not settings.map:
         return CsvSource(settings)
     # Every row has all columns, so that an empty cell is NULL.
-    return MappedSource(
-        settings.source_name, CsvConnector(settings), Rules(settings.map, {ROWS: frozenset({ALL_ATTRIBUTES})})
-    )
+    rules = _rules(settings.map, {ROWS: frozenset({ALL_ATTRIBUTES})})
+    return _mapped_source(settings.source_name, CsvConnector(settings), rules)
 
 
 def _http_source(settings: HttpSourceSettings, spool: Path | None, clock: Clock) -> Source:
     from app.directory.connectors.http.connector import HttpConnector  # noqa: PLC0415 - as above
-    from app.directory.mapping.rules import Rules  # noqa: PLC0415 - as above
-    from app.directory.mapping.source import MappedSource  # noqa: PLC0415 - as above
-    from app.directory.mapping.spool_file import SpoolFile  # noqa: PLC0415 - as above
 
-    rules = Rules(settings.map, settings.preset_in_force().always)
-    connector = HttpConnector(settings, clock=clock)
-    return MappedSource(settings.source_name, connector, rules, SpoolFile.of(spool, settings.source_name))
+    rules = _rules(settings.map, settings.preset_in_force().always)
+    return _mapped_source(settings.source_name, HttpConnector(settings, clock=clock), rules, spool)
 
 
 def _scim_source(settings: ScimSourceSettings, store: "OpenStore | None") -> Source:
@@ -168,15 +160,17 @@ def _scim_source(settings: ScimSourceSettings, store: "OpenStore | None") -> Sou
 
 def scim_rules(settings: ScimSourceSettings) -> "Rules":
     """The rules for what a directory pushes with SCIM."""
-    from app.directory.mapping.rules import USERS, Rules  # noqa: PLC0415 - as above
-
-    return Rules(settings.rules_in_force(), {USERS: frozenset({"active"})})
+    return _rules(settings.rules_in_force(), {USERS: frozenset({"active"})})
 
 
-def _plugin_source(settings: PluginSettings, spool: Path | None) -> Source:
+def _rules(rules: RuleList, always: Mapping[str, frozenset[str]] | None = None) -> "Rules":
     from app.directory.mapping.rules import Rules  # noqa: PLC0415 - as above
+
+    return Rules(rules, always)
+
+
+def _mapped_source(name: str, connector: Connector, rules: "Rules", spool: Path | None = None) -> Source:
     from app.directory.mapping.source import MappedSource  # noqa: PLC0415 - as above
     from app.directory.mapping.spool_file import SpoolFile  # noqa: PLC0415 - as above
 
-    name = settings.source_name
-    return MappedSource(name, PluginConnector(settings), Rules(settings.map), SpoolFile.of(spool, name))
+    return MappedSource(name, connector, rules, SpoolFile.of(spool, name))
