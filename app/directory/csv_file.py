@@ -34,15 +34,14 @@ from app.directory.fields import MalformedRecordError, checked_text
 from app.directory.settings import ROWS, CsvSourceSettings
 from app.directory.source import (
     EVERYTHING,
-    End,
     Found,
     Malformed,
+    MalformedTally,
     ObjectId,
     Origin,
     Reading,
     ReadRequest,
     Remark,
-    Verdict,
 )
 from app.foundation.text import counted, quoted
 
@@ -84,50 +83,42 @@ class CsvConnector:
 
 
 def _records(settings: CsvSourceSettings, stream: IO[bytes], file_name: str) -> Reading:
-    malformed = unnamed = 0
+    tally = MalformedTally()
     try:
         table = _Table(settings, stream, file_name)
         rows = _RecordRows(settings, table)
         for place, cells in table.rows():
-            for step in (cells,) if isinstance(cells, Malformed) else rows.steps(place, cells):
-                if type(step) is Malformed:
-                    malformed += 1
-                    unnamed += step.object is None
-                yield step
+            yield from tally.counted([cells] if isinstance(cells, Malformed) else rows.steps(place, cells))
     except ReadError as error:
         yield error.end
-        return
-    yield _end(malformed, unnamed)
+    else:
+        yield tally.end("malformed row")
 
 
 def _objects(settings: CsvSourceSettings, wanted: frozenset[str], stream: IO[bytes], file_name: str) -> Objects:
-    malformed = 0
+    tally = MalformedTally()
     try:
         table = _Table(settings, stream, file_name)
         columns = table.columns if ALL_ATTRIBUTES in wanted else sorted(wanted)
         table.check_columns(columns, "a rule of map names")
         key = table.key_of_objects(settings.key)
         for place, cells in table.rows():
-            if isinstance(cells, Malformed):
-                malformed += 1
-                yield cells
-                continue
-            value = dict(zip(table.columns, cells, strict=True))
-            if (object_ := _object_id(ROWS, [value[name] for name in key])) is None:
-                malformed += 1
-                yield Malformed(place, f"{', '.join(key)}: is empty or invalid, and identifies the row")
-            else:
-                yield DirectoryObject(object_, {name: value[name] for name in columns if value[name]}, place)
+            step = cells if isinstance(cells, Malformed) else _object(table, cells, key, columns, place)
+            yield from tally.counted([step])
     except ReadError as error:
         yield error.end
-        return
-    yield _end(malformed, malformed)
+    else:
+        yield tally.end("malformed row")
 
 
-def _end(malformed: int, unnamed: int) -> End:
-    if not malformed:
-        return End(Verdict.COMPLETE)
-    return End(Verdict.PARTIAL, counted(malformed, "malformed row"), except_malformed=not unnamed)
+def _object(
+    table: "_Table", cells: Sequence[str], key: Sequence[str], columns: Sequence[str], place: str
+) -> DirectoryObject | Malformed:
+    value = dict(zip(table.columns, cells, strict=True))
+    object_ = _object_id(ROWS, [value[name] for name in key])
+    if object_ is None:
+        return Malformed(place, f"{', '.join(key)}: is empty or invalid, and identifies the row")
+    return DirectoryObject(object_, {name: value[name] for name in columns if value[name]}, place)
 
 
 def _object_id(set_: str, key: Sequence[str]) -> ObjectId | None:

@@ -11,12 +11,15 @@ The contract is in ``app/directory/README.md``, "The contract of a source". In s
 A source judges its own records only. Duplicates, dangling references and cycles are found when sources are merged.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from app.access.records import Record
+from app.foundation.text import counted
+
+_Step = TypeVar("_Step")
 
 
 class Verdict(StrEnum):
@@ -97,6 +100,29 @@ class End(NamedTuple):
     directories lock accounts."""
     known_empty: bool = False
     """Of a complete read: nothing was pushed to the source so far, so that it is empty for sure."""
+
+
+@dataclass(slots=True)
+class MalformedTally:
+    """The number of malformed objects of a read."""
+
+    count: int = 0
+    unnamed: int = 0
+    """Those without a permanent id."""
+
+    def counted(self, steps: Iterable[_Step]) -> Iterator[_Step]:
+        """The steps, which are counted as they pass."""
+        for step in steps:
+            if isinstance(step, Malformed):
+                self.count += 1
+                self.unnamed += step.object is None
+            yield step
+
+    def end(self, noun: str, cursor: str = "", answered: "Answered | None" = None) -> End:
+        """The end of a read in which nothing else is missing. ``noun``: the name of a malformed object."""
+        if not self.count:
+            return End(Verdict.COMPLETE, "", cursor, answered)
+        return End(Verdict.PARTIAL, counted(self.count, noun), cursor, answered, except_malformed=not self.unnamed)
 
 
 class Answered(StrEnum):

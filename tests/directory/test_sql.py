@@ -28,6 +28,7 @@ from app.directory.source import (
     Found,
     Gone,
     Malformed,
+    MalformedTally,
     ObjectId,
     Part,
     ReadRequest,
@@ -137,7 +138,7 @@ def test_batches_equal_single_rows(docs: Database, more: str) -> None:
     database = SqlDatabase(docs.read_url, [query])
     with database.open(ReadRequest(), {}) as read, database.open(ReadRequest(), {}) as again:
         [rows] = read.queries
-        together = list(read.steps([rows]))
+        together = list(read.steps([rows], MalformedTally()))
         assert together == list(rows.steps(again.requested(rows), report_deleted=False))
     assert len(records(together)) == 12
     assert len([step for step in together if isinstance(step, Malformed)]) == 4

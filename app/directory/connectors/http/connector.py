@@ -23,9 +23,18 @@ from app.directory.connectors.http.client import HttpClient, RefusedError
 from app.directory.connectors.http.paging import MAX_ID_BYTES, IncompleteError, PageReader, value_at
 from app.directory.connectors.http.settings import DeltaSettings, HttpSettings, MembersSettings
 from app.directory.fields import MalformedRecordError, checked_text
-from app.directory.source import EVERYTHING, Answered, End, Gone, Malformed, ObjectId, ReadRequest, Verdict
+from app.directory.source import (
+    EVERYTHING,
+    Answered,
+    End,
+    Gone,
+    Malformed,
+    MalformedTally,
+    ObjectId,
+    ReadRequest,
+    Verdict,
+)
 from app.foundation.clock import Clock, utc_now
-from app.foundation.text import counted
 
 _REFERENCE = "$ref"
 
@@ -68,27 +77,20 @@ class _Read:
         """The objects, or those that changed since a cursor. Raises ``ReadError``."""
         # Taken before the read, so that the next read includes what changes meanwhile.
         links = self._links(since)
-        malformed = unnamed = 0
+        tally = MalformedTally()
         # Before the first object, because a refused cursor must yield none.
         changes = self._changes(links) if since else {}
         for name in changes if since else self._sets:
             try:
-                for step in self._changed(name, changes[name]) if since else self._objects(name):
-                    if isinstance(step, Malformed):
-                        malformed += 1
-                        unnamed += step.object is None
-                    yield step
+                yield from tally.counted(self._changed(name, changes[name]) if since else self._objects(name))
             except IncompleteError as error:
                 self._incomplete.append(str(error))
         answered, cursor = Answered.CHANGES if since else None, orjson.dumps(links).decode() if links else ""
         if self._incomplete:
             more = f"; and {len(self._incomplete) - 3:,} more" if len(self._incomplete) > 3 else ""
             yield End(Verdict.PARTIAL, "; ".join(self._incomplete[:3]) + more, "", answered)
-        elif malformed:
-            reason = counted(malformed, "malformed object")
-            yield End(Verdict.PARTIAL, reason, cursor, answered, except_malformed=not unnamed)
         else:
-            yield End(Verdict.COMPLETE, "", cursor, answered)
+            yield tally.end("malformed object", cursor, answered)
 
     # Complete reads.
 

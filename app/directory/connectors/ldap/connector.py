@@ -14,6 +14,7 @@ from app.directory.source import (
     End,
     Gone,
     Malformed,
+    MalformedTally,
     ObjectId,
     Part,
     ReadRequest,
@@ -51,23 +52,16 @@ def _read(reader: Reader, wanted: RequestedFields, request: ReadRequest) -> Obje
     for reason in reader.session.unavailable:
         yield Remark(server, f"server away: {reason}; {server} was read instead", server_away=True)
     steps, answered, cursor, no_cursor = _steps(reader, wanted, request)
-    malformed = unnamed = 0
-    for step in steps:
-        if isinstance(step, Malformed):
-            malformed += 1
-            unnamed += step.object is None
-        yield step
+    tally = MalformedTally()
+    yield from tally.counted(steps)
     for set_reader in reader.sets:
         yield from set_reader.remarks()
     if no_cursor:
         yield Remark(server, f"incremental reads are not possible, so each read is a full one: {no_cursor}")
     if reader.incomplete_reason:
         yield End(Verdict.PARTIAL, reader.incomplete_reason, "", answered)
-    elif malformed:
-        reason = f"{malformed} object(s) were not understood"
-        yield End(Verdict.PARTIAL, reason, cursor, answered, except_malformed=not unnamed)
     else:
-        yield End(Verdict.COMPLETE, "", cursor, answered)
+        yield tally.end("malformed object", cursor, answered)
 
 
 def _steps(

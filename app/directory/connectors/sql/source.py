@@ -4,7 +4,7 @@ Queries that are named as a list of records (``documents``) yield records. The o
 records. The columns of all queries are checked before the first row is read.
 """
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from zoneinfo import ZoneInfo
@@ -27,9 +27,8 @@ from app.directory.connectors.sql.lookup import RowLookup
 from app.directory.connectors.sql.rows import QueryRows, RowStep, Step
 from app.directory.connectors.sql.settings import Query
 from app.directory.connectors.sql.snapshot import SqlSnapshot, open_snapshot
-from app.directory.source import EVERYTHING, Answered, End, Malformed, Part, Reading, ReadRequest, Source, Verdict
+from app.directory.source import EVERYTHING, Answered, End, MalformedTally, Part, Reading, ReadRequest, Source, Verdict
 from app.foundation.clock import utc_now
-from app.foundation.text import counted
 
 _COMPLETE = End(Verdict.COMPLETE)
 
@@ -132,32 +131,26 @@ class SqlRead:
         }
         return Cursor(positions, newest).to_json()
 
-    def end(self, malformed: int, without_key: int, mapped: End = _COMPLETE) -> End:
-        """The end of the read. ``malformed``, ``without_key``: as from ``steps``. ``mapped``: the end of the rules."""
+    def end(self, tally: MalformedTally, mapped: End = _COMPLETE) -> End:
+        """The end of the read. ``mapped``: the end of the rules."""
         if mapped.verdict is Verdict.FAILED:
             return mapped
-        if not malformed and mapped.verdict is Verdict.COMPLETE:
+        rows = tally.end("malformed row")
+        if rows.verdict is mapped.verdict is Verdict.COMPLETE:
             return End(Verdict.COMPLETE, cursor=self.cursor(), answered=self.answered)
-        reasons = [counted(malformed, "malformed row")] if malformed else []
-        excepted = not without_key and (mapped.verdict is Verdict.COMPLETE or mapped.except_malformed)
+        excepted = all(end.verdict is Verdict.COMPLETE or end.except_malformed for end in (rows, mapped))
         return End(
             Verdict.PARTIAL,
-            "; ".join([*reasons, *filter(None, [mapped.reason])]),
+            "; ".join(filter(None, [rows.reason, mapped.reason])),
             self.cursor() if excepted else "",
             self.answered,
             except_malformed=excepted,
         )
 
-    def steps(self, queries: Sequence[QueryRows]) -> Generator[Step, None, tuple[int, int]]:
-        """The steps of the requested rows. Returns how many were malformed, and how many of these have no key."""
-        malformed = without_key = 0
+    def steps(self, queries: Sequence[QueryRows], tally: MalformedTally) -> Iterator[Step]:
+        """The steps of the requested rows."""
         for rows in queries:
-            for step in rows.steps(self.requested(rows), report_deleted=self.answered is not None):
-                if type(step) is Malformed:
-                    malformed += 1
-                    without_key += step.object is None
-                yield step
-        return malformed, without_key
+            yield from tally.counted(rows.steps(self.requested(rows), report_deleted=self.answered is not None))
 
     def requested(self, rows: QueryRows) -> Iterator[RowStep]:
         """The requested rows of a query."""
@@ -193,8 +186,9 @@ class SqlConnector:
                 queries = [
                     rows for rows in read.queries if rows.query.kind is None and rows.query.name in wanted.attributes
                 ]
-                malformed, without_key = yield from read.steps(queries)  # type: ignore[misc] # only objects are yielded
-                yield read.end(malformed, without_key)
+                tally = MalformedTally()
+                yield from read.steps(queries, tally)  # type: ignore[misc] # only objects are yielded
+                yield read.end(tally)
         except ReadError as error:
             yield error.end
 
@@ -229,12 +223,12 @@ class SqlSource:
 
     def _steps(self, read: SqlRead, request: ReadRequest) -> Reading:
         queries = [rows for rows in read.queries if rows.query.kind is not None]
-        malformed, without_key = yield from read.steps(queries)  # type: ignore[misc] # only records are yielded
-        mapped = _COMPLETE
+        tally, mapped = MalformedTally(), _COMPLETE
+        yield from read.steps(queries, tally)  # type: ignore[misc] # only records are yielded
         if self._mapped is not None:
             for step in self._mapped(SqlConnector(lambda *_: nullcontext(read))).read(request):
                 if isinstance(step, End):
                     mapped = step
                 else:
                     yield step
-        yield read.end(malformed, without_key, mapped)
+        yield read.end(tally, mapped)
