@@ -31,7 +31,7 @@ def _library(library: None) -> None:
     ],
 )
 def test_spellings_of_one_dn_are_equal(one: str, other: str) -> None:
-    from app.directory.connectors.ldap.names import normalized
+    from app.directory.connectors.ldap.values import normalized
 
     assert normalized(one) == normalized(other)
 
@@ -49,7 +49,7 @@ def test_spellings_of_one_dn_are_equal(one: str, other: str) -> None:
     ],
 )
 def test_other_dns_are_not_equal(one: str, other: str) -> None:
-    from app.directory.connectors.ldap.names import normalized
+    from app.directory.connectors.ldap.values import normalized
 
     assert normalized(one) != normalized(other)
 
@@ -70,13 +70,13 @@ ODD = [
 
 @pytest.mark.parametrize("names", [[], PLAIN, ["uid=a,dc=c", "uid=b,dc=c"], *([*PLAIN, one] for one in ODD)])
 def test_all_normalized_equals_normalized(names: list[str]) -> None:
-    from app.directory.connectors.ldap.names import all_normalized, normalized
+    from app.directory.connectors.ldap.values import all_normalized, normalized
 
     assert list(all_normalized(names)) == [normalized(one) for one in names]
 
 
 def test_is_below() -> None:
-    from app.directory.connectors.ldap.names import is_below
+    from app.directory.connectors.ldap.values import is_below
 
     assert is_below("cn=a,dc=c", "dc=c")
     assert is_below("dc=c", "dc=c")

@@ -15,7 +15,6 @@ from ldap.controls import LDAPControl
 from ldap.syncrepl import SyncDoneControl, SyncInfoMessage, SyncRequestControl, SyncStateControl
 
 from app.directory.connector import ALL_ATTRIBUTES, CursorRefusedError, DirectoryObject, RequestedFields
-from app.directory.connectors.ldap.names import normalized
 from app.directory.connectors.ldap.objects import Reader
 from app.directory.connectors.ldap.session import (
     EXTENDED_DN,
@@ -25,7 +24,7 @@ from app.directory.connectors.ldap.session import (
     message_of,
     search_error,
 )
-from app.directory.connectors.ldap.values import LdapEntry, filter_bytes, to_filetime
+from app.directory.connectors.ldap.values import LdapEntry, filter_bytes, normalized, to_filetime
 from app.directory.source import Gone, Malformed, ObjectId
 from app.foundation.text import printable
 

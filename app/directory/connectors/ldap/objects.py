@@ -10,15 +10,6 @@ from typing import NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from app.directory.connector import ALL_ATTRIBUTES, DirectoryObject, ReadError, RequestedFields, UnreadableValueError
-from app.directory.connectors.ldap.names import (
-    as_text_or_plain_dn,
-    guid_or_name,
-    is_below,
-    member_names,
-    normalized,
-    plain_dn,
-    search_base,
-)
 from app.directory.connectors.ldap.session import EXTENDED_DN, LdapSession, Search
 from app.directory.connectors.ldap.settings import ACCOUNT_EXPIRED, LdapConnectionSettings
 from app.directory.connectors.ldap.values import (
@@ -30,8 +21,15 @@ from app.directory.connectors.ldap.values import (
     as_sid,
     as_text,
     as_text_or_base64,
+    as_text_or_plain_dn,
     filter_bytes,
     filter_text,
+    guid_or_name,
+    is_below,
+    member_names,
+    normalized,
+    plain_dn,
+    search_base,
     to_filetime,
 )
 from app.directory.source import Malformed, ObjectId, Remark

@@ -22,9 +22,8 @@ from ldap.controls import LDAPControl
 from ldap.controls.libldap import SimplePagedResultsControl
 
 from app.directory.connector import LoginRefusedError, ReadError
-from app.directory.connectors.ldap.names import normalized
 from app.directory.connectors.ldap.settings import LdapConnectionSettings
-from app.directory.connectors.ldap.values import LdapEntry
+from app.directory.connectors.ldap.values import LdapEntry, normalized
 from app.foundation.files import read_small_file
 from app.foundation.text import printable
 

@@ -13,12 +13,11 @@ from datetime import date, datetime, timedelta, tzinfo
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import ColumnElement, bindparam, or_
-from sqlalchemy.types import NullType
+from sqlalchemy import ColumnElement, or_
 
 from app.directory.connector import CursorRefusedError, ReadError
 from app.directory.connectors.sql.rows import QueryRows
-from app.directory.connectors.sql.snapshot import SqlSnapshot, named_column
+from app.directory.connectors.sql.snapshot import SqlSnapshot, named_column, parameter
 from app.directory.fields import MalformedRecordError
 from app.foundation.text import quoted
 
@@ -287,8 +286,3 @@ def _id_or_empty(rows: QueryRows, values: Mapping[str, object]) -> str:
         return rows.id_of_row(values)
     except MalformedRecordError:
         return ""
-
-
-def parameter(value: object) -> Any:
-    """A bound parameter that the driver gets unchanged."""
-    return bindparam(None, value, type_=NullType(), unique=True)

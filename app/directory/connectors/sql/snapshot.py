@@ -32,6 +32,7 @@ from sqlalchemy import (
     NullPool,
     Row,
     Select,
+    bindparam,
     column,
     create_engine,
     event,
@@ -42,6 +43,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.sql.elements import quoted_name
+from sqlalchemy.types import NullType
 
 from app.directory.connector import LoginRefusedError, ReadError
 from app.directory.connectors.sql.settings import single_statement
@@ -144,6 +146,11 @@ class SqlSnapshot:
 def named_column(name: str) -> ColumnElement[Any]:
     """A column of the query, with its exact name."""
     return column(quoted_name(name, quote=True))
+
+
+def parameter(value: object) -> Any:
+    """A bound parameter that the driver gets unchanged."""
+    return bindparam(None, value, type_=NullType(), unique=True)
 
 
 def _as_table(name: str, query: str) -> Select[Any]:
