@@ -27,7 +27,7 @@ from app.directory.connector import (
     RequestedFields,
     UnreadableValueError,
 )
-from app.directory.connectors.sql.rows import id_of
+from app.directory.connectors.sql.rows import id_of, quoted_names
 from app.directory.connectors.sql.values import Convert, column_converters, columns_of_parsed_text
 from app.directory.content import read_content
 from app.directory.fields import MalformedRecordError, checked_text
@@ -167,7 +167,9 @@ class _Table:
                 raise ReadError(f"{where}: column {number} has no valid name; the first row has the names of columns")
         repeated = sorted(name for name, count in Counter(columns).items() if count > 1)
         if repeated:
-            raise ReadError(f"{where}: several columns are called {_quoted(repeated)}; give each a name of its own")
+            raise ReadError(
+                f"{where}: several columns are called {quoted_names(repeated)}; give each a name of its own"
+            )
         return columns
 
     def rows(self) -> Iterator[tuple[str, Sequence[str] | Malformed]]:
@@ -187,7 +189,7 @@ class _Table:
         if not key and "id" not in self.columns:
             raise ReadError(
                 f"{self.file_name}: has no column id; let key name the columns that identify a row permanently, of"
-                f" {_quoted(self.columns)}{self.delimiter_hint}"
+                f" {quoted_names(self.columns)}{self.delimiter_hint}"
             )
         self.check_columns(key, "key names")
         return key or ("id",)
@@ -197,8 +199,8 @@ class _Table:
         missing = [name for name in names if name not in self.columns]
         if missing:
             raise ReadError(
-                f"{self.file_name}: has no column {_quoted(missing)}, which {named_by}; it has {_quoted(self.columns)}"
-                f"{self.delimiter_hint}"
+                f"{self.file_name}: has no column {quoted_names(missing)}, which {named_by}; it has"
+                f" {quoted_names(self.columns)}{self.delimiter_hint}"
             )
 
     @property
@@ -297,7 +299,7 @@ class _RecordRows:
             if missing := missing_fields(self._kind, fields):
                 raise ReadError(
                     f"{table.file_name}: lacks {', '.join(missing)}, which {self._kind} records need; it has"
-                    f" {_quoted(table.columns)}{table.delimiter_hint}"
+                    f" {quoted_names(table.columns)}{table.delimiter_hint}"
                 )
         elif self._kind_index is None:
             raise ReadError(
@@ -377,7 +379,3 @@ def _found(record: Record, place: str, object_: ObjectId | None) -> Found:
 def _flag(text: object) -> object:
     """Spreadsheets write TRUE and FALSE."""
     return _FLAGS.get(str(text).lower(), text)
-
-
-def _quoted(names: Sequence[str]) -> str:
-    return ", ".join(map(quoted, names))

@@ -28,6 +28,7 @@ from app.contract.comments import (
     GetCommentAnnotationsRequest,
     UpdateCommentAnnotationsRequest,
 )
+from app.foundation.batches import batches
 from app.foundation.database.engine import reading
 
 _DELETE_BATCH = 200
@@ -148,9 +149,8 @@ def _batches_to_delete(
     """The requested threads by id, in batches. The caller deletes each batch before the next is read."""
     request, scope = call.request, call.scope
     if request.annotation_ids is not None:
-        ids = list(dict.fromkeys(request.annotation_ids))
-        for start in range(0, len(ids), _DELETE_BATCH):
-            yield threads.load_threads(connection, scope, ids[start : start + _DELETE_BATCH], request.document_id)
+        for ids in batches(list(dict.fromkeys(request.annotation_ids)), _DELETE_BATCH):
+            yield threads.load_threads(connection, scope, ids, request.document_id)
         return
     query = threads.stored_threads(scope).where(COMMENT_ANNOTATION.c.document_id == request.document_id)
     while rows := connection.execute(query.limit(_DELETE_BATCH)).all():

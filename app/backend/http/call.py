@@ -1,4 +1,4 @@
-"""The input and output of handlers: a call, its context and its reply."""
+"""The input and output of handlers: a call with its transactions, pages and events, and its reply."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence

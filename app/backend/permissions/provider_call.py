@@ -20,6 +20,7 @@ from app.backend.permissions.verdict import DENIED, AccessVerdict
 from app.backend.security.outgoing import time_limit
 from app.contract import limits
 from app.contract.permission_call import Question
+from app.foundation.batches import batches
 from app.foundation.clock import Sleep
 
 QUESTIONS_PER_CALL = 500
@@ -60,8 +61,7 @@ def ask(
     verdicts: list[AccessVerdict | None] = []
     has_responded = True
     deadline = monotonic() + provider.deadline
-    for start in range(0, len(questions), QUESTIONS_PER_CALL):
-        batch = questions[start : start + QUESTIONS_PER_CALL]
+    for batch in batches(questions, QUESTIONS_PER_CALL):
         try:
             verdicts.extend(_with_retries(provider, partial(_call, provider, batch, session), sleep, deadline))
         except CallError as error:

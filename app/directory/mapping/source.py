@@ -1,4 +1,4 @@
-"""A source that reads objects from a connector (LDAP, SQL) and turns them into records by mapping rules.
+"""A source that makes records of a connector's objects by mapping rules.
 
 Rules without ``each`` are applied as objects are read. A rule with ``each`` makes a record for each member of a group.
 So it is applied at the end, when the spool (``app.directory.mapping.spool``) has all members, and only if the read has

@@ -21,6 +21,7 @@ from filelock import FileLock
 
 from app.directory.connector import DirectoryObject
 from app.directory.source import ObjectId
+from app.foundation.batches import batches
 
 _BATCH = 1_000
 """Rows that are written together."""
@@ -135,8 +136,7 @@ class Spool:
 
     def _put_members(self, number: int, names: Sequence[str]) -> None:
         """Stores the members of a new object, of which there may be hundreds of thousands."""
-        for start in range(0, len(names), _BATCH):
-            batch = names[start : start + _BATCH]
+        for batch in batches(names, _BATCH):
             if "\0" in "".join(batch):
                 # SQLite's JSON functions end text at a NUL.
                 self._connection.executemany("INSERT INTO member VALUES (?, ?)", [(number, name) for name in batch])

@@ -5,7 +5,7 @@ from itertools import chain
 
 from app.directory.connector import CursorRefusedError, DirectoryObject, Objects, ReadError, RequestedFields
 from app.directory.connectors.ldap import changes
-from app.directory.connectors.ldap.objects import DN, Reader, SetReader, batches
+from app.directory.connectors.ldap.objects import DN, FILTER_SIZE, Reader, SetReader
 from app.directory.connectors.ldap.session import LdapSession, Search, ServerUnavailableError, open_session
 from app.directory.connectors.ldap.settings import LdapConnectionSettings
 from app.directory.source import (
@@ -21,6 +21,7 @@ from app.directory.source import (
     Remark,
     Verdict,
 )
+from app.foundation.batches import batches
 from app.foundation.clock import Clock, utc_now
 
 
@@ -118,7 +119,7 @@ def _named_by_attribute(
     """The users of a set that the request names by an attribute."""
     for attributes, texts in ((wanted.user_ids, part.user_ids), (wanted.user_aliases, part.aliases)):
         if (attribute := attributes.get(set_reader.name)) is not None:
-            for batch in batches(texts):
+            for batch in batches(texts, FILTER_SIZE):
                 yield from reader.objects(set_reader, set_reader.value_filter(attribute, batch))
 
 

@@ -5,8 +5,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from itertools import islice
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from app.directory.connector import ALL_ATTRIBUTES, DirectoryObject, ReadError, RequestedFields, UnreadableValueError
@@ -33,9 +32,8 @@ from app.directory.connectors.ldap.values import (
     to_filetime,
 )
 from app.directory.source import Malformed, ObjectId, Remark
+from app.foundation.batches import batches
 from app.foundation.text import printable
-
-_T = TypeVar("_T")
 
 DN = "dn"
 """The name of an object's DN in rules; it is not an attribute."""
@@ -43,7 +41,7 @@ DN = "dn"
 FIRST_RANGE = ";range=0-1499"
 
 _RANGE = re.compile(r"(.+);range=(\d+)-(\d+|\*)", re.IGNORECASE)
-_FILTER_SIZE = 100
+FILTER_SIZE = 100
 """Ids, or groups, in one filter."""
 
 _OWN_PARTITIONS = ("cn=configuration", "cn=schema", "dc=domaindnszones", "dc=forestdnszones")
@@ -82,7 +80,7 @@ class _Target(NamedTuple):
     is_list: bool
 
 
-class _Plan(NamedTuple):
+class _Use(NamedTuple):
     """The use of an attribute."""
 
     name: str
@@ -115,8 +113,8 @@ class SetReader:
         self.member_attributes = tuple(own.members) if with_members else ()
         self._extended = preset.extended_dn
         end = preset.ends.get(name, "")
-        self._with_expiry = bool(end) and ACCOUNT_EXPIRED in wanted
-        self._end = end if self._with_expiry or end.lower() in map(str.lower, wanted) else ""
+        self._reports_expiry = bool(end) and ACCOUNT_EXPIRED in wanted
+        self._expiry = end if self._reports_expiry or end.lower() in map(str.lower, wanted) else ""
         self._now = to_filetime(now)
         self._convert = {attribute.lower(): CONVERSIONS[how] for attribute, how in preset.convert.items()}
         self._lists = frozenset(map(str.lower, preset.lists))
@@ -128,9 +126,9 @@ class SetReader:
         self._members = frozenset(map(str.lower, self.member_attributes))
         self._id = self.id.lower()
         self._named_by = own.named_by
-        self._name = "" if own.named_by.lower() == DN else own.named_by.lower()
+        self._naming = "" if own.named_by.lower() == DN else own.named_by.lower()
         """The attribute by which groups name the object; empty: its DN."""
-        self._plans: dict[str, _Plan] = {}
+        self._uses: dict[str, _Use] = {}
         self._several: dict[str, tuple[int, str]] = {}
         """Attribute → number of objects with several values, and the place of the first."""
         primary_groups = preset.primary_groups and bool(self.member_attributes)
@@ -138,15 +136,15 @@ class SetReader:
 
     def _requested(self, *, ranges: bool, primary_groups: bool) -> list[str]:
         requested = {self._id: self.id}
-        if self._name:
-            requested[self._name] = self._named_by
+        if self._naming:
+            requested[self._naming] = self._named_by
         if self._everything:
             requested[ALL_ATTRIBUTES] = ALL_ATTRIBUTES
         for lower, spellings in self._spellings.items():
             if lower not in (DN, ALL_ATTRIBUTES, ACCOUNT_EXPIRED):
                 requested.setdefault(lower, spellings[0])
-        if self._end:
-            requested.setdefault(self._end.lower(), self._end)
+        if self._expiry:
+            requested.setdefault(self._expiry.lower(), self._expiry)
         for attribute in self.member_attributes:
             requested[attribute.lower()] = attribute + (FIRST_RANGE if ranges else "")
         if primary_groups:
@@ -165,23 +163,23 @@ class SetReader:
         attribute = ""
         try:
             for attribute, values in entry.attributes.items():
-                plan = self._plans.get(attribute)
-                if plan is None:
-                    plan = self._plans[attribute] = self._plan(attribute)
-                if plan.text_name and len(values) == 1:
-                    value[plan.text_name] = as_text(values[0])
+                use = self._uses.get(attribute)
+                if use is None:
+                    use = self._uses[attribute] = self._use_of(attribute)
+                if use.text_name and len(values) == 1:
+                    value[use.text_name] = as_text(values[0])
                     continue
-                for target in plan.targets:
+                for target in use.targets:
                     self._convert_into(value, target, values, dn)
-                if plan.is_own:
-                    own[plan.name] = values
-                elif plan.is_member:
-                    self._add_members(plan.name, values, members, ranges)
+                if use.is_own:
+                    own[use.name] = values
+                elif use.is_member:
+                    self._add_members(use.name, values, members, ranges)
             attribute = self.id
             id_ = next((self._converted(self._id, one) for one in own.get(self._id, ())), None)
             attribute = self._named_by
-            names = tuple(str(self._converted(self._name, one)) for one in own.get(self._name, ()))
-            attribute = self._end
+            names = tuple(str(self._converted(self._naming, one)) for one in own.get(self._naming, ()))
+            attribute = self._expiry
             if self._is_expired(own.get(attribute.lower(), ())):
                 value[ACCOUNT_EXPIRED] = True
         except UnreadableValueError as error:
@@ -189,7 +187,7 @@ class SetReader:
         if reason := self._missing(id_, own):
             return Malformed(dn, reason, self._object_id(entry))
         value.update(dict.fromkeys(self._spellings.get(DN, ()), dn))
-        names = names if self._name else (normalized(dn),)
+        names = names if self._naming else (normalized(dn),)
         object_ = DirectoryObject(ObjectId(self.name, str(id_)), value, dn, names, tuple(members))
         return EntryObject(object_, entry, ranges)
 
@@ -197,10 +195,10 @@ class SetReader:
         """The missing attribute that every object must have; empty if there is none."""
         if id_ is None or id_ == "":
             return f"has no {self.id}, which is its id; name another attribute in {self.where}.id"
-        return f"{self._end} {_NO_EXPIRY}" if self._end and self._end.lower() not in own else ""
+        return f"{self._expiry} {_NO_EXPIRY}" if self._expiry and self._expiry.lower() not in own else ""
 
     def _is_expired(self, ends: Sequence[bytes]) -> bool:
-        return self._with_expiry and bool(ends) and 0 < as_integer(ends[0]) <= self._now
+        return self._reports_expiry and bool(ends) and 0 < as_integer(ends[0]) <= self._now
 
     def _object_id(self, entry: LdapEntry) -> ObjectId | None:
         """The id of a malformed entry."""
@@ -232,15 +230,15 @@ class SetReader:
                 f"{self.where}: {name} has several values{others}; the first is used (lists: [{name}] makes it a list)",
             )
 
-    # Plans.
+    # Uses of attributes.
 
-    def _plan(self, attribute: str) -> _Plan:
+    def _use_of(self, attribute: str) -> _Use:
         lower = attribute.lower()
         is_member = lower.partition(";")[0] in self._members
-        is_own = lower in (self._id, self._name, self._end.lower())
+        is_own = lower in (self._id, self._naming, self._expiry.lower())
         targets = self._targets(attribute)
         is_text = not is_own and not is_member and [target[1:] for target in targets] == [(as_text, False)]
-        return _Plan(lower, targets[0].name if is_text else "", targets, is_own, is_member)
+        return _Use(lower, targets[0].name if is_text else "", targets, is_own, is_member)
 
     def _targets(self, attribute: str) -> Sequence[_Target]:
         """The targets of an attribute. Options make another attribute of it (``cn;lang-de``)."""
@@ -289,7 +287,9 @@ class SetReader:
         """The filter for accounts that have expired since an earlier read (a FILETIME), or are not expired any more
         because the clock was set back; empty if there are none."""
         first, last = sorted((then, self._now))
-        return f"(&({self._end}>={first + 1})({self._end}<={last}))" if self._with_expiry and first < last else ""
+        return (
+            f"(&({self._expiry}>={first + 1})({self._expiry}<={last}))" if self._reports_expiry and first < last else ""
+        )
 
 
 class Reader:
@@ -338,7 +338,7 @@ class Reader:
 
     def by_ids(self, set_reader: SetReader, ids: Sequence[str]) -> Iterator[DirectoryObject | Malformed]:
         """The objects of a set with these ids."""
-        for batch in batches(ids):
+        for batch in batches(ids, FILTER_SIZE):
             yield from self.objects(set_reader, set_reader.value_filter(set_reader.id, batch))
 
     def objects_of(self, set_reader: SetReader, entries: Sequence[LdapEntry]) -> Iterator[DirectoryObject | Malformed]:
@@ -348,7 +348,7 @@ class Reader:
                 found = set_reader.read(entry)
                 yield found.object if isinstance(found, EntryObject) else found
             return
-        for batch in batches(entries):
+        for batch in batches(entries, FILTER_SIZE):
             results = [set_reader.read(entry) for entry in batch]
             primary = self._primary_members([found for found in results if isinstance(found, EntryObject)])
             for found in results:
@@ -424,10 +424,3 @@ class Reader:
                     f"a part of the directory is on another server, which is not read: {printable(url, limit=150)};"
                     " read it as a source of its own, and name it in elsewhere"
                 )
-
-
-def batches(items: Sequence[_T]) -> Iterator[Sequence[_T]]:
-    """The items in batches that fit into a filter."""
-    iterator = iter(items)
-    while batch := list(islice(iterator, _FILTER_SIZE)):
-        yield batch

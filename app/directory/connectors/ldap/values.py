@@ -16,6 +16,7 @@ import ldap
 import ldap.dn
 
 from app.directory.connector import UnreadableValueError
+from app.foundation.batches import batches
 
 
 class LdapEntry(NamedTuple):
@@ -279,8 +280,8 @@ def guid_or_name(value: bytes) -> str:
 
 def member_names(values: Sequence[bytes]) -> Iterator[str]:
     """The normalized names of members: DNs, or text such as a ``memberUid``."""
-    for start in range(0, len(values), 1_000):
-        texts = [as_text(value) for value in values[start : start + 1_000]]
+    for batch in batches(values, 1_000):
+        texts = [as_text(value) for value in batch]
         if "#" not in "".join(texts) and all("=" in text for text in texts):
             yield from all_normalized(texts)
         else:

@@ -19,6 +19,7 @@ from app.directory.connectors.sql.snapshot import SqlSnapshot, named_column, par
 from app.directory.connectors.sql.values import column_converters, columns_of_parsed_text, plain_value
 from app.directory.fields import MalformedRecordError, check_json, checked_text
 from app.directory.source import Found, Gone, Malformed, ObjectId, Origin, Part, Remark
+from app.foundation.batches import batches
 from app.foundation.text import quoted
 
 Step = Found | DirectoryObject | Gone | Malformed | Remark
@@ -83,8 +84,8 @@ class QueryRows:
         missing = sorted((wanted or frozenset()) - set(self.columns))
         if missing:
             raise ReadError(
-                f"queries.{query.name}: has no column {_quoted(missing)}, which a rule of map names; it has"
-                f" {_quoted(self.columns)}"
+                f"queries.{query.name}: has no column {quoted_names(missing)}, which a rule of map names; it has"
+                f" {quoted_names(self.columns)}"
             )
         self._converters = column_converters(query.kind, self.columns, zone)
         parsed = columns_of_parsed_text(query.kind)
@@ -234,11 +235,11 @@ def check_columns(query: Query, columns: Sequence[str], database: str) -> None:
     numbered = {found[1] for name in columns if (found := _NUMBERED.fullmatch(name)) and found[1] in columns}
     repeated = sorted({name for name in columns if columns.count(name) > 1} | numbered)
     if repeated:
-        raise ReadError(f"{where}: several columns are called {_quoted(repeated)}; give each a name of its own")
+        raise ReadError(f"{where}: several columns are called {quoted_names(repeated)}; give each a name of its own")
     for name in query.own_columns:
         if name not in columns:
             hint = _quoting_hint(database, columns)
-            raise ReadError(f"{where}: has no column {quoted(name)}; it has {_quoted(columns)}{hint}")
+            raise ReadError(f"{where}: has no column {quoted(name)}; it has {quoted_names(columns)}{hint}")
     if query.kind is None:
         return
     fields = [name for name in columns if _is_field(name, query)]
@@ -261,7 +262,7 @@ def _is_field(column: str, query: Query) -> bool:
     return query.kind is None or column in KINDS[query.kind].field_names or column not in query.own_columns
 
 
-def _quoted(names: Iterable[str]) -> str:
+def quoted_names(names: Iterable[str]) -> str:
     return ", ".join(map(quoted, names))
 
 
@@ -325,19 +326,19 @@ class RowLookup:
 
     def _conditions(self, rows: QueryRows, part: Part) -> Iterator[ColumnElement[bool]]:
         for column, ids in (("organizationId", part.organization_ids), ("userId", part.user_ids)):
-            for batch in _batches(ids, _VALUES_PER_QUERY):
+            for batch in batches(ids, _VALUES_PER_QUERY):
                 where = self._is_in(rows, column, batch) if column in rows.columns else None
                 if where is not None:
                     yield where
         if "userAlias" in rows.columns:
             # The column has aliases in any case. If the database folds one differently, its row is found by key.
             folded = func.lower(cast(named_column("userAlias"), String))
-            for batch in _batches(part.aliases, _VALUES_PER_QUERY):
+            for batch in batches(part.aliases, _VALUES_PER_QUERY):
                 yield folded.in_([parameter(alias) for alias in batch])
 
     def by_id(self, rows: QueryRows, ids: Sequence[str]) -> Iterator[RowStep]:
         """The rows with these ids, and a ``DeletedRow`` for each id without a row."""
-        for batch in _batches(ids, _VALUES_PER_QUERY if len(rows.key) == 1 else _KEYS_PER_QUERY):
+        for batch in batches(ids, _VALUES_PER_QUERY if len(rows.key) == 1 else _KEYS_PER_QUERY):
             missing = dict.fromkeys(batch)
             where = self._has_key(rows, [parts_of(identifier, len(rows.key)) for identifier in missing])
             if where is not None:
@@ -393,7 +394,3 @@ class RowLookup:
             row = self._snapshot.first(rows.query.name, rows.query.text, named_column(column).is_not(None))
             self._types[at] = None if row is None else type(row[rows.columns.index(column)])
         return self._types[at]
-
-
-def _batches(ids: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    return (ids[start : start + size] for start in range(0, len(ids), size))

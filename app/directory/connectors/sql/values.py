@@ -92,7 +92,7 @@ def _utc(value: datetime, zone: tzinfo) -> str:
 def column_converters(kind: str | None, columns: Iterable[str], zone: tzinfo) -> Mapping[str, Convert]:
     """Column → its conversion. Those that are fields of the kind get values of the field's type, as far as possible."""
     fields = KINDS[kind].fields if kind is not None else ()
-    by_name = {field.name: _BY_SORT.get(field.type, _unchanged) for field in fields}
+    by_name = {field.name: _BY_TYPE.get(field.type, _unchanged) for field in fields}
     return {name: partial(_converted, by_name.get(name, _unchanged), zone) for name in columns}
 
 
@@ -149,7 +149,7 @@ def _aliases(plain: object, _: object, __: tzinfo) -> object:
         return [plain]
 
 
-_BY_SORT: Mapping[FieldType, Callable[[object, object, tzinfo], object]] = {
+_BY_TYPE: Mapping[FieldType, Callable[[object, object, tzinfo], object]] = {
     FieldType.ID: _text,
     FieldType.TEXT: _text,
     FieldType.ALIAS: _text,
