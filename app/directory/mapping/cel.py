@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from app.directory.connector import ALL_ATTRIBUTES
-from app.directory.mapping.expression_tree import Names, Node, call_of_one, plain_attribute, text_constant, tree_of
+from app.directory.mapping.expression_tree import Names, Node, operands, plain_attribute, text_constant, tree_of
 from app.directory.mapping.result_size import MAX_RESULT, SizeOf, TooLargeError, size_bound
 from app.directory.spelling import resembling
 from app.foundation.clock import utc_text
@@ -211,9 +211,9 @@ def _shortcut(tree: Node, variables: Sequence[str]) -> Callable[[Variables], obj
 
 def _function_of_attribute(tree: Node, variables: Sequence[str]) -> tuple[Callable[[str], str] | None, str, str]:
     """Of ``lower(it.name)``: the function, the variable and the name; None otherwise."""
-    function, argument = call_of_one(tree) or ("", {})
-    variable, name = plain_attribute(argument, variables)
-    return _FUNCTIONS.get(function) if variable else None, variable, name
+    function, arguments = operands(tree)
+    variable, name = plain_attribute(arguments[0], variables) if function in _FUNCTIONS else ("", "")
+    return _FUNCTIONS[function] if variable else None, variable, name
 
 
 # Messages.
@@ -255,7 +255,7 @@ def _compile_error(message: str, text: str) -> str:
     return f"there is no name {name}; did you mean {IT}.{name}?"
 
 
-def _raise_unless_missing(message: str, attributes: frozenset[str] | None) -> None:
+def _raise_unless_missing(message: str, attributes: set[str] | None) -> None:
     """Raises ``EvaluationError`` unless the message reports a missing attribute (of ``attributes``; None: any)."""
     missing = _MISSING.match(message)
     if missing is not None and (attributes is None or missing[1] in attributes):

@@ -97,13 +97,6 @@ def text_constant(tree: Node) -> str | None:
     return _text(constant, _CONSTANT_TEXT)
 
 
-def call_of_one(tree: Node) -> tuple[str, Node] | None:
-    """Of ``function(x)``, the function and x."""
-    call = inner(tree, _CALL) or {}
-    arguments = list(_inners(call, 3))
-    return (_text(call, 2), arguments[0]) if len(arguments) == 1 else None
-
-
 def plain_attribute(tree: Node, variables: Sequence[str], *, tested: bool = False) -> tuple[str, str]:
     """Of ``it.name``, the variable and the name; otherwise empty text. ``tested``: of ``has(it.name)``."""
     select = inner(tree, _SELECT)
@@ -167,13 +160,9 @@ class Names:
         """Whether the expression has a loop."""
         self.has_map = False
         """Whether the expression has a map of its own."""
-        self._selected: set[str] = set()
-        self._walk(tree, frozenset())
-
-    @property
-    def selected(self) -> frozenset[str]:
+        self.selected: set[str] = set()
         """All names that are selected of anything."""
-        return frozenset(self._selected)
+        self._walk(tree, frozenset())
 
     def _walk(self, node: Node, hidden: frozenset[str]) -> None:
         """``hidden``: variables that a loop redefines."""
@@ -185,7 +174,7 @@ class Names:
         selection = _selection(node)
         if selection is not None:
             operand, attribute = selection
-            self._selected.add(attribute)
+            self.selected.add(attribute)
             variable = _variable(operand)
             if variable in self.names and variable not in hidden:
                 self.names[variable].add(attribute)

@@ -102,12 +102,13 @@ class Spool:
         "": any) and of these rules."""
         self._connection.execute("BEGIN IMMEDIATE")
         belongs = self._connection.execute("SELECT digest, cursor, cursor_before, round FROM belongs").fetchone()
-        if belongs is None or belongs[0] != digest or (cursor and cursor not in belongs[1:3]):
+        own_digest, last, before_last, last_round = belongs or ("", "", "", 0)
+        if own_digest != digest or cursor not in ("", last, before_last):
             return False
-        if cursor in ("", belongs[1]):
+        if cursor in ("", last):
             self._connection.execute("DELETE FROM pending")
         self._cursor_before = cursor
-        self._round = belongs[3] + 1
+        self._round = last_round + 1
         self._run(_INDEXES_OF_CHANGES, "CREATE TEMP TABLE touched (name TEXT PRIMARY KEY)")
         return True
 
@@ -278,6 +279,7 @@ class Spool:
     def _upsert(self, object_: DirectoryObject, row: tuple[object, ...]) -> None:
         """Stores a changed object, and touches its names if the difference matters to groups above."""
         existing = self._row(object_.id)
+        holds, member = row[3], row[5]
         if existing is None:
             cursor = self._connection.execute(
                 "INSERT INTO object (set_name, id, place, holds, value, member, round) VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -286,15 +288,15 @@ class Spool:
             number = int(cursor.lastrowid or 0)
             is_changed = True
         else:
-            number = existing[0]
-            is_changed = (bool(existing[1]), existing[2]) != (row[3], row[5])
+            number, held, earlier_member = existing
+            is_changed = (bool(held), earlier_member) != (holds, member)
             self._connection.execute(
                 "UPDATE object SET place = ?, holds = ?, value = ?, member = ?, round = ? WHERE number = ?",
                 (*row[2:], number),
             )
         old_names, names = self._names_of(number), set(object_.names)
         rows = self._connection.execute("SELECT name FROM member WHERE object = ?", (number,))
-        old_members, members = {name for (name,) in rows}, set(object_.members) if row[3] else set[str]()
+        old_members, members = {name for (name,) in rows}, set(object_.members) if holds else set[str]()
         self._update_names("name", number, old_names, names)
         self._update_names("member", number, old_members, members)
         self._touch(old_names | names if is_changed or members != old_members else old_names ^ names)

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from time import sleep
 from typing import TypeVar
 from urllib.parse import quote, unquote
@@ -78,11 +79,14 @@ class _Read:
         # Taken before the read, so that the next read includes what changes meanwhile.
         links = self._links(since)
         tally = MalformedTally()
-        # Before the first object, because a refused cursor must yield none.
-        changes = self._changes(links) if since else {}
-        for name in changes if since else self._sets:
+        if since:
+            # Before the first object, because a refused cursor must yield none.
+            parts = [partial(self._changed, *one) for one in self._changes(links).items()]
+        else:
+            parts = [partial(self._objects, name) for name in self._sets]
+        for part in parts:
             try:
-                yield from tally.counted(self._changed(name, changes[name]) if since else self._objects(name))
+                yield from tally.counted(part())
             except IncompleteError as error:
                 self._incomplete.append(str(error))
         answered, cursor = Answered.CHANGES if since else None, orjson.dumps(links).decode() if links else ""
@@ -282,13 +286,7 @@ def _inline_members(item: Mapping[str, object], settings: MembersSettings) -> tu
 def _member_names(members: Sequence[object], settings: MembersSettings, place: str) -> Iterator[str]:
     """The names of members. Raises ``MalformedRecordError`` for a member without one."""
     for member in members:
-        name = (
-            member
-            if isinstance(member, str)
-            else _name_in(member, settings.named_by)
-            if isinstance(member, dict)
-            else ""
-        )
-        if not name:
+        name = _name_in(member, settings.named_by) if isinstance(member, dict) else member
+        if not isinstance(name, str) or not name:
             raise MalformedRecordError(f"{place}: a member has no {' or '.join(settings.named_by)}")
         yield checked_text(name, place)

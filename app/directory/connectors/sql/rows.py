@@ -100,37 +100,37 @@ class QueryRows:
 
     def convert(
         self,
-        batches: Iterable[Sequence[Any]],
+        stream: Iterable[Sequence[Any]],
         observe: Callable[[Sequence[Any]], None] | None = None,
         ids: frozenset[str] | None = None,
     ) -> Iterator[RowStep]:
         """The rows; with ``ids`` only those with one of these ids. Calls ``observe`` with each batch."""
         number = 0
-        for batch in batches:
+        for batch in stream:
             if observe is not None:
                 observe(batch)
             for row in batch:
                 number += 1
-                place = f"{self.query.name}, row {number}"
-                try:
-                    identifier = (
-                        self._id([row[index] for index in self._key_indexes]) if self.key else _digest(repr(tuple(row)))
-                    )
-                except MalformedRecordError as error:
-                    yield Malformed(place, str(error))
-                    continue
-                if ids is not None and identifier not in ids:
-                    continue
-                if self._deleted_index is not None and _is_set(row[self._deleted_index]):
-                    yield DeletedRow(identifier, place)
-                    continue
-                try:
-                    values = self._plain(row)
-                except MalformedRecordError as error:
-                    disabled = self._is_disabled(dict(zip(self.columns, row, strict=True)))
-                    yield Malformed(place, str(error), self._object(identifier), disabled)
-                    continue
-                yield Row(identifier, values, place)
+                step = self._converted(row, f"{self.query.name}, row {number}", ids)
+                if step is not None:
+                    yield step
+
+    def _converted(self, row: Sequence[Any], place: str, ids: frozenset[str] | None) -> RowStep | None:
+        """A row; None if its id is not one of ``ids``."""
+        try:
+            key = [row[index] for index in self._key_indexes]
+            identifier = self._id(key) if self.key else _digest(repr(tuple(row)))
+        except MalformedRecordError as error:
+            return Malformed(place, str(error))
+        if ids is not None and identifier not in ids:
+            return None
+        if self._deleted_index is not None and _is_set(row[self._deleted_index]):
+            return DeletedRow(identifier, place)
+        try:
+            return Row(identifier, self._plain(row), place)
+        except MalformedRecordError as error:
+            disabled = self._is_disabled(dict(zip(self.columns, row, strict=True)))
+            return Malformed(place, str(error), self._object(identifier), disabled)
 
     def _plain(self, row: Sequence[Any]) -> dict[str, object]:
         values: dict[str, object] = {}
