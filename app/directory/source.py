@@ -8,6 +8,8 @@ The contract is in ``app/directory/README.md``, "The contract of a source". In s
 4. raises no exception for anything that the outside world can cause, and puts no secret into a reason;
 5. may answer a ``ReadRequest`` with less than everything, and then sets ``End.answered``.
 
+``MalformedTally`` makes the ``End`` of sources that read objects, from those that are malformed.
+
 A source judges its own records only. Duplicates, dangling references and cycles are found when sources are merged.
 """
 

@@ -1,4 +1,4 @@
-"""Keyset pagination in either order.
+"""Keyset pagination in either order, and the size limits of pages and of responses without pages.
 
 A page begins after the key of the last row before it, compared as a tuple (``(time, id) < (…)``). Both databases use an
 index that ends in these columns.

@@ -357,7 +357,9 @@ def _field(user: User, name: str) -> object:
     if attribute is None:
         return user.extra_fields.get(name)
     value = getattr(user, attribute)
-    return None if value is False or value == () else list(value) if type(value) is tuple else value
+    if value is False or value == ():
+        return None
+    return list(value) if type(value) is tuple else value
 
 
 def _by_set(rules: Iterable[MappingRule]) -> Mapping[str, Sequence[MappingRule]]:
@@ -402,5 +404,6 @@ def _check_lengths(value: object, name: str) -> None:
             f"{name}: has {len(value):,} values; expressions go through {MAX_ELEMENTS:,} at most (use each: members for"
             " members)"
         )
-    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        _check_lengths(inner, name)
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            _check_lengths(inner, name)
