@@ -52,7 +52,16 @@ def _read(reader: Reader, wanted: RequestedFields, request: ReadRequest) -> Obje
     server = reader.settings.server
     for reason in reader.session.unavailable:
         yield Remark(server, f"server away: {reason}; {server} was read instead", server_away=True)
-    steps, answered, cursor, no_cursor = _steps(reader, wanted, request)
+    steps: Iterator[DirectoryObject | Gone | Malformed]
+    answered, cursor, no_cursor = None, "", ""
+    if request.part is not None:
+        steps, answered = _part(reader, wanted, request.part), Answered.PART
+    else:
+        # Taken before the read, so that the next read includes what changes meanwhile.
+        cursor, no_cursor = changes.cursor_now(reader, wanted, request.since)
+        steps = chain.from_iterable(map(reader.objects, reader.sets))
+        if request.since:
+            steps, answered = _changes(reader, wanted, request.since, cursor, no_cursor), Answered.CHANGES
     tally = MalformedTally()
     yield from tally.counted(steps)
     for set_reader in reader.sets:
@@ -63,19 +72,6 @@ def _read(reader: Reader, wanted: RequestedFields, request: ReadRequest) -> Obje
         yield End(Verdict.PARTIAL, reader.incomplete_reason, "", answered)
     else:
         yield tally.end("malformed object", cursor, answered)
-
-
-def _steps(
-    reader: Reader, wanted: RequestedFields, request: ReadRequest
-) -> tuple[Iterator[DirectoryObject | Gone | Malformed], Answered | None, str, str]:
-    """The requested objects, what they answer, the cursor after them, and why there is none."""
-    if request.part is not None:
-        return _part(reader, wanted, request.part), Answered.PART, "", ""
-    # Taken before the read, so that the next read includes what changes meanwhile.
-    cursor, no_cursor = changes.cursor_now(reader, wanted, request.since)
-    if request.since:
-        return _changes(reader, wanted, request.since, cursor, no_cursor), Answered.CHANGES, cursor, no_cursor
-    return chain.from_iterable(map(reader.objects, reader.sets)), None, cursor, no_cursor
 
 
 def _changes(

@@ -218,14 +218,10 @@ class LdapConnectionSettings(SettingsSection):
     def sets_in_force(self) -> Mapping[str, SetSettings]:
         """The sets of the preset with the changes of the settings, then further sets."""
         known = preset(self.preset).sets
-        changed = {
-            name: settings.model_copy(
-                update={field: getattr(self.sets[name], field) for field in self.sets[name].model_fields_set}
-            )
-            if name in self.sets
-            else settings
-            for name, settings in known.items()
-        }
+        changed = {}
+        for name, base in known.items():
+            given = self.sets.get(name, SetSettings())
+            changed[name] = base.model_copy(update={field: getattr(given, field) for field in given.model_fields_set})
         return changed | {name: settings for name, settings in self.sets.items() if name not in known}
 
     def preset_in_force(self) -> Preset:
