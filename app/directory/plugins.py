@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from app.directory.connector import Connector, DirectoryObject, Objects, ReadError, RequestedFields
 from app.directory.fields import MalformedRecordError, checked_text
-from app.directory.mapping.settings import RuleList
+from app.directory.mapping.settings import RuleList, check_rule_sets
 from app.directory.source import EVERYTHING, End, Gone, Malformed, ObjectId, ReadRequest, Remark, Verdict
 from app.directory.source_settings import SourceBase
 from app.directory.spelling import resembling
@@ -56,10 +56,7 @@ class PluginSettings(SourceBase):
 
     @model_validator(mode="after")
     def _rules_fit(self) -> Self:
-        for number, rule in enumerate(self.map, start=1):
-            if rule.from_ not in self.sets:
-                sets = ", ".join(self.sets)
-                raise ValueError(f"map: rule {number} reads from {rule.from_}, but the sets are {sets}")
+        check_rule_sets(self.map, self.sets)
         return self
 
 

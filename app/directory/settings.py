@@ -23,7 +23,7 @@ from app.directory.connectors.objects.settings import StoreSettings, usable_obje
 from app.directory.connectors.scim.rules import active_only, check_sets, name_in_address
 from app.directory.connectors.sql.settings import Columns, NullIsAbsent, SqlSettings, TimeZone
 from app.directory.mapping.cel import IT, MEMBER, ExpressionError, language
-from app.directory.mapping.settings import RULE_KINDS, RuleList, RuleSettings, disabled_or
+from app.directory.mapping.settings import RULE_KINDS, RuleList, RuleSettings, check_rule_sets, disabled_or
 from app.directory.plugins import PluginSettings, plugin_of, plugin_settings
 from app.directory.source_settings import AcceptedChanges, GuardSettings, KindName, SourceBase, Token
 from app.foundation.configuration.schema import SettingsSection
@@ -143,9 +143,8 @@ class CsvSourceSettings(_ContentSettings):
     def _rules_fit(self) -> "CsvSourceSettings":
         if self.map and self.kind is not None:
             raise ValueError("kind and map exclude each other: the rows are records of one kind, or objects for rules")
+        check_rule_sets(self.map, [ROWS])
         for number, rule in enumerate(self.map, start=1):
-            if rule.from_ != ROWS:
-                raise ValueError(f"map: rule {number} reads from {rule.from_}, but the only set is {ROWS}")
             if rule.each is not None:
                 raise ValueError(f"map: rule {number}: rows have no members, so that each cannot be used")
         return self
@@ -161,12 +160,7 @@ class LdapSourceSettings(LdapConnectionSettings, SourceBase):
 
     @model_validator(mode="after")
     def _rules_fit(self) -> "LdapSourceSettings":
-        known = self.sets_in_force()
-        for number, rule in enumerate(self.map, start=1):
-            if rule.from_ not in known:
-                raise ValueError(
-                    f"map: rule {number} reads from {rule.from_}, but the sets are {', '.join(known)}; add it to sets"
-                )
+        check_rule_sets(self.map, self.sets_in_force(), "; add it to sets")
         for number, (rule, configured) in enumerate(zip(self.rules_in_force(), self.map, strict=True), start=1):
             for key, text in rule.expressions() if rule != configured else ():
                 try:
@@ -264,11 +258,8 @@ class HttpSourceSettings(HttpSettings, SourceBase):
     @model_validator(mode="after")
     def _rules_fit(self) -> "HttpSourceSettings":
         known = self.sets_in_force()
+        check_rule_sets(self.map, known, "; add it to sets")
         for number, rule in enumerate(self.map, start=1):
-            if rule.from_ not in known:
-                raise ValueError(
-                    f"map: rule {number} reads from {rule.from_}, but the sets are {', '.join(known)}; add it to sets"
-                )
             if rule.each is not None and known[rule.from_].members is None:
                 raise ValueError(f"map: rule {number}: {rule.from_} has no members; describe them in sets")
         return self

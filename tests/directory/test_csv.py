@@ -339,7 +339,7 @@ def test_rows_are_read_in_bounded_memory(tmp_path: Path) -> None:
         ({"kind": "users"}, "did you mean user"),
         ({"timezone": "Mars"}, "not a time zone"),
         ({"kind": "user", "map": [{"from": "rows", "fill": {"userId": "it.id"}}]}, "kind and map exclude each other"),
-        ({"map": [{"from": "users", "fill": {"userId": "it.id"}}]}, "reads from users, but the only set is rows"),
+        ({"map": [{"from": "users", "fill": {"userId": "it.id"}}]}, "reads from users, but the sets are rows"),
         (
             {"map": [{"from": "rows", "each": "members", "fill": {"userId": "member.id"}}]},
             "rows have no members",

@@ -4,7 +4,7 @@ Expressions are compiled when the settings are loaded, so that the error of an i
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, Literal
 
@@ -154,6 +154,13 @@ RULE_KINDS = tuple(kind for kind in KINDS if kind in RuleSettings.model_fields)
 def _with_library(rules: tuple[RuleSettings, ...]) -> tuple[RuleSettings, ...]:
     language(IT, MEMBER)
     return rules
+
+
+def check_rule_sets(rules: Sequence[RuleSettings], sets: Collection[str], advice: str = "") -> None:
+    """Raises ``ValueError`` for a rule that reads from another set."""
+    for number, rule in enumerate(rules, start=1):
+        if rule.from_ not in sets:
+            raise ValueError(f"map: rule {number} reads from {rule.from_}, but the sets are {', '.join(sets)}{advice}")
 
 
 RuleList = Annotated[tuple[RuleSettings, ...], Field(min_length=1), AfterValidator(_with_library)]
