@@ -71,21 +71,26 @@ lead to the top (``effective_folder``), and those that lead into a cycle (``endl
 the folder itself or one above it is missing. Whether its organization exists is not checked."""
 
 ALL_FOLDERS = f"""
-effective_folder (organization_id, folder_id) AS (
+reached_folder (organization_id, folder_id) AS (
   SELECT f.organization_id, f.folder_id
   FROM model_organization o CROSS JOIN model_folder f @by(ix_model_folder_within)
   WHERE f.organization_id = o.organization_id AND f.parent_folder_id = ''
   UNION ALL
   SELECT f.organization_id, f.folder_id
-  FROM effective_folder t CROSS JOIN model_folder f @by(ix_model_folder_within)
+  FROM reached_folder t CROSS JOIN model_folder f @by(ix_model_folder_within)
   WHERE f.organization_id = t.organization_id AND f.parent_folder_id = t.folder_id
 ),
+effective_folder (organization_id, folder_id) AS (SELECT @distinct organization_id, folder_id FROM reached_folder),
 folder_walk (organization_id, folder_id, above) AS (
   SELECT f.organization_id, f.folder_id, f.folder_id FROM model_folder f
   LEFT JOIN effective_folder e ON e.organization_id = f.organization_id AND e.folder_id = f.folder_id
   WHERE e.folder_id IS NULL
 {_WALK}"""
-"""All effective folders of the access model. Folders of a missing organization are not effective."""
+"""All effective folders of the access model. Folders of a missing organization are not effective.
+
+Without DISTINCT, PostgreSQL multiplies the folders at the top by all folders in its estimate. If that is too large for
+a hash table, it scans the effective folders for each row.
+"""
 
 _ORGANIZATION = """
   WHEN NOT EXISTS (SELECT 1 FROM model_organization x WHERE x.organization_id = {row}.organization_id)

@@ -67,6 +67,8 @@ _MARKERS = {
     "keyed": _Marker("WITHOUT ROWID", "ON COMMIT DROP"),
     # @brief, after the definition of a temporary table: dropped at the commit.
     "brief": _Marker("", "ON COMMIT DROP"),
+    # @distinct, after SELECT, if all rows differ: PostgreSQL expects at most a few ten thousand then.
+    "distinct": _Marker("", "DISTINCT"),
     # @ordinal, the type of a column of a temporary table: numbers the rows in the order of their inserts.
     "ordinal": _Marker("INTEGER PRIMARY KEY", "BIGINT GENERATED ALWAYS AS IDENTITY"),
 }
