@@ -324,6 +324,14 @@ def test_unusable_settings_leave_no_file(folder: Path) -> None:
     assert [path.name for path in folder.rglob("*")] == ["s"]
 
 
+def test_a_file_in_place_of_the_folder_of_secrets_is_named(folder: Path) -> None:
+    (folder / "secrets").write_text("")
+    done = initialized("file", "self_hosted", [])
+    assert done.exit_code == 1
+    assert done.stderr == f"error: {folder / 'secrets'}: File exists\n"
+    assert [path.name for path in folder.iterdir()] == ["secrets"]
+
+
 def test_problems_of_the_directory_are_reported(folder: Path) -> None:
     done = initialized("csv", "self_hosted", [])
     assert done.exit_code == 1

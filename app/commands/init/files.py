@@ -56,11 +56,9 @@ class Files:
                 write_file(path, text)
             load_settings(self.output, environment={})
         except (ConfigurationError, OSError):
-            for path in texts:
-                path.unlink(missing_ok=True)
-            for folder in missing:
+            for remove in (*(path.unlink for path in texts), *(folder.rmdir for folder in missing)):
                 with suppress(OSError):
-                    folder.rmdir()
+                    remove()
             raise
         return list(texts)
 
