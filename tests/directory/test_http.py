@@ -1002,6 +1002,10 @@ def test_requests_go_through_the_proxy(new_provider: NewProvider) -> None:
 # Settings.
 
 
+def key_with(token_uri: str) -> str:
+    return json.dumps({"client_email": "a", "private_key": "hunter2", "token_uri": token_uri})
+
+
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
@@ -1045,8 +1049,12 @@ def test_requests_go_through_the_proxy(new_provider: NewProvider) -> None:
         ({"auth": {"service_account_key": '{"client_email": "hunter2"}'}}, "not the key file of a service account"),
         (
             {"auth": {"service_account_key": '{"client_email": "a", "private_key": "hunter2"}'}},
-            "names no token_uri, so token_url is needed",
+            "names no usable token_uri, so token_url is needed",
         ),
+        # urllib3 connects to evil.example.
+        ({"auth": {"service_account_key": key_with(r"http://evil.example\@127.0.0.1")}}, "names no usable token_uri"),
+        ({"auth": {"service_account_key": key_with("https://hunter2@h")}}, "names no usable token_uri"),
+        ({"base_url": "http://127.0.0.1", "proxy": "http://h:3128"}, "base_url: without TLS"),
         ({"max_in_flight": 0}, "max_in_flight"),
         ({"ca_file": "/nowhere.pem"}, "must be a readable PEM file"),
         ({"proxy": "socks5://h"}, "must be an address such as http"),

@@ -28,7 +28,7 @@ def check_settings(configuration: Configuration[Settings], environment: Mapping[
             "set notifications.webhook or notifications.email",
         )
     backend, webhook = settings.backend, settings.notifications.webhook
-    if has_credentials(settings) and is_plaintext(backend.base_url):
+    if has_credentials(settings) and is_plaintext(backend.base_url, backend.proxy.get_secret_value()):
         message = f"the credentials are sent to {backend.base_url} without encryption"
         yield warning("backend", message, "use an https address")
     for section, url, proxy in (

@@ -43,9 +43,10 @@ def is_loopback(url: str) -> bool:
         return False
 
 
-def is_plaintext(url: str) -> bool:
-    """Whether calls to the URL leave this machine without TLS."""
-    return urlsplit(url).scheme in {"http", "ldap"} and not is_loopback(url)
+def is_plaintext(url: str, proxy: str = "") -> bool:
+    """Whether calls to the URL leave this machine without TLS. ``proxy``: the URL of the proxy that they go through,
+    also those to this machine."""
+    return urlsplit(url).scheme in {"http", "ldap"} and not all(map(is_loopback, filter(None, (url, proxy))))
 
 
 def address_of(url: str) -> str:

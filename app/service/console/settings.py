@@ -64,8 +64,6 @@ def _issuer(value: str) -> str:
         checked_url(value, credentials="go into client_secret")
     except ValueError as error:
         raise ValueError("must be the issuer exactly as in its metadata, such as https://login.corp.example") from error
-    if is_plaintext(value):
-        raise ValueError("must begin with https: an attacker who can change its answers could sign in")
     return value
 
 
@@ -99,6 +97,8 @@ class OidcSettings(SettingsSection):
 
     @model_validator(mode="after")
     def _is_complete(self) -> Self:
+        if is_plaintext(self.issuer, self.proxy.get_secret_value()):
+            raise ValueError("issuer must begin with https: an attacker who can change its answers could sign in")
         if self.issuer and not self.client_id:
             raise ValueError("issuer is set, but client_id is empty: register the console with the issuer to get one")
         if self.issuer and not self.roles:

@@ -238,6 +238,7 @@ def _queued_run(one: Installation) -> None:
         (_set(backend__auth_token="wrong"), "backend", State.PROBLEM, "refuses the credentials"),
         (_set(backend__header_prefix="x-other-"), "backend", State.PROBLEM, "refuses the credentials"),
         (_set(backend__base_url="http://backend.acme.example"), "backend", State.WARNING, "without encryption"),
+        (_set(backend__proxy="http://proxy.acme.example:3128"), "backend", State.WARNING, "without encryption"),
         (_late_clock(-60), "clock", State.WARNING, "ahead of the backend's"),
         (_late_clock(3600), "clock", State.PROBLEM, "behind the backend's"),
         (

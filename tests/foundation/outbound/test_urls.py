@@ -40,6 +40,19 @@ def test_a_call_without_tls_may_stay_on_this_machine(url: str, plain: bool) -> N
 
 
 @pytest.mark.parametrize(
+    ("url", "proxy", "plain"),
+    [
+        ("http://127.0.0.1:8080", "http://proxy.example:3128", True),
+        ("http://127.0.0.1:8080", "http://127.0.0.1:3128", False),
+        ("http://acme.example", "http://127.0.0.1:3128", True),
+        ("https://acme.example", "http://proxy.example:3128", False),
+    ],
+)
+def test_a_proxy_gets_calls_to_this_machine_too(url: str, proxy: str, plain: bool) -> None:
+    assert is_plaintext(url, proxy) is plain
+
+
+@pytest.mark.parametrize(
     ("url", "problem"),
     [
         ("ftp://acme.example", "must be an http or https URL"),

@@ -452,6 +452,7 @@ def test_tokens_are_accepted_while_the_issuer_is_invalid(front: Office, issuer: 
     for metadata in (
         {"issuer": "https://another.example"},
         {"token_endpoint": None},
+        {"token_endpoint": "http://login.corp.example/token"},
         {"jwks_uri": 7},
         {"authorization_endpoint": ""},
     ):
@@ -682,6 +683,7 @@ def test_a_missing_library_is_reported(front: Office, monkeypatch: pytest.Monkey
     ("changed", "says"),
     [
         ({"issuer": "http://login.corp.example"}, "must begin with https"),
+        ({"issuer": "http://127.0.0.1", "proxy": SecretStr("http://proxy.example:3128")}, "must begin with https"),
         ({"issuer": "login.corp.example"}, "must be the issuer exactly"),
         ({"issuer": "https://a:b@login.corp.example"}, "must be the issuer exactly"),
         ({"issuer": "https://[::1"}, "must be the issuer exactly"),

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from app.foundation.configuration.schema import SettingsSection
 from app.foundation.outbound.route import CaFile, Proxy
-from app.foundation.outbound.urls import checked_url, is_http_url, is_plaintext
+from app.foundation.outbound.urls import checked_url, is_plaintext
 
 PresetName = Literal["google_workspace", "keycloak", "microsoft_graph", "okta", "scim"]
 
@@ -261,13 +261,17 @@ class HttpSettings(SettingsSection):
     def _is_usable(self) -> "HttpSettings":
         urls = {"base_url": self.base_url, "auth.token_url": self.auth.token_endpoint()}
         for key, url in urls.items():
-            if is_plaintext(url) and not self.allow_plaintext:
+            if is_plaintext(url, self.proxy.get_secret_value()) and not self.allow_plaintext:
                 raise ValueError(
                     f"{key}: without TLS, secrets could be read on the way; use https://, or allow_plaintext: true if"
                     " the network is private"
                 )
-        if self.auth.service_account_key.get_secret_value() and not is_http_url(self.auth.token_endpoint()):
-            raise ValueError("auth: service_account_key names no token_uri, so token_url is needed")
+        if self.auth.service_account_key.get_secret_value():
+            try:
+                _usable_url(self.auth.token_endpoint())
+            except ValueError:
+                problem = "service_account_key names no usable token_uri, so token_url is needed"
+                raise ValueError(f"auth: {problem}") from None
         for name, settings in self.sets_in_force().items():
             if settings.path is None:
                 raise ValueError(f"sets.{name}: the preset has no such set, so it needs a path")

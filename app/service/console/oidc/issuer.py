@@ -23,6 +23,7 @@ from joserfc.util import urlsafe_b64decode
 from app.foundation.clock import Clock
 from app.foundation.outbound.route import Route
 from app.foundation.outbound.session import bare_session
+from app.foundation.outbound.urls import is_http_url, is_loopback
 from app.service.console.oidc.calls import (
     MAX_AGE,
     Cached,
@@ -261,8 +262,10 @@ def _get(session: requests.Session, url: str, headers: Mapping[str, str] | None 
 
 
 def _is_usable(url: str, *, is_plain: bool) -> bool:
-    parts = urlsplit(url)
-    return bool(parts.netloc) and (parts.scheme == "https" or (is_plain and parts.scheme == "http"))
+    """``is_plain``: the issuer is on this machine, without TLS."""
+    if not is_http_url(url) or "@" in (parts := urlsplit(url)).netloc:
+        return False
+    return parts.scheme == "https" or (is_plain and is_loopback(url))
 
 
 def _header(text: str) -> Mapping[str, Any]:
