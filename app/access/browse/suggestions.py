@@ -13,7 +13,7 @@ from app.foundation.database.statements import run
 _LIMIT = 5
 _NEIGHBOURS = 25
 """How many ids on each side are compared."""
-_MIN_SIMILARITY = 0.5
+_MIN_SIMILARITY = 0.6
 """The similarity of a suggestion, of 1."""
 
 _BESIDE = """

@@ -233,7 +233,7 @@ def _menu(held: int, parked: int) -> tuple[tuple[str, tuple[Link, ...]], ...]:
             (
                 Link("runs", "Runs", "r"),
                 Link("held", "Held deletes", "h", held_badge, "held", "warn"),
-                Link("parked", "Parked items", "p", parked_badge, "parked", "bad"),
+                Link("parked", "Failing items", "p", parked_badge, "parked", "bad"),
             ),
         ),
         ("Access", (Link("explain", "Explain", "e"), Link("browse", "Browse", "b"), Link("sources", "Sources", "s"))),
@@ -241,8 +241,8 @@ def _menu(held: int, parked: int) -> tuple[tuple[str, tuple[Link, ...]], ...]:
             "System",
             (
                 Link("doctor", "Doctor", "d"),
-                Link("settings", "Settings"),
-                Link("sessions", "Sessions"),
+                Link("settings", "Settings", "t"),
+                Link("sessions", "Sessions", "i"),
                 Link("audit", "Audit log", "a"),
             ),
         ),

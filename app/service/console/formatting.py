@@ -109,6 +109,12 @@ def visible(text: str) -> str:
     )
 
 
+def sentence(text: str) -> str:
+    """Calls ``visible``, with a capital letter if the text begins with an ordinary word."""
+    shown = visible(text)
+    return shown[:1].upper() + shown[1:] if shown.split(" ")[0].rstrip(",;:.").isalpha() else shown
+
+
 def visible_lines(text: str) -> str:
     """Calls ``visible`` for each line, with tabs as spaces."""
     return "\n".join(visible(line) for line in text.replace("\t", "  ").split("\n"))

@@ -71,6 +71,7 @@ def make_environment(names: Mapping[str, object]) -> Environment:
         state=formatting.state,
         pill=formatting.pill,
         visible=formatting.visible,
+        sentence=formatting.sentence,
         visible_lines=formatting.visible_lines,
         labelled=_labelled,
         state_word=formatting.state_word,

@@ -40,6 +40,7 @@ def directory() -> str:
             {**ACME, "organizationName": "Acme", "plan": "enterprise"},
             {**shut, "organizationName": "", "disabled": True},
             {**void, "organizationName": "Void", "accessType": "public"},
+            {"organizationId": "a-lost", "organizationName": "Lost", "accessType": "restricted"},
             *({"organizationId": f"o-{number:02}", "organizationName": f"No {number}"} for number in range(MANY)),
         ],
         "users": [

@@ -195,6 +195,7 @@ def visit_parked(visitors: Visitors) -> None:
                 for one in ("acme", "shut")
             ),
             {"item_id": "waits"},
+            {"item_id": "waits for long", "retry_at": 4_000_000_000_000},
         ],
     )
     for state in ("parked", "waiting"):
@@ -346,8 +347,20 @@ def visit_sources(visitors: Visitors) -> None:
     show("problems", source="source-3", sort="dangling")
     membership = {"kind": "membership", "key": '["acme", "gone", ""]', "detail": '["user", "gone", "userId"]'}
     of_source = {"source_id": source, "sort": "dangling", "by_read": True, "cause": "withoutEffect", "origin": ""}
-    add_rows(office, ProblemRow, [{**of_source, **membership, "ordinal": 1, "place": "people.yaml:7"}])
+    add_rows(office, ProblemRow, [{**of_source, **membership, "ordinal": 1, "place": ""}])
     assert "which is left out itself" in show("problems", source="source-3", sort="dangling")
+    away = {"kind": "membership", "key": '["acme", "away", ""]', "detail": '["user", "away", "userId"]'}
+    add_rows(office, ProblemRow, [{**of_source, **away, "ordinal": 2, "place": "people.yaml:8"}])
+    html = show("problems", source="source-3", sort="dangling")
+    assert "All are" in html
+    assert "Each refers to a user that is left out itself" in html
+    context = {
+        "kind": "contextGrant",
+        "key": '["acme", "away", "", "page", "7", "", ""]',
+        "detail": '["user", "away", "userId"]',
+    }
+    add_rows(office, ProblemRow, [{**of_source, **context, "ordinal": 3, "place": ""}])
+    show("problems", source="source-3", sort="dangling")
     show("overview")
 
 

@@ -26,7 +26,9 @@ from tests.service.console.visitors import Visitors
 FINDINGS = [
     *(ExaminationFinding(state, state, "so it is", "do it") for state in ("ok", "warning", "problem")),
     ExaminationFinding("directory", "problem", "it is away", "usher directory check shows the errors"),
+    ExaminationFinding("directory", "warning", "crm: it is slow", "wait"),
     ExaminationFinding("runs", "warning", "there was none yet", "begin one"),
+    ExaminationFinding("runs", "warning", "3 deletes are held back until 2026-12-03 00:15 UTC: many", "approve them"),
     ExaminationFinding("backend", "problem", "it is away", "start it"),
 ]
 
@@ -74,6 +76,8 @@ def visit_system(visitors: Visitors) -> None:
         audit = Audit(office.time)
         for _ in range(60):
             audit.record(connection, Actor(name="mira", role="admin", way="api", address="192.0.2.1"), "tried")
+        for action, outcome in (("refused", "wrong token"), ("tried", "it failed")):
+            audit.record(connection, Actor(name="", way="api"), action, outcome=outcome)
         audit.record(connection, Actor(name="", way="command"), "approved", subject=run.run_id, reason="intended")
     show("audit")
     show("audit", actor="mira")

@@ -70,7 +70,7 @@ def test_findings_are_shown_as_they_arrive_and_one_examination_runs_at_a_time(of
     assert first.wait(10)
     html = browser.get(address("doctor"))
     assert 'data-live="/console/doctor"' in html
-    assert "it answers" in html
+    assert "It answers" in html
     assert "Run the doctor" not in html
     token = html.partition('name="formToken" value="')[2].partition('"')[0]
     assert "already running" in browser.post(address("doctor"), {"formToken": token})
@@ -86,7 +86,9 @@ def test_findings_are_shown_as_they_arrive_and_one_examination_runs_at_a_time(of
 
 
 def test_findings_link_to_their_pages_the_worst_first(office: Office) -> None:
-    directory = ExaminationFinding("directory", "problem", "crm-db is away", "usher directory check shows the errors")
+    directory = ExaminationFinding(
+        "directory", "problem", "crm-db: it is away", "usher directory check shows the errors"
+    )
     backend = ExaminationFinding("backend", "warning", "it is slow", "find out why")
 
     def examine() -> Iterator[ExaminationFinding]:
@@ -98,10 +100,22 @@ def test_findings_link_to_their_pages_the_worst_first(office: Office) -> None:
     html = browser.get(address("doctor"))
     assert "1 problem, 1 warning" in html
     assert ">done<" not in html
-    assert html.index("crm-db is away") < html.index("it is slow") < html.index("it answers")
+    assert (
+        html.index('>source crm-db</th><td data-label="Finding" class="wide">It is away')
+        < html.index("It is slow")
+        < html.index("It answers")
+    )
     assert f'<a href="{address("sources")}">Show the sources</a>' in html
     assert "usher directory check" not in html
-    assert f'find out why <a href="{address("settings", q="backend")}">Show its settings</a>' in html
+    held = "3 deletes are held back until 2026-12-03 00:15 UTC: in acme, 3 users would be deleted: approve or discard"
+    begun = begin_examination(office.engine, office.time, "mira", lambda _: None)
+    run_examination(
+        office.engine, office.time, begun or 0, lambda: iter([ExaminationFinding("runs", "warning", held, "")])
+    ).join()
+    words = browser.get(address("doctor"))
+    assert "3 deletes are held back until 2026-12-03 00:15 UTC.<" in words
+    assert f'<a href="{address("held")}">Review the deletes</a>' in words
+    assert f'Find out why <a href="{address("settings", q="backend")}">Show its settings</a>' in html
 
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.APPROVER])
@@ -154,7 +168,7 @@ def test_a_failed_doctor_is_reported(office: Office) -> None:
         assert outcome(office).startswith(expected)
     browser = office.browser(Role.ADMIN)
     html = browser.get(address("doctor"))
-    assert "it answers" in html
+    assert "It answers" in html
     assert "hunter2" not in html
     assert "Run the doctor" not in html  # this office cannot run the doctor
 

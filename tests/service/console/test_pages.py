@@ -39,7 +39,7 @@ PAGES = {
     "overview": "Overview",
     "runs": "Runs",
     "held": "Held deletes",
-    "parked": "Parked items",
+    "parked": "Failing items",
     "explain": "Explain",
     "browse": "Browse",
     "search": "Search",

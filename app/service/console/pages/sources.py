@@ -44,6 +44,8 @@ MEANINGS = {
 """Sort → its name and its meaning."""
 _ORDER = ("failed", "partial", "", "complete")
 _CHANGES_SHOWN = 5
+_WHICH = re.compile(r"the (\w+) …, which")
+"""A single record in a sentence that is shown for several."""
 _WIRE_NAME = re.compile(r" \(\w+(Id|Alias)\)")
 """The name of a field in a sentence, which the fields of the record show in words."""
 
@@ -107,6 +109,8 @@ def problems(console: Console) -> Response:
         since=stored[sort].since if sort in stored else None,
         last_count=counted,
         first=first,
+        shared=_shared_sentence(first),
+        shared_fields=_shared_fields(first),
         names=record_names,
     )
 
@@ -139,6 +143,20 @@ def _shown(problem: Problem) -> ShownProblem:
             sentence = sentence.replace(quoted(item_id), MENTION.format(len(mentions)), 1)
             mentions.append((of_kind, organization_id, item_id))
     return ShownProblem(problem.place, kind, fields, with_mentions(sentence, mentions))
+
+
+def _shared_sentence(first: Sequence[ShownProblem]) -> str:
+    """The sentence of all problems, if it differs only in the records that it mentions; else empty."""
+    sentences = {"…".join(part for part in one.sentence if isinstance(part, str)) for one in first if one.kind}
+    if len(sentences) != 1 or len(first) == 1 or not all(one.kind for one in first):
+        return ""
+    return _WHICH.sub(r"a \1 that", sentences.pop())
+
+
+def _shared_fields(first: Sequence[ShownProblem]) -> Sequence[Field]:
+    """The fields that all problems have with the same value, if there are several."""
+    fields = first[0].fields if len(first) > 1 else ()
+    return [field for field in fields if all(field in one.fields for one in first)]
 
 
 def _problems(counts: Sequence[ProblemCount]) -> list[tuple[ProblemCount, str, str]]:

@@ -14,7 +14,7 @@ PLACES = {
     "o": "Overview",
     "r": "Runs",
     "h": "Held deletes",
-    "p": "Parked items",
+    "p": "Failing items",
     "e": "Explain",
     "s": "Sources",
     "b": "Browse",
