@@ -27,6 +27,7 @@ BOMBS = [
     "it.n.map(x, x.map(y, it.a)).size()",
     "it.n[0].map(x, it.n[0].map(y, it.a)).size()",
     "{'k': it.n}.k.map(x, x.join(it.a)).size()",
+    f"it.l.map(x, string(b'{'x' * 3900}')).size()",
 ]
 
 
@@ -108,6 +109,7 @@ PARTS = st.recursive(
         st.builds("string(it.n.map(v, v.size() + {0}.size()).size())".format, part),
         st.builds("upper({0})".format, part),
         st.builds("strings.quote({0})".format, part),
+        st.builds("'%x'.format([{0}])".format, part),
     ),
     max_leaves=6,
 )
@@ -115,11 +117,13 @@ LISTS = st.builds("it.n.map(v, v + [{0}])".format, PARTS) | st.builds(
     "it.l.map(v, {{'k': v, 'l': [{0}, v + {1}]}})".format, PARTS, PARTS
 )
 # Long enough for every rule to matter, and with the letters that the expressions replace and split by.
-TEXTS = st.builds(lambda piece, count: piece * count, st.text("xyß\n\"'-ﬃ", max_size=3), st.integers(0, 40))
+TEXTS = st.builds(lambda piece, count: piece * count, st.text("xyß\n\"'-ﬃ😀", max_size=3), st.integers(0, 40))
 MANY = st.lists(TEXTS, min_size=3, max_size=12)
 
 
 @example("upper(it.a) + 'x'", "ﬃ" * 40, "", [], [])
+@example("'%x'.format([it.a])", "😀" * 1000, "", [], [])
+@example("'%.1000f'.format([-1e308])", "", "", [], [])
 @given(PARTS | LISTS, TEXTS, TEXTS, MANY, st.lists(MANY, min_size=1, max_size=4))
 @settings(max_examples=500, deadline=None)
 def test_the_bound_is_never_too_low(text: str, a: str, b: str, many: list[str], nested: list[list[str]]) -> None:

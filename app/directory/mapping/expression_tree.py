@@ -97,6 +97,12 @@ def text_constant(tree: Node) -> str | None:
     return _text(constant, _CONSTANT_TEXT)
 
 
+def constant_length(tree: Node) -> int:
+    """The length of a constant in bytes, at least; 0 if it is not one."""
+    found = tree.get(_CONSTANT)
+    return len(found[-1]) if found and isinstance(found[-1], bytes) else 0
+
+
 def plain_attribute(tree: Node, variables: Sequence[str], *, tested: bool = False) -> tuple[str, str]:
     """Of ``it.name``, the variable and the name; otherwise empty text. ``tested``: of ``has(it.name)``."""
     select = inner(tree, _SELECT)

@@ -12,7 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from app.directory.mapping.expression_tree import LOOP, Node, inner, loop_parts, operands, path_of, text_constant
+from app.directory.mapping.expression_tree import (
+    LOOP,
+    Node,
+    constant_length,
+    inner,
+    loop_parts,
+    operands,
+    path_of,
+    text_constant,
+)
 
 MAX_RESULT = 1_000_000
 """The maximum of characters, and of list elements, of any part of an expression."""
@@ -20,7 +29,7 @@ MAX_RESULT = 1_000_000
 _MAX_ITERATIONS = 10_000
 """The library's limit for all loops of an expression together."""
 
-_FORMATTED = 1_100
+_FORMATTED = 1_200
 """The maximum of characters that a directive of ``format`` adds to its argument."""
 
 
@@ -83,7 +92,7 @@ def _size(node: Node) -> SizeOf:
         return _loop(loop)
     function, arguments = operands(node)
     if text is not None or not arguments:
-        constant = size_of(text)
+        constant = Size(max(_SMALL.total, constant_length(node))) if text is None else size_of(text)
         return lambda _: constant
     parts = [_size(one) for one in arguments]
     separator = text_constant(arguments[1]) if function in ("replace", "split") else None
@@ -156,7 +165,8 @@ def _result(function: str, sizes: Sequence[Size], separator: str | None) -> Size
         case "join":
             return Size(first + sizes[0].elements * others)
         case "format":
-            return Size(first + 4 * others + _FORMATTED * sizes[1].elements)
+            # A letter of four bytes has eight hexadecimal digits.
+            return Size(first + 8 * others + _FORMATTED * sizes[1].elements)
         case "strings.quote":
             return Size(6 * (first + others) + 2)
     # The upper case of a letter can have three letters, for example of a ligature.
