@@ -38,13 +38,15 @@ SELECT organization_user_group_id FROM model_group
 WHERE organization_id = :organization_id AND organization_user_group_id > :after
 ORDER BY organization_user_group_id LIMIT :limit
 """
-# The groups that are in a group at any depth, and itself. UNION ends cycles.
+# The existing groups that are in a group at any depth, and itself. UNION ends cycles.
 _INSIDE = """
 WITH RECURSIVE inside (group_id) AS (
   SELECT CAST(:within AS VARCHAR)
   UNION
   SELECT m.member_group_id FROM inside i CROSS JOIN model_group_member m @by(sqlite_autoindex_model_group_member_1)
+  CROSS JOIN model_group g
   WHERE m.organization_id = :organization_id AND m.organization_user_group_id = i.group_id AND m.user_id = ''
+    AND g.organization_id = m.organization_id AND g.organization_user_group_id = m.member_group_id
 )"""
 _PEOPLE_IN = f"""{_INSIDE}
 SELECT DISTINCT member.value FROM inside i CROSS JOIN @rows(

@@ -376,6 +376,8 @@ def test_records_without_effect_are_listed_with_the_reason(office: Office) -> No
         *(GroupMember(**acme, organization_user_group_id="all", member_group_id=one) for one in ("eng", "ops")),
         Folder(**acme, folder_id="top", folder_name="Top"),
         Folder(**acme, folder_id="low", folder_name="Low", parent_folder_id="top"),
+        Folder(**acme, folder_id="loop", folder_name="Loop", parent_folder_id="loop 2"),
+        Folder(**acme, folder_id="loop 2", folder_name="Loop", parent_folder_id="loop"),
         Document(**acme, document_id="memo", document_name="Memo", folder_id="low"),
         Document(**acme, document_id="note", document_name="Note"),
         *(Grant(**acme, folder_id="low", user_id=one) for one in ("ada", "bob")),
@@ -403,6 +405,9 @@ def test_records_without_effect_are_listed_with_the_reason(office: Office) -> No
     assert marked(page, "people", "user") == {"bob"}
     page = browser.get(address("group", organization="acme", id="all"))
     assert marked(page, "inside", "group") == {"ops"}
+    # Ada is in it through eng.
+    assert marked(page, "people", "group") == set()
+    assert {row.split(" ")[0] for row in _rows(page, "people")} == {"ada", "bob"}
     rows_of_note = _rows(browser.get(address("document", organization="acme", id="note")), "reaching")
     assert [("ops" in row or "bob" in row) for row in rows_of_note] == ["no effect" in row for row in rows_of_note]
     assert len(rows_of_note) == 4
@@ -413,6 +418,10 @@ def test_records_without_effect_are_listed_with_the_reason(office: Office) -> No
     page = browser.get(address("user", id="ada", organization="acme"))
     grants = _rows(page, "grants")
     assert ["no effect" in row for row in grants] == ["Low" in row for row in grants]
+    found = _rows(browser.get(address("access", user="ada", organization="acme", q="lo")), "without")
+    assert len(found) == 3
+    assert ["a folder above it is missing" in row for row in found] == ["Low" in row for row in found]
+    assert ["the folders above it form a cycle" in row for row in found] == ["Loop" in row for row in found]
     # Nobody is in a group that is unknown.
     assert not any("ops" in row for row in [*_rows(page, "groups"), *_rows(page, "through")])
     assert "its folder, or one above it, is unknown" in _rows(browser.get(address("search", q="memo")), "document")[0]
