@@ -4,7 +4,6 @@ They are stored in the transaction that changes the access model, so they surviv
 runs about them (``app.sync.runs.queue``).
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sqlalchemy import (
@@ -16,6 +15,7 @@ from sqlalchemy import (
     delete,
     false,
     func,
+    literal,
     not_,
     select,
     text,
@@ -25,7 +25,7 @@ from sqlalchemy import (
 
 from app.access.refresh.tables import MODEL_TABLES, ModelTables, RowChange
 from app.access.source_tables import TouchedRow
-from app.foundation.database.statements import json_list, run
+from app.foundation.database.statements import json_lists, run
 
 ORGANIZATION, USER = "organization", "user"
 
@@ -33,7 +33,7 @@ _PENDING: Table = TouchedRow.__table__
 
 _STORE = """
 INSERT INTO touched (sort, item_id, since)
-SELECT :sort, value, :since FROM (@list(ids)) AS changed WHERE value <> '' ORDER BY value
+SELECT @part(changed.value, 0), @part(changed.value, 1), :since FROM (@list(items)) AS changed WHERE true
 ON CONFLICT DO NOTHING
 """
 
@@ -60,25 +60,25 @@ def store_pending(connection: Connection, covered: CoveredByRun | None, now_ms: 
     Those that are pending already keep their time. If an alias moves to another user, the merge also changes the
     records that use it.
     """
-    for sort, query in (_CHANGED if covered is None else _changed(covered)).items():
-        ids = sorted(connection.execute(query).scalars())
-        if ids:
-            run(connection, _STORE, {"sort": sort, "since": now_ms, "ids": json_list(ids)})
+    found = connection.execute(_CHANGED if covered is None else _changed(covered))
+    items = sorted((sort, item_id) for sort, item_id in found if item_id)
+    if items:
+        run(connection, _STORE, {"since": now_ms, "items": json_lists(items)})
 
 
-def _changed(covered: CoveredByRun | None = None) -> Mapping[str, CompoundSelect[str]]:
-    """Queries for the changed organizations and users."""
-    organizations, users = [], []
+def _changed(covered: CoveredByRun | None = None) -> CompoundSelect[str, str]:
+    """A query for the changed organizations and users."""
+    queries = []
     for tables in MODEL_TABLES:
         delta = tables.delta.c
         conditions = [delta.change != int(RowChange.OWNER)]
         if covered is not None:
             conditions.append(not_(_is_covered(tables, covered)))
         if "organization_id" in tables.keys:
-            organizations.append(select(delta.organization_id).where(*conditions))
+            queries.append(select(literal(ORGANIZATION), delta.organization_id).where(*conditions))
         elif "user_id" in tables.keys:
-            users.append(select(delta.user_id).where(*conditions))
-    return {ORGANIZATION: union(*organizations), USER: union(*users)}
+            queries.append(select(literal(USER), delta.user_id).where(*conditions))
+    return union(*queries)
 
 
 def _is_covered(tables: ModelTables, covered: CoveredByRun) -> ColumnElement[bool]:
@@ -90,10 +90,8 @@ def _is_covered(tables: ModelTables, covered: CoveredByRun) -> ColumnElement[boo
     return and_(true(), *conditions)
 
 
-_CHANGED = {
-    sort: text(str(query.compile(compile_kwargs={"literal_binds": True}))) for sort, query in _changed().items()
-}
-"""The queries without covered rows, compiled once."""
+_CHANGED = text(str(_changed().compile(compile_kwargs={"literal_binds": True})))
+"""The query without covered rows, compiled once."""
 
 
 def pending_since(connection: Connection) -> int | None:

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, select
 
 from app.access.refresh.sources import SOURCE
 from app.access.refresh.tables import ChangeCounts, changes_from_json, changes_to_json
 from app.access.tables import RevisionRow
+from app.foundation.database.statements import run
 
 REVISION = RevisionRow.__table__
 
@@ -79,13 +80,21 @@ def recent_changes(connection: Connection, limit: int) -> list[RecordedChange]:
     ]
 
 
-def close_revision(connection: Connection, changes: Mapping[str, ChangeCounts], now_ms: int) -> ModelChange:
-    """Increments the revision if anything changed."""
-    revision = current_revision(connection)
+_ADD = """
+INSERT INTO access_revision (revision, created_at, changes, logged)
+SELECT COALESCE(MAX(revision), 0) + 1, :now, :changes, :logged FROM access_revision
+RETURNING revision
+"""
+
+
+def close_revision(
+    connection: Connection, changes: Mapping[str, ChangeCounts], now_ms: int, *, logged: bool
+) -> ModelChange:
+    """Increments the revision if anything changed. ``logged``: whether its changes are logged."""
     changed = any(counts.any for counts in changes.values())
+    revision = 0 if changed else current_revision(connection)
     is_read = select(SOURCE.c.source_id).where(SOURCE.c.read_in_force > 0).limit(1)
     if changed or (revision == 0 and connection.execute(is_read).first() is not None):
-        revision += 1
-        row = {"revision": revision, "created_at": now_ms, "changes": changes_to_json(changes)}
-        connection.execute(insert(REVISION).values(row))
+        row = {"now": now_ms, "changes": changes_to_json(changes), "logged": logged}
+        revision = int(run(connection, _ADD, row).scalar_one())
     return ModelChange(revision=revision, changed=changed, changes=changes)

@@ -14,6 +14,7 @@ fields. A change of these rules needs a migration that computes all names again.
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -308,25 +309,34 @@ _ADD, _REMOVE = int(RowChange.ADD), int(RowChange.REMOVE)
 _COLUMNS = ("change", "kind", "name", "organization_id", "item_id")
 
 
-def compute_name_changes(session: RefreshSession, connection: Connection, tables: ModelTables) -> None:
-    """Adds the names of a kind that change to ``refresh_name_delta``; before its rows change."""
+def compute_name_changes(
+    session: RefreshSession, connection: Connection, tables: ModelTables, count: int
+) -> AbstractSet[int]:
+    """Adds the names of a kind that change to ``refresh_name_delta``, before its rows change; returns the changes that
+    occur. ``count``: the number of changed rows."""
     if tables.kind not in NAMED_KINDS:
-        return
+        return set()
     query = statement(connection, tables.text(_PAYLOADS))
-    rows = connection.execute(query, execution_options={"yield_per": _BATCH_ROWS})
+    rows = connection.execute(query, execution_options={"yield_per": _BATCH_ROWS} if count > _BATCH_ROWS else {})
     changed: list[Values] = []
+    occurring = set[int]()
     for batch in rows.partitions(_BATCH_ROWS):
         for organization_id, item_id, before, after in batch:
             old, new = (names_of(tables.kind, item_id, payload) for payload in (before, after))
             for change, names in ((_REMOVE, old - new), (_ADD, new - old)):
                 changed += [(change, tables.kind, name, organization_id, item_id) for name in names]
+                occurring |= {change} if names else set()
         if len(changed) >= _BATCH_NAMES:
             session.fill("refresh_name_delta", _COLUMNS, changed)
             changed = []
-    session.fill("refresh_name_delta", _COLUMNS, changed)
+    if changed:
+        session.fill("refresh_name_delta", _COLUMNS, changed)
+    return occurring
 
 
-def store_name_changes(connection: Connection) -> None:
-    """Writes ``refresh_name_delta``."""
-    run(connection, _REMOVE_NAMES, {"remove": _REMOVE})
-    run(connection, _ADD_NAMES, {"add": _ADD})
+def store_name_changes(connection: Connection, occurring: AbstractSet[int]) -> None:
+    """Writes ``refresh_name_delta``, which has these changes."""
+    if _REMOVE in occurring:
+        run(connection, _REMOVE_NAMES, {"remove": _REMOVE})
+    if _ADD in occurring:
+        run(connection, _ADD_NAMES, {"add": _ADD})

@@ -81,14 +81,14 @@ UPDATE refresh_changed_alias SET user_id = (
 """
 
 
-def update_aliases(session: RefreshSession, connection: Connection) -> None:
-    """Updates the aliases of the merged users; writes ``refresh_changed_alias``."""
+def update_aliases(session: RefreshSession, connection: Connection) -> bool:
+    """Updates the aliases of the merged users; writes ``refresh_changed_alias``. Returns whether any changed."""
     changes = {"add": _ADD, "remove": _REMOVE}
     run(connection, _ALIASES_OF_CHANGED_USERS)
     added = run(connection, _ALIASES_ADDED, changes).rowcount
     removed = run(connection, _ALIASES_REMOVED, changes).rowcount
     if not added and not removed:
-        return
+        return False
     if session.on_candidate:
         shadow(connection, MODEL_ALIAS)
     run(connection, _FORMER_HOLDERS)
@@ -98,6 +98,7 @@ def update_aliases(session: RefreshSession, connection: Connection) -> None:
         run(connection, _ADD_ALIASES, changes)
         session.analyze_if_many(MODEL_ALIAS, added)
     run(connection, _HOLDERS)
+    return True
 
 
 # Users that fills affect.

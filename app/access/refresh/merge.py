@@ -27,6 +27,7 @@ from app.access.refresh.aliases_and_fills import (
 )
 from app.access.refresh.session import RefreshSession
 from app.access.refresh.tables import MODEL_TABLES, MODEL_TABLES_OF_KIND, ModelTables
+from app.foundation.database.statements import run
 
 _CHANGED_KEYS = "INSERT INTO {changed} ({keys}) SELECT {keys} FROM {rows} WHERE true ON CONFLICT DO NOTHING"
 
@@ -51,6 +52,15 @@ CROSS JOIN {source} s
 WHERE s.user_alias = a.alias AND s.user_alias <> ''
 ON CONFLICT DO NOTHING
 """
+
+_KINDS_OF_CHANGED_ALIASES = " UNION ALL ".join(
+    tables.text("""
+SELECT '{kind}' WHERE EXISTS (
+  SELECT 1 FROM refresh_changed_alias a CROSS JOIN {source} s WHERE s.user_alias = a.alias AND s.user_alias <> '')
+""")
+    for tables in MODEL_TABLES
+    if tables.record_kind.names_user
+)
 
 # Of each key the first row in this order is stored; the others conflict with it. Pushed rows, whose origin is empty,
 # come before those of objects.
@@ -112,6 +122,8 @@ class _Merge:
         self._kinds = {tables.kind for tables in MODEL_TABLES} | {Fill.kind} if changed_kinds is None else changed_kinds
         self._changed = Counter[str]()
         """Kind → how many keys are merged."""
+        self._kinds_of_aliases: Collection[str] = ()
+        """The kinds with records that use a changed alias."""
 
     def compute(self) -> list[ModelTables]:
         rows = "source" if self._all else "source_delta"
@@ -135,8 +147,8 @@ class _Merge:
 
     def _merge_users(self) -> None:
         connection, users = self._connection, MODEL_TABLES_OF_KIND[User.kind]
-        if self._changed[User.kind]:
-            update_aliases(self._session, connection)
+        if self._changed[User.kind] and update_aliases(self._session, connection) and not self._all:
+            self._kinds_of_aliases = set(run(connection, _KINDS_OF_CHANGED_ALIASES).scalars())
         fills_change = Fill.kind in self._kinds and store_changed_fills(connection, all_fills=self._all)
         if not fills_change and not (self._changed[User.kind] and has_fills(connection)):
             return
@@ -154,7 +166,7 @@ class _Merge:
             self._add_keys(tables, _CHANGED_KEYS_BY_ID, "source")
             self._add_keys(tables, _CHANGED_KEYS_BY_ALIAS, "source")
             self._add_keys(tables, _CHANGED_KEYS, "model")
-        elif self._changed[User.kind]:
+        elif tables.kind in self._kinds_of_aliases:
             self._add_keys(tables, _KEYS_OF_CHANGED_ALIASES, "")
         self._merge(tables, _MERGE_COMBINED)
 

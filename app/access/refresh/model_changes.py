@@ -61,6 +61,7 @@ def write_model_rows(
 ) -> dict[str, ChangeCounts]:
     """Writes the deltas of these kinds, which have rows; returns kind → counts, for every kind."""
     changes = {tables.kind: ChangeCounts() for tables in MODEL_TABLES}
+    name_changes = set[int]()
     for tables in kinds:
         added, updated, removed, rows = tables.run(connection, _COUNTS).one()
         changes[tables.kind] = counts = ChangeCounts(added, updated, removed)
@@ -70,7 +71,7 @@ def write_model_rows(
             if is_payload_replaced:
                 shadow(connection, FORMER_PAYLOAD)
         else:
-            compute_name_changes(session, connection, tables)
+            name_changes |= compute_name_changes(session, connection, tables, rows)
             _update_counts(connection, tables, counts)
         if is_payload_replaced:
             tables.run(connection, _STORE_FORMER)
@@ -79,8 +80,7 @@ def write_model_rows(
         if rows > removed:
             tables.run(connection, _ADD_ROWS)
         session.analyze_if_many(tables.model, rows)
-    if kinds and not session.on_candidate:
-        store_name_changes(connection)
+    store_name_changes(connection, name_changes)
     return changes
 
 
@@ -175,25 +175,22 @@ _LOGGED: Mapping[str, str] = {
 }
 
 
-def log_changes(
-    connection: Connection,
-    revision: int,
-    kinds: Sequence[ModelTables],
-    changes: Mapping[str, ChangeCounts],
-    now_ms: int,
-) -> None:
+def are_logged(changes: Mapping[str, ChangeCounts]) -> bool:
+    """Whether changes are few enough for the log."""
+    return sum(counts.total for counts in changes.values()) <= MAX_LOGGED
+
+
+def log_changes(connection: Connection, revision: int, kinds: Sequence[ModelTables], now_ms: int) -> None:
     """Logs the deltas of these kinds as the changes of ``revision``, deletes old changes, and notifies the nodes."""
     # Only the revisions that are kept: there may be millions before them.
-    first = connection.execute(select(func.min(ACCESS_CHANGE.c.revision))).scalar()
-    if first is not None:
-        is_old = (REVISION.c.revision >= first) & (REVISION.c.created_at < now_ms - KEPT_MS)
-        last_old = connection.execute(select(func.max(REVISION.c.revision)).where(is_old)).scalar()
-        if last_old is not None:
-            connection.execute(delete(ACCESS_CHANGE).where(ACCESS_CHANGE.c.revision <= last_old))
-            connection.execute(update(REVISION).where(is_old).values(logged=False))
-    if sum(counts.total for counts in changes.values()) <= MAX_LOGGED:
-        for tables in kinds:
-            run(connection, tables.text(_LOG, rows=_LOGGED[tables.kind]), {"revision": revision})
-        connection.execute(update(REVISION).where(REVISION.c.revision == revision).values(logged=True))
+    first = select(func.min(ACCESS_CHANGE.c.revision)).scalar_subquery()
+    is_earlier = REVISION.c.revision.between(first, revision - 1)
+    is_old = is_earlier & (REVISION.c.created_at < now_ms - KEPT_MS)
+    last_old = connection.execute(select(func.max(REVISION.c.revision)).where(is_old)).scalar()
+    if last_old is not None:
+        connection.execute(update(REVISION).where(is_old).values(logged=False))
+        connection.execute(delete(ACCESS_CHANGE).where(ACCESS_CHANGE.c.revision <= last_old))
+    for tables in kinds:
+        run(connection, tables.text(_LOG, rows=_LOGGED[tables.kind]), {"revision": revision})
     if not is_sqlite(connection):
         connection.execute(select(func.pg_notify(REVISION_CHANNEL, str(revision))))

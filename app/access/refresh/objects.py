@@ -9,11 +9,20 @@ from dataclasses import asdict, dataclass
 from sqlalchemy import Connection, update
 
 from app.access.records import Record
-from app.access.refresh.push_sequences import store_push
+from app.access.refresh.push_sequences import count_push
 from app.access.refresh.pushed_keys import OBJECT, store_pushed_keys
 from app.access.refresh.pushes import PushAuditHook
 from app.access.refresh.refresh import Refresh
-from app.access.refresh.sources import CHANGES, SOURCE, SourceCounts, StagedRead, compute_source_changes, total
+from app.access.refresh.sources import (
+    CHANGES,
+    COMPLETE,
+    PARTIAL,
+    SOURCE,
+    SourceCounts,
+    StagedRead,
+    compute_source_changes,
+    total,
+)
 from app.access.refresh.tables import REFRESH_TABLES
 from app.foundation.database.statements import json_list, run
 
@@ -38,6 +47,8 @@ class PushedObject:
     """Whether it also keeps what it provided before."""
     is_disabled: bool = False
     """Of a malformed object: whether what it keeps is disabled."""
+    is_new: bool = False
+    """Whether it provided nothing before."""
 
 
 def apply_objects(
@@ -58,24 +69,29 @@ def apply_objects(
             refresh.add(record, object_.place, origin=origin, rule=rule)
         if object_.is_malformed:
             refresh.add_malformed(origin, disabled=object_.is_disabled)
-    refresh.replace_objects(origin for origin, object_ in objects.items() if not object_.is_malformed)
+    earlier = [origin for origin, object_ in objects.items() if not object_.is_new]
+    refresh.replace_objects([origin for origin in earlier if not objects[origin].is_malformed])
     read = StagedRead(
         source_id=source_id,
         name="",
+        # A partial read removes nothing.
+        verdict=COMPLETE if earlier else PARTIAL,
         answered=CHANGES,
         malformed=sum(object_.is_malformed for object_ in objects.values()),
     )
-    origins = {"source_id": source_id, "origins": json_list(objects)}
-    before = set(run(connection, _KINDS, origins).scalars())
-    kinds = before | {record.kind for object_ in objects.values() for record, _ in object_.records}
+    origins = {"source_id": source_id, "origins": json_list(earlier)}
+    before = run(connection, _KINDS, origins).scalars() if earlier else ()
+    kinds = {*before} | {record.kind for object_ in objects.values() for record, _ in object_.records}
     compute_source_changes(connection, [read], of=[tables for tables in REFRESH_TABLES if tables.kind in kinds])
 
     def store(connection: Connection, counts: SourceCounts) -> None:
         changes = total(counts)
-        store_pushed_keys(connection, source_id, ((OBJECT, (origin,)) for origin in objects), only_pushed=True)
         records = {"records": SOURCE.c.records + changes.added - changes.removed}
-        connection.execute(update(SOURCE).where(SOURCE.c.source_id == source_id).values(records))
-        pushes = store_push(connection, source_id, None, "", by=by, now_ms=now_ms)
+        is_read = SOURCE.c.reads_begun != SOURCE.c.read_in_force
+        counted = update(SOURCE).where(SOURCE.c.source_id == source_id).values(records).returning(is_read)
+        if connection.execute(counted).scalar_one():
+            store_pushed_keys(connection, source_id, ((OBJECT, (origin,)) for origin in objects), only_pushed=True)
+        pushes = count_push(connection, source_id, by=by, now_ms=now_ms)
         if audit_hook is not None:
             audit_hook(connection, asdict(changes), pushes)
 

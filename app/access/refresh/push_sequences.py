@@ -14,6 +14,7 @@ from app.access.refresh.pushed_keys import PUSH
 from app.access.refresh.sources import SOURCE
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database.engine import writing
+from app.foundation.database.statements import run
 
 HIGHEST_FIRST_SEQUENCE = 2**62
 """The highest sequence of a source's first push. Nanoseconds since 1970 are below it for a hundred years."""
@@ -110,13 +111,10 @@ def _check_repetition(sequence: int, digest: str, last: int, digests: Mapping[in
 
 
 def store_push(
-    connection: Connection, source_id: int, sequence: int | None, digest: str, *, by: str, now_ms: int, answer: str = ""
+    connection: Connection, source_id: int, sequence: int, digest: str, *, by: str, now_ms: int, answer: str = ""
 ) -> int:
-    """Stores a push as the last one; returns the number of pushes so far. An empty digest: an upload. No sequence: the
-    next one."""
+    """Stores a push as the last one; returns the number of pushes so far. An empty digest: an upload."""
     last = _last_push(connection, source_id)
-    if sequence is None:
-        sequence = 1 if last is None else last.sequence + 1
     digests = [] if last is None else json.loads(last.digests)
     digests = [pair for pair in digests if pair[0] != sequence] + [[sequence, digest]]
     pushes = 1 if last is None else last.pushes + 1
@@ -133,6 +131,20 @@ def store_push(
         )
     )
     return pushes
+
+
+_COUNT = """
+INSERT INTO directory_push (source_id, sequence, answer, pushed_at, pushed_by, pushes, digests)
+VALUES (:source_id, 1, '', :now, :by, 1, '[]')
+ON CONFLICT (source_id) DO UPDATE SET sequence = directory_push.sequence + 1, pushes = directory_push.pushes + 1,
+  answer = '', pushed_at = excluded.pushed_at, pushed_by = excluded.pushed_by, digests = '[]'
+RETURNING pushes
+"""
+
+
+def count_push(connection: Connection, source_id: int, *, by: str, now_ms: int) -> int:
+    """Stores a push without a sequence as the last one; returns the number of pushes so far."""
+    return int(run(connection, _COUNT, {"source_id": source_id, "by": by, "now": now_ms}).scalar_one())
 
 
 def continue_from(engine: Engine, source: str, sequence: int, *, by: str, clock: Clock) -> None:

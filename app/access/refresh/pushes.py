@@ -35,6 +35,7 @@ from app.access.refresh.sources import (
     add_source,
     compute_source_changes,
     count_change,
+    make_state,
     order_of_sources,
     total,
 )
@@ -249,6 +250,7 @@ def configure(connection: Connection, name: str, configured: Sequence[str]) -> i
     names of all sources in their order."""
     if not is_sqlite(connection):
         connection.execute(text("LOCK TABLE directory_state IN EXCLUSIVE MODE"))
+    make_state(connection)
     known = {row.name: row for row in connection.execute(select(SOURCE.c.name, SOURCE.c.source_id, SOURCE.c.position))}
     before = order_of_sources(connection)
     for position, other in enumerate(configured):

@@ -21,7 +21,7 @@ from app.access.problems import Problem, ProblemList
 from app.access.refresh.aliases_and_fills import FILL_BINDING
 from app.access.refresh.guard import drop_out_of_scope, refuse_shrunk, reject_unusable
 from app.access.refresh.merge import merge
-from app.access.refresh.model_changes import FORMER_PAYLOAD, log_changes, write_model_rows
+from app.access.refresh.model_changes import FORMER_PAYLOAD, are_logged, log_changes, write_model_rows
 from app.access.refresh.problems import MAX_PUSHED, FoundProblems, staged_problems
 from app.access.refresh.pushed_keys import delete_pushed_keys, keep_pushes
 from app.access.refresh.session import RefreshSession
@@ -179,7 +179,6 @@ class Refresh(Intake):
         with self._session.change() as connection:
             self._session.index_staged()
             self._session.look_up_rows()
-            make_state(connection)
             yield connection
 
     def write_changes(self, connection: Connection, store: Callable[[Connection, SourceCounts], None]) -> ModelChange:
@@ -221,20 +220,22 @@ class Refresh(Intake):
 
     def _merge(self, connection: Connection, counts: SourceCounts, *, merge_all: bool) -> ModelChange:
         """Brings the access model in line with the records of the sources; ``counts``: how many have changed."""
-        merge_all = merge_all or bool(connection.execute(select(STATE.c.merge_all)).scalar_one())
-        if not merge_all:
-            records = int(connection.execute(select(func.coalesce(func.sum(SOURCE.c.records), 0))).scalar_one())
-            if total(counts).total <= max(_FEW, records // _SHARE):
-                self._session.look_up_rows()
+        all_records = select(func.coalesce(func.sum(SOURCE.c.records), 0)).scalar_subquery()
+        is_reordered, records = connection.execute(select(STATE.c.merge_all, all_records)).one()
+        merge_all = merge_all or bool(is_reordered)
+        if not merge_all and total(counts).total <= max(_FEW, int(records) // _SHARE):
+            self._session.look_up_rows()
         kinds = merge(self._session, connection, None if merge_all else counts)
         now_ms = epoch_ms(self._clock())
         if self._store_pending:
             store_pending(connection, self._covered, now_ms)
         if merge_all:
             connection.execute(update(STATE).values(merge_all=False))
-        change = close_revision(connection, write_model_rows(self._session, connection, kinds), now_ms)
+        changes = write_model_rows(self._session, connection, kinds)
+        logged = not self._on_candidate and are_logged(changes)
+        change = close_revision(connection, changes, now_ms, logged=logged)
         if change.changed and not self._on_candidate:
-            log_changes(connection, change.revision, kinds, change.changes, now_ms)
+            log_changes(connection, change.revision, kinds if logged else (), now_ms)
         return change
 
     def _isolate(self, connection: Connection) -> DatabaseState | None:

@@ -72,6 +72,7 @@ class RefreshSession:
         """The number of rows written to the tables in this session."""
         self._kinds_staged: set[str] = set()
         self._is_staged_indexed = True
+        self._looks_up_rows = False
 
     @property
     def kinds_staged(self) -> Collection[str]:
@@ -85,8 +86,8 @@ class RefreshSession:
 
     def __enter__(self) -> Self:
         try:
-            with self.scratch() as connection:
-                if _TOTAL_ROWS not in connection.info:
+            if _TOTAL_ROWS not in self._connection.info:
+                with self.scratch() as connection:
                     if self._sqlite:
                         connection.exec_driver_sql("PRAGMA temp.cache_size=-32768")
                     else:
@@ -158,6 +159,7 @@ class RefreshSession:
             return
         options = {} if self._sqlite else {"isolation_level": isolation_level}
         self._connection.execution_options(**{WRITE_LOCK: write}, **options)
+        self._looks_up_rows = False
         with self._connection.begin():
             yield self._connection
 
@@ -213,7 +215,8 @@ class RefreshSession:
 
         Its planner does not know how few rows a temporary table has, and would read large tables from end to end.
         """
-        if not self._sqlite:
+        if not (self._sqlite or self._looks_up_rows):
+            self._looks_up_rows = True
             settings = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin")
             self.run_all(f"SET LOCAL {setting} = off" for setting in settings)
 

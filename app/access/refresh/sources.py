@@ -352,6 +352,7 @@ def write_source_rows(session: RefreshSession, connection: Connection, counts: S
     for kind in counts:
         tables = REFRESH_TABLES_OF_KIND[kind]
         of_kind = total({kind: counts[kind]})
+        session.analyze_if_many(tables.source_delta, of_kind.total)
         if of_kind.updated or of_kind.removed:
             tables.run(connection, _REMOVE_ROWS)
         if of_kind.added or of_kind.updated:

@@ -5,7 +5,7 @@ A read of changes or of a part does the same, but only for the objects that it r
 record of a key wins.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from types import MappingProxyType, TracebackType
 from typing import Self
@@ -158,13 +158,14 @@ class Intake:
         if len(malformed) >= _BATCH_OBJECTS:
             self._flush()
 
-    def replace_objects(self, origins: Iterable[str]) -> None:
+    def replace_objects(self, origins: Collection[str]) -> None:
         """In the transaction of a change: the staged records replace all earlier ones of these objects."""
         self._flush()
         (started,) = self._open.values()
         with self._session.scratch() as connection:
             self._session.index_staged()
-            run(connection, _STORE_GONE, {"source_id": started.source_id, "origins": json_list(origins)})
+            if origins:
+                run(connection, _STORE_GONE, {"source_id": started.source_id, "origins": json_list(origins)})
 
     def restart(self, position: int) -> None:
         """Drops the records added for the source, which is read again from the beginning."""
