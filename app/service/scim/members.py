@@ -5,12 +5,14 @@ A change of members is a few statements, however large the group is.
 
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from hashlib import blake2b
+from itertools import product
 from typing import Any
 
 from scim2_models import InvalidValueException
 from scim2_models.path import FilterNode
-from sqlalchemy import Connection, Table, update
+from sqlalchemy import Connection, Row, Table, update
 
 from app.access.source_tables import ScimResourceRow
 from app.directory.connectors.scim.objects import GROUP, USER
@@ -28,22 +30,38 @@ Changed = tuple[str, dict[str, Any] | None, dict[str, Any] | None]
 _PENDING = "member"
 """The attribute under which ``scim_key`` has the names of members that do not exist yet."""
 
+# Without statistics, PostgreSQL takes these tables for small, and would compare each of their rows with each text of a
+# list. It does not reorder subqueries for a single value, and those with a limit: they look up each text by index.
+
 _NAMED = """
-SELECT @part(listed.value, 0), r.resource_id FROM (@list(names)) AS listed
-CROSS JOIN scim_resource r WHERE r.source_id = :source_id AND r.resource_id = @part(listed.value, 0)
-UNION
-SELECT @part(listed.value, 0), k.resource_id FROM (@list(names)) AS listed
-CROSS JOIN scim_key k
-WHERE k.source_id = :source_id AND k.attribute = @part(listed.value, 1) AND k.value = @part(listed.value, 2)
+SELECT '', listed.value, listed.value FROM (@list(names)) AS listed
+WHERE (SELECT r.type FROM scim_resource r WHERE r.source_id = :source_id AND r.resource_id = listed.value) IS NOT NULL
+UNION ALL
+SELECT @part(listed.value, 0), @part(listed.value, 1), found.value FROM (@list(keys)) AS listed CROSS JOIN @rows(
+  SELECT k.resource_id AS value FROM scim_key k WHERE k.source_id = :source_id
+  AND k.attribute = @part(listed.value, 0) AND k.value = @part(listed.value, 1) LIMIT 1000000000) AS found
+"""
+
+_STATED = """
+SELECT CAST(:group_id AS TEXT) AS group_id, listed.value AS value FROM (@list(values)) AS listed WHERE (
+  SELECT m.value FROM scim_member m
+  WHERE m.source_id = :source_id AND m.group_id = :group_id AND m.value = listed.value) IS NOT NULL
+"""
+
+_MEMBERS = """
+SELECT listed.value AS group_id, found.value AS value FROM (@list(ids)) AS listed CROSS JOIN @rows(
+  SELECT m.value FROM scim_member m
+  WHERE m.source_id = :source_id AND m.group_id = listed.value ORDER BY m.value LIMIT 1000000000) AS found
 """
 
 _DESCRIBED = """
-SELECT m.value, COALESCE(r.type, m.type), m.display
-FROM scim_member m LEFT JOIN scim_resource r ON r.source_id = m.source_id AND r.resource_id = m.value
-WHERE m.source_id = :source_id AND m.group_id = :group_id
+SELECT m.group_id, m.value,
+  COALESCE((SELECT r.type FROM scim_resource r WHERE r.source_id = :source_id AND r.resource_id = m.value), (
+    SELECT s.type FROM scim_member s
+    WHERE s.source_id = :source_id AND s.group_id = m.group_id AND s.value = m.value)),
+  (SELECT s.display FROM scim_member s WHERE s.source_id = :source_id AND s.group_id = m.group_id AND s.value = m.value)
+FROM ({members}) AS m
 """
-
-_STATED = "SELECT value FROM scim_member WHERE source_id = :source_id AND group_id = :group_id"
 
 _ADD_MEMBERS = """
 INSERT INTO scim_member (source_id, group_id, value, type, display)
@@ -51,59 +69,43 @@ SELECT :source_id, :group_id, @part(listed.value, 0), @part(listed.value, 1), @p
 FROM (@list(members)) AS listed
 """
 
-_REMOVE_MEMBERS = """
-DELETE FROM scim_member WHERE source_id = :source_id AND group_id = :group_id AND value IN (@list(values))
-"""
+_REMOVE_MEMBER = "DELETE FROM scim_member WHERE source_id = :source_id AND group_id = :group_id AND value = :value"
 
 _ADD_PENDING = """
 INSERT INTO scim_key (source_id, attribute, value, resource_id)
-SELECT :source_id, :attribute, @part(listed.value, 1), @part(listed.value, 0) FROM (@list(names)) AS listed
-WHERE NOT EXISTS (
-  SELECT 1 FROM scim_resource r WHERE r.source_id = :source_id AND r.resource_id = @part(listed.value, 0))
-ON CONFLICT DO NOTHING
+SELECT :source_id, 'member', @part(listed.value, 1), @part(listed.value, 0) FROM (@list(names)) AS listed
+WHERE true ON CONFLICT DO NOTHING
+"""
+
+_UNUSED_PENDING = """
+SELECT @part(listed.value, 0), @part(listed.value, 1) FROM (@list(names)) AS listed
+WHERE (
+  SELECT k.value FROM scim_key k WHERE k.source_id = :source_id AND k.attribute = 'member'
+  AND k.value = @part(listed.value, 1) AND k.resource_id = @part(listed.value, 0)) IS NOT NULL
+AND (
+  SELECT m.value FROM scim_member m WHERE m.source_id = :source_id AND m.value = @part(listed.value, 0) LIMIT 1) IS NULL
 """
 
 _REMOVE_PENDING = """
-DELETE FROM scim_key WHERE source_id = :source_id AND attribute = :attribute AND resource_id IN (@list(names))
-AND NOT EXISTS (
-  SELECT 1 FROM scim_member m WHERE m.source_id = scim_key.source_id AND m.value = scim_key.resource_id)
+DELETE FROM scim_key
+WHERE source_id = :source_id AND attribute = 'member' AND value = :key AND resource_id = :name
 """
 
-_BIND = """
-SELECT m.group_id, m.value FROM (@list(keys)) AS listed
-CROSS JOIN scim_key k CROSS JOIN scim_member m
-WHERE k.source_id = :source_id AND k.attribute = :attribute AND k.value = listed.value
-AND m.source_id = :source_id AND m.value = k.resource_id
+_PENDING_NAMES = """
+SELECT found.value FROM (@list(keys)) AS listed CROSS JOIN @rows(
+  SELECT k.resource_id AS value FROM scim_key k
+  WHERE k.source_id = :source_id AND k.attribute = 'member' AND k.value = listed.value LIMIT 1000000000) AS found
 """
 
-_ABOVE = """
-WITH RECURSIVE above (id) AS (
-  SELECT listed.value FROM (@list(ids)) AS listed
-  UNION
-  SELECT m.group_id FROM above JOIN scim_member m ON m.source_id = :source_id AND m.value = above.id
-)
-SELECT id FROM above
+_GROUPS = """
+SELECT listed.value, found.value FROM (@list(ids)) AS listed CROSS JOIN @rows(
+  SELECT m.group_id AS value FROM scim_member m
+  WHERE m.source_id = :source_id AND m.value = listed.value LIMIT 1000000000) AS found
 """
 
-_USERS_BELOW = """
-WITH RECURSIVE below (id) AS (
-  SELECT listed.value FROM (@list(ids)) AS listed
-  UNION
-  SELECT m.value FROM below JOIN scim_member m ON m.source_id = :source_id AND m.group_id = below.id
-)
-SELECT r.resource_id FROM below JOIN scim_resource r ON r.source_id = :source_id AND r.resource_id = below.id
-WHERE r.type = 'User'
-"""
-
-_GROUPS_OF = """
-WITH RECURSIVE above (user_id, group_id) AS (
-  SELECT m.value, m.group_id FROM (@list(users)) AS listed
-  CROSS JOIN scim_member m WHERE m.source_id = :source_id AND m.value = listed.value
-  UNION
-  SELECT above.user_id, m.group_id FROM above
-  JOIN scim_member m ON m.source_id = :source_id AND m.value = above.group_id
-)
-SELECT user_id, group_id FROM above
+_USERS = """
+SELECT listed.value FROM (@list(ids)) AS listed WHERE (
+  SELECT r.type FROM scim_resource r WHERE r.source_id = :source_id AND r.resource_id = listed.value) = 'User'
 """
 
 
@@ -116,6 +118,8 @@ class StoredMembers:
         self._connection = connection
         self.changed: dict[str, Changed] = {}
         """By id: the resources that the request changes."""
+        self.rows: dict[str, Row[Any]] = {}
+        """By id: the rows of resources that were read or changed."""
         self.pairs: set[tuple[str, str]] = set()
         """Groups and users: the request may change whether the user is a member of the group."""
 
@@ -128,6 +132,12 @@ class StoredMembers:
         result = run(self.connection, statement, {"source_id": self.source_id, **parameters})
         return result.all() if result.returns_rows else ()
 
+    def _run_each(self, statement: str, rows: Iterable[Mapping[str, object]]) -> None:
+        """Executes a statement for each of these parameters."""
+        of_source = [{"source_id": self.source_id, **row} for row in rows]
+        if of_source:
+            run(self.connection, statement, of_source)
+
     def change_members(
         self, group_id: str, *, add: Mapping[str, Member] | None = None, remove: Collection[str] = ()
     ) -> None:
@@ -137,17 +147,18 @@ class StoredMembers:
             gone = self._stated(group_id, remove)
             if gone:
                 self.note_pairs([group_id], gone)
-                self._run(_REMOVE_MEMBERS, group_id=group_id, values=json_list(sorted(gone)))
+                self._run_each(_REMOVE_MEMBER, ({"group_id": group_id, "value": value} for value in gone))
                 self._remove_pending(gone)
                 changed = True
         if add:
-            add = self._resolved(add)
+            add, existing = self._resolved(add)
             new = sorted(add.keys() - self._stated(group_id, add))
             if new:
                 rows = json_lists([value, *add[value][1:]] for value in new)
                 self._run(_ADD_MEMBERS, group_id=group_id, members=rows)
-                names = json_lists([value, key_of(_PENDING, value)] for value in new)
-                self._run(_ADD_PENDING, attribute=_PENDING, names=names)
+                pending = [[value, key_of(_PENDING, value)] for value in new if value not in existing]
+                if pending:
+                    self._run(_ADD_PENDING, names=json_lists(pending))
                 self.note_pairs([group_id], new)
                 changed = True
         if changed and not self._is_new(group_id):
@@ -157,13 +168,9 @@ class StoredMembers:
         """Removes the members that any of the filters selects. Raises ``InvalidValueException``."""
         names = {name for one in filters for name in names_in(one)}
         resources, pending = self._named(names), self._named(names, _PENDING)
-        listed = names.union(*resources.values(), *pending.values()) if all(map(is_by_name, filters)) else None
-        rows = self._run(
-            _DESCRIBED if listed is None else f"{_DESCRIBED} AND m.value IN (@list(values))",
-            group_id=group_id,
-            values=json_list(sorted(listed or ())),
-        )
-        members = {value: (value, type_, display) for value, type_, display in rows}
+        is_listed = all(map(is_by_name, filters))
+        listed = names.union(*resources.values(), *pending.values()) if is_listed else None
+        members = {found[0]: found for _, found in self.described([group_id], listed)}
         named: dict[str, set[str]] = {}
         for name in names:
             of_name = resources.get(name, set())
@@ -177,7 +184,7 @@ class StoredMembers:
 
     def replace_members(self, group_id: str, members: Mapping[str, Member]) -> None:
         """Leaves a group with these members alone."""
-        members = self._resolved(members)
+        members, _ = self._resolved(members)
         self.change_members(group_id, add=members, remove=self._stated(group_id) - members.keys())
 
     def _is_new(self, resource_id: str) -> bool:
@@ -186,33 +193,47 @@ class StoredMembers:
     def _touch(self, resource_id: str, **values: object) -> None:
         of_id = RESOURCE.c.source_id == self.source_id, RESOURCE.c.resource_id == resource_id
         values |= {"modified": epoch_ms(self._clock()), "version": RESOURCE.c.version + 1}
-        self.connection.execute(update(RESOURCE).where(*of_id).values(values))
+        changed = update(RESOURCE).where(*of_id).values(values).returning(RESOURCE)
+        self.rows[resource_id] = self.connection.execute(changed).one()
 
     def _stated(self, group_id: str, values: Iterable[str] | None = None) -> set[str]:
         """The members of a group, or those of ``values`` that are members."""
         if values is None:
-            return {value for (value,) in self._run(_STATED, group_id=group_id)}
-        listed = f"{_STATED} AND value IN (@list(values))"
-        return {value for (value,) in self._run(listed, group_id=group_id, values=json_list(values))}
+            return {value for _, value in self._run(_MEMBERS, ids=json_list([group_id]))}
+        return {value for _, value in self._run(_STATED, group_id=group_id, values=json_list(values))}
 
-    def _named(self, names: Iterable[str], *attributes: str) -> dict[str, set[str]]:
+    def described(self, groups: Sequence[str], values: Iterable[str] | None = None) -> Sequence[tuple[str, Member]]:
+        """The members, each with its group; ``values``: only these, of a single group."""
+        if values is None:
+            query, parameters = _MEMBERS, {"ids": json_list(groups)}
+        else:
+            query, parameters = _STATED, {"group_id": groups[0], "values": json_list(values)}
+        rows = self._run(_DESCRIBED.replace("{members}", query), **parameters)
+        return [(group_id, (value, type_, display)) for group_id, value, type_, display in rows]
+
+    def _named(self, names: Collection[str], *attributes: str) -> dict[str, set[str]]:
         """Name → the ids of the resources that it names: by their ids, and by these attributes."""
         attributes = attributes or ("userName", "externalId")
-        listed = json_lists([name, one, key_of(one, name)] for name in sorted(names) for one in attributes)
+        names_of: dict[tuple[str, str], list[str]] = {}
+        for name in names:
+            for attribute in ("", *attributes):
+                names_of.setdefault((attribute, key_of(attribute, name) if attribute else name), []).append(name)
         found: dict[str, set[str]] = {}
-        for name, resource_id in self._run(_NAMED, names=listed):
-            found.setdefault(name, set()).add(resource_id)
+        keys = json_lists(key for key in names_of if key[0])
+        for attribute, key, resource_id in self._run(_NAMED, names=json_list(names), keys=keys) if names else ():
+            for name in names_of.get((attribute, key), ()):
+                found.setdefault(name, set()).add(resource_id)
         return found
 
-    def _resolved(self, members: Mapping[str, Member]) -> dict[str, Member]:
-        """The members by the ids of resources. A member that does not exist yet keeps its name."""
+    def _resolved(self, members: Mapping[str, Member]) -> tuple[dict[str, Member], AbstractSet[str]]:
+        """The members by the ids of resources, and those that exist. Another one keeps its name."""
         resources = self._named(members)
         resolved = {}
         for name, (_, type_, display) in members.items():
             ids = resources.get(name, set())
             value = next(iter(ids)) if len(ids) == 1 else name
             resolved[value] = value, type_, display
-        return resolved
+        return resolved, resolved.keys() & set().union(*resources.values())
 
     def _bind(self, *contents: Mapping[str, Any]) -> None:
         """Lets groups name resources by their ids that they named in other ways, if exactly one has the name now.
@@ -221,29 +242,51 @@ class StoredMembers:
         """
         names = (content.get(name) for content in contents for name in ("userName", "externalId"))
         keys = {key_of(_PENDING, str(name)) for name in names if name}
-        stated = self._run(_BIND, attribute=_PENDING, keys=json_list(sorted(keys)))
-        resources = self._named({name for _, name in stated}) if stated else {}
-        for group_id, name in stated:
-            ids = resources.get(name, ())
-            if len(ids) == 1:
-                self.change_members(group_id, add={one: (one, "", "") for one in ids}, remove=[name])
+        pending = self._run(_PENDING_NAMES, keys=json_list(keys)) if keys else ()
+        bound = {name: ids for name, ids in self._named({name for (name,) in pending}).items() if len(ids) == 1}
+        for name, group_id in self._run(_GROUPS, ids=json_list(bound)) if bound else ():
+            self.change_members(group_id, add={one: (one, "", "") for one in bound[name]}, remove=[name])
 
     def _remove_pending(self, names: Collection[str]) -> None:
         """Removes the keys of these names, if no group has a member of this name."""
-        self._run(_REMOVE_PENDING, attribute=_PENDING, names=json_list(sorted(names)))
+        pairs = json_lists([name, key_of(_PENDING, name)] for name in names)
+        unused = self._run(_UNUSED_PENDING, names=pairs)
+        self._run_each(_REMOVE_PENDING, ({"name": name, "key": key} for name, key in unused))
 
     def note_pairs(self, groups: Collection[str], values: Collection[str]) -> None:
         """Notes that users below these values may enter or leave these groups and those above."""
-        above = [group_id for (group_id,) in self._run(_ABOVE, ids=json_list(sorted(groups)))]
-        self.pairs.update((group_id, user) for user in self.users_below(values) for group_id in above)
+        above, _ = self._walk(_GROUPS, groups)
+        self.pairs.update(product(above, self.users_below(values)))
 
     def users_below(self, values: Collection[str]) -> Sequence[str]:
         """The users among these members, and those in the groups among them."""
-        return [user for (user,) in self._run(_USERS_BELOW, ids=json_list(sorted(values)))]
+        below, _ = self._walk(_MEMBERS, values)
+        return [user for (user,) in self._run(_USERS, ids=json_list(below))]
 
     def groups_of(self, users: Collection[str]) -> set[tuple[str, str]]:
         """Each group of these users, through any number of levels, with the user."""
-        return {(group_id, user) for user, group_id in self._run(_GROUPS_OF, users=json_list(sorted(users)))}
+        _, groups = self._walk(_GROUPS, users)
+        return {(group_id, user) for user in users for group_id in _reached(groups, user)}
+
+    def _walk(self, statement: str, ids: Collection[str]) -> tuple[set[str], dict[str, set[str]]]:
+        """These ids and all that a statement leads to, level by level; and where it leads from each."""
+        found, new = set(ids), set(ids)
+        leads: dict[str, set[str]] = {}
+        while new:
+            for one, other in self._run(statement, ids=json_list(new)):
+                leads.setdefault(one, set()).add(other)
+            new = set().union(*(leads.get(one, ()) for one in new)) - found
+            found |= new
+        return found, leads
+
+
+def _reached(leads: Mapping[str, AbstractSet[str]], start: str) -> AbstractSet[str]:
+    """All that can be reached from ``start``."""
+    found, new = set[str](), {start}
+    while new:
+        new = set().union(*(leads.get(one, ()) for one in new)) - found
+        found |= new
+    return found
 
 
 def members_of(resource: Any) -> dict[str, Member]:

@@ -4,6 +4,7 @@ A change of one member makes the records of this member only.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from scim2_models import InvalidValueException
@@ -52,7 +53,7 @@ class RecordMaker:
             old = self._value(resource_id, type_, before)
             is_new = old is None or old != self._value(resource_id, type_, after)
             if is_new:
-                objects[origin] = self._object(resource_id, type_, after)
+                objects[origin] = replace(self._object(resource_id, type_, after), is_new=before is None)
             if not self._member_rules:
                 continue
             if type_ == GROUP and is_new:

@@ -38,20 +38,25 @@ MAX_MEMBERS_PER_PAGE = 50_000
 _NOT_STORED = frozenset({"id", "meta", "members", "password", "groups"})
 _KEYS = ("userName", "externalId", "displayName")
 
-_MEMBERS = """
-SELECT m.group_id, m.value, COALESCE(r.type, m.type), m.display
-FROM scim_member m LEFT JOIN scim_resource r ON r.source_id = m.source_id AND r.resource_id = m.value
-WHERE m.source_id = :source_id AND m.group_id IN (@list(groups)) ORDER BY m.group_id, m.value
+_COUNT_MEMBERS = """
+SELECT listed.value, (SELECT COUNT(*) FROM scim_member m WHERE m.source_id = :source_id AND m.group_id = listed.value)
+FROM (@list(groups)) AS listed
 """
 
-_COUNT_MEMBERS = """
-SELECT group_id, COUNT(*) FROM scim_member
-WHERE source_id = :source_id AND group_id IN (@list(groups)) GROUP BY group_id
+_TAKEN = """
+SELECT 1 FROM scim_key k
+WHERE k.source_id = :source_id AND k.attribute = :attribute AND k.value = :value AND k.resource_id <> :resource_id
+AND (SELECT r.type FROM scim_resource r WHERE r.source_id = k.source_id AND r.resource_id = k.resource_id) = 'User'
 """
+
+_REMOVE_KEYS = (
+    "DELETE FROM scim_key WHERE source_id = :source_id AND resource_id = :resource_id AND attribute <> 'member'"
+)
 
 _CONTENTS = """
-SELECT r.resource_id, r.content FROM (@list(ids)) AS listed
-CROSS JOIN scim_resource r WHERE r.source_id = :source_id AND r.resource_id = listed.value
+SELECT listed.value, (
+  SELECT r.content FROM scim_resource r WHERE r.source_id = :source_id AND r.resource_id = listed.value)
+FROM (@list(ids)) AS listed
 """
 
 
@@ -176,15 +181,11 @@ class StoredResources(StoredMembers, ScimStorage):
             of_value = MEMBER.c.source_id == self.source_id, MEMBER.c.value == node.value
             return set(self.connection.execute(select(MEMBER.c.group_id).where(*of_value)).scalars())
         key = next((key for key in (*_KEYS, "emails") if key.lower() == name), None)
-        return None if key is None else set(self._with_key(key, node.value))
-
-    def _with_key(self, attribute: str, value: str) -> Sequence[str]:
-        of_key = (
-            KEY.c.source_id == self.source_id,
-            KEY.c.attribute == attribute,
-            KEY.c.value == key_of(attribute, value),
-        )
-        return self.connection.execute(select(KEY.c.resource_id).where(*of_key)).scalars().all()
+        if key is None:
+            return None
+        value = key_of(key, node.value)
+        of_key = KEY.c.source_id == self.source_id, KEY.c.attribute == key, KEY.c.value == value
+        return set(self.connection.execute(select(KEY.c.resource_id).where(*of_key)).scalars())
 
     def _bounded(self, rows: Sequence[Row[Any]], *, with_members: bool) -> Sequence[Row[Any]]:
         """The first rows, which together have few enough members."""
@@ -200,16 +201,19 @@ class StoredResources(StoredMembers, ScimStorage):
         return rows
 
     def _row(self, resource_type: ResourceType, resource_id: str) -> Row[Any]:
-        of_id = RESOURCE.c.source_id == self.source_id, RESOURCE.c.resource_id == resource_id
-        row = self.connection.execute(select(RESOURCE).where(*of_id, RESOURCE.c.type == resource_type.name)).first()
+        row = self.rows.get(resource_id)
         if row is None:
+            of_id = RESOURCE.c.source_id == self.source_id, RESOURCE.c.resource_id == resource_id
+            row = self.connection.execute(select(RESOURCE).where(*of_id)).first()
+        if row is None or row.type != resource_type.name:
             raise NotFoundException(detail=f"there is no {resource_type.name} with this id")
+        self.rows[resource_id] = row
         return row
 
     def _resources(self, rows: Sequence[Row[Any]], *, with_members: bool) -> list[Resource[Any]]:
         members: dict[str, list[dict[str, str]]] = {}
         groups = [row.resource_id for row in rows if row.type == GROUP] if with_members else []
-        for group_id, *member in self._run(_MEMBERS, groups=json_list(groups)) if groups else ():
+        for group_id, member in self.described(groups) if groups else ():
             members.setdefault(group_id, []).append(_member_object(*member))
         found = []
         for row in rows:
@@ -265,10 +269,9 @@ class StoredResources(StoredMembers, ScimStorage):
         if content != before:
             self._require_unique(resource_id, type_, before, content)
             old, new = _keys(type_, before), _keys(type_, content)
-            for attribute, value in old - new:
-                of_key = KEY.c.source_id == self.source_id, KEY.c.attribute == attribute, KEY.c.value == value
-                self.connection.execute(delete(KEY).where(*of_key, KEY.c.resource_id == resource_id))
-            self._add_keys(resource_id, new - old)
+            if old != new:
+                self._run(_REMOVE_KEYS, resource_id=resource_id)
+                self._add_keys(resource_id, new)
             self._note(resource_id, type_, before, content)
             self._bind(before, content)
         if members is not None:
@@ -282,6 +285,7 @@ class StoredResources(StoredMembers, ScimStorage):
         self.note_pairs([resource_id], [resource_id])
         before = orjson.loads(row.content)
         self._note(resource_id, row.type, before, None)
+        del self.rows[resource_id]
         for table in (RESOURCE, KEY):
             of_id = table.c.source_id == self.source_id, table.c.resource_id == resource_id
             self.connection.execute(delete(table).where(*of_id))
@@ -301,14 +305,10 @@ class StoredResources(StoredMembers, ScimStorage):
         for name in ("userName", "externalId"):
             value = content.get(name)
             # Users who have the same value already can still be changed, as to deactivate one.
-            if not value or value == before.get(name):
-                continue
-            others = set(self._with_key(name, str(value))) - {resource_id}
-            of_users = RESOURCE.c.source_id == self.source_id, RESOURCE.c.type == USER
-            if self.connection.execute(
-                select(RESOURCE.c.resource_id).where(*of_users, RESOURCE.c.resource_id.in_(others)).limit(1)
-            ).first():
-                raise UniquenessException(detail=f"another User has this {name}")
+            if value and value != before.get(name):
+                key = {"attribute": name, "value": key_of(name, str(value))}
+                if self._run(_TAKEN, **key, resource_id=resource_id):
+                    raise UniquenessException(detail=f"another User has this {name}")
 
     def _add_keys(self, resource_id: str, keys: Collection[tuple[str, str]]) -> None:
         if keys:
@@ -325,7 +325,7 @@ class StoredResources(StoredMembers, ScimStorage):
     def contents(self, ids: Collection[str]) -> dict[str, dict[str, Any]]:
         """The contents of resources, by id."""
         rows = self._run(_CONTENTS, ids=json_list(sorted(ids)))
-        return {resource_id: orjson.loads(content) for resource_id, content in rows}
+        return {resource_id: orjson.loads(content) for resource_id, content in rows if content is not None}
 
 
 def _keys(type_: str, content: Mapping[str, Any]) -> set[tuple[str, str]]:

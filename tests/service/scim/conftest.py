@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from flask import Flask
 from flask.testing import FlaskClient
-from sqlalchemy import Engine
+from sqlalchemy import Engine, event
 
 from app.commands.bootstrap.service import service_app
 from app.commands.schema import METADATA
@@ -123,6 +123,24 @@ class Directory:
 
         sources = sources_from_settings((settings or self.settings).directory, store=store)
         return read_directory(self.engine, sources, clock=self.clock, **options)
+
+
+class Statements:
+    """The statements that are executed, except those that begin transactions or check the schema from time to time."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self._run = engine, list[str]()
+
+    def _note(self, _connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if not statement.startswith("BEGIN") and "schema_compatibility" not in statement:
+            self._run.append(statement)
+
+    def __enter__(self) -> list[str]:
+        event.listen(self._engine, "before_cursor_execute", self._note)
+        return self._run
+
+    def __exit__(self, *_: object) -> None:
+        event.remove(self._engine, "before_cursor_execute", self._note)
 
 
 def settings_with(database_url: str, rules: list[dict[str, Any]], **sections: dict[str, Any]) -> Settings:

@@ -3,9 +3,8 @@
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, event
 
-from tests.service.scim.conftest import Directory
+from tests.service.scim.conftest import Directory, Statements
 
 GROUP = "urn:ietf:params:scim:schemas:core:2.0:Group"
 USER = "urn:ietf:params:scim:schemas:core:2.0:User"
@@ -184,30 +183,13 @@ def test_operations_in_a_row_are_made_together(directory: Directory) -> None:
             f"/Groups/{group}", {"op": "add", "path": "members", "value": [{"value": f"n{one}"} for one in range(200)]}
         )
         paths = [f'members[value eq "n{one}" and type eq "User"]' for one in range(number)]
-        with _Counted(directory.engine) as run:
+        with Statements(directory.engine) as run:
             directory.patch(f"/Groups/{group}", *({"op": "remove", "path": path} for path in paths))
         return len(run)
 
     statements(1)
     assert statements(200) < statements(2) + 20
     assert directory.may(ada, "acme")
-
-
-class _Counted:
-    """The statements that are run."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine, self._run = engine, list[str]()
-
-    def _note(self, _connection: object, _cursor: object, statement: str, *_: object) -> None:
-        self._run.append(statement)
-
-    def __enter__(self) -> list[str]:
-        event.listen(self._engine, "before_cursor_execute", self._note)
-        return self._run
-
-    def __exit__(self, *_: object) -> None:
-        event.remove(self._engine, "before_cursor_execute", self._note)
 
 
 def test_the_order_of_operations_counts(directory: Directory) -> None:
