@@ -251,6 +251,9 @@ SELECT {columns} FROM plan_access WHERE plan_id = :plan_id AND ordinal > :after
 ORDER BY ordinal LIMIT :limit
 """
 _COLUMNS = tuple(StoredAccessChange.__dataclass_fields__)
+_SIZE = "SELECT COALESCE(SUM(users + resources), 0), COUNT(*) FROM plan_access WHERE plan_id = :plan_id"
+_MAX_COUNTED_IDS = 100_000
+_MAX_COUNTED_ROWS = 1_000
 _IDS = {"user_ids", "resource_ids"}
 _CHARACTERS_OF_ID = 2_000
 """More than an id has in JSON: 512 bytes, of which each may be escaped."""
@@ -263,6 +266,39 @@ def access_counts(connection: Connection, plan_id: str) -> list[AccessCount]:
         AccessCount(organization_id, kind, int(gain), int(lose), int(change))
         for organization_id, kind, gain, lose, change in run(connection, _COUNTS, {"plan_id": plan_id})
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class AffectedPeople:
+    """The users and the resources of all changes with one effect, each counted once."""
+
+    people: int
+    resources: int
+    kind: str
+    """The kind of the resources; empty: several."""
+    is_exact: bool
+    """Otherwise there are more."""
+
+
+def affected_people(connection: Connection, plan_id: str) -> dict[str, AffectedPeople]:
+    """Effect → users and resources. They are exact if the plan lists at most ``_MAX_COUNTED_IDS``."""
+    ids, rows_of_plan = run(connection, _SIZE, {"plan_id": plan_id}).one()
+    is_read = ids <= _MAX_COUNTED_IDS and rows_of_plan <= _MAX_COUNTED_ROWS
+    rows = list_access(connection, plan_id, limit=_MAX_COUNTED_ROWS, first_ids=0 if is_read else 1)
+    found = {}
+    for effect in ("lose", "gain", "change"):
+        of_effect = [row for row in rows if row.effect == effect]
+        if of_effect:
+            users = {user_id for row in of_effect for user_id in row.user_ids}
+            resources = {(row.organization_id, row.kind, each) for row in of_effect for each in row.resource_ids}
+            kinds = {row.kind for row in of_effect}
+            found[effect] = AffectedPeople(
+                max(len(users), *(row.users for row in of_effect)),
+                max(len(resources), *(row.resources for row in of_effect)),
+                kinds.pop() if len(kinds) == 1 else "",
+                is_read and all(len(row.user_ids) == row.users for row in of_effect),
+            )
+    return found
 
 
 def list_access(

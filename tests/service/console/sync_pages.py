@@ -94,6 +94,7 @@ def visit_items(visitors: Visitors) -> None:
     office = visitors.office
     earlier = _planned(office, [row | {"status": "failed", "message": "no, never"} for row in _items()[:1]])
     run = _planned(office, _items())
+    visitors.show("run", id=run.run_id, item="nobody")
     call = {
         "settled_at": 2_000,
         "answer": "",

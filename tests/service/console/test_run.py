@@ -71,7 +71,8 @@ def test_filters_that_cannot_be_lead_on(office: Office, wanted: str, status: int
 def test_a_fragment_has_what_follows_a_run_alone(office: Office) -> None:
     run = planned_run(office, item_id="handbook")
     html = office.browser(Role.VIEWER).get(address("run", id=run), **{"x-fragment": "1"})
-    parts = ["head", "notices", "facts", "stages", "progress", "kinds", "tabs", "filter", "items", "reported"]
+    parts = ["head", "notices", "progress", "access", "facts", "stages", "kinds"]
+    parts += ["tabs", "filter", "items", "reported"]
     assert re.findall(r'data-part="(\w+)"', html) == [*parts, "ended"]
     assert "data-ended" in html
     assert "<main" not in html
@@ -119,7 +120,9 @@ def test_a_preview_shows_that_access_is_lost(office: Office) -> None:
     values = {"finished_at": office.time(), "report": report}
     office.runs.move(run.run_id, RunStatus.PLANNING, RunStatus.DONE, **values)
     html = office.browser(Role.APPROVER).get(address("run", id=run.run_id))
-    assert "Applying this, or another sync, takes 70,440 accesses away." in html
+    assert "Access impact: 70,440 lost, 6 gained." in html
+    assert "Applying this, or another sync, takes this access away at once." in html
+    assert '<button class="danger">Apply' in html
     assert "Apply 4 changes, hold 2" in html
     assert "no longer in the directory" in html
     html = office.browser(Role.APPROVER).get(address("sync"))
@@ -281,7 +284,7 @@ def test_stages_of_a_run_that_verifies_have_their_own_times(office: Office) -> N
     assert [(stage.name, stage.state) for stage in stage_rows(verifying, {})] == [
         ("Queued", "done"),
         ("Read directory", "done"),
-        ("Read backend", "verifying"),
+        ("Reading backend", "verifying"),
         ("Planned", "coming"),
         ("Applied", "coming"),
     ]
@@ -356,3 +359,20 @@ def test_limits_are_told_in_few_words() -> None:
         ("groupMember", "over the limits"),
     ]
     assert hold_rows(None) == []
+
+
+@pytest.mark.parametrize(
+    ("status", "numbers", "state"),
+    [
+        (RunStatus.DONE, {"done": 3}, "done"),
+        (RunStatus.PARTIAL, {"done": 3, "failed": 1}, "partial"),
+        (RunStatus.HELD, {"failed": 3}, "failed"),
+        (RunStatus.FAILED, {}, "failed"),
+    ],
+)
+def test_the_stage_that_applies_shows_whether_it_succeeded(
+    office: Office, status: RunStatus, numbers: dict[str, int], state: str
+) -> None:
+    run = applying(office)
+    ended = office.runs.move(run.run_id, RunStatus.APPLYING, status, finished_at=office.time())
+    assert [row.state for row in stage_rows(ended, numbers) if row.name == "Applied"] == [state]

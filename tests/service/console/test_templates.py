@@ -1,6 +1,7 @@
 """Every template in every state of its subject: a name or attribute that is missing is an error there."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from app.service.console.console import address
 from app.service.console.rendering import make_environment
 from app.service.console.settings import Role
 from app.sync.ledger.ledger import ItemKey
-from app.sync.plan.tables import PlanAccessRow, PlanImpactRow, PlanItemRow, PlanRow
+from app.sync.plan.tables import PlanAccessRow, PlanImpactRow, PlanItemRow, PlanPartRow, PlanRow
 from app.sync.runs.run import Run, RunRequest, RunStatus
 from tests.choice import sampled
 from tests.commands.conftest import DIRECTORY
@@ -162,6 +163,10 @@ def _previews(visitors: Visitors) -> Iterator[Run]:
     office.runs.update(other.run_id, RunStatus.PLANNING, report={"impact": {"notCompared": "it is the first read"}})
     visitors.show("access_impact", run=other.run_id)
     add_rows(office, PlanAccessRow, list(_access_rows(str(made.plan_id))))
+    part = {"first_ordinal": 7, "last_ordinal": 8, "items": 2, "phase": 33, "organization_id": "", "kind": "document"}
+    part |= {"action": "update", "operation": "update_document_access", "plan_id": made.plan_id}
+    add_rows(office, PlanPartRow, [part])
+    visitors.show("access_impact", run=made.run_id, effect="gain")
     visitors.show("access_impact", run=made.run_id)
     for ordinal in (1, 2, 3, 4):
         visitors.show("access_change", run=made.run_id, ordinal=ordinal)
@@ -169,7 +174,11 @@ def _previews(visitors: Visitors) -> Iterator[Run]:
     yield office.runs.get(made.run_id)
     for files in (["a.yaml"], ["a.yaml", "b.yaml"]):
         made = states.planned(office, dry_run=True)
-        report: dict[str, object] = {"impact": {"gain": 0, "lose": 2, "change": 0}, "whatIf": files}
+        report: dict[str, object] = {
+            "impact": {"gain": 0, "lose": 2, "change": 0},
+            "whatIf": files,
+            "problems": ["a.yaml:1: it is odd"],
+        }
         office.runs.update(made.run_id, RunStatus.PLANNING, report=report)
         yield office.runs.get(made.run_id)
     values = {"finished_at": office.time(), "counts": {}}
@@ -181,6 +190,7 @@ def _previews(visitors: Visitors) -> Iterator[Run]:
         yield office.runs.move(made.run_id, RunStatus.PLANNING, status, **ended)
     made = states.planned(office, dry_run=True)
     values = {"finished_at": office.time(), "counts": {"folder": {"add": {"planned": 2}, "delete": {"planned": 1}}}}
+    values["report"] = {"impact": {"gain": 0, "lose": 1, "change": 0}, "verify": {"seen": 4}}
     yield office.runs.move(made.run_id, RunStatus.PLANNING, RunStatus.DONE, **values)
 
 
@@ -209,6 +219,7 @@ def _access_rows(plan_id: str) -> Iterator[dict[str, object]]:
     resources = {"resources": 3, "resource_ids": '["plan", "b\\"\\u00e9", "c"]'}
     yield row | ada | many | resources | {"ordinal": 3, "after": "viewer", "organization_id": "else"}
     yield row | ada | {"ordinal": 4, "user_ids": "[]", "resource_ids": "[]"}
+    yield row | ada | {"ordinal": 65, "kind": "folder"}
     for number in range(60):
         yield row | ada | {"ordinal": 5 + number, "organization_id": f"o{number:02}"}
 
@@ -218,7 +229,9 @@ def test_a_preview_shows_its_access_impact(office: Office) -> None:
     office.runs.update(run.run_id, RunStatus.PLANNING, report={"impact": {"gain": 2_000, "lose": 1, "change": 0}})
     add_rows(office, PlanAccessRow, list(_access_rows(str(run.plan_id))))
     html = office.browser(Role.VIEWER).get(address("run", id=run.run_id))
-    assert "Access impact: 1 lost, 2,000 gained." in html
+    text = " ".join(re.sub(r"<[^>]+>", " ", html).split())
+    assert "60 users would have another role on 3 documents" in text
+    assert "at least 2,000 users would gain access to at least 1 document" in text
     assert "loses editor" in html
     assert "Ada &lt;b&gt;Lovelace&lt;/b&gt;" in html
     assert "2,000 users without an entry in the organization" in html
@@ -247,7 +260,8 @@ def _troubled(office: Office) -> Run:
     report = {
         "problems": ["people: directory.yaml:8: no such user", "no place"],
         "sources": [{"name": "people", "verdict": "failed", "reason": "away"}, states.UNREAD],
-        "problemCounts": {"malformed": 1},
+        "problemCounts": {"malformed": 1, "dangling": 2},
+        "verify": {"seen": 4, "missing": 1},
         "held": [states.HOLD, states.HOLD | {"organizationId": ""}],
     }
     counts = {

@@ -14,6 +14,7 @@ from app.service.console.paging import PAGE_ROWS
 from app.service.console.views import VIEWS
 from app.sync.plan.access_impact import (
     EFFECTS,
+    AccessCount,
     access_counts,
     access_ids,
     list_access,
@@ -43,7 +44,10 @@ def access_impact(console: Console) -> Response:
             first_ids=IDS_SHOWN,
         )
         counts = access_counts(connection, plan_id)
-        shown = (("organization", "", one.organization_id) for one in counts[:_ORGANIZATIONS_SHOWN])
+        of_organization: dict[str, list[AccessCount]] = {}
+        for one in counts:
+            of_organization.setdefault(one.organization_id, []).append(one)
+        shown = (("organization", "", one) for one in list(of_organization)[:_ORGANIZATIONS_SHOWN])
         names = read_names(connection, [*access_mentions(rows[:PAGE_ROWS]), *shown])
     return console.show(
         "access_impact.html",
@@ -51,8 +55,8 @@ def access_impact(console: Console) -> Response:
         run=run,
         sentence=impact_sentence(run.report["impact"]),
         rows=rows[:PAGE_ROWS],
-        counts=counts[:_ORGANIZATIONS_SHOWN],
-        more_counts=len(counts) - _ORGANIZATIONS_SHOWN,
+        counts=list(of_organization.items())[:_ORGANIZATIONS_SHOWN],
+        more_counts=len(of_organization) - _ORGANIZATIONS_SHOWN,
         names=names,
         filters=filters,
         is_first=not parameters["after"],

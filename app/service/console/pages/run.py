@@ -27,10 +27,11 @@ from app.service.console.pages.run_summary import (
     stage_rows,
     unread_sources,
 )
+from app.service.console.pages.sources import MEANINGS
 from app.service.console.paging import PAGE_ROWS
 from app.service.console.views import VIEWS
 from app.sync.ledger.ledger import ITEM_KINDS, noun_of
-from app.sync.plan.access_impact import StoredAccessChange, list_access
+from app.sync.plan.access_impact import StoredAccessChange, affected_people, list_access
 from app.sync.plan.listing import PlannedChange, list_changes
 from app.sync.plan.search import ItemFilter, count
 from app.sync.plan.summary import PlanPart, affected, largest_impact, parts_of
@@ -50,7 +51,9 @@ _ORGANIZATIONS_SHOWN = 10
 _ROWS_SHOWN = 10
 IDS_SHOWN = 3
 """The users and the resources of a change of access that a list names."""
-_SHOWN_ELSEWHERE = frozenset({"held", "impact", "problems", "sources", "whatIf"})
+_DIFFERENCES = ("missing", "changed", "undeleted")
+_ACCESS_TYPE_CHANGES = frozenset({"update_document_access", "update_folder_access"})
+_SHOWN_ELSEWHERE = frozenset({"held", "impact", "losses", "problemCounts", "problems", "sources", "whatIf"})
 
 
 @VIEWS.get("run")
@@ -135,6 +138,7 @@ def _run_context(connection: Connection, run: Run, filters: Mapping[str, str], a
     counted = {name: run.total(name) for name in ITEM_STATUSES}
     phases = phase_rows(run, parts) if run.status is RunStatus.APPLYING else []
     items = _items(connection, run, filters, after, parts)
+    verified = run.report.get("verify", {})
     holds = hold_rows(run.report.get("held")) if run.total("held") else []
     impact = [] if run.plan_id is None else largest_impact(connection, run.plan_id, _ORGANIZATIONS_SHOWN)
     access: list[StoredAccessChange] = []
@@ -163,9 +167,14 @@ def _run_context(connection: Connection, run: Run, filters: Mapping[str, str], a
         "affected": (0, 0) if run.plan_id is None else affected(connection, run.plan_id),
         "access_impact": impact_sentence(run.report["impact"]) if "impact" in run.report else "",
         "access_changes": access,
+        "verified": verified,
+        "differences": sum(int(verified.get(finding) or 0) for finding in _DIFFERENCES),
+        "people": {} if run.plan_id is None else affected_people(connection, run.plan_id),
+        "retyped": [(part.kind, part.items) for part in parts if part.operation in _ACCESS_TYPE_CHANGES],
         "filters": filters,
         "kind_choices": [("", "Every kind"), *((kind, noun_of(kind)) for kind in ITEM_KINDS)],
         "problems": _problems(run),
+        "problem_counts": [(MEANINGS[sort][0], number) for sort, number in run.report.get("problemCounts", {}).items()],
         "reported": _reported(run),
         **items,
     }

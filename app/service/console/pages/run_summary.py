@@ -28,6 +28,12 @@ _STAGES = {
     RunStatus.PLANNING: "Planned",
     RunStatus.APPLYING: "Applied",
 }
+_IN_PROGRESS = {
+    RunStatus.READING: "Reading directory",
+    RunStatus.VERIFYING: "Reading backend",
+    RunStatus.PLANNING: "Planning",
+    RunStatus.APPLYING: "Applying",
+}
 _COVERED = re.compile(r"would take along (.+) that (is|are) held")
 _LIMITS = {
     "delete_count": "more than {allowed:,} deletes",
@@ -126,9 +132,9 @@ def stage_rows(run: Run, numbers: Mapping[str, int]) -> list[StageRow]:
         began, until = times[status]
         is_now = status is run.status
         shown = "Approved" if status is RunStatus.QUEUED and run.approved_at is not None else name
+        shown = _IN_PROGRESS.get(status, shown) if is_now else shown
         took = None if until is None or is_now else (until - began).total_seconds()
-        is_incomplete = status is RunStatus.READING and unread_sources(run).short
-        state = run.status.value if is_now else "warning" if is_incomplete else "done"
+        state = run.status.value if is_now else _outcome(status, run, numbers, is_last=until == run.finished_at)
         stages.append(StageRow(shown, state, began, took, _note(status, run, numbers), is_now))
     if ended:
         end = run.status.value
@@ -136,6 +142,15 @@ def stage_rows(run: Run, numbers: Mapping[str, int]) -> list[StageRow]:
             StageRow(end.capitalize(), end, run.finished_at, None, _note(run.status, run, numbers), is_now=True)
         )
     return stages
+
+
+def _outcome(status: RunStatus, run: Run, numbers: Mapping[str, int], *, is_last: bool) -> str:
+    """The state of a stage that has ended."""
+    if is_last and run.status is RunStatus.FAILED:
+        return "failed"
+    if status is RunStatus.APPLYING and numbers.get("failed"):
+        return "partial" if numbers.get("done") else "failed"
+    return "warning" if status is RunStatus.READING and unread_sources(run).short else "done"
 
 
 def _stage_times(run: Run) -> dict[RunStatus, tuple[datetime, datetime | None]]:
@@ -169,7 +184,8 @@ def _note(status: RunStatus, run: Run, numbers: Mapping[str, int]) -> str:
     if status is RunStatus.PLANNING and run.plan_id is not None:
         return counted(numbers.get("planned", 0), "item")
     if status is RunStatus.APPLYING:
-        return f"{numbers.get('done', 0):,} done, {numbers.get('failed', 0):,} failed"
+        sent = [f"{numbers[name]:,} {name}" for name in ("done", "failed") if numbers.get(name)]
+        return ", ".join(sent) or "nothing sent"
     if status is RunStatus.HELD:
         held = numbers.get("held", 0)
         return f"{held:,} {'delete waits' if held == 1 else 'deletes wait'}"
