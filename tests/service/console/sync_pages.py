@@ -189,7 +189,17 @@ def visit_parked(visitors: Visitors) -> None:
         office,
         [
             *(parked | {"item_id": f"d{number:03}"} for number in range(60)),
-            parked | {"kind": "documentUser", "container_id": "plan", "item_id": "ada", "deleting": True},
+            *(
+                parked
+                | {
+                    "kind": "documentUser",
+                    "organization_id": one,
+                    "container_id": "plan",
+                    "item_id": "ada",
+                    "deleting": True,
+                }
+                for one in ("acme", "shut")
+            ),
             parked | {"kind": "organization", "item_id": "acme", "failing_since": None},
             *(
                 parked | {"organization_id": one, "item_id": "x", "message": "other", "failing_since": None}
@@ -200,7 +210,13 @@ def visit_parked(visitors: Visitors) -> None:
         ],
     )
     for state in ("parked", "waiting"):
-        for asked in ({}, {"kind": "document"}, {"organization": "acme", "message": "no"}, {"kind": "documentUser"}):
+        for asked in (
+            {},
+            {"kind": "document"},
+            {"organization": "acme", "message": "no"},
+            {"kind": "documentUser"},
+            {"kind": "documentUser", "organization": "acme"},
+        ):
             show("parked", state=state, **asked)
     for page in ("overview", "keys", "runs"):
         show(page)

@@ -21,7 +21,7 @@ def test_the_console_explains_as_the_command_does(desk: OpenDesk, company: Compa
         checked = company.checked(case.user_id, case.type, case.resource_id, "--organization", case.organization_id)
         one.go("explain")
         one.page.get_by_label("User", exact=True).fill(case.user_id)
-        one.page.get_by_label("Opens a").select_option(case.type)
+        one.page.get_by_label("Kind").select_option(case.type)
         one.page.get_by_label("Resource").fill(case.resource_id)
         one.page.get_by_label("Organization").fill(case.organization_id)
         one.press("Enter")

@@ -51,7 +51,7 @@ def test_keys_are_letters_in_a_field_and_nothing_when_they_are_switched_off(desk
     assert one.page.get_by_label("User", exact=True).input_value() == "go?/"
     assert one.heading() == "Explain"
     one.page.locator("details.user summary").click()
-    one.page.get_by_role("group", name="Single keys").get_by_role("button", name="off").click()
+    one.page.get_by_role("group", name="Keyboard shortcuts").get_by_role("button", name="off").click()
     one.page.wait_for_load_state()
     one.press("g", "o", "?")
     one.page.wait_for_timeout(100)
@@ -126,7 +126,7 @@ def test_the_first_wrong_field_has_the_focus_and_says_what_to_write(desk: OpenDe
     one = desk()
     one.expected = {400}
     one.go("explain", user="jun", resource="welcome", organization="northwind", at="soon")
-    assert one.focused() == "At"
+    assert one.focused() == "At the time"
     says = one.page.evaluate(
         "document.getElementById(document.activeElement.getAttribute('aria-describedby')).innerText"
     )

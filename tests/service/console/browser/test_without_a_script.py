@@ -200,7 +200,7 @@ def test_signing_in_and_out_and_the_look_of_pages(desk: OpenDesk) -> None:
     for name, chosen, attribute in (
         ("Colours", "dark", "theme"),
         ("Times", "UTC", "times"),
-        ("Single keys", "off", "keys"),
+        ("Keyboard shortcuts", "off", "keys"),
     ):
         one.page.locator("details.user summary").click()
         one.page.get_by_role("group", name=name).get_by_role("button", name=chosen).click()
