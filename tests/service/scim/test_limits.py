@@ -43,6 +43,7 @@ def test_groups_up_to_the_limit(directory: Directory, method: str, more: int) ->
         assert len(answer.get_json()["members"]) == 1_001
 
 
+@pytest.mark.extended
 def test_many_members_in_a_patch(directory: Directory) -> None:
     acme = directory.group("acme")
     add = {"op": "add", "path": "members", "value": [{"value": f"n{number}"} for number in range(MANY)]}
