@@ -242,6 +242,8 @@ def has_words(words: Sequence[str], kind: str, item_id: str, payload: str) -> bo
     if not words:
         return True
     whole = folded(" ".join([*_texts(kind, payload), item_id]))
+    if not all(word in whole for word in words):
+        return False
     starts = [match.start() for match in _FIRST_OF_WORD.finditer(whole)]
     return all(any(whole.startswith(word, start) for start in starts) for word in words)
 

@@ -140,7 +140,7 @@ def test_organizations_lead_to_what_is_in_them(full: Office) -> None:
     assert "Nothing is at its top level" in browser.get(address("organization", id="other"))
 
 
-@pytest.mark.parametrize("longest", [5_000, 10])
+@pytest.mark.parametrize("longest", [4_000, 10])
 def test_lists_are_searched(full: Office, monkeypatch: pytest.MonkeyPatch, longest: int) -> None:
     """By name, address and id, in a list that is sorted by name and in one that is too long for that."""
     monkeypatch.setattr("app.access.browse.by_name.MAX_BY_NAME", longest)
@@ -480,7 +480,7 @@ def test_lists_of_access_give_reasons(full: Office) -> None:
     assert [row for row in rows if row.startswith("group Group eng eng 1 people folder The middle middle editor")]
 
 
-@pytest.mark.parametrize("counted", [400, 10])
+@pytest.mark.parametrize("counted", [350, 10])
 def test_lists_of_access_are_searched_and_filtered(full: Office, monkeypatch: pytest.MonkeyPatch, counted: int) -> None:
     """Also a list that is too long to be counted."""
     monkeypatch.setattr("app.service.console.pages.access._COUNT_LIMIT", counted)
