@@ -101,6 +101,10 @@ class Mail:
             raise NotDeliveredError(
                 f"the mail server does not support this: {printable(str(error), limit=200)}"
             ) from error
+        except UnicodeError:
+            # The error contains the text, which may be the password.
+            problem = "the host, the user name or the password of the mail server has characters that cannot be sent"
+            raise NotDeliveredError(problem) from None
         except (smtplib.SMTPException, OSError) as error:
             failure = self._failure(error)
             raise NotDeliveredError(f"the mail server could not be used: {failure.message}", failure=failure) from error

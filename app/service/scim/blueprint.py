@@ -159,7 +159,7 @@ def install_scim(app: Flask, parts: ScimParts) -> None:
 
 def _handled(parts: ScimParts, service: ScimService, name: str, path: str) -> ScimResponse:
     # A proxy for TLS may not forward the scheme.
-    is_public = parts.public_url.partition("://")[2] == request.host.lower()
+    is_public = request.scheme == "http" and parts.public_url.partition("://")[2] == request.host.lower()
     root = parts.public_url if is_public else request.url_root.rstrip("/")
     scim_request = ScimRequest(
         request.method,

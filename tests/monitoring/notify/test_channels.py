@@ -153,6 +153,15 @@ def test_mail_that_is_refused_says_so_without_secrets(mail_server: MailServer, c
     assert PASSWORD not in str(caught.value)
 
 
+@pytest.mark.parametrize("wrong", [{"host": "mail..example"}, {"password": f"{PASSWORD}-é"}])
+def test_mail_with_text_that_cannot_be_sent_is_not_delivered(
+    mail_server: MailServer, certificate: Path, wrong: dict[str, Any]
+) -> None:
+    with pytest.raises(NotDeliveredError, match="has characters that cannot be sent") as caught:
+        mail(mail_server, certificate, **wrong).send(message())
+    assert PASSWORD not in str(caught.value)
+
+
 def test_mail_server_that_says_nothing_fails_in_time(mail_server: MailServer, certificate: Path) -> None:
     mail_server.silent = True
     began = real_time.monotonic()

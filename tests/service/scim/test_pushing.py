@@ -279,6 +279,11 @@ def test_one_member_changes_one_record(directory: Directory) -> None:
         ({"server": {"trusted_proxies": 1}}, {"X-Forwarded-Proto": "https"}, "https"),
         ({"console": {"public_url": "https://Localhost"}}, {}, "https"),
         ({"console": {"public_url": "https://other.example"}}, {}, "http"),
+        (
+            {"console": {"public_url": "http://localhost"}, "server": {"trusted_proxies": 1}},
+            {"X-Forwarded-Proto": "https"},
+            "https",
+        ),
     ],
 )
 def test_locations_have_the_scheme_of_the_client(
