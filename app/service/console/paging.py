@@ -51,10 +51,10 @@ class Lists:
         except (ValueError, RecursionError):
             cursor = None
         if not isinstance(cursor, list) or not all(isinstance(part, str) for part in cursor) or len(cursor) < 2:
-            raise _invalid_cursor()
+            raise invalid_cursor()
         name, of_subject, *key = cursor
         if lists.get(name) != len(key) or of_subject != self._subject or not may_be_stored(*key):
-            raise _invalid_cursor()
+            raise invalid_cursor()
         self.turned, self._key = name, tuple(key)
 
     def page(
@@ -98,7 +98,7 @@ class Lists:
         order, *last = self._key or ("", "", "")
         keys = None if order == "id" else keys_by_name(connection, listed, text)
         if keys is None and order == "name":
-            raise _invalid_cursor()
+            raise invalid_cursor()
         if keys is None and text:
             return Listing(first_found(connection, listed, text, PAGE_ROWS))
 
@@ -113,5 +113,6 @@ class Lists:
         return Listing(rows, page.next_after, page.is_first, None if keys is None else len(keys))
 
 
-def _invalid_cursor() -> BadRequest:
+def invalid_cursor() -> BadRequest:
+    """For a cursor that is no position in its list, or no longer."""
     return BadRequest("after is not a position in a list of this page; start from its first page")

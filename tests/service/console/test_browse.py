@@ -464,6 +464,21 @@ def test_members_without_a_grant_are_named_and_listed(full: Office) -> None:
     assert "Without a grant open to members" in _words(html)
 
 
+def test_a_page_of_access_whose_place_is_gone_is_refused(full: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    browser = full.browser(Role.VIEWER)
+    html = browser.get(address("access", user="bob", organization="acme"))
+    link = re.search(r'href="([^"]+)">Next 50', html)
+    assert link is not None
+    next_page = unescape(link[1])
+    last = re.findall(r"d-\d{3}", next_page)[-1]
+    refused = browser.get(next_page.replace(last, "d-999"))
+    assert (browser.status, "start from its first page" in refused) == (400, True)
+    # The list has become too long for the order of names.
+    monkeypatch.setattr("app.service.console.pages.access._COUNT_LIMIT", 100)
+    browser.get(next_page)
+    assert browser.status == 400
+
+
 def test_lists_of_access_give_reasons(full: Office) -> None:
     browser = full.browser(Role.VIEWER)
     rows = _rows(browser.get(address("access", user="ada", organization="acme")), "reasons")

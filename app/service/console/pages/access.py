@@ -28,7 +28,7 @@ from app.access.sql_view import SqlView
 from app.contract.limits import ID_BYTES
 from app.foundation.clock import utc_text
 from app.service.console.console import Console, one_of, query
-from app.service.console.paging import PAGE_ROWS, Listing, Lists
+from app.service.console.paging import PAGE_ROWS, Listing, Lists, invalid_cursor
 from app.service.console.views import VIEWS
 
 _QUESTION = ("user", "organization", "type", "resource")
@@ -95,6 +95,8 @@ def _page(
         entries = found.entries
         numbers = _counts(entries)
         if not numbers["complete"]:
+            if after:
+                raise invalid_cursor()
             return [("id", one) for one in entries[:limit]]
         keys = [(one.kind, one.item_id) for one in entries]
         paths = folder_paths(connection, wanted.organization_id, keys)
@@ -105,8 +107,12 @@ def _page(
             return kinds.index(one.kind), folded(path), one.name, one.item_id
 
         ordered = sorted(entries, key=place)
-        keys = [(one.kind, one.item_id) for one in ordered]
-        begin = keys.index((after[1], after[2])) + 1 if after and (after[1], after[2]) in keys else 0
+        begin = 0
+        if after:
+            keys = [(one.kind, one.item_id) for one in ordered]
+            if tuple(after[1:]) not in keys:
+                raise invalid_cursor()
+            begin = keys.index((after[1], after[2])) + 1
         return [("name", one) for one in ordered[begin : begin + limit]]
 
     page = lists.page("access", read, lambda row: (row[0], row[1].kind, row[1].item_id))
@@ -240,7 +246,7 @@ class _AccessQuery:
     def read(self, connection: Connection, after: Sequence[str], limit: int) -> AccessPage:
         """A page after the kind and id of an entry; from the beginning if it is empty."""
         if self.user_id and after and after[0] not in RESOURCE_TYPES:
-            raise BadRequest("after is not a position in this list; start from its first page")
+            raise invalid_cursor()
         return self.list.page(connection, self.policy, after=after, limit=limit)
 
 

@@ -9,7 +9,7 @@ from app.access.browse.lookup import may_be_stored
 from app.service.console.console import COUNT_LIMIT, Console, one_of, query
 from app.service.console.names import RecordNames, mentions_of, read_names
 from app.service.console.pages.run_actions import enqueue
-from app.service.console.paging import PAGE_ROWS
+from app.service.console.paging import PAGE_ROWS, invalid_cursor
 from app.service.console.settings import Role
 from app.service.console.views import VIEWS
 from app.sync.ledger.failure_lists import (
@@ -153,6 +153,6 @@ def _parse_key(text: str, like: FailureGroup = _ANY) -> tuple[str, str, str, str
         or like.kind not in {None, parts[0]}
         or like.organization_id not in {None, parts[1]}
     ):
-        raise BadRequest("after is not a position in this list; start from its first page")
+        raise invalid_cursor()
     kind, organization_id, container_id, item_id, deleting = parts
     return kind, organization_id, container_id, item_id, deleting
