@@ -7,7 +7,6 @@ it finds the first records only.
 from sqlalchemy import Connection
 
 from app.access.browse.lists import ListEntry, RecordList
-from app.access.browse.lookup import may_be_stored
 from app.access.record_tables import TABLES_OF_KIND
 from app.access.search import has_words, name_in, search, words_of
 from app.foundation.database.statements import json_list, run
@@ -42,8 +41,6 @@ def keys_by_name(connection: Connection, listed: RecordList, text: str = "") -> 
 
 def first_found(connection: Connection, listed: RecordList, text: str, limit: int) -> list[ListEntry]:
     """The first records of a long list that the search for a text finds."""
-    if not may_be_stored(text):
-        return []
     hits = search(connection, text, listed.kind, _MAX_HITS, organization_id=listed.organization_id)
     ids = [hit.item_id for hit in hits]
     among = set(listed.among(ids))

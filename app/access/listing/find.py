@@ -9,7 +9,7 @@ from app.access.listing.batch_view import BatchView
 from app.access.listing.page import AccessEntry, entry
 from app.access.listing.resources import RESOURCE_TYPES, ResourceList
 from app.access.listing.users import UserList
-from app.access.records import User
+from app.access.records import ResourceKind, User
 from app.access.search import search
 
 
@@ -30,25 +30,34 @@ def find_in_list(
     within = listed.organization_id
     if isinstance(listed, UserList):
         view = BatchView(connection, within)
-        hits = search(connection, text, User.kind, limit)
-        pairs = [(hit.item_id, listed.type, listed.resource_id) for hit in hits]
+        found = [
+            (hit, _question(within, hit.item_id, listed.type, listed.resource_id))
+            for hit in search(connection, text, User.kind, limit)
+        ]
     else:
         view = BatchView(connection, within, user_id=listed.user_id)
-        kinds = [kind for kind in RESOURCE_TYPES[1:] if kind in listed.types]
-        hits = [hit for kind in kinds for hit in search(connection, text, kind, limit, organization_id=within)][:limit]
-        pairs = [(listed.user_id, RESOURCE_TYPES[RESOURCE_TYPES.index(hit.kind)], hit.item_id) for hit in hits]
+        found = [
+            (hit, _question(within, listed.user_id, kind, hit.item_id))
+            for kind in RESOURCE_TYPES[1:]
+            if kind in listed.types
+            for hit in search(connection, text, kind, limit, organization_id=within)
+        ][:limit]
+    questions = [question for _, question in found]
     view.load(
-        {user_id for user_id, _, _ in pairs},
-        folder_ids={item_id for _, kind, item_id in pairs if kind == "folder"},
-        document_ids={item_id for _, kind, item_id in pairs if kind == "document"},
+        {question.user_id for question in questions},
+        folder_ids={question.resource_id for question in questions if question.type == "folder"},
+        document_ids={question.resource_id for question in questions if question.type == "document"},
     )
     allowed: list[AccessEntry] = []
     without: list[FoundWithout] = []
-    for hit, (user_id, kind, resource_id) in zip(hits, pairs, strict=True):
-        question = PlainQuestion(user_id=user_id, type=kind, resource_id=resource_id, organization_id=within)
+    for hit, question in found:
         decision = judge(view, question, listed.at, policy)
         if not decision.has_access:
             without.append(FoundWithout(hit.kind, hit.item_id, hit.label, decision.rule))
         elif listed.role in {None, decision.access_role}:
             allowed.append(entry(hit.kind, hit.item_id, hit.label, decision))
     return allowed, without
+
+
+def _question(within: str, user_id: str, kind: ResourceKind, resource_id: str) -> PlainQuestion:
+    return PlainQuestion(user_id=user_id, type=kind, resource_id=resource_id, organization_id=within)

@@ -140,12 +140,12 @@ class _Application:
     clock: Clock
     only_pushed: bool
     audit_hook: PushAuditHook | None
-    earlier_answer: dict[str, Any] = field(default_factory=dict)
+    earlier_answer: dict[str, Any] = field(default_factory=dict, init=False)
     """The answer to an earlier push with the same sequence, which was applied meanwhile."""
-    counts: dict[str, int] = field(default_factory=dict)
-    removed_keys: int = 0
+    counts: dict[str, int] = field(default_factory=dict, init=False)
+    removed_keys: int = field(default=0, init=False)
     """The number of keys that are removed. A key may have several rows."""
-    keys_over_objects: int = 0
+    keys_over_objects: int = field(default=0, init=False)
     """The number of keys that are pushed for the first time and that objects of the source already provide."""
 
     def __post_init__(self) -> None:
