@@ -20,7 +20,7 @@ from app.access.decision.explain import Explanation
 from app.access.kinds import KINDS
 from app.access.record_tables import TABLES_OF_KIND
 from app.access.records import Folder, Key, Record, User
-from app.access.refresh.aliases_and_fills import add_fill, is_disabling_sql, is_visible_sql
+from app.access.refresh.fills import add_fill, is_disabling_sql, is_visible_sql
 from app.access.refresh.sources import UNCONFIGURED_POSITION
 from app.access.source_tables import SOURCE_TABLES, object_of_origin
 from app.access.tables import access_keys

@@ -4,30 +4,27 @@ The table ``access_name`` contains each record once for each of the first four w
 follow: "Ada Lovelace" as "ada lovelace" and "lovelace". It contains e-mail address and id as a whole. So a search for
 the beginning of a name is a range of the primary key. Case and accents make no difference.
 
-A text of several words also finds the names that have all of them, in any order. The name from the first of these words
-on contains the others, so the ranges of the words are read, the longest word first, up to ``_MAX_SCANNED`` names each.
+A text of several words also finds the names that contain all of them, in any order. One stored name of such a record
+begins with the word that comes first in it, and contains the others. So the search reads the names that begin with each
+word, the longest word first, up to ``_MAX_SCANNED`` names for each.
 
-The names follow from the id and the fields of a record alone, so a refresh computes those to delete from the old
-fields. A change of these rules needs a migration that computes all names again.
+A refresh updates the table (``app.access.refresh.search_names``).
 """
 
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from sqlalchemy import Connection
 
 from app.access.effective import find_causes
 from app.access.kinds import NAMED_KINDS
-from app.access.record_tables import TABLES_OF_KIND, Values
+from app.access.record_tables import TABLES_OF_KIND
 from app.access.records import User
-from app.access.refresh.session import RefreshSession
-from app.access.refresh.tables import ModelTables, RowChange
-from app.foundation.database.statements import run, statement
+from app.foundation.database.statements import run
 
 MIN_LENGTH = 2
 """A search for fewer characters finds nothing."""
@@ -60,13 +57,13 @@ class SearchHit:
     detail: str
     """The e-mail address of a user; empty otherwise."""
     without_effect: str = ""
-    """Why the record has no effect; empty: it has."""
+    """Why the record has no effect. Empty if it has an effect."""
     alias: str = ""
-    """The alias of a user by which the record was found; empty: it was found by another name."""
+    """The alias by which a user was found. Empty if the user was found by another name."""
 
 
-def folded(text: str) -> str:
-    """The beginning of a text without case, accents and repeated space, for comparisons."""
+def fold(text: str) -> str:
+    """Returns the first ``_MAX_TEXT`` characters without case, accents and repeated space, for comparisons."""
     text = text[:_MAX_TEXT].replace("\0", " ")
     if not text.isascii():
         text = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
@@ -74,38 +71,35 @@ def folded(text: str) -> str:
     return " ".join(text.lower().split())
 
 
-def beginning(text: str) -> str:
-    """A text from its first word on. If it has no letter or digit: the whole text."""
+def from_first_word(text: str) -> str:
+    """Returns the folded text from its first word on. A text without letters and digits is returned as a whole."""
     if text[:1].isalnum() and text.isascii() and text.isprintable() and " " not in text:
         # Nearly all ids and addresses.
         return text[:_MAX_NAME].lower()
-    return next(iter(beginnings(text)), "")
+    return next(iter(from_each_word(text)), "")
 
 
-def beginnings(text: str) -> list[str]:
-    """A text from each of its first words on. If it has no letter or digit: the whole text."""
-    whole = folded(text)
+def from_each_word(text: str) -> list[str]:
+    """Returns the folded text from each of its first words on. A text without letters and digits is one word."""
+    whole = fold(text)
     words = _FIRST_OF_WORD.finditer(whole)
     names = [whole[word.start() : word.start() + _MAX_NAME] for word, _ in zip(words, range(_WORDS), strict=False)]
     return names or ([whole[:_MAX_NAME]] if whole else [])
 
 
-_FIELDS = {kind: (field.name, "email") if kind == User.kind else (field.name,) for kind, field in NAMED_KINDS.items()}
-"""kind → the fields of the payload with names: the first from each of its words on, the other as a whole."""
+class NameFields(NamedTuple):
+    """The fields of a record by which it is found, apart from its id."""
+
+    name: str
+    email: str
+    """Empty for all kinds except users."""
 
 
-def names_of(kind: str, item_id: str, payload: str | None) -> set[str]:
-    """The names under which a record is stored; none without a payload, because then there is no record."""
-    if payload is None:
-        return set()
-    name, *others = _texts(kind, payload)
-    names = (*beginnings(name), *map(beginning, (item_id, *others)))
-    return {text for text in names if len(text) >= MIN_LENGTH}
-
-
-def _texts(kind: str, payload: str) -> list[str]:
+def read_name_fields(kind: str, payload: str) -> NameFields:
+    """Reads the fields from the payload of a record. Absent fields are empty."""
     fields = orjson.loads(payload)
-    return [str(fields.get(field) or "") for field in _FIELDS[kind]]
+    email = fields.get("email") if kind == User.kind else ""
+    return NameFields(str(fields.get(NAMED_KINDS[kind].name) or ""), str(email or ""))
 
 
 # A record may have several names with the same beginning.
@@ -152,26 +146,28 @@ _MAX_SCANNED = 10_000
 def search(
     connection: Connection, text: str, kind: str, limit: int = DEFAULT_LIMIT, *, organization_id: str = ""
 ) -> list[SearchHit]:
-    """The records of a kind with a name that begins with the text, in the order of their names; then those with all
-    words of the text in any order, and users with an alias that begins with it. Each record occurs once.
+    """Finds the records of a kind with a name that begins with the text, in the order of their names; then those with
+    all words of the text in any order, and users with an alias that begins with it. Each record occurs once.
 
-    ``organization_id``: only its records; empty: all. Fewer than ``MIN_LENGTH`` letters or digits find nothing.
+    ``organization_id``: only its records. Empty: those of all organizations. A text of fewer than ``MIN_LENGTH``
+    letters or digits finds nothing.
     """
-    first = beginning(text)
+    first = from_first_word(text)
     if len(first) < MIN_LENGTH:
         return []
-    lookup = _Search(connection, kind, organization_id, limit)
-    lookup.phrase(first)
-    words = words_of(text)[:_WORDS]
-    if words not in ([], [first]):
-        lookup.words(words)
+    result = _SearchResult(connection, kind, organization_id, limit)
+    result.add_prefix_matches(first)
+    words = split_words(text)[:_WORDS]
+    # The only name that begins with a single word was found by the prefix.
+    if words and words != [first]:
+        result.add_word_matches(words)
     if kind == User.kind:
-        lookup.alias(text)
-    return list(lookup.hits.values())
+        result.add_alias_matches(text)
+    return list(result.hits.values())
 
 
-class _Search:
-    """The records that were found so far, up to the limit."""
+class _SearchResult:
+    """The hits of one search, up to the limit, in the order in which they are added. Add the best matches first."""
 
     def __init__(self, connection: Connection, kind: str, organization_id: str, limit: int) -> None:
         self._connection, self._kind, self._limit = connection, kind, limit
@@ -182,85 +178,79 @@ class _Search:
         self._parts = {"table": table.table.name, "same": f"{within}r.{table.keys[-1]} = n.item_id"}
         self.hits: dict[tuple[str, str], SearchHit] = {}
 
-    def phrase(self, first: str) -> None:
-        """Adds the records with a name that begins with the text."""
-        self._add(self._scan(first, ()) if self._organization_id else self._range(first, self._names_limit))
+    def add_prefix_matches(self, prefix: str) -> None:
+        """Adds the records with a name that begins with the prefix."""
+        names_limit = self._limit * _NAMES_OF_RECORD
+        self._add(self._scan(prefix, ()) if self._organization_id else self._read_range(prefix, names_limit))
 
-    def words(self, words: Sequence[str]) -> None:
+    def add_word_matches(self, words: Sequence[str]) -> None:
         """Adds the records with all words, in any order."""
         for word in sorted(words, key=len, reverse=True):
-            rows = self._range(word, _MAX_COMPARED)
-            is_whole = len(rows) < _MAX_COMPARED
-            if not is_whole:
+            rows = self._read_range(word, _MAX_COMPARED)
+            is_complete = len(rows) < _MAX_COMPARED
+            if not is_complete:
                 rows = self._scan(word, [other for other in words if other != word])
             self._add(row for row in rows if self._has_all(words, row))
-            if len(self.hits) == self._limit or (is_whole and self.hits):
+            if len(self.hits) == self._limit or (is_complete and self.hits):
                 return
 
-    def alias(self, text: str) -> None:
+    def add_alias_matches(self, text: str) -> None:
         """Adds the users with an alias that begins with the text."""
-        beginning = unicodedata.normalize("NFC", text.replace("\0", " ").strip()).lower()
-        if len(self.hits) < self._limit:
-            for alias, user_id, payload in run(self._connection, _ALIASES, {"alias": beginning, "limit": self._limit}):
-                if alias.startswith(beginning):
-                    self._add([("", user_id, payload)], alias)
+        if len(self.hits) == self._limit:
+            return
+        prefix = unicodedata.normalize("NFC", text.replace("\0", " ").strip()).lower()
+        for alias, user_id, payload in run(self._connection, _ALIASES, {"alias": prefix, "limit": self._limit}):
+            if alias.startswith(prefix):
+                self._add([("", user_id, payload)], alias)
 
-    @property
-    def _names_limit(self) -> int:
-        return self._limit * _NAMES_OF_RECORD
-
-    def _range(self, first: str, limit: int) -> Sequence[Any]:
-        values = {"kind": self._kind, "beginning": first, "end": first + _LAST, "limit": limit}
+    def _read_range(self, prefix: str, limit: int) -> Sequence[Any]:
+        values = {"kind": self._kind, "beginning": prefix, "end": prefix + _LAST, "limit": limit}
         return run(self._connection, _SEARCH, values, **self._parts).all()
 
-    def _scan(self, first: str, others: Sequence[str]) -> Sequence[Any]:
-        """The records with a name that begins with a word, and contains the others and belongs to the organization."""
-        values: dict[str, object] = {"kind": self._kind, "beginning": first, "end": first + _LAST}
-        values |= {"scanned": _MAX_SCANNED, "limit": self._names_limit, "organization": self._organization_id}
+    def _scan(self, prefix: str, words: Sequence[str]) -> Sequence[Any]:
+        """The records of the organization with a name that begins with the prefix and contains the words."""
+        values: dict[str, object] = {"kind": self._kind, "beginning": prefix, "end": prefix + _LAST}
+        values |= {"scanned": _MAX_SCANNED, "limit": self._limit * _NAMES_OF_RECORD}
+        values["organization"] = self._organization_id
         conditions = ["s.organization_id = :organization"] if self._organization_id else []
-        for number, word in enumerate(others):
+        for number, word in enumerate(words):
             values[f"word{number}"] = "%" + re.sub(r"([%_!])", r"!\1", word) + "%"
             conditions.append(f"s.name LIKE :word{number} ESCAPE '!'")
         return run(self._connection, _SCAN, values, matches=" AND ".join(conditions), **self._parts).all()
 
     def _has_all(self, words: Sequence[str], row: Sequence[Any]) -> bool:
-        """Whether each word begins a word of the record's name, address or id."""
+        """Whether the record belongs to the organization of the search and has all words."""
         organization_id, item_id, payload = row
         return self._organization_id in {"", organization_id} and has_words(words, self._kind, item_id, payload)
 
     def _add(self, rows: Iterable[Sequence[Any]], alias: str = "") -> None:
         for organization_id, item_id, payload in rows:
             if (organization_id, item_id) not in self.hits and len(self.hits) < self._limit:
-                name, *others = _texts(self._kind, payload)
+                name, email = read_name_fields(self._kind, payload)
                 self.hits[organization_id, item_id] = SearchHit(
-                    self._kind, organization_id, item_id, name or item_id, "".join(others), alias=alias
+                    self._kind, organization_id, item_id, name or item_id, email, alias=alias
                 )
 
 
 def has_words(words: Sequence[str], kind: str, item_id: str, payload: str) -> bool:
-    """Whether each word begins a word of the record's name, address or id."""
+    """Whether each word begins a word of the record's name, e-mail address or id."""
     if not words:
         return True
-    whole = folded(" ".join([*_texts(kind, payload), item_id]))
+    whole = fold(" ".join([*read_name_fields(kind, payload), item_id]))
     if not all(word in whole for word in words):
         return False
     starts = [match.start() for match in _FIRST_OF_WORD.finditer(whole)]
     return all(any(whole.startswith(word, start) for start in starts) for word in words)
 
 
-def name_in(kind: str, payload: str) -> str:
-    """The name in the fields of a record, for the order of a list; empty if it has none."""
-    return folded(_texts(kind, payload)[0])
-
-
-def words_of(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """The parts of a text between blanks and commas, each from its first letter or digit on, without repetitions."""
-    starts = ((part, _FIRST_OF_WORD.search(part)) for part in re.split(r"[\s,;]+", folded(text)))
+    starts = ((part, _FIRST_OF_WORD.search(part)) for part in re.split(r"[\s,;]+", fold(text)))
     return list(dict.fromkeys(part[start.start() :] for part, start in starts if start))
 
 
-def mark(connection: Connection, hits: Sequence[SearchHit]) -> list[SearchHit]:
-    """The hits, all of one kind, those without effect with the reason."""
+def with_reasons(connection: Connection, hits: Sequence[SearchHit]) -> list[SearchHit]:
+    """Returns the hits, all of one kind. Those without effect have the reason in ``without_effect``."""
     causes = find_causes(connection, hits[0].kind, [(hit.organization_id, hit.item_id) for hit in hits]) if hits else {}
     return [
         replace(hit, without_effect=cause.sentence)
@@ -271,74 +261,11 @@ def mark(connection: Connection, hits: Sequence[SearchHit]) -> list[SearchHit]:
 
 
 def search_exactly(connection: Connection, text: str, kind: str, organization_id: str = "") -> list[SearchHit]:
-    """The records of a kind whose whole name, address or alias is the text; in this organization unless empty."""
-    whole = folded(text)
+    """Finds the records of a kind whose whole name, e-mail address or alias is the text, in this organization unless
+    it is empty."""
+    whole = fold(text)
     return [
         hit
         for hit in search(connection, text, kind, _MAX_SAME_NAME, organization_id=organization_id)
-        if whole in {folded(hit.label), folded(hit.detail), folded(hit.alias)}
+        if whole in {fold(hit.label), fold(hit.detail), fold(hit.alias)}
     ]
-
-
-# Updates, by a refresh that changes the access model.
-
-_BATCH_ROWS = 100
-"""Few, because the fields of a single record may be as long as a line of its source."""
-_BATCH_NAMES = 4_000
-
-# Outer joins stop SQLite from swapping the sides.
-_PAYLOADS = """
-SELECT {organization:d}, {item:d}, a.payload, m.payload
-FROM {delta} d LEFT JOIN {model} a ON d.change <> {add} AND {keys:a=d} LEFT JOIN {merged} m ON {keys:m=d}
-WHERE a.digest IS DISTINCT FROM m.digest
-"""
-
-_REMOVE_NAMES = """
-DELETE FROM access_name WHERE (kind, name, organization_id, item_id) IN (
-  SELECT kind, name, organization_id, item_id FROM refresh_name_delta WHERE change = :remove)
-"""
-
-# In the order of the key, so that a large table is written from its beginning to its end.
-_ADD_NAMES = """
-INSERT INTO access_name (kind, name, organization_id, item_id)
-SELECT kind, name, organization_id, item_id FROM refresh_name_delta WHERE change = :add
-ORDER BY kind, name, organization_id, item_id
-ON CONFLICT DO NOTHING
-"""
-
-_ADD, _REMOVE = int(RowChange.ADD), int(RowChange.REMOVE)
-
-_COLUMNS = ("change", "kind", "name", "organization_id", "item_id")
-
-
-def compute_name_changes(
-    session: RefreshSession, connection: Connection, tables: ModelTables, count: int
-) -> AbstractSet[int]:
-    """Adds the names of a kind that change to ``refresh_name_delta``, before its rows change; returns the changes that
-    occur. ``count``: the number of changed rows."""
-    if tables.kind not in NAMED_KINDS:
-        return set()
-    query = statement(connection, tables.text(_PAYLOADS))
-    rows = connection.execute(query, execution_options={"yield_per": _BATCH_ROWS} if count > _BATCH_ROWS else {})
-    changed: list[Values] = []
-    occurring = set[int]()
-    for batch in rows.partitions(_BATCH_ROWS):
-        for organization_id, item_id, before, after in batch:
-            old, new = (names_of(tables.kind, item_id, payload) for payload in (before, after))
-            for change, names in ((_REMOVE, old - new), (_ADD, new - old)):
-                changed += [(change, tables.kind, name, organization_id, item_id) for name in names]
-                occurring |= {change} if names else set()
-        if len(changed) >= _BATCH_NAMES:
-            session.fill("refresh_name_delta", _COLUMNS, changed)
-            changed = []
-    if changed:
-        session.fill("refresh_name_delta", _COLUMNS, changed)
-    return occurring
-
-
-def store_name_changes(connection: Connection, occurring: AbstractSet[int]) -> None:
-    """Writes ``refresh_name_delta``, which has these changes."""
-    if _REMOVE in occurring:
-        run(connection, _REMOVE_NAMES, {"remove": _REMOVE})
-    if _ADD in occurring:
-        run(connection, _ADD_NAMES, {"add": _ADD})

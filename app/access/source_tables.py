@@ -82,7 +82,7 @@ class DirectoryStateRow(StoreTable, table=True):
 
 class FillBindingRow(StoreTable, table=True):
     """A user whom a source disabled by an alias, as long as the source disables that alias; see
-    ``app.access.refresh.aliases_and_fills``."""
+    ``app.access.refresh.fills``."""
 
     __table_args__ = (Index(None, "user_id"), KEYED)
 

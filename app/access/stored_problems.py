@@ -21,7 +21,7 @@ from app.access.problems import (
     UnclearDisabling,
 )
 from app.access.records import Fill
-from app.access.refresh.aliases_and_fills import is_disabling_sql
+from app.access.refresh.fills import is_disabling_sql
 from app.access.refresh.problems import NO_SOURCE, FoundProblems, find_problems, remaining_problems
 from app.access.refresh.sources import FAILED, SOURCE, STATE, UNCONFIGURED_POSITION, StagedRead
 from app.access.revisions import current_revision

@@ -31,9 +31,9 @@ from app.access.records import (
     User,
 )
 from app.access.refresh.refresh import Refresh
+from app.access.refresh.search_names import search_names
 from app.access.refresh.sources import ReadResult
 from app.access.revisions import current_revision
-from app.access.search import names_of
 from app.commands.schema import METADATA
 from app.foundation.database.engine import open_engine, reading, writing
 from tests.tables import make_tables
@@ -368,7 +368,7 @@ def expected_names_and_counts(model: Collection[Record]) -> NamesAndCounts:
         if one.kind in NAMED_KINDS:
             payload = VALUES_FROM_RECORD[one.kind](one)[-2]
             organization = within[0] if within else ""
-            names |= {(one.kind, name, organization, own) for name in names_of(one.kind, own, str(payload))}
+            names |= {(one.kind, name, organization, own) for name in search_names(one.kind, own, str(payload))}
     return names, dict(counts)
 
 

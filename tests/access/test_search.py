@@ -14,7 +14,7 @@ from sqlalchemy import Engine, event, text
 from app.access.browse.sizes import ALL_ORGANIZATIONS, counts_of
 from app.access.kinds import NAMED_KINDS
 from app.access.records import Document, Folder, Grant, Group, Membership, Organization, Record, User
-from app.access.search import beginning, beginnings, search, search_exactly
+from app.access.search import from_each_word, from_first_word, search, search_exactly
 from app.commands.schema import METADATA
 from app.foundation.database.engine import is_sqlite, open_engine, reading, writing
 from tests.access.test_merging import Read, expected_names_and_counts, model_of, names_and_counts, run_refresh
@@ -69,8 +69,8 @@ def found(engine: Engine, kind: str, typed: str, limit: int = 20) -> list[str]:
     ],
 )
 def test_names_begin_with_each_of_the_first_words(name: str, expected: list[str]) -> None:
-    assert beginnings(name) == expected
-    assert beginning(name) == next(iter(expected), "")
+    assert from_each_word(name) == expected
+    assert from_first_word(name) == next(iter(expected), "")
 
 
 def test_search_finds_similar_names(engine: Engine) -> None:

@@ -5,7 +5,7 @@ The rules: ``app/access/README.md``, "The merge".
 ``merge`` merges the keys whose records changed, or all keys, and computes the deltas of the access model
 (``model_changes.py`` writes them). No row depends on another row: whether a record's organization, user, group,
 folder or document exists is for readers to check (``app.access.effective``). Only aliases are replaced by the id of
-their only holder, and fills add to users (``aliases_and_fills.py``).
+their only holder, and fills add to users (``aliases.py``, ``fills.py``).
 
 Few keys must be looked up in large tables one by one. On SQLite the cross joins ensure that, on PostgreSQL
 ``RefreshSession.look_up_rows``.
@@ -17,12 +17,12 @@ from collections.abc import Collection
 from sqlalchemy import Connection
 
 from app.access.records import Fill, User
-from app.access.refresh.aliases_and_fills import (
+from app.access.refresh.aliases import update_aliases
+from app.access.refresh.fills import (
     apply_fills,
     has_fills,
     store_changed_fills,
     store_filled_users,
-    update_aliases,
     update_bindings,
 )
 from app.access.refresh.session import RefreshSession

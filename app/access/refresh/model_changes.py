@@ -23,10 +23,10 @@ from app.access.records import (
     Organization,
     User,
 )
+from app.access.refresh.search_names import compute_name_changes, store_name_changes
 from app.access.refresh.session import RefreshSession
-from app.access.refresh.tables import MODEL_TABLES, ChangeCounts, ModelTables
+from app.access.refresh.tables import MODEL_TABLES, ChangeCounts, ModelTables, RowChange
 from app.access.revisions import REVISION, REVISION_CHANNEL
-from app.access.search import compute_name_changes, store_name_changes
 from app.access.tables import AccessChangeRow, FormerPayloadRow
 from app.foundation.database.engine import is_sqlite
 from app.foundation.database.statements import run
@@ -61,7 +61,7 @@ def write_model_rows(
 ) -> dict[str, ChangeCounts]:
     """Writes the deltas of these kinds, which have rows; returns kind → counts, for every kind."""
     changes = {tables.kind: ChangeCounts() for tables in MODEL_TABLES}
-    name_changes = set[int]()
+    name_changes = set[RowChange]()
     for tables in kinds:
         added, updated, removed, rows = tables.run(connection, _COUNTS).one()
         changes[tables.kind] = counts = ChangeCounts(added, updated, removed)

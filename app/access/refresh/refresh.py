@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Engine, func, select, update
 from app.access.candidate import DatabaseState, catch_up, has_changed_recently, shadow, state_behind
 from app.access.pending import CoveredByRun, store_pending
 from app.access.problems import Problem, ProblemList
-from app.access.refresh.aliases_and_fills import FILL_BINDING
+from app.access.refresh.fills import FILL_BINDING
 from app.access.refresh.guard import drop_out_of_scope, refuse_shrunk, reject_unusable
 from app.access.refresh.merge import merge
 from app.access.refresh.model_changes import FORMER_PAYLOAD, are_logged, log_changes, write_model_rows

@@ -67,6 +67,10 @@ class RowChange(IntEnum):
     """Another source provides the same content. The row is stored, but the access model does not change."""
 
 
+CHANGE_PARTS: Mapping[str, str] = {change.name.lower(): str(int(change)) for change in RowChange}
+"""The placeholders ``{add}``, ``{update}``, ``{remove}`` and ``{owner}`` of statements, with their values."""
+
+
 @dataclass(frozen=True, slots=True)
 class ChangeCounts:
     """The numbers of changed records of a kind."""
@@ -181,7 +185,7 @@ class RefreshTables:
             "disabled_row": ", ".join("TRUE" if name == "disabled" else f"s.{name}" for name in self.source_columns),
             # With a column of the key, so that it is never empty.
             "source_content": Columns((self.keys[0], *(n for n in self.source_columns if n not in without_content))),
-            **{change.name.lower(): int(change) for change in RowChange},
+            **CHANGE_PARTS,
         }
 
     def text(self, statement: str, *, rows: str = "") -> str:

@@ -9,7 +9,7 @@ from zlib import crc32
 from sqlalchemy import Connection
 from werkzeug.exceptions import BadRequest
 
-from app.access.browse.by_name import first_found, keys_by_name
+from app.access.browse.by_name import find_first, sort_by_name
 from app.access.browse.lists import ListEntry, RecordList
 from app.access.browse.lookup import may_be_stored
 
@@ -96,11 +96,11 @@ class Lists:
             return None
         # A key: the order, and of its last row the name (empty in the order of ids) and the id.
         order, *last = self._key or ("", "", "")
-        keys = None if order == "id" else keys_by_name(connection, listed, text)
+        keys = None if order == "id" else sort_by_name(connection, listed, text)
         if keys is None and order == "name":
             raise invalid_cursor()
         if keys is None and text:
-            return Listing(first_found(connection, listed, text, PAGE_ROWS))
+            return Listing(find_first(connection, listed, text, PAGE_ROWS))
 
         def read(after: Sequence[str], limit: int) -> Sequence[tuple[str, str, str]]:
             if keys is None:

@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-from app.access.search import names_of
+from app.access.refresh.search_names import search_names
 from app.foundation.database.new_tables import add_columns, columns_of, create_index, create_table
 from app.sync.ledger.failures import message_digest
 
@@ -187,7 +187,7 @@ def _name_records(kind: str) -> None:
         named = [
             {"kind": kind, "name": name, "organization": within[0] if within else "", "item": item}
             for *within, item, payload in rows
-            for name in sorted(names_of(kind, item, payload))
+            for name in sorted(search_names(kind, item, payload))
         ]
         connection.execute(insert, named)
 

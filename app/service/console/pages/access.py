@@ -23,7 +23,7 @@ from app.access.listing.page import AccessEntry, AccessPage
 from app.access.listing.resources import RESOURCE_TYPES, ResourceList
 from app.access.listing.users import UserList
 from app.access.records import AccessRole, Document, Folder, Group, Organization, ResourceKind, User
-from app.access.search import folded
+from app.access.search import fold
 from app.access.sql_view import SqlView
 from app.contract.limits import ID_BYTES
 from app.foundation.clock import utc_text
@@ -104,7 +104,7 @@ def _page(
 
         def place(one: AccessEntry) -> tuple[int, str, str, str]:
             path = " / ".join([*paths.get((one.kind, one.item_id), ()), one.name])
-            return kinds.index(one.kind), folded(path), one.name, one.item_id
+            return kinds.index(one.kind), fold(path), one.name, one.item_id
 
         ordered = sorted(entries, key=place)
         begin = 0

@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 from app.access.browse.lookup import find_by_id, may_be_stored, name_of
 from app.access.kinds import NAMED_KINDS
 from app.access.records import Document, Folder, Group, Organization, Record, User
-from app.access.search import DEFAULT_LIMIT, MIN_LENGTH, SearchHit, beginning, mark, search
+from app.access.search import DEFAULT_LIMIT, MIN_LENGTH, SearchHit, from_first_word, search, with_reasons
 from app.service.console.console import Console, address, one_of, query
 from app.service.console.formatting import visible
 from app.service.console.names import RecordNames, organizations_of, read_names
@@ -40,7 +40,7 @@ class Section(NamedTuple):
 def search_page(console: Console) -> Response:
     """A text shorter than ``MIN_LENGTH`` finds exact ids only."""
     text = query("q")["q"].strip()
-    is_short = len(beginning(text)) < MIN_LENGTH
+    is_short = len(from_first_word(text)) < MIN_LENGTH
     sections: list[Section] = []
     names = RecordNames()
     if text and may_be_stored(text):
@@ -70,7 +70,7 @@ def suggest(console: Console) -> Response:
     text, organization_id = parameters["q"].strip(), parameters["organization"]
     kind = one_of(parameters["kind"], (*NAMED_KINDS, "context"), "kind").replace("context", Document.kind)
     hits: list[SearchHit] = []
-    if len(beginning(text)) >= MIN_LENGTH and may_be_stored(text, organization_id):
+    if len(from_first_word(text)) >= MIN_LENGTH and may_be_stored(text, organization_id):
         kinds = [kind] if kind else [record_type.kind for record_type, _ in _SECTIONS]
         limit = _MAX_SUGGESTIONS if kind else _MAX_OF_KIND
         with console.reading() as connection:
@@ -99,7 +99,7 @@ def _search(connection: Connection, text: str, record_type: type[Record]) -> lis
     exact = _with_id(connection, text, record_type)
     keys = {(hit.organization_id, hit.item_id) for hit in exact}
     hits = search(connection, text, record_type.kind, DEFAULT_LIMIT + 1)
-    return [*exact, *mark(connection, [hit for hit in hits if (hit.organization_id, hit.item_id) not in keys])]
+    return [*exact, *with_reasons(connection, [hit for hit in hits if (hit.organization_id, hit.item_id) not in keys])]
 
 
 def _with_id(connection: Connection, text: str, record_type: type[Record]) -> list[SearchHit]:
@@ -111,4 +111,4 @@ def _with_id(connection: Connection, text: str, record_type: type[Record]) -> li
         )
         for (organization_id, _), record in found.items()
     ]
-    return mark(connection, hits)
+    return with_reasons(connection, hits)

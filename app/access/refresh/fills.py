@@ -1,10 +1,9 @@
-"""Updates aliases, fills and bindings during a refresh. A fill adds fields to a user of another source.
+"""Updates fills and their bindings during a refresh. A fill adds fields to a user of another source.
 
 The rules: ``app/access/README.md``, "The merge" and "Disabling fills".
 
-An alias refers to a user only if no other user has it. A fill adds only fields that are missing or empty in the user's
-own record. Of several fills, the user's own source wins, then the most authoritative source, field by field. A user is
-disabled if the own record or any fill disables it.
+A fill adds only fields that are missing or empty in the user's own record. Of several fills, the user's own source
+wins, then the most authoritative source, field by field. A user is disabled if the own record or any fill disables it.
 
 Users may be able to change their aliases, so an alias must not decide who is enabled again. A disabling fill binds each
 user who has its alias, even if several users have it. It adds no other field to users who are only bound.
@@ -22,8 +21,7 @@ from app.access.kinds import KINDS
 from app.access.record_tables import payload_and_digest
 from app.access.records import FieldType, Fill, User
 from app.access.refresh.session import RefreshSession
-from app.access.refresh.sources import MODEL_ALIAS
-from app.access.refresh.tables import REFRESH_TABLES_OF_KIND, RowChange
+from app.access.refresh.tables import CHANGE_PARTS, REFRESH_TABLES_OF_KIND
 from app.access.source_tables import FillBindingRow
 from app.foundation.database.statements import run, statement
 
@@ -32,74 +30,6 @@ FILL_BINDING: Table = FillBindingRow.__table__
 _BATCH_ROWS = 1_000
 
 _ALIASES = next(field.name for field in KINDS[User.kind].fields if field.type is FieldType.ALIASES)
-
-_ADD, _REMOVE = int(RowChange.ADD), int(RowChange.REMOVE)
-
-# Aliases.
-
-_ALIASES_OF_CHANGED_USERS = """
-INSERT INTO refresh_user_alias (alias, user_id)
-SELECT DISTINCT a.value, m.user_id FROM refresh_merged_user m CROSS JOIN @each(m.aliases) AS a
-WHERE m.aliases <> '[]'
-ORDER BY 1, 2
-"""
-
-_ALIASES_ADDED = """
-INSERT INTO refresh_alias_delta (alias, user_id, change)
-SELECT u.alias, u.user_id, :add FROM refresh_user_alias u
-WHERE NOT EXISTS (SELECT 1 FROM model_user_alias a WHERE a.alias = u.alias AND a.user_id = u.user_id)
-"""
-
-_ALIASES_REMOVED = """
-INSERT INTO refresh_alias_delta (alias, user_id, change)
-SELECT a.alias, a.user_id, :remove FROM refresh_changed_user c CROSS JOIN model_user_alias a
-WHERE a.user_id = c.user_id
-AND NOT EXISTS (SELECT 1 FROM refresh_user_alias u WHERE u.alias = a.alias AND u.user_id = a.user_id)
-"""
-
-_FORMER_HOLDERS = """
-INSERT INTO refresh_changed_alias (alias, former_user_id)
-SELECT d.alias, (
-  SELECT CASE WHEN COUNT(*) = 1 THEN MIN(a.user_id) END FROM model_user_alias a WHERE a.alias = d.alias)
-FROM (SELECT DISTINCT alias FROM refresh_alias_delta) d
-"""
-
-_REMOVE_ALIASES = """
-DELETE FROM model_user_alias
-WHERE (alias, user_id) IN (SELECT alias, user_id FROM refresh_alias_delta WHERE change = :remove)
-"""
-
-_ADD_ALIASES = """
-INSERT INTO model_user_alias (alias, user_id)
-SELECT alias, user_id FROM refresh_alias_delta WHERE change = :add ORDER BY alias, user_id
-"""
-
-_HOLDERS = """
-UPDATE refresh_changed_alias SET user_id = (
-  SELECT CASE WHEN COUNT(*) = 1 THEN MIN(a.user_id) END FROM model_user_alias a
-  WHERE a.alias = refresh_changed_alias.alias)
-"""
-
-
-def update_aliases(session: RefreshSession, connection: Connection) -> bool:
-    """Updates the aliases of the merged users; writes ``refresh_changed_alias``. Returns whether any changed."""
-    changes = {"add": _ADD, "remove": _REMOVE}
-    run(connection, _ALIASES_OF_CHANGED_USERS)
-    added = run(connection, _ALIASES_ADDED, changes).rowcount
-    removed = run(connection, _ALIASES_REMOVED, changes).rowcount
-    if not added and not removed:
-        return False
-    if session.on_candidate:
-        shadow(connection, MODEL_ALIAS)
-    run(connection, _FORMER_HOLDERS)
-    if removed:
-        run(connection, _REMOVE_ALIASES, changes)
-    if added:
-        run(connection, _ADD_ALIASES, changes)
-        session.analyze_if_many(MODEL_ALIAS, added)
-    run(connection, _HOLDERS)
-    return True
-
 
 # Users that fills affect.
 
@@ -135,7 +65,7 @@ ON CONFLICT DO NOTHING
 
 
 def store_changed_fills(connection: Connection, *, all_fills: bool) -> bool:
-    """Writes ``refresh_changed_fill``; ``all_fills``: all fills, changed or not. Returns whether it wrote any."""
+    """Writes ``refresh_changed_fill``. ``all_fills``: all fills, changed or not. Returns whether it wrote any."""
     fills = _ALL_FILLS if all_fills else _CHANGED_FILLS
     return REFRESH_TABLES_OF_KIND[Fill.kind].run(connection, fills).rowcount > 0
 
@@ -146,12 +76,11 @@ def has_fills(connection: Connection) -> bool:
 
 
 def store_filled_users(connection: Connection) -> int:
-    """Adds the users that changed fills or aliases affect to the changed users; returns their number."""
+    """Adds the users that changed fills or aliases affect to the changed users. Returns their number."""
     return run(connection, _FILLED_USERS).rowcount
 
 
 # Bindings.
-
 
 _VISIBLE = """({fill}.origin = '' OR NOT EXISTS (
     SELECT 1 FROM source_fill p WHERE p.user_id = {fill}.user_id AND p.user_alias = {fill}.user_alias
@@ -202,7 +131,7 @@ SELECT user_alias, source_id, user_id FROM refresh_binding_delta WHERE change = 
 
 def update_bindings(session: RefreshSession, connection: Connection) -> None:
     """Updates the bindings of changed fills and aliases."""
-    parts = {"add": str(_ADD), "remove": str(_REMOVE), "is_disabling": is_disabling_sql("f")}
+    parts = {**CHANGE_PARTS, "is_disabling": is_disabling_sql("f")}
     added = run(connection, _BINDINGS_ADDED, **parts).rowcount
     removed = run(connection, _BINDINGS_REMOVED, **parts).rowcount
     # Even a DELETE of no row takes SQLite's write lock, which a candidate must never need.
@@ -214,7 +143,7 @@ def update_bindings(session: RefreshSession, connection: Connection) -> None:
         run(connection, _ADD_BINDINGS, **parts)
 
 
-# Fills.
+# Values.
 
 # One row for each fill of a changed user, in the order of precedence. A pushed fill hides those of objects.
 _FILLS = """
@@ -252,27 +181,28 @@ def apply_fills(connection: Connection) -> None:
     """Adds the fills to the merged users."""
     query = statement(connection, _FILLS, is_visible=is_visible_sql("s"))
     rows = connection.execute(query, execution_options={"yield_per": _BATCH_ROWS})
-    filled = _filled(rows)
-    while batch := list(islice(filled, _BATCH_ROWS)):
+    changed_users = _find_changed_users(rows)
+    while batch := list(islice(changed_users, _BATCH_ROWS)):
         run(connection, _STORE_FILLED, batch)
     run(connection, _FILL_USERS)
 
 
-def _filled(rows: Iterable[Row[Any]]) -> Iterator[Mapping[str, object]]:
-    """The users that fills change, as rows of ``refresh_filled_user``."""
+def _find_changed_users(rows: Iterable[Row[Any]]) -> Iterator[Mapping[str, object]]:
+    """Applies the fills to their users, and yields the users that change, as rows of ``refresh_filled_user``."""
     for user_id, fills in groupby(rows, key=lambda row: row.user_id):
-        disabled, fields = False, dict[str, object]()
-        for row in fills:
-            disabled = disabled or bool(row.disabled) or bool(row.fill_disabled)
-            fields = fields or orjson.loads(row.payload)
+        first, *others = fills
+        fields: dict[str, object] = orjson.loads(first.payload)
+        disabled = bool(first.disabled)
+        for row in (first, *others):
+            disabled = disabled or bool(row.fill_disabled)
             add_fill(fields, row.fill_payload)
         payload, digest = payload_and_digest(fields)
-        if digest != row.digest or disabled != bool(row.disabled):
+        if digest != first.digest or disabled != bool(first.disabled):
             yield {"user_id": user_id, "disabled": disabled, "payload": payload, "digest": digest}
 
 
 def add_fill(fields: dict[str, object], payload: str) -> list[str]:
-    """Adds the values of a fill to a user's missing or empty fields; returns the names of these fields."""
+    """Adds the values of a fill to a user's missing or empty fields. Returns the names of these fields."""
     added = []
     for name, value in orjson.loads(payload).items():
         current = fields.get(name)
