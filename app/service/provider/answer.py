@@ -45,15 +45,16 @@ class PermissionAnswer:
     """The results of one call, in the order of its questions, and their numbers."""
 
     revision: int
+    decided_at: datetime
     results: list[dict[str, object]] = field(default_factory=list)
     allowed: int = 0
     denied: dict[Rule, int] = field(default_factory=dict)
-    """By rule."""
+    """Rule → number of denials by it."""
     errors: int = 0
     signature: str | None = None
-    """Of the results, for an answer to a browser."""
+    """The signature of the results, for an answer to a browser."""
     picked: list[tuple[Question, Decision]] = field(default_factory=list)
-    """For the decision log."""
+    """The decisions for the decision log."""
 
     def add(self, question: Question, decision: Decision) -> dict[str, object]:
         """Appends the result of a decision, and returns it."""
@@ -135,7 +136,7 @@ def answer_questions(
     only meanwhile.
     """
     with _opened(questions, open_view, min_revision) as view:
-        answer = PermissionAnswer(view.revision)
+        answer = PermissionAnswer(view.revision, now)
         for question in questions:
             if isinstance(question, Question):
                 decision = decide(view, question, now, policy)
@@ -162,7 +163,7 @@ def explain_questions(
     """
     explained: list[tuple[dict[str, object], Explanation]] = []
     with _opened(questions, open_view, min_revision) as view:
-        answer = PermissionAnswer(view.revision)
+        answer = PermissionAnswer(view.revision, now)
         for question in questions:
             if isinstance(question, MalformedQuestion):
                 answer.add_error(question)

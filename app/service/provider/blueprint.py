@@ -10,118 +10,95 @@ Handlers raise errors; the app turns them into envelopes (``app.http.errors``).
 """
 
 import re
-from collections.abc import Callable
+from functools import partial
 from time import perf_counter
 
 from flask import Blueprint, Response, after_this_request, request
 
 from app.contract.errors import InvalidArgument
-from app.contract.permission_call import MalformedQuestion, Question
-from app.foundation.clock import Clock
-from app.http.body import ANONYMOUS_BYTES, read_json
+from app.http.body import read_json
 from app.http.json import json_response
 from app.http.request_id import current_request_id
-from app.http.throttle import FailedCredentials
 from app.http.tokens import TokenSet, require_bearer
-from app.service.provider.answer import (
-    OriginsLoader,
-    PermissionAnswer,
-    ProviderObserver,
-    ViewOpener,
-    answer_questions,
-    explain_questions,
-    moment_of,
-    read_questions,
-)
-from app.service.provider.decision_log import DecisionLog
-from app.service.provider.ordinary import FAILURE
+from app.service.provider.answer import PermissionAnswer, explain_questions, moment_of, read_questions
+from app.service.provider.fast_path import FAILURE
+from app.service.provider.parts import ProviderParts
 from app.service.provider.settings import (
     EXPLAIN_PATH,
     INSTANCE_HEADER,
     MAX_BODY_BYTES,
     MIN_REVISION_HEADER,
     REVISION_HEADER,
-    ProviderSettings,
 )
-from app.service.provider.signing import Sign
 
 _PREFLIGHT_SECONDS = "600"
 _WHOLE_NUMBER = re.compile("[0-9]{1,18}")
 
 
-def provider_blueprint(
-    settings: ProviderSettings,
-    *,
-    open_view: ViewOpener,
-    open_view_with_names: ViewOpener,
-    load_origins: OriginsLoader,
-    require_admin: Callable[[], None],
-    clock: Clock,
-    instance: Callable[[], str],
-    observer: ProviderObserver | None = None,
-    max_body_bytes: int = MAX_BODY_BYTES,
-    failures: FailedCredentials | None = None,
-    sign: Sign | None = None,
-    log: DecisionLog | None = None,
-) -> Blueprint:
-    """The two routes.
-
-    ``open_view`` opens the view for decisions, ``open_view_with_names`` one with names for reasons. ``load_origins``
-    loads the location of records in the sources. ``require_admin`` authenticates operators, or raises. ``failures``
-    counts wrong tokens. ``instance`` identifies the state of the access model. ``sign`` signs answers to browsers.
-    ``log`` is written after the responses to permission calls.
-    """
+def provider_blueprint(parts: ProviderParts) -> Blueprint:
+    """The two routes, and the preflight of ``browser_origins``."""
     blueprint = Blueprint("provider", __name__)
-    policy = settings.policy
+    settings = parts.settings
     origins = frozenset(settings.browser_origins)
-    tokens = TokenSet(settings.auth_tokens, failures)
-
-    anonymous_bytes = min(max_body_bytes, ANONYMOUS_BYTES) if settings.allow_anonymous else max_body_bytes
-
-    def read(max_bytes: int) -> tuple[object, list[Question | MalformedQuestion]]:
-        """The body and its questions."""
-        # A value that no database can store is an error of its request only.
-        body = read_json(request, max_bytes=max_bytes, odd_values=True)
-        return body, read_questions(body, settings.max_requests)
+    tokens = TokenSet(settings.auth_tokens, parts.failures)
 
     def check() -> Response:
-        began = perf_counter()
-        if FAILURE in request.environ:
-            raise request.environ.pop(FAILURE)
-        if not settings.allow_anonymous:
-            require_bearer(request, tokens)
-        if INSTANCE_HEADER in request.headers:
-            _add_instance_header(instance())
-        min_revision = requested_revision()
-        _, questions = read(anonymous_bytes)
-        now = clock()
-        pick = None if log is None else log.picks
-        answer = answer_questions(questions, open_view, now, policy, min_revision=min_revision, pick=pick)
-        if sign is not None and request.headers.get("Origin", "") in origins:
-            answer.signature = sign(answer.results)
-        response = _respond(answer, observer, began)
-        if log is not None and answer.picked:
-            request_id = current_request_id()
-            response.call_on_close(lambda: log.write(answer.picked, now, answer.revision, request_id))
-        return response
-
-    def explain() -> Response:
-        require_admin()
-        min_revision = requested_revision()
-        body, questions = read(max_body_bytes)
-        now = moment_of(body) or clock()
-        answer = explain_questions(
-            questions, open_view_with_names, load_origins, now, policy, min_revision=min_revision
-        )
-        response = json_response(answer.envelope())
-        response.headers[REVISION_HEADER] = str(answer.revision)
-        return response
+        return _check(parts, tokens, origins)
 
     blueprint.add_url_rule(settings.path, "check", check, methods=["POST"], provide_automatic_options=False)
-    blueprint.add_url_rule(EXPLAIN_PATH, "explain", explain, methods=["POST"])
-    if settings.browser_origins:
+
+    @blueprint.post(EXPLAIN_PATH)
+    def explain() -> Response:
+        return _explain(parts)
+
+    if origins:
         _allow_origins(blueprint, settings.path, origins)
     return blueprint
+
+
+def _check(parts: ProviderParts, tokens: TokenSet, origins: frozenset[str]) -> Response:
+    began = perf_counter()
+    if FAILURE in request.environ:
+        # The fast path has failed. The app turns its error into a response, as if it were an error of this route.
+        raise request.environ.pop(FAILURE)
+    if not parts.settings.allow_anonymous:
+        require_bearer(request, tokens)
+    if INSTANCE_HEADER in request.headers:
+        _add_instance_header(parts.instance())
+    min_revision = requested_revision()
+    answer = parts.answer(_read_body(parts.max_call_bytes), min_revision)
+    if parts.sign is not None and request.headers.get("Origin", "") in origins:
+        answer.signature = parts.sign(answer.results)
+    response = _respond(answer)
+    parts.count(answer, began)
+    if answer.picked:
+        response.call_on_close(partial(parts.write_log, answer, current_request_id()))
+    return response
+
+
+def _explain(parts: ProviderParts) -> Response:
+    parts.require_admin()
+    min_revision = requested_revision()
+    body = _read_body(MAX_BODY_BYTES)
+    questions = read_questions(body, parts.settings.max_requests)
+    answer = explain_questions(
+        questions,
+        parts.open_view_with_names,
+        parts.load_origins,
+        moment_of(body) or parts.clock(),
+        parts.settings.policy,
+        min_revision=min_revision,
+    )
+    return _respond(answer)
+
+
+def _read_body(max_bytes: int) -> object:
+    # A value that no database can store is an error of its request only.
+    return read_json(request, max_bytes=max_bytes, odd_values=True)
+
+
+def _respond(answer: PermissionAnswer) -> Response:
+    return json_response(answer.envelope(), headers={REVISION_HEADER: str(answer.revision)})
 
 
 def _add_instance_header(stamp: str) -> None:
@@ -141,14 +118,6 @@ def requested_revision() -> int:
     if not _WHOLE_NUMBER.fullmatch(text):
         raise InvalidArgument(f"{MIN_REVISION_HEADER}: must be a whole number of at most 18 digits, as in 42")
     return int(text)
-
-
-def _respond(answer: PermissionAnswer, observer: ProviderObserver | None, began: float) -> Response:
-    response = json_response(answer.envelope())
-    response.headers[REVISION_HEADER] = str(answer.revision)
-    if observer is not None:
-        observer.answered(answer.allowed, answer.denied, answer.errors, perf_counter() - began)
-    return response
 
 
 def _allow_origins(blueprint: Blueprint, path: str, origins: frozenset[str]) -> None:

@@ -1,6 +1,7 @@
 """The settings of the permission provider."""
 
 import re
+from functools import cached_property
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
@@ -120,7 +121,7 @@ class ProviderSettings(SettingsSection):
 
     decision_log: DecisionLogSettings = DecisionLogSettings()
 
-    @property
+    @cached_property
     def policy(self) -> DecisionPolicy:
         """The settings of the decision."""
         return DecisionPolicy(

@@ -82,7 +82,7 @@ class PushParts:
 def install_push(app: Flask, parts: PushParts) -> None:
     """Adds ``/directory/NAME`` and ``/directory/NAME/changes`` to the app. Each call needs a token of its source."""
     app.url_map.converters["source"] = SourceNameConverter
-    blueprint = Blueprint("ingest", __name__)
+    blueprint = Blueprint("push", __name__)
 
     @blueprint.post("/directory/<source:name>/changes")
     def changes(name: str) -> Response:

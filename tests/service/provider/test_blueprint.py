@@ -22,8 +22,10 @@ from app.foundation.database.engine import open_engine, writing
 from app.foundation.database.tables import METADATA
 from app.http.body import ANONYMOUS_BYTES
 from app.http.errors import install_error_handlers
+from app.http.throttle import FailedCredentials
 from app.service.provider.blueprint import provider_blueprint
-from app.service.provider.settings import ProviderSettings
+from app.service.provider.parts import ProviderParts
+from app.service.provider.settings import MAX_BODY_BYTES, ProviderSettings
 from tests.tables import make_tables
 
 NOW = datetime(2026, 11, 20, 10, tzinfo=UTC)
@@ -46,15 +48,17 @@ class Service:
         install_error_handlers(app)
         app.register_blueprint(
             provider_blueprint(
-                settings,
-                open_view=partial(opened_sql_view, self.engine),
-                open_view_with_names=partial(opened_sql_view, self.engine),
-                load_origins=partial(load_origins, self.engine),
-                require_admin=self.require_admin,
-                clock=lambda: NOW,
-                instance=lambda: "stamp",
-                observer=self,
-                max_body_bytes=100_000,
+                ProviderParts(
+                    settings=settings,
+                    open_view=partial(opened_sql_view, self.engine),
+                    open_view_with_names=partial(opened_sql_view, self.engine),
+                    load_origins=partial(load_origins, self.engine),
+                    require_admin=self.require_admin,
+                    clock=lambda: NOW,
+                    instance=lambda: "stamp",
+                    observer=self,
+                    failures=FailedCredentials(),
+                )
             )
         )
         return app.test_client()
@@ -224,7 +228,7 @@ def test_who_asks_without_a_token_sends_little(service: Service) -> None:
         (b'{"data": {"requests": [NaN]}}', "application/json", 400),
         (b'{"data": {"requests": ' + b"[" * 100 + b"]" * 100 + b"}}", "application/json", 400),
         (b'{"data": {"requests": []}}', "text/plain", 415),
-        (b'{"data": {"requests": ["' + b"x" * 100_000 + b'"]}}', "application/json", 413),
+        (b'{"data": {"requests": ["' + b"x" * MAX_BODY_BYTES + b'"]}}', "application/json", 413),
     ],
 )
 def test_check_refuses_unreadable_bodies_whole(service: Service, body: bytes, content_type: str, code: int) -> None:

@@ -24,8 +24,11 @@ from app.contract.permission_call import Question
 from app.foundation.database.engine import open_engine
 from app.http.errors import install_error_handlers
 from app.http.request_id import install_request_ids
+from app.http.throttle import FailedCredentials
+from app.monitoring.metrics import Metrics
 from app.service.provider.blueprint import provider_blueprint
 from app.service.provider.decision_log import DecisionLog
+from app.service.provider.parts import ProviderParts
 from app.service.provider.settings import DecisionLogSettings, ProviderSettings
 from tests.worlds.access_model import StoredDirectory, records_from_wire
 
@@ -69,14 +72,18 @@ def ask(engine: Engine) -> Callable[..., None]:
         install_error_handlers(app)
         app.register_blueprint(
             provider_blueprint(
-                ProviderSettings.model_validate({"auth_tokens": [TOKEN]}),
-                open_view=partial(opened_sql_view, engine),
-                open_view_with_names=partial(opened_sql_view, engine),
-                load_origins=lambda _: {},
-                require_admin=lambda: None,
-                clock=lambda: NOW,
-                instance=str,
-                log=log,
+                ProviderParts(
+                    settings=ProviderSettings.model_validate({"auth_tokens": [TOKEN]}),
+                    open_view=partial(opened_sql_view, engine),
+                    open_view_with_names=partial(opened_sql_view, engine),
+                    load_origins=lambda _: {},
+                    require_admin=lambda: None,
+                    clock=lambda: NOW,
+                    instance=str,
+                    observer=Metrics(),
+                    failures=FailedCredentials(),
+                    log=log,
+                )
             )
         )
         headers = {"Authorization": f"Bearer {TOKEN}", "x-request-id": "call-1"}
@@ -223,6 +230,7 @@ from datetime import UTC, datetime
 from app.access.decision.decide import Decision, Rule
 from app.contract.permission_call import Question
 from app.service.provider.decision_log import DecisionLog
+from app.service.provider.parts import ProviderParts
 from app.service.provider.settings import DecisionLogSettings
 from app.foundation.logs import LogSettings, configure_logs
 

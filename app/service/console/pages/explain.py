@@ -151,7 +151,7 @@ def _explain(
         mentions = [field.mention for of_record in fields.values() for field in of_record if field.mention]
         names = read_names(connection, [*mentions, *(part for part in sentence if isinstance(part, tuple))])
         ladder = make_ladder(view, question, explanation.decision, at, names=names)
-    result = PermissionAnswer(view.revision).add(question, explanation.decision)
+    result = PermissionAnswer(view.revision, at).add(question, explanation.decision)
     body = {"data": {"requests": [wire]}}
     return {
         "never_read": False,

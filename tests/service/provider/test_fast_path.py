@@ -1,4 +1,4 @@
-"""Ordinary permission calls, which Flask does not see, are answered and counted as by the route."""
+"""Calls on the fast path are answered, counted and logged as by the route."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -93,7 +93,7 @@ def service(engine: Engine, tmp_path: Path) -> Service:
     return Service(engine, tmp_path / "index")
 
 
-def test_an_ordinary_call_does_not_reach_flask(service: Service) -> None:
+def test_a_fast_call_does_not_reach_flask(service: Service) -> None:
     with seen_by_flask(service.app) as paths:
         status, _, body = service.call()
         assert (status, paths) == (200, [])
@@ -168,6 +168,6 @@ def test_the_decision_log(engine: Engine, tmp_path: Path) -> None:
     with seen_by_flask(service.app) as paths:
         service.call(headers={"x-request-id": "call-1"})
         assert not paths
-    log = service.app.wsgi_app._log  # type: ignore[attr-defined] # of the middleware
+    log = service.app.wsgi_app._parts.log  # type: ignore[attr-defined] # of the middleware
     assert log.flush()
     assert [orjson.loads(line)["requestId"] for line in path.read_bytes().splitlines()] == ["call-1"] * 2
