@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from sqlalchemy import Connection, Engine
 
-from app.access.browse.lookup import find, may_be_stored
+from app.access.browse.lookup import find
 from app.access.decision.ancestry import Ancestry, ancestry_of
 from app.access.decision.decide import QuestionLike
 from app.access.decision.view import group_path
@@ -33,6 +33,7 @@ from app.access.records import (
 from app.access.revisions import current_revision
 from app.foundation.database.engine import reading
 from app.foundation.database.statements import json_list, run
+from app.foundation.ids import may_be_stored
 
 _RECORDS = {table.kind: table.record_from_row for table in KIND_TABLES}
 

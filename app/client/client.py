@@ -117,15 +117,15 @@ class BackendClient:
         return guarded
 
     def call(
-        self, operation: Operation[RequestT, ResultT], request: RequestT, *, twin: bool = False
+        self, operation: Operation[RequestT, ResultT], request: RequestT, *, other_version: bool = False
     ) -> Answer[ResultT]:
-        """Calls ``operation`` with retries and returns its answer. ``twin`` uses the path in the other version of the
-        API, if there is one.
+        """Calls ``operation`` with retries and returns its answer. ``other_version`` uses the path in the
+        other version of the API, if there is one.
 
         A batch with failed items is an answer: see ``response``. Raises ``ClientError``.
         """
         started_at = self._monotonic()
-        path = operation.twin_path if twin and operation.twin_path else operation.path
+        path = (operation.other_version_path if other_version else None) or operation.path
         headers = _HEADERS | self._credentials.headers(operation)
         body = orjson.dumps(self._credentials.body(operation, request))
         exchange = _Exchange(self._transport, self._base_url + path, headers, body)

@@ -2,7 +2,7 @@
 
 Every model is a ``WireModel``: snake_case attributes, camelCase on the wire. Undeclared fields are kept and sent back
 unchanged. Types are strict: ``"5"`` and ``true`` are not numbers, ``1`` is not a string. JSON has one kind of number,
-so ``10.0`` is accepted as an integer. A declared field that is ``null`` is treated as absent.
+so ``10.0`` is accepted as an integer.
 """
 
 from typing import Annotated, Literal, Self, TypeVar, cast
@@ -16,15 +16,11 @@ from pydantic import (
     Field,
     JsonValue,
     StringConstraints,
-    ValidationError,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
 
 from app.contract import limits
-from app.contract.errors import InvalidArgument
-from app.contract.validation import first_error
-from app.foundation.outbound.urls import is_http_url
 
 NO_NUL = r"^[^\x00]*$"
 """Databases and C libraries end a string at NUL. Pydantic itself refuses lone surrogates."""
@@ -33,12 +29,6 @@ NO_NUL = r"^[^\x00]*$"
 def _fits_index(text: str) -> str:
     if len(text) * 4 > limits.ID_BYTES and len(text.encode()) > limits.ID_BYTES:
         raise ValueError(f"must be at most {limits.ID_BYTES} bytes long in UTF-8")
-    return text
-
-
-def _is_url(text: str) -> str:
-    if not is_http_url(text):
-        raise ValueError("must be an http or https URL")
     return text
 
 
@@ -55,23 +45,6 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=limits.WORKSPAC
 """The name of a workspace, an API key or an owner."""
 Email = Annotated[str, StringConstraints(min_length=1, max_length=limits.EMAIL_LENGTH, pattern=NO_NUL)]
 """Checks only length and characters. The backend validates owners' addresses with a library."""
-
-# The JSON Schema of `_is_url`, so that clients that validate in advance get the same result.
-_USER = r"([^\s\x00-\x20\x7f-\xa0/?#@\[\]\\]*@)?"
-_HEX = "[0-9A-Fa-f]{1,4}"
-# IPv6 in full, without its start, or without its middle after at most three groups.
-_IPV6 = rf"\[(({_HEX}:){{7}}{_HEX}|::({_HEX}(:{_HEX}){{0,6}})?|{_HEX}(:{_HEX}){{0,2}}::({_HEX}(:{_HEX}){{0,3}})?)\]"
-_HOST = rf"({_IPV6}|[^\s\x00-\x2c/\x3a-\x40\x5b-\x5e\x60\x7b-\xa0]+)"
-_PORT = r"(:([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?"
-_REST = r"([/?#][^\s\x00-\x20\x7f-\xa0]*)?"
-_URL = f"[Hh][Tt][Tt][Pp][Ss]?://{_USER}{_HOST}{_PORT}{_REST}"
-Url = Annotated[str, StringConstraints(max_length=limits.URL_LENGTH, pattern=rf"^{_URL}$"), AfterValidator(_is_url)]
-UrlOrEmpty = Annotated[
-    str,
-    StringConstraints(max_length=limits.URL_LENGTH, pattern=rf"^({_URL})?$"),
-    AfterValidator(lambda text: text and _is_url(text)),
-]
-"""A URL. The empty string removes a stored one."""
 
 AsWhole = BeforeValidator(lambda value: int(value) if isinstance(value, float) and value.is_integer() else value)
 """Makes an ``Annotated[int, ...]`` accept ``10.0`` as 10. It must be the last item, or the schema loses the bounds."""
@@ -165,9 +138,6 @@ class WithMetadata(Request):
         return self
 
 
-RequestT = TypeVar("RequestT", bound=Request)
-
-
 def some_field_schema(*names: str) -> dict[str, JsonValue]:
     """The JSON Schema of objects with at least one of these fields."""
     return {"anyOf": [{"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in names]}
@@ -226,21 +196,3 @@ def wire_value(value: object) -> object:
     if isinstance(value, list | tuple):
         return [wire_value(inner) for inner in value]
     return value
-
-
-def parse_request(model: type[RequestT], body: object) -> RequestT:
-    """The request in a body of the form ``{"data": {...}}``, which is strict JSON (``app.http.strict_json``).
-
-    Raises ``InvalidArgument``. The message contains the path: ``data.users[3].userId: field required``.
-    """
-    if not isinstance(body, dict):
-        raise InvalidArgument('the body must be an object of the form {"data": {...}}')
-    if "data" not in body:
-        raise InvalidArgument("data: field required")
-    data = body["data"]
-    if not isinstance(data, dict):
-        raise InvalidArgument("data: must be an object")
-    try:
-        return model.from_wire(data)
-    except ValidationError as error:
-        raise InvalidArgument(first_error(error, data)) from error

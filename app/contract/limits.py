@@ -5,6 +5,8 @@ contains bytes. An empty list is accepted: an empty batch changes nothing, and a
 nothing. The reference makes exceptions for ``filterTypes`` and ``channels``.
 """
 
+from app.foundation.ids import MAX_ID_BYTES
+
 # Stated by the reference.
 TOKEN_LIFETIME_SECONDS = 48 * 60 * 60
 """Lifetime of a generated JWT."""
@@ -40,9 +42,7 @@ PERMISSION_QUESTIONS = 3000
 """Questions of one Get Permissions: users times resources."""
 BATCH_ITEMS = 1000
 """Items of one batch (``users``, ``documents``, ``folders``, ``userIds``, ...)."""
-ID_LENGTH = 512
-ID_BYTES = 512
-"""The length of an id in UTF-8. A key of four ids must fit an index entry (2,704 bytes in PostgreSQL)."""
+ID_LENGTH = ID_BYTES = MAX_ID_BYTES
 TEXT_LENGTH = 10_000
 """Names, titles, templates, keys."""
 LONG_TEXT_LENGTH = 100_000

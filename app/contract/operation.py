@@ -13,9 +13,9 @@ from typing import Any, Generic, Literal, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from app.contract import limits
-from app.contract.base import ItemResult, Request, parse_request, wire_value
+from app.contract.base import ItemResult, Request, wire_value
 from app.contract.errors import Status
-from app.contract.validation import first_error
+from app.contract.validation import first_error, parse_request
 
 RequestT = TypeVar("RequestT", bound=Request)
 ResultT = TypeVar("ResultT")
@@ -83,7 +83,7 @@ class Verb(StrEnum):
 
 
 _VERBS = {"add": Verb.ADD, "create": Verb.ADD, "delete": Verb.DELETE, "remove": Verb.DELETE}
-_WITHOUT_TWIN = ("auth/", "workspace/", "organizations/get")
+_IN_ONE_VERSION = ("auth/", "workspace/", "organizations/get")
 """Paths below the version that exist in one version, or differ between the two."""
 _OF_EVERY_OPERATION = (Status.INVALID_ARGUMENT, Status.RESOURCE_EXHAUSTED, Status.INTERNAL, Status.UNAVAILABLE)
 _OF_CREDENTIALS = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED)
@@ -143,8 +143,8 @@ class Operation(Generic[RequestT, ResultT]):
     counterpart: str | None = None
     """The name of the update to send instead of an add if the item exists, or of the add to send instead of an update
     if it does not."""
-    roles_under_twin: bool = False
-    """Whether only the other version's path accepts roles and access types."""
+    roles_in_other_version: bool = False
+    """Whether only the path in the other version of the API accepts roles and access types."""
     probe: Mapping[str, object] | None = None
     """Further fields of ``empty_request``."""
     probed_by: str | None = None
@@ -156,18 +156,18 @@ class Operation(Generic[RequestT, ResultT]):
         return Verb.READ if self.is_read else _VERBS.get(self.name.split("_", 1)[0], Verb.UPDATE)
 
     @property
-    def twin_path(self) -> str | None:
-        """The equivalent path under the other version, if there is one."""
+    def other_version_path(self) -> str | None:
+        """The equivalent path in the other version of the API. None if there is none."""
         _, version, rest = self.path.split("/", 2)
-        if rest.startswith(_WITHOUT_TWIN):
+        if rest.startswith(_IN_ONE_VERSION):
             return None
         return f"/{'v2' if version == 'v1' else 'v1'}/{rest}"
 
     @property
     def paths(self) -> tuple[str, ...]:
         """Every path of this operation, its own first."""
-        twin = self.twin_path
-        return (self.path,) if twin is None else (self.path, twin)
+        other = self.other_version_path
+        return (self.path,) if other is None else (self.path, other)
 
     @property
     def all_errors(self) -> tuple[Status, ...]:

@@ -70,12 +70,12 @@ GET_ORGANIZATIONS = Operation(
 ADD_USERS = Operation(
     "add_users", "Add Users", "/v1/users/add",
     usr.AddUsersRequest, ITEMS, "Adds users to an organization, a folder or a document.",
-    items_field="users", counterpart="update_users", roles_under_twin=True, errors=_NOT_FOUND,
+    items_field="users", counterpart="update_users", roles_in_other_version=True, errors=_NOT_FOUND,
 )
 UPDATE_USERS = Operation(
     "update_users", "Update Users", "/v1/users/update",
     usr.UpdateUsersRequest, ITEMS, "Updates the metadata and role of users of an organization, a folder or a document.",
-    items_field="users", counterpart="add_users", roles_under_twin=True, errors=_NOT_FOUND,
+    items_field="users", counterpart="add_users", roles_in_other_version=True, errors=_NOT_FOUND,
 )
 DELETE_DOCUMENTS = Operation(
     "delete_documents", "Delete Documents", "/v1/organizations/documents/delete",
@@ -162,7 +162,7 @@ UPDATE_FOLDER = Operation(
 ADD_FOLDER = Operation(
     "add_folder", "Add Folder", "/v1/organizations/folders/add",
     fol.AddFolderRequest, ITEMS, "Adds folders.",
-    items_field="folders", counterpart="update_folder", roles_under_twin=True, is_ordered=True, errors=_NOT_FOUND,
+    items_field="folders", counterpart="update_folder", roles_in_other_version=True, is_ordered=True, errors=_NOT_FOUND,
 )
 UPDATE_WEBHOOK_CONFIG = Operation(
     "update_webhook_config", "Update Webhook Config", "/v2/workspace/webhookconfig/update",

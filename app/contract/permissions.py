@@ -1,4 +1,5 @@
-"""Permissions: direct grants, users' permissions, and the permission provider's configuration."""
+"""Requests and results of the permission operations: grants, Get Permissions, Generate Signature, and the provider's
+configuration."""
 
 from typing import Literal, Self
 
@@ -16,9 +17,9 @@ from app.contract.base import (
     Request,
     SomeField,
     Text,
-    UrlOrEmpty,
     WireModel,
 )
+from app.contract.urls import UrlOrEmpty
 
 GrantResourceType = Literal["organization", "folder", "document"]
 

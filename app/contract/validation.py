@@ -1,11 +1,34 @@
-"""Error messages of one line for invalid requests, with the path of the field."""
+"""Parses requests. The error of an invalid one is one line with the path of the field."""
 
 from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from app.contract.base import Request
+from app.contract.errors import InvalidArgument
 from app.foundation.text import named
+
+RequestT = TypeVar("RequestT", bound=Request)
+
+
+def parse_request(model: type[RequestT], body: object) -> RequestT:
+    """The request in a body of the form ``{"data": {...}}``, which is strict JSON (``app.http.strict_json``).
+
+    Raises ``InvalidArgument``. The message contains the path: ``data.users[3].userId: field required``.
+    """
+    if not isinstance(body, dict):
+        raise InvalidArgument('the body must be an object of the form {"data": {...}}')
+    if "data" not in body:
+        raise InvalidArgument("data: field required")
+    data = body["data"]
+    if not isinstance(data, dict):
+        raise InvalidArgument("data: must be an object")
+    try:
+        return model.from_wire(data)
+    except ValidationError as error:
+        raise InvalidArgument(first_error(error, data)) from error
 
 
 def first_error(error: ValidationError, data: object = None, *, root: str = "data") -> str:
@@ -85,16 +108,3 @@ def _message(details: ErrorDetails) -> str:
         return "must not be empty"
     message = details["msg"].removeprefix("Input should ").strip()
     return f"must {message}" if message.startswith("be ") else message
-
-
-def is_storable(text: str) -> bool:
-    """Whether the text contains neither NUL nor lone surrogates."""
-    if "\0" in text:
-        return False
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

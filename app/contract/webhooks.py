@@ -7,7 +7,8 @@ from typing import Annotated
 from pydantic import Field
 
 from app.contract import limits
-from app.contract.base import AsWhole, Id, Request, SomeField, Text, Url, UrlOrEmpty, WireModel
+from app.contract.base import AsWhole, Id, Request, SomeField, Text, WireModel
+from app.contract.urls import Url, UrlOrEmpty
 
 
 class WebhookServiceConfig(Request):

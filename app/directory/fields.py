@@ -12,10 +12,8 @@ from typing import TypeVar
 
 from app.access.records import AccessRole, AccessType
 from app.foundation.clock import EPOCH, from_epoch_ms
+from app.foundation.ids import MAX_ID_BYTES
 from app.foundation.text import quoted, value_text
-
-MAX_ID_BYTES = 512
-"""The maximum size of an id in UTF-8. Five of them must fit into an index entry of PostgreSQL (2,704 bytes)."""
 
 MAX_ALIASES = 100
 """The maximum number of aliases per user."""

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, SecretStr
 from app.access.kinds import KINDS
 from app.directory.spelling import resembling
 from app.foundation.configuration.schema import SettingsSection
+from app.foundation.ids import MAX_ID_BYTES
 
 
 def _usable_token(value: SecretStr) -> SecretStr:
@@ -26,8 +27,8 @@ def _known_kind(value: str) -> str:
 
 
 def _usable_organization_id(value: str) -> str:
-    if not value or len(value.encode()) > 512 or "\0" in value:
-        raise ValueError("must be the id of an organization: 1 to 512 bytes of text")
+    if not value or len(value.encode()) > MAX_ID_BYTES or "\0" in value:
+        raise ValueError(f"must be the id of an organization: 1 to {MAX_ID_BYTES} bytes of text")
     return value
 
 

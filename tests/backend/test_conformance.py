@@ -61,7 +61,8 @@ def test_operation_conforms_to_the_contract(
         recorder = Recorder(shared_world.app)
         client = client_of(actor, WsgiAdapter(recorder))
 
-        answer = client.call(operation, operation.parse({"data": actor.data(operation)}), twin=path != operation.path)
+        request = operation.parse({"data": actor.data(operation)})
+        answer = client.call(operation, request, other_version=path != operation.path)
 
         (raw,) = recorder.bodies
         schema = spec["paths"][path]["post"]["responses"]["200"]["content"]["application/json"]["schema"]

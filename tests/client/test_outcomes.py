@@ -65,7 +65,7 @@ def test_call_sends_the_request_of_the_contract(server: SERVER, client: BackendC
 
 def test_call_uses_the_twin_path_where_there_is_one(server: SERVER, client: BackendClient, script: Any) -> None:
     server.will(script.succeeds({}))
-    client.call(operations.ADD_USERS, ADD, twin=True)
+    client.call(operations.ADD_USERS, ADD, other_version=True)
     assert server.received[0].path == "/v2/users/add"
 
 

@@ -52,4 +52,4 @@ def test_wsgi_responses_are_read_like_others(client: BackendClient) -> None:
     with pytest.raises(OutcomeUnknown):
         client.call(operations.GET_USERS, GetUsersRequest(organization_id="acme"))
     with pytest.raises(OperationMissing):
-        client.call(operations.ADD_USERS, ADD, twin=True)
+        client.call(operations.ADD_USERS, ADD, other_version=True)

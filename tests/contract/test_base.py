@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from app.contract import limits
-from app.contract.base import NoParameters, parse_request, wire_value
+from app.contract.base import NoParameters, wire_value
 from app.contract.errors import InvalidArgument
 from app.contract.notifications import TemplateData
 from app.contract.operations import ADD_USERS, OPERATIONS, by_name
 from app.contract.organizations import AddOrganizationsRequest, Organization, OrganizationInput
 from app.contract.users import AddUsersRequest, UserInput
-from app.contract.validation import first_error
+from app.contract.validation import first_error, parse_request
 
 JSON_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 JSON = st.recursive(

@@ -35,7 +35,7 @@ def test_names_constants_and_paths_are_unique():
 
 
 @pytest.mark.parametrize(
-    ("name", "twin"),
+    ("name", "path"),
     [
         ("add_users", "/v2/users/add"),
         ("get_users", "/v1/users/get"),
@@ -48,8 +48,8 @@ def test_names_constants_and_paths_are_unique():
         ("create_workspace", None),
     ],
 )
-def test_twin_path(name, twin):
-    assert by_name(name).twin_path == twin
+def test_path_in_other_version(name, path):
+    assert by_name(name).other_version_path == path
 
 
 def test_items_field_and_max_items_match_the_request_model():

@@ -24,7 +24,7 @@ def row_of(operation: AnyOperation) -> list[str]:
         operation.title,
         f"`{operation.name}`",
         f"`{operation.path}`",
-        operation.twin_path.split("/")[1] if operation.twin_path else "–",
+        operation.other_version_path.split("/")[1] if operation.other_version_path else "–",
         operation.tier.value,
         operation.auth.value,
         "reads" if operation.is_read else "writes" if operation.is_repeatable else "writes once",

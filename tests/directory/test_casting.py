@@ -32,13 +32,13 @@ from app.access.records import (
 from app.directory.casting import object_from_record, plural, record_from_object
 from app.directory.fields import (
     MAX_ALIASES,
-    MAX_ID_BYTES,
     MalformedRecordError,
     checked_context_value,
     checked_time,
     folded_alias,
 )
 from app.directory.file import object_from_line
+from app.foundation.ids import MAX_ID_BYTES
 
 
 class _CaseLoader(yaml.SafeLoader):

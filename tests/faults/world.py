@@ -93,10 +93,10 @@ class FaultyWorld(UsherWorld):
 
     # The backend, asked and told behind Usher's back.
 
-    def tell(self, operation: str, *, twin: bool = False, **data: Any) -> Any:
+    def tell(self, operation: str, *, other_version: bool = False, **data: Any) -> Any:
         """A call past the layer; whatever it answers."""
         contracted = by_name(operation)
-        path = contracted.twin_path if twin and contracted.twin_path else contracted.path
+        path = (contracted.other_version_path if other_version else None) or contracted.path
         headers = {"x-service-api-key": self.api_key, "x-service-auth-token": self.auth_token}
         return self.app.test_client().post(path, json={"data": data}, headers=headers).json
 
@@ -206,7 +206,7 @@ class FaultyWorld(UsherWorld):
             self.tell("delete_users", **place, userIds=[user])
         else:
             changed = {"userId": user, "name": "changed", "email": "changed@x.example", "accessRole": "viewer"}
-            self.tell("update_users", twin=True, **place, users=[changed])
+            self.tell("update_users", other_version=True, **place, users=[changed])
 
     def _behind_members(self, random: Random, held: Held) -> None:
         found = _any(random, held["members"])

@@ -10,6 +10,7 @@ from app.access.kinds import KINDS
 from app.access.record_tables import TABLES_OF_KIND, KindTable
 from app.access.records import Document, Folder, Record
 from app.foundation.database.statements import json_list, json_lists, run
+from app.foundation.ids import may_be_stored
 
 ItemKey = tuple[str, str]
 """An organization and an id in it; the first is empty for users and organizations themselves."""
@@ -55,11 +56,6 @@ SELECT start, folder_id FROM above ORDER BY start, depth
 """
 _PATH_FOLDERS = 3
 """The folders of a path; the others are left out."""
-
-
-def may_be_stored(*ids: str) -> bool:
-    """Whether the database can store the texts: no zero bytes, no half surrogates."""
-    return not any("\0" in text or any(0xD800 <= ord(character) < 0xE000 for character in text) for text in ids)
 
 
 def find(connection: Connection, of: type[RecordT], *key: str) -> RecordT | None:

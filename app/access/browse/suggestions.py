@@ -5,10 +5,11 @@ from difflib import SequenceMatcher
 from sqlalchemy import Connection
 
 from app.access.browse.lists import ListEntry
-from app.access.browse.lookup import find_all, may_be_stored, name_of
+from app.access.browse.lookup import find_all, name_of
 from app.access.kinds import KINDS
 from app.access.record_tables import TABLES_OF_KIND
 from app.foundation.database.statements import run
+from app.foundation.ids import may_be_stored
 
 _LIMIT = 5
 _NEIGHBOURS = 25

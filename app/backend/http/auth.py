@@ -14,7 +14,7 @@ from app.backend.security.tables import API_KEY, AUTH_TOKEN, WORKSPACE
 from app.backend.security.vault import Vault
 from app.contract.errors import InvalidArgument, PermissionDenied, Unauthenticated
 from app.contract.operation import AuthLevel, HeaderNames
-from app.contract.validation import is_storable
+from app.foundation.ids import may_be_stored
 
 _MAX_CREDENTIAL_LENGTH = 512
 
@@ -56,7 +56,7 @@ def credentials_in_headers(
 
 def authenticate(connection: Connection, vault: Vault, level: AuthLevel, credentials: tuple[str, str]) -> Principal:
     """The caller with this id and token. Raises ``PermissionDenied``."""
-    is_usable = all(len(text) <= _MAX_CREDENTIAL_LENGTH and is_storable(text) for text in credentials)
+    is_usable = all(len(text) <= _MAX_CREDENTIAL_LENGTH and may_be_stored(text) for text in credentials)
     find = _workspace if level is AuthLevel.W else _api_key
     principal = find(connection, vault, *credentials) if is_usable else None
     if principal is None:

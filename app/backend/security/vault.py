@@ -4,8 +4,6 @@ The secret key derives all keys: two AES-GCM keys, for stored secrets and for pa
 Without the secret key, the secrets in the database cannot be decrypted.
 """
 
-import base64
-import binascii
 import hmac
 import os
 import random
@@ -22,6 +20,7 @@ from sqlalchemy import Engine, insert, select
 
 from app.backend.security.tables import KEY_CHECK
 from app.backend.settings import SelfHostedBackendSettings
+from app.foundation.base64url import base64url, from_base64url
 from app.foundation.database.engine import parse_url, writing
 from app.foundation.files import make_folder, read_small_file, restrict_to_owner
 
@@ -35,11 +34,6 @@ class SecretKeyError(ValueError):
 
 class UnreadableSecretError(ValueError):
     """A ciphertext was altered, or encrypted for another context or with another key."""
-
-
-def base64url(raw: bytes) -> str:
-    """URL-safe base64 without padding."""
-    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
 class Seal:
@@ -58,9 +52,9 @@ class Seal:
     def open(self, sealed: str, context: str) -> str:
         """Decrypts a text that was encrypted for ``context``. Raises ``UnreadableSecretError``."""
         try:
-            raw = base64.b64decode(sealed.encode("ascii") + b"=" * (-len(sealed) % 4), altchars=b"-_", validate=True)
+            raw = from_base64url(sealed)
             return self._cipher.decrypt(raw[:_NONCE_BYTES], raw[_NONCE_BYTES:], context.encode()).decode()
-        except (InvalidTag, ValueError, binascii.Error) as error:
+        except (InvalidTag, ValueError) as error:
             raise UnreadableSecretError("the text cannot be decrypted") from error
 
 

@@ -4,7 +4,6 @@ Each API key signs with its own Ed25519 key, which is created on first use and s
 retires it. A retired key stays in the published JWK set until the last token that it signed has expired.
 """
 
-import base64
 from typing import Any, NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -13,12 +12,12 @@ from sqlalchemy import Connection, delete, insert, or_, select, update
 
 from app.backend.http.call import Backend, Call
 from app.backend.ids import new_id
-from app.backend.security.vault import base64url
 from app.backend.tokens.tables import SIGNING_KEY
 from app.contract import limits
-from app.contract.validation import is_storable
+from app.foundation.base64url import base64url, from_base64url
 from app.foundation.clock import epoch_ms
 from app.foundation.database.engine import reading
+from app.foundation.ids import may_be_stored
 
 _SEED_BYTES = 32
 _PUBLISHED_MS = limits.TOKEN_LIFETIME_SECONDS * 1000
@@ -55,7 +54,7 @@ def retire_keys(connection: Connection, api_key_id: str, now: int) -> None:
 
 def key_set(backend: Backend, api_key_id: str) -> dict[str, object]:
     """The public keys of an API key as a JWK set, newest first. Empty for an unknown API key."""
-    if not is_storable(api_key_id):
+    if not may_be_stored(api_key_id):
         return {"keys": []}
     query = select(SIGNING_KEY.c.key_id, SIGNING_KEY.c.public_key).where(
         SIGNING_KEY.c.api_key_id == api_key_id,
@@ -76,7 +75,7 @@ def _current_key(connection: Connection, backend: Backend, api_key_id: str) -> S
     if row is None:
         return None
     seed = backend.vault.stored.open(row.private_sealed, _context(api_key_id, row.key_id))
-    return SigningKey(row.key_id, Ed25519PrivateKey.from_private_bytes(base64.urlsafe_b64decode(f"{seed}=")))
+    return SigningKey(row.key_id, Ed25519PrivateKey.from_private_bytes(from_base64url(seed)))
 
 
 def _create_key(connection: Connection, backend: Backend, api_key_id: str, now: int) -> SigningKey:

@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_der_public_key, load_pem_public_key
 
-from app.backend.security.vault import base64url
 from app.contract.errors import InvalidArgument
+from app.foundation.base64url import base64url
 
 _HEADER = b'{"alg":"RSA-OAEP-256","enc":"A256GCM"}'
 _KEY_BYTES, _IV_BYTES, _TAG_BYTES = 32, 12, 16

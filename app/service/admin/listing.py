@@ -30,9 +30,9 @@ from app.access.listing.resources import RESOURCE_TYPES, ResourceList
 from app.access.listing.users import UserList
 from app.access.records import AccessRole, ResourceKind
 from app.contract.base import AsWhole, Id, PageToken, Request
-from app.contract.validation import is_storable
 from app.foundation.clock import Clock, epoch_ms, from_epoch_ms, parse_time
 from app.foundation.database.engine import reading
+from app.foundation.ids import may_be_stored
 from app.http.json import json_response
 from app.service.admin.auth import AdminAuth
 from app.service.admin.body import NOT_EMPTY, read_body
@@ -276,7 +276,7 @@ class _Cursor:
 def _read_token(token: str, query: str, parts: int) -> tuple[int, datetime, list[str]]:
     match read_page_token(token, query):
         case [int(revision), int(at), *values] if len(values) == parts:
-            key = [value for value in values if isinstance(value, str) and is_storable(value)]
+            key = [value for value in values if isinstance(value, str) and may_be_stored(value)]
         case _:
             raise invalid_page_token()
     if len(key) != parts:

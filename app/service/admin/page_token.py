@@ -1,24 +1,23 @@
 """Page tokens of lists: opaque texts with the query of a list and a position in it."""
 
-import base64
-import binascii
 from collections.abc import Sequence
 
 import orjson
 
 from app.contract.errors import InvalidArgument
+from app.foundation.base64url import base64url, from_base64url
 
 
 def page_token(query: str, position: Sequence[int | str]) -> str:
     """The token of the page after ``position``."""
-    return base64.urlsafe_b64encode(orjson.dumps([query, *position])).decode().rstrip("=")
+    return base64url(orjson.dumps([query, *position]))
 
 
 def read_page_token(token: str, query: str) -> list[int | str]:
     """The position in a token; its length is unchecked. Raises ``InvalidArgument`` for a token of another query."""
     try:
-        of_query, *position = orjson.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
-    except (binascii.Error, ValueError, TypeError) as error:
+        of_query, *position = orjson.loads(from_base64url(token))
+    except (ValueError, TypeError) as error:
         raise invalid_page_token() from error
     # A boolean is an integer in Python, but not in JSON.
     checked = [value for value in position if type(value) in {int, str}]

@@ -5,9 +5,10 @@ from typing import NamedTuple, Protocol
 
 from sqlalchemy import Connection
 
-from app.access.browse.lookup import may_be_stored, names_of
+from app.access.browse.lookup import names_of
 from app.access.kinds import KINDS
 from app.access.records import Organization, User
+from app.foundation.ids import may_be_stored
 from app.service.console.formatting import visible
 from app.sync.ledger.ledger import CONTAINERS, ITEM_KINDS, USER_KINDS
 from app.sync.runs.run import Run

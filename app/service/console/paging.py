@@ -11,7 +11,7 @@ from werkzeug.exceptions import BadRequest
 
 from app.access.browse.by_name import find_first, sort_by_name
 from app.access.browse.lists import ListEntry, RecordList
-from app.access.browse.lookup import may_be_stored
+from app.foundation.ids import may_be_stored
 
 PAGE_ROWS = 50
 """Rows of a list on one page."""

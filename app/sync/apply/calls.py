@@ -57,7 +57,7 @@ class Calls:
 
     def omits_roles(self, operation: str) -> bool:
         """Whether the operation is sent without roles and access types, because the backend does not support them."""
-        return contract.by_name(operation).roles_under_twin and self.capabilities.are_roles_unsupported(operation)
+        return contract.by_name(operation).roles_in_other_version and self.capabilities.are_roles_unsupported(operation)
 
     def send(self, operation: str, items: Sequence[PlanItem], outcome: BatchOutcome) -> Outcomes:
         """Sends one call, or several if it is refused, and returns the outcome of every item."""
@@ -80,7 +80,7 @@ class Calls:
         try:
             results = self.backend.write(operation, request, without_roles=without_roles)
         except ClientError as error:
-            if not without_roles and contract.by_name(operation).roles_under_twin and _is_not_found(error):
+            if not without_roles and contract.by_name(operation).roles_in_other_version and _is_not_found(error):
                 outcomes = self._send_without_roles(operation, items, outcome, error)
             else:
                 outcomes = self._judge_error(operation, items, outcome, error)

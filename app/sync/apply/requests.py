@@ -201,7 +201,8 @@ class BackendWrites:
         ``without_roles``: uses the path without roles and access types, if the operation has two.
         """
         contracted = contract.by_name(operation)
-        answer = self.client.call(contracted, request, twin=not without_roles and contracted.roles_under_twin)
+        other_version = contracted.roles_in_other_version and not without_roles
+        answer = self.client.call(contracted, request, other_version=other_version)
         items = answer.data if contracted.result is contract.ITEMS else answer.items
         if not isinstance(items, Mapping):
             return None
@@ -223,7 +224,7 @@ class BackendWrites:
             contracted = contract.by_name(contracted.probed_by)
         request = contracted.empty_request(organization_id)
         try:
-            self.client.call(contracted, request, twin=with_roles)
+            self.client.call(contracted, request, other_version=with_roles)
         except OperationMissing:
             return False
         except BackendRefused as error:

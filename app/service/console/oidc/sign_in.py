@@ -6,7 +6,6 @@ table with attempts, or displace those of others. The issuer accepts each code o
 """
 
 import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -15,6 +14,7 @@ from random import Random
 
 import orjson
 
+from app.foundation.base64url import base64url, from_base64url
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.text import printable
 from app.service.console.settings import OidcSettings, Role
@@ -58,10 +58,10 @@ class Attempt:
     @property
     def cookie(self) -> str:
         """The value of its cookie."""
-        return f"{self.began_at}.{self.secret}.{_base64(self.back.encode())}"
+        return f"{self.began_at}.{self.secret}.{base64url(self.back.encode())}"
 
     def _derive(self, purpose: str) -> str:
-        return _base64(sha256(f"{purpose} of {self.began_at} {self.secret}".encode()).digest())
+        return base64url(sha256(f"{purpose} of {self.began_at} {self.secret}".encode()).digest())
 
 
 def begin_attempt(clock: Clock, random: Random, *, back: str) -> Attempt:
@@ -79,14 +79,10 @@ def attempt_from_cookie(cookie: str, clock: Clock) -> Attempt | None:
     if abs(epoch_ms(clock()) - began_at) > ATTEMPT_TIMEOUT.total_seconds() * 1000:
         return None
     try:
-        back = urlsafe_b64decode(match[3] + "=" * (-len(match[3]) % 4)).decode()
+        back = from_base64url(match[3]).decode()
     except ValueError:
         return None
     return Attempt(began_at, match[2], back)
-
-
-def _base64(raw: bytes) -> str:
-    return urlsafe_b64encode(raw).decode().rstrip("=")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from werkzeug.exceptions import BadRequest, NotFound
 
 from app.access.browse.grants import MAX_GROUPS, grants_of_groups, grants_of_user, grants_on_levels
 from app.access.browse.lists import people_in
-from app.access.browse.lookup import find, folder_paths, folders_from, may_be_stored, name_of, names_of
+from app.access.browse.lookup import find, folder_paths, folders_from, name_of, names_of
 from app.access.browse.sizes import MAX_COUNT, organization_size
 from app.access.decision.decide import DecisionPolicy, is_active
 from app.access.listing.find import FoundWithout, find_in_list
@@ -27,6 +27,7 @@ from app.access.search import fold
 from app.access.sql_view import SqlView
 from app.contract.limits import ID_BYTES
 from app.foundation.clock import utc_text
+from app.foundation.ids import may_be_stored
 from app.service.console.console import Console, one_of, query
 from app.service.console.paging import PAGE_ROWS, Listing, Lists, invalid_cursor
 from app.service.console.views import VIEWS

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from flask import Response
 from werkzeug.exceptions import NotFound
 
-from app.access.browse.lookup import may_be_stored
+from app.foundation.ids import may_be_stored
 from app.service.console.console import Console, address, one_of, query
 from app.service.console.names import read_names
 from app.service.console.pages.run import IDS_SHOWN, access_mentions, find_run, parse_ordinal

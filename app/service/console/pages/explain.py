@@ -11,7 +11,7 @@ from markupsafe import Markup
 from sqlalchemy import Connection
 
 from app.access.browse.lists import ListEntry
-from app.access.browse.lookup import find, find_by_id, may_be_stored
+from app.access.browse.lookup import find, find_by_id
 from app.access.browse.suggestions import suggest
 from app.access.decision.decide import Rule
 from app.access.decision.explain import Explanation, explain, reason_of, record_to_wire
@@ -22,6 +22,7 @@ from app.access.search import DEFAULT_LIMIT, search, search_exactly
 from app.access.sql_view import SqlView
 from app.contract.permission_call import MalformedQuestion, Question, parse_question
 from app.foundation.clock import from_epoch_ms
+from app.foundation.ids import may_be_stored
 from app.service.console.backend_answer import SUPPORTED_TYPES, compare
 from app.service.console.console import Console, one_of, query
 from app.service.console.ladder import make_ladder, unused_records

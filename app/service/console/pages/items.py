@@ -14,7 +14,6 @@ from sqlalchemy import Connection
 from werkzeug.exceptions import NotFound
 
 from app.access.browse.grants import group_grants_on
-from app.access.browse.lookup import may_be_stored
 from app.access.origins import origins_of
 from app.access.records import (
     Document,
@@ -30,6 +29,7 @@ from app.access.records import (
 )
 from app.access.sql_view import SqlView
 from app.contract import operations as contract
+from app.foundation.ids import may_be_stored
 from app.service.console.console import Console, address, one_of, query
 from app.service.console.names import Mention, mentions_of, read_names
 from app.service.console.pages.run import find_run, parse_ordinal

@@ -5,7 +5,7 @@ import json
 from flask import Response, request
 from werkzeug.exceptions import BadRequest, NotFound
 
-from app.access.browse.lookup import may_be_stored
+from app.foundation.ids import may_be_stored
 from app.service.console.console import COUNT_LIMIT, Console, one_of, query
 from app.service.console.names import RecordNames, mentions_of, read_names
 from app.service.console.pages.run_actions import enqueue

@@ -11,8 +11,8 @@ from flask import Response, request
 from sqlalchemy import Connection
 from werkzeug.exceptions import NotFound
 
-from app.access.browse.lookup import may_be_stored
 from app.foundation.clock import epoch_ms
+from app.foundation.ids import may_be_stored
 from app.monitoring.activity import worker_is_running
 from app.service.admin.resync import ITEM_STATUSES
 from app.service.console.console import COUNT_LIMIT, Console, address, one_of, query

@@ -3,7 +3,7 @@
 from flask import Response, request
 from werkzeug.exceptions import Forbidden
 
-from app.access.browse.lookup import may_be_stored
+from app.foundation.ids import may_be_stored
 from app.service.console.console import Console, address, go_to
 from app.service.console.pages.run import find_run
 from app.service.console.sessions import Operator

@@ -9,8 +9,8 @@ from flask import Response
 from sqlalchemy import Connection
 from werkzeug.exceptions import NotFound
 
-from app.access.browse.lookup import may_be_stored
 from app.foundation.clock import epoch_ms
+from app.foundation.ids import may_be_stored
 from app.service.console.console import COUNT_LIMIT, Console, one_of, query
 from app.service.console.names import mentions_of_runs, read_names
 from app.service.console.pages.run import STATUSES, held_now, shown_status

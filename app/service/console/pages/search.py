@@ -6,10 +6,11 @@ from typing import NamedTuple
 from flask import Response, make_response
 from sqlalchemy import Connection
 
-from app.access.browse.lookup import find_by_id, may_be_stored, name_of
+from app.access.browse.lookup import find_by_id, name_of
 from app.access.kinds import NAMED_KINDS
 from app.access.records import Document, Folder, Group, Organization, Record, User
 from app.access.search import DEFAULT_LIMIT, MIN_LENGTH, SearchHit, from_first_word, search, with_reasons
+from app.foundation.ids import may_be_stored
 from app.service.console.console import Console, address, one_of, query
 from app.service.console.formatting import visible
 from app.service.console.names import RecordNames, organizations_of, read_names

@@ -9,10 +9,11 @@ from sqlalchemy import Connection
 
 from app.access.browse.grants import MAX_GROUPS, GrantEntry, grants_of_groups, grants_of_user, starting_at
 from app.access.browse.lists import ListEntry, ListName, listed, organizations_of, people_in
-from app.access.browse.lookup import find, may_be_stored, names_of
+from app.access.browse.lookup import find, names_of
 from app.access.browse.sizes import MAX_COUNT, sizes_of
 from app.access.records import Group, Membership, Organization, User
 from app.access.sql_view import SqlView
+from app.foundation.ids import may_be_stored
 from app.service.console.console import Console, query
 from app.service.console.pages.browse import resource_key, show_unknown
 from app.service.console.paging import Listing, Lists
