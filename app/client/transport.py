@@ -21,10 +21,10 @@ from app.foundation.outbound.failure import (
     FailureKind,
     call_failure,
     failure_of,
-    probed_failure_of,
     refused_by_proxy,
     requires_tls,
 )
+from app.foundation.outbound.probe import probed_failure_of
 from app.foundation.outbound.route import Route
 from app.foundation.outbound.session import UnusableResponseError, VerifyingAdapter, read_bounded, session_for
 from app.foundation.outbound.urls import address_of

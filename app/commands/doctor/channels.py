@@ -9,12 +9,15 @@ from app.monitoring.notify.message import Channel, Message, NotDeliveredError, t
 
 _MAIL_SECURITY = "check notifications.email.port and security: tls is for port 465, starttls for the others"
 
+_SET_CA_FILE = "set notifications.email.ca_file to a PEM file with certificates"
+
 _MAIL_ADVICE = {
     FailureKind.UNRESOLVED: "check the spelling of notifications.email.host, and that this machine can resolve it",
-    FailureKind.UNTRUSTED: "let notifications.email.ca_file name a PEM file with the certificate of its issuer",
-    FailureKind.WRONG_HOST: "let notifications.email.host name the host that the certificate is for",
+    FailureKind.UNTRUSTED: "set notifications.email.ca_file to a PEM file with the certificate of its issuer",
+    FailureKind.WRONG_HOST: "set notifications.email.host to the host that the certificate is for",
     FailureKind.EXPIRED: "renew the certificate of the mail server",
-    FailureKind.CA_FILE: "let notifications.email.ca_file name a PEM file with certificates",
+    FailureKind.CA_FILE_UNUSABLE: _SET_CA_FILE,
+    FailureKind.CA_FILE_MISSING: _SET_CA_FILE,
     FailureKind.NOT_TLS: _MAIL_SECURITY,
     FailureKind.HANDSHAKE: _MAIL_SECURITY,
     FailureKind.RESPONSE_TIMEOUT: _MAIL_SECURITY,

@@ -13,7 +13,8 @@ from app.commands.doctor.finding import Finding, Findings, ok, problem, warning
 from app.contract import operations
 from app.contract.base import NoParameters
 from app.contract.permissions import PermissionProviderConfig
-from app.foundation.outbound.failure import CALL_ERRORS, CallFailure, FailureKind, call_failure, probed_failure_of
+from app.foundation.outbound.failure import CALL_ERRORS, CallFailure, FailureKind, call_failure
+from app.foundation.outbound.probe import probed_failure_of
 from app.foundation.outbound.route import Route
 from app.foundation.outbound.session import session_for
 from app.foundation.outbound.urls import address_of

@@ -1,7 +1,6 @@
-"""Failures of outgoing calls: errors of the HTTP libraries, the resolver, sockets and TLS become a ``CallFailure``.
+"""Classifies errors of outgoing calls: those of the HTTP libraries, the resolver, sockets and TLS.
 
-``FailureKind`` contains the message and the advice of each kind. They name hosts and ports, never credentials. If an
-error is ambiguous, ``probed_failure_of`` probes the port.
+``FailureKind`` has the message and the advice of each kind. They name hosts and ports, never credentials.
 """
 
 import errno
@@ -23,25 +22,33 @@ from app.foundation.outbound.route import Route
 from app.foundation.outbound.urls import address_of
 from app.foundation.text import printable
 
-_LASTING = "lasting"
-"""A retry would fail in the same way."""
-_MAYBE_SENT = "maybe sent"
-"""The peer may have acted on the call."""
-
 _IF_PROXY = "; if this network requires a proxy, name it in {section}.proxy"
+_SET_CA_FILE = "set {section}.ca_file to a PEM file with certificates"
+_CHECK_ROUTE = "see that {address} is right and that this machine may connect there"
 _CHECK_PEER = "see that {address} is right and that the server there works"
 
 
-class FailureKind(Enum):
-    """The kinds of failures: message, advice, and the effect of the call unless it was not sent.
+class Effect(Enum):
+    """The effect of a failed call."""
 
-    In a message, ``{address}`` is the peer's ``host:port`` and ``{detail}`` the reason. In advice, ``{address}`` is the
-    setting with the URL, and ``{section}`` the one with ``ca_file`` and ``proxy``.
+    NOT_SENT = "not sent"
+    """The call was not sent. A retry may succeed."""
+    LASTING = "lasting"
+    """The call was not sent. A retry would fail in the same way."""
+    MAYBE_SENT = "maybe sent"
+    """The peer may have acted on the call."""
+
+
+class FailureKind(Enum):
+    """The kinds of failures: message, advice, and the effect of the call.
+
+    In a message, ``{address}`` is the ``host:port`` of the peer or of the proxy, and ``{detail}`` the reason. In
+    advice, ``{address}`` is the setting with the URL, and ``{section}`` the section with ``ca_file`` and ``proxy``.
     """
 
-    INVALID_URL = ("the address cannot be used", "fix {address}", _LASTING)
+    INVALID_URL = ("the address cannot be used", "fix {address}", Effect.LASTING)
     UNRESOLVED = (
-        "the name {detail}",
+        "the name {address} cannot be resolved ({detail})",
         "see that {address} is spelt right and that this machine's name server resolves it" + _IF_PROXY,
     )
     REFUSED = (
@@ -50,7 +57,7 @@ class FailureKind(Enum):
     )
     UNREACHABLE = (
         "no connection to {address}{detail}",
-        "see that {address} is right and that this machine may connect there" + _IF_PROXY,
+        _CHECK_ROUTE + _IF_PROXY,
     )
     CONNECT_TIMEOUT = (
         "no connection to {address} within the time allowed",
@@ -58,33 +65,30 @@ class FailureKind(Enum):
     )
     UNTRUSTED = (
         "the TLS certificate of {address} is not trusted{detail}",
-        "let {section}.ca_file name the certificate of the authority that signed it",
-        _LASTING,
+        "set {section}.ca_file to a file with the certificate of the authority that signed it",
+        Effect.LASTING,
     )
     WRONG_HOST = (
         "the TLS certificate of {address} is for another host",
-        "let {address} name the host that the certificate is for",
-        _LASTING,
+        "set {address} to the host that the certificate is for",
+        Effect.LASTING,
     )
     EXPIRED = (
         "the TLS certificate of {address} is not valid now{detail}",
         "have it renewed there, and see that this machine's clock is right",
-        _LASTING,
+        Effect.LASTING,
     )
-    CA_FILE = (
-        "the file with the certificates to trust {detail}",
-        "let {section}.ca_file name a PEM file with certificates",
-        _LASTING,
-    )
+    CA_FILE_UNUSABLE = ("the file with the certificates to trust cannot be used", _SET_CA_FILE, Effect.LASTING)
+    CA_FILE_MISSING = ("the file with the certificates to trust is gone", _SET_CA_FILE, Effect.LASTING)
     NOT_TLS = (
         "{address} speaks plain HTTP, but the request used TLS",
         "let {address} begin with http://, or name the port that speaks TLS",
-        _LASTING,
+        Effect.LASTING,
     )
     TLS_REQUIRED = (
         "{address} speaks TLS, but the request was plain HTTP",
         "let {address} begin with https://",
-        _LASTING,
+        Effect.LASTING,
     )
     HANDSHAKE = ("no TLS handshake with {address}: {detail}", "see that {address} names a port that speaks TLS")
     PROXY_UNREACHABLE = (
@@ -94,14 +98,21 @@ class FailureKind(Enum):
     PROXY_CREDENTIALS = (
         "the proxy {address} does not accept the credentials for it (407)",
         "put a user and password that it accepts into {section}.proxy",
-        _LASTING,
+        Effect.LASTING,
     )
-    PROXY_REFUSED = ("the proxy {detail}", "have the proxy allow {section}, and see that {address} is right")
-    RESPONSE_TIMEOUT = ("no answer within the time allowed", _CHECK_PEER, _MAYBE_SENT)
-    CONNECTION_LOST = ("the connection was lost before an answer came", _CHECK_PEER, _MAYBE_SENT)
-    OTHER = ("the exchange failed", "see that {address} is right and that this machine may connect there", _MAYBE_SENT)
+    PROXY_REFUSED = (
+        "the proxy {address} refuses a connection to {detail}",
+        "have the proxy allow {section}, and see that {address} is right",
+    )
+    RESPONSE_TIMEOUT = ("no answer within the time allowed", _CHECK_PEER, Effect.MAYBE_SENT)
+    CONNECTION_LOST = ("the connection was lost before an answer came", _CHECK_PEER, Effect.MAYBE_SENT)
+    OTHER = (
+        "the exchange failed",
+        "see that {address} is right and that this machine may connect there",
+        Effect.MAYBE_SENT,
+    )
 
-    def __init__(self, message: str, advice: str, effect: str = "") -> None:
+    def __init__(self, message: str, advice: str, effect: Effect = Effect.NOT_SENT) -> None:
         self.message = message
         self.advice = advice
         self.effect = effect
@@ -109,7 +120,7 @@ class FailureKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CallFailure:
-    """Why a call has no response. ``message`` is a phrase for people."""
+    """The reason why a call has no response. ``message`` is one sentence without a full stop."""
 
     kind: FailureKind
     message: str
@@ -117,12 +128,12 @@ class CallFailure:
     @property
     def may_have_been_sent(self) -> bool:
         """Whether the peer may have acted on the call."""
-        return self.kind.effect == _MAYBE_SENT
+        return self.kind.effect is Effect.MAYBE_SENT
 
     @property
     def is_lasting(self) -> bool:
         """Whether a retry would fail in the same way."""
-        return self.kind.effect == _LASTING
+        return self.kind.effect is Effect.LASTING
 
     def advice(self, *, address: str, section: str) -> str:
         """Advice for the operator. ``address`` is the setting with the URL, ``section`` the one with ``ca_file`` and
@@ -136,7 +147,7 @@ name."""
 
 
 def call_failure(kind: FailureKind, address: str = "", detail: str = "") -> CallFailure:
-    """A failure of a call to ``address``, ``host:port``."""
+    """The failure of a call. ``address`` is the peer's ``host:port``."""
     return CallFailure(kind, kind.message.format(address=address, detail=detail))
 
 
@@ -155,16 +166,16 @@ def failure_of(error: BaseException, url: str, route: Route | None = None) -> Ca
 
 
 _TUNNEL = re.compile(r"Tunnel connection failed: (\d{3}) ?(.*)")
+"""The text of the error of ``http.client``. The errors of the libraries around it quote it."""
 
 
 def _proxy_failure(causes: list[BaseException], address: str, proxy: str) -> CallFailure | None:
     for cause in causes:
-        if isinstance(cause, OSError) and (match := _TUNNEL.search(str(cause))):
+        if isinstance(cause, OSError) and (match := _TUNNEL.fullmatch(str(cause))):
             if match[1] == "407":
                 return call_failure(FailureKind.PROXY_CREDENTIALS, proxy)
             status = f"{match[1]} {printable(match[2], limit=80)}".strip()
-            detail = f"{proxy} answers a connection to {address} with {status}"
-            return call_failure(FailureKind.PROXY_REFUSED, detail=detail)
+            return call_failure(FailureKind.PROXY_REFUSED, proxy, f"{address} ({status})")
     if any(isinstance(cause, ProxyError) for cause in causes):
         inner = _tls_failure(causes, proxy) or _connection_failure(causes, proxy)
         detail = inner.message if inner else f"{proxy} hung up"
@@ -196,16 +207,16 @@ def _tls_failure(causes: list[BaseException], address: str) -> CallFailure | Non
     for cause in causes:
         if isinstance(cause, ssl.SSLError):
             if cause.library == "X509" or cause.reason == "NO_CERTIFICATE_OR_CRL_FOUND":
-                return call_failure(FailureKind.CA_FILE, detail="cannot be used")
+                return call_failure(FailureKind.CA_FILE_UNUSABLE)
             if cause.reason in _NOT_TLS_REASONS:
                 return call_failure(FailureKind.NOT_TLS, address)
             reason = (cause.reason or "the connection ended").replace("_", " ").lower()
             return call_failure(FailureKind.HANDSHAKE, address, reason)
     if any("handshake" in str(cause) for cause in causes if isinstance(cause, TimeoutError)):
         return call_failure(FailureKind.HANDSHAKE, address, "no response within the time allowed")
-    # From `requests` and from `ssl`, which read the file for each connection.
+    # `requests` and `ssl` read the file with the certificates for each connection. A call opens no other file.
     if any("CA certificate bundle" in str(cause) or isinstance(cause, FileNotFoundError) for cause in causes):
-        return call_failure(FailureKind.CA_FILE, detail="is gone")
+        return call_failure(FailureKind.CA_FILE_MISSING)
     return None
 
 
@@ -215,8 +226,7 @@ _UNREACHABLE = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTA
 def _connection_failure(causes: list[BaseException], address: str) -> CallFailure | None:
     for cause in causes:
         if isinstance(cause, socket.gaierror):
-            host = address.rpartition(":")[0]
-            return call_failure(FailureKind.UNRESOLVED, detail=f"{host} cannot be resolved ({cause.strerror})")
+            return call_failure(FailureKind.UNRESOLVED, address.rpartition(":")[0], str(cause.strerror))
     if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
         return call_failure(FailureKind.REFUSED, address)
     reasons = [cause.strerror for cause in causes if isinstance(cause, OSError) and cause.errno in _UNREACHABLE]
@@ -279,56 +289,3 @@ def refused_by_proxy(status: int, route: Route) -> CallFailure | None:
     if status == requests.codes.proxy_authentication_required and route.proxy_address:
         return call_failure(FailureKind.PROXY_CREDENTIALS, route.proxy_address)
     return None
-
-
-# Probes of a port, if an error alone does not distinguish plain HTTP and TLS.
-
-_PROBE_TIMEOUT = 2.0
-_AMBIGUOUS = frozenset({FailureKind.HANDSHAKE, FailureKind.NOT_TLS, FailureKind.CONNECTION_LOST})
-
-
-def probed_failure_of(error: BaseException, url: str, route: Route | None = None) -> CallFailure:
-    """The cause of a failed call. Like ``failure_of``, but probes the port if the cause is ambiguous.
-
-    It is ambiguous if the peer hung up or did not respond to TLS. A probe may take some seconds.
-    """
-    failure = failure_of(error, url, route)
-    if route is not None and route.proxy_address:
-        return failure
-    parts = urlsplit(url)
-    host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-    if parts.scheme == "http" and failure.kind is FailureKind.CONNECTION_LOST and _speaks_tls(host, port):
-        return call_failure(FailureKind.TLS_REQUIRED, address_of(url))
-    # Some servers answer plain HTTP on a TLS port with an error page.
-    if (
-        parts.scheme == "https"
-        and failure.kind in _AMBIGUOUS
-        and _speaks_http(host, port)
-        and not _speaks_tls(host, port)
-    ):
-        return call_failure(FailureKind.NOT_TLS, address_of(url))
-    return failure
-
-
-def _speaks_tls(host: str, port: int) -> bool:
-    """Whether the port begins a TLS handshake, whatever its certificate."""
-    try:
-        with socket.create_connection((host, port), timeout=_PROBE_TIMEOUT) as connection:
-            ssl.create_default_context().wrap_socket(connection, server_hostname=host).close()
-    except ssl.SSLCertVerificationError:
-        return True
-    except ssl.SSLError as error:
-        return "ALERT" in (error.reason or "")
-    except OSError:
-        return False
-    return True
-
-
-def _speaks_http(host: str, port: int) -> bool:
-    """Whether the port answers a plain HTTP request, with any status."""
-    try:
-        with socket.create_connection((host, port), timeout=_PROBE_TIMEOUT) as connection:
-            connection.sendall(b"HEAD / HTTP/1.0\r\n\r\n")
-            return connection.recv(5) == b"HTTP/"
-    except OSError:
-        return False

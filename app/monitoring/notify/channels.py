@@ -15,7 +15,8 @@ from email.utils import format_datetime
 import requests
 
 from app.foundation.clock import Clock
-from app.foundation.outbound.failure import CALL_ERRORS, CallFailure, failure_of, probed_failure_of, refused_by_proxy
+from app.foundation.outbound.failure import CALL_ERRORS, CallFailure, failure_of, refused_by_proxy
+from app.foundation.outbound.probe import probed_failure_of
 from app.foundation.outbound.route import Route
 from app.foundation.outbound.session import session_for
 from app.foundation.outbound.urls import bracketed

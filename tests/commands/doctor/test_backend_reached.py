@@ -132,7 +132,7 @@ def test_tls_and_plain_http_are_distinguished(authority: Authority) -> None:
         output = found(tls.url)
         assert "is not trusted" in output.message
         assert "backend.ca_file" in output.advice
-        assert "let backend.ca_file name" in synced(tls.url)
+        assert "set backend.ca_file to" in synced(tls.url)
 
 
 def test_unreachable_backend(closed_port: int) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 import requests
 
-from app.foundation.outbound.failure import CallFailure, FailureKind, failure_of, probed_failure_of
+from app.foundation.outbound.failure import CallFailure, FailureKind, failure_of
+from app.foundation.outbound.probe import probed_failure_of
 from app.foundation.outbound.route import Route
 from app.foundation.outbound.session import session_for
 from tests.foundation.outbound.servers import Answering, Authority, raw_server, web_server

@@ -146,7 +146,7 @@ def test_refusing_and_missing_proxies_are_reported(
     with pytest.raises((NotReached, NotDeliveredError)) as caught:
         way(tls_server.url, proxy=f"http://{CREDENTIALS}{proxy.place}")
     place = f"127.0.0.1:{tls_server.port}"
-    assert f"the proxy {proxy.place} answers a connection to {place} with 403 Forbidden by policy" in str(caught.value)
+    assert f"the proxy {proxy.place} refuses a connection to {place} (403 Forbidden by policy)" in str(caught.value)
     with pytest.raises((NotReached, NotDeliveredError)) as caught:
         way(tls_server.url, proxy=f"http://127.0.0.1:{closed_port}")
     assert f"no connection to the proxy: nothing listens at 127.0.0.1:{closed_port}" in str(caught.value)
@@ -184,7 +184,7 @@ def test_missing_ca_file_is_reported(tls_server: Answering, authority: Authority
     values = BackendSettings(base_url=tls_server.url, api_key="K", auth_token="T", ca_file=str(file))
     with BackendClient(values, policy=RetryPolicy(repeats=0)) as client:
         file.unlink()
-        with pytest.raises(NotReached, match=r"certificates to trust is gone: let backend\.ca_file name a PEM file"):
+        with pytest.raises(NotReached, match=r"certificates to trust is gone: set backend\.ca_file to a PEM file"):
             client.call(operations.DELETE_USERS, DeleteUsersRequest(organization_id="acme", user_ids=["ada"]))
 
 
