@@ -47,7 +47,7 @@ from tests.worlds.record_references import references
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 NAMED = (Organization, User, Group, Folder, Document)
 
-Told = Mapping[str, Mapping[tuple[Key, str], Record]]
+Directory = Mapping[str, Mapping[tuple[Key, str], Record]]
 """Source, in the order of the configuration → its records, by key and object."""
 
 Finding = tuple[str, str, str, Key]
@@ -57,12 +57,12 @@ Finding = tuple[str, str, str, Key]
 class NaiveProblems:
     """``app/access/README.md``, "Problems", one record at a time."""
 
-    def __init__(self, told: Told) -> None:
-        self._told = told
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
         self._model: dict[Key, tuple[str, Record]] = {}
         self._holders: dict[str, set[str]] = {}
         for users in (True, False):
-            for source, mine in told.items():
+            for source, mine in directory.items():
                 for (_, origin), record in sorted(mine.items(), key=lambda one: one[0][1].encode()):
                     if isinstance(record, User) == users and not isinstance(record, Fill):
                         resolved = self._resolved(record)
@@ -78,7 +78,7 @@ class NaiveProblems:
 
     def find(self) -> Counter[Finding]:
         found: Counter[Finding] = Counter()
-        for source, mine in self._told.items():
+        for source, mine in self._directory.items():
             for (key, origin), record in mine.items():
                 if not self._is_hidden(source, record, origin):
                     sort = self._sort(source, record, origin)
@@ -111,7 +111,7 @@ class NaiveProblems:
 
     def _sort(self, source: str, record: Record, origin: str) -> str:
         if isinstance(record, NAMED) and any(
-            other and other.encode() < origin.encode() and key == record.key for key, other in self._told[source]
+            other and other.encode() < origin.encode() and key == record.key for key, other in self._directory[source]
         ):
             return "duplicate"
         resolved = self._resolved(record)
@@ -152,7 +152,7 @@ class NaiveProblems:
         return True
 
     def _is_hidden(self, source: str, record: Record, origin: str) -> bool:
-        return bool(origin) and isinstance(record, NAMED) and (record.key, "") in self._told[source]
+        return bool(origin) and isinstance(record, NAMED) and (record.key, "") in self._directory[source]
 
     def _resolved(self, record: Record) -> Record | None:
         """With the user's id instead of an alias; None: nobody has the alias alone."""
@@ -174,11 +174,11 @@ def engine(database_url: str) -> Iterator[Engine]:
 
 
 def directory_of(rows: list[tuple[str, Record, str]]) -> dict[str, dict[tuple[Key, str], Record]]:
-    told: dict[str, dict[tuple[Key, str], Record]] = {name: {} for name in SOURCES}
-    told[SOURCES[0]] = {(record.key, ""): record for record in BASE}
+    directory: dict[str, dict[tuple[Key, str], Record]] = {name: {} for name in SOURCES}
+    directory[SOURCES[0]] = {(record.key, ""): record for record in BASE}
     for source, record, origin in rows:
-        told[source][record.key, origin] = record
-    return told
+        directory[source][record.key, origin] = record
+    return directory
 
 
 def key_of(problem: Problem) -> Key:
@@ -195,10 +195,12 @@ def key_of(problem: Problem) -> Key:
 @given(directories)
 def test_counts_and_rows_equal_a_naive_evaluation(engine: Engine, rows: list[tuple[str, Record, str]]) -> None:
     emptied(engine)
-    told = directory_of(rows)
-    reads = {name: Read("complete", [(one, origin) for (_, origin), one in told[name].items()]) for name in SOURCES}
+    directory = directory_of(rows)
+    reads = {
+        name: Read("complete", [(one, origin) for (_, origin), one in directory[name].items()]) for name in SOURCES
+    }
     run_refresh(engine, reads)
-    naive = NaiveProblems(told)
+    naive = NaiveProblems(directory)
     expected = naive.find()
     with reading(engine) as connection:
         found = find_problems(connection)
@@ -228,12 +230,12 @@ def test_counts_and_rows_equal_a_naive_evaluation(engine: Engine, rows: list[tup
 def test_documents_without_a_folder_do_not_read_all_folders(engine: Engine) -> None:
     # So many that PostgreSQL's estimate is far above their number.
     folders, many = range(7_000), range(500)
-    told: list[Record] = [Organization(organization_id="o1", organization_name="")]
-    told += [Folder(organization_id="o1", folder_id=f"{one}", folder_name="") for one in folders]
-    told += [
+    directory: list[Record] = [Organization(organization_id="o1", organization_name="")]
+    directory += [Folder(organization_id="o1", folder_id=f"{one}", folder_name="") for one in folders]
+    directory += [
         Document(organization_id="o1", document_id=f"{one}", document_name="", folder_id=f"no {one}") for one in many
     ]
-    run_refresh(engine, {"a": Read("complete", [(one, "") for one in told])})
+    run_refresh(engine, {"a": Read("complete", [(one, "") for one in directory])})
     documents = REFRESH_TABLES_OF_KIND[Document.kind]
     query = _statement(Document.kind, documents.source.name, few=False)
     with reading(engine) as connection:

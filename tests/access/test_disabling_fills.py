@@ -84,7 +84,7 @@ def test_leavers_stay_disabled_if_their_address_changes_hands(world: FillsWorld)
     # A colleague takes the address: disabled as well, and for as long as the fill is there.
     assert world.change(PEOPLE, [person("u6", "ann@x")]) == {"u5", "u6"}
     assert world.change(PEOPLE, [person("u6", "bob@x")]) == {"u5", "u6"}
-    # Whoever goes and comes back is the same user.
+    # A user that is removed and added again is the same user.
     assert world.change(PEOPLE, [], [person("u5")]) == {"u6"}
     assert world.change(PEOPLE, [person("u5", "ann@x")]) == {"u5", "u6"}
     # The source takes it back.
@@ -151,17 +151,17 @@ def bindings_of(engine: Engine) -> list[tuple[str, str]]:
 
 users = st.sampled_from(["u1", "u2", "u3"])
 aliases = st.sampled_from(["a", "b"])
-said = st.one_of(
+records = st.one_of(
     st.builds(lambda user, some: person(user, *some), users, st.sets(aliases)),
     st.builds(left, aliases, disabled=st.booleans()),
     st.builds(lambda user, disabled: Fill(user_id=user, disabled=disabled), users, st.booleans()),
 )
 steps = st.lists(
     st.tuples(
-        st.sampled_from(["push", "push", "told", "read"]),
+        st.sampled_from(["push", "push", "object", "read"]),
         st.booleans(),
         st.sampled_from(SOURCES),
-        st.lists(said, max_size=3, unique_by=lambda record: record.key),
+        st.lists(records, max_size=3, unique_by=lambda record: record.key),
         st.lists(st.builds(left, aliases) | st.builds(person, users), max_size=1),
     ),
     min_size=4,
@@ -174,12 +174,12 @@ class NaiveDirectory:
     """Computes the disabled users from all records of the sources after each change."""
 
     def __init__(self) -> None:
-        self.said: dict[str, dict[tuple[object, str], Record]] = {name: {} for name in SOURCES}
+        self.records: dict[str, dict[tuple[object, str], Record]] = {name: {} for name in SOURCES}
         self._disabled_once: dict[tuple[str, str], set[str]] = {}
 
-    def say(self, way: str, source: str, upserted: list[Record], removed: list[Record]) -> None:
-        """What a source says now: instead of the same records, of the same object, or of all."""
-        mine = self.said[source]
+    def apply(self, way: str, source: str, upserted: list[Record], removed: list[Record]) -> None:
+        """Replaces the same records (``push``), those of one object (``object``), or all of a source (``read``)."""
+        mine = self.records[source]
         if way == "push":
             for record in upserted:
                 mine[record.key, ""] = record
@@ -187,22 +187,22 @@ class NaiveDirectory:
                 if record.key not in {one.key for one in upserted}:
                     for key in [key for key in mine if key[0] == record.key]:
                         del mine[key]
-        elif way == "told":
+        elif way == "object":
             for key in [key for key in mine if key[1] == LEFT]:
                 del mine[key]
             mine |= {(record.key, LEFT): record for record in upserted}
         elif upserted:
-            # A source that says nothing at all any more is not believed.
-            self.said[source] = {(record.key, ""): record for record in upserted}
+            # The guard refuses a read without any records.
+            self.records[source] = {(record.key, ""): record for record in upserted}
 
     def disabled(self) -> set[str]:
         people: dict[str, User] = {}
         fills: list[tuple[str, Fill]] = []
         for name in SOURCES:
-            for (key, origin), record in sorted(self.said[name].items(), key=lambda item: item[0][1]):
+            for (key, origin), record in sorted(self.records[name].items(), key=lambda item: item[0][1]):
                 if isinstance(record, User):
                     people.setdefault(record.user_id, record)
-                elif isinstance(record, Fill) and (not origin or (key, "") not in self.said[name]):
+                elif isinstance(record, Fill) and (not origin or (key, "") not in self.records[name]):
                     # A pushed record hides those of objects.
                     fills.append((name, record))
         disabling = [(name, fill) for name, fill in fills if fill.disabled]
@@ -235,26 +235,26 @@ def test_disabled_users_stay_disabled_until_the_fill_is_removed(engine: Engine, 
         OTHER: [left("b", disabled=False)],
     }
     for name, records in first.items():
-        naive.say("read", name, records, [])
+        naive.apply("read", name, records, [])
     run_refresh(engine, {name: Read("complete", [(one, "") for one in records]) for name, records in first.items()})
     assert disabled_in(engine) == naive.disabled() == {"u1"}
     ways: dict[str, Callable[[str, list[Record], list[Record]], object]] = {
         "push": lambda source, upserted, removed: push(
             engine, source, upserted, [one for one in removed if one.key not in {other.key for other in upserted}]
         ),
-        "told": lambda source, upserted, _: read_changes(
+        "object": lambda source, upserted, _: read_changes(
             engine, ObjectChanges(SOURCES.index(source), [(one, LEFT) for one in upserted], [] if upserted else [LEFT])
         ),
         "read": lambda *_: run_refresh(
             engine,
             {
-                name: Read("complete", [(one, origin) for (_, origin), one in naive.said[name].items()])
+                name: Read("complete", [(one, origin) for (_, origin), one in naive.records[name].items()])
                 for name in SOURCES
             },
         ),
     }
     for way, by_key, source, upserted, removed in then:
-        naive.say(way, source, upserted, removed)
+        naive.apply(way, source, upserted, removed)
         if not by_key:
             merge_everything(engine)
         ways[way](source, upserted, removed)

@@ -380,7 +380,7 @@ def test_comparison_of_many_users_who_all_differ_ends(engine: Engine, monkeypatc
 
 
 @pytest.mark.one_database
-def test_what_is_public_is_found_by_index(engine: Engine) -> None:
+def test_public_resources_are_found_by_index(engine: Engine) -> None:
     def plan(query: str, **tables: str) -> str:
         with engine.connect() as connection:
             explained = run(connection, f"EXPLAIN QUERY PLAN {query}", {"organization_id": "acme"}, **tables)

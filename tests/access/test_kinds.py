@@ -9,8 +9,8 @@ from app.access.tables import access_keys
 
 def test_order_of_the_kinds() -> None:
     assert " ".join(KINDS) == "organization user membership group groupMember folder document grant contextGrant fill"
-    told = " ".join(kind.name for kind in KINDS_BY_REFERENCE)
-    assert told == "organization user group folder document fill membership groupMember grant contextGrant"
+    actual = " ".join(kind.name for kind in KINDS_BY_REFERENCE)
+    assert actual == "organization user group folder document fill membership groupMember grant contextGrant"
 
 
 def test_referred_to_kinds_come_first() -> None:
@@ -40,13 +40,13 @@ def test_sorts_of_fields() -> None:
 
 
 def test_own_id_is_no_reference() -> None:
-    told = {
+    actual = {
         kind.name: [(field.name, field.refers_to) for field in kind.fields if field.refers_to]
         for kind in KINDS.values()
     }
-    assert told["user"] == []
-    assert told["folder"] == [("organizationId", "organization"), ("parentFolderId", "folder")]
-    assert told["groupMember"] == [
+    assert actual["user"] == []
+    assert actual["folder"] == [("organizationId", "organization"), ("parentFolderId", "folder")]
+    assert actual["groupMember"] == [
         ("organizationId", "organization"),
         ("organizationUserGroupId", "group"),
         ("userId", "user"),

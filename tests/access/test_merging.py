@@ -197,19 +197,19 @@ class NaiveModel:
         in_force = sum(len(records) for records in self.stored.values())
         for name, read in configured.items():
             known = self.stored.setdefault(name, {})
-            said: dict[tuple[Key, str], Record] = {}
+            found: dict[tuple[Key, str], Record] = {}
             if read.verdict == "failed":
                 continue
             for record, origin in read.records:
-                self.duplicates += (record.key, origin) in said
-                said[record.key, origin] = record
+                self.duplicates += (record.key, origin) in found
+                found[record.key, origin] = record
             # An empty read is used if the source was empty before, or if no source has records.
-            if read.verdict == "complete" and not said and (known or (in_force and name not in self.ever_read)):
+            if read.verdict == "complete" and not found and (known or (in_force and name not in self.ever_read)):
                 continue
             self.ever_read.add(name)
             if read.verdict == "complete":
                 known.clear()
-            known.update(said)
+            known.update(found)
         others = sorted(name for name in self.stored if name not in configured)
         for name in others:
             if not self.stored[name]:
@@ -261,14 +261,14 @@ class NaiveModel:
 
     def combined(self, name: str, user_of: Mapping[str, str]) -> dict[Key, Record]:
         """The records of a source, combined by key."""
-        said: dict[Key, Record] = {}
+        found: dict[Key, Record] = {}
         for (key, origin), one in sorted(self.stored[name].items(), key=lambda item: item[0][1].encode()):
             if isinstance(one, Fill) or not self.is_visible(name, key, origin):
                 continue
             record: Record = one
             if isinstance(one, Membership | GroupMember | Grant | ContextGrant) and (one.user_alias or "") in user_of:
                 record = replace(one, user_id=user_of[one.user_alias or ""], user_alias=None)
-            other = said.setdefault(record.key, record)
+            other = found.setdefault(record.key, record)
             if isinstance(record, Membership | Grant | ContextGrant):
                 assert isinstance(other, Membership | Grant | ContextGrant)
                 ends = [one.expires_at for one in (record, other)]
@@ -276,8 +276,8 @@ class NaiveModel:
                 is_editor = isinstance(record, Membership | Grant) and record.access_role == AccessRole.EDITOR
                 if is_editor and isinstance(best, Membership | Grant):
                     best = replace(best, access_role=AccessRole.EDITOR)
-                said[record.key] = best
-        return said
+                found[record.key] = best
+        return found
 
     def fill(
         self, model: dict[Key, Record], owner: Mapping[Key, str], order: list[str], user_of: Mapping[str, str]

@@ -78,7 +78,7 @@ class OriginsWorld:
             clock=repeat(NOW).__next__,
         )
 
-    def told(self) -> dict[Key, list[str]]:
+    def described(self) -> dict[Key, list[str]]:
         """Key of each record in force → in words where it comes from."""
         with reading(self.engine) as connection:
             found = load_origins(self.engine, export_records(connection))
@@ -115,7 +115,7 @@ def world(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     engine.dispose()
 
 
-TOLD: Mapping[tuple[str, ...], Sequence[str]] = {
+ORIGINS: Mapping[tuple[str, ...], Sequence[str]] = {
     ("organization", "acme"): ["ad: groups groups/org, id org, rule 2 gives organizationName, accessType, disabled"],
     ("user", "ada"): [
         "ad: users users/ada, id ada, rule 1 gives name, email",
@@ -136,7 +136,7 @@ TOLD: Mapping[tuple[str, ...], Sequence[str]] = {
     ("document", "acme", "pushed"): ["app: push 4, upsert[1] gives documentName"],
     ("group", "acme", "eng"): ["old.jsonl:5 gives groupName"],
     ("groupMember", "acme", "eng", "ada", ""): ["old.jsonl:6 gives "],
-    # The source further up says it; that it says less is nothing to the merge.
+    # The source of higher priority wins the merge, although its record has fewer fields.
     ("grant", "acme", "", "plan", "ada", ""): ["app: push 4, upsert[0] gives accessRole, expiresAt"],
     ("contextGrant", "acme", "bob", "", "f", "v", ""): ["old.jsonl:4 gives expiresAt"],
 }
@@ -149,7 +149,7 @@ def test_origins_of_records(world: OriginsWorld) -> None:
         {"kind": "grant", "organizationId": "acme", "documentId": "plan", "userId": "ada", "accessRole": "viewer"},
         {"kind": "document", "organizationId": "acme", "documentId": "pushed", "documentName": "Of the push"},
     )
-    assert world.told() == TOLD
+    assert world.described() == ORIGINS
 
 
 def test_alias_of_several_users_has_no_origin(world: OriginsWorld) -> None:

@@ -34,18 +34,18 @@ def engine(database_url: str) -> Iterator[Engine]:
     engine.dispose()
 
 
-Said = tuple[Sequence[Record], int]
+SourceRecords = tuple[Sequence[Record], int]
 """Records, and the number of malformed ones."""
 
 
 def refresh(
-    engine: Engine, said: dict[str, Said | None], verdict: str = "complete", how: ReadResult | None = None
+    engine: Engine, sources: dict[str, SourceRecords | None], verdict: str = "complete", how: ReadResult | None = None
 ) -> ProblemList:
     """Reads these sources; None: the source is configured, but not read."""
     problems = ProblemList()
     with Refresh(engine, clock=lambda: NOW, problems=problems) as refreshing:
-        refreshing.begin(list(said), only=[name for name, one in said.items() if one is not None])
-        for position, (name, one) in enumerate(said.items()):
+        refreshing.begin(list(sources), only=[name for name, one in sources.items() if one is not None])
+        for position, (name, one) in enumerate(sources.items()):
             if one is None:
                 continue
             records, malformed = one
@@ -102,7 +102,7 @@ def test_refresh_replaces_the_problems_of_the_sources_that_it_read(engine: Engin
     refresh(engine, {"people": (GOOD, 0), "more": (grants(1), 0)})
     assert counts(engine) == {"more": {"dangling": 1}}
     assert len(first(engine, "more", "dangling")) == 1
-    # Nobody can mend what a source says that is not configured any more.
+    # The problems of a source that is no longer configured cannot be fixed.
     refresh(engine, {"people": (GOOD, 0)})
     assert counts(engine) == {}
 
@@ -147,8 +147,8 @@ def test_read_of_changes_adds_a_problem_without_object_once(engine: Engine) -> N
 
 
 def test_the_same_problems_are_written_once(engine: Engine) -> None:
-    said: dict[str, Said | None] = {"people": ([*GOOD, *grants(3)], 0)}
-    refresh(engine, said | {"more": ([], 4)}, verdict="partial")
+    sources: dict[str, SourceRecords | None] = {"people": ([*GOOD, *grants(3)], 0)}
+    refresh(engine, sources | {"more": ([], 4)}, verdict="partial")
     written: list[str] = []
 
     @event.listens_for(engine, "before_cursor_execute")
@@ -156,7 +156,7 @@ def test_the_same_problems_are_written_once(engine: Engine) -> None:
         if "INTO problem" in arguments[2] or "FROM problem" in arguments[2]:
             written.append(arguments[2].partition(" ")[0])
 
-    refresh(engine, said | {"more": ([], 4)}, verdict="partial")
+    refresh(engine, sources | {"more": ([], 4)}, verdict="partial")
     assert set(written) <= {"SELECT"}
 
 

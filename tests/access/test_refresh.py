@@ -94,10 +94,10 @@ def test_missing_rows_are_searched_only_if_there_are_any(engine: Engine) -> None
 
 def test_small_refresh_leaves_its_tables_empty_for_the_next_one(engine: Engine) -> None:
     refresh(engine, "ada", "bob")
-    said = heard(engine)
+    statements = heard(engine)
     refresh(engine, "bob", "cid")
     assert users(engine) == {"bob", "cid"}
-    assert [statement for statement in said if "CREATE TEMP" in statement] == []
+    assert [statement for statement in statements if "CREATE TEMP" in statement] == []
     with engine.connect() as connection:
         for table in TEMPORARY_TABLES:
             assert connection.execute(text(f"SELECT count(*) FROM {table}")).scalar_one() == 0, table

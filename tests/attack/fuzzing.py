@@ -90,7 +90,7 @@ class Sent:
     headers: Headers
     body: bytes
 
-    def told(self) -> str:
+    def description(self) -> str:
         return f"{self.method} {self.path!a} {self.headers} {self.body[:500]!a}"
 
 
@@ -111,7 +111,7 @@ def service(folder: Path) -> Target:
             reading.add(record, f"company:{number}")
         reading.end(ReadResult(records=len(records)))
         reading.finish()
-    # With one token for both doors a case need not know which one it stands at.
+    # With one token for both APIs, a case does not depend on the API that it calls.
     token = SecretStr("let-me-in")
     app = service_app(
         Settings(provider=ProviderSettings(auth_tokens=(token,)), admin=AdminSettings(tokens=[token])),
@@ -208,7 +208,7 @@ class Fire:
         self.slowest = max(self.slowest, seconds)
         problem = _problem(sent, answer.status_code, answer.get_data(), seconds)
         if problem and len(self.problems) < 20:
-            self.problems.append(f"{self.target.name}, seed {self.seed}: {problem}\n  {sent.told()}")
+            self.problems.append(f"{self.target.name}, seed {self.seed}: {problem}\n  {sent.description()}")
 
     def _from_case(self, case: Any) -> Sent:
         path = case.path

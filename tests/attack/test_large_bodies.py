@@ -121,7 +121,7 @@ def test_json_bombs_are_refused_quickly(service: Target) -> None:
             answer = requests.post(service.url + service.path, data=body, headers=service.json_headers, timeout=30)
             if answer.status_code != 503:
                 break
-            time.sleep(0.1)  # what others sent before is still held: who is told to try again tries again
+            time.sleep(0.1)  # earlier bodies still occupy memory: a client retries after 503
         assert answer.status_code in {400, 413}, (name, answer.text)
         assert len(answer.content) < 1000
         assert time.monotonic() - began < 5, name

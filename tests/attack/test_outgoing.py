@@ -191,7 +191,7 @@ def test_name_with_an_internal_address_is_not_called(names: dict[str, list[list[
 
 
 def test_rebinding_name_is_called_at_the_checked_address(names: dict[str, list[list[str]]]) -> None:
-    # Of a network for documentation: nothing is there, and it counts as private; 192.0.32.7 stands for the world.
+    # Addresses reserved for documentation are private to Usher; 192.0.32.7 is a public one.
     names["provider.example"] = [["192.0.32.7"], ["127.0.0.1"]]
     called: list[object] = []
     real = vars(outgoing)["create_connection"]

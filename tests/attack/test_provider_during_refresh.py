@@ -65,7 +65,7 @@ def expected(records: Sequence[Record], asked: Sequence[Question]) -> list[tuple
     return [(verdict.allowed, verdict.role.value if verdict.role else None) for verdict in verdicts]
 
 
-def told(answer: PermissionAnswer) -> list[tuple[object, object]]:
+def decisions(answer: PermissionAnswer) -> list[tuple[object, object]]:
     return [(result["hasAccess"], result.get("accessRole")) for result in answer.results]
 
 
@@ -135,7 +135,7 @@ def test_every_response_is_consistent_with_its_revision(database_url: str) -> No
     wrong = [
         revision
         for revision, requests, answer in calls
-        if told(answer) != expected(busy.records_of[revision], requests)
+        if decisions(answer) != expected(busy.records_of[revision], requests)
     ]
     assert wrong == []
     assert len(calls) > 100

@@ -29,7 +29,7 @@ class Stage:
 
     folder: Path
     beside: Path
-    """Another one, for what commands say: it is looked at in ``seen``."""
+    """The folder of the output of commands, which ``seen`` contains."""
     secrets: dict[str, str] = field(default_factory=dict)
     seen: dict[str, str] = field(default_factory=dict)
     running: list[Forked] = field(default_factory=list)

@@ -133,7 +133,7 @@ def test_pages_contain_every_activity_once_in_order(acme: Caller, order: str, fi
 
 def test_a_page_token_is_encrypted_and_bound_to_its_query(acme: Caller, world: BackendWorld) -> None:
     # So long that no token contains it by chance.
-    last = activity(2, id="the-one-that-is-told-last")
+    last = activity(2, id="the-last-one")
     acme("add_activities", **DOC, activities=[activity(0), activity(1), last])
     token = acme.call("get_activity_logs", **ORG, pageSize=1).get_json()["result"]["pageToken"]
 

@@ -103,7 +103,7 @@ def test_every_table_with_document_ids_is_declared() -> None:
     assert naming - declared - NOT_DEPENDENT == set()
     for dependent in DEPENDENT_TABLES:
         key = {column.name for column in dependent.table.primary_key} - {"api_key_id", "organization_id", "level"}
-        # What is unique without the document cannot be in the way of another one.
+        # A row whose key does not contain the document cannot conflict with another row.
         assert dependent.may_conflict == (dependent.column in key)
         assert dependent.key in key
 
@@ -327,7 +327,7 @@ def test_one_migration_of_a_document_at_a_time(world: BackendWorld, documents: C
         code, status, message = documents.refused("migrate_documents", **MOVE | ids)
         assert (code, status) == (409, "ALREADY_EXISTS")
         assert migration_id in message
-    # The same once more is the same one.
+    # The same request again returns the same migration.
     assert documents("migrate_documents", **MOVE)["migrationId"] == migration_id
     assert settled(documents, migration_id) == "completed"
 
@@ -390,13 +390,13 @@ def test_step_reads_only_the_document(world: BackendWorld) -> None:
         for statement, parameters in statements.items():
             if statement.split()[0] not in {"SELECT", "UPDATE", "DELETE"} or "FROM sqlite_master" in statement:
                 continue
-            told = "\n".join(str(row[-1]) for row in connection.exec_driver_sql(explain + statement, parameters))
+            plan = "\n".join(str(row[-1]) for row in connection.exec_driver_sql(explain + statement, parameters))
             for dependent in DEPENDENT_TABLES:
                 name = dependent.table.name
-                assert f"SCAN {name}" not in told.replace("SCAN judgment_state", ""), f"{statement}\n{told}"
-                assert f"Seq Scan on {name} " not in told, f"{statement}\n{told}"
-            assert "(api_key_id=? AND organization_id=?)" not in told.replace("judgment_state", ""), (
-                f"{statement}\n{told}"
+                assert f"SCAN {name}" not in plan.replace("SCAN judgment_state", ""), f"{statement}\n{plan}"
+                assert f"Seq Scan on {name} " not in plan, f"{statement}\n{plan}"
+            assert "(api_key_id=? AND organization_id=?)" not in plan.replace("judgment_state", ""), (
+                f"{statement}\n{plan}"
             )
 
 

@@ -64,7 +64,7 @@ def test_a_token_cannot_be_forged_or_read(acme: Caller) -> None:
         assert acme.refused("get_users", organizationId="acme", pageToken=forged)[:2] == (400, "INVALID_ARGUMENT")
 
 
-def test_a_token_says_nothing_and_is_another_each_time(acme: Caller) -> None:
+def test_page_tokens_are_opaque_and_differ_each_time(acme: Caller) -> None:
     import base64
 
     token = first_token(acme)

@@ -348,14 +348,14 @@ def test_access_expires(acme: Caller, world: BackendWorld, place: dict[str, str]
     assert may()[reached] == ("viewer", SOON)
     assert may()["open"][0] == "viewer"
     assert [one["level"] for one in memberships(acme)] == [level_of(place)]
-    told = {"organizationId": "acme", "documentId": "d", "actionUser": {"userId": "bob"}}
-    acme("add_notifications", **told, notificationId="n", notifyUsers=[{"userId": "ada"}], notifyAll=False)
+    document = {"organizationId": "acme", "documentId": "d", "actionUser": {"userId": "bob"}}
+    acme("add_notifications", **document, notificationId="n", notifyUsers=[{"userId": "ada"}], notifyAll=False)
 
     world.clock.move_on(seconds=60)
 
     assert may() == {}
     assert memberships(acme) == []
-    checked = acme("add_notifications", **told, notifyUsers=[{"userId": "ada"}], verifyUserPermissions=True)
+    checked = acme("add_notifications", **document, notifyUsers=[{"userId": "ada"}], verifyUserPermissions=True)
     assert [one["notifiedUsers"] for one in checked.values()] == [0]
     assert add(acme, {"userId": "ada"}, **place)["ada"]["message"] == "User added."
     assert may()[reached] == ("editor", None)

@@ -36,7 +36,7 @@ def restored(world: FileWorld, people: People, backup: Backup) -> FileWorld:
     people.more = [membership("u38", "viewer")]
     people.write()
     assert ended(world) == "done"
-    world.tell("add_users", organizationId="acme", users=[GUEST])
+    world.call_backend("add_users", organizationId="acme", users=[GUEST])
     assert role_of(world, "u38") == "viewer"
     backup.restore(world)
     people.users = [user for user in people.users if user not in {"u37", "u41"}]
@@ -48,7 +48,7 @@ def restored(world: FileWorld, people: People, backup: Backup) -> FileWorld:
 def test_restored_database_converges_with_verify(restored: FileWorld, people: People) -> None:
     run = run_of(restored, verify=True)
     assert run.status == "done"
-    # u37 went. u41 came and went while this database knew of neither: nobody can tell that it was ours, so it stays.
+    # u37 was removed. u41 was added and removed after the backup: Usher does not know that it added u41, so it stays.
     assert restored.members() == {*people.users, "u41", "guest-1"}
     assert role_of(restored, "u38") == "editor"
     assert "u41" in str(run.report["verify"])
@@ -157,7 +157,7 @@ def _status(world: FileWorld) -> Any:
 
 
 def test_lost_database_is_rebuilt_from_directory_and_backend(world: FileWorld, people: People, backup: Backup) -> None:
-    world.tell("add_users", organizationId="acme", users=[GUEST])
+    world.call_backend("add_users", organizationId="acme", users=[GUEST])
     with world.engine.begin() as connection:
         for table in ("ledger", "ledger_item", "directory_source", "directory_state", "access_revision", "run"):
             connection.execute(text(f"DELETE FROM {table}"))

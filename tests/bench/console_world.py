@@ -379,7 +379,7 @@ def _ledger(b: Builder) -> None:
 
 
 FAILURES = [*(f"the backend refused it {number}" for number in range(5)), "rarely said"]
-"""What was said of items that failed; the last of the last of ten thousand alone."""
+"""Error messages of failed items. Only one item of ten thousand has the last one."""
 
 
 def _one_of(texts: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from sqlalchemy import create_engine, make_url, text
 
 NewDatabase = Callable[[str], str]
-"""The URL of a new, empty database; the name tells it from the others."""
+"""Name → the URL of a new, empty database."""
 
 
 @contextmanager

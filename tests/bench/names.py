@@ -150,7 +150,7 @@ def _bytes(engine: Engine, table: str | None) -> int:
         if table is None:
             pages = connection.exec_driver_sql("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
             return int(pages.scalar_one())
-    # Not every SQLite can tell the size of a table: a copy of it alone can.
+    # Not every build of SQLite reports the size of a table: copy the table alone, and measure the file.
     assert engine.url.database is not None
     alone = Path(engine.url.database).with_suffix(".alone")
     with sqlite3.connect(engine.url.database) as found:

@@ -64,8 +64,8 @@ _, status, usage = os.wait4(process.pid, 0)
 Path(sys.argv[1]).write_text(str(usage.ru_maxrss))
 sys.exit(os.waitstatus_to_exitcode(status))
 """
-"""Runs a command and writes down the most memory it held. A process of its own does that, because what the kernel tells
-of a child begins with the memory of the one that started it, and a benchmark's own may be large."""
+"""Runs a command and records its peak memory. It is a separate process, because the kernel's value for a child starts
+at the memory of its parent, and the benchmark's own may be large."""
 
 
 def command(arguments: Sequence[str], folder: Path, *, accept: Sequence[int] = (0,)) -> tuple[str, float, float]:

@@ -27,7 +27,7 @@ CALLS_PER_SECOND = 60
 IDLE_SECONDS = 10
 TARGET = 3.0
 NICE = "10"
-"""What a worker gives way by unless the setting `worker.nice` says otherwise."""
+"""The default of the setting ``worker.nice``."""
 
 
 @dataclass(frozen=True)

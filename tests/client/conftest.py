@@ -60,7 +60,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def say_raw(self, raw: bytes) -> None:
+    def send_raw(self, raw: bytes) -> None:
         """Sends bytes that need not be HTTP, and hangs up."""
         self.wfile.write(raw)
         self.close_connection = True
@@ -110,7 +110,7 @@ class ScriptedServer(ThreadingHTTPServer):
         """Ignores clients that hang up."""
 
 
-def says(code: int, value: object = None, *, raw: bytes | None = None, **headers: str) -> Behaviour:
+def responds(code: int, value: object = None, *, raw: bytes | None = None, **headers: str) -> Behaviour:
     """Answers with JSON, or with `raw`. Header names are written with underscores."""
     body = json.dumps(value).encode() if raw is None else raw
     named = {name.replace("_", "-"): text for name, text in headers.items()}
@@ -118,12 +118,12 @@ def says(code: int, value: object = None, *, raw: bytes | None = None, **headers
 
 
 def succeeds(data: object = None, message: str = "done", **more: object) -> Behaviour:
-    return says(200, {"result": {"status": "success", "message": message, "data": data, **more}})
+    return responds(200, {"result": {"status": "success", "message": message, "data": data, **more}})
 
 
 def fails(code: int, status: str, message: str = "no", details: object = None, **headers: str) -> Behaviour:
     error = {"status": status, "message": message} | ({} if details is None else {"details": details})
-    return says(code, {"error": error}, raw=None, **headers)
+    return responds(code, {"error": error}, raw=None, **headers)
 
 
 @dataclass
@@ -194,7 +194,7 @@ def script() -> object:
     """The steps of scripts, for test modules."""
 
     class Words:
-        says = staticmethod(says)
+        responds = staticmethod(responds)
         succeeds = staticmethod(succeeds)
         fails = staticmethod(fails)
 

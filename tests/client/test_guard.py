@@ -28,7 +28,7 @@ def allowed(times: int) -> Callable[[], bool]:
 def test_guard_ends_a_call_between_its_tries(
     client: BackendClient, server: Any, script: Any, code: int, error: type[OutcomeUnknown | RateLimited]
 ) -> None:
-    server.will(script.says(code, raw=b"no"))
+    server.will(script.responds(code, raw=b"no"))
     with pytest.raises(error) as caught:
         client.guarded(allowed(2)).call(GET_ORGANIZATIONS, ALL)
     assert caught.value.stopped

@@ -205,7 +205,7 @@ def test_refusal_is_raised_at_once(
 def test_refusal_without_envelope_goes_by_its_code(
     server: SERVER, client: BackendClient, script: Any, code: int, kind: type[BackendRefused]
 ) -> None:
-    server.will(script.says(code, raw=b"<html>no</html>", Content_Type="text/html"))
+    server.will(script.responds(code, raw=b"<html>no</html>", Content_Type="text/html"))
     with pytest.raises(kind):
         client.call(operations.ADD_USERS, ADD)
 
@@ -223,7 +223,7 @@ def test_a_public_operation_has_no_credentials_to_refuse(server: SERVER, client:
 def test_missing_operation_of_the_extended_kind(
     server: SERVER, *, client: BackendClient, script: Any, code: int, envelope: bool, own: bool
 ) -> None:
-    server.will(script.fails(404, "NOT_FOUND", "nothing") if envelope else script.says(code, raw=b"Not here"))
+    server.will(script.fails(404, "NOT_FOUND", "nothing") if envelope else script.responds(code, raw=b"Not here"))
     with pytest.raises(OperationMissing) as caught:
         client.call(operations.DELETE_FOLDER, MISSING_FOLDER)
     assert (caught.value.http_code, caught.value.has_envelope, caught.value.own_error) == (code, envelope, own)
@@ -248,7 +248,7 @@ def test_unimplemented_means_missing(server: SERVER, client: BackendClient, scri
 
 @pytest.mark.parametrize("code", [301, 302, 307, 308])
 def test_redirect_is_not_followed(server: SERVER, client: BackendClient, script: Any, code: int) -> None:
-    server.will(script.says(code, raw=b"", Location="http://elsewhere.example/v1"))
+    server.will(script.responds(code, raw=b"", Location="http://elsewhere.example/v1"))
     with pytest.raises(BackendRefused, match=r"redirects to http://elsewhere.example/v1; set backend.base_url"):
         client.call(operations.ADD_USERS, ADD)
     assert len(server.received) == 1
@@ -281,34 +281,36 @@ WAITED_FOR = ("no answer in time", "answer stops half way")
 
 UNKNOWN: dict[str, Callable[[Any], Any]] = {
     "500": lambda s: s.fails(500, "INTERNAL"),
-    "500 with HTML": lambda s: s.says(500, raw=b"<html>Oops</html>", Content_Type="text/html"),
-    "502": lambda s: s.says(502, raw=b"Bad Gateway"),
-    "504": lambda s: s.says(504, raw=b""),
-    "408": lambda s: s.says(408, raw=b""),
+    "500 with HTML": lambda s: s.responds(500, raw=b"<html>Oops</html>", Content_Type="text/html"),
+    "502": lambda s: s.responds(502, raw=b"Bad Gateway"),
+    "504": lambda s: s.responds(504, raw=b""),
+    "408": lambda s: s.responds(408, raw=b""),
     "reset after reading": lambda _: lambda handler: handler.reset(),
     "hangs up after reading": lambda _: lambda handler: setattr(handler, "close_connection", True),
     "no answer in time": lambda _: lambda handler: handler.server.released.wait(5),
     "answer stops half way": lambda _: trickles,
     "answer cut off": lambda _: stops_early,
-    "truncated JSON": lambda s: s.says(200, raw=b'{"result": {"status": "succ'),
-    "HTML": lambda s: s.says(200, raw=b"<html>Welcome</html>", Content_Type="text/html"),
-    "empty": lambda s: s.says(200, raw=b""),
-    "204": lambda s: s.says(204, raw=b""),
-    "no envelope": lambda s: s.says(200, {"ok": True}),
-    "an array": lambda s: s.says(200, [1, 2]),
+    "truncated JSON": lambda s: s.responds(200, raw=b'{"result": {"status": "succ'),
+    "HTML": lambda s: s.responds(200, raw=b"<html>Welcome</html>", Content_Type="text/html"),
+    "empty": lambda s: s.responds(200, raw=b""),
+    "204": lambda s: s.responds(204, raw=b""),
+    "no envelope": lambda s: s.responds(200, {"ok": True}),
+    "an array": lambda s: s.responds(200, [1, 2]),
     "wrong data": lambda s: s.succeeds([1, 2, 3]),
-    "an error of no known kind": lambda s: s.says(200, {"error": {"status": "MOON_PHASE", "message": "?"}}),
-    "not UTF-8": lambda s: s.says(200, raw=b'{"result": "\xff"}'),
-    "not HTTP": lambda _: lambda handler: handler.say_raw(b"SSH-2.0-OpenSSH_9.2\r\n"),
-    "another HTTP": lambda _: lambda handler: handler.say_raw(b"HTTP/9.9 200 OK\r\n\r\n"),
-    "endless status line": lambda _: lambda handler: handler.say_raw(b"HTTP/1.1 200 " + b"x" * 100_000),
-    "too many headers": lambda _: lambda handler: handler.say_raw(b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 500 + b"\r\n"),
-    "bad chunks": lambda _: lambda handler: handler.say_raw(CHUNKED + b"zz\r\n{}\r\n0\r\n\r\n"),
-    "chunks cut off": lambda _: lambda handler: handler.say_raw(CHUNKED + b'8\r\n{"a":'),
-    "two lengths": lambda _: (
-        lambda handler: handler.say_raw(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 5\r\n\r\n{}")
+    "an error of no known kind": lambda s: s.responds(200, {"error": {"status": "MOON_PHASE", "message": "?"}}),
+    "not UTF-8": lambda s: s.responds(200, raw=b'{"result": "\xff"}'),
+    "not HTTP": lambda _: lambda handler: handler.send_raw(b"SSH-2.0-OpenSSH_9.2\r\n"),
+    "another HTTP": lambda _: lambda handler: handler.send_raw(b"HTTP/9.9 200 OK\r\n\r\n"),
+    "endless status line": lambda _: lambda handler: handler.send_raw(b"HTTP/1.1 200 " + b"x" * 100_000),
+    "too many headers": lambda _: (
+        lambda handler: handler.send_raw(b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 500 + b"\r\n")
     ),
-    "not gzip": lambda s: s.says(200, raw=b"plain", Content_Encoding="gzip"),
+    "bad chunks": lambda _: lambda handler: handler.send_raw(CHUNKED + b"zz\r\n{}\r\n0\r\n\r\n"),
+    "chunks cut off": lambda _: lambda handler: handler.send_raw(CHUNKED + b'8\r\n{"a":'),
+    "two lengths": lambda _: (
+        lambda handler: handler.send_raw(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 5\r\n\r\n{}")
+    ),
+    "not gzip": lambda s: s.responds(200, raw=b"plain", Content_Encoding="gzip"),
 }
 
 
@@ -347,7 +349,7 @@ def test_answer_beyond_the_limit_is_not_read(
     client = connect(server.url, parts={"policy": RetryPolicy(repeats=1)}, timeout=10)
     body = b" " * (100 * 1024 * 1024)
     encoding = {"Content_Encoding": "gzip"} if compressed else {}
-    server.will(script.says(200, raw=gzip.compress(body, 1) if compressed else body, **encoding))
+    server.will(script.responds(200, raw=gzip.compress(body, 1) if compressed else body, **encoding))
     tracemalloc.start()
     with pytest.raises(OutcomeUnknown, match="larger than"):
         client.call(operations.ADD_USERS, ADD)
@@ -358,7 +360,7 @@ def test_answer_beyond_the_limit_is_not_read(
 
 def test_unrequested_compression_is_decoded(server: SERVER, client: BackendClient, script: Any) -> None:
     answer = b'{"result": {"status": "success", "message": "small", "data": {}}}'
-    server.will(script.says(200, raw=gzip.compress(answer), Content_Encoding="gzip"))
+    server.will(script.responds(200, raw=gzip.compress(answer), Content_Encoding="gzip"))
     assert client.call(operations.ADD_USERS, ADD).message == "small"
     assert server.received[0].headers["accept-encoding"] == "identity"
 
@@ -377,7 +379,7 @@ def test_reset_before_reading_is_tried_again(server: SERVER, client: BackendClie
 
 
 def test_creating_operation_is_not_repeated(server: SERVER, client: BackendClient, script: Any) -> None:
-    server.will(script.says(502, raw=b""))
+    server.will(script.responds(502, raw=b""))
     with pytest.raises(OutcomeUnknown) as caught:
         client.call(operations.CREATE_WORKSPACE, CreateWorkspaceRequest(owner_email="a@acme.example"))
     assert caught.value.tries == 1
@@ -410,7 +412,7 @@ def test_plain_http_where_tls_is_expected_is_no_success(server: SERVER, connect:
 def test_one_unknown_outcome_makes_the_whole_call_unknown(
     server: SERVER, client: BackendClient, script: Any, fake_time: Any
 ) -> None:
-    server.will(script.says(502, raw=b""), script.says(429, raw=b"", Retry_After="119"))
+    server.will(script.responds(502, raw=b""), script.responds(429, raw=b"", Retry_After="119"))
     with pytest.raises(OutcomeUnknown, match="outcome unknown: HTTP 429"):
         client.call(operations.ADD_USERS, ADD)
 
@@ -434,7 +436,7 @@ def test_one_unknown_outcome_makes_the_whole_call_unknown(
 def test_throttled_call_waits_for_retry_after(
     server: SERVER, *, client: BackendClient, script: Any, fake_time: Any, header: str, wait: float, code: int
 ) -> None:
-    server.will(script.says(code, raw=b"", Retry_After=header), script.succeeds(DONE))
+    server.will(script.responds(code, raw=b"", Retry_After=header), script.succeeds(DONE))
     assert client.call(operations.ADD_USERS, ADD).data["ada"].success
     assert fake_time.slept == [pytest.approx(wait)]
 
@@ -445,7 +447,7 @@ def test_throttled_call_waits_for_retry_after(
 def test_throttled_call_backs_off_when_the_header_is_absurd(
     server: SERVER, client: BackendClient, script: Any, fake_time: Any, header: str
 ) -> None:
-    server.will(script.says(429, raw=b"", Retry_After=header), script.succeeds(DONE))
+    server.will(script.responds(429, raw=b"", Retry_After=header), script.succeeds(DONE))
     client.call(operations.ADD_USERS, ADD)
     (wait,) = fake_time.slept
     assert 0.25 <= wait <= 0.5
@@ -465,7 +467,7 @@ def test_throttled_call_without_header_backs_off_further_each_time(
 def test_throttled_call_is_given_up_when_the_waiting_adds_up(
     server: SERVER, client: BackendClient, script: Any, fake_time: Any
 ) -> None:
-    server.will(script.says(429, raw=b"", Retry_After="70"))
+    server.will(script.responds(429, raw=b"", Retry_After="70"))
     with pytest.raises(RateLimited, match="throttled: HTTP 429") as caught:
         client.call(operations.ADD_USERS, ADD)
     assert caught.value.tries == 5
@@ -473,7 +475,7 @@ def test_throttled_call_is_given_up_when_the_waiting_adds_up(
 
 
 def test_throttling_reduces_concurrency(server: SERVER, client: BackendClient, script: Any) -> None:
-    server.will(script.says(429, raw=b"", Retry_After="1"), script.succeeds(DONE))
+    server.will(script.responds(429, raw=b"", Retry_After="1"), script.succeeds(DONE))
     assert int(client._retrying.limiter._allowed) == 4
     client.call(operations.ADD_USERS, ADD)
     assert int(client._retrying.limiter._allowed) == 2
@@ -510,8 +512,8 @@ def test_creating_operation_waits_for_retry_after(
 @pytest.mark.parametrize(
     ("behaviour", "kind"),
     [
-        (lambda s: s.says(502, raw=b""), OutcomeUnknown),
-        (lambda s: s.says(429, raw=b"", Retry_After="100"), RateLimited),
+        (lambda s: s.responds(502, raw=b""), OutcomeUnknown),
+        (lambda s: s.responds(429, raw=b"", Retry_After="100"), RateLimited),
     ],
 )
 def test_stop_ends_a_wait_at_once(
@@ -585,9 +587,9 @@ def test_credentials_never_show(
         script.fails(400, "INVALID_ARGUMENT", echo),
         script.fails(401, "UNAUTHENTICATED", echo),
         script.fails(500, "INTERNAL", echo),
-        script.says(200, {"result": {"status": "success", "data": {echo: 1}, "message": echo}}),
-        script.says(302, raw=b"", Location=f"http://x/{echo}"),
-        script.says(404, {"error": {"message": echo}}),
+        script.responds(200, {"result": {"status": "success", "data": {echo: 1}, "message": echo}}),
+        script.responds(302, raw=b"", Location=f"http://x/{echo}"),
+        script.responds(404, {"error": {"message": echo}}),
         lambda handler: handler.reset(),
     ):
         server.will(behaviour)
@@ -620,7 +622,7 @@ def test_environment_does_not_change_where_calls_go(
     monkeypatch.setenv("NETRC", str(netrc))
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, f"http://127.0.0.1:{free_port}")
-    server.will(script.says(200, {"result": {"status": "success", "data": {}, "message": ""}}, Set_Cookie="a=b"))
+    server.will(script.responds(200, {"result": {"status": "success", "data": {}, "message": ""}}, Set_Cookie="a=b"))
     client = connect(server.url)
     client.call(operations.DELETE_USERS, DeleteUsersRequest(organization_id="acme", user_ids=["ada"]))
     client.call(operations.DELETE_USERS, DeleteUsersRequest(organization_id="acme", user_ids=["ada"]))

@@ -53,7 +53,7 @@ CommentInput(comment_text="x")  # type: ignore[call-arg]
 CommentInput(comment_text="x", from_="ada")  # type: ignore[arg-type]
 AddUsersRequest(organisation_id="acme", users=[])  # type: ignore[call-arg]
 """
-"""An error that is expected and does not come is one itself: mypy then tells of an unused comment."""
+"""If an expected error does not occur, mypy reports an unused comment."""
 
 
 @pytest.mark.extended

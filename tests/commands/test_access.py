@@ -14,7 +14,7 @@ def refreshed(usher_in: Usher) -> Usher:
     return usher_in
 
 
-def test_what_a_user_may_open(refreshed: Usher) -> None:
+def test_user_lists_resources(refreshed: Usher) -> None:
     result = refreshed("access", "user", "cleo", "--organization", "acme")
     assert result.exit_code == 0
     assert result.stdout == "document\troadmap\teditor\town_grant\t2030-01-01T12:00:00.000Z\tRoadmap\n"
@@ -24,7 +24,7 @@ def test_what_a_user_may_open(refreshed: Usher) -> None:
     assert of_ada.stdout == "organization\tacme\teditor\tmember\t\tAcme\n"
 
 
-def test_who_may_open_a_resource(refreshed: Usher) -> None:
+def test_document_lists_users(refreshed: Usher) -> None:
     result = refreshed("access", "document", "handbook", "--organization", "acme")
     assert result.stdout.splitlines() == [
         "user\tada\teditor\tmember_access\t\tAda [bold]Lovelace[/bold]",
@@ -74,7 +74,7 @@ def test_lists_longer_than_a_page(refreshed: Usher, folder: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "says"),
+    ("arguments", "code", "message"),
     [
         (["user", "eve", "--organization", "acme"], 1, "error: user eve is not in the directory"),
         (["user", "ada", "--organization", "x"], 1, "error: organization x is not in the directory"),
@@ -89,10 +89,10 @@ def test_lists_longer_than_a_page(refreshed: Usher, folder: Path, monkeypatch: p
         (["user", "ada", "--organization", "acme", "--limit", "0"], 2, "--limit"),
     ],
 )
-def test_wrong_arguments(refreshed: Usher, arguments: list[str], code: int, says: str) -> None:
+def test_wrong_arguments(refreshed: Usher, arguments: list[str], code: int, message: str) -> None:
     result = refreshed("access", *arguments)
     assert (result.exit_code, result.stdout) == (code, "")
-    assert says in result.stderr
+    assert message in result.stderr
 
 
 def test_a_directory_that_was_never_read(usher_in: Usher) -> None:

@@ -1,6 +1,6 @@
-"""Without the packages of the extra, the commands that need them say so in one line, and the others work.
+"""Without the packages of the extra, the commands that need them report it in one line, and the others work.
 
-A backend that cannot start says so before it listens.
+A backend that cannot start reports it before it listens.
 """
 
 import sys

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def told_by_changes(monkeypatch: pytest.MonkeyPatch) -> list[ObjectDirectory]:
+def changing_sources(monkeypatch: pytest.MonkeyPatch) -> list[ObjectDirectory]:
     """Replaces the sources by two that report changes, one with pushes, and the file."""
     directories = [ObjectDirectory(), ObjectDirectory()]
     rules = rules_of("[{from: users, user: {userId: it.id, name: it.id, email: it.id}}]")
@@ -283,13 +283,13 @@ def test_check_explains_in_text_and_json(usher_read: Usher) -> None:
     ids=lambda value: " ".join(value) or "none",
 )
 def test_full_reads_sources_completely(
-    usher_read: Usher, told_by_changes: list[ObjectDirectory], full: list[str], answered: list[str]
+    usher_read: Usher, changing_sources: list[ObjectDirectory], full: list[str], answered: list[str]
 ) -> None:
     assert usher_read("directory", "refresh").exit_code == 0
     result = usher_read("directory", "refresh", *full, "--json")
     assert (result.exit_code, [one["answered"] for one in json.loads(result.stdout)["sources"]]) == (0, answered)
     # The app's is not read at all.
-    process = [[request.since != "" for _, request in one.asked[2:]] for one in told_by_changes]
+    process = [[request.since != "" for _, request in one.asked[2:]] for one in changing_sources]
     assert process == [[False, True] if how == "everything" else [True] for how in answered[:2]]
 
 
@@ -315,11 +315,11 @@ def test_full_reads_sources_completely(
     ids=lambda value: str(value)[:30],
 )
 def test_full_of_an_unreadable_source_is_one_line(
-    usher_read: Usher, told_by_changes: list[ObjectDirectory], arguments: list[str], message: str
+    usher_read: Usher, changing_sources: list[ObjectDirectory], arguments: list[str], message: str
 ) -> None:
     result = usher_read("directory", "refresh", *arguments)
     assert (result.exit_code, result.stderr.splitlines()[-1]) == (1, f"error: {message}")
-    assert not [one.asked for one in told_by_changes if one.asked]
+    assert not [one.asked for one in changing_sources if one.asked]
 
 
 def test_explain_shows_the_fields_of_each_row(usher_in: Usher, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

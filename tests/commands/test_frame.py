@@ -187,8 +187,8 @@ def test_missing_setting_hints_at_a_missing_file(folder: Path) -> None:
 
 def test_list_of_commands_matches_their_help() -> None:
     context = click.Context(usher)
-    said = {name: usher.get_command(context, name) for name in usher.list_commands(context)}
-    assert {name: command.get_short_help_str(200) for name, command in said.items() if command} == {
+    commands = {name: usher.get_command(context, name) for name in usher.list_commands(context)}
+    assert {name: command.get_short_help_str(200) for name, command in commands.items() if command} == {
         name: text for name, (_, text) in COMMANDS.items()
     }
 

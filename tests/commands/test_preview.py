@@ -105,13 +105,13 @@ def test_fields_may_come_from_different_groups(
         thing("groups", "all", {"cn": "acme", "role": "editor"}, ("users/u1",)),
     )
 
-    def gives(user: str) -> list[str]:
+    def groups_of(user: str) -> list[str]:
         text = usher_in("directory", "preview", "ad", "--id", user).stdout
         return [line.partition("through ")[2] for line in text.splitlines() if "membership" in line]
 
     monkeypatch.setattr("tests.commands.test_preview.RULES", rules)
-    assert gives("u0") == ["groups/acme   (provides expiresAt)", "groups/sub   (provides accessRole)"]
-    assert gives("u1") == ["groups/acme", "groups/all   (wins)"]
+    assert groups_of("u0") == ["groups/acme   (provides expiresAt)", "groups/sub   (provides accessRole)"]
+    assert groups_of("u1") == ["groups/acme", "groups/all   (wins)"]
     output = json.loads(usher_in("directory", "preview", "ad", "--id", "u1", "--json").stdout)["objects"][0]["rules"]
     assert [(one["wins"], one["gives"]) for one in output[1:]] == [
         (False, ["expiresAt"]),

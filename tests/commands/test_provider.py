@@ -136,11 +136,11 @@ def test_register_names_the_missing_setting(usher_in: Usher, folder: Path) -> No
 class Lacking(BaseHTTPRequestHandler):
     """A backend that returns its permission provider, but has no operation to change it."""
 
-    tells = True
+    returns_config = True
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
-        known = self.tells and self.path.endswith("/permissionproviderconfig/get")
+        known = self.returns_config and self.path.endswith("/permissionproviderconfig/get")
         result: dict[str, Any] = {"result": {"status": "success", "message": "ok", "data": {}}}
         body = json.dumps(result if known else {"error": {"status": "NOT_FOUND", "message": "no"}}).encode()
         self.send_response(200 if known else 404)
@@ -154,7 +154,7 @@ class Lacking(BaseHTTPRequestHandler):
 
 
 class LackingBoth(Lacking):
-    tells = False
+    returns_config = False
 
 
 @pytest.mark.process
@@ -171,7 +171,7 @@ def test_register_without_the_operation_is_one_line(usher_in: Usher, folder: Pat
     assert result.stderr.count("\n") == 1
     assert "does not have the operation Update Permission Provider Config" in result.stderr
     assert "in its console" in result.stderr
-    assert ("backend.base_url" in result.stderr) == (not lacking.tells)
+    assert ("backend.base_url" in result.stderr) == (not lacking.returns_config)
 
 
 def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:

@@ -15,7 +15,7 @@ ROOT = Path(app.__file__).parent.parent
 _FOLDERS = ("app", "config", "tests")
 TEXTS = sorted(
     {*ROOT.glob("*.md"), *(text for folder in _FOLDERS for text in (ROOT / folder).rglob("*.md"))}
-    - {ROOT / "CHANGELOG.md"}  # which tells of commands that are gone
+    - {ROOT / "CHANGELOG.md"}  # which names removed commands
 )
 _FLOWING = re.compile(r"`(usher [^`]*)`")
 _LINK = re.compile(r"\]\(([^)\s#]*)(?:#([^)\s]+))?\)")

@@ -108,7 +108,7 @@ def test_every_cell_is_complete(name: str, columns: int, shown: Callable[..., li
     for heading in headings:
         assert heading in text
     for row in rows:
-        # What is long may be folded, and then stands in several lines; the first cell can be copied.
+        # Long texts may be folded into several lines. The first cell can be copied.
         assert any(line.startswith(f" {row[0]}") for line in lines), lines
         for cell in row:
             assert len(cell) > 24 or cell in text, (cell, text)
@@ -137,7 +137,7 @@ def _on_terminal(folder: Path, columns: int, *arguments: str) -> list[str]:
         env=environment | {"TERM": "xterm", "NO_COLOR": "1", "PYTHONPATH": str(Path(__file__).parents[2])},
     )
     os.close(theirs)
-    said = b""
+    output = b""
     while True:
         try:
             part = os.read(ours, 65536)
@@ -145,10 +145,10 @@ def _on_terminal(folder: Path, columns: int, *arguments: str) -> list[str]:
             break
         if not part:
             break
-        said += part
+        output += part
     process.wait()
     os.close(ours)
-    return _plain(said.decode()).splitlines()
+    return _plain(output.decode()).splitlines()
 
 
 @pytest.mark.extended

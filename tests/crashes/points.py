@@ -55,7 +55,7 @@ SCENARIOS = {
 
 @dataclass
 class Found:
-    """What trying the points came to."""
+    """The result of all points."""
 
     points: int = 0
     """In the run."""
@@ -156,7 +156,7 @@ class Prepared:
         return killer.count
 
     def killed_at(self, point: int, run: Callable[[], object]) -> bool:
-        """Runs it in a child that dies at that point; False when it came to its end before."""
+        """Runs it in a child that is killed at that point. False if the child finishes before it."""
         self._dispose()
         child = os.fork()
         if not child:

@@ -64,10 +64,10 @@ def test_full_disk_ends_the_run_and_costs_nothing_else(world: FaultyWorld, furth
     limit = limit_pages(world, pages + further_pages)
     try:
         run = world.sync()
-        told = run.error or ("" if run.status is RunStatus.DONE else "nothing")
+        error_text = run.error or ("" if run.status is RunStatus.DONE else "nothing")
     except sqlalchemy.exc.OperationalError as error:
-        told = str(error.orig)  # no room even for saying so: the run counts as orphaned
-    assert not told or "full" in told
+        error_text = str(error.orig)  # no room even for the status: the run is orphaned
+    assert not error_text or "full" in error_text
     world.engine.dispose()
     event.remove(world.engine, "connect", limit)
     assert in_step(world)
@@ -174,7 +174,7 @@ def world_on_server(world: FaultyWorld, own_server: PostgresServer) -> Iterator[
     server.dispose()
 
 
-def tell_server(world: FaultyWorld, *statements: str) -> None:
+def execute_on_server(world: FaultyWorld, *statements: str) -> None:
     with world.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         for statement in statements:
             connection.exec_driver_sql(statement)
@@ -190,18 +190,18 @@ def test_full_disk_of_a_server_ends_the_run_and_costs_nothing_else(world_on_serv
     world = world_on_server
     edit_many(world.company, 40)
     rename_all(world.company)
-    tell_server(
+    execute_on_server(
         world,
         """CREATE OR REPLACE FUNCTION no_space() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
             RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END $$""",
         f"CREATE TRIGGER no_space BEFORE INSERT OR UPDATE ON {table} EXECUTE FUNCTION no_space()",
     )
     try:
-        told = world.sync().error or ""
+        error_text = world.sync().error or ""
     except sqlalchemy.exc.SQLAlchemyError as error:
-        told = str(error)  # no room even for saying so: the run counts as orphaned
-    assert "No space left on device" in told
-    tell_server(world, f"DROP TRIGGER no_space ON {table}")
+        error_text = str(error)  # no room even for the status: the run is orphaned
+    assert "No space left on device" in error_text
+    execute_on_server(world, f"DROP TRIGGER no_space ON {table}")
     assert in_step(world)
 
 
@@ -211,12 +211,12 @@ def test_full_disk_of_a_server_ends_the_run_and_costs_nothing_else(world_on_serv
 def test_read_only_server_ends_the_run_before_any_call(world_on_server: FaultyWorld) -> None:
     world = world_on_server
     edit_many(world.company, 20)
-    tell_server(world, "ALTER DATABASE disk SET default_transaction_read_only = on")
+    execute_on_server(world, "ALTER DATABASE disk SET default_transaction_read_only = on")
     before = world.layer.writes
     with pytest.raises(sqlalchemy.exc.SQLAlchemyError, match="read-only transaction"):
         world.sync()
     assert world.layer.writes == before
-    tell_server(
+    execute_on_server(
         world, "SET default_transaction_read_only = off", "ALTER DATABASE disk RESET default_transaction_read_only"
     )
     assert in_step(world)

@@ -117,7 +117,7 @@ def test_stopped_worker_does_not_wait_for_a_throttled_call(world: LiveWorld) -> 
     run = world.enqueue()
     until(lambda: world.front.seen)
     worker.send_signal(signal.SIGTERM)
-    assert worker.wait(15) == 0, world.said(worker)  # it was told to come back in 30 s
+    assert worker.wait(15) == 0, world.said(worker)  # the backend asks it to retry after 30 s
     assert world.runs.get(run.run_id).status is RunStatus.CANCELLED
 
 
@@ -126,7 +126,7 @@ def test_connections_that_really_break_are_survived(world: LiveWorld) -> None:
     world.serve(Company(Random(13), size=1))
     world.front.faults = [Fault.RESET_AFTER, Fault.CUT, Fault.RESET_BEFORE, Fault.BAD_GATEWAY, Fault.UNAVAILABLE]
     world.start_worker()
-    # What was applied although nobody heard of it is "there already" afterwards, and told once more by the next run.
+    # Items whose response was lost are "there already" in the next run, which sends them again.
     assert world.ended(world.enqueue()).status is RunStatus.DONE
     assert converged(world)
 
@@ -163,7 +163,7 @@ def test_paused_worker_that_lost_its_lock_sends_no_further_call(
 ) -> None:
     world.serve(Company(Random(15), size=1), database_url=postgres)
     if throttled:
-        # Each call is told to come back in a while: the worker waits in the middle of its calls.
+        # The backend answers each call with 503 and Retry-After: the worker waits between its calls.
         world.front.always = Fault.UNAVAILABLE
     else:
         world.front.open.clear()

@@ -100,7 +100,9 @@ def test_deletion_that_a_verify_has_seen_is_settled(world: FaultyWorld) -> None:
     del world.company.records[MEMBER.key]
     world.sync()
     world.sync(verify=True)
-    world.tell("add_users", organizationId=HOME, users=[{"userId": "ada", "name": "Ada", "email": "ada@else.example"}])
+    world.call_backend(
+        "add_users", organizationId=HOME, users=[{"userId": "ada", "name": "Ada", "email": "ada@else.example"}]
+    )
     run = world.sync(verify=True)
     assert run.report["verify"]["undeleted"] == 0
     assert run.report["verify"]["foreign"] == {"organizationUser": 1}
@@ -110,7 +112,7 @@ def test_deletion_that_a_verify_has_seen_is_settled(world: FaultyWorld) -> None:
 def test_what_is_missing_and_cannot_be_added_again_is_not_taken_for_there(world: FaultyWorld) -> None:
     world.company.add(ADA, MEMBER)
     world.sync()
-    world.tell("delete_users", organizationId=HOME, userIds=["ada"])
+    world.call_backend("delete_users", organizationId=HOME, userIds=["ada"])
     world.company.add(User(user_id="ada", name="Ada L.", email="ada@acme.example"))
     world.layer.script = {"add_users": [Fault.ITEMS_FAILED]}
     world.sync()

@@ -31,8 +31,8 @@ _FOREIGN = ("theirs", "guest")
 
 
 class FaultyWorld(UsherWorld):
-    """One backend, one company, one ledger. ``begin`` starts anew from nothing: to make engines and an application for
-    each schedule would take longer than the schedule."""
+    """One backend, one company, one ledger. ``begin`` empties them: new engines and a new application for each schedule
+    would take longer than the schedule."""
 
     company: Company
     layer: FaultLayer
@@ -91,41 +91,45 @@ class FaultyWorld(UsherWorld):
         self.layer.begin_run()
         return super().sync(**request)
 
-    # The backend, asked and told behind Usher's back.
+    # Calls to the backend that bypass Usher.
 
-    def tell(self, operation: str, *, other_version: bool = False, **data: Any) -> Any:
-        """A call past the layer; whatever it answers."""
+    def call_backend(self, operation: str, *, other_version: bool = False, **data: Any) -> Any:
+        """Calls the backend directly and returns the response, also of an error."""
         contracted = by_name(operation)
         path = (contracted.other_version_path if other_version else None) or contracted.path
         headers = {"x-service-api-key": self.api_key, "x-service-auth-token": self.auth_token}
         return self.app.test_client().post(path, json={"data": data}, headers=headers).json
 
     def _plant_foreign(self) -> None:
-        """What was there before Usher came and is nobody's business."""
+        """Adds the items of other clients, which Usher must not change."""
         everyone = [{"userId": "guest-1", "name": "Guest", "email": "guest@other.example"}]
         for organization in ("theirs Ltd", HOME):
-            self.tell("add_organizations", organizations=[{"organizationId": organization, "organizationName": "X"}])
-            self.tell("add_folder", organizationId=organization, folders=[{"folderId": "theirs", "folderName": "T"}])
-            self.tell(
+            self.call_backend(
+                "add_organizations", organizations=[{"organizationId": organization, "organizationName": "X"}]
+            )
+            self.call_backend(
+                "add_folder", organizationId=organization, folders=[{"folderId": "theirs", "folderName": "T"}]
+            )
+            self.call_backend(
                 "add_documents",
                 organizationId=organization,
                 folderId="theirs",
                 documents=[{"documentId": "theirs-1", "documentName": "T"}],
             )
-            self.tell(
+            self.call_backend(
                 "add_documents",
                 organizationId=organization,
                 documents=[{"documentId": "theirs-2", "documentName": "T"}],
             )
-            self.tell("add_users", organizationId=organization, users=everyone)
-            self.tell("add_users", organizationId=organization, folderId="theirs", users=everyone)
-            self.tell("add_users", organizationId=organization, documentId="theirs-2", users=everyone)
-            self.tell(
+            self.call_backend("add_users", organizationId=organization, users=everyone)
+            self.call_backend("add_users", organizationId=organization, folderId="theirs", users=everyone)
+            self.call_backend("add_users", organizationId=organization, documentId="theirs-2", users=everyone)
+            self.call_backend(
                 "add_groups",
                 organizationId=organization,
                 organizationUserGroups=[{"groupId": "theirs", "groupName": "T"}],
             )
-            self.tell(
+            self.call_backend(
                 "add_users_to_groups",
                 organizationId=organization,
                 organizationUserGroupId="theirs",
@@ -154,11 +158,13 @@ class FaultyWorld(UsherWorld):
         if name is None:
             return
         if random.random() < 0.3 and name != HOME:
-            self.tell("delete_organizations", organizationIds=[name])
+            self.call_backend("delete_organizations", organizationIds=[name])
         elif random.random() < 0.5:
-            self.tell("disable_organizations", organizationIds=[name], disabled=random.random() < 0.5)
+            self.call_backend("disable_organizations", organizationIds=[name], disabled=random.random() < 0.5)
         else:
-            self.tell("update_organizations", organizations=[{"organizationId": name, "organizationName": "changed"}])
+            self.call_backend(
+                "update_organizations", organizations=[{"organizationId": name, "organizationName": "changed"}]
+            )
 
     def _behind_folders(self, random: Random, held: Held) -> None:
         found = _any(random, held["folders"])
@@ -167,15 +173,17 @@ class FaultyWorld(UsherWorld):
         organization, folder = found
         what = random.randrange(4)
         if what == 0:
-            self.tell("delete_folder", organizationId=organization, folderId=folder)
+            self.call_backend("delete_folder", organizationId=organization, folderId=folder)
         elif what == 1:
-            self.tell("update_folder", organizationId=organization, folders=[{"folderId": folder, "folderName": "c"}])
+            self.call_backend(
+                "update_folder", organizationId=organization, folders=[{"folderId": folder, "folderName": "c"}]
+            )
         elif what == 2:
             moved = {"folderId": folder, "folderName": "c", "parentFolderId": "root"}
-            self.tell("update_folder", organizationId=organization, folders=[moved])
+            self.call_backend("update_folder", organizationId=organization, folders=[moved])
         else:
             access = {"accessType": "public"} if random.random() < 0.5 else {"inheritFromParent": True}
-            self.tell("update_folder_access", organizationId=organization, folderIds=[folder], **access)
+            self.call_backend("update_folder_access", organizationId=organization, folderIds=[folder], **access)
 
     def _behind_documents(self, random: Random, held: Held) -> None:
         found = _any(random, held["documents"])
@@ -185,14 +193,14 @@ class FaultyWorld(UsherWorld):
         what = random.randrange(4)
         given = {"organizationId": organization, "documentIds": [document]}
         if what == 0:
-            self.tell("delete_documents", **given)
+            self.call_backend("delete_documents", **given)
         elif what == 1:
             changed = {"documentId": document, "documentName": "changed"}
-            self.tell("update_documents", organizationId=organization, documents=[changed])
+            self.call_backend("update_documents", organizationId=organization, documents=[changed])
         elif what == 2:
-            self.tell("move_documents", **given, folderId="root")
+            self.call_backend("move_documents", **given, folderId="root")
         else:
-            self.tell("update_document_access", **given, accessType=random.choice(("public", "restricted")))
+            self.call_backend("update_document_access", **given, accessType=random.choice(("public", "restricted")))
 
     def _behind_users(self, random: Random, held: Held) -> None:
         found = _any(random, held["users"])
@@ -203,17 +211,17 @@ class FaultyWorld(UsherWorld):
         if level != "organization":
             place[f"{level}Id"] = container
         if random.random() < 0.5:
-            self.tell("delete_users", **place, userIds=[user])
+            self.call_backend("delete_users", **place, userIds=[user])
         else:
             changed = {"userId": user, "name": "changed", "email": "changed@x.example", "accessRole": "viewer"}
-            self.tell("update_users", other_version=True, **place, users=[changed])
+            self.call_backend("update_users", other_version=True, **place, users=[changed])
 
     def _behind_members(self, random: Random, held: Held) -> None:
         found = _any(random, held["members"])
         if found is not None:
             organization, group, user = found
             given = {"organizationId": organization, "organizationUserGroupId": group, "userIds": [user]}
-            self.tell("delete_users_from_groups", **given)
+            self.call_backend("delete_users_from_groups", **given)
 
     # What is there.
 

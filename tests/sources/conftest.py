@@ -133,7 +133,7 @@ def world(any_file_world: FileWorld, people: People) -> FileWorld:
     people.write()
     assert ended(any_file_world) == "done"
     guest = [{"userId": "guest-1", "name": "Guest", "email": "guest@other.example"}]
-    any_file_world.tell("add_users", organizationId="acme", users=guest)
+    any_file_world.call_backend("add_users", organizationId="acme", users=guest)
     return any_file_world
 
 

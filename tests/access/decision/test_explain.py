@@ -9,8 +9,8 @@ from app.access.decision.decide import Rule
 from app.access.decision.explain import explain
 from tests.access.decision.test_decide import CASES, NOW, Case, check, directory_of, policy_of, question_of
 
-# Where a rule has two sentences, they stand on both sides of a bar.
-SAYS = {
+# The alternative sentences of a rule are separated by a bar.
+REASONS = {
     Rule.ORGANIZATION_UNKNOWN: "organization {organization} is not in the directory",
     Rule.ORGANIZATION_DISABLED: "organization {organization} is disabled",
     Rule.USER_UNKNOWN: "user {user} is not in the directory",
@@ -36,13 +36,15 @@ def test_decisions_are_explained_in_one_sentence(case: Case, from_wire: Callable
     question = question_of(case)
     view = memory_view(from_wire(directory_of(case)))
 
-    told = explain(view, question, case.get("at", NOW), policy_of(case))
+    explanation = explain(view, question, case.get("at", NOW), policy_of(case))
 
-    check(case, told.decision)
+    check(case, explanation.decision)
     verdict = f"Allowed as {case['allow']}: " if "allow" in case else "Denied: "
-    assert told.reason.startswith(verdict)
-    assert told.reason.endswith(".")
+    assert explanation.reason.startswith(verdict)
+    assert explanation.reason.endswith(".")
     kind = "document" if question.type == "context" else question.type
     names = {"organization": question.organization_id, "user": question.user_id, "resource": question.resource_id}
-    assert any(says.format(kind=kind, **names) in told.reason for says in SAYS[Rule(case["rule"])].split("|"))
-    assert [step["kind"] for step in told.path] == [record.kind for record in told.records]
+    assert any(
+        template.format(kind=kind, **names) in explanation.reason for template in REASONS[Rule(case["rule"])].split("|")
+    )
+    assert [step["kind"] for step in explanation.path] == [record.kind for record in explanation.records]

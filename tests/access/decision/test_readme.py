@@ -37,11 +37,11 @@ def test_worked_example_has_the_documented_answer(who: str, what: str, answer: s
     view = MemoryView(records_from_wire(TABLE["directories"]["acme"]))
     assert later in {"", "13:00"}
     decision = decide(view, question, AFTERNOON if later else MORNING, DecisionPolicy(decision_ttl=0))
-    told = "denied" if decision.access_role is None else decision.access_role.value
+    documented = "denied" if decision.access_role is None else decision.access_role.value
     if decision.expires_at is not None:
         assert decision.expires_at == NOON
-        told += " until noon"
-    assert (told, decision.rule.value) == (answer, rule.strip("`"))
+        documented += " until noon"
+    assert (documented, decision.rule.value) == (answer, rule.strip("`"))
 
 
 def test_the_page_has_examples() -> None:
@@ -50,5 +50,5 @@ def test_the_page_has_examples() -> None:
 
 def test_the_rules_by_name_are_those_in_the_code() -> None:
     rows = [line.split("|")[1] for line in section("The rules by name").splitlines() if line.startswith("| `")]
-    told = re.findall(r"`(\w+)`", "".join(rows))
-    assert sorted(told) == sorted(rule.value for rule in Rule)
+    documented = re.findall(r"`(\w+)`", "".join(rows))
+    assert sorted(documented) == sorted(rule.value for rule in Rule)

@@ -83,13 +83,13 @@ class Installation:
         return open_engine(self.configuration().settings.database_url)
 
     def register(self, url: str, token: str, *, in_use: bool = True) -> None:
-        self.tell(
+        self.call_backend(
             "update_permission_provider_config",
             usePermissionProvider=in_use,
             permissionProviderConfig={"permissionProviderUrl": url, "authToken": token},
         )
 
-    def tell(self, operation: str, **data: Any) -> None:
+    def call_backend(self, operation: str, **data: Any) -> None:
         headers = {"x-service-api-key": self.api_key, "x-service-auth-token": self.auth_token}
         answer = self.backend.test_client().post(by_name(operation).path, json={"data": data}, headers=headers)
         assert answer.status_code == 200, answer.data

@@ -1,6 +1,6 @@
 """A whole installation on loopback, into which faults are planted: servers that run once, and a folder for each fault.
 
-The backend and the services answer over real HTTP, from this process; what a fault needs besides (a small disk, another
+The backend and the services answer over real HTTP, from this process. What else a fault needs (a small disk, another
 web server, a proxy) is real as well.
 """
 
@@ -231,7 +231,7 @@ class Servers:
     """Usher's own database, healthy and in use."""
     backend: Any
 
-    def tell(self, operation: str, **data: Any) -> None:
+    def call_backend(self, operation: str, **data: Any) -> None:
         headers = {"x-service-api-key": self.api_key, "x-service-auth-token": self.auth_token}
         url = self.words["backend"] + by_name(operation).path
         answer = requests.post(url, json={"data": data}, headers=headers, timeout=30)
@@ -292,7 +292,7 @@ def _service(folder: Path, token: str) -> Iterator[str]:
         runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, started_at=utc_now())
         runs.move(run.run_id, RunStatus.READING, RunStatus.PLANNING)
         runs.move(run.run_id, RunStatus.PLANNING, RunStatus.DONE, finished_at=utc_now())
-        # Whoever closes it last puts all into the one file, which is copied for each fault.
+        # Closing the last connection writes everything into one file, which is copied for each fault.
         engine.dispose()
     with served(service_app(settings, engine, clock=utc_now, new_id=lambda: "id")) as url:
         yield url

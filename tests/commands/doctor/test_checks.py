@@ -67,14 +67,14 @@ def _used_with_another_key(one: Installation) -> None:
 def _with_a_database_of_another_usher(one: Installation) -> None:
     shutil.copy(one.folder / "usher.db", one.folder / "other.db")
     one.settings["database_url"] = f"sqlite:///{one.folder}/other.db"
-    _told("UPDATE access_revision SET created_at = created_at - 1")(one)
+    _sql("UPDATE access_revision SET created_at = created_at - 1")(one)
 
 
 def _opened_to_others(one: Installation) -> None:
     Path(str(one.engine().url.database)).chmod(0o644)
 
 
-def _told(*texts: str) -> Fault:
+def _sql(*texts: str) -> Fault:
     def carry_out(one: Installation) -> None:
         engine = one.engine()
         with writing(engine) as connection:
@@ -86,7 +86,7 @@ def _told(*texts: str) -> Fault:
 
 
 def _refused(parked: str) -> Fault:
-    return _told(
+    return _sql(
         "INSERT INTO ledger (ledger_id, base_url, api_key_digest, ledger_revision, created_at)"
         " VALUES (7, '', '', 0, 0)",
         "UPDATE run SET ledger_id = 7",
@@ -104,7 +104,7 @@ def _move(one: Installation, content: str) -> None:
 
 def _empty_from_the_start(one: Installation) -> None:
     one.people.write_text("")
-    _told("DELETE FROM directory_source")(one)
+    _sql("DELETE FROM directory_source")(one)
 
 
 def _late_clock(seconds: float) -> Fault:
@@ -149,15 +149,15 @@ def _queued_run(one: Installation) -> None:
             State.PROBLEM,
             "onnection",
         ),
-        (_told("DELETE FROM usher_version"), "schema", State.PROBLEM, "older than this version"),
+        (_sql("DELETE FROM usher_version"), "schema", State.PROBLEM, "older than this version"),
         (
-            _told("UPDATE usher_version SET version_num = '9999'"),
+            _sql("UPDATE usher_version SET version_num = '9999'"),
             "schema",
             State.WARNING,
             "newer than this version, which can still use it",
         ),
         (
-            _told(
+            _sql(
                 "UPDATE usher_version SET version_num = '9999'",
                 "UPDATE schema_compatibility SET oldest_revision = '9999'",
             ),
@@ -171,21 +171,21 @@ def _queued_run(one: Installation) -> None:
             State.WARNING,
             "every user of this machine can read",
         ),
-        (_told("DELETE FROM access_revision"), "access model", State.PROBLEM, "never read"),
+        (_sql("DELETE FROM access_revision"), "access model", State.PROBLEM, "never read"),
         (
-            _told("UPDATE directory_source SET last_good_at = last_good_at - 7200000"),
+            _sql("UPDATE directory_source SET last_good_at = last_good_at - 7200000"),
             "access model",
             State.OK,
             "read 2 hours ago",
         ),
         (_failed_run, "runs", State.PROBLEM, "the last run failed: the backend: down"),
         (
-            _told("UPDATE run SET started_at = started_at - 86400000, finished_at = finished_at - 86400000"),
+            _sql("UPDATE run SET started_at = started_at - 86400000, finished_at = finished_at - 86400000"),
             "runs",
             State.PROBLEM,
             "no run has begun since",
         ),
-        (_told("DELETE FROM run"), "runs", State.WARNING, "there was none yet"),
+        (_sql("DELETE FROM run"), "runs", State.WARNING, "there was none yet"),
         (
             _refused("FALSE"),
             "items",
@@ -199,13 +199,13 @@ def _queued_run(one: Installation) -> None:
             "1 item is parked after 10 failures, such as document acme / doc: too long",
         ),
         (
-            _told('UPDATE run SET status = \'partial\', counts = \'{"document": {"add": {"failed": 120}}}\''),
+            _sql('UPDATE run SET status = \'partial\', counts = \'{"document": {"add": {"failed": 120}}}\''),
             "runs",
             State.PROBLEM,
             "every item of the last run failed: 120 items",
         ),
         (
-            _told(
+            _sql(
                 "INSERT INTO worker (worker_id, name, started_at, seen_at, leads) VALUES ('x', 'node:1', 1, 1, FALSE)"
             ),
             "worker",

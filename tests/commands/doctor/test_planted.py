@@ -48,7 +48,7 @@ def stage(servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             }
         },
     }
-    made = Stage(tmp_path, settings, dict(servers.words), servers.tell, servers.backend)
+    made = Stage(tmp_path, settings, dict(servers.words), servers.call_backend, servers.backend)
     with made.cleanup:
         yield made
 
