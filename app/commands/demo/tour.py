@@ -28,7 +28,8 @@ from app.foundation.database.engine import open_engine, writing
 from app.foundation.outbound.session import bare_session
 from app.foundation.processes import ChildEndedError, Children, stop_signals
 from app.foundation.text import printable
-from app.service.console.sessions import Sessions, token_digest
+from app.service.console.credentials import token_digest
+from app.service.console.sessions import Sessions
 
 SYNC_TIMEOUT = 120.0
 

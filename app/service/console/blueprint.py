@@ -66,7 +66,7 @@ def console_blueprint(parts: ConsoleParts) -> Blueprint:
     """The blueprint of ``/console``."""
     console = Console(parts)
     blueprint = Blueprint("console", __name__, url_prefix=PREFIX)
-    console.gate.install(blueprint)
+    console.gate.install(blueprint, VIEWS.upload_limits(blueprint.name))
     _install_errors(blueprint, console)
     VIEWS.install(blueprint, console)
 
@@ -106,7 +106,7 @@ def _install_errors(blueprint: Blueprint, console: Console) -> None:
             "is_outage": status == 503,
         }
         try:
-            if uses_database and console.gate.is_entered and console.gate.operator() is not None:
+            if uses_database and console.gate.slots.is_entered and console.gate.operator() is not None:
                 return console.show("problem.html", current="", status=status, **context)
         except Exception as error:  # noqa: BLE001 - it is logged; the anonymous page needs no database
             log.warning("page_without_frame", **log_fields(error))
@@ -115,7 +115,7 @@ def _install_errors(blueprint: Blueprint, console: Console) -> None:
     @blueprint.errorhandler(SignInNeeded)
     def _to_sign_in(_error: SignInNeeded) -> Response:
         back = request.full_path.rstrip("?") if request.method == "GET" else _page_of_form()
-        lost = "1" if console.gate.session_id else ""
+        lost = "1" if console.gate.cookie.value else ""
         return go_to(address("sign_in", to="" if back == address("overview") else back, lost=lost))
 
     @blueprint.errorhandler(RunNotFoundError)

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from operator import contains
 from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -25,13 +24,15 @@ from app.foundation.text import named
 from app.http.throttle import FailedCredentials
 from app.monitoring.notify.watch import FindConcerns
 from app.service.console.backend_answer import GetPermissions
+from app.service.console.credentials import Credentials
 from app.service.console.examinations import Examine
 from app.service.console.formatting import visible
 from app.service.console.gate import ConsoleGate, SignInNeeded
 from app.service.console.names import CONTAINER_OF_ITEM, RECORD_OF_ITEM, RecordNames
 from app.service.console.pages.run_summary import incomplete_words, unread_sources
+from app.service.console.preferences import Preferences
 from app.service.console.rendering import Assets, make_environment
-from app.service.console.sessions import Credentials, Operator
+from app.service.console.sessions import Operator
 from app.service.console.settings import ConsoleSettings, Role
 from app.service.console.transactions import page_reading
 from app.service.refusals import Refusals
@@ -49,16 +50,6 @@ PREFIX = "/console"
 
 COUNT_LIMIT = 1_000
 """Numbers above it are not counted exactly."""
-
-PREFERENCES: Mapping[str, tuple[str, ...]] = {
-    "theme": ("system", "light", "dark"),
-    "times": ("own", "utc"),
-    "keys": ("on", "off"),
-}
-"""Name → allowed values, the default first. They are in a cookie, so that even the sign-in page is rendered with them.
-"""
-_PREFERENCES_COOKIE = "usher-look"
-_PREFERENCES_SECONDS = 365 * 86_400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +123,7 @@ class Console:
             turns=parts.turns,
             refusals=parts.refusals,
         )
+        self.preferences = Preferences(parts.settings)
         self.issuer = _issuer(parts)
         self.followed: dict[tuple[object, ...], tuple[Run, dict[str, Any]]] = {}
         """A cache of live runs and what their pages show. Every operator who follows a run polls it each second."""
@@ -178,7 +170,7 @@ class Console:
     def _render(self, template: str, status: int, operator: Operator | None, context: Mapping[str, object]) -> Response:
         html = self._environment.get_template(template).render(
             {
-                "preferences": SimpleNamespace(**read_preferences()),
+                "preferences": SimpleNamespace(**self.preferences.read()),
                 "operator": operator,
                 "token": "" if operator is None else operator.form_token,
                 "here": request.full_path.rstrip("?"),
@@ -269,29 +261,6 @@ def address(name: str, **parameters: object) -> str:
     path = PREFIX + route_of(name)
     present = {key: value for key, value in parameters.items() if value not in {None, ""}}
     return f"{path}?{urlencode(present, quote_via=quote, errors='surrogatepass')}" if present else path
-
-
-def read_preferences() -> dict[str, str]:
-    """The operator's preferences in the request's cookie, or the defaults if it is missing or invalid."""
-    values = request.cookies.get(_PREFERENCES_COOKIE, "").split(".")
-    if len(values) == len(PREFERENCES) and all(map(contains, PREFERENCES.values(), values)):
-        return dict(zip(PREFERENCES, values, strict=True))
-    return {name: allowed[0] for name, allowed in PREFERENCES.items()}
-
-
-def set_preference(response: Response, name: str, value: str, *, secure: bool) -> None:
-    """Sets one preference in the cookie. Invalid values are ignored."""
-    preferences = read_preferences()
-    if value in PREFERENCES[name]:
-        preferences[name] = value
-    response.set_cookie(
-        _PREFERENCES_COOKIE,
-        ".".join(preferences.values()),
-        max_age=_PREFERENCES_SECONDS,
-        secure=secure,
-        httponly=True,
-        samesite="Lax",
-    )
 
 
 def query(*known: str) -> dict[str, str]:

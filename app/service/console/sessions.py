@@ -1,25 +1,22 @@
-"""Authentication at the console: tokens, sessions, and the signed-in operator.
+"""The sessions of the console, and the signed-in operator of a request.
 
 A session has a random id of 256 bits. The browser stores it in a cookie, and the database stores its SHA-256. Nodes
-share no secret. A session ends after an idle timeout, at its maximum age, when an operator ends it, and when its token
-is no longer valid.
+share no secret. A session ends after an idle timeout, at its maximum age, when an operator ends it, and when its
+credential is no longer valid.
 """
 
-import hmac
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
 from random import Random
 from typing import Any
 
-from pydantic import SecretStr
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from app.foundation.audit import Actor, Way
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.text import printable
-from app.service.console.settings import ConsoleToken, Role
+from app.service.console.settings import Role
 from app.service.console.tables import ConsoleSessionRow
 from app.service.refusals import request_actor
 
@@ -37,51 +34,6 @@ _TOUCH_AFTER_MS = 60_000
 _BY_DIGEST = select(_SESSION).where(_SESSION.c.session_digest == bindparam("digest"))
 
 
-@dataclass(frozen=True, slots=True)
-class TokenOwner:
-    """The name and role of a token."""
-
-    name: str
-    role: Role
-
-
-class Credentials:
-    """The valid tokens, stored as SHA-256."""
-
-    __slots__ = ("_owners",)
-
-    def __init__(self, tokens: Iterable[ConsoleToken], admin_tokens: Iterable[SecretStr]) -> None:
-        self._owners: dict[str, TokenOwner] = {}
-        for admin in admin_tokens:
-            if text := admin.get_secret_value():
-                digest = token_digest(text)
-                self._owners[digest] = TokenOwner(f"admin token {digest[:8]}", Role.ADMIN)
-        for token in tokens:
-            # An empty token in the settings must not accept an empty field.
-            if text := token.token.get_secret_value():
-                self._owners[token_digest(text)] = TokenOwner(token.name, token.role)
-
-    def __len__(self) -> int:
-        return len(self._owners)
-
-    def find(self, token: str) -> tuple[str, TokenOwner] | None:
-        """The digest and the owner of a token, in constant time. None: the token is not valid."""
-        shown, matching = token_digest(token), ""
-        for digest in self._owners:
-            if hmac.compare_digest(digest, shown):
-                matching = digest
-        return (matching, self._owners[matching]) if matching else None
-
-    def owner_of(self, digest: str) -> TokenOwner | None:
-        """The owner of the token with this digest. None: the token is no longer valid."""
-        return self._owners.get(digest)
-
-
-def token_digest(token: str) -> str:
-    """The key of a token: the credential of its sessions."""
-    return sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
     """One session. Times are epoch milliseconds."""
@@ -90,7 +42,7 @@ class Session:
     name: str
     role: Role
     credential: str
-    """What it was opened with: a digest, as in ``SessionRow``."""
+    """The credential that opened it, as in ``ConsoleSessionRow``."""
     address: str
     browser: str
     created_at: int
@@ -181,7 +133,7 @@ class Sessions:
             .values(seen_at=epoch_ms(self.clock()))
         )
 
-    def listed(self, connection: Connection) -> list[Session]:
+    def list_all(self, connection: Connection) -> list[Session]:
         """All valid sessions, the most recently used first."""
         rows = connection.execute(select(_SESSION).order_by(_SESSION.c.seen_at.desc(), _SESSION.c.session_digest))
         return [session for row in rows if self._is_valid(session := _session(row._asdict()))]
@@ -211,9 +163,9 @@ class Operator:
     name: str
     role: Role
     way: Way
-    """``console``: signed in by a token; ``oidc``: through the issuer."""
+    """``console`` after a sign-in by token, ``oidc`` after one through the issuer."""
     credential: str
-    """The credential that the session was opened with."""
+    """The credential that opened the session."""
     session_digest: str
     form_token: str
 

@@ -20,8 +20,7 @@ class Views:
 
     def __init__(self) -> None:
         self._views: list[tuple[str, str, Role | None, View]] = []
-        self._max_bytes: dict[str, int] = {}
-        """The endpoint of a form that may contain files → the limit of its body."""
+        self._upload_limits: dict[str, int] = {}
 
     def get(self, name: str, role: Role | None = Role.VIEWER) -> Callable[[View], View]:
         """Registers the view for GET of a page. ``role`` None: no session is required."""
@@ -30,7 +29,7 @@ class Views:
     def post(self, name: str, role: Role | None, *, max_bytes: int = 0) -> Callable[[View], View]:
         """Registers the view for POST of a page. ``max_bytes``: the form may contain files, up to this limit."""
         if max_bytes:
-            self._max_bytes[f"POST {name}"] = max_bytes
+            self._upload_limits[f"POST {name}"] = max_bytes
         return partial(self._add, "POST", name, role)
 
     def read(self, name: str) -> Callable[[Callable[[Console, Connection], Response]], View]:
@@ -49,9 +48,12 @@ class Views:
         self._views.append((method, name, role, view))
         return view
 
+    def upload_limits(self, blueprint: str) -> dict[str, int]:
+        """The endpoints of forms that may contain files → the limit of their bodies in bytes."""
+        return {f"{blueprint}.{name}": limit for name, limit in self._upload_limits.items()}
+
     def install(self, blueprint: Blueprint, console: Console) -> None:
         """Adds the routes to the blueprint."""
-        console.gate.upload_limits = {f"{blueprint.name}.{name}": limit for name, limit in self._max_bytes.items()}
         for method, name, role, view in self._views:
             endpoint = partial(_call, console, role, view)
             blueprint.add_url_rule(route_of(name), f"{method} {name}", endpoint, methods=[method])
@@ -59,7 +61,7 @@ class Views:
 
 def _call(console: Console, role: Role | None, view: View) -> Response:
     if role is not None:
-        console.gate.required(role)
+        console.gate.require_role(role)
     return view(console)
 
 

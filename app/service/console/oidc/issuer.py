@@ -1,7 +1,6 @@
 """The client of the issuer: creates sign-in URLs, and verifies the answers of users who return.
 
-Authlib makes the requests of the code flow and validates the claims of the ID token. joserfc verifies its signature.
-Metadata and keys of the issuer are cached.
+Authlib makes the requests of the code flow. Metadata and keys of the issuer are cached.
 """
 
 import hmac
@@ -12,13 +11,8 @@ from urllib.parse import urlsplit
 
 import orjson
 import requests
-from authlib.common.errors import AuthlibBaseError
 from authlib.integrations.requests_client.oauth2_session import OAuth2ClientAuth
 from authlib.oauth2.client import OAuth2Client
-from authlib.oidc.core import CodeIDToken
-from joserfc import jwk, jwt
-from joserfc.errors import JoseError
-from joserfc.util import urlsafe_b64decode
 
 from app.foundation.clock import Clock
 from app.foundation.outbound.route import Route
@@ -32,35 +26,16 @@ from app.service.console.oidc.calls import (
     IssuerError,
     bounded_session,
 )
+from app.service.console.oidc.id_token import IdToken, VerifiedIdToken, verifying_keys
+from app.service.console.oidc.library_errors import library_call
 from app.service.console.oidc.sign_in import Attempt, Identity, groups_in, identity_from_claims
 from app.service.console.settings import OidcSettings
 
 _KEYS_MIN_AGE = 30.0
 """Seconds after which keys are read again because a key id is unknown."""
-_LEEWAY = 60
-"""Seconds by which two clocks may differ."""
-_MAX_KEYS = 50
-_MAX_TOKEN = 64 * 1024
 _OPTIONAL_SCOPES = ("profile", "email", "groups")
-_ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"]
-"""Signatures by a private key. ``none`` and signatures by a shared key are not accepted."""
-_CURVES = frozenset({"P-256", "P-384", "P-521", "Ed25519"})
-_MIN_RSA_BITS = 2048
-_MALFORMED = (JoseError, ValueError, TypeError, KeyError, AttributeError)
-"""The errors of joserfc for malformed and unknown keys."""
 _DEFAULT_AUTH_METHODS = frozenset({"client_secret_basic"})
 _ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri")
-_INVALID = (
-    AuthlibBaseError,
-    JoseError,
-    requests.RequestException,
-    ValueError,
-    TypeError,
-    KeyError,
-    AttributeError,
-    RecursionError,
-)
-"""The errors of the libraries for invalid answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,35 +64,34 @@ class Issuer:
         self._metadata = Cached[_Metadata]("metadata")
         self._keys = Cached[Sequence[Any]]("keys")
 
-    def sign_in_address(self, attempt: Attempt) -> str:
+    def sign_in_url(self, attempt: Attempt) -> str:
         """The URL that the browser of this attempt is redirected to."""
         metadata = self._metadata.get(lambda: self._threads.run(self._fresh_metadata))
         scopes = self.settings.scopes or [scope for scope in _OPTIONAL_SCOPES if scope in metadata.scopes]
-        client = self._client(bare_session(), metadata)
-        address, _ = client.create_authorization_url(
+        url, _ = self._client(bare_session(), metadata).create_authorization_url(
             metadata.authorization_endpoint,
             state=attempt.state,
             nonce=attempt.nonce,
             code_verifier=attempt.verifier,
             scope=" ".join(dict.fromkeys(["openid", *scopes])),
         )
-        return str(address)
+        return str(url)
 
     def count_keys(self) -> int:
         """The number of keys that can verify ID tokens, without the cache. The doctor calls it."""
 
         def read() -> int:
             with bounded_session(self._route) as session:
-                try:
-                    return len(self._read_keys(session, self._read_metadata(session)))
-                except _INVALID as error:
-                    raise IssuerError(_describe(error)) from error
+                return len(self._read_keys(session, self._read_metadata(session)))
 
         return self._threads.run(read)
 
     def identity(self, attempt: Attempt, *, code: str, iss: str | None, is_throttled: bool = False) -> Identity:
-        """The user who returned with this code. ``iss``: the issuer in the callback (RFC 9207); ``is_throttled``: the
-        caller failed too often, and must not delay other sign-ins."""
+        """The user who returned with this code.
+
+        ``iss``: the issuer in the callback (RFC 9207). ``is_throttled``: the caller failed too often, and must not
+        delay other sign-ins.
+        """
         if iss is not None and iss != self.settings.issuer:
             raise IssuerError("the answer is from another issuer (iss)")
         return self._threads.run(
@@ -126,24 +100,28 @@ class Issuer:
 
     def _identity(self, attempt: Attempt, code: str, *, has_iss: bool) -> Identity:
         with bounded_session(self._route) as session:
-            try:
-                # The sign-in page used the metadata minutes ago, so that older metadata is good enough here.
-                metadata = self._metadata.get(lambda: self._read_metadata(session), max_age=MAX_AGE)
-                if metadata.sends_iss and not has_iss:
-                    raise IssuerError("the answer does not contain its issuer (iss)")
-                token = self._client(session, metadata).fetch_token(
+            # The sign-in page used the metadata minutes ago, so that older metadata is good enough here.
+            metadata = self._metadata.get(lambda: self._read_metadata(session), max_age=MAX_AGE)
+            if metadata.sends_iss and not has_iss:
+                raise IssuerError("the answer does not contain its issuer (iss)")
+            client = self._client(session, metadata)
+            with library_call():
+                token = client.fetch_token(
                     metadata.token_endpoint, code=code, code_verifier=attempt.verifier, grant_type="authorization_code"
                 )
-                claims = self._claims(session, metadata, token, attempt.nonce)
-                groups = groups_in(claims, self.settings.groups_claim)
-                if groups is None:
-                    groups = self._groups_by_userinfo(session, metadata, token, claims)
-                return identity_from_claims(claims, groups, self.settings)
-            except requests.RequestException as error:
-                # Such as HTTP 500 of the issuer, which must not count as a failure of the caller.
-                raise IssuerAwayError(_describe(error)) from error
-            except _INVALID as error:
-                raise IssuerError(_describe(error)) from error
+            if not isinstance(token, dict):
+                raise IssuerError("its answer contains no ID token")
+            claims = self._verify(session, metadata, IdToken(token.get("id_token"))).claims(
+                issuer=self.settings.issuer,
+                client_id=self.settings.client_id,
+                nonce=attempt.nonce,
+                access_token=token.get("access_token"),
+                now=self._clock(),
+            )
+            groups = groups_in(claims, self.settings.groups_claim)
+            if groups is None:
+                groups = self._groups_by_userinfo(session, metadata, token, claims)
+            return identity_from_claims(claims, groups, self.settings)
 
     def _client(self, session: requests.Session, metadata: _Metadata) -> Any:
         secret = self.settings.client_secret.get_secret_value()
@@ -160,11 +138,8 @@ class Issuer:
         )
 
     def _fresh_metadata(self) -> _Metadata:
-        try:
-            with bounded_session(self._route) as session:
-                return self._read_metadata(session)
-        except _INVALID as error:
-            raise IssuerError(_describe(error)) from error
+        with bounded_session(self._route) as session:
+            return self._read_metadata(session)
 
     def _read_metadata(self, session: requests.Session) -> _Metadata:
         document = _get(session, f"{self.settings.issuer.rstrip('/')}/.well-known/openid-configuration")
@@ -184,49 +159,21 @@ class Issuer:
             sends_iss=document.get("authorization_response_iss_parameter_supported") is True,
         )
 
-    def _claims(
-        self, session: requests.Session, metadata: _Metadata, token: Mapping[str, Any], nonce: str
-    ) -> Mapping[str, Any]:
-        """The claims of the ID token, which must be from this issuer, for this client and sign-in, and still valid."""
-        text = token.get("id_token")
-        if not isinstance(text, str) or len(text) > _MAX_TOKEN:
-            raise IssuerError("its answer contains no ID token")
-        header = _header(text)
-        decoded = self._verified(session, metadata, text, header)
-        options = {
-            "iss": {"essential": True, "value": self.settings.issuer},
-            "aud": {"essential": True, "value": self.settings.client_id},
-            "nonce": {"essential": True, "value": nonce},
-        }
-        params = {
-            "nonce": nonce,
-            "client_id": self.settings.client_id,
-            "access_token": token.get("access_token"),
-        }
-        claims = CodeIDToken(decoded.claims, decoded.header, options, params)
-        claims.validate(now=int(self._clock().timestamp()), leeway=_LEEWAY)
-        if not claims["sub"]:
-            raise IssuerError("the ID token has no subject (sub)")
-        return dict(claims)
-
-    def _verified(self, session: requests.Session, metadata: _Metadata, text: str, header: Mapping[str, Any]) -> Any:
-        if header.get("alg") not in _ALGORITHMS:
-            raise IssuerError("the ID token is signed by an algorithm that is not accepted (alg)")
-        kid = header.get("kid")
-        claims = _decode(self._keys.get(lambda: self._read_keys(session, metadata)), text, kid)
-        if claims is None and self._keys.age > _KEYS_MIN_AGE:
+    def _verify(self, session: requests.Session, metadata: _Metadata, token: IdToken) -> VerifiedIdToken:
+        verified = token.verified(self._keys.get(lambda: self._read_keys(session, metadata)))
+        if verified is None and self._keys.age > _KEYS_MIN_AGE:
             # The issuer may have new keys.
             keys = self._keys.get(lambda: self._read_keys(session, metadata), max_age=_KEYS_MIN_AGE)
-            claims = _decode(keys, text, kid)
-        if claims is None:
+            verified = token.verified(keys)
+        if verified is None:
             raise IssuerError("the ID token is not signed by one of its keys")
-        return claims
+        return verified
 
     def _read_keys(self, session: requests.Session, metadata: _Metadata) -> Sequence[Any]:
-        described_keys = _get(session, metadata.jwks_uri).get("keys")
-        if not isinstance(described_keys, list):
+        descriptions = _get(session, metadata.jwks_uri).get("keys")
+        if not isinstance(descriptions, list):
             raise IssuerAwayError("its key set contains no list of keys")
-        return [key for described in described_keys[:_MAX_KEYS] if (key := _verifying_key(described)) is not None]
+        return verifying_keys(descriptions)
 
     def _groups_by_userinfo(
         self, session: requests.Session, metadata: _Metadata, token: Mapping[str, Any], claims: Mapping[str, Any]
@@ -249,7 +196,8 @@ class _Client(OAuth2Client):  # type: ignore[misc] # it has no types
 
 
 def _get(session: requests.Session, url: str, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
-    response = session.get(url, headers={"Accept": "application/json", **(headers or {})}, allow_redirects=False)
+    with library_call():
+        response = session.get(url, headers={"Accept": "application/json", **(headers or {})}, allow_redirects=False)
     if response.status_code != requests.codes.ok:
         raise IssuerAwayError(f"it answers with HTTP {response.status_code}")
     try:
@@ -268,51 +216,5 @@ def _is_usable(url: str, *, is_plain: bool) -> bool:
     return parts.scheme == "https" or (is_plain and is_loopback(url))
 
 
-def _header(text: str) -> Mapping[str, Any]:
-    header = orjson.loads(urlsafe_b64decode(text.partition(".")[0].encode("ascii")))
-    if not isinstance(header, dict):
-        raise IssuerError("its answer contains no ID token")
-    return header
-
-
-def _verifying_key(described: Any) -> Any:
-    """The key that a JWK describes; None if it cannot verify ID tokens."""
-    try:
-        key: Any = jwk.import_key(described) if _is_for_signatures(described) else None
-    except _MALFORMED:
-        return None
-    is_weak = key is not None and described["kty"] == "RSA" and key.public_key.key_size < _MIN_RSA_BITS
-    return None if is_weak else key
-
-
-def _is_for_signatures(described: Any) -> bool:
-    kind = described["kty"]
-    return (
-        (kind == "RSA" or (kind in ("EC", "OKP") and described["crv"] in _CURVES))
-        and described.get("use", "sig") == "sig"
-        and "verify" in described.get("key_ops", ["verify"])
-        and described.get("alg", _ALGORITHMS[0]) in _ALGORITHMS
-    )
-
-
-def _decode(keys: Sequence[Any], text: str, kid: object) -> Any:
-    """The decoded token. None: none of these keys signed it."""
-    for key in keys:
-        if kid is not None and key.kid != kid:
-            continue
-        try:
-            return jwt.decode(text, key, algorithms=_ALGORITHMS)
-        except _MALFORMED:
-            continue
-    return None
-
-
 def _texts(value: object) -> frozenset[str]:
     return frozenset(text for text in value if isinstance(text, str)) if isinstance(value, list) else frozenset()
-
-
-def _describe(error: Exception) -> str:
-    """An error of the libraries for the log: the claim or code that it is about, or its class. Never a token."""
-    cause = getattr(error, "claim", "") or getattr(error, "error", "")
-    is_short = isinstance(cause, str) and cause.isascii() and cause.isprintable() and len(cause) <= 60
-    return f"its answer is not valid ({(is_short and cause) or type(error).__name__})"

@@ -1,4 +1,4 @@
-"""One sign-in through the issuer: the attempt in the browser's cookie, and the identity and role that result from it.
+"""One OpenID Connect sign-in: the attempt in the browser's cookie, and the resulting identity and role.
 
 The cookie of an attempt contains a random secret, the time, and the page to return to. State, nonce and PKCE verifier
 are derived from the secret and the time. The server stores nothing before the sign-in succeeds, so nobody can fill a
@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
 from random import Random
-
-import orjson
 
 from app.foundation.base64url import base64url, from_base64url
 from app.foundation.clock import Clock, epoch_ms
@@ -27,7 +25,6 @@ _MAX_PATH_BYTES = 1024
 _COOKIE = re.compile(r"([0-9]{1,15})\.([0-9a-f]{64})\.([A-Za-z0-9_-]*)")
 _MAX_NAME = 100
 _NAME_CLAIMS = ("preferred_username", "email", "sub")
-_PREFIX = "oidc:"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -111,24 +108,3 @@ def groups_in(claims: Mapping[str, object], claim: str) -> list[str] | None:
     if isinstance(value, str):
         return [value]
     return [group for group in value if isinstance(group, str)] if isinstance(value, list) else None
-
-
-def credential_prefix(settings: OidcSettings) -> str:
-    """The prefix of the credentials of sessions through this issuer; empty: no issuer is configured.
-
-    It changes with every setting that affects identities and roles, which ends the sessions.
-    """
-    if not settings.issuer:
-        return ""
-    values = [settings.issuer, settings.client_id, settings.groups_claim, sorted(settings.roles.items())]
-    return f"{_PREFIX}{sha256(orjson.dumps(values)).hexdigest()[:32]}:"
-
-
-def credential_of(settings: OidcSettings, subject: str) -> str:
-    """The credential of a subject's sessions."""
-    return credential_prefix(settings) + sha256(subject.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def is_by_issuer(credential: str) -> bool:
-    """Whether a session was opened through an issuer."""
-    return credential.startswith(_PREFIX)

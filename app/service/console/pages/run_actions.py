@@ -25,7 +25,7 @@ def apply(console: Console) -> Response:
     if (problem := console.parts.plan_problem(run.plan_id)) is not None:
         return _conflict(console, problem, run.run_id)
     if run.allow_deletes and not operator.may(Role.ADMIN):
-        console.gate.refused(operator.actor, f"apply {run.run_id}", "its deletes need the role admin")
+        console.gate.audit_refusal(operator.actor, f"apply {run.run_id}", "its deletes need the role admin")
         raise Forbidden("this plan was created without the limits of deletes: applying it needs the role admin")
     wanted = RunRequest(
         trigger="console",

@@ -4,8 +4,9 @@ from flask import Response, request
 
 from app.foundation.audit import Way
 from app.foundation.database.engine import writing
-from app.service.console.console import PREFERENCES, Console, address, go_to, query, safe_back, set_preference
-from app.service.console.sessions import LINK_PREFIX, TokenOwner, session_digest
+from app.service.console.console import Console, address, go_to, query, safe_back
+from app.service.console.credentials import Owner
+from app.service.console.sessions import LINK_PREFIX, session_digest
 from app.service.console.settings import Role
 from app.service.console.views import VIEWS
 from app.service.refusals import request_actor
@@ -27,11 +28,11 @@ def sign_in_by_token(console: Console) -> Response:
     gate, back = console.gate, request.form.get("to", "")
     token = request.form.get("token", "")[:_MAX_TOKEN]
     # A configured token may begin with the prefix of links, too.
-    found = gate.credentials.find(token)
-    is_link = found is None and token.startswith(LINK_PREFIX)
+    match = gate.credentials.find(token)
+    is_link = match is None and token.startswith(LINK_PREFIX)
     if is_link:
-        found = _redeemed(console, token)
-    if found is None:
+        match = _redeem(console, token)
+    if match is None:
         seconds = console.parts.failures.record(request.remote_addr or "")
         if seconds:
             problem = f"Too many wrong tokens from this address: try again in {seconds} s."
@@ -39,12 +40,12 @@ def sign_in_by_token(console: Console) -> Response:
         # Throttled callers get no audit row. Otherwise they could fill the log.
         gate.refusals.wrong_token(request_actor("", "console"), "sign-in", "the token is not accepted")
         return sign_in_page(console, back=back, wrong="This token is not accepted.", status=403)
-    credential, owner = found
+    credential, owner = match
     reason = "a sign-in link" if is_link else ""
     return open_session(console, owner, credential=credential, way="console", back=back, reason=reason)
 
 
-def _redeemed(console: Console, token: str) -> tuple[str, TokenOwner] | None:
+def _redeem(console: Console, token: str) -> tuple[str, Owner] | None:
     """The credential of a sign-in link, which is used up, and its owner. None: the link is not valid."""
     sessions = console.gate.sessions
     # A guessed token must not cost a write.
@@ -64,16 +65,14 @@ def sign_out(console: Console) -> Response:
         gate.sessions.end(connection, operator.session_digest)
         gate.audit.record(connection, operator.actor, "signed out")
     response = go_to(address("sign_in"))
-    gate.delete_cookie(response)
+    gate.cookie.delete(response)
     return response
 
 
 @VIEWS.post("look", Role.VIEWER)
 def set_preferences(console: Console) -> Response:
     response = go_to(safe_back(request.form.get("back", "")))
-    for name in PREFERENCES:
-        if name in request.form:
-            set_preference(response, name, request.form[name], secure=not console.gate.is_plain)
+    console.preferences.save(response, request.form)
     return response
 
 
@@ -104,14 +103,12 @@ def sign_in_page(
     return response
 
 
-def open_session(
-    console: Console, owner: TokenOwner, *, credential: str, way: Way, back: str, reason: str = ""
-) -> Response:
+def open_session(console: Console, owner: Owner, *, credential: str, way: Way, back: str, reason: str = "") -> Response:
     """Opens a session, and redirects to the page that the caller requested. ``reason`` is for the audit log."""
     gate = console.gate
     with writing(console.parts.engine) as connection:
         # The new cookie replaces the one of the browser's previous session. Without it, no one can end that session.
-        gate.sessions.end(connection, session_digest(gate.session_id))
+        gate.sessions.end(connection, session_digest(gate.cookie.value))
         session_id = gate.sessions.open(
             connection,
             name=owner.name,
@@ -122,5 +119,5 @@ def open_session(
         )
         gate.audit.record(connection, request_actor(owner.name, way, owner.role.value), "signed in", reason=reason)
     response = go_to(safe_back(back))
-    gate.set_cookie(response, session_id)
+    gate.cookie.set(response, session_id)
     return response

@@ -73,7 +73,7 @@ def start(console: Console) -> Response:
     if request.form.get("go") == "preview":
         values["preview"] = "1"
     if values["deletes"] and not operator.may(Role.ADMIN):
-        console.gate.refused(operator.actor, "sync", "deletes beyond the limits need the role admin")
+        console.gate.audit_refusal(operator.actor, "sync", "deletes beyond the limits need the role admin")
         raise Forbidden("lifting the limits of deletes needs the role admin")
     removed = request.form.get("remove", "")
     form.organizations = tuple(each for each in form.organizations if removed != f"organization {each}")

@@ -8,7 +8,7 @@ from werkzeug.exceptions import Forbidden, NotFound
 
 from app.foundation.database.engine import writing
 from app.service.console.console import Console, address, go_to, one_of, query
-from app.service.console.oidc.sign_in import is_by_issuer
+from app.service.console.credentials import is_by_issuer
 from app.service.console.sessions import Operator
 from app.service.console.settings import Role
 from app.service.console.views import VIEWS
@@ -65,7 +65,7 @@ def sessions(console: Console) -> Response:
     query()
     operator = console.operator
     with console.reading() as connection:
-        sessions = console.gate.sessions.listed(connection)
+        sessions = console.gate.sessions.list_all(connection)
     rows = [
         session
         for session in sessions
@@ -88,7 +88,7 @@ def end_session(console: Console) -> Response:
             audit.record(connection, operator.actor, "sessions ended", subject=f"{ended} others")
         return go_to(address("sessions"))
     with console.reading() as connection:
-        sessions = {session.session_digest: session for session in console.gate.sessions.listed(connection)}
+        sessions = {session.session_digest: session for session in console.gate.sessions.list_all(connection)}
     session = sessions.get(digest) if _DIGEST.fullmatch(digest) else None
     if session is None:
         raise NotFound("That session has ended already")
@@ -102,5 +102,5 @@ def end_session(console: Console) -> Response:
 
 def _too_low(console: Console, operator: Operator, sessions: str) -> Forbidden:
     """The error for an operator who may not end these sessions. The refusal is audited."""
-    console.gate.refused(operator.actor, f"end {sessions}", f"needs the role {Role.ADMIN}")
+    console.gate.audit_refusal(operator.actor, f"end {sessions}", f"needs the role {Role.ADMIN}")
     return Forbidden(f"ending {sessions} needs the role admin")

@@ -1,0 +1,101 @@
+"""Verifies ID tokens: which of the issuer's keys may sign them, the signature, and the claims.
+
+joserfc verifies the signature, and Authlib the claims.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import orjson
+from authlib.oidc.core import CodeIDToken
+from joserfc import jwk, jwt
+from joserfc.util import urlsafe_b64decode
+
+from app.service.console.oidc.calls import IssuerError
+from app.service.console.oidc.library_errors import MALFORMED, library_call
+
+_LEEWAY = 60
+"""Seconds by which two clocks may differ."""
+_MAX_KEYS = 50
+_MAX_LENGTH = 64 * 1024
+_ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"]
+"""Signatures by a private key. ``none`` and signatures by a shared key are not accepted."""
+_CURVES = frozenset({"P-256", "P-384", "P-521", "Ed25519"})
+_MIN_RSA_BITS = 2048
+
+
+class IdToken:
+    """An ID token whose signature and claims have not been verified."""
+
+    def __init__(self, text: object) -> None:
+        """``text``: as the issuer sent it. Raises ``IssuerError`` if it is malformed."""
+        if not isinstance(text, str) or len(text) > _MAX_LENGTH:
+            raise IssuerError("its answer contains no ID token")
+        with library_call():
+            header = orjson.loads(urlsafe_b64decode(text.partition(".")[0].encode("ascii")))
+        if not isinstance(header, dict):
+            raise IssuerError("its answer contains no ID token")
+        if header.get("alg") not in _ALGORITHMS:
+            raise IssuerError("the ID token is signed by an algorithm that is not accepted (alg)")
+        self._text = text
+        self._key_id = header.get("kid")
+
+    def verified(self, keys: Sequence[Any]) -> "VerifiedIdToken | None":
+        """The token with a valid signature. None: none of these keys signed it."""
+        for key in keys:
+            if self._key_id is not None and key.kid != self._key_id:
+                continue
+            try:
+                return VerifiedIdToken(jwt.decode(self._text, key, algorithms=_ALGORITHMS))
+            except MALFORMED:
+                continue
+        return None
+
+
+class VerifiedIdToken:
+    """An ID token with a valid signature."""
+
+    def __init__(self, decoded: jwt.Token) -> None:
+        self._decoded = decoded
+
+    def claims(self, *, issuer: str, client_id: str, nonce: str, access_token: object, now: datetime) -> dict[str, Any]:
+        """The claims. Raises ``IssuerError`` if they are of another issuer, client or sign-in, or no longer valid."""
+        options = {
+            "iss": {"essential": True, "value": issuer},
+            "aud": {"essential": True, "value": client_id},
+            "nonce": {"essential": True, "value": nonce},
+        }
+        params = {"nonce": nonce, "client_id": client_id, "access_token": access_token}
+        with library_call():
+            claims = CodeIDToken(self._decoded.claims, self._decoded.header, options, params)
+            claims.validate(now=int(now.timestamp()), leeway=_LEEWAY)
+        if not claims["sub"]:
+            raise IssuerError("the ID token has no subject (sub)")
+        return dict(claims)
+
+
+def verifying_keys(descriptions: Sequence[Any]) -> list[Any]:
+    """The keys of a JWK set that can verify ID tokens. The others are skipped."""
+    return [key for description in descriptions[:_MAX_KEYS] if (key := _verifying_key(description)) is not None]
+
+
+def _verifying_key(description: Any) -> Any:
+    """The key that a JWK describes. None: it cannot verify ID tokens."""
+    try:
+        key: Any = jwk.import_key(description) if _is_for_signatures(description) else None
+    except MALFORMED:
+        return None
+    is_weak = key is not None and description["kty"] == "RSA" and key.public_key.key_size < _MIN_RSA_BITS
+    return None if is_weak else key
+
+
+def _is_for_signatures(description: Any) -> bool:
+    """Whether the type and the use of a JWK are accepted. Raises one of ``MALFORMED``."""
+    kind = description["kty"]
+    return (
+        (kind == "RSA" or (kind in ("EC", "OKP") and description["crv"] in _CURVES))
+        and description.get("use", "sig") == "sig"
+        and "verify" in description.get("key_ops", ["verify"])
+        and description.get("alg", _ALGORITHMS[0]) in _ALGORITHMS
+    )
