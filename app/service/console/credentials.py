@@ -17,7 +17,7 @@ _ISSUER_PREFIX = "oidc:"
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class CredentialOwner:
     """The name and role of a token, or of a user of the issuer."""
 
     name: str
@@ -30,20 +30,20 @@ class Credentials:
     __slots__ = ("_owners",)
 
     def __init__(self, tokens: Iterable[ConsoleToken], admin_tokens: Iterable[SecretStr]) -> None:
-        self._owners: dict[str, Owner] = {}
+        self._owners: dict[str, CredentialOwner] = {}
         for admin in admin_tokens:
             if text := admin.get_secret_value():
                 digest = token_digest(text)
-                self._owners[digest] = Owner(f"admin token {digest[:8]}", Role.ADMIN)
+                self._owners[digest] = CredentialOwner(f"admin token {digest[:8]}", Role.ADMIN)
         for token in tokens:
             # An empty token in the settings must not accept an empty field.
             if text := token.token.get_secret_value():
-                self._owners[token_digest(text)] = Owner(token.name, token.role)
+                self._owners[token_digest(text)] = CredentialOwner(token.name, token.role)
 
     def __len__(self) -> int:
         return len(self._owners)
 
-    def find(self, token: str) -> tuple[str, Owner] | None:
+    def find(self, token: str) -> tuple[str, CredentialOwner] | None:
         """The digest and the owner of a token, in constant time. None: the token is not valid."""
         token_key, matching = token_digest(token), ""
         for digest in self._owners:
@@ -51,7 +51,7 @@ class Credentials:
                 matching = digest
         return (matching, self._owners[matching]) if matching else None
 
-    def owner_of(self, digest: str) -> Owner | None:
+    def owner_of(self, digest: str) -> CredentialOwner | None:
         """The owner of the token with this digest. None: the token is no longer valid."""
         return self._owners.get(digest)
 

@@ -18,7 +18,7 @@ from app.foundation.audit import Actor, Audit
 from app.foundation.clock import Clock
 from app.foundation.database.engine import writing
 from app.service.console.cookies import Cookie
-from app.service.console.credentials import Credentials, Owner, is_by_issuer, issuer_prefix
+from app.service.console.credentials import CredentialOwner, Credentials, is_by_issuer, issuer_prefix
 from app.service.console.request_checks import FormPolicy, RequestSlots
 from app.service.console.sessions import Operator, Session, Sessions, form_token
 from app.service.console.settings import ConsoleSettings, Role
@@ -118,7 +118,7 @@ class ConsoleGate:
             form_token=form_token(session_id),
         )
 
-    def owner_of(self, session: Session) -> Owner | None:
+    def owner_of(self, session: Session) -> CredentialOwner | None:
         """The name and role of a session by the current settings. None: its credential is no longer valid.
 
         The role of a session through the issuer does not change until the session ends.
@@ -126,7 +126,7 @@ class ConsoleGate:
         if not is_by_issuer(session.credential):
             return self.credentials.owner_of(session.credential)
         is_valid = self._issuer_prefix and session.credential.startswith(self._issuer_prefix)
-        return Owner(session.name, session.role) if is_valid else None
+        return CredentialOwner(session.name, session.role) if is_valid else None
 
     def require_role(self, role: Role) -> None:
         """Raises ``SignInNeeded``, ``RoleTooLow`` if the operator's role does not include ``role``, or ``Forbidden``

@@ -10,7 +10,7 @@ from werkzeug.exceptions import Forbidden, NotFound
 from app.foundation.text import quoted
 from app.service.console.console import Console, address, go_to, query, safe_back
 from app.service.console.cookies import Cookie
-from app.service.console.credentials import Owner, issuer_credential
+from app.service.console.credentials import CredentialOwner, issuer_credential
 from app.service.console.oidc.calls import IssuerAwayError, IssuerBusyError, IssuerError
 from app.service.console.oidc.sign_in import ATTEMPT_TIMEOUT, Attempt, attempt_from_cookie, begin_attempt
 from app.service.console.pages.sign_in import open_session, sign_in_page
@@ -130,7 +130,7 @@ def _returned(console: Console, issuer: "Issuer", attempt: Attempt, code: str) -
         console.gate.refusals.record(actor, "sign-in", "none of their groups has a role", key=f"no role {credential}")
         roles = sorted(issuer.settings.roles.items())
         return console.anonymous("no_role.html", status=403, name=identity.name, issuer_name=name, roles=roles)
-    owner = Owner(identity.name, identity.role)
+    owner = CredentialOwner(identity.name, identity.role)
     return open_session(console, owner, credential=credential, way="oidc", back=back)
 
 

@@ -5,7 +5,7 @@ from flask import Response, request
 from app.foundation.audit import Way
 from app.foundation.database.engine import writing
 from app.service.console.console import Console, address, go_to, query, safe_back
-from app.service.console.credentials import Owner
+from app.service.console.credentials import CredentialOwner
 from app.service.console.sessions import LINK_PREFIX, session_digest
 from app.service.console.settings import Role
 from app.service.console.views import VIEWS
@@ -45,7 +45,7 @@ def sign_in_by_token(console: Console) -> Response:
     return open_session(console, owner, credential=credential, way="console", back=back, reason=reason)
 
 
-def _redeem(console: Console, token: str) -> tuple[str, Owner] | None:
+def _redeem(console: Console, token: str) -> tuple[str, CredentialOwner] | None:
     """The credential of a sign-in link, which is used up, and its owner. None: the link is not valid."""
     sessions = console.gate.sessions
     # A guessed token must not cost a write.
@@ -103,7 +103,9 @@ def sign_in_page(
     return response
 
 
-def open_session(console: Console, owner: Owner, *, credential: str, way: Way, back: str, reason: str = "") -> Response:
+def open_session(
+    console: Console, owner: CredentialOwner, *, credential: str, way: Way, back: str, reason: str = ""
+) -> Response:
     """Opens a session, and redirects to the page that the caller requested. ``reason`` is for the audit log."""
     gate = console.gate
     with writing(console.parts.engine) as connection:
