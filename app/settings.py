@@ -3,9 +3,9 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from app.access.index.settings import IndexSettings
@@ -14,7 +14,7 @@ from app.client.settings import BackendSettings
 from app.directory.settings import DirectorySettings
 from app.foundation.configuration.loading import Configuration, load
 from app.foundation.configuration.schema import SettingsSection
-from app.foundation.database.engine import parse_url, usable_url
+from app.foundation.database.url import DatabaseUrl, parse_url
 from app.foundation.logs import LogSettings
 from app.monitoring.notify.settings import NotificationSettings
 from app.service.admin.settings import AdminSettings, MetricsSettings
@@ -61,7 +61,7 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(extra="forbid", frozen=True, nested_model_default_partial_update=False)
 
-    database_url: Annotated[str, AfterValidator(usable_url)] = Field(default="sqlite:///var/usher.db", repr=False)
+    database_url: DatabaseUrl = "sqlite:///var/usher.db"
     """Usher's own database: sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME."""
     server: ServerSettings = ServerSettings()
     provider: ProviderSettings = ProviderSettings()

@@ -8,7 +8,7 @@ import yaml
 from app.directory.settings import FileSourceSettings
 from app.foundation.configuration.problems import ConfigurationError
 from app.foundation.configuration.schema import known_keys
-from app.foundation.configuration.showing import listed
+from app.foundation.configuration.showing import setting_rows
 from app.settings import Settings, load_settings
 
 HTTP_SOURCE = '[{"type": "http", "name": "idp", "base_url": "https://h", "preset": "okta", "auth": AUTH, "map": []}]'
@@ -19,8 +19,8 @@ DOCUMENTED = Path(__file__).parent.parent / "config" / "usher.yaml"
 def test_documented_file_shows_every_setting_with_its_default() -> None:
     documented = load_settings(DOCUMENTED, environment={})
     without = load_settings(Path("/dev/null"), environment={})
-    shown = [(key, value) for key, value, _ in listed(documented.settings, documented.origins)]
-    defaults = [(key, value) for key, value, _ in listed(without.settings, without.origins)]
+    shown = [(key, value) for key, value, _ in setting_rows(documented.settings, documented.origins)]
+    defaults = [(key, value) for key, value, _ in setting_rows(without.settings, without.origins)]
     assert shown == defaults
     text = DOCUMENTED.read_text("utf-8")
     for key in known_keys(Settings):
@@ -177,7 +177,7 @@ def test_settings_never_show_their_secrets() -> None:
     }
     found = load_settings(Path("/dev/null"), environment=variables)
     assert len(found.settings.admin.tokens) == 2
-    assert "TOPSECRET" not in str(list(listed(found.settings, found.origins)))
+    assert "TOPSECRET" not in str(list(setting_rows(found.settings, found.origins)))
     assert "TOPSECRET" not in repr(found.settings.backend) + repr(found.settings.admin) + repr(found.settings.provider)
 
 
@@ -227,7 +227,7 @@ def test_settings_never_show_their_secrets() -> None:
 def test_no_spelling_of_a_secret_is_shown(variable: str, value: str) -> None:
     try:
         found = load_settings(Path("/dev/null"), environment={f"USHER_{variable}": value})
-        said = str(list(listed(found.settings, found.origins)))
+        said = str(list(setting_rows(found.settings, found.origins)))
     except ConfigurationError as error:
         said = str(error)
     assert said

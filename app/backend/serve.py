@@ -27,8 +27,9 @@ from app.backend.storage.sqlite_statistics import ensure_statistics
 from app.backend.webhooks.delivery import DeliveryWorker, join, run_workers
 from app.backend.webhooks.sender import open_sender
 from app.foundation.clock import utc_now
-from app.foundation.database.engine import DatabaseUrlError, open_engine
+from app.foundation.database.engine import open_engine
 from app.foundation.database.errors import cause_of
+from app.foundation.database.url import DatabaseUrlError
 from app.http.gunicorn import ServerOptions, serve
 
 STARTUP_ERRORS: tuple[type[Exception], ...] = (SecretKeyError, DatabaseUrlError, EmbedderUnavailableError)

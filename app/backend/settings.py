@@ -4,17 +4,17 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, field_validator
 
 from app.contract.operation import DEFAULT_PREFIX
 from app.foundation.configuration.schema import SettingsSection
-from app.foundation.database.engine import usable_url
+from app.foundation.database.url import DatabaseUrl
 
 
 class SelfHostedBackendSettings(SettingsSection):
     """The section ``self_hosted_backend`` of the settings."""
 
-    database_url: Annotated[str, AfterValidator(usable_url)] = Field(default="sqlite:///var/backend.db", repr=False)
+    database_url: DatabaseUrl = "sqlite:///var/backend.db"
     """The backend's own database, not that of the service: ``sqlite:///FILE`` or ``postgresql://user@host/name``."""
 
     header_prefixes: Annotated[tuple[str, ...], Field(min_length=1)] = (DEFAULT_PREFIX,)

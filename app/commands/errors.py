@@ -10,11 +10,11 @@ from app.client.workspace import WorkspaceError
 from app.commands.bootstrap.requirements import MissingSettingError, SetUpError
 from app.contract.errors import ContractError
 from app.foundation.configuration.problems import ConfigurationError
-from app.foundation.configuration.showing import without_password
+from app.foundation.configuration.showing import without_secrets
 from app.foundation.database.backup import BackupError
-from app.foundation.database.engine import DatabaseUrlError
 from app.foundation.database.errors import cause_with_remedy
 from app.foundation.database.programs import ForeignDatabaseError, SchemaError
+from app.foundation.database.url import DatabaseUrlError
 from app.foundation.text import printable
 from app.http.listening import BindError
 from app.sync.runs.directory_reads import UnknownSourceError
@@ -47,10 +47,10 @@ def error_lines(error: Exception, *, without_file: bool) -> Sequence[str]:
         return [printable(problem) for problem in error.problems]
     line = _sentence(error)
     if line is None:
-        text = without_password(printable(str(error)))
+        text = without_secrets(printable(str(error)))
         return [f"something unexpected went wrong ({type(error).__name__}: {text}); run with -v for details"]
     hint = _NO_FILE if without_file and isinstance(error, MissingSettingError) else ""
-    return [without_password(printable(line)) + hint]
+    return [without_secrets(printable(line)) + hint]
 
 
 def _sentence(error: Exception) -> str | None:

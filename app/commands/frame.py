@@ -183,13 +183,13 @@ class UsherCommands(UsherGroup):
 
 def _print_and_exit(context: click.Context, error: Exception) -> NoReturn:
     from app.commands.errors import error_lines
-    from app.foundation.configuration.showing import without_password
+    from app.foundation.configuration.showing import without_secrets
 
     invocation = context.ensure_object(Invocation)
     if invocation.verbosity:
-        click.echo(without_password("".join(traceback.format_exception(error))), err=True, nl=False)
+        click.echo(without_secrets("".join(traceback.format_exception(error))), err=True, nl=False)
     if isinstance(error, CommandError):
-        lines: Sequence[str] = [without_password(printable(str(error)))]
+        lines: Sequence[str] = [without_secrets(printable(str(error)))]
     else:
         lines = error_lines(error, without_file=invocation.without_file)
     for line in lines:

@@ -23,10 +23,10 @@ def show(invocation: Invocation, as_json: bool) -> None:
 
     Every setting with its origin. Secrets are masked.
     """
-    from app.foundation.configuration.showing import listed
+    from app.foundation.configuration.showing import setting_rows
 
     configuration = invocation.configuration()
-    rows = listed(configuration.settings, configuration.origins)
+    rows = setting_rows(configuration.settings, configuration.origins)
     if as_json:
         show_json({key: {"value": _parsed(value), "from": origin} for key, value, origin in rows})
     else:

@@ -19,7 +19,7 @@ from app.directory.mapping.rules import Made, MappingRule, MemberRule, NotMade, 
 from app.directory.mapping.source import MappedObject, MappingObserver
 from app.directory.mapping.spool import Member
 from app.directory.source import EVERYTHING, End, Found, Malformed, ObjectId, Reading, ReadRequest, Source
-from app.foundation.text import MASK
+from app.foundation.secrets import MASK
 
 MAX_RESULTS = 20
 """Results of rules per object; a group may have many members."""

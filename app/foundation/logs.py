@@ -18,7 +18,7 @@ import structlog
 from structlog.typing import EventDict, Processor
 
 from app.foundation.configuration.schema import SettingsSection
-from app.foundation.text import MASK
+from app.foundation.secrets import MASK
 
 _SECRET_KEY = re.compile(r"(token|api_?key|secret|password|authorization|cookie|credential)s?$", re.IGNORECASE)
 _SECRET_IN_TEXT = re.compile(r"(://[^:/?#@\s]*:)[^@/\s]*(?=@)|(\bbearer\s+)[\w.~+/=-]+", re.IGNORECASE)

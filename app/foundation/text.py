@@ -4,9 +4,6 @@ import math
 import unicodedata
 from collections.abc import Sequence
 
-MASK = "********"
-"""Replaces a secret."""
-
 _MAX_QUOTED = 60
 _EXACT = 2**63
 """JSON readers may change larger integers."""

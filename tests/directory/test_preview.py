@@ -8,7 +8,7 @@ from app.directory.mapping.source import MappedSource
 from app.directory.preview import MAX_RESULTS, PreviewedObject, PreviewedSource, PreviewFilter, masked
 from app.directory.source import EVERYTHING, End, Found, ObjectId, Origin, Reading, ReadRequest, Verdict
 from app.directory.testing.world import read
-from app.foundation.text import MASK
+from app.foundation.secrets import MASK
 from tests.worlds.object_directory import ObjectDirectory, rules_of, thing
 
 RULES = """

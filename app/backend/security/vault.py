@@ -21,7 +21,8 @@ from sqlalchemy import Engine, insert, select
 from app.backend.security.tables import KEY_CHECK
 from app.backend.settings import SelfHostedBackendSettings
 from app.foundation.base64url import base64url, from_base64url
-from app.foundation.database.engine import parse_url, writing
+from app.foundation.database.engine import writing
+from app.foundation.database.url import parse_url
 from app.foundation.files import make_folder, read_small_file, restrict_to_owner
 
 _NONCE_BYTES = 12

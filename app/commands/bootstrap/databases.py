@@ -19,7 +19,7 @@ from app.commands.bootstrap.requirements import SetUpError
 from app.commands.operator import operator
 from app.foundation.audit import Audit
 from app.foundation.clock import utc_now
-from app.foundation.database.engine import is_sqlite, open_engine, parse_url, reading
+from app.foundation.database.engine import is_sqlite, open_engine, reading
 from app.foundation.database.migrations import is_new, last_upgrade_is_compatible, pending, revision_of, upgrade
 from app.foundation.database.programs import (
     SELF_HOSTED_BACKEND,
@@ -29,6 +29,7 @@ from app.foundation.database.programs import (
     SchemaGuard,
     SchemaNewerError,
 )
+from app.foundation.database.url import parse_url
 from app.settings import Settings
 
 STORE_MIGRATIONS = Migrations(USHER, Path(app.commands.__file__).parent / "migrations")

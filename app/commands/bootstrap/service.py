@@ -24,7 +24,7 @@ from app.commands.bootstrap.requirements import has_credentials
 from app.contract import operations
 from app.directory.settings import ScimSourceSettings
 from app.foundation.clock import Clock, utc_now
-from app.foundation.configuration.showing import listed
+from app.foundation.configuration.showing import setting_rows
 from app.foundation.database.migrations import state_of
 from app.http.throttle import FailedCredentials
 from app.http.tokens import TokenSet
@@ -186,7 +186,7 @@ class _Builder:
             provider_path=settings.provider.path,
             find_concerns=concern_finder(settings, limit=COUNT_LIMIT),
             due_after=expectations(settings).due_after,
-            settings_rows=lambda: list(listed(settings, origins)),
+            settings_rows=lambda: list(setting_rows(settings, origins)),
             index_state=None if index is None else lambda: index.state,
             examine=examine,
             sources={source.source_name: source.type for source in settings.directory.sources},

@@ -23,7 +23,8 @@ from app.commands.doctor.settings import check_settings
 from app.commands.doctor.sources import check_sources
 from app.foundation.clock import Clock
 from app.foundation.configuration.loading import Configuration
-from app.foundation.database.engine import DatabaseUrlError, reading
+from app.foundation.database.engine import reading
+from app.foundation.database.url import DatabaseUrlError
 from app.settings import Settings
 
 

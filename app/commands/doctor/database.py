@@ -11,11 +11,12 @@ from app.commands.bootstrap.databases import STORE_MIGRATIONS, sqlite_file
 from app.commands.doctor.contents import check_contents
 from app.commands.doctor.finding import Finding, Findings, State, ok, problem, warning
 from app.foundation.clock import Clock, utc_now
-from app.foundation.configuration.showing import without_password
+from app.foundation.configuration.showing import without_secrets
 from app.foundation.database import errors
-from app.foundation.database.engine import DatabaseUrlError, DriverMissingError, open_engine, reading
+from app.foundation.database.engine import open_engine, reading
 from app.foundation.database.migrations import is_new, state_of
 from app.foundation.database.programs import ForeignDatabaseError, SchemaNewerError, SchemaState
+from app.foundation.database.url import DatabaseUrlError, DriverMissingError
 from app.foundation.text import printable
 from app.settings import Settings
 
@@ -78,7 +79,7 @@ def open_database(url: str) -> tuple[Engine | None, Finding]:
 
 
 def _unusable(error: SQLAlchemyError | OSError) -> Finding:
-    message = without_password(printable(errors.cause_of(error), limit=300))
+    message = without_secrets(printable(errors.cause_of(error), limit=300))
     default = "check that it runs and that database_url is right (usher config show prints its origin)"
     return problem("database", message, errors.remedy_of(error) or default)
 

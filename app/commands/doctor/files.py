@@ -6,7 +6,7 @@ from app.commands.bootstrap.databases import index_folder
 from app.commands.doctor.database import FREE_BYTES, MIN_FREE_BYTES
 from app.commands.doctor.finding import Finding, Findings, ok, problem, warning
 from app.foundation.database import errors
-from app.foundation.database.engine import DatabaseUrlError
+from app.foundation.database.url import DatabaseUrlError
 from app.service.provider.decision_log import STDOUT
 from app.settings import Settings
 

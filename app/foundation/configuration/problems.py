@@ -13,13 +13,14 @@ from app.foundation.configuration.schema import (
     PREFIX,
     Nested,
     fields_at,
-    has_secret_path,
     is_secret,
     known_keys,
     models_in,
+    secret_part,
     types_in,
 )
-from app.foundation.configuration.showing import without_password
+from app.foundation.configuration.showing import without_secrets
+from app.foundation.secrets import SecretPart
 
 
 class ConfigurationError(Exception):
@@ -93,14 +94,18 @@ def _problem(detail: ErrorDetails, *, secret: bool) -> str:
     value = detail["input"]
     if secret or isinstance(value, (dict, list, SecretStr)) or message == "is missing":
         return message
-    text = without_password(json.dumps(value, ensure_ascii=False, default=str))
+    text = without_secrets(json.dumps(value, ensure_ascii=False, default=str))
     return f"{message}, not {text if len(text) <= _MAX_VALUE else text[: _MAX_VALUE - 1] + '…'}"
 
 
 def _may_hold_secret(field: FieldInfo) -> bool:
     """Whether a value of the setting may be a secret. A value for a section may be a URL meant for a setting in it."""
     inner = (part for section in models_in(field.annotation) for part in section.model_fields.values())
-    return SecretStr in types_in(field.annotation) or any(map(has_secret_path, (field, *inner)))
+    return SecretStr in types_in(field.annotation) or any(map(_has_secret_path, (field, *inner)))
+
+
+def _has_secret_path(field: FieldInfo) -> bool:
+    return secret_part(field) is SecretPart.PATH
 
 
 def _advice(model: type[BaseModel], path: Sequence[str | int], detail: ErrorDetails) -> str:

@@ -6,11 +6,14 @@ from typing import Any, get_args
 from pydantic import BaseModel, ConfigDict, SecretStr
 from pydantic.fields import FieldInfo
 
+from app.foundation.secrets import SecretPart
+
 PREFIX = "USHER_"
 """The prefix of environment variables."""
 
 FILE_SUFFIX = "_file"
 """``api_key_file: PATH`` sets ``api_key`` to the content of the file."""
+
 
 Nested = dict[str, Any]
 """Settings as in a file: sections within sections."""
@@ -60,9 +63,9 @@ def is_secret(key: str, field: FieldInfo | None) -> bool:
     return key.endswith(("token", "tokens", "api_key", "secret", "secret_key", "password", "database_url"))
 
 
-def has_secret_path(field: FieldInfo) -> bool:
-    """Whether a setting is a URL whose path is a secret."""
-    return isinstance(field.json_schema_extra, dict) and "secret_path" in field.json_schema_extra
+def secret_part(field: FieldInfo) -> SecretPart | None:
+    """The secret part of a setting that is a URL."""
+    return next((part for part in field.metadata if isinstance(part, SecretPart)), None)
 
 
 def secret_set_by_file(model: type[BaseModel], path: Sequence[str]) -> FieldInfo | None:

@@ -1,15 +1,15 @@
-"""Shows settings: every value, its origin, and no secret."""
+"""Lists the effective settings as text, each with its origin. Secrets are masked."""
 
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from app.foundation.configuration.schema import has_secret_path, is_secret
-from app.foundation.text import MASK
+from app.foundation.configuration.schema import is_secret, secret_part
+from app.foundation.secrets import MASK, SecretPart
 
 # A password may contain characters that should be escaped, so it is masked up to the last @. Masking too much is safe.
 _PASSWORD_IN_URL = re.compile(r"(://[^:/?#@\s]*:)\S*@")
@@ -22,43 +22,53 @@ _SECRET_IN_QUERY = re.compile(
 _PATH = re.compile(r"(://[^/?#]*)[/?#].+", re.DOTALL)
 
 
-def without_password(text: str) -> str:
-    """Masks passwords in URLs, and secrets in their queries."""
+def without_secrets(text: str) -> str:
+    """Masks passwords in the URLs of a text, and secrets in their queries."""
     return _SECRET_IN_QUERY.sub(rf"\1{MASK}", _PASSWORD_IN_URL.sub(rf"\1{MASK}@", text))
 
 
-def _shown(key: str, value: Any, field: FieldInfo) -> str:
-    """A setting's value with secrets masked; empty values are ``""``."""
-    if key.endswith("proxy") and isinstance(value, SecretStr):
-        # The proxy's address is not a secret.
-        return _CREDENTIALS_IN_URL.sub(rf"\1{MASK}@", value.get_secret_value()) or '""'
-    if isinstance(value, SecretStr):
-        return MASK if value.get_secret_value() else '""'
-    if key.endswith("database_url"):
-        return without_password(_PASSWORD_OF_DATABASE.sub(rf"\1{MASK}@", str(value)))
-    if is_secret(key, field):
-        if isinstance(value, Sequence) and not isinstance(value, str):
-            return "[" + ", ".join(MASK for _ in value) + "]"
-        return MASK if value else '""'
-    if has_secret_path(field):
-        return json.dumps(_PATH.sub(rf"\1/{MASK}", str(value)))
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return without_password(json.dumps(value, ensure_ascii=False, default=str))
+class SettingRow(NamedTuple):
+    """One setting. ``value`` is JSON, or text with masks."""
+
+    key: str
+    """The dotted key."""
+    value: str
+    origin: str
 
 
-def listed(
-    settings: BaseModel, origins: Mapping[str, str], prefix: str = "", default_origin: str = "default"
-) -> Iterator[tuple[str, str, str]]:
-    """Every setting as (dotted key, value without secrets, origin)."""
+def setting_rows(settings: BaseModel, origins: Mapping[str, str]) -> Iterator[SettingRow]:
+    """Every setting, without secrets. ``origins``: the origin of each dotted key that has no default value."""
+    return _rows(settings, origins, "", "default")
+
+
+def _rows(settings: BaseModel, origins: Mapping[str, str], prefix: str, default_origin: str) -> Iterator[SettingRow]:
     for name, field in type(settings).model_fields.items():
         key, value = prefix + name, getattr(settings, name)
         items = list(value) if isinstance(value, (list, tuple)) else []
         if isinstance(value, BaseModel):
-            yield from listed(value, origins, key + ".")
+            yield from _rows(value, origins, f"{key}.", "default")
         elif items and all(isinstance(item, BaseModel) for item in items):
             # If the list was set, what an item leaves out has its default. Otherwise the items are part of the default.
             for index, item in enumerate(items):
-                yield from listed(item, origins, f"{key}[{index}].", "default" if key in origins else default_origin)
+                yield from _rows(item, origins, f"{key}[{index}].", "default" if key in origins else default_origin)
         else:
-            yield key, _shown(name, value, field), origins.get(key, default_origin)
+            yield SettingRow(key, _masked(name, value, field), origins.get(key, default_origin))
+
+
+def _masked(key: str, value: Any, field: FieldInfo) -> str:
+    """A setting's value with secrets masked. Empty values are ``""``."""
+    text = value.get_secret_value() if isinstance(value, SecretStr) else value
+    match secret_part(field):
+        case SecretPart.CREDENTIALS:
+            return _CREDENTIALS_IN_URL.sub(rf"\1{MASK}@", text) or '""'
+        case SecretPart.PASSWORD:
+            return without_secrets(_PASSWORD_OF_DATABASE.sub(rf"\1{MASK}@", text))
+        case SecretPart.PATH:
+            return json.dumps(_PATH.sub(rf"\1/{MASK}", text))
+    if is_secret(key, field):
+        if isinstance(text, Sequence) and not isinstance(text, str):
+            return "[" + ", ".join(MASK for _ in text) + "]"
+        return MASK if text else '""'
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return without_secrets(json.dumps(value, ensure_ascii=False, default=str))

@@ -5,8 +5,8 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from app.foundation.database.engine import DatabaseUrlError, parse_url
 from app.foundation.database.errors import free_bytes
+from app.foundation.database.url import DatabaseUrlError, parse_url
 
 _PAGES_PER_STEP = 4096
 """Other processes can write between two steps; SQLite copies the pages that they change again."""

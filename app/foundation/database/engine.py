@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.engine import URL, ExceptionContext, make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy.engine import URL, ExceptionContext
+from sqlalchemy.exc import NoSuchModuleError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from app.foundation.database.errors import describe_sqlite_error, wrap_driver_error
 from app.foundation.database.response_timeout import bound_responses
+from app.foundation.database.url import DriverMissingError, parse_url
 from app.foundation.files import make_file, make_folder
 
 BUSY_TIMEOUT_MS = 60_000
@@ -26,53 +27,17 @@ BUSY_TIMEOUT_MS = 60_000
 CLIENT_KEEPALIVES = {"keepalives_idle": 3, "keepalives_interval": 2, "keepalives_count": 3, "tcp_user_timeout": 9000}
 """PostgreSQL's client detects a dead connection within ten seconds: the next statement fails."""
 
-_WAL_TRIES = 20
-
-MMAP_BYTES = 4 << 30
-"""The part of a database file that is memory-mapped at most."""
+WRITE_LOCK = "usher_write_lock"
+"""The execution option that decides whether a transaction on SQLite begins with the write lock (default: True)."""
 
 _AFTER_COMMIT = "usher_after_commit"
 """The execution option with the callbacks of a ``writing`` transaction."""
 
-WRITE_LOCK = "usher_write_lock"
-"""The execution option that decides whether a transaction on SQLite begins with the write lock (default: True)."""
+_MMAP_BYTES = 4 << 30
+"""The maximum size of the memory-mapped part of a SQLite file."""
 
-
-def usable_url(text: str) -> str:
-    """Validates the database URL of a setting. Raises ``DatabaseUrlError``."""
-    parse_url(text)
-    return text
-
-
-class DatabaseUrlError(ValueError):
-    """An invalid or unsupported database URL. The text contains no password."""
-
-
-class DriverMissingError(DatabaseUrlError):
-    """The database's driver is not installed; the text names the extra that contains it."""
-
-
-def parse_url(text: str) -> URL:
-    """Parses a database URL and selects the driver. Raises ``DatabaseUrlError``."""
-    try:
-        url = make_url(text)
-    except (ArgumentError, ValueError) as error:
-        raise DatabaseUrlError(
-            "not a database URL; write sqlite:///var/usher.db or postgresql://user@host/name"
-        ) from error
-    backend = url.get_backend_name()
-    if backend == "sqlite":
-        if not url.database or url.database == ":memory:":
-            raise DatabaseUrlError("a SQLite database needs a file, as in sqlite:///var/usher.db")
-        return url
-    if text.count("@") > 1:
-        # Messages show the host, which would contain a part of the password.
-        raise DatabaseUrlError(
-            "each @ but the one before the host is written as %40, as in a password (and a / there as %2F)"
-        )
-    if backend not in {"postgresql", "postgres"}:
-        raise DatabaseUrlError(f"{backend} is not supported; use sqlite:///FILE or postgresql://user@host/name")
-    return url.set(drivername="postgresql+psycopg")
+_WAL_TRIES = 20
+"""Tries to convert a new SQLite file to write-ahead logging."""
 
 
 def is_sqlite(engine: Engine | Connection) -> bool:
@@ -88,13 +53,13 @@ def open_engine(
     single: bool = False,
     response_timeout: float | None = None,
 ) -> Engine:
-    """An engine with the transactions of this module. It connects lazily.
+    """Opens an engine for the transactions of this module. It connects lazily.
 
-    ``mapped``: memory-map the SQLite file, for processes that read much and write little. They share the pages.
+    ``mapped``: for processes that read much and write little. They map the SQLite file into memory and share its pages.
 
-    ``response_timeout``: seconds for which a statement waits for PostgreSQL; see ``bound_responses``. None: any time.
+    ``single``: for temporary tables that live as long as the engine. It has one connection and keeps it.
 
-    ``single``: one connection, kept for the lifetime of the engine with its temporary tables.
+    ``response_timeout``: seconds that a statement waits for PostgreSQL, see ``bound_responses``. None: no limit.
 
     In a process that forks, call this after the fork, or ``engine.dispose(close=False)`` in the child.
     """
@@ -166,7 +131,7 @@ def _open_sqlite(url: URL, options: dict[str, Any], *, mapped: bool) -> Engine:
             "temp_store=FILE",  # planning spills to disk instead of growing
             "cache_size=-16384",
             "journal_size_limit=67108864",
-            f"mmap_size={MMAP_BYTES if mapped else 0}",
+            f"mmap_size={_MMAP_BYTES if mapped else 0}",
         ):
             connection.execute(f"PRAGMA {pragma}").close()
 
@@ -208,21 +173,6 @@ def reading(engine: Engine) -> Iterator[Connection]:
         yield connection
 
 
-def execute_raw(connection: Connection, statements: Iterable[str]) -> None:
-    """Executes statements without parameters and results in the open transaction: in one round trip on PostgreSQL, and
-    on SQLite without SQLAlchemy's overhead, which exceeds the time of most of them. Errors are SQLAlchemy's."""
-    if not is_sqlite(connection):
-        connection.exec_driver_sql("; ".join(statements))
-        return
-    driver: Any = connection.connection.driver_connection
-    try:
-        for statement in statements:
-            driver.execute(statement).close()
-    except sqlite3.Error as error:
-        describe_sqlite_error(error, str(connection.engine.url.database))
-        raise wrap_driver_error(error, connection.dialect) from error
-
-
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
     """A read-write transaction, committed at the end of the block. On SQLite it holds the write lock from the start."""
@@ -241,3 +191,21 @@ def after_commit(connection: Connection, callback: Callable[[], object]) -> None
         callback()
     else:
         callbacks.append(callback)
+
+
+def execute_raw(connection: Connection, statements: Iterable[str]) -> None:
+    """Executes statements that have neither parameters nor results. Raises the errors of SQLAlchemy.
+
+    It takes one round trip on PostgreSQL. On SQLite it avoids SQLAlchemy's overhead, which exceeds the time of most
+    statements.
+    """
+    if not is_sqlite(connection):
+        connection.exec_driver_sql("; ".join(statements))
+        return
+    driver: Any = connection.connection.driver_connection
+    try:
+        for statement in statements:
+            driver.execute(statement).close()
+    except sqlite3.Error as error:
+        describe_sqlite_error(error, str(connection.engine.url.database))
+        raise wrap_driver_error(error, connection.dialect) from error

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, SecretStr
 
 from app.foundation.files import read_small_file
 from app.foundation.outbound.urls import address_of, is_http_url
+from app.foundation.secrets import SecretPart
 
 
 def _checked_ca_file(text: str) -> str:
@@ -63,10 +64,14 @@ def _checked_proxy(secret: SecretStr) -> SecretStr:
 
 
 CaFile = Annotated[str, AfterValidator(_checked_ca_file)]
-"""A setting: a PEM file with the certificates to trust instead of the public ones; empty: the public ones."""
+"""A setting: a PEM file with the certificates to trust instead of the public ones. Empty: the public ones."""
 
-Proxy = Annotated[SecretStr, AfterValidator(_checked_proxy)]
-"""A setting: the URL of an HTTP proxy, with credentials if it requires them; empty: no proxy."""
+Proxy = Annotated[
+    SecretStr,
+    AfterValidator(_checked_proxy),
+    SecretPart.CREDENTIALS,
+]
+"""A setting: the URL of an HTTP proxy, with credentials if it requires them. Empty: no proxy."""
 
 
 @dataclass(frozen=True, slots=True)

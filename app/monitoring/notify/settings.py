@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field, SecretStr, model_validator
 from app.foundation.configuration.schema import SettingsSection
 from app.foundation.outbound.route import CaFile, Proxy
 from app.foundation.outbound.urls import checked_url
+from app.foundation.secrets import SecretPart
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 - a prefix, not a secret
 
@@ -49,7 +50,7 @@ Address = Annotated[str, AfterValidator(_usable_address)]
 class WebhookSettings(SettingsSection):
     """The section ``notifications.webhook``."""
 
-    url: Annotated[str, AfterValidator(_usable_url), Field(json_schema_extra={"secret_path": True})] = ""
+    url: Annotated[str, AfterValidator(_usable_url), SecretPart.PATH] = ""
     """The URL that messages are posted to; empty: no webhook. Many receivers treat its path as a secret."""
     secret: Annotated[SecretStr, AfterValidator(_usable_secret)] = SecretStr("")
     """The key that signs messages, as in Standard Webhooks: whsec_ and base64."""

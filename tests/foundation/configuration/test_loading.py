@@ -10,7 +10,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from app.foundation.configuration.loading import Configuration, load
 from app.foundation.configuration.problems import ConfigurationError
-from app.foundation.configuration.showing import listed
+from app.foundation.configuration.showing import setting_rows
 
 PROBLEMS = yaml_module.safe_load(Path(__file__).with_name("problems.yaml").read_text("utf-8"))
 
@@ -170,13 +170,13 @@ def test_problems_never_show_a_secret(read: Any, yaml: str) -> None:
     assert "TOPSECRET" not in str(caught.value)
 
 
-def test_listed_masks_secrets_and_names_origins(read: Any) -> None:
+def test_setting_rows_mask_secrets_and_name_origins(read: Any) -> None:
     yaml = (
         "database_url: postgresql+psycopg://me:TOPSECRET@host/name\n"
         "house:\n  api_key: TOPSECRET\n  auth_tokens: [TOPSECRET]\n  things:\n  - {type: bell, loudness: 3}\n"
     )
     found = read(yaml, USHER_HOUSE__OPEN="true")
-    rows = list(listed(found.settings, found.origins))
+    rows = list(setting_rows(found.settings, found.origins))
     assert "TOPSECRET" not in str(rows)
     assert ("database_url", "postgresql+psycopg://me:********@host/name", "usher.yaml:1") in rows
     assert ("house.api_key", "********", "usher.yaml:3") in rows

@@ -11,16 +11,9 @@ import pytest
 from sqlalchemy import Engine, make_url, text
 from sqlalchemy.exc import OperationalError
 
-from app.foundation.database.engine import (
-    DatabaseUrlError,
-    DriverMissingError,
-    after_commit,
-    open_engine,
-    parse_url,
-    reading,
-    writing,
-)
+from app.foundation.database.engine import after_commit, open_engine, reading, writing
 from app.foundation.database.response_timeout import allow_long_statements
+from app.foundation.database.url import DatabaseUrlError, DriverMissingError, parse_url
 from app.foundation.files import restrict_to_owner, write_file
 from tests.conftest import POSTGRES
 from tests.worlds.tcp_proxy import tcp_proxy

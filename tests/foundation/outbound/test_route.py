@@ -16,7 +16,7 @@ from app.client.settings import BackendSettings
 from app.contract import operations
 from app.contract.users import DeleteUsersRequest
 from app.foundation.configuration.problems import ConfigurationError
-from app.foundation.configuration.showing import listed
+from app.foundation.configuration.showing import setting_rows
 from app.foundation.logs import LogSettings, configure_logs
 from app.monitoring.notify.channels import Webhook
 from app.monitoring.notify.message import Message, NotDeliveredError
@@ -238,7 +238,7 @@ def test_credentials_of_a_proxy_are_masked(tmp_path: Path) -> None:
         "USHER_NOTIFICATIONS__WEBHOOK__PROXY": "http://TOPSECRET@proxy.acme.example:3128",
     }
     found = load_settings(Path("/dev/null"), environment=variables)
-    displayed = {key: value for key, value, _ in listed(found.settings, found.origins)}
+    displayed = {key: value for key, value, _ in setting_rows(found.settings, found.origins)}
     assert displayed["backend.proxy"] == "http://********@proxy.acme.example:3128"
     assert displayed["notifications.webhook.proxy"] == "http://********@proxy.acme.example:3128"
     assert "TOPSECRET" not in repr(found.settings) + str(displayed)
@@ -248,6 +248,6 @@ def test_credentials_of_a_proxy_are_masked(tmp_path: Path) -> None:
 def test_checking_cannot_be_switched_off(section: str) -> None:
     """No section with outgoing calls has a setting for it."""
     found = load_settings(Path("/dev/null"), environment={})
-    keys = [key for key, _, _ in listed(found.settings, found.origins) if key.startswith(section)]
+    keys = [key for key, _, _ in setting_rows(found.settings, found.origins) if key.startswith(section)]
     assert keys
     assert not [key for key in keys if "verify" in key or "insecure" in key or "check" in key]

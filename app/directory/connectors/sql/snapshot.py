@@ -47,7 +47,8 @@ from sqlalchemy.types import NullType
 
 from app.directory.connector import LoginRefusedError, ReadError
 from app.directory.connectors.sql.settings import single_statement
-from app.foundation.text import MASK, printable
+from app.foundation.secrets import MASK
+from app.foundation.text import printable
 
 ROWS_AT_A_TIME = 1000
 """Rows per fetch."""
