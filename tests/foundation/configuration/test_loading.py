@@ -11,6 +11,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from app.foundation.configuration.loading import Configuration, load
 from app.foundation.configuration.problems import ConfigurationError
 from app.foundation.configuration.showing import setting_rows
+from app.foundation.database.url import DatabaseUrl
 
 PROBLEMS = yaml_module.safe_load(Path(__file__).with_name("problems.yaml").read_text("utf-8"))
 
@@ -41,7 +42,7 @@ class House(BaseModel):
 
 class Sample(BaseSettings):
     model_config = SettingsConfigDict(extra="forbid")
-    database_url: str = "sqlite:///var/usher.db"
+    database_url: DatabaseUrl = "sqlite:///var/usher.db"
     house: House = House()
 
     @classmethod
