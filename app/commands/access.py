@@ -10,7 +10,7 @@ import click
 
 from app.commands.check import moment
 from app.commands.frame import CommandError, Invocation, UsherCommand, json_option, pass_invocation
-from app.commands.screen import note, show_json_lists, show_table
+from app.commands.screen import print_note, show_json_lists, show_table
 from app.foundation.clock import utc_text
 
 if TYPE_CHECKING:
@@ -98,13 +98,13 @@ def access(  # noqa: PLR0917 - click passes them by name
             show_json_lists(head | listing.head, {name: map(_wire, listing)}, listing.tail)
         else:
             for line in listing.remarks:
-                note(line)
+                print_note(line)
             for page in listing.pages():
                 show_table(_HEADINGS, [_row(entry) for entry in page.entries])
     if listing.has_more:
-        note(f"more: --limit {limit} left out the rest")
+        print_note(f"more: --limit {limit} left out the rest")
     if listing.has_changed:
-        note("the directory changed meanwhile: run the command again for a list of one revision")
+        print_note("the directory changed meanwhile: run the command again for a list of one revision")
 
 
 def _check_id(name: str, id_: str) -> None:

@@ -10,10 +10,14 @@ import click
 from app.commands.daemon import ends_with_parent, log_start, server_options
 from app.commands.frame import CommandError, Invocation, UsherGroup, json_option, pass_invocation
 from app.commands.operator import audited_action
-from app.commands.screen import note, on_terminal, progress, say, show_json
+from app.commands.progress import progress
+from app.commands.screen import on_terminal, print_note, print_result, show_json
 from app.foundation.clock import epoch_ms, utc_now
 from app.foundation.processes import stop_signals
-from app.foundation.text import counted
+from app.foundation.text import counted, were
+
+DEFAULT_PORT = 8090
+"""The default of ``usher backend serve --port``."""
 
 BACKEND_EXTRA = ("jwt", "numpy", "pycrdt", "standardwebhooks")
 """Modules that the extra ``backend`` installs."""
@@ -32,7 +36,9 @@ def backend(context: click.Context) -> None:
 
 
 @backend.command("serve")
-@click.option("--port", type=click.IntRange(0, 65535), default=8090, show_default=True, help="The port to listen on.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True, help="The port to listen on."
+)
 @ends_with_parent
 @pass_invocation
 def serve_backend(invocation: Invocation, port: int) -> None:
@@ -79,7 +85,7 @@ def upgrade(invocation: Invocation) -> None:
     from app.commands.bootstrap.databases import upgrade_backend_store
 
     changed = upgrade_backend_store(invocation.settings())
-    say("the backend's database is up to date now" if changed else "the backend's database was up to date")
+    print_result("the backend's database is up to date now" if changed else "the backend's database was up to date")
 
 
 @backend.command()
@@ -110,18 +116,18 @@ def bootstrap(invocation: Invocation, email: str, as_json: bool) -> None:
     if as_json:
         show_json(wire)
         return
-    say(f"# workspace {wire['workspaceId']}, its own auth token: {wire['workspaceAuthToken']}")
+    print_result(f"# workspace {wire['workspaceId']}, its own auth token: {wire['workspaceAuthToken']}")
     origins = [origin for key, origin in configuration.origins.items() if key.startswith("backend.")]
     if any(not origin.startswith("environment") for origin in origins):
-        say("# for the section backend of the settings:")
+        print_result("# for the section backend of the settings:")
     else:
-        say("backend:")
-        say(f"  base_url: {settings.backend.base_url}")
-    say(f"  api_key: {wire['apiKey']}")
-    say(f"  auth_token: {wire['authToken']}")
+        print_result("backend:")
+        print_result(f"  base_url: {settings.backend.base_url}")
+    print_result(f"  api_key: {wire['apiKey']}")
+    print_result(f"  auth_token: {wire['authToken']}")
     if on_terminal():
-        note("These credentials are shown only once. Copy them to the settings file, or to the environment as")
-        note("USHER_BACKEND__API_KEY and USHER_BACKEND__AUTH_TOKEN.")
+        print_note("These credentials are shown only once. Copy them to the settings file, or to the environment as")
+        print_note("USHER_BACKEND__API_KEY and USHER_BACKEND__AUTH_TOKEN.")
 
 
 @backend.command()
@@ -146,7 +152,7 @@ def reembed(invocation: Invocation) -> None:
         raise CommandError(str(error)) from error
     finally:
         engine.dispose()
-    say(f"{counted(number, 'judgment')} embedded with {name}; all others already were")
+    print_result(f"{counted(number, 'judgment')} embedded with {name}; all others already were")
 
 
 @backend.command("import")
@@ -186,6 +192,6 @@ def import_file(invocation: Invocation, file: Path, api_key: str, *, create_miss
     finally:
         engine.dispose()
     for kind, number in sorted(run.counts.items()):
-        say(f"{kind}\t{number}")
+        print_result(f"{kind}\t{number}")
     if refused:
-        raise CommandError(f"{counted(refused, 'line')} of {file} {'was' if refused == 1 else 'were'} not imported")
+        raise CommandError(f"{counted(refused, 'line')} of {file} {were(refused)} not imported")

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 
-from app.commands.screen import on_terminal, say, show_table
+from app.commands.screen import on_terminal, print_result, show_table
 from app.sync.ledger.ledger import USER_KINDS, Kind
 from app.sync.plan.fields import FieldChange
 from app.sync.plan.listing import PlannedChange, Sum
@@ -44,7 +44,7 @@ def show_changes(changes: Iterator[PlannedChange], total: int) -> None:
     else:
         show_table(("action", "kind", "what", "status", "why"), rows)
     if total > MAX_CHANGES:
-        say(f"… and {total - MAX_CHANGES} more; --json shows all of them")
+        print_result(f"… and {total - MAX_CHANGES} more; --json shows all of them")
 
 
 def show_sums(sums: Sequence[Sum]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from app.commands.frame import CommandError, Invocation, UsherCommand, json_option, pass_invocation
-from app.commands.screen import coloured, say, show_json
+from app.commands.screen import coloured, print_result, show_json
 from app.foundation.clock import from_epoch_ms, parse_time, utc_text
 from app.foundation.text import printable
 
@@ -137,19 +137,19 @@ def _with_readable_time(record: Mapping[str, object]) -> dict[str, object]:
 
 def _show(explanation: Explanation, origins: Origins | None) -> None:
     outcome = "allowed" if explanation.decision.has_access else "denied"
-    say(coloured(outcome, outcome))
-    say(printable(explanation.reason))
+    print_result(coloured(outcome, outcome))
+    print_result(printable(explanation.reason))
     if origins is None:
         return
     for number, (record, wire) in enumerate(
         zip(explanation.records, map(_with_readable_time, explanation.path), strict=True), 1
     ):
         fields = ", ".join(f"{name} {_plain(value)}" for name, value in wire.items() if name != "kind")
-        say(f"  {number}. {wire['kind']}: {printable(fields)}")
+        print_result(f"  {number}. {wire['kind']}: {printable(fields)}")
         rows = origins.get(record.key, ())
         for row in rows:
             fields = f" provides {', '.join(row.gives) or 'nothing more'}" if len(rows) > 1 else ""
-            say(f"     {printable(f'{row}{fields}')}")
+            print_result(f"     {printable(f'{row}{fields}')}")
 
 
 def _plain(value: object) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from app.commands.frame import CommandError, Invocation, UsherGroup, json_option, pass_invocation
-from app.commands.screen import say, show_json
+from app.commands.screen import print_result, show_json
 from app.foundation.text import printable
 
 
@@ -30,13 +30,15 @@ def upgrade(invocation: Invocation, as_json: bool) -> None:
     if as_json:
         show_json({"upgraded": upgraded.changed, "olderVersionsGoOn": upgraded.old_version_compatible})
     elif not upgraded.changed:
-        say("the database was up to date")
+        print_result("the database was up to date")
     elif upgraded.old_version_compatible is None:
-        say("the database is new and has its tables now")
+        print_result("the database is new and has its tables now")
     elif upgraded.old_version_compatible:
-        say("the database is up to date now; services of the previous version keep answering until you replace them")
+        print_result(
+            "the database is up to date now; services of the previous version keep answering until you replace them"
+        )
     else:
-        say("the database is up to date now; services of an older version no longer answer: replace them now")
+        print_result("the database is up to date now; services of an older version no longer answer: replace them now")
 
 
 @db.command()
@@ -54,4 +56,4 @@ def backup(invocation: Invocation, file: Path) -> None:
     if sqlite_file(url) is None:
         raise CommandError("the database is PostgreSQL: pg_dump --format=custom copies it while everything runs")
     size = copy_sqlite(url, file)
-    say(f"{printable(str(file))}: {size:,} bytes")
+    print_result(f"{printable(str(file))}: {size:,} bytes")

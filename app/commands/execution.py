@@ -8,7 +8,8 @@ from app.commands.bootstrap.application import Application
 from app.commands.bootstrap.what_if import ReplacedSources
 from app.commands.frame import CommandError, EndedBySignalError
 from app.commands.operator import operator
-from app.commands.screen import note, progress
+from app.commands.progress import progress
+from app.commands.screen import print_note
 from app.foundation.processes import stop_signals
 from app.sync.runs.audit import audited
 from app.sync.runs.lock import SyncLock
@@ -66,7 +67,7 @@ def _acquire(lock: SyncLock, parts: Application, timeout: float | None) -> None:
         return
     parts.check_database()
     if timeout != 0:
-        note("another process is synchronizing; waiting for it to end")
+        print_note("another process is synchronizing; waiting for it to end")
     deadline = monotonic() + (inf if timeout is None else timeout)
     while (left := deadline - monotonic()) > 0:
         if lock.acquire(timeout=min(left, 5.0)):

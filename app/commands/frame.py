@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
-from app.commands.screen import without_colours
+from app.commands.screen import colours_disabled
 from app.foundation.text import printable
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class UsherCommands(UsherGroup):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs a command and turns errors into lines and exit codes."""
-        if without_colours():
+        if colours_disabled():
             # Commands inherit it, and click removes the colours from all output.
             ctx.color = False
         try:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import chdir
-from dataclasses import dataclass, replace
-from os import geteuid, getpid
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from app.commands.frame import CommandError, Invocation, UsherCommand, pass_invocation
+from app.commands.processes import LongRunning, UsherProcess, find_processes
 from app.foundation.outbound.urls import local_host
 
 if TYPE_CHECKING:
@@ -21,29 +20,7 @@ if TYPE_CHECKING:
     from app.settings import Settings
 
 _TIMEOUT = 3.0
-_BACKEND_PORT = 8090
-"""Default of ``usher backend serve --port``."""
-_COMMANDS = {("serve",), ("worker",), ("backend", "serve"), ("backend", "deliver")}
-
-
-@dataclass(frozen=True, slots=True)
-class Running:
-    """A running process of Usher."""
-
-    pid: int
-    command: tuple[str, ...]
-    arguments: tuple[str, ...]
-    folder: Path
-    """Its working directory."""
-
-    @property
-    def config(self) -> Path | None:
-        """The settings file from its command line."""
-        path = _option(self.arguments, "--config")
-        return self.folder / path if path else None
-
-    def __str__(self) -> str:
-        return f"usher {' '.join(self.command)} (process {self.pid})"
+"""Seconds."""
 
 
 @click.command(cls=UsherCommand)
@@ -58,14 +35,16 @@ def health(invocation: Invocation, proc: Path) -> None:
 
     Exit code 0: all are healthy, 1: one is not, or none runs.
     """
-    processes = list(running(proc))
+    processes = list(find_processes(proc))
     if invocation.config is not None:
         config = invocation.config.resolve()
         processes = [process for process in processes if process.config and process.config.resolve() == config]
     if not processes:
         raise CommandError("no usher serve, worker or backend runs here")
     # The processes of one server have the same arguments, and are checked once.
-    distinct = {process.pid if process.command == ("worker",) else process.arguments: process for process in processes}
+    distinct = {
+        process.pid if process.command is LongRunning.WORKER else process.arguments: process for process in processes
+    }
     for process in distinct.values():
         try:
             # Paths in the settings may be relative.
@@ -78,71 +57,28 @@ def health(invocation: Invocation, proc: Path) -> None:
     click.echo("ok")
 
 
-def running(proc: Path) -> Iterator[Running]:
-    """The Usher processes of this user. Root sees those of all users."""
-    try:
-        pids = sorted(int(entry.name) for entry in proc.iterdir() if entry.name.isdecimal())
-    except OSError as error:
-        raise CommandError(f"{proc}: {error.strerror}; processes are listed on Linux only") from error
-    for pid in pids:
-        entry = proc / str(pid)
-        try:
-            arguments = tuple((entry / "cmdline").read_bytes().decode("utf-8", "replace").split("\0"))
-            if geteuid() not in {0, entry.stat().st_uid}:
-                continue
-        except OSError:
-            continue  # the process has ended
-        command = command_of(arguments)
-        if command is not None and pid != getpid():
-            yield Running(pid, command, arguments, entry / "cwd")
-
-
-def command_of(arguments: Sequence[str]) -> tuple[str, ...] | None:
-    """The long-running Usher command with these arguments. None for other commands and programs."""
-    rest = iter(arguments)
-    for previous, argument in zip(("", *arguments), rest, strict=False):
-        # Another program may have a module called app; Usher's runs on this interpreter.
-        if Path(argument).name == "usher" or (previous, argument, arguments[0]) == ("-m", "app", sys.executable):
-            break
-    words = []
-    for argument in rest:
-        if argument == "--config":
-            next(rest, None)
-        elif argument and not argument.startswith("-"):
-            words.append(argument)
-    return next((command for command in _COMMANDS if command == tuple(words[: len(command)])), None)
-
-
-def _option(arguments: Sequence[str], name: str) -> str:
-    """The value of ``name VALUE`` or ``name=VALUE``; empty if there is none."""
-    for index, argument in enumerate(arguments):
-        option, equals, value = argument.partition("=")
-        if option == name:
-            return value if equals else "".join(arguments[index + 1 : index + 2])
-    return ""
-
-
-def health_url(process: Running, settings: Settings) -> str:
+def health_url(process: UsherProcess, settings: Settings) -> str:
     """The URL of a server's health check."""
-    port = _option(process.arguments, "--port") or (
-        _BACKEND_PORT if "backend" in process.command else settings.server.port
-    )
-    return f"http://{local_host(settings.server.host)}:{int(port)}/healthz"
+    from app.commands.backend import DEFAULT_PORT
+
+    default = settings.server.port if process.command is LongRunning.SERVE else DEFAULT_PORT
+    return f"http://{local_host(settings.server.host)}:{int(process.option('--port') or default)}/healthz"
 
 
-def _check(process: Running, settings: Settings) -> None:
+def _check(process: UsherProcess, settings: Settings) -> None:
     """Raises ``CommandError`` if the process is unhealthy."""
     from sqlalchemy import text
 
-    if "serve" in process.command:
-        _check_server(health_url(process, settings))
-    elif "backend" in process.command:
-        _query(settings.self_hosted_backend.database_url, lambda connection: connection.execute(text("SELECT 1")))
-    else:
-        _query(settings.database_url, lambda connection: _check_heartbeat(connection, process, settings))
+    match process.command:
+        case LongRunning.SERVE | LongRunning.BACKEND_SERVE:
+            _check_server(health_url(process, settings))
+        case LongRunning.BACKEND_DELIVER:
+            _query(settings.self_hosted_backend.database_url, lambda connection: connection.execute(text("SELECT 1")))
+        case LongRunning.WORKER:
+            _query(settings.database_url, lambda connection: _check_heartbeat(connection, process, settings))
 
 
-def _check_heartbeat(connection: Connection, process: Running, settings: Settings) -> None:
+def _check_heartbeat(connection: Connection, process: UsherProcess, settings: Settings) -> None:
     from app.foundation.clock import epoch_ms, utc_now
     from app.sync.runs.run import process_name
     from app.sync.runs.workers import workers

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from app.commands.bootstrap.application import Application
-from app.commands.screen import on_terminal, say, show_table
+from app.commands.screen import on_terminal, print_result, show_table
 from app.foundation.text import counted
 from app.sync.plan.access_impact import EFFECTS, StoredAccessChange
 from app.sync.runs.report import impact_sentence
@@ -25,7 +25,7 @@ def access_changes_of(parts: Application, run_id: str) -> Iterator[StoredAccessC
 
 def show_impact(parts: Application, run: Run) -> None:
     """Prints the sums by organization and kind, then the changes: the first rows on a terminal, all rows elsewhere."""
-    say(impact_sentence(run.report["impact"]))
+    print_result(impact_sentence(run.report["impact"]))
     sums = parts.runs.access_counts(run.run_id)
     if not sums:
         return
@@ -42,4 +42,4 @@ def _show(headings: Sequence[str], rows: Iterator[Sequence[str]]) -> None:
         return
     show_table(headings, list(islice(rows, MAX_ROWS)))
     if more := sum(1 for _ in rows):
-        say(f"… and {counted(more, 'more row')}; --json shows all of them")
+        print_result(f"… and {counted(more, 'more row')}; --json shows all of them")

@@ -9,7 +9,8 @@ import click
 import orjson
 
 from app.commands.frame import CommandError, Invocation, UsherCommand, json_option, pass_invocation
-from app.commands.screen import coloured, note, on_terminal, progress, say, show_json, show_table
+from app.commands.progress import progress
+from app.commands.screen import coloured, on_terminal, print_note, print_result, show_json, show_table
 from app.foundation.clock import utc_now
 from app.foundation.text import printable, quoted
 
@@ -118,33 +119,33 @@ def _show(name: str, previewed: PreviewedSource, report: Preview, *, alone: bool
     if not alone:
         _show_counts(previewed)
         for group in report.problems[:_MAX_PROBLEMS]:
-            note(str(group))
+            print_note(str(group))
         if len(report.problems) > _MAX_PROBLEMS:
-            note(f"… and {len(report.problems) - _MAX_PROBLEMS} other problems")
-        say(_difference(report))
+            print_note(f"… and {len(report.problems) - _MAX_PROBLEMS} other problems")
+        print_result(_difference(report))
         if report.odd:
-            note(f"{name}: {report.odd}")
+            print_note(f"{name}: {report.odd}")
     if report.verdict is not Verdict.COMPLETE:
         how = "could not be read" if report.verdict is Verdict.FAILED else "was read partially"
-        note(f"{name} {how}: {report.reason}")
+        print_note(f"{name} {how}: {report.reason}")
 
 
 def _show_object(name: str, shown: PreviewedObject) -> None:
     thing = shown.id
-    say(printable(f"{name}, {shown.place}" if thing is None else f"{name}, {thing.set}: {shown.place}"))
+    print_result(printable(f"{name}, {shown.place}" if thing is None else f"{name}, {thing.set}: {shown.place}"))
     if thing is not None and thing.id != shown.place:
-        say(f"  id       {printable(thing.id)}")
+        print_result(f"  id       {printable(thing.id)}")
     if shown.value:
-        say(f"  it       {_fields(shown.value)}")
+        print_result(f"  it       {_fields(shown.value)}")
     decided = {line.key for line in shown.results if line.wins}
     for line in shown.results:
         head = f"rule {line.rule}" if line.rule else "record"
-        say(f"  {head:<8} {line.kind or 'object':<12} {_result(line, shared=line.key not in decided)}")
+        print_result(f"  {head:<8} {line.kind or 'object':<12} {_result(line, shared=line.key not in decided)}")
     if shown.omitted:
-        say(f"  … and {shown.omitted:,} more")
+        print_result(f"  … and {shown.omitted:,} more")
     if not shown.results:
-        say("  no rule reads this set")
-    say()
+        print_result("  no rule reads this set")
+    print_result()
 
 
 def _result(line: RuleResult, *, shared: bool) -> str:

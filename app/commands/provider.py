@@ -9,7 +9,7 @@ import click
 
 from app.commands.frame import CommandError, Invocation, UsherGroup, json_option, pass_invocation
 from app.commands.operator import audited_action, reason_option
-from app.commands.screen import note, on_terminal, say, show_json
+from app.commands.screen import on_terminal, print_note, print_result, show_json
 from app.foundation.text import printable
 
 if TYPE_CHECKING:
@@ -83,10 +83,10 @@ def register_(
         before = None if found.before is None else found.before.to_wire()
         show_json({"before": before, "after": found.after.to_wire(), "changed": found.changed})
         return
-    say(f"before: {_in_words(found.before)}")
-    say(f"now: {_in_words(found.after)}")
+    print_result(f"before: {_in_words(found.before)}")
+    print_result(f"now: {_in_words(found.after)}")
     if on_terminal():
-        note("usher doctor calls the service as the backend does, and reports whether it answers.")
+        print_note("usher doctor calls the service as the backend does, and reports whether it answers.")
 
 
 def _token(settings: ProviderSettings, file: Path | None) -> str:

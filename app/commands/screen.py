@@ -1,24 +1,18 @@
-"""Prints results and progress: tables and bars on a terminal, tab-separated lines elsewhere.
+"""Prints results: text, JSON and tables. Tables are tab-separated lines unless standard output is a terminal.
 
 Text from a directory, a backend or a database is passed through ``printable`` and never interpreted as markup.
 """
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import click
 import orjson
 
 from app.foundation.text import printable
 
-if TYPE_CHECKING:
-    from rich.progress import Progress as RichProgress
-    from rich.progress import TaskID
-
-STYLES: Mapping[str, str] = {
+_STYLES: Mapping[str, str] = {
     "allowed": "green",
     "denied": "red",
     "done": "green",
@@ -37,22 +31,23 @@ STYLES: Mapping[str, str] = {
 }
 
 
-def without_colours() -> bool:
+def colours_disabled() -> bool:
     """Whether the environment disables colours."""
     return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
 
 
 def on_terminal() -> bool:
-    """Whether standard output is a terminal. It is None if it is closed."""
+    """Whether standard output is a terminal."""
+    # Python sets a closed output to None.
     return sys.stdout is not None and sys.stdout.isatty()
 
 
-def say(text: str = "") -> None:
-    """Prints a line of the result."""
+def print_result(text: str = "") -> None:
+    """Prints a line on standard output."""
     click.echo(text)
 
 
-def note(text: str) -> None:
+def print_note(text: str) -> None:
     """Prints a line on standard error."""
     click.echo(printable(text), err=True)
 
@@ -67,8 +62,10 @@ def show_json_lists(
     lists: Mapping[str, Iterable[object]],
     tail: Callable[[], Mapping[str, object]] = dict,
 ) -> None:
-    """Prints ``head`` with further fields that are lists, one item per line. The items may exceed the memory. ``tail``
-    returns fields that are known after the last item."""
+    """Prints ``head`` as JSON with further fields that are lists, one item per line. The items may exceed the memory.
+
+    ``tail`` is called after the last item, and returns the last fields.
+    """
     click.echo(orjson.dumps(head, option=orjson.OPT_INDENT_2).decode().removesuffix("\n}"), nl=False)
     for name, items in lists.items():
         click.echo(f',\n  "{name}": [', nl=False)
@@ -93,76 +90,10 @@ def show_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, one_li
         return
     from app.commands.table import print_table
 
-    print_table(headings, [[printable(cell) for cell in row] for row in rows], styles=STYLES, one_line=one_line)
+    print_table(headings, [[printable(cell) for cell in row] for row in rows], styles=_STYLES, one_line=one_line)
 
 
 def coloured(text: str, style_of: str) -> str:
     """The text in the colour of a status or an outcome, if standard output is a terminal."""
-    colour = STYLES.get(style_of, "")
+    colour = _STYLES.get(style_of, "")
     return click.style(text, fg=colour) if colour and colour != "dim" and on_terminal() else text
-
-
-class LineProgress:
-    """Prints one line on standard error for each phase."""
-
-    def phase(self, name: str, total: int | None) -> None:
-        note(f"{name} ({total})" if total is not None else name)
-
-    def advance(self, n: int) -> None:
-        """Prints nothing, because printed lines cannot be removed."""
-
-    def note(self, text: str) -> None:
-        note(text)
-
-
-class BarProgress:
-    """Shows a bar on standard error for each phase."""
-
-    def __init__(self, bars: "RichProgress") -> None:
-        self._bars = bars
-        self._task: TaskID | None = None
-
-    def phase(self, name: str, total: int | None) -> None:
-        """Adds a bar and fills the previous one."""
-        self.finish()
-        self._task = self._bars.add_task(printable(name), total=total)
-
-    def advance(self, n: int) -> None:
-        if self._task is not None:
-            self._bars.advance(self._task, n)
-
-    def note(self, text: str) -> None:
-        """Prints a line above the bars."""
-        from rich.text import Text
-
-        self._bars.console.print(Text(printable(text)))
-
-    def finish(self) -> None:
-        """Fills the last bar."""
-        if self._task is not None:
-            task = self._bars.tasks[self._task]
-            total = task.total if task.total is not None else max(task.completed, 1)
-            self._bars.update(self._task, total=total, completed=total)
-
-
-@contextmanager
-def progress() -> Iterator[LineProgress | BarProgress]:
-    """Shows progress on standard error: bars on a terminal, lines elsewhere."""
-    if not sys.stderr.isatty():
-        yield LineProgress()
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns: tuple[Any, ...] = (
-        TextColumn("{task.description:<20}", markup=False),
-        BarColumn(bar_width=32),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as bars:
-        bar = BarProgress(bars)
-        try:
-            yield bar
-        finally:
-            bar.finish()

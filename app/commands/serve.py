@@ -10,7 +10,7 @@ import click
 
 from app.commands.daemon import child_arguments, ends_with_parent, log_start, server_options
 from app.commands.frame import CommandError, Invocation, UsherCommand, pass_invocation
-from app.commands.screen import note
+from app.commands.screen import print_note
 from app.foundation.outbound.urls import local_host
 from app.foundation.processes import ChildEndedError, Children, stop_signals
 
@@ -47,7 +47,7 @@ def serve(invocation: Invocation, workers: int | None, port: int | None, with_wo
         # A node with an index can restart while the database cannot be reached.
         if not (index_folder(settings) / "current").exists():
             raise
-        note("the database cannot be reached; permission calls are answered from this node's index")
+        print_note("the database cannot be reached; permission calls are answered from this node's index")
     with share_counters(settings.metrics.directory):
         if with_worker:
             _serve_with_worker(invocation, settings)

@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 
 from app.commands.frame import CommandError, Invocation, UsherCommand, json_option, pass_invocation
 from app.commands.operator import reason_option, stored_reason
-from app.commands.screen import note, show_json, show_json_lists
+from app.commands.screen import print_note, show_json, show_json_lists
 from app.foundation.text import printable
 
 if TYPE_CHECKING:
@@ -293,7 +293,7 @@ def _applicable_plan(parts: Application, prefix: str) -> str:
     except RunNotFoundError as error:
         raise CommandError(f"{error} of this backend: usher plan makes one") from error
     if plan_id != prefix:
-        note(f"plan {plan_id}")
+        print_note(f"plan {plan_id}")
     if (problem := parts.plan_problem(plan_id)) is not None:
         raise CommandError(problem)
     return plan_id

@@ -17,7 +17,7 @@ import click
 
 from app.commands.daemon import child_arguments, ends_with_parent, log_start, server_options
 from app.commands.frame import CommandError, Invocation, UsherCommand, pass_invocation
-from app.commands.screen import note
+from app.commands.screen import print_note
 from app.foundation.clock import utc_now, utc_text
 from app.foundation.processes import ChildEndedError, Children, freeze_garbage_collector, stop_signals
 
@@ -81,7 +81,7 @@ def _metrics_process(invocation: Invocation) -> Iterator[None]:
         try:
             children.watch(stop)
         except ChildEndedError as error:
-            note(f"error: metrics.worker_port: {error}; the reason is in its last lines")
+            print_note(f"error: metrics.worker_port: {error}; the reason is in its last lines")
 
     children.keep("the worker's metrics", ["worker", "--only-metrics", *child_arguments(invocation)])
     watching = threading.Thread(target=watch, name="metrics", daemon=True)
@@ -169,6 +169,6 @@ def _exit_after(stop: Event, timeout: float) -> None:
     """Ends the process if a run does not end in time. The journal makes that safe, and the next run continues it."""
     stop.wait()
     threading.Event().wait(timeout)
-    note(f"the run did not end within {timeout:g} seconds; leaving it to the next one")
+    print_note(f"the run did not end within {timeout:g} seconds; leaving it to the next one")
     sys.stderr.flush()
     os._exit(1)

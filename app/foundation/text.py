@@ -38,14 +38,19 @@ def _printable_character(character: str) -> str:
     return "·" if category.startswith("C") and character != "\u200d" else character
 
 
-def counted(number: int, noun: str) -> str:
-    """A number with its noun: ``1 item``, ``1,200 items``."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """A number with its noun: ``1 item``, ``1,200 items``. ``plural``: that of an irregular noun."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def are(number: int) -> str:
     """``is`` or ``are``."""
     return "is" if number == 1 else "are"
+
+
+def were(number: int) -> str:
+    """``was`` or ``were``."""
+    return "was" if number == 1 else "were"
 
 
 def enumerated(words: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""``usher health``."""
+"""``usher health``: which processes it finds, and when they are healthy."""
 
 import os
 import shutil
@@ -12,7 +12,8 @@ from threading import Thread
 
 import pytest
 
-from app.commands.health import Running, command_of, health_url
+from app.commands.health import health_url
+from app.commands.processes import LongRunning, UsherProcess, command_of
 from app.foundation.clock import epoch_ms, utc_now
 from app.foundation.database.engine import open_engine, writing
 from app.settings import ServerSettings, Settings
@@ -52,15 +53,15 @@ def port() -> Iterator[int]:
 def test_health_url_follows_options_and_settings(arguments: list[str], host: str, address: str) -> None:
     command = command_of(arguments)
     assert command is not None
-    one = Running(1, command, tuple(arguments), Path())
-    assert health_url(one, Settings(server=ServerSettings(host=host))) == address
+    process = UsherProcess(1, command, tuple(arguments), Path())
+    assert health_url(process, Settings(server=ServerSettings(host=host))) == address
 
 
 @pytest.mark.parametrize(
     ("arguments", "command"),
     [
-        (["python", "/opt/usher/bin/usher", "worker", ""], ("worker",)),
-        (["usher", "-v", "backend", "deliver"], ("backend", "deliver")),
+        (["python", "/opt/usher/bin/usher", "worker", ""], LongRunning.WORKER),
+        (["usher", "-v", "backend", "deliver"], LongRunning.BACKEND_DELIVER),
         (["usher", "check", "ada", "document", "worker"], None),
         (["usher", "sync", "--config", "serve"], None),
         (["/usr/bin/python3", "-m", "app", "serve"], None),
@@ -69,7 +70,7 @@ def test_health_url_follows_options_and_settings(arguments: list[str], host: str
         ([""], None),
     ],
 )
-def test_command_of_ignores_other_processes(arguments: list[str], command: tuple[str, ...] | None) -> None:
+def test_command_of_ignores_other_processes(arguments: list[str], command: LongRunning | None) -> None:
     assert command_of(arguments) == command
 
 

@@ -12,9 +12,9 @@ from app.settings import Settings
 SHORTEST_TOKEN = 16
 """Minimum length of a token that authenticates callers. The rate limiter does not protect shorter ones."""
 
-NO_SOURCES = (
-    "directory.sources is empty: name the directory file, for example"
-    " directory: {sources: [{type: file, path: /srv/directory/export.jsonl}]}"
+NO_SOURCES = "directory.sources is empty"
+NAME_A_SOURCE = (
+    "name the directory file, for example directory: {sources: [{type: file, path: /srv/directory/export.jsonl}]}"
 )
 
 
@@ -48,7 +48,7 @@ def _missing_credentials(settings: Settings) -> list[str]:
 def require_sources(settings: Settings) -> None:
     """Raises ``SetUpError`` if no directory source is configured."""
     if not settings.directory.sources:
-        raise MissingSettingError(NO_SOURCES)
+        raise MissingSettingError(f"{NO_SOURCES}: {NAME_A_SOURCE}")
 
 
 def require_safe_tokens(settings: Settings) -> None:

@@ -5,7 +5,6 @@ Each process builds its own after the fork, because database connections must no
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from random import Random, SystemRandom
 from threading import BoundedSemaphore, Event, Thread
@@ -108,8 +107,10 @@ def service_app(
     permission calls; None: they are answered from the database."""
     application = Application(settings=settings, engine=engine, clock=clock, sleep=sleep, random=SystemRandom())
     failures, refusals = FailedCredentials(), Refusals(application.audit, engine)
-    builder = _Builder(application, failures, refusals, index)
-    push = builder.push()
+    console = None
+    if settings.console.enabled:
+        console = _console_parts(application, failures, refusals, index, origins=origins, examine=examine)
+    push = _push_parts(application, failures, refusals, index)
     return create_app(
         ServiceParts(
             engine=engine,
@@ -128,8 +129,8 @@ def service_app(
             admin_tokens=TokenSet(settings.admin.tokens, failures),
             metrics=metrics or Metrics(),
             activity=activity or NodeActivity(node=node_name(settings.server.port), role="service", clock=clock),
-            database_metrics=builder.database_metrics(),
-            console=builder.console(origins, examine) if settings.console.enabled else None,
+            database_metrics=_database_metrics(application, index),
+            console=console,
         ),
         provider=settings.provider,
         max_age=settings.directory.max_age,
@@ -138,63 +139,66 @@ def service_app(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Builder:
-    """Builds the parts that share the limits of wrong credentials, and this process's index."""
+def _push_parts(
+    application: Application, failures: FailedCredentials, refusals: Refusals, index: AccessIndex | None
+) -> PushParts:
+    settings = application.settings
+    return PushParts(
+        application.engine,
+        targets_from_settings(settings.directory, failures),
+        application.clock,
+        PushAudit(application.audit, refusals),
+        uploads=BoundedSemaphore(max(1, settings.server.threads // 4)),
+        follow=(lambda _: None) if index is None else index.wait_for,
+    )
 
-    application: Application
-    failures: FailedCredentials
-    refusals: Refusals
-    index: AccessIndex | None
 
-    def push(self) -> PushParts:
-        settings = self.application.settings
-        return PushParts(
-            self.application.engine,
-            targets_from_settings(settings.directory, self.failures),
-            self.application.clock,
-            PushAudit(self.application.audit, self.refusals),
-            uploads=BoundedSemaphore(max(1, settings.server.threads // 4)),
-            follow=(lambda _: None) if self.index is None else self.index.wait_for,
-        )
+def _database_metrics(application: Application, index: AccessIndex | None) -> DatabaseMetrics:
+    settings = application.settings
+    return DatabaseMetrics(
+        application.engine,
+        application.clock,
+        concern_finder(settings),
+        due_after=expectations(settings).due_after,
+        dead_after=settings.notifications.dead_after,
+        turn=nullcontext if index is None else index.free_turn,
+    )
 
-    def database_metrics(self) -> DatabaseMetrics:
-        settings = self.application.settings
-        return DatabaseMetrics(
-            self.application.engine,
-            self.application.clock,
-            concern_finder(settings),
-            due_after=expectations(settings).due_after,
-            dead_after=settings.notifications.dead_after,
-            turn=nullcontext if self.index is None else self.index.free_turn,
-        )
 
-    def console(self, origins: Mapping[str, str], examine: Examine | None) -> ConsoleParts:
-        application, settings, index = self.application, self.application.settings, self.index
-        return ConsoleParts(
-            engine=application.engine,
-            clock=application.clock,
-            random=application.random,
-            settings=settings.console,
-            admin_tokens=settings.admin.tokens,
-            failures=self.failures,
-            refusals=self.refusals,
-            runs=application.runs,
-            ask_backend=_permission_getter(settings),
-            plan_problem=application.plan_problem,
-            policy=settings.provider.policy,
-            provider_path=settings.provider.path,
-            find_concerns=concern_finder(settings, limit=COUNT_LIMIT),
-            due_after=expectations(settings).due_after,
-            settings_rows=lambda: list(setting_rows(settings, origins)),
-            index_state=None if index is None else lambda: index.state,
-            examine=examine,
-            sources={source.source_name: source.type for source in settings.directory.sources},
-            keep_runs=settings.worker.keep_runs,
-            # Permission calls keep the other half of the threads.
-            slots=settings.server.threads // 2,
-            turns=None if index is None else index.turns,
-        )
+def _console_parts(
+    application: Application,
+    failures: FailedCredentials,
+    refusals: Refusals,
+    index: AccessIndex | None,
+    *,
+    origins: Mapping[str, str],
+    examine: Examine | None,
+) -> ConsoleParts:
+    settings = application.settings
+    return ConsoleParts(
+        engine=application.engine,
+        clock=application.clock,
+        random=application.random,
+        settings=settings.console,
+        admin_tokens=settings.admin.tokens,
+        failures=failures,
+        refusals=refusals,
+        runs=application.runs,
+        ask_backend=_permission_getter(settings),
+        plan_problem=application.plan_problem,
+        policy=settings.provider.policy,
+        provider_path=settings.provider.path,
+        find_concerns=concern_finder(settings, limit=COUNT_LIMIT),
+        due_after=expectations(settings).due_after,
+        settings_rows=lambda: list(setting_rows(settings, origins)),
+        index_state=None if index is None else lambda: index.state,
+        examine=examine,
+        sources={source.source_name: source.type for source in settings.directory.sources},
+        keep_runs=settings.worker.keep_runs,
+        # Permission calls keep the other half of the threads.
+        slots=settings.server.threads // 2,
+        turns=None if index is None else index.turns,
+    )
 
 
 def _scim(settings: Settings, push: PushParts, new_id: Callable[[], str]) -> "ScimParts | None":

@@ -21,7 +21,7 @@ from app.commands.bootstrap.outgoing import backend_client
 from app.commands.demo.environment import DemoEnvironment, create_workspace, prepare, register_service, start, wait_for
 from app.commands.demo.questions import CASES, AnsweredCase, ask_all
 from app.commands.frame import CommandError
-from app.commands.screen import note, show_table
+from app.commands.screen import print_note, show_table
 from app.foundation.audit import Actor, Audit
 from app.foundation.clock import utc_now
 from app.foundation.database.engine import open_engine, writing
@@ -47,7 +47,7 @@ def run_demo(*, once: bool, port: int | None, data: Path | None) -> None:
                 children.watch(stop)
         except ChildEndedError as error:
             for line in error.child.last_lines():
-                note(f"  {line}")
+                print_note(f"  {line}")
             raise CommandError(str(error)) from error
         except requests.RequestException as error:
             raise CommandError(f"the service does not answer: {type(error).__name__}") from error

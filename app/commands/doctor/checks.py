@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from app.access.revisions import instance_stamp
 from app.commands.bootstrap.databases import existing_store, known_sources
 from app.commands.bootstrap.outgoing import configured_sources, notification_channels
-from app.commands.bootstrap.requirements import NO_SOURCES
+from app.commands.bootstrap.requirements import NAME_A_SOURCE, NO_SOURCES
 from app.commands.doctor.backend import check_backend
 from app.commands.doctor.channels import check_channels
 from app.commands.doctor.database import check_permissions, check_store
@@ -54,8 +54,7 @@ def run_checks(
             sources = configured_sources(settings, spool=False)
             yield from check_sources(sources, known_sources(engine), settings.directory.guard, clock)
         else:
-            message, _, advice = NO_SOURCES.partition(": ")
-            yield problem("directory", f"{message}: nobody would have access", advice)
+            yield problem("directory", f"{NO_SOURCES}: nobody would have access", NAME_A_SOURCE)
         yield from check_backend(
             settings, clock=clock, transport=transport, instance=lambda: _instance(engine), environment=environment
         )

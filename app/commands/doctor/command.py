@@ -14,9 +14,9 @@ import click
 from app import __version__
 from app.commands.doctor.finding import State
 from app.commands.frame import Invocation, UsherCommand, json_option, pass_invocation
-from app.commands.screen import on_terminal, say, show_json
+from app.commands.screen import on_terminal, print_result, show_json
 from app.foundation.clock import utc_now
-from app.foundation.text import printable
+from app.foundation.text import counted, printable
 
 if TYPE_CHECKING:
     from app.commands.doctor.finding import Finding
@@ -42,7 +42,7 @@ def doctor(context: click.Context, invocation: Invocation, notify: bool, as_json
     """
     findings = []
     if not as_json and on_terminal():
-        say(click.style(f"Usher {__version__}", bold=True) + "\n")
+        print_result(click.style(f"Usher {__version__}", bold=True) + "\n")
     for finding in _findings(invocation, notify=notify):
         findings.append(finding)
         if not as_json:
@@ -51,7 +51,7 @@ def doctor(context: click.Context, invocation: Invocation, notify: bool, as_json
     if as_json:
         show_json({"healthy": not states[State.PROBLEM], "findings": [_to_wire(finding) for finding in findings]})
     elif on_terminal():
-        say("\n" + _summary(states))
+        print_result("\n" + _summary(states))
     context.exit(1 if states[State.PROBLEM] else 0)
 
 
@@ -73,17 +73,17 @@ def _show(finding: Finding) -> None:
     """Prints marks and colours on a terminal, and tab-separated fields elsewhere."""
     message, advice = printable(finding.message), printable(finding.advice)
     if not on_terminal():
-        say(f"{finding.state.value}\t{finding.name}\t{message}\t{advice}".rstrip("\t"))
+        print_result(f"{finding.state.value}\t{finding.name}\t{message}\t{advice}".rstrip("\t"))
         return
     mark, colour = _MARKS[finding.state]
     indent = " " * (4 + _NAME_WIDTH + 2)
     first, *further = _wrapped(message, len(indent))
     name = click.style(f"{finding.name:<{_NAME_WIDTH}}", bold=True)
-    say(f"  {click.style(mark, fg=colour, bold=True)} {name}  {first}")
+    print_result(f"  {click.style(mark, fg=colour, bold=True)} {name}  {first}")
     for line in further:
-        say(indent + line)
+        print_result(indent + line)
     for number, line in enumerate(_wrapped(advice, len(indent) + 2) if advice else []):
-        say(indent + click.style(("→ " if number == 0 else "  ") + line, dim=True))
+        print_result(indent + click.style(("→ " if number == 0 else "  ") + line, dim=True))
 
 
 def _wrapped(text: str, indent: int) -> list[str]:
@@ -94,7 +94,7 @@ def _wrapped(text: str, indent: int) -> list[str]:
 
 def _summary(states: Counter[State]) -> str:
     words = [
-        click.style(f"{states[state]} {state.value}" + ("s" if states[state] > 1 else ""), fg=_MARKS[state][1])
+        click.style(counted(states[state], state.value), fg=_MARKS[state][1])
         for state in (State.PROBLEM, State.WARNING)
         if states[state]
     ]

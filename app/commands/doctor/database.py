@@ -188,8 +188,7 @@ def _check_schema(engine: Engine) -> Finding:
     try:
         state = state_of(engine, STORE_MIGRATIONS)
     except SchemaNewerError as error:
-        message, _, advice = str(error).partition(": ")
-        return problem("schema", message, advice)
+        return problem("schema", error.problem, error.advice)
     except ForeignDatabaseError as error:
         return problem("schema", str(error), "usher config show prints the origin of database_url")
     if state is SchemaState.OLDER and is_new(engine):

@@ -7,6 +7,7 @@ from app.commands.bootstrap.requirements import SHORTEST_TOKEN, has_credentials,
 from app.commands.doctor.finding import Findings, ok, problem, warning
 from app.foundation.configuration.loading import Configuration
 from app.foundation.outbound.urls import is_plaintext
+from app.foundation.text import are, counted
 from app.settings import Settings
 
 
@@ -16,7 +17,7 @@ def check_settings(configuration: Configuration[Settings], environment: Mapping[
         key.rpartition("[")[0] for key in configuration.origins
     }
     number = len(configuration.origins.keys() - sections)
-    yield ok("settings", f"valid; {number} {'value is' if number == 1 else 'values are'} set, the others are defaults")
+    yield ok("settings", f"valid; {counted(number, 'value')} {are(number)} set, the others are defaults")
     yield from _check_tokens(settings)
     if not settings.sync.schedule:
         advice = 'set sync.schedule, for example to "*/15 * * * *"'

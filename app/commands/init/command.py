@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from app.commands.frame import Invocation, UsherCommand, pass_invocation
-from app.commands.screen import note, say
+from app.commands.screen import print_note, print_result
 
 if TYPE_CHECKING:
     from app.commands.init.questions import InitQuestion
@@ -73,14 +73,14 @@ def init(  # noqa: PLR0917 - click passes them by name
     values |= {question.key: answers[question.name] for question in unanswered}
     values |= {f"{name}_file": str(files.secret(name)) for name in own}
     for path in files.write(directory, backend, values, {name: answers[name] for name in own}):
-        note(f"wrote {path}")
+        print_note(f"wrote {path}")
     invocation.config = files.output
     # It contains what directories push by SCIM, so that the check finds it.
     open_store(invocation.settings()).dispose()
     try:
         context.invoke(check, limit=50, as_json=False)
     finally:
-        say(files.next_steps(directory, backend).rstrip())
+        print_result(files.next_steps(directory, backend).rstrip())
 
 
 def _chosen(what: str, given: str | None, kinds: Mapping[str, Any]) -> str:

@@ -69,11 +69,11 @@ class SchemaError(RuntimeError):
 class SchemaNewerError(SchemaError):
     """A newer version upgraded the database, and this version cannot use it any more."""
 
+    problem = "a newer version of Usher upgraded the database, and this version cannot use it any more"
+    advice = "install the newer version, or restore a backup"
+
     def __init__(self) -> None:
-        super().__init__(
-            "a newer version of Usher upgraded the database, and this version cannot use it any more:"
-            " install the newer version, or restore a backup"
-        )
+        super().__init__(f"{self.problem}: {self.advice}")
 
 
 class SchemaUnknownError(SchemaError):

@@ -17,11 +17,6 @@ _UNBROKEN = 24
 FOLDERS = re.compile(r"(?:^|(?<=: ))/.*/")
 
 
-def counted(value: int, singular: str, plural: str | None = None) -> str:
-    """``1 delete``, ``141 deletes``."""
-    return f"{value:,} {singular if value == 1 else plural or singular + 's'}"
-
-
 def percent(part: int, whole: int) -> str:
     """``64 %``, or ``–`` if the whole is zero."""
     return "–" if not whole else f"{100 * part / whole:.0f} %"

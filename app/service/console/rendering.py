@@ -12,6 +12,7 @@ from jinja2.runtime import Context
 from markupsafe import Markup, escape
 
 from app.foundation.clock import from_epoch_ms
+from app.foundation.text import counted
 from app.service.console import formatting
 from app.service.console.charts import bar_chart, line_chart
 from app.service.console.ladder_layout import lay_out
@@ -78,7 +79,7 @@ def make_environment(names: Mapping[str, object]) -> Environment:
         moment=from_epoch_ms,
     )
     environment.globals.update(
-        counted=formatting.counted,
+        counted=counted,
         percent=formatting.percent,
         bar_chart=bar_chart,
         line_chart=line_chart,

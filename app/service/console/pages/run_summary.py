@@ -9,8 +9,9 @@ from typing import Any
 
 from app.access.kinds import KINDS
 from app.directory.source import Verdict
+from app.foundation.text import counted
 from app.service.admin.resync import ITEM_STATUSES
-from app.service.console.formatting import FOLDERS, counted
+from app.service.console.formatting import FOLDERS
 from app.sync.ledger.ledger import ITEM_KINDS, noun_of
 from app.sync.plan.rules import Phase
 from app.sync.plan.summary import PlanPart
