@@ -4,13 +4,17 @@ from collections.abc import Callable, Iterator
 
 from app.commands.bootstrap.application import Application
 from app.commands.changes import show_changes
-from app.commands.screen import coloured, note, say
+from app.commands.screen import coloured, print_note, print_result
 from app.foundation.text import counted, printable
 from app.sync.plan.listing import PlannedChange
 from app.sync.runs.report import incomplete_run, report_lines
 from app.sync.runs.run import Run, RunStatus
 
 PAGE = 1000
+"""Items that are loaded at once."""
+
+_OUTCOMES = ("done", "failed", "held", "discarded", "parked", "waiting", "skipped", "cancelled")
+"""The outcomes of items, in the order in which they are printed."""
 
 _SHOWN_ELSEWHERE = frozenset({"sources", "losses", "retainedSources", "unknown", "retried"})
 """Topics of a report that are printed during the read, or as the last line of the command."""
@@ -34,21 +38,21 @@ def show_report(run: Run, *, without: str = "") -> None:
     """Prints the report, ``without`` a topic that is printed elsewhere."""
     hidden = {*_SHOWN_ELSEWHERE, without}
     for line in report_lines({topic: run.report[topic] for topic in run.report if topic not in hidden}):
-        note(line)
+        print_note(line)
 
 
 def show_incomplete(run: Run, sources: int, *, to_stderr: bool) -> bool:
     """Prints which sources were not read completely. Returns whether there were any."""
     sentence = incomplete_run(run.report, sources)
     if sentence is not None:
-        (note if to_stderr else say)(printable(sentence))
+        (print_note if to_stderr else print_result)(printable(sentence))
     return sentence is not None
 
 
 def show_plan_summary(run: Run) -> None:
-    say(plan_in_words(run, coloured))
+    print_result(plan_in_words(run, coloured))
     if run.plan_id:
-        say(f"plan {printable(run.plan_id)}")
+        print_result(f"plan {printable(run.plan_id)}")
 
 
 def plan_in_words(run: Run, paint: Callable[[str, str], str] = lambda number, _: number) -> str:
@@ -78,27 +82,30 @@ def _kept_back(outcome: str, number: int) -> str:
     return f"{counted(number, noun)} {singular if number == 1 else plural}"
 
 
+def outcomes_in_words(run: Run) -> str:
+    """The number of items with each outcome. Empty if the run has no items."""
+    return ", ".join(f"{run.total(outcome)} {outcome}" for outcome in _OUTCOMES if run.total(outcome))
+
+
 def show_summary(run: Run) -> None:
     """Prints how a run ended, and what the operator can do next."""
     if run.dry_run and run.status is RunStatus.DONE:
-        say(f"planned only: {plan_in_words(run, coloured)}")
-        say(f"run {run.run_id}")
+        print_result(f"planned only: {plan_in_words(run, coloured)}")
+        print_result(f"run {run.run_id}")
         if run.plan_id and run.pending():
-            say(f"usher sync --plan {printable(run.plan_id)} applies it, until it becomes outdated")
+            print_result(f"usher sync --plan {printable(run.plan_id)} applies it, until it becomes outdated")
         return
-    outcomes = ("done", "failed", "held", "discarded", "parked", "waiting", "skipped", "cancelled")
-    words = [f"{run.total(outcome)} {outcome}" for outcome in outcomes if run.total(outcome)]
     status = coloured(run.status.value, run.status.value)
-    say(f"{status}: {', '.join(words) or 'nothing to do'} ({counted(run.calls, 'call')})")
-    say(f"run {run.run_id}")
+    print_result(f"{status}: {outcomes_in_words(run) or 'nothing to do'} ({counted(run.calls, 'call')})")
+    print_result(f"run {run.run_id}")
     if run.status is RunStatus.HELD:
         until = f" until {run.held_until:%Y-%m-%d %H:%M} UTC" if run.held_until else ""
-        say(f"held deletes wait{until}: usher approve {run.run_id}, or usher discard {run.run_id}")
+        print_result(f"held deletes wait{until}: usher approve {run.run_id}, or usher discard {run.run_id}")
     elif run.held_at is not None and run.decided:
-        say(f"held on {run.held_at:%Y-%m-%d %H:%M} UTC, {printable(run.decided)}")
+        print_result(f"held on {run.held_at:%Y-%m-%d %H:%M} UTC, {printable(run.decided)}")
     elif run.decided:
-        say(printable(run.decided))
+        print_result(printable(run.decided))
     if run.continued_by:
-        say(f"continued by run {run.continued_by}")
+        print_result(f"continued by run {run.continued_by}")
     if run.error:
-        note(f"error: {run.error}")
+        print_note(f"error: {run.error}")

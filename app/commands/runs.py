@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from app.commands.frame import CommandError, Invocation, UsherCommand, json_option, pass_invocation
 from app.commands.operator import operator, reason_option, stored_reason
-from app.commands.screen import note, on_terminal, say, show_json, show_json_lists, show_table
-from app.foundation.text import are, counted, printable
+from app.commands.screen import on_terminal, print_note, print_result, show_json, show_json_lists, show_table
+from app.foundation.text import are, counted, printable, were
 
 if TYPE_CHECKING:
     from app.sync.runs.run import Run
@@ -40,7 +40,7 @@ def runs(invocation: Invocation, run_id: str | None, limit: int, as_json: bool) 
         if run_id is None:
             runs = parts.runs.recent(limit)
             for concern in parts.concerns():
-                note(f"{concern.summary} ({concern.advice})")
+                print_note(f"{concern.summary} ({concern.advice})")
             if as_json:
                 show_json([RunWire.of(run) for run in runs])
             else:
@@ -54,7 +54,7 @@ def runs(invocation: Invocation, run_id: str | None, limit: int, as_json: bool) 
         show_changes(changes, run.total("planned"))
         show_sums(parts.runs.summary(run.run_id))
         for line in report_lines(run.report):
-            say(printable(line))
+            print_result(printable(line))
         show_summary(run)
 
 
@@ -83,7 +83,7 @@ def approve(context: click.Context, invocation: Invocation, run_id: str, reason:
 
     settings = invocation.settings()
     with application(settings) as parts:
-        run_id = _noted(run_id, parts.runs.named_held(run_id, can_be_approved=True))
+        run_id = _resolved(run_id, parts.runs.named_held(run_id, can_be_approved=True))
         why, actor = stored_reason(reason), operator()
         audit_hook = audited(parts.audit, actor, "approved", why)
         held = parts.runs.approve(run_id, by=actor.name, reason=why, audit_hook=audit_hook).total("held")
@@ -91,16 +91,16 @@ def approve(context: click.Context, invocation: Invocation, run_id: str, reason:
             if as_json:
                 show_json(RunWire.of(parts.runs.get(run_id)))
             else:
-                say(f"{counted(held, 'held delete')} {are(held)} approved; a worker does them")
+                print_result(f"{counted(held, 'held delete')} {are(held)} approved; a worker does them")
             return
         run = resume(parts, run_id)
         if as_json:
             show_json(RunWire.of(run))
+        elif run.status is not RunStatus.FAILED:
+            print_result(f"{counted(held, 'held delete')} {were(held)} approved")
+            show_summary(run)
         if run.status is RunStatus.FAILED:
             raise CommandError(run.error or "the run failed")
-        if not as_json:
-            say(f"{counted(held, 'held delete')} {'was' if held == 1 else 'were'} approved")
-            show_summary(run)
         incomplete = show_incomplete(run, len(settings.directory.sources), to_stderr=as_json)
     context.exit(0 if run.status is RunStatus.DONE and not incomplete else EXIT_INCOMPLETE)
 
@@ -123,40 +123,52 @@ def discard(invocation: Invocation, run_id: str, reason: str | None, as_json: bo
     with application(invocation.settings()) as parts:
         why, actor = stored_reason(reason), operator()
         audit_hook = audited(parts.audit, actor, "discarded", why)
-        run_id = _noted(run_id, parts.runs.named_held(run_id))
+        run_id = _resolved(run_id, parts.runs.named_held(run_id))
         run = parts.runs.discard(run_id, by=actor.name, reason=why, audit_hook=audit_hook)
         count = run.total("discarded")
         if as_json:
             show_json(RunWire.of(run))
             return
-        say(f"{counted(count, 'held delete')} {are(count)} discarded; usher sync --allow-deletes deletes them anyway")
+        print_result(
+            f"{counted(count, 'held delete')} {are(count)} discarded; usher sync --allow-deletes deletes them anyway"
+        )
 
 
-def _noted(prefix: str, run_id: str) -> str:
+def _resolved(prefix: str, run_id: str) -> str:
     """The id of the run. Prints it if the operator entered a prefix."""
     if prefix != run_id:
-        note(f"run {run_id}")
+        print_note(f"run {run_id}")
     return run_id
 
 
+class _Row(NamedTuple):
+    """A run in the list, as text."""
+
+    run: str
+    status: str
+    trigger: str
+    started: str
+    took: str
+    items: str
+    error: str
+
+
 def _list_runs(runs: Sequence[Run]) -> None:
-    if not runs:
-        say("no runs yet")
+    rows = [_row(run) for run in runs]
+    if not rows:
+        print_result("no runs yet")
     elif not on_terminal():
-        show_table(("run", "status", "trigger", "started", "took", "items", "error"), map(_row, runs))
+        show_table(_Row._fields, rows)
     else:
         # Narrow terminals show the last columns below the row, so the trigger is behind the times.
-        rows = [
-            (short, status, started, took, trigger, items, error)
-            for short, (_, status, trigger, started, took, items, error) in zip(
-                _short_ids([run.run_id for run in runs]), map(_row, runs), strict=True
-            )
-        ]
-        show_table(("run", "status", "started", "took", "trigger", "items", "error"), rows, one_line=True)
+        columns = ("run", "status", "started", "took", "trigger", "items", "error")
+        short = [row._replace(run=prefix) for row, prefix in zip(rows, _short_ids(rows), strict=True)]
+        show_table(columns, [[getattr(row, column) for column in columns] for row in short], one_line=True)
 
 
-def _short_ids(ids: Sequence[str]) -> list[str]:
+def _short_ids(rows: Sequence[_Row]) -> list[str]:
     """The shortest unique prefix of each id."""
+    ids = [row.run for row in rows]
 
     def is_unique(prefix: str) -> bool:
         return sum(other.startswith(prefix) for other in ids) == 1
@@ -164,23 +176,19 @@ def _short_ids(ids: Sequence[str]) -> list[str]:
     return [next(filter(is_unique, (full[:end] for end in range(_SHORT_ID, len(full)))), full) for full in ids]
 
 
-def _row(run: Run) -> tuple[str, str, str, str, str, str, str]:
-    from app.commands.run_report import plan_in_words
+def _row(run: Run) -> _Row:
+    from app.commands.run_report import outcomes_in_words, plan_in_words
     from app.sync.runs.run import RunStatus
 
-    if run.dry_run and run.status is RunStatus.DONE:
-        items = plan_in_words(run)
-    else:
-        outcomes = ("done", "failed", "held", "discarded", "parked", "waiting")
-        items = ", ".join(f"{run.total(outcome)} {outcome}" for outcome in outcomes if run.total(outcome)) or "–"
-    return (
-        run.run_id,
-        run.status.value,
-        f"{run.trigger} (plan only)" if run.dry_run else run.trigger,
-        f"{run.started_at or run.requested_at:%Y-%m-%d %H:%M:%S}",
-        _duration(run.resumed_at or run.started_at, run.finished_at),
-        items,
-        f"{run.error or ''}{f'; continued by {run.continued_by}' if run.continued_by else ''}",
+    is_plan = run.dry_run and run.status is RunStatus.DONE
+    return _Row(
+        run=run.run_id,
+        status=run.status.value,
+        trigger=f"{run.trigger} (plan only)" if run.dry_run else run.trigger,
+        started=f"{run.started_at or run.requested_at:%Y-%m-%d %H:%M:%S}",
+        took=_duration(run.resumed_at or run.started_at, run.finished_at),
+        items=plan_in_words(run) if is_plan else outcomes_in_words(run) or "–",
+        error=f"{run.error or ''}{f'; continued by {run.continued_by}' if run.continued_by else ''}",
     )
 
 

@@ -183,6 +183,17 @@ def test_runs_shows_complete_ids_statuses_and_times(usher_read: Usher, folder: P
     assert "the process that ran it (usher-worker-7f9c6d5b8" in text
 
 
+def test_runs_shows_every_outcome(usher_read: Usher, folder: Path) -> None:
+    engine = open_engine(f"sqlite:///{folder}/usher.db")
+    runs = Runs(engine, lambda: datetime(2026, 11, 2, tzinfo=UTC), Random(7))
+    run, _ = runs.enqueue(RunRequest(trigger="resync"))
+    counts = {"user": {"add": {"planned": 11, "skipped": 5, "cancelled": 6}}}
+    runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING)
+    runs.move(run.run_id, RunStatus.READING, RunStatus.FAILED, counts=counts)
+    engine.dispose()
+    assert "\t5 skipped, 6 cancelled" in usher_read("runs").stdout
+
+
 def test_closed_output_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", None)
     assert not on_terminal()
