@@ -149,7 +149,7 @@ def test_server_restarted_during_a_run(own_server: PostgresServer, memory: Path)
         assert run.status is RunStatus.DONE, run.error
         assert not differences(world)
         assert not ledger_differences(world)
-        assert "Traceback" not in world.said(worker)
+        assert "Traceback" not in world.log_of(worker)
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(10) == 0
     finally:

@@ -60,7 +60,7 @@ def test_stopped_worker_ends_its_run(world: LiveWorld) -> None:
     until(lambda: len(world.front.seen) > 2)
     worker.send_signal(signal.SIGTERM)
     # That it does not go on to its end shows in the status; the time is for a machine that is busy with other things.
-    assert worker.wait(30) == 0, world.said(worker)
+    assert worker.wait(30) == 0, world.log_of(worker)
     ended = world.runs.get(run.run_id)
     assert (ended.status, ended.error) == (RunStatus.CANCELLED, "stopped: the process was asked to end")
     assert not world.ask_database("SELECT 1 FROM call WHERE settled_at IS NULL")
@@ -117,7 +117,7 @@ def test_stopped_worker_does_not_wait_for_a_throttled_call(world: LiveWorld) -> 
     run = world.enqueue()
     until(lambda: world.front.seen)
     worker.send_signal(signal.SIGTERM)
-    assert worker.wait(15) == 0, world.said(worker)  # the backend asks it to retry after 30 s
+    assert worker.wait(15) == 0, world.log_of(worker)  # the backend asks it to retry after 30 s
     assert world.runs.get(run.run_id).status is RunStatus.CANCELLED
 
 
@@ -182,7 +182,7 @@ def test_paused_worker_that_lost_its_lock_sends_no_further_call(
     time.sleep(3)
     assert len(world.front.of(paused.pid)) == before
     assert world.runs.get(first.run_id).status is RunStatus.FAILED
-    assert paused.poll() is None, world.said(paused)
+    assert paused.poll() is None, world.log_of(paused)
     assert converged(world)
     assert world.front.overlaps() == []
 
@@ -206,4 +206,4 @@ def test_database_sessions_ended_during_a_run(world: LiveWorld, postgres: str) -
         world.write_settings()
     assert worker.poll() is None
     assert converged(world)
-    assert "Traceback" not in world.said(worker)
+    assert "Traceback" not in world.log_of(worker)

@@ -116,7 +116,7 @@ class PeopleAndTeams(SourceWorld):
             "person_deleted": f"id {text_type}, changed BIGINT",
             "member_deleted": f"team {text_type}, person {text_type}, changed BIGINT",
         }
-        # In SQLite's file a key of its own would be pages that no read looks at, and that could be cut off unnoticed.
+        # In SQLite's file, a separate key would use pages that no read accesses: cutting them off would go unnoticed.
         form = {
             name: "" if database.sort != "sqlite" or "KEY" not in tables[name] else "WITHOUT ROWID" for name in tables
         }

@@ -186,7 +186,7 @@ def test_a_closed_read_leaves_no_thread_behind() -> None:
 
 
 def read_all(*sources: BoundedSource) -> list[list[Step]]:
-    """What each gives, read side by side."""
+    """The steps of each source, read in parallel."""
     given: list[list[Step]] = [[] for _ in sources]
     with ParallelReads() as side_by_side:
         for number, source in enumerate(sources):

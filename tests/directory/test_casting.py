@@ -503,6 +503,6 @@ def test_an_alias_that_cannot_be_used_is_left_out_with_a_remark(alias: str) -> N
         assert isinstance(record, User)
         assert (record.aliases, dict(record.extra_fields)) == (("a",), {"department": "R"})
         assert [remark.startswith("aliases[1]: ") for remark in remarks] == [True]
-        # Who pushes is told at once.
+        # A push is refused.
         with pytest.raises(MalformedRecordError, match=r"^aliases\[1\]: "):
             record_from_object(value, kind, every_alias=True)

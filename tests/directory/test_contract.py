@@ -17,7 +17,7 @@ from tests.worlds.faulty_reads import FaultyReads
 
 
 class FileWorld(SourceWorld):
-    """An archive of JSON Lines: of a plain file, nobody can tell that whole lines are missing at its end."""
+    """An archive of JSON Lines. In a plain file, missing lines at its end cannot be detected."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "people.jsonl.gz"
@@ -70,7 +70,7 @@ class FileWorld(SourceWorld):
         }
 
     def _write(self) -> None:
-        # Times and sizes tell a file that is written to meanwhile: a reader of the old one keeps it.
+        # A read fails if the file's time or size changes. With a new file, a reader keeps the old one.
         unfinished = self._path.with_suffix(".part")
         unfinished.write_bytes(gzip.compress("".join(f"{line}\n" for line in self._lines).encode(), 1))
         unfinished.replace(self._path)
@@ -111,10 +111,10 @@ class Faulty(SourceWorld):
 
     def failures(self):
         @contextmanager
-        def told() -> Iterator[FaultySource]:
-            yield FaultySource("tells", self._content)
+        def leaking() -> Iterator[FaultySource]:
+            yield FaultySource("leaks", self._content)
 
-        return {"told": told()}
+        return {"leak": leaking()}
 
 
 class FaultySource:
@@ -127,7 +127,7 @@ class FaultySource:
     def read(self, request: ReadRequest = EVERYTHING) -> Reading:
         if self._fault == "raises":
             raise RuntimeError("deep")
-        if self._fault == "tells":
+        if self._fault == "leaks":
             yield End(Verdict.FAILED, "cannot log in with hunter2")
             return
         if self._fault == "two verdicts":

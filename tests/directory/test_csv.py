@@ -143,7 +143,7 @@ def test_the_column_kind_has_the_kinds_of_the_records(steps_of) -> None:
     assert [step.place for step in steps if isinstance(step, Found)] == ["file:2", "file:5", "file:6"]
 
 
-def test_an_empty_cell_that_decides_about_access_is_malformed_unless_it_is_said_to_be_absent(steps_of) -> None:
+def test_an_empty_access_cell_is_malformed_unless_declared_absent(steps_of) -> None:
     content = "organizationId,userId,accessRole,expiresAt\nacme,ada,viewer,\nacme,ann,,2030-01-01T00:00:00Z\n"
     steps = steps_of(content, kind="membership")
     assert [(step.place, step.object.id) for step in steps[:2]] == [("file:2", "acme/ada"), ("file:3", "acme/ann")]

@@ -183,7 +183,7 @@ def test_other_attributes_do_not_affect_an_expression(text: str, values: dict[st
     try:
         names = language(IT).compile(text).names.get(IT, frozenset())
     except ExpressionError as error:
-        assert "recursion" in str(error)  # noqa: PT017 - the only reason that can come of these
+        assert "recursion" in str(error)  # noqa: PT017 - the only possible reason
         return
     assert value_of(text, values) == value_of(text, {name: values[name] for name in values if name in names})
 
@@ -270,6 +270,6 @@ def test_without_the_library_the_extra_is_named_once() -> None:
         "from app.directory.mapping.rules import Rules\n"
         "assert not Rules(()).all\n"
     )
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert "rules need the package cel-expr-python: pip install 'usher[mapping]'" in told.stdout
-    assert told.stdout.count("Value error") == 1
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "rules need the package cel-expr-python: pip install 'usher[mapping]'" in process.stdout
+    assert process.stdout.count("Value error") == 1

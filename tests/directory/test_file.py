@@ -64,7 +64,7 @@ def test_a_file_that_cannot_be_read_to_its_end_is_failed(read_file, name: str, c
     assert reason in end.reason
 
 
-def test_what_is_no_readable_file_is_failed(tmp_path: Path) -> None:
+def test_a_path_that_is_no_readable_file_fails(tmp_path: Path) -> None:
     (tmp_path / "folder.jsonl").mkdir()
     os.mkfifo(tmp_path / "pipe.jsonl")
     for name, reason in {

@@ -224,7 +224,7 @@ def test_members_of_scim_groups_are_matched_by_id_reference_or_user_name(
     assert members(steps) == {"eng": ["u3"]}
 
 
-def test_a_user_name_that_is_the_id_of_another_user_gives_nobody_access(new_provider: NewProvider) -> None:
+def test_a_user_name_equal_to_the_id_of_another_user_grants_no_access(new_provider: NewProvider) -> None:
     provider = new_provider("scim")
     provider.users["u4"]["userName"] = "u0"
     assert members(Api(provider).read())["eng"] == ["u1", "u2"]

@@ -28,7 +28,7 @@ def made(**settings: object) -> LdapConnectionSettings:
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("settings", "message"),
     [
         ({"url": []}, "should name one server, or a list of different ones"),
         ({"url": ["ldaps://dc1", "ldaps://dc1/"]}, "a list of different ones"),
@@ -69,8 +69,8 @@ def made(**settings: object) -> LdapConnectionSettings:
         ({"tls_check": False}, "tls_check"),
     ],
 )
-def test_invalid_settings_are_rejected(settings: dict[str, object], says: str) -> None:
-    with pytest.raises(ValidationError, match=re.escape(says)):
+def test_invalid_settings_are_rejected(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=re.escape(message)):
         made(**settings)
 
 
@@ -147,7 +147,7 @@ def test_the_digest_depends_on_the_settings_but_not_on_the_password() -> None:
 
 
 def test_the_example_is_valid(tmp_path: Path) -> None:
-    """With its secrets where it says that they are."""
+    """With the secrets in the files that it names."""
     text = Path("config/examples/active-directory.yaml").read_text("utf-8")
     secret = tmp_path / "secret"
     secret.write_text("sesame")

@@ -254,7 +254,7 @@ def test_when_may_use_the_member(directory: ObjectDirectory) -> None:
 
 
 class Looker:
-    """Somebody who looks on, and sees to it that members are looked at one by one."""
+    """An observer without effect. Its presence makes the source process members one by one."""
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_: None
@@ -428,7 +428,7 @@ def test_a_part_leaves_the_spool_as_it_was(directory: ObjectDirectory, spool: Sp
     part = read(source, ReadRequest(part=Part(user_ids=("ada",), objects=(ObjectId("users", "ada"),))))
     assert end_of(part).answered is Answered.PART
     assert Gone(ObjectId("users", "ada")) in part
-    # Whoever did not look at the part is told by the next changes.
+    # The next read of changes reports it to readers that did not read the part.
     kept.take(read(source, ReadRequest(since=cursor)))
     assert kept.content() == Content()
     without = source_of(directory)
@@ -588,7 +588,7 @@ class MappedWorld(SourceWorld):
     def failures(self) -> Mapping[str, AbstractContextManager[Source]]:
         @contextmanager
         def broken() -> Iterator[Source]:
-            # Everything was told, and then the connection was lost.
+            # The connection is lost after the last object.
             with _Cut(self._directory, len(self._directory.held)):
                 yield self.source()
 

@@ -27,7 +27,7 @@ NEEDS_LDAP = (
 
 @pytest.fixture
 def peer() -> Iterator[tuple[int, list[bytes]]]:
-    """A port, and what is sent to whoever comes there: pieces, a tenth of a second apart."""
+    """A port, and the pieces that it sends to each client, a tenth of a second apart."""
     pieces: list[bytes] = []
 
     def answer(client: socket.socket) -> None:
@@ -51,7 +51,7 @@ def peer() -> Iterator[tuple[int, list[bytes]]]:
     ("source", "sent"),
     [
         pytest.param("ldap", [PAGE], marks=NEEDS_LDAP, id="LDAP, HTML"),
-        # Something that says that a gigabyte will follow, and takes its time.
+        # The header announces a gigabyte, and the body is slow.
         pytest.param("ldap", [b"0", b"\x84", b"\x40\0\0\0", *[b"x"] * 50], marks=NEEDS_LDAP, id="LDAP, by the byte"),
         pytest.param("postgresql", [PAGE], id="PostgreSQL, HTML"),
         pytest.param("mysql+pymysql", [PAGE], id="MySQL, HTML"),

@@ -74,5 +74,5 @@ def test_the_spool_is_beside_the_database_or_as_configured() -> None:
     assert spool_folder(beside) == Path("/srv/usher.db-spool")
     away = Settings.model_validate(of | {"database_url": "postgresql+psycopg://usher@db/usher"})
     assert spool_folder(away).parent == Path(tempfile.gettempdir())
-    said = Settings.model_validate({"directory": {"spool": "/srv/spool"}})
-    assert spool_folder(said) == Path("/srv/spool")
+    settings = Settings.model_validate({"directory": {"spool": "/srv/spool"}})
+    assert spool_folder(settings) == Path("/srv/spool")

@@ -68,7 +68,7 @@ def records(steps: Sequence[Any]) -> list[Any]:
     return [step.record for step in steps if isinstance(step, Found)]
 
 
-def told(steps: Iterator[Any]) -> list[Any]:
+def all_steps(steps: Iterator[Any]) -> list[Any]:
     """All steps, of whatever sort."""
     return list(steps)
 
@@ -79,7 +79,7 @@ def the_end(steps: Sequence[Any]) -> End:
 
 
 def failure(source: SqlSource) -> str:
-    """The reason of a read that gives nothing at all."""
+    """The reason of a read that fails without records."""
     [end] = read(source)
     assert isinstance(end, End)
     assert end.verdict is Verdict.FAILED
@@ -159,25 +159,25 @@ def test_batches_equal_single_rows(docs: Database, more: str) -> None:
     ],
 )
 def test_unusable_columns_fail_before_a_row_is_read(docs: Database, queries: Mapping[str, str], reason: str) -> None:
-    said = failure(docs.source(queries))
-    assert said.startswith("queries.")
-    assert reason in said
+    reason_text = failure(docs.source(queries))
+    assert reason_text.startswith("queries.")
+    assert reason in reason_text
 
 
 def test_folded_names_of_postgresql_get_a_hint(docs: Database) -> None:
     if docs.sort != "postgresql":
         pytest.skip("names stay as they are written")
-    said = failure(docs.source({"documents": DOCUMENTS.replace('"', "")}))
-    assert said.endswith(
+    reason_text = failure(docs.source({"documents": DOCUMENTS.replace('"', "")}))
+    assert reason_text.endswith(
         'did you mean organizationId; PostgreSQL folds unquoted names to lower case: write AS "organizationId"'
     )
     # What has capital letters stood in quotes.
-    said = failure(docs.source({"documents": DOCUMENTS.replace("documentName", "documentNam")}))
-    assert said.endswith("did you mean documentName?")
+    reason_text = failure(docs.source({"documents": DOCUMENTS.replace("documentName", "documentNam")}))
+    assert reason_text.endswith("did you mean documentName?")
 
 
 @pytest.mark.parametrize(
-    ("says", "advice"),
+    ("problem", "advice"),
     [
         ('root certificate file "/x.pem" does not exist', "let sslrootcert in url name a PEM file with"),
         ('could not read root certificate file "/x": no certificate or crl found', "let sslrootcert in url name a PEM"),
@@ -189,9 +189,9 @@ def test_folded_names_of_postgresql_get_a_hint(docs: Database) -> None:
         ("server does not support SSL, but SSL was required", "check sslmode and the certificates in url"),
     ],
 )
-def test_certificate_errors_name_the_part_of_the_url(says: str, advice: str) -> None:
-    """As libpq says it, which has no codes for it."""
-    text = f'connection failed: connection to server at "127.0.0.1", port 5432 failed: {says}'
+def test_certificate_errors_name_the_part_of_the_url(problem: str, advice: str) -> None:
+    """The messages are libpq's, which has no codes for them."""
+    text = f'connection failed: connection to server at "127.0.0.1", port 5432 failed: {problem}'
     error = OperationalError(None, None, RuntimeError(text))
     assert advice in str(read_error(error, make_url("postgresql+psycopg://u:hunter2@a/x")))
 
@@ -217,8 +217,8 @@ def test_a_missing_certificate_file_is_named(docs: Database) -> None:
     if docs.sort != "mysql":
         pytest.skip("SQLite has no certificates, and the tests' PostgreSQL no TLS")
     database = SqlDatabase(docs.url.update_query_dict({"ssl_ca": "/nowhere.pem"}), [Query("documents", DOCUMENTS)])
-    said = failure(SqlSource("app", database))
-    assert said == (
+    reason_text = failure(SqlSource("app", database))
+    assert reason_text == (
         "url: No such file or directory; let url name files that exist and that this user may read: ssl_ca /nowhere.pem"
     )
 
@@ -249,7 +249,7 @@ def test_no_query_changes_anything(docs: Database, statement: str) -> None:
 
 
 def test_the_transaction_is_read_only(docs: Database) -> None:
-    """What the look at the columns does not stop, the database does."""
+    """The database refuses writes that the check of the columns does not detect."""
     from app.directory.connector import ReadError
     from app.directory.connectors.sql.snapshot import open_snapshot
 
@@ -474,14 +474,14 @@ def test_other_queries_yield_objects(docs: Database) -> None:
     query = Query("rows", "SELECT id, title, gone, NULL AS missing FROM doc ORDER BY id", key=("id",))
     connector = SqlConnector(SqlDatabase(docs.read_url, [query]).open)
     wanted = RequestedFields(attributes={"rows": frozenset({"title", "missing"})})
-    steps = told(connector.read(wanted))
+    steps = all_steps(connector.read(wanted))
     assert steps[0] == DirectoryObject(ObjectId("rows", "1"), {"title": "D1"}, "rows, row 1")
     assert steps[-1] == End(Verdict.COMPLETE)
     part = Part(objects=(ObjectId("rows", "2"), ObjectId("rows", "5")))
-    steps = told(connector.read(wanted, ReadRequest(part=part)))
+    steps = all_steps(connector.read(wanted, ReadRequest(part=part)))
     assert steps[0].id == ObjectId("rows", "2")
     assert steps[1] == Gone(ObjectId("rows", "5"))
-    [end] = told(connector.read(RequestedFields(attributes={"rows": frozenset({"titel"})})))
+    [end] = all_steps(connector.read(RequestedFields(attributes={"rows": frozenset({"titel"})})))
     assert "no column 'titel'" in end.reason
     assert list(connector.read(RequestedFields())) == [End(Verdict.COMPLETE)]
 
@@ -572,11 +572,11 @@ def test_a_slow_query_fails_the_read(docs: Database, monkeypatch: pytest.MonkeyP
 def test_missing_drivers_and_dialects_are_named(tmp_path: Path) -> None:
     from app.directory.connectors.sql.settings import parse_source_url
 
-    def said(url: str) -> str:
+    def reason_of(url: str) -> str:
         return failure(SqlSource("app", SqlDatabase(parse_source_url(url), [Query("documents", DOCUMENTS)])))
 
-    assert "oracledb" in said("oracle+oracledb://u:hunter2@h/x")
-    assert "knows no database" in said("cassowary://u:hunter2@h/x")
+    assert "oracledb" in reason_of("oracle+oracledb://u:hunter2@h/x")
+    assert "knows no database" in reason_of("cassowary://u:hunter2@h/x")
 
 
 def test_kinds_are_named_in_the_plural() -> None:

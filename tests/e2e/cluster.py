@@ -215,7 +215,7 @@ class Editor:
     directory: Directory = field(default_factory=new_directory)
     revisions: dict[int, Directory] = field(default_factory=dict)
     pause: threading.Lock = field(default_factory=threading.Lock)
-    """Whoever has it prevents further edits."""
+    """Prevents further edits while it is held."""
     ended: threading.Event = field(default_factory=threading.Event)
     errors: list[str] = field(default_factory=list)
 

@@ -58,7 +58,7 @@ def test_demo_refuses_a_used_port(start: Start, tmp_path: Path, taken: str) -> N
         port = other.getsockname()[1]
         demo = start("demo", "--once", "--port", str(port - (taken == "backend")), "--data", str(tmp_path / "data"))
         assert demo.process.wait(60) == 1
-        # The other port of the pair may happen to be somebody's, too: it is then the one that is named.
+        # The other port of the pair may be in use as well: the message then names that one.
         assert re.search(
             rf"cannot listen on {HOST}:({port - 1}|{port}|{port + 1}): Address already in use; choose another port",
             demo.stderr(),

@@ -76,14 +76,14 @@ class Shell:
         }
         shell = subprocess.Popen(
             ["bash", "-c", script.replace("backend serve", f"backend serve --port {self.backend}")],
-            cwd=self.folder, env=environment, stdout=(self.folder / "said").open("w"), stderr=subprocess.STDOUT,
+            cwd=self.folder, env=environment, stdout=(self.folder / "output").open("w"), stderr=subprocess.STDOUT,
             start_new_session=True,
         )  # fmt: skip
         self.groups.append(shell.pid)
         code = shell.wait(200)
-        said = (self.folder / "said").read_text()
-        assert code == 0, said
-        return said
+        output = (self.folder / "output").read_text()
+        assert code == 0, output
+        return output
 
     def end(self) -> None:
         for group in self.groups:
@@ -102,12 +102,12 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 
 @pytest.mark.extended
 def test_setup_with_the_self_hosted_backend(shell: Shell) -> None:
-    said = shell.run(typed("README.md", "The same with the self-hosted backend"))
-    answer = json.loads(said.splitlines()[-1])["result"]["data"]
+    output = shell.run(typed("README.md", "The same with the self-hosted backend"))
+    answer = json.loads(output.splitlines()[-1])["result"]["data"]
     assert answer["ada"]["documents"]["roadmap"]["accessRole"] == "editor"
     assert answer["ann"]["documents"]["roadmap"]["error"] == "The user has no access."
-    assert "problem\t" not in said
-    assert "the audit log" not in said
+    assert "problem\t" not in output
+    assert "the audit log" not in output
 
 
 @pytest.mark.extended
@@ -124,8 +124,8 @@ def test_documented_pushes(shell: Shell) -> None:
         '{"kind": "user", "userId": "ann", "name": "Ann", "email": "ann@acme.example"}\n'
     )
     commands = typed("config/OPERATING.md", "Pushing changes").replace("https://usher.example", "http://127.0.0.1:8080")
-    said = shell.run(f"usher directory refresh\nTOKEN={TOKEN}\nusher serve > usher.log 2>&1 &\n{commands}")
-    answers = [line for line in said.splitlines() if line.startswith("{")]
+    output = shell.run(f"usher directory refresh\nTOKEN={TOKEN}\nusher serve > usher.log 2>&1 &\n{commands}")
+    answers = [line for line in output.splitlines() if line.startswith("{")]
     assert len(answers) == 3
     assert [json.loads(answer).get("error") for answer in answers] == [None] * 3
     printed = re.search(r"^\{\"revision\".*$", section, re.MULTILINE)

@@ -229,8 +229,8 @@ def test_dead_worker_is_restarted(start: Start, tmp_path: Path) -> None:
         wait_for("word of it", partial(has_complained, "process_ended", times))
         assert requests.get(f"http://{HOST}:{port}/healthz", timeout=5).ok
     wait_for("the third one", lambda: both.stderr().count(WORKER_STARTED) == 3)
-    said = [json.loads(line) for line in both.stderr().splitlines() if "process_ended" in line]
-    assert [(line["how"], line["again_in"]) for line in said] == [
+    events = [json.loads(line) for line in both.stderr().splitlines() if "process_ended" in line]
+    assert [(line["how"], line["again_in"]) for line in events] == [
         ("by signal SIGKILL", 1.0),
         ("by signal SIGKILL", 2.0),
     ]
@@ -273,7 +273,7 @@ def test_worker_serves_its_counters(start: Start, tmp_path: Path) -> None:
 
     wait_for("a call to be counted", lambda: 'outcome="failed"' in shown().text, within=60)
     assert "usher_build_info" in shown().text
-    # Who connects and says nothing keeps nobody else waiting.
+    # A client that connects and sends nothing does not delay others.
     with socket.create_connection((HOST, port)):
         answer = shown()
     assert "Werkzeug" not in answer.headers.get("Server", "")

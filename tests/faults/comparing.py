@@ -36,7 +36,7 @@ def differences(world: FaultyWorld, *, silent: bool = False) -> list[str]:
 
 
 def ledger_differences(world: FaultyWorld, *, silent: bool = False) -> list[str]:
-    """Where the ledger does not say what the backend holds; of organizations that are not disabled."""
+    """Rows of the ledger that differ from the backend, except those of disabled organizations."""
     held = world.held()
     closed = {name for name, (_fields, disabled) in held["organizations"].items() if disabled}
     there = {key: row for key, row in world.ledger().items() if key[0] == "organization" or key[1] not in closed}
@@ -56,20 +56,20 @@ def ledger_differences(world: FaultyWorld, *, silent: bool = False) -> list[str]
 def _compared(held: Held, key: tuple[str, str, str, str], row: Any) -> list[str]:
     kind, organization, container, item = key
     expected: object
-    said: object
+    recorded: object
     if kind == "organization":
-        expected, said = held["organizations"][item][1], bool(row.disabled)
+        expected, recorded = held["organizations"][item][1], bool(row.disabled)
     elif kind == "folder":
         _fields, parent, own = held["folders"][organization, item]
-        expected, said = (parent, own or ""), (row.parent_id, row.access_type)
+        expected, recorded = (parent, own or ""), (row.parent_id, row.access_type)
     elif kind == "document":
-        expected, said = held["documents"][organization, item][1], row.parent_id
+        expected, recorded = held["documents"][organization, item][1], row.parent_id
     elif kind in _LEVELS.values():
         level = next(level for level, named in _LEVELS.items() if named == kind)
-        expected, said = held["users"][organization, level, container, item][1], row.access_role
+        expected, recorded = held["users"][organization, level, container, item][1], row.access_role
     else:
         return []
-    return [] if expected == said else [f"{key}: the ledger says {said}, the backend holds {expected}"]
+    return [] if expected == recorded else [f"{key}: the ledger contains {recorded}, the backend {expected}"]
 
 
 def _as_keys(held: Held, closed: set[str]) -> dict[str, set[tuple[str, str, str, str]]]:

@@ -1,8 +1,8 @@
-"""How does a backend misbehave?
+"""Injects faults into calls to the backend.
 
-``FaultLayer`` stands in front of the real backend as a transport of ``requests`` and spoils calls. What it does to a
-call depends on the seed, on what the call says and on how often that was said before, never on the order in which
-threads come by: a schedule can be repeated from its seed.
+``FaultLayer`` is a transport of ``requests`` in front of the real backend. The fault of a call depends on the seed, the
+content of the call and the number of its repeats, but not on the order of threads. So a schedule can be repeated from
+its seed.
 """
 
 import io
@@ -65,7 +65,7 @@ class Fault(StrEnum):
 
 
 SILENT = frozenset({Fault.LOST_WRITE, Fault.DELAYED, Fault.CHANGED_BEHIND})
-"""What no answer tells: only reading the backend back brings it to light."""
+"""Faults that no response shows. Only a verify finds them."""
 
 LASTING = frozenset({Fault.UNAUTHORIZED, Fault.NO_SUCH_OPERATION, Fault.REFUSED_BATCH})
 """What stays as it is for the length of a run, once it has begun."""
@@ -107,7 +107,7 @@ class _Exchange:
 
     @property
     def may_be_missing(self) -> bool:
-        """Whether a real deployment may lack the operation, or the path that takes more than the reference says."""
+        """Whether a real deployment may lack the operation, or the path that accepts more than the reference."""
         return self.contracted.tier is Tier.EXTENDED or self.path != self.contracted.path
 
 
@@ -128,18 +128,18 @@ class FaultLayer(BaseAdapter):
         super().__init__()
         self._backend = WsgiAdapter(self.app)
         self._builder = HTTPAdapter(max_retries=0)
-        self._said: Counter[str] = Counter()
+        self._repeats: Counter[str] = Counter()
         self._lasting: dict[str, Fault] = {}
         self._delayed: list[requests.PreparedRequest] = []
         self._lock = threading.Lock()
 
-    # What a test says and asks.
+    # The interface for tests.
 
     def begin_run(self) -> None:
-        """What lasted is over, and what was delayed has come.
+        """Ends lasting faults and delivers delayed calls.
 
-        Later than that no call arrives here. An add that arrives after its item was deleted again would be found by a
-        verify as something that is not ours, reported and left alone: nobody can tell it from what others put there.
+        No call arrives later than that. A verify could not distinguish an add that arrives after the delete of its item
+        from an item of another client: it would report the item and leave it alone.
         """
         self.deliver()
         self._lasting.clear()
@@ -170,13 +170,13 @@ class FaultLayer(BaseAdapter):
         data = json.loads(body)["data"]
         with self._lock:
             self.calls.append(Call(contracted.name, data, not contracted.is_read, self.time.monotonic()))
-        told = self.script.get(contracted.name)
-        if self.weather is None and not told:
+        scripted = self.script.get(contracted.name)
+        if self.weather is None and not scripted:
             return self._backend.send(request)
         digest = sha256(path.encode() + b"\n" + body).hexdigest()
         with self._lock:
-            self._said[digest] += 1
-            repetition = self._said[digest]
+            self._repeats[digest] += 1
+            repetition = self._repeats[digest]
         exchange = _Exchange(
             request,
             path,
@@ -185,7 +185,7 @@ class FaultLayer(BaseAdapter):
             Random(f"{self.weather and self.weather.seed} {digest} {repetition}"),
             given["timeout"][1] if given.get("timeout") else 30.0,
         )
-        fault = self._choose(self.weather, exchange) if self.weather else (told or [None]).pop(0)
+        fault = self._choose(self.weather, exchange) if self.weather else (scripted or [None]).pop(0)
         if fault is None:
             return self._backend.send(request)
         with self._lock:
@@ -286,19 +286,19 @@ class FaultLayer(BaseAdapter):
             Fault.NO_SUCH_OPERATION: (404, "NOT_FOUND"),
         }.get(fault, (429, "RESOURCE_EXHAUSTED"))
         if fault in {Fault.BROKEN, Fault.BAD_GATEWAY, Fault.UNAVAILABLE} and random.random() < 0.5:
-            self._backend.send(exchange.request)  # whoever answers so need not know what became of the call
+            self._backend.send(exchange.request)  # a gateway answers so even if the call was applied
         if random.random() < 0.5 and fault not in LASTING:
             return self.respond(exchange.request, code, b"<html><h1>Sorry</h1></html>", headers, "text/html")
         if fault is Fault.NO_SUCH_OPERATION and random.random() < 0.7:
             return self.respond(exchange.request, code, b"<html>no such page</html>", headers, "text/html")
-        body = {"error": {"status": status, "message": f"told to answer {code}"}}
+        body = {"error": {"status": status, "message": f"injected {code}"}}
         return self.respond(exchange.request, code, json.dumps(body).encode(), headers)
 
     def _garble(self, fault: Fault, exchange: _Exchange) -> requests.Response:
         random = exchange.random
-        # Of an operation whose answer says nothing about items any answer will do: to lose the call then is a lie.
-        tells = exchange.contracted.result is ITEMS
-        done = fault in {Fault.TRUNCATED, Fault.CUT} or not tells or random.random() < 0.5
+        # If the response contains no items, Usher accepts any response: losing the call would be a silent fault.
+        returns_items = exchange.contracted.result is ITEMS
+        done = fault in {Fault.TRUNCATED, Fault.CUT} or not returns_items or random.random() < 0.5
         body = self._backend.send(exchange.request).content if done else b'{"result": {"status": "success"}}'
         match fault:
             case Fault.TRUNCATED:
@@ -358,14 +358,14 @@ class FaultLayer(BaseAdapter):
         if rest:
             answer = self._ask_instead(exchange.request, {**data, listed: rest})
             if exchange.contracted.result is not ITEMS and "result" in answer:
-                # It promises nothing about items; a backend that could not do some of them says so all the same.
+                # The operation returns no items, but a backend that fails for some of them returns them all.
                 answer["result"]["data"] = {_name(item): {"success": True, "message": "Done."} for item in rest}
-            told = (answer.get("result") or answer.get("error") or {}).get("data") or answer.get("error", {}).get(
+            returned = (answer.get("result") or answer.get("error") or {}).get("data") or answer.get("error", {}).get(
                 "details"
             )
-            if not isinstance(told, dict):
+            if not isinstance(returned, dict):
                 return self.respond(exchange.request, 500, json.dumps(answer).encode(), {})
-            results = told
+            results = returned
         for name in failed:
             results[name] = {"success": False, "id": name, "message": "Something went wrong."}
             if fault is Fault.ITEMS_FAILED_500 or exchange.random.random() < 0.5:

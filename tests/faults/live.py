@@ -50,7 +50,7 @@ class Seen:
 
 @dataclass
 class Front:
-    """The application that the server serves: the backend, with whatever is told to happen before and after it."""
+    """The application that the server serves: the backend, with scripted faults before and after it."""
 
     app: Any
     seen: list[Seen] = field(default_factory=list)
@@ -106,7 +106,7 @@ class Front:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         connection.shutdown(socket.SHUT_RD)
         connection.close()
-        raise ConnectionResetError("told to")
+        raise ConnectionResetError("injected")
 
     def _pid_of(self, port: int) -> int:
         """Which process is at the other end: kept per connection, looked up once."""
@@ -136,7 +136,7 @@ class LiveWorld(FaultyWorld):
     """A world whose backend listens on loopback and whose workers are processes."""
 
     def serve(self, company: Company, *, database_url: str = "", batch_size: int = 1, max_in_flight: int = 3) -> None:
-        """Begins anew, with Usher's database at that URL (its own SQLite file without)."""
+        """Starts a new world, with Usher's database at that URL (by default a new SQLite file)."""
         self.begin(company, batch_size=batch_size, max_in_flight=max_in_flight)
         self.time.sleep((datetime.now(UTC) - NOON).total_seconds())
         if database_url:
@@ -192,7 +192,7 @@ class LiveWorld(FaultyWorld):
         self.workers.append(worker)
         return worker
 
-    def said(self, worker: Forked) -> str:
+    def log_of(self, worker: Forked) -> str:
         return (self.folder / f"worker-{self.workers.index(worker)}.log").read_text("utf-8", "replace")
 
     def enqueue(self, **request: Any) -> Run:
@@ -215,7 +215,7 @@ class LiveWorld(FaultyWorld):
 
 
 def until(there: Callable[[], Any], within: float = 60) -> Any:
-    """The first true thing that ``there`` gives."""
+    """Waits until ``there`` returns a true value, and returns it."""
     deadline = time.monotonic() + within
     while time.monotonic() < deadline:
         found = there()

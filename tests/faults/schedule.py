@@ -1,8 +1,8 @@
-"""One schedule: a company, edits, runs in bad weather, and then the promise.
+"""Runs one schedule: a company, edits, and runs with injected faults. Then checks that the backend converges.
 
-When the faults stop, at most two more runs bring the backend to exactly what the directory says. What no answer could
-have told (a confirmed write that was lost, a change by someone else, a call that arrived long after its timeout) is
-found by reading the backend back: where there was such a fault, the first of the two runs is a verifying one.
+When the faults stop, at most two more runs make the backend match the directory. Some faults show in no response: a
+confirmed write that was lost, a change by another client, a call that arrived long after its timeout. If there was one,
+the first of the two runs verifies, because only reading the backend back finds it.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ CALLS_PER_FAULT = 12
 
 @dataclass(frozen=True)
 class Drawn:
-    """What a seed stands for."""
+    """The parameters of a schedule, drawn from a seed."""
 
     seed: int
     weather: Weather
@@ -47,7 +47,7 @@ class Drawn:
 
 @dataclass
 class Outcome:
-    """What a schedule came to."""
+    """The result of a schedule."""
 
     drawn: Drawn
     statuses: list[str] = field(default_factory=list)
@@ -61,11 +61,11 @@ class Outcome:
 
     @property
     def bound(self) -> int:
-        """What is promised: the calls of good weather once more for the runs that make good, and for each fault so many
-        as its repeats, its halves and the items that it made uncertain can take."""
+        """The most calls allowed: twice those of a schedule without faults, and for each fault its retries, the halves
+        of its batch and the items that it made uncertain."""
         return 2 * (self.calm or 0) + CALLS_PER_FAULT * self.injected.total()
 
-    def told(self) -> str:
+    def summary(self) -> str:
         weather = self.drawn.weather
         faults = ", ".join(fault.name for fault in weather.faults)
         return (
@@ -137,7 +137,7 @@ def _make_good(world: FaultyWorld, outcome: Outcome) -> None:
     before = world.layer.writes
     last = world.sync()
     if world.layer.writes != before and outcome.runs_to_converge == 1:
-        # The backend was right already; what the first run could not ask about was told once more by the second.
+        # The backend was already right. The second run sent what the first could not confirm.
         outcome.runs_to_converge = 2
         before = world.layer.writes
         last = world.sync()

@@ -16,7 +16,7 @@ TOGETHER = 10
 @pytest.mark.parametrize("first", sampled(range(1, SCHEDULES + 1, TOGETHER), sample=1))
 def test_backend_converges_after_any_faults(any_world: FaultyWorld, first: int) -> None:
     outcomes = [run_schedule(seed, any_world) for seed in range(first, first + TOGETHER)]
-    found = [outcome.told() for outcome in outcomes if outcome.problems]
+    found = [outcome.summary() for outcome in outcomes if outcome.problems]
     assert not found, "\n".join(found)
 
 

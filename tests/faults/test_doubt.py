@@ -47,7 +47,7 @@ def test_update_with_an_unknown_outcome_is_sent_again(world: FaultyWorld, then: 
     world.company.add(Folder(organization_id=HOME, folder_id="f", folder_name="F", access_type=AccessType.RESTRICTED))
     world.layer.script = {"update_folder_access": [Fault.RESET_AFTER, then]}
     world.sync()
-    world.company.add(folder)  # what the ledger says, and not what the backend holds
+    world.company.add(folder)  # as in the ledger, but not in the backend
     assert in_step(world)
 
 
@@ -66,7 +66,7 @@ def test_lost_delete_is_found_by_a_verify_and_sent_again(world: FaultyWorld) -> 
 
 
 def test_lost_delete_is_found_by_a_verify_of_that_user_alone(world: FaultyWorld) -> None:
-    """Neither the directory nor the ledger has anything of hers any more: only the deletion says where to look."""
+    """The directory and the ledger contain nothing of the user: only the deletion names the place to read."""
     world.company.add(ADA, MEMBER)
     world.sync()
     for record in (ADA, MEMBER):
@@ -109,7 +109,7 @@ def test_deletion_that_a_verify_has_seen_is_settled(world: FaultyWorld) -> None:
     assert ("acme", "organization", "", "ada") in world.held()["users"]
 
 
-def test_what_is_missing_and_cannot_be_added_again_is_not_taken_for_there(world: FaultyWorld) -> None:
+def test_a_missing_item_that_cannot_be_added_is_not_recorded_as_present(world: FaultyWorld) -> None:
     world.company.add(ADA, MEMBER)
     world.sync()
     world.call_backend("delete_users", organizationId=HOME, userIds=["ada"])

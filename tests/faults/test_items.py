@@ -23,7 +23,7 @@ def document(number: int, folder: str | None) -> Document:
 @pytest.mark.extended
 @pytest.mark.parametrize("fault", [Fault.ITEMS_FAILED, Fault.ITEMS_FAILED_500])
 @pytest.mark.parametrize("operation", ["delete_users_from_groups", "move_documents", "delete_folder"])
-def test_what_was_left_undone_is_done_later(any_world: FaultyWorld, operation: str, fault: Fault) -> None:
+def test_failed_items_are_completed_by_a_later_run(any_world: FaultyWorld, operation: str, fault: Fault) -> None:
     any_world.begin(Company(Random(1), size=0))
     company = any_world.company
     company.add(*PEOPLE, GROUP, *MEMBERS, *FOLDERS, *(document(number, "f") for number in range(6)))

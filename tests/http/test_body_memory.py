@@ -56,7 +56,7 @@ with app.test_request_context(method="POST", data=b"{}", content_type="applicati
 stream = io.BytesIO(raw)
 environ = {"wsgi.input": stream, "wsgi.input_terminated": True, "CONTENT_LENGTH": str(len(raw))}
 with app.test_request_context(method="POST", content_type="application/json", environ_overrides=environ):
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = peak()
     refused = False
     try:

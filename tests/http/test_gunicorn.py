@@ -243,7 +243,7 @@ def test_bind_reports_the_address(host: str, port: int) -> None:
         bind(host, port)
 
 
-def test_wait_until_ready_gives_up() -> None:
+def test_wait_until_ready_times_out() -> None:
     slept: list[float] = []
     began = time.monotonic()
 

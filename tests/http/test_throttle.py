@@ -46,7 +46,7 @@ def test_addresses_are_forgotten_when_there_are_too_many() -> None:
         ("::ffff:192.0.2.1", "192.0.2.1", True),
         ("::ffff:192.0.2.1", "192.0.2.2", False),
         ("fe80::1%eth0", "fe80::2", True),
-        # As some proxies tell it in X-Forwarded-For.
+        # Some proxies send it so in X-Forwarded-For.
         ("192.0.2.1:1000", "192.0.2.1:1024", True),
         ("192.0.2.1:1000", "192.0.2.2:1000", False),
         ("[2001:db8::1]:5", "2001:db8::2", True),

@@ -92,7 +92,7 @@ def _add(outcome: Outcome, totals: Counter[str], overhead: list[float], failed: 
         overhead.append((outcome.calls - outcome.calm) / outcome.injected.total())
     if outcome.problems:
         failed.append(outcome)
-        print(outcome.told(), flush=True)
+        print(outcome.summary(), flush=True)
 
 
 def _at(values: list[float], share: float) -> float:

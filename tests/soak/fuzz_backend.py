@@ -85,9 +85,7 @@ def fuzz(
     paths: Collection[str] = _PATHS,
     until: Callable[[], bool] = lambda: False,
 ) -> Findings:
-    """One round with this seed: `examples` requests of each kind for each of the paths. Ends early when `until` says
-    so.
-    """
+    """One round: `examples` requests of each kind for each path. Ends early when `until` returns True."""
     findings = Findings()
     headers = {"Content-Type": "application/json"} | world.tenant().headers | world.workspace().headers
     schema = schemathesis.openapi.from_wsgi("/openapi.json", world.app)
@@ -124,7 +122,7 @@ def _try_one(
 
     try:
         request()
-    except Exception as error:  # noqa: BLE001 - whatever is found is told, and the round goes on
+    except Exception as error:  # noqa: BLE001 - it is reported, and the round goes on
         reported = "\n".join(str(one) for one in getattr(error, "exceptions", [error]))
         findings.problems.append(f"seed {number}, {operation.label}, {mode.value}: {reported}")
 

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if arguments.inside:
         return _run(arguments.records, arguments.megabytes)
-    # A process of its own: the most memory that it ever used is told for the whole of it.
+    # In a separate process, because the kernel reports the peak memory of the whole process.
     values = ["--records", str(arguments.records), "--megabytes", str(arguments.megabytes), "--inside"]
     return subprocess.run([sys.executable, "-m", "tests.soak.sources", *values], check=False).returncode
 

@@ -134,12 +134,12 @@ def test_load_takes_the_database_url_from_a_file_named_in_the_environment(read: 
 
 @pytest.mark.parametrize("case", PROBLEMS["files"])
 def test_load_explains_errors_in_the_file(read: Any, case: dict[str, str]) -> None:
-    assert problem(read, case["yaml"]) == case["says"]
+    assert problem(read, case["yaml"]) == case["message"]
 
 
 @pytest.mark.parametrize("case", PROBLEMS["variables"])
 def test_load_explains_errors_in_the_environment(read: Any, case: dict[str, str]) -> None:
-    assert problem(read, **{case["variable"]: case["value"]}) == case["says"]
+    assert problem(read, **{case["variable"]: case["value"]}) == case["message"]
 
 
 def test_load_leaves_the_variables_of_a_cluster_alone(read: Any) -> None:

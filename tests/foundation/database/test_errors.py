@@ -46,7 +46,7 @@ def test_outages_are_distinguished_from_bugs(error: Exception, away: bool) -> No
 
 
 @pytest.mark.parametrize(
-    ("error", "says"),
+    ("error", "message"),
     [
         (raised(sqlite3.OperationalError("disk I/O error")), "the database: disk I/O error"),
         (raised(errors.AdminShutdown("terminating connection\nDETAIL: x")), "the database: terminating connection"),
@@ -55,9 +55,9 @@ def test_outages_are_distinguished_from_bugs(error: Exception, away: bool) -> No
         (OSError(errno.ENOSPC, "No space left on device"), "the machine: No space left on device"),
     ],
 )
-def test_problems_are_one_line(error: Exception, says: str) -> None:
-    assert database_problem(error) == says
-    assert cause_of(error) in says
+def test_problems_are_one_line(error: Exception, message: str) -> None:
+    assert database_problem(error) == message
+    assert cause_of(error) in message
 
 
 def test_write_conflicts_are_recognized() -> None:

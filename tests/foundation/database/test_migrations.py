@@ -273,7 +273,7 @@ def test_shared_version_table_is_migrated_once_by_concurrent_processes(database_
 
 @pytest.mark.parametrize("shared", [True, False], ids=["shared version table", "own version table"])
 @pytest.mark.parametrize(
-    ("owner", "other", "says"),
+    ("owner", "other", "message"),
     [
         (STORE_MIGRATIONS, BACKEND_MIGRATIONS, "belongs to Usher itself: give the self-hosted backend one of its own"),
         (BACKEND_MIGRATIONS, STORE_MIGRATIONS, "belongs to the self-hosted backend: give Usher itself one of its own"),
@@ -281,7 +281,7 @@ def test_shared_version_table_is_migrated_once_by_concurrent_processes(database_
     ids=["store", "backend"],
 )
 def test_the_other_programs_database_is_refused_and_left_alone(
-    database_url: str, owner: Migrations, other: Migrations, says: str, *, shared: bool
+    database_url: str, owner: Migrations, other: Migrations, message: str, *, shared: bool
 ) -> None:
     engine = open_engine(database_url)
     upgrade(engine, owner)
@@ -289,7 +289,7 @@ def test_the_other_programs_database_is_refused_and_left_alone(
         put_into_shared_table(engine, owner)
     before = inspect(engine).get_table_names()
     for use in (pending, upgrade):
-        with pytest.raises(ForeignDatabaseError, match=says) as caught:
+        with pytest.raises(ForeignDatabaseError, match=message) as caught:
             use(engine, other)
         assert f"({other.program.setting})" in str(caught.value)
     assert inspect(engine).get_table_names() == before

@@ -68,20 +68,20 @@ def hang_up(peer: socket.socket) -> None:
 
 
 @pytest.mark.parametrize(
-    ("talk", "kind", "says"),
+    ("talk", "kind", "message"),
     [
         (hang_up, FailureKind.CONNECTION_LOST, "the connection was lost before an answer came"),
         (lambda peer: time.sleep(4), FailureKind.RESPONSE_TIMEOUT, "no answer within the time allowed"),
         (lambda peer: peer.sendall(b"\x15\x03\x01\x00\x02\x02\x46"), FailureKind.TLS_REQUIRED, "speaks TLS"),
         (lambda peer: peer.sendall(b"220 mail.test ready\r\n"), FailureKind.CONNECTION_LOST, "the connection was lost"),
     ],
-    ids=["hangs up", "says nothing", "TLS alert", "another protocol"],
+    ids=["hangs up", "is silent", "TLS alert", "another protocol"],
 )
-def test_port_that_does_not_answer(talk: Callable[[socket.socket], None], kind: FailureKind, says: str) -> None:
+def test_port_that_does_not_answer(talk: Callable[[socket.socket], None], kind: FailureKind, message: str) -> None:
     with raw_server(talk) as port:
         found = failure(f"http://127.0.0.1:{port}", timeout=0.5)
     assert found.kind is kind
-    assert says in found.message
+    assert message in found.message
     assert found.may_have_been_sent is (kind in {FailureKind.CONNECTION_LOST, FailureKind.RESPONSE_TIMEOUT})
 
 

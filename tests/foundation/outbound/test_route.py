@@ -78,12 +78,12 @@ def test_ca_file_replaces_the_public_authorities(
 
 
 def test_certificate_for_another_host_or_of_another_time_is_refused(authority: Authority, way: Way) -> None:
-    for context, says in (
+    for context, message in (
         (authority.server_context("else.example"), "is for another host"),
         (authority.server_context(days=-1), "is not valid now: certificate has expired"),
     ):
         with web_server(Answering(), context) as server:
-            with pytest.raises((NotReached, NotDeliveredError), match=says):
+            with pytest.raises((NotReached, NotDeliveredError), match=message):
                 way(server.url, ca_file=str(authority.ca_file))
             assert server.asked == []
 
@@ -189,7 +189,7 @@ def test_missing_ca_file_is_reported(tls_server: Answering, authority: Authority
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("proxy.acme.example:3128", "must be an address such as http://user:password@proxy.example.com:3128"),
         ("socks5://proxy.acme.example:1080", "must be an address such as"),
@@ -203,12 +203,12 @@ def test_missing_ca_file_is_reported(tls_server: Answering, authority: Authority
     ],
 )
 @pytest.mark.parametrize("section", ["backend", "notifications.webhook"])
-def test_proxy_that_cannot_be_used_is_refused_without_showing_it(section: str, text: str, says: str) -> None:
+def test_proxy_that_cannot_be_used_is_refused_without_showing_it(section: str, text: str, message: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         load_settings(Path("/dev/null"), environment={}, command_line={f"{section}.proxy": text})
     [line] = caught.value.problems
     assert line.startswith(f"{section}.proxy: ")
-    assert says in line
+    assert message in line
     assert "SECRET" not in line
 
 
@@ -224,8 +224,8 @@ def test_file_without_certificates_is_refused(
     section: str, model: type[BackendSettings | WebhookSettings | EmailSettings], tmp_path: Path
 ) -> None:
     (tmp_path / "empty.pem").write_text("no certificate\n")
-    for name, says in (("empty.pem", "but contains none"), ("gone.pem", "No such file or directory")):
-        with pytest.raises(ValidationError, match=says):
+    for name, message in (("empty.pem", "but contains none"), ("gone.pem", "No such file or directory")):
+        with pytest.raises(ValidationError, match=message):
             model(ca_file=str(tmp_path / name))
     with pytest.raises(ConfigurationError, match=rf"{section}\.ca_file: must be a readable PEM file"):
         load_settings(Path("/dev/null"), environment={}, command_line={f"{section}.ca_file": "/nowhere/ca.pem"})
