@@ -326,4 +326,4 @@ def with_shared_aliases(connection: Connection, question: QuestionLike, explanat
     shared = (
         f"a {row.kind} of source {quoted(row.name)} names {quoted(row.alias)}, an alias of several users: {holders}"
     )
-    return replace(explanation, reason=f"{explanation.reason.removesuffix('.')}; {shared}.")
+    return replace(explanation, remarks=(*explanation.remarks, shared))

@@ -86,6 +86,11 @@ class MalformedQuestion(NamedTuple):
     organization_id: str
     error: str
 
+    @property
+    def field(self) -> str:
+        """The path of the malformed field, such as ``resource.id``."""
+        return self.error.partition(": ")[0]
+
 
 def requests_of(body: object) -> list[object]:
     """The entries of ``data.requests`` in a decoded body, for ``parse_question``. Raises ``InvalidArgument``."""

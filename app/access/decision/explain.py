@@ -28,21 +28,28 @@ class Explanation:
     """
 
     decision: Decision
-    reason: str
+    cause: str
+    """The rule that decided, as ``reason_of``."""
+    remarks: tuple[str, ...]
+    """Further parts of the reason, such as the end of the decision."""
     path: tuple[Mapping[str, object], ...]
     records: tuple[Record, ...]
     """The records of ``path``."""
+
+    @property
+    def reason(self) -> str:
+        """The decision in one sentence."""
+        verdict = f"Allowed as {self.decision.access_role}" if self.decision.has_access else "Denied"
+        return f"{verdict}: {'; '.join((self.cause, *self.remarks))}."
 
 
 def explain(view: AccessView, question: QuestionLike, now: datetime, policy: DecisionPolicy) -> Explanation:
     """The decision at the moment ``now``, with its reasons. The view should contain names, which ``path`` shows."""
     decision = decide(view, question, now, policy)
     records = tuple(_steps(view, question, decision))
-    verdict = f"Allowed as {decision.access_role}" if decision.has_access else "Denied"
-    reason = f"{verdict}: {reason_of(question, decision)}"
-    if decision.expires_at is not None:
-        reason += f"; to be asked again after {_time(decision.expires_at)}"
-    return Explanation(decision, reason + ".", tuple(map(record_to_wire, records)), records)
+    end = decision.expires_at
+    remarks = () if end is None else (f"to be asked again after {_time(end)}",)
+    return Explanation(decision, reason_of(question, decision), remarks, tuple(map(record_to_wire, records)), records)
 
 
 def reason_of(question: QuestionLike, decision: Decision, mention: Mention | None = None) -> str:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from app.client.client import BackendClient
+from app.client.single_permission import find_permission, permission_request
 from app.contract import operations
 from app.contract.permission_call import Question
 from app.foundation.outbound.session import bare_session
-from app.service.console.backend_answer import permission_in, request_about
 
 CASES: tuple[Question, ...] = (
     Question("dario", "organization", "northwind", "northwind"),
@@ -51,7 +51,7 @@ def ask_all(
     """Raises ``ClientError`` and ``requests.RequestException``."""
     reasons = _reasons(cases, explain_url, headers)
     for case, reason in zip(cases, reasons, strict=True):
-        permission = permission_in(client.call(operations.GET_PERMISSIONS, request_about(case)).data, case)
+        permission = find_permission(client.call(operations.GET_PERMISSIONS, permission_request(case)).data, case)
         if permission is None or permission.error_code is not None or permission.error is not None:
             yield AnsweredCase(case, allowed=False, role="", until=None, reason=reason)
         else:

@@ -1,13 +1,15 @@
-"""Reads a permission from the backend (Get Permissions) and compares it with Usher's decision, for Explain."""
+"""Reads a permission from the backend and compares it with Usher's decision, for Explain."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
 from app.access.decision.decide import Decision
 from app.client.errors import ClientError
+from app.client.single_permission import find_permission, permission_request
 from app.contract.operation import Answer
 from app.contract.permission_call import Question
 from app.contract.permissions import GetPermissionsRequest, Permission, UserPermissions
@@ -15,16 +17,20 @@ from app.contract.permissions import GetPermissionsRequest, Permission, UserPerm
 GetPermissions = Callable[[GetPermissionsRequest], Answer[dict[str, UserPermissions]]]
 """Calls Get Permissions of the backend. Raises ``ClientError``."""
 
-SUPPORTED_TYPES = frozenset({"organization", "folder", "document"})
-"""The resource types that Get Permissions supports. It does not support contexts."""
+
+class ComparisonRow(NamedTuple):
+    """One value of both answers."""
+
+    label: str
+    ours: object
+    theirs: object
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """The backend's answer beside Usher's."""
 
-    rows: tuple[tuple[str, object, object], ...] = ()
-    """Label, Usher's value, the backend's value."""
+    rows: tuple[ComparisonRow, ...] = ()
     denial: str = ""
     """The backend's message for a denial."""
     problem: str = ""
@@ -32,55 +38,51 @@ class Comparison:
 
     @property
     def differs(self) -> bool:
-        return any(ours != theirs for _, ours, theirs in self.rows)
+        return any(row.ours != row.theirs for row in self.rows)
+
+
+class _NoAnswerError(Exception):
+    """There is no answer to compare with. The text is for operators."""
 
 
 def compare(backend: GetPermissions, question: Question, decision: Decision) -> Comparison:
     """Calls the backend, and compares its answer with the decision."""
     try:
-        request = request_about(question)
-    except ValidationError as error:
-        return Comparison(problem=f"The backend cannot be asked: {error.errors()[0]['msg']}")
+        return _compare(_read_permission(backend, question), decision)
+    except _NoAnswerError as error:
+        return Comparison(problem=str(error))
+
+
+def _read_permission(backend: GetPermissions, question: Question) -> Permission:
     try:
-        response = backend(request)
+        permission = find_permission(backend(permission_request(question)).data, question)
+    except ValidationError as error:
+        raise _NoAnswerError(f"The backend cannot be asked: {error.errors()[0]['msg']}") from error
     except ClientError as error:
-        return Comparison(problem=f"The backend did not answer: {error}")
-    permission = permission_in(response.data, question)
+        raise _NoAnswerError(f"The backend did not answer: {error}") from error
     if permission is None:
-        return Comparison(problem="The backend's answer does not contain this user and resource.")
+        raise _NoAnswerError("The backend's answer does not contain this user and resource.")
+    return permission
+
+
+def _compare(permission: Permission, decision: Decision) -> Comparison:
     allows = permission.error is None and permission.error_code is None and permission.access_role is not None
-    rows: list[tuple[str, object, object]] = [
-        ("Answer", "allowed" if decision.has_access else "denied", "allowed" if allows else "denied")
-    ]
-    if decision.has_access and allows:
-        until = None if decision.expires_at is None else decision.expires_at.replace(microsecond=0)
-        try:
-            expires_at = datetime.fromtimestamp(int(permission.expires_at), UTC) if permission.expires_at else None
-        except (ValueError, OverflowError, OSError):
-            return Comparison(problem="The backend's answer contains an invalid expiresAt.")
-        rows.append(("Role", str(decision.access_role), permission.access_role or ""))
-        rows.append(("Until", until, expires_at))
-    return Comparison(tuple(rows), denial="" if allows else permission.error or permission.error_code or "")
+    answer = ComparisonRow("Answer", _verdict(decision.has_access), _verdict(allows))
+    if not allows:
+        return Comparison((answer,), denial=permission.error or permission.error_code or "")
+    if not decision.has_access:
+        return Comparison((answer,))
+    until = None if decision.expires_at is None else decision.expires_at.replace(microsecond=0)
+    role = ComparisonRow("Role", str(decision.access_role), permission.access_role or "")
+    return Comparison((answer, role, ComparisonRow("Until", until, _expires_at(permission))))
 
 
-def request_about(question: Question) -> GetPermissionsRequest:
-    """The request for one permission. Raises ``ValidationError``."""
-    return GetPermissionsRequest(
-        organization_id=question.organization_id,
-        user_ids=[question.user_id],
-        folder_ids=[question.resource_id] if question.type == "folder" else None,
-        document_ids=[question.resource_id] if question.type == "document" else None,
-    )
+def _verdict(has_access: bool) -> str:
+    return "allowed" if has_access else "denied"
 
 
-def permission_in(data: Mapping[str, UserPermissions], question: Question) -> Permission | None:
-    """The permission in the response. None if it is missing."""
-    permissions = data.get(question.user_id)
-    if permissions is None:
-        return None
-    by_id = {
-        "organization": permissions.organization,
-        "folder": permissions.folders,
-        "document": permissions.documents,
-    }[question.type]
-    return by_id.get(question.resource_id)
+def _expires_at(permission: Permission) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(int(permission.expires_at), UTC) if permission.expires_at else None
+    except (ValueError, OverflowError, OSError) as error:
+        raise _NoAnswerError("The backend's answer contains an invalid expiresAt.") from error

@@ -1,5 +1,6 @@
 """Shared code of all console pages: the parts that they use, the menu, rendering, URLs and query parameters."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from urllib.parse import quote, urlencode
 from flask import Response, make_response, redirect, request
 from pydantic import SecretStr
 from sqlalchemy import Connection, Engine
-from werkzeug.exceptions import BadRequest
+from werkzeug.exceptions import BadRequest, NotFound
 
 from app.access.contents import last_good_read, source_states
 from app.access.decision.decide import DecisionPolicy
@@ -29,9 +30,9 @@ from app.service.console.examinations import Examine
 from app.service.console.formatting import visible
 from app.service.console.gate import ConsoleGate, SignInNeeded
 from app.service.console.names import CONTAINER_OF_ITEM, RECORD_OF_ITEM, RecordNames
-from app.service.console.pages.run_summary import incomplete_words, unread_sources
 from app.service.console.preferences import Preferences
 from app.service.console.rendering import Assets, make_environment
+from app.service.console.run_reads import incomplete_words, unread_sources
 from app.service.console.sessions import Operator
 from app.service.console.settings import ConsoleSettings, Role
 from app.service.console.transactions import page_reading
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from app.service.console.oidc.issuer import Issuer
 
 PREFIX = "/console"
+
+_ORDINAL = re.compile(r"[0-9]{1,18}")
 
 COUNT_LIMIT = 1_000
 """Numbers above it are not counted exactly."""
@@ -280,6 +283,15 @@ def one_of(value: str, known: Sequence[str], label: str) -> str:
         allowed = f"one of {', '.join(known)}" if len(known) > 1 else f"{known[0]}, or leave it out"
         raise BadRequest(f"{label} {named(value, limit=80)} is unknown; use {allowed}")
     return value
+
+
+def parse_ordinal(value: str) -> int | None:
+    """The number of an item; None for an empty string. Raises ``NotFound`` for an invalid number."""
+    if not value:
+        return None
+    if not _ORDINAL.fullmatch(value):
+        raise NotFound("This is not the number of an item")
+    return int(value)
 
 
 def go_to(url: str) -> Response:

@@ -56,6 +56,13 @@ def ago(moment: datetime, now: datetime) -> str:
     return "now"
 
 
+def utc_moment(text: str) -> datetime:
+    """The moment of an ISO 8601 text, in UTC, which is also the zone of a text without one. Raises ``ValueError`` or
+    ``OverflowError``."""
+    moment = datetime.fromisoformat(text)
+    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).astimezone(UTC)
+
+
 def clock_time(moment: datetime, now: datetime | None) -> str:
     """``21 Nov 16:13:22``, in UTC; ``21 Nov 2024 16:13:22`` if the year differs from that of ``now``."""
     is_this_year = now is not None and moment.astimezone(UTC).year == now.astimezone(UTC).year

@@ -11,6 +11,7 @@ from app.access.records import Organization, User
 from app.foundation.ids import may_be_stored
 from app.service.console.formatting import visible
 from app.sync.ledger.ledger import CONTAINERS, ITEM_KINDS, USER_KINDS
+from app.sync.plan.access_impact import StoredAccessChange
 from app.sync.runs.run import Run
 
 Mention = tuple[str, str, str]
@@ -47,6 +48,8 @@ _LABELS: Mapping[str, tuple[str, str]] = {
     "expiresAt": ("ends", ""),
 }
 """Field → its label, and the kind of the record that it identifies."""
+IDS_SHOWN = 3
+"""The users and the resources of a change of access that a list names."""
 MENTION = "\0{}\0"
 """The position of a record in a sentence: its number among the records that the sentence mentions."""
 
@@ -127,6 +130,14 @@ def mentions_of_runs(runs: Iterable[Run]) -> Iterator[Mention]:
     for run in runs:
         yield from ((Organization.kind, "", one) for one in run.organization_ids[:1])
         yield from ((User.kind, "", one) for one in run.user_ids[:1])
+
+
+def access_mentions(rows: Iterable[StoredAccessChange]) -> Iterator[Mention]:
+    """The organizations, and the users and resources that a list of changes of access names."""
+    for row in rows:
+        yield "organization", "", row.organization_id
+        yield from (("user", "", each) for each in row.user_ids[:IDS_SHOWN])
+        yield from ((row.kind, row.organization_id, each) for each in row.resource_ids[:IDS_SHOWN])
 
 
 def _key(kind: str, organization_id: str, item_id: str) -> Mention:

@@ -19,8 +19,8 @@ from app.service.console.console import address
 from app.service.console.examinations import ExaminationError, ExaminationFinding, begin_examination, run_examination
 from app.service.console.settings import ConsoleSettings, OidcSettings, Role
 from tests.service.console.conftest import TOKENS, Browser, Office
-from tests.service.console.issuer import running
-from tests.service.console.test_oidc import settings_of, signs_in
+from tests.service.console.issuer import running_issuer
+from tests.service.console.test_oidc import settings_of, sign_in
 from tests.service.console.visitors import Visitors
 
 FINDINGS = [
@@ -123,8 +123,8 @@ def visit_problems(visitors: Visitors, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def visit_sign_in(office: Office) -> None:
     """By token, by an issuer, by both, by neither, with errors, and without a role."""
-    for name, issuer, tokens in product(("", "Test"), ("", "http://127.0.0.1:9"), (office.settings.console.tokens, ())):
-        oidc = settings_of(issuer) if issuer else OidcSettings()
+    for name, url, tokens in product(("", "Test"), ("", "http://127.0.0.1:9"), (office.settings.console.tokens, ())):
+        oidc = settings_of(url) if url else OidcSettings()
         browser = _with_console(office, name=name, oidc=oidc, tokens=tokens).browser()
         for query in ({}, {"to": "/console/runs"}, {"lost": "1"}):
             browser.get(address("sign_in", **query))
@@ -134,13 +134,13 @@ def visit_sign_in(office: Office) -> None:
         if tokens:
             browser.sign_in(TOKENS[Role.ADMIN])
             assert browser.status == 200
-    with running() as standing:
-        standing.now = lambda: office.time().timestamp()
-        front = _with_console(office, oidc=settings_of(standing.url), tokens=office.settings.console.tokens)
-        assert "Overview" in signs_in(front.browser(), standing)
+    with running_issuer() as issuer:
+        issuer.now = lambda: office.time().timestamp()
+        front = _with_console(office, oidc=settings_of(issuer.url), tokens=office.settings.console.tokens)
+        assert "Overview" in sign_in(front.browser(), issuer)
         front.browser(Role.ADMIN).get(address("sessions"))
-        standing.user["groups"] = ["sales"]
-        assert "None of your groups" in signs_in(front.browser(), standing)
+        issuer.user["groups"] = ["sales"]
+        assert "None of your groups" in sign_in(front.browser(), issuer)
 
 
 def visit_index(office: Office, folder: Path) -> None:

@@ -7,10 +7,10 @@ from flask import Response
 from werkzeug.exceptions import NotFound
 
 from app.foundation.ids import may_be_stored
-from app.service.console.console import Console, address, one_of, query
-from app.service.console.names import read_names
-from app.service.console.pages.run import IDS_SHOWN, access_mentions, find_run, parse_ordinal
+from app.service.console.console import Console, address, one_of, parse_ordinal, query
+from app.service.console.names import IDS_SHOWN, access_mentions, read_names
 from app.service.console.paging import PAGE_ROWS
+from app.service.console.runs import find_run
 from app.service.console.views import VIEWS
 from app.sync.plan.access_impact import (
     EFFECTS,

@@ -1,122 +1,86 @@
-"""Explains a permission decision: the path to it, its records, and on request the backend's own answer."""
+"""The page Explain: a permission decision, the path to it, its records, and on request the backend's own answer."""
 
 import json
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from flask import Response, request
-from markupsafe import Markup
 from sqlalchemy import Connection
 
 from app.access.browse.lists import ListEntry
-from app.access.browse.lookup import find, find_by_id
 from app.access.browse.suggestions import suggest
-from app.access.decision.decide import Rule
+from app.access.decision.decide import Decision, Rule
 from app.access.decision.explain import Explanation, explain, reason_of, record_to_wire
 from app.access.decision.view import AccessView
 from app.access.origins import origins_of, with_shared_aliases
-from app.access.records import Document, Folder, Organization, Record, User
+from app.access.records import Document, Organization, Record
 from app.access.search import DEFAULT_LIMIT, search, search_exactly
 from app.access.sql_view import SqlView
-from app.contract.permission_call import MalformedQuestion, Question, parse_question
+from app.client.single_permission import SUPPORTED_TYPES
+from app.contract.permission_call import Question
 from app.foundation.clock import from_epoch_ms
 from app.foundation.ids import may_be_stored
-from app.service.console.backend_answer import SUPPORTED_TYPES, compare
+from app.service.console.backend_answer import compare
 from app.service.console.console import Console, one_of, query
-from app.service.console.ladder import make_ladder, unused_records
+from app.service.console.explain_form import (
+    FIELDS,
+    REQUIRED,
+    TYPES,
+    InvalidFormError,
+    ParsedForm,
+    parse_form,
+    resolve_names,
+)
+from app.service.console.ladder import Ladder, make_ladder, unused_records
 from app.service.console.names import MENTION, Field, Mention, RecordNames, field_of, read_names, with_mentions
 from app.service.console.views import VIEWS
 from app.service.provider.answer import PermissionAnswer
 
-_TYPES = ("document", "folder", "organization", "context")
-_RESOURCES: dict[str, type[Record]] = {
-    "document": Document,
-    "folder": Folder,
-    "organization": Organization,
-    "context": Document,
-}
 _MAX_SUGGESTIONS = 10
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT[\d:]+Z)")
 """A time in the sentence of an explanation."""
-_FIELDS = ("user", "type", "resource", "organization", "context", "at")
-_REQUIRED = {
-    "user": "Enter a user.",
-    "resource": "Enter the resource that they want to open.",
-    "organization": "Enter the resource's organization.",
-}
-"""Required field → the message if it is empty."""
+_SHOWN_BY_ID = frozenset({"name", "organizationName", "groupName", "folderName", "documentName"})
+"""Fields that are shown by the id of their record."""
 
 
 @VIEWS.get("explain")
 def explain_page(console: Console) -> Response:
-    form = query(*_FIELDS, "ask")
-    asks_backend = one_of(form.pop("ask"), ("1",), "ask") == "1"
-    form["type"] = one_of(form["type"], _TYPES, "type") or "document"
+    typed = query(*FIELDS, "ask")
+    asks_backend = one_of(typed.pop("ask"), ("1",), "ask") == "1"
+    typed["type"] = one_of(typed["type"], TYPES, "type") or "document"
     # Links from other pages contain some fields; the form always sends all of them.
-    was_sent = "at" in request.args or (form["user"] and (form["resource"] or form["organization"]))
-    if not was_sent or not any(form[name] for name in _REQUIRED):
-        return _show(console, form)
-    typed, form = form, _resolve_names(console, form)
-    wrong: dict[str, str] = {}
+    was_sent = "at" in request.args or (typed["user"] and (typed["resource"] or typed["organization"]))
+    if not was_sent or not any(typed[name] for name in REQUIRED):
+        return _show(console, typed)
+    form = resolve_names(console, typed)
     now = console.parts.clock()
-    at = _moment(form["at"], now, wrong)
-    wire = _request_wire(form, wrong)
-    question = parse_question(wire)
-    if isinstance(question, MalformedQuestion):
-        wrong.update({name: text for name, text in _REQUIRED.items() if not form[name] and not _is_implied(name, form)})
-        wrong.setdefault(_field_of(question.error), f"{question.error[0].upper()}{question.error[1:]}.")
-    if wrong or isinstance(question, MalformedQuestion):
-        return _show(console, form, status=400, wrong=wrong)
-    found = _explain(console, question, wire, at, now)
+    try:
+        parsed = parse_form(form, now)
+    except InvalidFormError as error:
+        return _show(console, form, errors=error.errors, status=400)
+    result = _explain(console, parsed)
+    if result is None:
+        return _show(console, form, never_read=True)
+    comparison = None
     backend = console.parts.ask_backend
-    if asks_backend and found.get("can_ask") and backend is not None:
+    if asks_backend and backend is not None and parsed.question.type in SUPPORTED_TYPES:
         # The transaction has ended: the backend may take its time, and may call the permission provider.
-        found["comparison"] = compare(backend, question, found["decision"])
-    found["resolved"] = [(typed[name], name, form[name]) for name in _REQUIRED if typed[name] != form[name]]
-    return _show(console, form, found=found)
-
-
-def _resolve_names(console: Console, form: Mapping[str, str]) -> dict[str, str]:
-    """The form with ids instead of names and addresses that only one record has. Existing ids take precedence."""
-    ids = dict(form)
-    if not may_be_stored(*form.values()):
-        return ids
-    with console.reading() as connection:
-        if not ids["organization"] and ids["resource"] and form["type"] != "organization":
-            _resolve_organization(connection, ids, _RESOURCES[form["type"]])
-        for field, record in (
-            ("organization", Organization),
-            ("user", User),
-            ("resource", _RESOURCES[form["type"]]),
-        ):
-            is_within = record.kind in {Document.kind, Folder.kind}
-            within = ids["organization"] if is_within else ""
-            key = (within, ids[field]) if is_within else (ids[field],)
-            if not all(key) or find(connection, record, *key) is not None:
-                continue
-            matches = search_exactly(connection, ids[field], record.kind, within)
-            if len(matches) == 1:
-                ids[field] = matches[0].item_id
-    return ids
-
-
-def _resolve_organization(connection: Connection, ids: dict[str, str], record: type[Record]) -> None:
-    """Adds the organization if there is one resource with this id, or else with this name."""
-    found: list[tuple[str, ...]] = list(find_by_id(connection, record, ids["resource"], limit=2))
-    if not found:
-        found = [(hit.organization_id, hit.item_id) for hit in search_exactly(connection, ids["resource"], record.kind)]
-    if len(found) == 1:
-        ids["organization"], ids["resource"] = found[0]
-
-
-def _is_implied(name: str, form: Mapping[str, str]) -> bool:
-    """Whether a field may be empty: if the resource is an organization, one of two fields is enough."""
-    return (
-        form["type"] == "organization"
-        and name in {"resource", "organization"}
-        and bool(form["resource"] or form["organization"])
+        comparison = compare(backend, parsed.question, result.decision)
+    body = {"data": {"requests": [parsed.request]}}
+    return _show(
+        console,
+        form,
+        result=result,
+        names=result.names,
+        resolved=[(typed[name], name, form[name]) for name in REQUIRED if typed[name] != form[name]],
+        is_past=parsed.at < now,
+        can_ask=backend is not None and parsed.question.type in SUPPORTED_TYPES,
+        comparison=comparison,
+        request=_json(body, indent=1),
+        curl=_curl(console, body),
     )
 
 
@@ -124,54 +88,33 @@ def _show(
     console: Console,
     form: Mapping[str, str],
     *,
+    errors: Mapping[str, str] | None = None,
+    result: "ExplainResult | None" = None,
+    never_read: bool = False,
     status: int = 200,
-    wrong: Mapping[str, str] | None = None,
-    found: Mapping[str, object] | None = None,
+    **context: Any,
 ) -> Response:
-    names = (found or {}).get("names", RecordNames())
     return console.show(
-        "explain.html", status=status, form=form, wrong=wrong or {}, found=found, types=_TYPES, names=names
+        "explain.html",
+        form=form,
+        errors=errors or {},
+        result=result,
+        never_read=never_read,
+        types=TYPES,
+        status=status,
+        **context,
     )
 
 
-def _explain(
-    console: Console, question: Question, wire: Mapping[str, Any], at: datetime, now: datetime
-) -> dict[str, Any]:
-    policy = console.parts.policy
-    with console.reading() as connection:
-        view = SqlView(connection)
-        if view.revision == 0:
-            return {"never_read": True}
-        explanation = with_shared_aliases(connection, question, explain(view, question, at, policy))
-        unused = unused_records(view, question, explanation.decision, at)
-        records = [*explanation.records, *(record for record, _ in unused)]
-        origins = origins_of(connection, records)
-        unknown = _unknown_ids(connection, view, question, explanation.decision.rule)
-        sentence = _sentence(question, explanation)
-        fields = {record.key: _fields(record, question.organization_id) for record in records}
-        mentions = [field.mention for of_record in fields.values() for field in of_record if field.mention]
-        names = read_names(connection, [*mentions, *(part for part in sentence if isinstance(part, tuple))])
-        ladder = make_ladder(view, question, explanation.decision, at, names=names)
-    result = PermissionAnswer(view.revision, at).add(question, explanation.decision)
-    body = {"data": {"requests": [wire]}}
-    return {
-        "never_read": False,
-        "decision": explanation.decision,
-        "sentence": sentence,
-        "names": names,
-        "steps": [(record.kind, fields[record.key], origins.get(record.key, ())) for record in explanation.records],
-        "unused": [(record.kind, fields[record.key], why, origins.get(record.key, ())) for record, why in unused],
-        "unknown": unknown,
-        "revision": view.revision,
-        "at": at,
-        "is_past": at < now,
-        "ladder": ladder,
-        "request": _json(body, indent=1),
-        "response": _json(result, indent=1),
-        "curl": _curl(console, body),
-        "can_ask": question.type in SUPPORTED_TYPES and console.parts.ask_backend is not None,
-        "comparison": None,
-    }
+class ExplainRow(NamedTuple):
+    """A record that led to the decision, or was not applied."""
+
+    kind: str
+    fields: Sequence[Field]
+    places: Sequence[object]
+    """Where the sources contain it."""
+    unused: str = ""
+    """Why it was not applied: a key of the words in ``explain.html``."""
 
 
 class UnknownId(NamedTuple):
@@ -185,10 +128,58 @@ class UnknownId(NamedTuple):
     is_cut: bool
     """Whether there are more records."""
 
-    @property
-    def is_ambiguous(self) -> bool:
-        """Whether several records match."""
-        return self.is_match and len(self.entries) > 1
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainResult:
+    """A decision and its evidence, all of the same revision."""
+
+    decision: Decision
+    sentence: Sequence[str | Mention | datetime]
+    """The reason, with the records and the times that it mentions as items of their own."""
+    steps: Sequence[ExplainRow]
+    """The records that led to the decision."""
+    unused: Sequence[ExplainRow]
+    """The user's other grants and memberships."""
+    unknown: Sequence[UnknownId]
+    ladder: Ladder | None
+    names: RecordNames
+    revision: int
+    at: datetime
+    response: str
+    """The response to the permission call, as JSON."""
+
+
+def _explain(console: Console, parsed: ParsedForm) -> ExplainResult | None:
+    """None: the directory has never been read."""
+    question, at = parsed.question, parsed.at
+    with console.reading() as connection:
+        view = SqlView(connection)
+        if view.revision == 0:
+            return None
+        explanation = with_shared_aliases(connection, question, explain(view, question, at, console.parts.policy))
+        decision = explanation.decision
+        unused = unused_records(view, question, decision, at)
+        records = [*explanation.records, *(record for record, _ in unused)]
+        origins = origins_of(connection, records)
+        rows = {
+            record.key: ExplainRow(record.kind, _fields(record, question.organization_id), origins.get(record.key, ()))
+            for record in records
+        }
+        sentence = _sentence(question, explanation)
+        mentions = [field.mention for row in rows.values() for field in row.fields if field.mention]
+        names = read_names(connection, [*mentions, *(part for part in sentence if isinstance(part, tuple))])
+        return ExplainResult(
+            decision=decision,
+            sentence=sentence,
+            steps=[rows[record.key] for record in explanation.records],
+            unused=[rows[record.key]._replace(unused=reason) for record, reason in unused],
+            unknown=_unknown_ids(connection, view, question, decision.rule),
+            ladder=make_ladder(view, question, decision, at, names=names),
+            names=names,
+            revision=view.revision,
+            at=at,
+            response=_json(PermissionAnswer(view.revision, at).add(question, decision), indent=1),
+        )
 
 
 def _unknown_ids(connection: Connection, view: AccessView, question: Question, rule: Rule) -> list[UnknownId]:
@@ -201,22 +192,16 @@ def _unknown_ids(connection: Connection, view: AccessView, question: Question, r
     kind = "document" if question.type == "context" else question.type
     if rule is Rule.RESOURCE_UNKNOWN and kind != "organization":
         unknown.append(("resource", kind, question.resource_id))
-    return [
-        UnknownId(field, kind, *_suggestions(connection, kind, question.organization_id, item_id))
-        for field, kind, item_id in unknown
-    ]
+    return [_unknown_id(connection, field, kind, question.organization_id, item_id) for field, kind, item_id in unknown]
 
 
-def _suggestions(
-    connection: Connection, kind: str, organization_id: str, item_id: str
-) -> tuple[bool, list[ListEntry], bool]:
-    """The rest of an ``UnknownId``."""
+def _unknown_id(connection: Connection, field: str, kind: str, organization_id: str, item_id: str) -> UnknownId:
     within = "" if kind in {"organization", "user"} else organization_id
     hits = search_exactly(connection, item_id, kind, within) if may_be_stored(item_id) else []
     if not hits and may_be_stored(item_id):
         hits = [hit for hit in search(connection, item_id, kind, DEFAULT_LIMIT) if within in {"", hit.organization_id}]
     if not hits:
-        return False, suggest(connection, kind, organization_id, item_id), False
+        return UnknownId(field, kind, False, suggest(connection, kind, organization_id, item_id), False)
     entries = [
         ListEntry(
             kind=kind,
@@ -226,21 +211,19 @@ def _suggestions(
         )
         for hit in hits[:_MAX_SUGGESTIONS]
     ]
-    return True, entries, len(hits) > _MAX_SUGGESTIONS
+    return UnknownId(field, kind, True, entries, len(hits) > _MAX_SUGGESTIONS)
 
 
 def _sentence(question: Question, explanation: Explanation) -> list[str | Mention | datetime]:
-    """The reason, with the records and the times that it mentions as items of their own."""
     mentions: list[Mention] = []
 
     def mention(kind: str, item_id: str) -> str:
         mentions.append((kind, question.organization_id, item_id))
         return MENTION.format(len(mentions) - 1)
 
-    by_id = reason_of(question, explanation.decision)
-    before, _, after = explanation.reason.partition(": ")[2].partition(by_id)
+    cause = reason_of(question, explanation.decision, mention)
     sentence: list[str | Mention | datetime] = []
-    for part in with_mentions(f"{before}{reason_of(question, explanation.decision, mention)}{after}", mentions):
+    for part in with_mentions(f"{'; '.join((cause, *explanation.remarks))}.", mentions):
         if isinstance(part, str):
             texts = enumerate(_TIME.split(part))
             sentence += [datetime.fromisoformat(text) if number % 2 else text for number, text in texts]
@@ -249,17 +232,12 @@ def _sentence(question: Question, explanation: Explanation) -> list[str | Mentio
     return sentence
 
 
-_NAMED = {"name", "organizationName", "groupName", "folderName", "documentName"}
-"""Fields that are shown by the id of their record."""
-
-
 def _fields(record: Record, organization_id: str) -> list[Field]:
-    """The fields of a record, with epoch milliseconds as times."""
+    """The fields of a record, with epoch milliseconds as times. Those that its table does not need are left out."""
+    hidden = {"kind", *_SHOWN_BY_ID, *(() if record.kind == Organization.kind else ("organizationId",))}
     fields = []
     for name, value in record_to_wire(record).items():
-        if name in {"kind", *_NAMED} or (name == "organizationId" and record.kind != Organization.kind):
-            continue
-        if value is False:
+        if name in hidden or value is False:
             continue
         if name.endswith("At") and isinstance(value, int):
             text = f"{from_epoch_ms(value):%Y-%m-%d %H:%M:%S} UTC"
@@ -269,50 +247,6 @@ def _fields(record: Record, organization_id: str) -> list[Field]:
         in_folder = name == "folderId" and record.kind == Document.kind
         fields.append(field._replace(label="in folder") if in_folder else field)
     return fields
-
-
-def _request_wire(form: Mapping[str, str], wrong: dict[str, str]) -> dict[str, Any]:
-    """The permission request of the form, as in the body of a permission call."""
-    resource: dict[str, Any] = {"type": form["type"], "id": form["resource"]}
-    if form["type"] == "organization":
-        resource["id"] = form["resource"] or form["organization"]
-        resource["organizationId"] = resource["id"]
-    else:
-        resource["organizationId"] = form["organization"]
-    if form["type"] == "context":
-        try:
-            access = json.loads(form["context"] or "{}")
-        except (ValueError, RecursionError):
-            access = None
-        if not isinstance(access, dict):
-            wrong["context"] = 'Enter the fields as a JSON object, such as {"entityIds": "table-1"}.'
-        resource["context"] = {"access": access or {}}
-    return {"userId": form["user"], "resource": resource}
-
-
-def _field_of(problem: str) -> str:
-    """The field of the form that a problem of the permission request is about."""
-    for part, field in (
-        ("userId", "user"),
-        ("organizationId", "organization"),
-        ("context", "context"),
-        ("type", "type"),
-    ):
-        if part in problem:
-            return field
-    return "resource"
-
-
-def _moment(text: str, now: datetime, wrong: dict[str, str]) -> datetime:
-    """The time in the form; empty: now. Without a time zone it is UTC."""
-    if not text or text == "now":
-        return now
-    try:
-        moment = datetime.fromisoformat(text.strip().replace(" UTC", "+00:00"))
-        return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).astimezone(UTC)
-    except (ValueError, OverflowError):
-        wrong["at"] = Markup('Not a time. Enter one like <span class="tight">2026-11-20T12:00Z</span>.')
-        return now
 
 
 def _curl(console: Console, body: Mapping[str, object]) -> str:

@@ -1,24 +1,26 @@
-"""Held deletes: the list, and the pages that approve or discard them."""
+"""Held deletes: the list of runs that hold some, and the pages on which an operator approves or discards them."""
 
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from itertools import chain
 
 from flask import Response, request
+from sqlalchemy import Connection
 
 from app.foundation.clock import epoch_ms
 from app.service.console.console import Console, address, go_to, query
-from app.service.console.names import mentions_of, organizations_of, read_names
-from app.service.console.pages.run import find_run, held_now, losses_behind, read_run
-from app.service.console.pages.run_actions import reason_problem
-from app.service.console.pages.run_summary import RESOURCE_KINDS, hold_rows
+from app.service.console.names import RecordNames, mentions_of, organizations_of, read_names
+from app.service.console.run_changes import RESOURCE_KINDS, HoldRow, hold_rows
+from app.service.console.run_reads import losses_behind
+from app.service.console.runs import find_run, has_expired, held_now, read_run, reason_error, show_conflict
 from app.service.console.settings import Role
 from app.service.console.views import VIEWS
-from app.sync.plan.listing import list_changes
+from app.sync.plan.listing import PlannedChange, list_changes
 from app.sync.plan.search import ItemFilter
-from app.sync.plan.summary import largest_impact
+from app.sync.plan.summary import Impact, largest_impact
 from app.sync.runs.run import Run, RunConflictError, RunStatus
-from app.sync.runs.status import held_runs, superseded_by
+from app.sync.runs.status import HeldRun, held_runs, superseded_by
 
 NUMBER_TYPED_ABOVE = 100
 """To approve more deletes than that, the operator has to type their number."""
@@ -28,39 +30,67 @@ _EXAMPLES = 5
 _ORGANIZATIONS_SHOWN = 5
 
 
+class Decision(StrEnum):
+    """What an operator decides about held deletes. The value is the name of its page."""
+
+    APPROVE = "approve"
+    DISCARD = "discard"
+
+
 @VIEWS.get("held")
 def held(console: Console) -> Response:
     query()
-    now = console.parts.clock()
     with console.reading() as connection:
-        held = [
-            (one, run, hold_rows(one.holds), losses_behind(connection, run))
-            for one in held_runs(connection, epoch_ms(now))
-            for run in [read_run(connection, one.run_id)]
-        ]
-        names = read_names(connection, organizations_of(*(holds for _, _, holds, _ in held)))
-    return console.show("held.html", held=held, names=names)
+        rows = [_held_row(connection, run) for run in held_runs(connection, epoch_ms(console.parts.clock()))]
+        names = read_names(connection, organizations_of(*(holds for _, _, holds, _ in rows)))
+    return console.show("held.html", held=rows, names=names)
 
 
-def _form(console: Console, decision: str) -> Response:
+def _held_row(
+    connection: Connection, held_run: HeldRun
+) -> tuple[HeldRun, Run, list[HoldRow], list[tuple[Run, list[str]]]]:
+    """The run, what it holds, and the losses of sources behind that."""
+    run = read_run(connection, held_run.run_id)
+    return held_run, run, hold_rows(held_run.holds), losses_behind(connection, run)
+
+
+@VIEWS.get("approve", Role.APPROVER)
+def approve_form(console: Console) -> Response:
+    return _show_form(console, Decision.APPROVE)
+
+
+@VIEWS.get("discard", Role.APPROVER)
+def discard_form(console: Console) -> Response:
+    return _show_form(console, Decision.DISCARD)
+
+
+@VIEWS.post("approve", Role.APPROVER)
+def approve(console: Console) -> Response:
+    return _decide(console, Decision.APPROVE)
+
+
+@VIEWS.post("discard", Role.APPROVER)
+def discard(console: Console) -> Response:
+    return _decide(console, Decision.DISCARD)
+
+
+def _show_form(console: Console, decision: Decision) -> Response:
     parameters = query("run", "reason")
     run = find_run(console, parameters["run"])
-    if run.status is not RunStatus.HELD:
-        return _conflict(console, run)
     return _page(console, run, decision, {"reason": parameters["reason"]}, {})
 
 
-def _decide(console: Console, decision: str) -> Response:
-    operator = console.operator
+def _decide(console: Console, decision: Decision) -> Response:
+    operator, runs = console.operator, console.parts.runs
     run = find_run(console, request.form.get("run", ""))
-    if run.status is not RunStatus.HELD:
-        return _conflict(console, run)
     form = {name: request.form.get(name, "").strip() for name in ("reason", "number")}
-    wrong = _wrong_fields(form, run.total("held"), decision)
-    if wrong:
-        return _page(console, run, decision, form, wrong, status=400)
-    runs = console.parts.runs
-    decide, action = (runs.approve, "approved") if decision == "approve" else (runs.discard, "discarded")
+    errors = _form_errors(form, run.total("held"), decision)
+    if run.status is not RunStatus.HELD or errors:
+        return _page(console, run, decision, form, errors)
+    decide, action = {
+        Decision.APPROVE: (runs.approve, "approved"),
+        Decision.DISCARD: (runs.discard, "discarded"),
+    }[decision]
     try:
         decide(
             run.run_id,
@@ -69,59 +99,80 @@ def _decide(console: Console, decision: str) -> Response:
             audit_hook=console.gate.audit_hook(operator.actor, action, form["reason"]),
         )
     except RunConflictError:
-        return _conflict(console, console.parts.runs.get(run.run_id))
+        return _conflict(console, runs.get(run.run_id))
     return go_to(address("run", id=run.run_id))
 
 
-def _wrong_fields(form: Mapping[str, str], deletes: int, decision: str) -> dict[str, str]:
+def _form_errors(form: Mapping[str, str], deletes: int, decision: Decision) -> dict[str, str]:
     """Field → the error in it."""
-    wrong = {}
+    errors = {}
     if not form["reason"]:
-        wrong["reason"] = "Enter a reason for the audit log."
-    elif problem := reason_problem(form["reason"]):
-        wrong["reason"] = problem
-    if decision == "approve" and deletes > NUMBER_TYPED_ABOVE and form["number"].replace(",", "") != str(deletes):
-        wrong["number"] = f"Type {deletes:,} to confirm."
-    return wrong
+        errors["reason"] = "Enter a reason for the audit log."
+    elif error := reason_error(form["reason"]):
+        errors["reason"] = error
+    if _needs_number(decision, deletes) and form["number"].replace(",", "") != str(deletes):
+        errors["number"] = f"Type {deletes:,} to confirm."
+    return errors
+
+
+def _needs_number(decision: Decision, deletes: int) -> bool:
+    return decision is Decision.APPROVE and deletes > NUMBER_TYPED_ABOVE
 
 
 def _page(
-    console: Console, run: Run, decision: str, form: Mapping[str, str], wrong: Mapping[str, str], *, status: int = 200
+    console: Console, run: Run, decision: Decision, form: Mapping[str, str], errors: Mapping[str, str]
 ) -> Response:
-    now = console.parts.clock()
+    """The form with its evidence, or the conflict if the run can no longer be approved or discarded."""
+    now, deletes = console.parts.clock(), run.total("held")
+    if run.status is not RunStatus.HELD or has_expired(run, now):
+        return _conflict(console, run)
     holds = hold_rows(run.report.get("held"))
     with console.reading() as connection:
         is_current = run.run_id in held_now(connection, now)
         newer = None if is_current else superseded_by(connection, run)
-        examples, losing = {}, []
-        if run.plan_id is not None:
-            for hold in holds[:_HOLDS_WITH_EXAMPLES]:
-                of_hold = ItemFilter(status="held", kind=hold.kind, organization_id=hold.organization_id or None)
-                examples[hold] = list_changes(connection, run.plan_id, criteria=of_hold, limit=_EXAMPLES)
-            losing = [row for row in largest_impact(connection, run.plan_id, _ORGANIZATIONS_SHOWN) if row.lose]
-        mentions = chain.from_iterable(map(mentions_of, examples.values()))
-        names = read_names(connection, [*mentions, *organizations_of(holds, losing)])
-        lost = losses_behind(connection, run)
-    if run.held_until is not None and run.held_until < now:
-        return _conflict(console, run)
+        evidence = _read_evidence(connection, run, holds)
     return console.show(
         "decision.html",
         current="held",
         run=run,
-        decision=decision,
-        deletes=run.total("held"),
+        decision=decision.value,
+        deletes=deletes,
         holds=holds,
         destroyed=[hold for hold in holds if hold.kind in RESOURCE_KINDS],
-        examples=examples,
-        lost=lost,
-        losing=losing,
-        names=names,
+        examples=evidence.examples,
+        lost=evidence.lost,
+        losing=evidence.losing,
+        names=evidence.names,
         form={"reason": "", "number": "", **form},
-        wrong=wrong,
-        number_typed=decision == "approve" and run.total("held") > NUMBER_TYPED_ABOVE,
+        errors=errors,
+        number_typed=_needs_number(decision, deletes),
         superseded_by=newer,
-        status=status,
+        status=400 if errors else 200,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Evidence:
+    """What an operator sees about held deletes before the decision."""
+
+    examples: Mapping[HoldRow, Sequence[PlannedChange]]
+    losing: Sequence[Impact]
+    """The organizations whose users lose access."""
+    lost: Sequence[tuple[Run, Sequence[str]]]
+    """The reads of sources that lost records."""
+    names: RecordNames
+
+
+def _read_evidence(connection: Connection, run: Run, holds: Sequence[HoldRow]) -> _Evidence:
+    examples, losing = {}, []
+    if run.plan_id is not None:
+        for hold in holds[:_HOLDS_WITH_EXAMPLES]:
+            of_hold = ItemFilter(status="held", kind=hold.kind, organization_id=hold.organization_id or None)
+            examples[hold] = list_changes(connection, run.plan_id, criteria=of_hold, limit=_EXAMPLES)
+        losing = [row for row in largest_impact(connection, run.plan_id, _ORGANIZATIONS_SHOWN) if row.lose]
+    mentions = chain.from_iterable(map(mentions_of, examples.values()))
+    names = read_names(connection, [*mentions, *organizations_of(holds, losing)])
+    return _Evidence(examples, losing, losses_behind(connection, run), names)
 
 
 def _conflict(console: Console, run: Run) -> Response:
@@ -132,9 +183,4 @@ def _conflict(console: Console, run: Run) -> Response:
         text = f"Another operator decided first: {run.decided}."
     else:
         text = f"This run holds no deletes: it is {run.status}."
-    return console.show("conflict.html", current="held", status=409, text=text, run_id=run.run_id)
-
-
-for _decision in ("approve", "discard"):
-    VIEWS.get(_decision, Role.APPROVER)(partial(_form, decision=_decision))
-    VIEWS.post(_decision, Role.APPROVER)(partial(_decide, decision=_decision))
+    return show_conflict(console, run, text, current="held")

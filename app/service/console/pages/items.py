@@ -30,9 +30,9 @@ from app.access.records import (
 from app.access.sql_view import SqlView
 from app.contract import operations as contract
 from app.foundation.ids import may_be_stored
-from app.service.console.console import Console, address, one_of, query
+from app.service.console.console import Console, address, one_of, parse_ordinal, query
 from app.service.console.names import Mention, mentions_of, read_names
-from app.service.console.pages.run import find_run, parse_ordinal
+from app.service.console.runs import find_run
 from app.service.console.views import VIEWS
 from app.sync.apply.requests import NotExpressibleError, request_of
 from app.sync.ledger.failure_lists import failures_of

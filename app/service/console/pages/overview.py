@@ -15,7 +15,7 @@ from app.monitoring.notify.concerns import Cause, Concern
 from app.service.console.console import COUNT_LIMIT, Console, query
 from app.service.console.formatting import duration
 from app.service.console.names import mentions_of_runs, read_names
-from app.service.console.pages.run import shown_status
+from app.service.console.runs import shown_status
 from app.service.console.views import VIEWS
 from app.sync.ledger.failure_lists import count_failures
 from app.sync.ledger.failures import PARKED_AFTER

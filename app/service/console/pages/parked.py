@@ -8,8 +8,8 @@ from werkzeug.exceptions import BadRequest, NotFound
 from app.foundation.ids import may_be_stored
 from app.service.console.console import COUNT_LIMIT, Console, one_of, query
 from app.service.console.names import RecordNames, mentions_of, read_names
-from app.service.console.pages.run_actions import enqueue
 from app.service.console.paging import PAGE_ROWS, invalid_cursor
+from app.service.console.runs import enqueue
 from app.service.console.settings import Role
 from app.service.console.views import VIEWS
 from app.sync.ledger.failure_lists import (
@@ -78,7 +78,6 @@ def parked(console: Console) -> Response:
 
 @VIEWS.post("retry", Role.APPROVER)
 def retry(console: Console) -> Response:
-    operator = console.operator
     selected = [key for text in request.form.getlist("chosen") if (key := _parse_key(text)) is not None]
     if request.form.get("only") and not selected:
         raise BadRequest("no item is selected: select at least one, or retry all of them")
@@ -94,16 +93,16 @@ def retry(console: Console) -> Response:
         items = [] if like.message is None else _items_like(console, like)
         if like.message is not None and not items:
             raise BadRequest("no item with this failure is parked or waiting any more")
-    wanted = RunRequest(
+    retry_request = RunRequest(
         trigger="console",
         retry=True,
         kinds=tuple(kinds),
         organization_ids=tuple(sorted(organizations)),
         items=tuple(items),
-        asked_by=operator.asked_by,
+        asked_by=console.operator.asked_by,
         asked_reason="retry",
     )
-    return enqueue(console, operator, wanted, "retry asked for")
+    return enqueue(console, retry_request, "retry asked for")
 
 
 def _failure_group(kind: str, organization: str, message: str) -> FailureGroup:

@@ -1,56 +1,39 @@
 """The page of a run: its stages, changes, affected users and items."""
 
-import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from itertools import takewhile
 from typing import Any
 
 from flask import Response, request
 from sqlalchemy import Connection
 from werkzeug.exceptions import NotFound
 
-from app.foundation.clock import epoch_ms
 from app.foundation.ids import may_be_stored
 from app.monitoring.activity import worker_is_running
 from app.service.admin.resync import ITEM_STATUSES
-from app.service.console.console import COUNT_LIMIT, Console, address, one_of, query
-from app.service.console.names import Mention, mentions_of, organizations_of, read_names
-from app.service.console.pages.run_summary import (
-    ACTIONS,
-    RESOURCE_KINDS,
-    hold_rows,
-    kind_rows,
-    losses,
-    phase_rows,
-    stage_rows,
-    unread_sources,
-)
-from app.service.console.pages.sources import MEANINGS
+from app.service.console.console import COUNT_LIMIT, Console, address, one_of, parse_ordinal, query
+from app.service.console.names import IDS_SHOWN, access_mentions, mentions_of, organizations_of, read_names
 from app.service.console.paging import PAGE_ROWS
+from app.service.console.problems import WORDS
+from app.service.console.run_changes import ACTIONS, RESOURCE_KINDS, hold_rows, kind_rows
+from app.service.console.run_progress import phase_rows, stage_rows
+from app.service.console.run_reads import losses_behind, unread_sources
+from app.service.console.runs import held_now, read_run, shown_status
 from app.service.console.views import VIEWS
 from app.sync.ledger.ledger import ITEM_KINDS, noun_of
 from app.sync.plan.access_impact import StoredAccessChange, affected_people, list_access
 from app.sync.plan.listing import PlannedChange, list_changes
 from app.sync.plan.search import ItemFilter, count
 from app.sync.plan.summary import PlanPart, affected, largest_impact, parts_of
-from app.sync.runs.history import recent_runs
 from app.sync.runs.report import impact_sentence, report_lines
-from app.sync.runs.run import Run, RunNotFoundError, RunStatus, row_of, run_from
-from app.sync.runs.status import applied_by, held_runs, superseded_by
+from app.sync.runs.run import Run, RunStatus
+from app.sync.runs.status import applied_by, superseded_by
 
-STATUSES = tuple(status.value for status in RunStatus)
-_RUN_ID = re.compile(r"[!-~]{1,200}")
-_ORDINAL = re.compile(r"[0-9]{1,18}")
 _ITEM_FILTERS = ("status", "kind", "action", "organization", "item")
 _MAX_FOLLOWED = 20
-_HELD_BEFORE = 20
-"""The runs before a held run in which the cause of its deletes is searched."""
 _ORGANIZATIONS_SHOWN = 10
 _ROWS_SHOWN = 10
-IDS_SHOWN = 3
-"""The users and the resources of a change of access that a list names."""
 _DIFFERENCES = ("missing", "changed", "undeleted")
 _ACCESS_TYPE_CHANGES = frozenset({"update_document_access", "update_folder_access"})
 _SHOWN_ELSEWHERE = frozenset({"held", "impact", "losses", "problemCounts", "problems", "sources", "whatIf"})
@@ -81,28 +64,6 @@ def run(console: Console) -> Response:
     if is_fragment:
         return console.bare("run_live.html", ended=not context["is_live"], **context)
     return console.show("run.html", current="runs", ended=False, keep_runs=console.parts.keep_runs, **context)
-
-
-def shown_status(run: Run, held_now: Collection[str], now: datetime) -> str:
-    """The status of a run as pages show it. A held run may be ``superseded`` by a newer one, or ``expired``.
-
-    ``held_now``: the ids of the runs whose deletes wait for approval now.
-    """
-    if run.status is not RunStatus.HELD or run.run_id in held_now:
-        return run.status.value
-    return "expired" if run.held_until is not None and run.held_until < now else "superseded"
-
-
-def losses_behind(connection: Connection, held: Run) -> list[tuple[Run, list[str]]]:
-    """The reads that lost what this run would delete: its own, and those of the held runs before it."""
-    before = recent_runs(connection, _HELD_BEFORE, held.run_id, previews=False)
-    chain = (held, *takewhile(lambda run: run.status is RunStatus.HELD, before))
-    return [(run, lost) for run in chain if (lost := losses(run))]
-
-
-def held_now(connection: Connection, now: datetime) -> frozenset[str]:
-    """The ids of the runs whose deletes wait for approval now."""
-    return frozenset(run.run_id for run in held_runs(connection, epoch_ms(now)))
 
 
 def _may_be_applied(run: Run) -> bool:
@@ -174,18 +135,10 @@ def _run_context(connection: Connection, run: Run, filters: Mapping[str, str], a
         "filters": filters,
         "kind_choices": [("", "Every kind"), *((kind, noun_of(kind)) for kind in ITEM_KINDS)],
         "problems": _problems(run),
-        "problem_counts": [(MEANINGS[sort][0], number) for sort, number in run.report.get("problemCounts", {}).items()],
+        "problem_counts": [(WORDS[sort].name, number) for sort, number in run.report.get("problemCounts", {}).items()],
         "reported": _reported(run),
         **items,
     }
-
-
-def access_mentions(rows: Iterable[StoredAccessChange]) -> Iterator[Mention]:
-    """The organizations, and the users and resources that a list of changes of access names."""
-    for row in rows:
-        yield "organization", "", row.organization_id
-        yield from (("user", "", each) for each in row.user_ids[:IDS_SHOWN])
-        yield from ((row.kind, row.organization_id, each) for each in row.resource_ids[:IDS_SHOWN])
 
 
 def _items(
@@ -216,27 +169,6 @@ def _items(
         "is_filtered": not wanted.is_everything,
         "next_page": "" if next_after is None else address("run", id=run.run_id, **filters, after=next_after),
     }
-
-
-def find_run(console: Console, run_id: str) -> Run:
-    """The run with this id. Raises ``RunNotFoundError``, also for an invalid id."""
-    with console.reading() as connection:
-        return read_run(connection, run_id)
-
-
-def read_run(connection: Connection, run_id: str) -> Run:
-    if not _RUN_ID.fullmatch(run_id):
-        raise RunNotFoundError("there is no such run")
-    return run_from(row_of(connection, run_id))
-
-
-def parse_ordinal(value: str) -> int | None:
-    """The number of an item; None for an empty string. Raises ``NotFound`` for an invalid number."""
-    if not value:
-        return None
-    if not _ORDINAL.fullmatch(value):
-        raise NotFound("This is not the number of an item")
-    return int(value)
 
 
 def _problems(run: Run) -> Sequence[tuple[str, str]]:

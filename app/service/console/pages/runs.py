@@ -1,6 +1,5 @@
 """The list of runs with its filters, and what has happened since yesterday."""
 
-import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -13,9 +12,10 @@ from app.foundation.clock import epoch_ms
 from app.foundation.ids import may_be_stored
 from app.service.console.console import COUNT_LIMIT, Console, one_of, query
 from app.service.console.names import mentions_of_runs, read_names
-from app.service.console.pages.run import STATUSES, held_now, shown_status
-from app.service.console.pages.run_summary import ACTIONS, losses
 from app.service.console.paging import PAGE_ROWS
+from app.service.console.run_changes import ACTIONS
+from app.service.console.run_reads import losses
+from app.service.console.runs import RUN_ID, held_now, shown_status
 from app.service.console.views import VIEWS
 from app.sync.ledger.failure_lists import FailureCount, count_failures
 from app.sync.ledger.ledger import ITEM_KINDS, ledger_in_use
@@ -23,9 +23,9 @@ from app.sync.runs.history import AUTOMATIC, RUN_KINDS, Recap, askers, recap, re
 from app.sync.runs.run import RUNNING, Run, RunStatus
 from app.sync.runs.status import HeldRun, held_runs
 
+STATUSES = tuple(status.value for status in RunStatus)
 PERIODS = ("day", "yesterday", "week", "month")
 _FILTERS = ("kind", "status", "by", "period", "busy")
-_RUN_ID = re.compile(r"[!-~]{1,200}")
 _SHOWN = 3
 """The failed runs, and the waiting runs, that the recap names."""
 
@@ -40,7 +40,7 @@ def runs(console: Console) -> Response:
     one_of(filters["busy"], ("1",), "busy")
     if not may_be_stored(filters["by"]):
         raise NotFound("Nobody has this name")
-    if before and not _RUN_ID.fullmatch(before):
+    if before and not RUN_ID.fullmatch(before):
         raise NotFound("This is not a position in the list of runs; start from its first page")
     now = console.parts.clock()
     is_first_page = not before and not any(filters.values())

@@ -1,8 +1,8 @@
-"""The page that confirms a sync or a preview: what it touches, as far as that is known before the sources are read."""
+"""The page that starts a sync or a preview: its scope, its options, and a forecast from the last preview."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from flask import Response, request
 from sqlalchemy import Connection
@@ -13,10 +13,12 @@ from app.access.browse.sizes import ALL_ORGANIZATIONS, counts_of
 from app.access.records import Document, Folder, Grant, Membership, Organization, Record, User
 from app.access.revisions import current_revision
 from app.access.search import search_exactly
+from app.foundation.ids import MAX_ID_BYTES
 from app.service.console.console import Console, query
 from app.service.console.names import read_names
-from app.service.console.pages.run_actions import enqueue, reason_problem
-from app.service.console.pages.run_summary import kind_rows, unread_sources
+from app.service.console.run_changes import KindRow, kind_rows
+from app.service.console.run_reads import unread_sources
+from app.service.console.runs import enqueue, reason_error
 from app.service.console.settings import Role
 from app.service.console.views import VIEWS
 from app.sync.ledger.ledger import ledger_in_use
@@ -27,121 +29,152 @@ from app.sync.runs.run import Run, RunRequest, RunStatus
 from app.sync.runs.status import last_ended
 
 _MAX_IDS = 1000
-_MAX_ID_BYTES = 512
 _PREVIEWS_READ = 20
-_NAMED = 100
+_IDS_WITH_NAMES = 100
 """The ids of a selection that have names on the page."""
 _FIELDS = ("organizations", "users", "organization", "user", "verify", "deletes", "preview", "reason")
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class _Form:
-    """The fields of the form, and what is wrong with them."""
+    """A form: its fields as they were sent, the selected ids, and the errors in the fields."""
 
-    values: dict[str, str]
-    wrong: dict[str, str] = field(default_factory=dict)
-    organizations: tuple[str, ...] = ()
-    users: tuple[str, ...] = ()
+    values: Mapping[str, str]
+    organizations: tuple[str, ...]
+    users: tuple[str, ...]
+    errors: dict[str, str]
+    """Field → its error."""
 
-    def __post_init__(self) -> None:
-        self.values = dict.fromkeys(_FIELDS, "") | self.values
-        self.organizations = self._ids("organization")
-        self.users = self._ids("user")
 
-    def _ids(self, name: str) -> tuple[str, ...]:
-        """The ids of a hidden field, one on each line."""
-        lines = self.values[f"{name}s"].splitlines()
-        ids = tuple(dict.fromkeys(line.strip() for line in lines if line.strip()))
-        if len(ids) > _MAX_IDS:
-            self.wrong[name] = f"Choose at most {_MAX_IDS:,}, or none for everything."
-        elif any("\0" in item or len(item.encode("utf-8", "replace")) > _MAX_ID_BYTES for item in ids):
-            self.wrong[name] = f"Ids have at most {_MAX_ID_BYTES} bytes of text."
-        return ids
+class _FieldError(Exception):
+    """The value of a field is not valid. The text is for the operator."""
 
 
 @VIEWS.get("sync", Role.APPROVER)
 def sync(console: Console) -> Response:
-    return _show(console, _Form(query("preview", "verify", "organizations", "users", "reason")))
+    form = _parse_form(query("preview", "verify", "organizations", "users", "reason"))
+    return _show(console, form, status=200)
 
 
 @VIEWS.post("sync", Role.APPROVER)
 def start(console: Console) -> Response:
-    """Starts the run. What was typed into a field but not yet added is added first, and confirmed again."""
-    operator = console.operator
-    form = _Form({name: request.form.get(name, "") for name in _FIELDS})
-    values, wrong = form.values, form.wrong
+    """Starts the run. An organization or user that was typed, but not added, is added first, and confirmed again."""
+    values = {name: request.form.get(name, "") for name in _FIELDS}
     if request.form.get("go") == "preview":
         values["preview"] = "1"
-    if values["deletes"] and not operator.may(Role.ADMIN):
+    form = _parse_form(values, request.form.get("remove", ""))
+    _require_admin_for_deletes(console, form)
+    typed = [name for name in ("organization", "user") if form.values[name].strip()]
+    if typed or request.form.get("remove") or request.form.get("narrow"):
+        if not form.errors:
+            form = _add_typed(console, form)
+        return _show(console, form, status=400 if form.errors else 200)
+    if errors := form.errors | _reason_errors(form.values):
+        return _show(console, replace(form, errors=errors), status=400)
+    return _enqueue(console, form)
+
+
+def _parse_form(sent: Mapping[str, str], removed: str = "") -> _Form:
+    """The form that was sent. ``removed``: the kind and the id that the operator removed from the selection."""
+    values = dict.fromkeys(_FIELDS, "") | dict(sent)
+    errors: dict[str, str] = {}
+    selected: dict[str, tuple[str, ...]] = {}
+    for kind in ("organization", "user"):
+        ids = dict.fromkeys(line.strip() for line in values[f"{kind}s"].splitlines() if line.strip())
+        if len(ids) > _MAX_IDS:
+            errors[kind] = f"Choose at most {_MAX_IDS:,}, or none for everything."
+        elif not all(map(_is_id, ids)):
+            errors[kind] = f"Ids have at most {MAX_ID_BYTES} bytes of text."
+        selected[kind] = tuple(item_id for item_id in ids if removed != f"{kind} {item_id}")
+    return _Form(values, selected["organization"], selected["user"], errors)
+
+
+def _is_id(text: str) -> bool:
+    return "\0" not in text and len(text.encode("utf-8", "replace")) <= MAX_ID_BYTES
+
+
+def _require_admin_for_deletes(console: Console, form: _Form) -> None:
+    operator = console.operator
+    if form.values["deletes"] and not operator.may(Role.ADMIN):
         console.gate.audit_refusal(operator.actor, "sync", "deletes beyond the limits need the role admin")
         raise Forbidden("lifting the limits of deletes needs the role admin")
-    removed = request.form.get("remove", "")
-    form.organizations = tuple(each for each in form.organizations if removed != f"organization {each}")
-    form.users = tuple(each for each in form.users if removed != f"user {each}")
-    narrows = bool(removed or request.form.get("narrow") or values["organization"].strip() or values["user"].strip())
-    if narrows and not wrong:
-        with console.reading() as connection:
-            form.organizations += _found(connection, form, "organization", Organization)
-            form.users += _found(connection, form, "user", User)
-    if narrows:
-        return _show(console, form, status=400 if wrong else 200)
-    if problem := reason_problem(values["reason"]):
-        wrong["reason"] = problem
+
+
+def _add_typed(console: Console, form: _Form) -> _Form:
+    """The form with the typed organization and user in its selection, or with the errors in them."""
+    values, errors = dict(form.values), dict(form.errors)
+    added: dict[str, tuple[str, ...]] = {"organization": (), "user": ()}
+    selected = {*form.organizations, *form.users}
+    with console.reading() as connection:
+        for kind, record in (("organization", Organization), ("user", User)):
+            if not (text := values[kind].strip()):
+                continue
+            try:
+                item_id = _resolve_id(connection, record, text)
+            except _FieldError as error:
+                errors[kind] = str(error)
+                continue
+            values[kind] = ""
+            if item_id not in selected:
+                added[kind] = (item_id,)
+                selected.add(item_id)
+    return _Form(values, form.organizations + added["organization"], form.users + added["user"], errors)
+
+
+def _resolve_id(connection: Connection, record: type[Record], text: str) -> str:
+    """The id of the record with this id, name or address. Raises ``_FieldError`` if it is not one."""
+    if find(connection, record, text) is not None:
+        return text
+    matches = search_exactly(connection, text, record.kind)
+    if len(matches) > 1:
+        raise _FieldError(f"Several {record.kind}s have this name: enter an id, such as {matches[0].item_id}.")
+    if matches:
+        return matches[0].item_id
+    if not _is_in_ledger(connection, record.kind, text):
+        raise _FieldError(f"There is no such {record.kind}.")
+    return text
+
+
+def _is_in_ledger(connection: Connection, kind: str, item_id: str) -> bool:
+    """Whether the backend has something of a record that the directory no longer contains."""
+    ledger_id = ledger_in_use(connection)
+    selection = Selection.of(**{f"{kind}_ids": (item_id,)})
+    return _is_id(item_id) and ledger_id is not None and unknown_ids(connection, ledger_id, selection) is None
+
+
+def _reason_errors(values: Mapping[str, str]) -> dict[str, str]:
     if values["deletes"] and not values["preview"] and not values["reason"].strip():
-        wrong["reason"] = "Enter a reason for lifting the limits, for the audit log."
-    if wrong:
-        return _show(console, form, status=400)
-    wanted = RunRequest(
+        return {"reason": "Enter a reason for lifting the limits, for the audit log."}
+    error = reason_error(values["reason"])
+    return {"reason": error} if error else {}
+
+
+def _enqueue(console: Console, form: _Form) -> Response:
+    values = form.values
+    run_request = RunRequest(
         trigger="console",
         organization_ids=form.organizations,
         user_ids=form.users,
         dry_run=bool(values["preview"]),
         verify=bool(values["verify"]),
         allow_deletes=bool(values["deletes"]),
-        asked_by=operator.asked_by,
+        asked_by=console.operator.asked_by,
         asked_reason=values["reason"].strip() or None,
     )
-    return enqueue(console, operator, wanted, "preview asked for" if values["preview"] else "sync asked for")
+    return enqueue(console, run_request, "preview asked for" if values["preview"] else "sync asked for")
 
 
-def _found(connection: Connection, form: _Form, name: str, record: type[Record]) -> tuple[str, ...]:
-    """The id of the record with the typed id, name or address. None, with a message in the form, if it is not one."""
-    typed = form.values[name].strip()
-    if not typed:
-        return ()
-    found = typed if find(connection, record, typed) is not None else ""
-    if not found:
-        matches = search_exactly(connection, typed, record.kind)
-        if len(matches) > 1:
-            form.wrong[name] = f"Several {name}s have this name: enter an id, such as {matches[0].item_id}."
-            return ()
-        found = matches[0].item_id if matches else typed if _is_in_ledger(connection, name, typed) else ""
-    if not found:
-        form.wrong[name] = f"There is no such {name}."
-        return ()
-    form.values[name] = ""
-    return () if found in (*form.organizations, *form.users) else (found,)
-
-
-def _is_in_ledger(connection: Connection, name: str, item_id: str) -> bool:
-    """Whether the backend has something of a record that the directory no longer contains."""
-    ledger_id = ledger_in_use(connection)
-    selection = Selection.of(**{f"{name}_ids": (item_id,)})
-    is_storable = "\0" not in item_id and len(item_id.encode("utf-8", "replace")) <= _MAX_ID_BYTES
-    return is_storable and ledger_id is not None and unknown_ids(connection, ledger_id, selection) is None
-
-
-class Known(NamedTuple):
-    """What is known of a sync before it reads the sources."""
+class Forecast(NamedTuple):
+    """What is known about a sync before it reads the sources."""
 
     sizes: dict[str, int]
-    """Kind → the number of records in the scope; of users: none."""
+    """Kind → the number of records in the scope. It is empty for a scope of users."""
     last: Run | None
     """The last full run."""
     revision: int
     preview: Run | None
     """The latest preview of the same scope since the last run."""
-    changes: Sequence[Any]
+    changes: Sequence[KindRow]
     """The changes of the preview by kind."""
     lost: int
     """Pairs of user and resource that it would take access from."""
@@ -150,7 +183,7 @@ class Known(NamedTuple):
     """The number of sources that it could not read completely, in words."""
 
 
-def _known(connection: Connection, form: _Form) -> Known:
+def _forecast(connection: Connection, form: _Form) -> Forecast:
     counts = counts_of(connection, form.organizations or [ALL_ORGANIZATIONS]).values()
     kinds = (Organization.kind, Membership.kind, Folder.kind, Document.kind, Grant.kind)
     last = last_ended(connection)
@@ -160,7 +193,7 @@ def _known(connection: Connection, form: _Form) -> Known:
     if preview is not None and last is not None and preview.requested_at < last.requested_at:
         preview = None
     impact = {} if preview is None else preview.report.get("impact", {})
-    return Known(
+    return Forecast(
         sizes={} if form.users else {kind: sum(row.get(kind, 0) for row in counts) for kind in kinds},
         last=last,
         revision=current_revision(connection),
@@ -172,20 +205,21 @@ def _known(connection: Connection, form: _Form) -> Known:
     )
 
 
-def _show(console: Console, form: _Form, *, status: int = 200) -> Response:
+def _show(console: Console, form: _Form, *, status: int) -> Response:
     with console.reading() as connection:
-        known = _known(connection, form) if not form.wrong else None
-        mentions = [("organization", "", each) for each in form.organizations[:_NAMED]]
-        names = read_names(connection, [*mentions, *(("user", "", each) for each in form.users[:_NAMED])])
+        forecast = _forecast(connection, form) if not form.errors else None
+        mentions = [("organization", "", each) for each in form.organizations[:_IDS_WITH_NAMES]]
+        mentions += [("user", "", each) for each in form.users[:_IDS_WITH_NAMES]]
+        names = read_names(connection, mentions)
     return console.show(
         "sync.html",
         current="runs",
         form=form.values,
-        wrong=form.wrong,
+        errors=form.errors,
         organizations=form.organizations,
         users=form.users,
-        named=_NAMED,
+        named=_IDS_WITH_NAMES,
         names=names,
-        known=known,
+        forecast=forecast,
         status=status,
     )

@@ -38,7 +38,7 @@ from app.settings import Settings
 from app.sync.runs.status import held_runs
 from tests.e2e.conftest import free_port
 from tests.service.console import issuer as issuers
-from tests.service.console.issuer import Issuer
+from tests.service.console.issuer import FakeIssuer
 
 CLIENT_ID, CLIENT_SECRET = "usher", "the-secret-of-the-client"
 """The credentials of the console at the issuer."""
@@ -202,7 +202,7 @@ def _furnished(folder: Path, issuer: str) -> DemoEnvironment:
 class Newborn:
     """A service with an empty database, and a simulated issuer."""
 
-    def __init__(self, demo: DemoEnvironment, issuer: Issuer) -> None:
+    def __init__(self, demo: DemoEnvironment, issuer: FakeIssuer) -> None:
         self.url = demo.service_url
         self.engine: Engine = open_engine(demo.settings().database_url)
         self.issuer = issuer
@@ -212,7 +212,7 @@ class Newborn:
 def newborn(folder: Path) -> Iterator[Newborn]:
     """Runs such a service during the block."""
     children = Children()
-    with issuers.running() as issuer:
+    with issuers.running_issuer() as issuer:
         demo = prepare(folder, None)
         values = yaml.safe_load(demo.settings_file.read_text("utf-8"))
         roles = {"ops": "approver"}

@@ -15,7 +15,7 @@ from tests.service.console import issuer as issuers
 from tests.service.console.browser.company import PASSWORD, Company, Newborn
 from tests.service.console.browser.conftest import OpenDesk
 from tests.service.console.browser.desk import Desk
-from tests.service.console.issuer import Issuer
+from tests.service.console.issuer import FakeIssuer
 
 pytestmark = [pytest.mark.browser, pytest.mark.process, pytest.mark.timeout(180), pytest.mark.xdist_group("browser")]
 
@@ -94,7 +94,7 @@ def test_a_way_back_that_is_bent_lets_nobody_in(desk: OpenDesk, company: Company
         assert one.heading() == "Sign in", how
 
 
-ANSWERS: dict[str, Callable[[Issuer], None]] = {
+ANSWERS: dict[str, Callable[[FakeIssuer], None]] = {
     "another nonce": lambda issuer: issuer.claims.update(nonce="another"),
     "another audience": lambda issuer: issuer.claims.update(aud="another"),
     "another issuer": lambda issuer: issuer.claims.update(iss="https://another.example"),
@@ -103,8 +103,8 @@ ANSWERS: dict[str, Callable[[Issuer], None]] = {
     "unsigned": lambda issuer: setattr(issuer, "sign", issuers.unsigned),
     "signed by another key": lambda issuer: setattr(issuer, "sign", issuers.signed_by_another_key),
     "signed with the public key": lambda issuer: setattr(issuer, "sign", issuers.signed_with_public_key),
-    "ten megabytes": lambda issuer: setattr(issuer, "token_answer", issuers.huge),
-    "sent elsewhere": lambda issuer: setattr(issuer, "token_answer", issuers.elsewhere),
+    "ten megabytes": lambda issuer: setattr(issuer, "token_answer", issuers.large_response),
+    "sent elsewhere": lambda issuer: setattr(issuer, "token_answer", issuers.redirect_response),
     "out of order": lambda issuer: setattr(issuer, "token_answer", lambda: ("oops", 500)),
 }
 """Manipulations of the issuer's response to the code."""
@@ -117,7 +117,7 @@ def test_a_bent_issuer_lets_nobody_in(desk: OpenDesk, newborn: Newborn) -> None:
     one.expected = {403}
     sessions, refused = _kept(newborn)
     for how, bend in ANSWERS.items():
-        newborn.issuer.straighten()
+        newborn.issuer.reset()
         bend(newborn.issuer)
         asked = len(newborn.issuer.calls)
         one.go("runs")
@@ -132,7 +132,7 @@ def test_a_bent_issuer_lets_nobody_in(desk: OpenDesk, newborn: Newborn) -> None:
         assert one.heading() == "Sign in", how
         refused += 1
         assert _kept(newborn) == (sessions, refused), how
-    newborn.issuer.straighten()
+    newborn.issuer.reset()
     one.go("runs")
     one.page.get_by_role("link", name="Continue with Acme SSO").click()
     one.page.get_by_role("heading", name="Runs", level=1).wait_for()

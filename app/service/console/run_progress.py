@@ -1,26 +1,15 @@
-"""Summarizes a run for its page: stages, phases, changes by kind, and held deletes."""
+"""The progress of a run: its stages, and while it applies a plan, the phases of the plan."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import zip_longest
-from typing import Any
 
-from app.access.kinds import KINDS
-from app.directory.source import Verdict
 from app.foundation.text import counted
-from app.service.admin.resync import ITEM_STATUSES
-from app.service.console.formatting import FOLDERS
-from app.sync.ledger.ledger import ITEM_KINDS, noun_of
+from app.service.console.run_reads import unread_sources
 from app.sync.plan.rules import Phase
 from app.sync.plan.summary import PlanPart
 from app.sync.runs.run import RUNNING, Run, RunStatus, Stage
-
-ACTIONS = ("add", "update", "delete")
-
-RESOURCE_KINDS = ("organization", "folder", "document")
-"""Kinds whose delete takes access away without a change to a user's own records."""
 
 _STAGES = {
     RunStatus.QUEUED: "Queued",
@@ -34,13 +23,6 @@ _IN_PROGRESS = {
     RunStatus.VERIFYING: "Reading backend",
     RunStatus.PLANNING: "Planning",
     RunStatus.APPLYING: "Applying",
-}
-_COVERED = re.compile(r"would take along (.+) that (is|are) held")
-_LIMITS = {
-    "delete_count": "more than {allowed:,} deletes",
-    "delete_percent": "more than {allowed:g} %",
-    "organization": "deleting an organization always asks",
-    "covers_held": "contains held items",
 }
 
 
@@ -56,67 +38,6 @@ class StageRow:
     """Seconds. None: it has not ended."""
     note: str = ""
     is_now: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class UnreadSources:
-    """The sources that a run read only partially or not at all."""
-
-    failed: Sequence[str]
-    partial: Sequence[str]
-    reasons: Mapping[str, str]
-    """The name of a source → why."""
-
-    @property
-    def short(self) -> str:
-        """As ``incomplete_words``."""
-        return incomplete_words([Verdict.FAILED] * len(self.failed) + [Verdict.PARTIAL] * len(self.partial))
-
-    @property
-    def worst(self) -> str:
-        """The worst verdict."""
-        return (Verdict.FAILED if self.failed else Verdict.PARTIAL).value
-
-    @property
-    def lines(self) -> list[tuple[str, str, str]]:
-        """Verdict, name and reason of each source. The reason is without its name and the advice."""
-        named = [(Verdict.FAILED, name) for name in self.failed] + [(Verdict.PARTIAL, name) for name in self.partial]
-        return [(verdict.value, name, self._why(name)) for verdict, name in named]
-
-    def _why(self, name: str) -> str:
-        reason = FOLDERS.sub("", self.reasons.get(name, "").partition("; ")[0].removeprefix(f"{name}: "))
-        return _RECORDS.sub(lambda kind: noun_of(kind[1]), reason)
-
-
-def incomplete_words(verdicts: Sequence[str]) -> str:
-    """``1 source failed, 2 partial``; empty if every read is complete."""
-    numbers = [(verdicts.count(verdict.value), verdict.value) for verdict in (Verdict.FAILED, Verdict.PARTIAL)]
-    first, *others = [one for one in numbers if one[0]] or [(0, "")]
-    words = [f"{counted(first[0], 'source')} {first[1]}", *(f"{number:,} {verdict}" for number, verdict in others)]
-    return ", ".join(words) if first[0] else ""
-
-
-def unread_sources(run: Run) -> UnreadSources:
-    """The sources of a run's report that were not read completely."""
-    reads = run.report.get("sources", ())
-    failed, partial = (
-        [str(read["name"]) for read in reads if read["verdict"] == verdict.value]
-        for verdict in (Verdict.FAILED, Verdict.PARTIAL)
-    )
-    return UnreadSources(failed, partial, {str(read["name"]): str(read["reason"]) for read in reads})
-
-
-_LOSS = re.compile(r"source (.+) takes away (.+); a read is refused above [^;]*")
-_RECORDS = re.compile(rf"\b({'|'.join(KINDS)}) records?\b")
-
-
-def losses(run: Run) -> list[str]:
-    """The records that the run's read removed from sources: ``workday lost 897 of 5,036 users``."""
-    found = [(str(sentence), _LOSS.fullmatch(str(sentence))) for sentence in run.report.get("losses", ())]
-    return [
-        f"{match[1]} lost {_RECORDS.sub(lambda kind: noun_of(kind[1]), match[2])}" if match else sentence
-        for sentence, match in found
-    ]
 
 
 def stage_rows(run: Run, numbers: Mapping[str, int]) -> list[StageRow]:
@@ -247,78 +168,3 @@ def _phase_name(phase: int) -> str:
         return Phase(phase).name.lower().replace("_", " ").replace("users", "members").capitalize()
     except ValueError:
         return f"Phase {phase}"
-
-
-@dataclass(frozen=True, slots=True)
-class KindRow:
-    """The changes of one kind."""
-
-    kind: str
-    planned: list[tuple[str, int]]
-    """Action → number."""
-    outcomes: list[tuple[str, int]]
-    """Status of an item → number."""
-
-
-def kind_rows(run: Run) -> list[KindRow]:
-    """The changes of a run by kind."""
-    rows = []
-    for kind in ITEM_KINDS:
-        actions = run.counts.get(kind)
-        if not actions:
-            continue
-        outcomes = {
-            status: sum(numbers.get(status, 0) for numbers in actions.values())
-            for status in ITEM_STATUSES
-            if status != "planned"
-        }
-        rows.append(
-            KindRow(
-                kind=kind,
-                planned=[(action, actions.get(action, {}).get("planned", 0)) for action in ACTIONS],
-                outcomes=[(status, number) for status, number in outcomes.items() if number],
-            )
-        )
-    return rows
-
-
-@dataclass(frozen=True, slots=True)
-class HoldRow:
-    """The held deletes of one kind in one organization, and the limit that they exceed."""
-
-    kind: str
-    organization_id: str
-    deletes: int
-    below: int
-    """Items that are deleted with them."""
-    of: int
-    """Items of the kind in the ledger."""
-    over: str
-    """The limit that they exceed, in words."""
-
-
-def hold_rows(holds: object) -> list[HoldRow]:
-    """The rows for the ``held`` of a run's report, those that destroy data first."""
-    if not isinstance(holds, Sequence):
-        return []
-    rows = [
-        HoldRow(
-            kind=str(hold.get("kind", "")),
-            organization_id=str(hold.get("organizationId", "")),
-            deletes=int(hold.get("deletes") or 0),
-            below=int(hold.get("below") or 0),
-            of=int(hold.get("ledger") or 0),
-            over=_limit_in_words(hold),
-        )
-        for hold in holds
-        if isinstance(hold, Mapping)
-    ]
-    return sorted(rows, key=lambda row: row.kind not in RESOURCE_KINDS)
-
-
-def _limit_in_words(hold: Mapping[str, Any]) -> str:
-    covered = _COVERED.search(str(hold.get("reason")))
-    words = "contains {} that {} held" if covered and hold.get("limit") == "covers_held" else ""
-    if covered and words:
-        return words.format(*covered.groups())
-    return _LIMITS.get(str(hold.get("limit")), "over the limits").format(allowed=hold.get("allowed") or 0)

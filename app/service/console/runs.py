@@ -1,0 +1,69 @@
+"""What several pages do with runs: find one, show its status, queue one, and answer a conflict."""
+
+import re
+from collections.abc import Collection
+from datetime import datetime
+
+from flask import Response
+from sqlalchemy import Connection
+
+from app.foundation.clock import epoch_ms
+from app.foundation.ids import may_be_stored
+from app.service.console.console import Console, address, go_to
+from app.sync.runs.run import Run, RunNotFoundError, RunRequest, RunStatus, row_of, run_from
+from app.sync.runs.status import held_runs
+
+RUN_ID = re.compile(r"[!-~]{1,200}")
+MAX_REASON = 1000
+
+
+def find_run(console: Console, run_id: str) -> Run:
+    """The run with this id. Raises ``RunNotFoundError``, also for an invalid id."""
+    with console.reading() as connection:
+        return read_run(connection, run_id)
+
+
+def read_run(connection: Connection, run_id: str) -> Run:
+    """As ``find_run``, in a transaction."""
+    if not RUN_ID.fullmatch(run_id):
+        raise RunNotFoundError("there is no such run")
+    return run_from(row_of(connection, run_id))
+
+
+def shown_status(run: Run, held_now: Collection[str], now: datetime) -> str:
+    """The status of a run as pages show it. A held run may be ``superseded`` by a newer one, or ``expired``.
+
+    ``held_now``: the ids of the runs whose deletes wait for approval now.
+    """
+    if run.status is not RunStatus.HELD or run.run_id in held_now:
+        return run.status.value
+    return "expired" if has_expired(run, now) else "superseded"
+
+
+def has_expired(run: Run, now: datetime) -> bool:
+    """Whether the time to approve its held deletes is over."""
+    return run.held_until is not None and run.held_until < now
+
+
+def held_now(connection: Connection, now: datetime) -> frozenset[str]:
+    """The ids of the runs whose deletes wait for approval now."""
+    return frozenset(run.run_id for run in held_runs(connection, epoch_ms(now)))
+
+
+def reason_error(reason: str) -> str:
+    """The error in a reason for the audit log. It is empty if there is none."""
+    if len(reason) > MAX_REASON:
+        return f"Use at most {MAX_REASON:,} characters."
+    return "" if may_be_stored(reason) else "Use text without zero bytes."
+
+
+def enqueue(console: Console, request: RunRequest, action: str) -> Response:
+    """Queues a run, writes an audit row about the action, and redirects to the run's page."""
+    audit_hook = console.gate.audit_hook(console.operator.actor, action, request.asked_reason)
+    run, _ = console.parts.runs.enqueue(request, audit_hook=audit_hook)
+    return go_to(address("run", id=run.run_id))
+
+
+def show_conflict(console: Console, run: Run, text: str, *, current: str) -> Response:
+    """The page for an action that the state of the run does not allow. ``current``: its name in the menu."""
+    return console.show("conflict.html", current=current, status=409, text=text, run_id=run.run_id)
