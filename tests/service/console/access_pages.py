@@ -263,12 +263,12 @@ def visit_comparisons(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, Any] = {"user": "ada", "type": "document", "resource": "plan", "organization": "acme"}
 
     def compared(permission: Permission | None) -> None:
-        def says(_: GetPermissionsRequest) -> Answer[dict[str, UserPermissions]]:
+        def allow(_: GetPermissionsRequest) -> Answer[dict[str, UserPermissions]]:
             documents = {} if permission is None else {"plan": permission, "note": permission}
             return Answer(data={"ada": UserPermissions(documents=documents)}, message="")
 
         with monkeypatch.context() as patched:
-            patched.setattr("app.commands.bootstrap.service._permission_getter", lambda _settings: says)
+            patched.setattr("app.commands.bootstrap.service._permission_getter", lambda _settings: allow)
             visitors = Visitors(Office(settings, office.engine, office.time, office.runs))
         browser = visitors.browsers[Role.VIEWER]
         context = {"type": "context", "context": '{"page": 7}'}

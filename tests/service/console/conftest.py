@@ -1,4 +1,4 @@
-"""The console on a real database, with a clock that is moved by hand and a browser that knows forms alone."""
+"""Fixtures: the console on a real database, with a simulated clock and browsers without JavaScript."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,14 +41,14 @@ OURS = {"Sec-Fetch-Site": "same-origin"}
 
 
 class Browser:
-    """One person's: keeps cookies, follows redirects, and sends forms as a page has them."""
+    """A browser without JavaScript. It keeps cookies, follows redirects, and sends the forms of pages."""
 
     def __init__(self, client: FlaskClient) -> None:
         self.client = client
         self.answer: TestResponse | None = None
 
     def get(self, path: str, **headers: str) -> str:
-        """The page at this address, after redirects."""
+        """The page at this URL, after redirects."""
         self.answer = self.client.get(path, headers=headers, follow_redirects=True)
         return self.answer.get_data(as_text=True)
 
@@ -60,7 +60,7 @@ class Browser:
         *,
         follow: bool = True,
     ) -> str:
-        """Sends a form as it is given. Pairs are sent in their order."""
+        """Sends a form. Pairs are sent in their order."""
         self.answer = self.client.post(
             path,
             data=dict(form) if isinstance(form, Mapping) else MultiDict(form),
@@ -82,19 +82,19 @@ class Browser:
         return [(name, unescape(value)) for name, value in hidden]
 
     def sign_in(self, token: str, to: str = "") -> str:
-        """Signs in, and gives the page that comes then."""
+        """Signs in, and returns the next page."""
         return self.post("/console/sign-in", {"token": token, "to": to})
 
     @property
     def status(self) -> int:
-        """Of the last answer."""
+        """The status of the last response."""
         assert self.answer is not None
         return self.answer.status_code
 
 
 @dataclass
 class Office:
-    """The service with its console, and what is behind it."""
+    """The service with its console, its database and its clock."""
 
     settings: Settings
     engine: Engine
@@ -102,7 +102,7 @@ class Office:
     runs: Runs
 
     def browser(self, role: Role | None = None, index: AccessIndex | None = None) -> Browser:
-        """A new one; signed in with this role."""
+        """A new browser, which is signed in if a role is given."""
         app = service_app(self.settings, self.engine, clock=self.time, new_id=lambda: "made", index=index)
         browser = Browser(app.test_client())
         if role is not None:
@@ -111,7 +111,7 @@ class Office:
         return browser
 
     def with_console(self, **changed: Any) -> "Office":
-        """The same with other settings of the console."""
+        """The same office with other settings of the console."""
         console = self.settings.console.model_copy(update=changed)
         return Office(self.settings.model_copy(update={"console": console}), self.engine, self.time, self.runs)
 
@@ -145,7 +145,7 @@ class Office:
 
 @contextmanager
 def opened_office(database_url: str, folder: Path, directory: str = DIRECTORY) -> Iterator[Office]:
-    """The console on this database, empty so far, after its directory was read."""
+    """The console on this empty database, after its directory was read."""
     engine = open_engine(database_url)
     make_tables(engine, METADATA)
     (folder / "directory.yaml").write_text(directory)
@@ -178,7 +178,7 @@ def office(database_url: str, tmp_path: Path) -> Iterator[Office]:
 
 
 def standing_office(request: pytest.FixtureRequest, folder: Path, directory: str) -> AbstractContextManager[Office]:
-    """One for all tests of a module, which change nothing in it; ``request.param`` names the database."""
+    """An office for all tests of a module, which change nothing in it. ``request.param``: the kind of database."""
     if request.param == "sqlite":
         return opened_office(f"sqlite:///{folder}/test.db", folder, directory)
     url = request.getfixturevalue("postgres_standing_database")

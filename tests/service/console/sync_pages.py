@@ -43,14 +43,14 @@ KNEW = {"accessRole": "", "accessType": "", "disabled": False, "parentId": "", "
 
 def _items() -> list[dict[str, Any]]:
     """Items of every kind, numbered by their position."""
-    told = json.dumps({"documentName": "Plan", "pages": 3})
+    payload = json.dumps({"documentName": "Plan", "pages": 3})
     knew = json.dumps({**KNEW, "fields": {"documentName": "Old", "pages": 3}})
     document = {"kind": "document", "action": "update", "operation": "update_documents"}
     user = {"kind": "documentUser", "container_id": "plan", "operation": "add_users", "action": "add", "scope": LINKED}
     removed = {"kind": "document", "action": "delete", "operation": "delete_documents"}
     return [
-        {**document, "item_id": "plan", "payload": told, "was": knew, "status": "done"},
-        {**document, "item_id": "plan", "payload": told, "status": "failed", "message": "HTTP 400"},
+        {**document, "item_id": "plan", "payload": payload, "was": knew, "status": "done"},
+        {**document, "item_id": "plan", "payload": payload, "status": "failed", "message": "HTTP 400"},
         {**document, "item_id": "void", "was": json.dumps(KNEW | {"fields": {}}), "status": "planned"},
         {**user, "item_id": "ada", "status": "done", "access_role": "viewer"},
         {**user, "item_id": "user-00", "container_id": "d-00", "status": "waiting", "message": "rests"},
@@ -108,8 +108,8 @@ def visit_items(visitors: Visitors) -> None:
         office,
         CallRow,
         [
-            {**call, **told}
-            for told in (
+            {**call, **response}
+            for response in (
                 {"ordinals": "[1]", "first_ordinal": 1, "code": 200, "tries": 1},
                 {
                     "ordinals": "[2, 4]",

@@ -1,4 +1,4 @@
-"""What is decided at the console: by whom it may be, what it changes, and what the audit log keeps of it."""
+"""Tests of the actions of the console: the required role, the change, and the audit row."""
 
 import re
 from html import unescape

@@ -24,21 +24,21 @@ NO_WORKER = "No worker is running, so"
 
 
 def backend(browser: Browser) -> str:
-    """What the overview says of the backend."""
+    """The state of the backend on the overview."""
     html = browser.get(address("overview"))
     found = re.search(r'<dt>Backend</dt><dd>([^<]*)</dd>(?:<dd class="under">([^<]*)</dd>)?', html)
     assert found is not None
     return ", ".join(filter(None, found.groups()))
 
 
-def test_the_backend_state_follows_from_the_last_run_that_is_no_preview(office: Office) -> None:
+def test_the_backend_state_follows_from_the_last_run_without_previews(office: Office) -> None:
     browser = office.browser(Role.VIEWER)
     assert backend(browser) == "never synced"
     states.previewed(office)
     assert backend(browser) == "never synced"
     states.done(office)
     assert backend(browser) == "in step"
-    # Neither a preview nor a run that never began says anything about the backend.
+    # A preview and a run that never began do not change the state of the backend.
     preview = states.reading(office, dry_run=True)
     values = {"finished_at": office.time(), "error": "the backend is away"}
     office.runs.move(preview.run_id, RunStatus.READING, RunStatus.FAILED, **values)

@@ -1,4 +1,4 @@
-"""Explain: the answer, the whole ladder, what is nearly so, and what the backend itself says."""
+"""Tests of Explain: the decision, the ladder, similar ids, and the backend's own answer."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Tokens, roles, sessions, forms from other sites, and their audit rows."""
+"""Tests of tokens, roles, sessions and forms from other sites, and of their audit rows."""
 
 from datetime import timedelta
 from itertools import product
@@ -29,10 +29,10 @@ from tests.service.console.conftest import ADMIN_TOKEN, OURS, TOKENS, Browser, O
 pytestmark = pytest.mark.one_database
 
 
-def told(office: Office) -> list[tuple[str, str, str]]:
-    """Who did what, and what came of it, newest first."""
+def audit_rows(office: Office) -> list[tuple[str, str, str]]:
+    """Actor, action and outcome of each audit row, newest first."""
     with reading(office.engine) as connection:
-        return [(one.actor, one.action, one.outcome) for one in audit_page(connection, limit=1000)]
+        return [(row.actor, row.action, row.outcome) for row in audit_page(connection, limit=1000)]
 
 
 def test_requests_without_a_session_return_after_sign_in(office: Office) -> None:
@@ -76,9 +76,9 @@ def test_wrong_tokens_are_throttled(office: Office) -> None:
     assert browser.answer is not None
     assert int(browser.answer.headers["Retry-After"]) > 0
     assert "Overview" in browser.sign_in(TOKENS[Role.ADMIN])  # a right one is never refused
-    assert told(office)[0] == ("the admin", "signed in", "done")
+    assert audit_rows(office)[0] == ("the admin", "signed in", "done")
     # What is slowed down leaves no more rows: nobody fills the log by guessing.
-    assert len(told(office)) == FAILURES + 1
+    assert len(audit_rows(office)) == FAILURES + 1
 
 
 def test_audit_rows_of_wrong_tokens_are_limited(office: Office) -> None:
@@ -104,21 +104,21 @@ def test_audit_rows_of_refused_operators_are_limited(office: Office) -> None:
         browser.post(address("sync"), {"formToken": token})
         browser.post(address("look"), {"formToken": "x"})
         browser.post(address("end_session"), {"formToken": token, "session": "all"})
-    rows = [row for row in told(office) if row[1] == "refused"]
+    rows = [row for row in audit_rows(office) if row[1] == "refused"]
     assert len(rows) == ROWS_PER_HOUR
     assert rows[0][2].endswith(LAST_ROW_SUFFIX)
     # Somebody else has their own limit.
     other = Browser(browser.client.application.test_client())
     other.sign_in(TOKENS[Role.APPROVER])
     other.post(address("look"), {"formToken": "x"})
-    assert told(office)[0] == ("the approver", "refused", "the form had no valid token")
+    assert audit_rows(office)[0] == ("the approver", "refused", "the form had no valid token")
 
 
 def test_wrong_admin_tokens_over_http_are_audited(office: Office) -> None:
     client = office.browser().client
     for path in ("/permissions/explain", "/resync"):
         assert client.post(path, json={}, headers={"Authorization": "Bearer guessed"}).status_code == 401
-    assert told(office) == [("", "refused", "the bearer token is not accepted")] * 2
+    assert audit_rows(office) == [("", "refused", "the bearer token is not accepted")] * 2
 
 
 def test_an_admin_token_is_an_admin_without_a_name(office: Office) -> None:
@@ -186,7 +186,7 @@ def test_sessions_are_ended_by_their_owners_and_by_admins(office: Office) -> Non
     assert "<h1>Sign in</h1>" in other.get("/console/runs")
     assert "<h1>Sign in</h1>" in viewer.get("/console/runs")
     assert "<h1>Runs</h1>" in admin.get("/console/runs")
-    assert ("the admin", "sessions ended", "done") in told(office)
+    assert ("the admin", "sessions ended", "done") in audit_rows(office)
 
 
 def test_signing_in_again_ends_the_session_that_the_browser_had(office: Office) -> None:
@@ -257,7 +257,7 @@ def test_a_form_without_its_token_changes_nothing(office: Office) -> None:
         browser.post(address(path), {"formToken": token, "run": "x"})
         assert browser.status == 403, path
     assert office.runs.recent() == []
-    assert ("the admin", "refused", "the form had no valid token") in told(office)
+    assert ("the admin", "refused", "the form had no valid token") in audit_rows(office)
 
 
 def test_another_sessions_token_does_not_fit(office: Office) -> None:

@@ -1,4 +1,4 @@
-"""Whatever stands in an address or a form ends in a page with a way on: as text, as unknown, or as what is wrong."""
+"""Tests of unusual query parameters and form fields: each page shows text, an error or nothing found."""
 
 import json
 import re

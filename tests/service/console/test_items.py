@@ -1,4 +1,4 @@
-"""Where an item's page says that the records stand: by name, and through groups."""
+"""Tests of an item's page: the places of its records in the sources, by name and through groups."""
 
 import re
 from collections.abc import Iterator

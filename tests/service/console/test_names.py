@@ -1,4 +1,4 @@
-"""Records appear by name, with the id beside it; one query for each kind looks up all names of a page."""
+"""Tests of names: records appear by name with the id beside it, and one query for each kind reads a page's names."""
 
 from typing import Any
 

@@ -90,7 +90,7 @@ def sign_in(browser: Browser, issuer: FakeIssuer, to: str = "", **parameters: st
 def audit_rows(office: Office) -> list[tuple[str, str, str, str]]:
     """Actor, way, action and outcome of each audit row, newest first."""
     with reading(office.engine) as connection:
-        return [(one.actor, one.way, one.action, one.outcome) for one in audit_page(connection, limit=1000)]
+        return [(row.actor, row.way, row.action, row.outcome) for row in audit_page(connection, limit=1000)]
 
 
 def sessions(office: Office) -> int:
@@ -108,7 +108,7 @@ GROUPS: list[tuple[Any, Role]] = [
 ]
 
 
-def test_groups_decide_the_role_and_the_highest_counts(front: Office, issuer: FakeIssuer) -> None:
+def test_the_highest_role_of_all_groups_applies(front: Office, issuer: FakeIssuer) -> None:
     for groups, role in GROUPS:
         issuer.user["groups"] = groups
         browser = front.browser()
@@ -468,7 +468,7 @@ def test_tokens_are_accepted_while_the_issuer_is_invalid(front: Office, issuer: 
     assert "<h1>Overview</h1>" in browser.sign_in(TOKENS[Role.VIEWER])
 
 
-def test_an_unavailable_issuer_delays_nobody(
+def test_an_unavailable_issuer_does_not_delay_other_sign_ins(
     front: Office, issuer: FakeIssuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     away = front.with_console(oidc=settings_of("http://127.0.0.1:9"))
@@ -546,7 +546,7 @@ def test_keys_that_cannot_verify_are_skipped(front: Office, issuer: FakeIssuer) 
             browser = front.browser()
             assert "<h1>Overview</h1>" in sign_in(browser, issuer), (algorithm, unusable)
     issuer.raw_keys = list(issuers.unusable_keys())
-    assert [one.state.value for one in check_issuer(front.settings, clock=front.time)] == ["problem"]
+    assert [finding.state.value for finding in check_issuer(front.settings, clock=front.time)] == ["problem"]
 
 
 BAD_SIGNERS: list[tuple[Callable[[], Any], str, dict[str, Any]]] = [
@@ -676,7 +676,7 @@ def test_equal_names_do_not_share_sessions(front: Office, issuer: FakeIssuer) ->
     assert "<h1>Runs</h1>" in theirs.get("/console/runs")
 
 
-def test_without_an_issuer_there_is_no_such_page(office: Office) -> None:
+def test_without_an_issuer_its_pages_are_not_found(office: Office) -> None:
     for name in ("oidc", "oidc_back"):
         browser = office.browser()
         browser.get(address(name))
@@ -709,21 +709,21 @@ def test_unsafe_settings_are_refused(changed: dict[str, Any], message: str) -> N
         settings_of("https://login.corp.example", **changed)
 
 
-def test_the_doctor_asks_the_issuer(front: Office, issuer: FakeIssuer, monkeypatch: pytest.MonkeyPatch) -> None:
-    def found(office: Office) -> list[tuple[str, str]]:
-        return [(one.state.value, one.message) for one in check_issuer(office.settings, clock=office.time)]
+def test_the_doctor_checks_the_issuer(front: Office, issuer: FakeIssuer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def findings(office: Office) -> list[tuple[str, str]]:
+        return [(finding.state.value, finding.message) for finding in check_issuer(office.settings, clock=office.time)]
 
-    assert found(front) == [("ok", f"{issuer.url} answers as an issuer")]
+    assert findings(front) == [("ok", f"{issuer.url} answers as an issuer")]
     assert "token" not in issuer.calls
     issuer.keys = []
-    assert found(front) == [("problem", f"{issuer.url} has no key that verifies ID tokens")]
+    assert findings(front) == [("problem", f"{issuer.url} has no key that verifies ID tokens")]
     issuer.metadata = {"issuer": "https://another.example"}
-    ((state, message),) = found(front)
+    ((state, message),) = findings(front)
     assert (state, "contains another issuer" in message) == ("problem", True)
     alone = front.with_console(tokens=())
     alone.settings = alone.settings.model_copy(update={"admin": AdminSettings()})
     issuer.reset()
-    assert [state for state, _ in found(alone)] == ["ok", "warning"]
-    assert found(front.with_console(oidc=OidcSettings())) == []
+    assert [state for state, _ in findings(alone)] == ["ok", "warning"]
+    assert findings(front.with_console(oidc=OidcSettings())) == []
     monkeypatch.setattr("app.commands.doctor.issuer.find_spec", lambda _: None)
-    assert "not installed" in found(front)[0][1]
+    assert "not installed" in findings(front)[0][1]

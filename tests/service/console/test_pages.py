@@ -1,4 +1,4 @@
-"""Every page, for every role, empty and full, and with text that would like to act."""
+"""Tests of every page as every role: empty, full, and with hostile text."""
 
 import json
 import re

@@ -1,8 +1,7 @@
-"""How the databases go about what pages ask: every statement of every page, as the pages make them.
+"""Tests of query plans: those of every statement of every page.
 
-Whatever a page runs is heard and explained, so a new page is covered as soon as it stands in ``PAGES``: no large table
-is read through, nothing is sorted that an index has in order, and what grows is counted or sorted no further than to a
-limit.
+The statements of each page in ``PAGES`` are recorded and explained. No large table is scanned, nothing is sorted that
+an index has in order, and what grows is counted or sorted up to a limit only.
 """
 
 import re

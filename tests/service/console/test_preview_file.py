@@ -1,4 +1,4 @@
-"""The form that previews an uploaded file: what it accepts, from whom, and what it says about the others."""
+"""Tests of the form that previews an uploaded file: accepted files, required role, and errors."""
 
 from io import BytesIO
 
@@ -54,7 +54,7 @@ def test_a_file_is_stored_with_its_run(office: Office, source: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "says"),
+    ("changed", "error"),
     [
         ({"name": ""}, "Choose a file."),
         ({"name": "next.csv"}, "The name must end in .jsonl"),
@@ -64,14 +64,14 @@ def test_a_file_is_stored_with_its_run(office: Office, source: str) -> None:
         ({"reason": "x" * 1001}, "at most 1,000"),
     ],
 )
-def test_an_unusable_file_is_refused_in_one_line(office: Office, wrong: dict[str, str], says: str) -> None:
+def test_errors_in_the_form_are_shown(office: Office, changed: dict[str, str], error: str) -> None:
     browser = office.browser(Role.APPROVER)
-    html = upload(browser, **wrong)  # type: ignore[arg-type]
-    if wrong == {"source": "nothing"}:
+    html = upload(browser, **changed)  # type: ignore[arg-type]
+    if changed == {"source": "nothing"}:
         # The choice is shown if there are several sources.
         assert browser.status == 400
     else:
-        assert (browser.status, says in html) == (400, True)
+        assert (browser.status, error in html) == (400, True)
     assert office.runs.recent() == []
     assert stored(office) == []
 

@@ -1,4 +1,4 @@
-"""The size of the assets, the charts, and times."""
+"""Tests of the size of the assets, of charts and of times."""
 
 import gzip
 import re

@@ -1,4 +1,4 @@
-"""Every page and every action with every role: what is below is refused and audited, and no page offers it."""
+"""Tests of every page and action with every role: a lower role is refused and audited, and sees no button."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -80,7 +80,7 @@ ACTIONS: Mapping[str, tuple[Role, Mapping[str, str]]] = {
     "look": (Role.VIEWER, {"theme": "dark"}),
     "sign-out": (Role.VIEWER, {}),
 }
-"""What somebody may do, by its address (its first word) and the form, and who may."""
+"""Address of an action (the first word of the key) → the required role and the form."""
 
 OPEN = {"/sign-in", "/oidc", "/oidc/back"}
 """Ways in, for who has no role yet."""

@@ -1,4 +1,4 @@
-"""Runs, their items, and what is parked: found, shown and tried again, whatever stands in the address."""
+"""Tests of the page of a run, its items, and failed items: filters, retries, and unusual parameters."""
 
 import json
 import re
@@ -26,7 +26,7 @@ ODD = {"hostile": HOSTILE, "long": "ü" * 256, "rtl": "\u202eabc", "tags": "<b>x
 
 
 @pytest.mark.parametrize(
-    ("wanted", "says"),
+    ("filters", "text"),
     [
         ({"kind": "document"}, "1 item matches."),
         ({"kind": "document", "status": "held", "action": "delete"}, "1 item matches."),
@@ -39,12 +39,12 @@ ODD = {"hostile": HOSTILE, "long": "ü" * 256, "rtl": "\u202eabc", "tags": "<b>x
         ({"after": "1"}, "Nothing to do"),
     ],
 )
-def test_items_are_found_by_filters_in_the_address(office: Office, wanted: dict[str, str], says: str) -> None:
+def test_query_parameters_filter_items(office: Office, filters: dict[str, str], text: str) -> None:
     run = planned_run(office, item_id="handbook")
     browser = office.browser(Role.VIEWER)
-    html = browser.get(address("run", id=run, **wanted))
+    html = browser.get(address("run", id=run, **filters))
     assert browser.status == 200
-    assert says in html
+    assert text in html
     assert "<script>alert" not in html
     assert "<b>x</b>" not in html
 
@@ -146,9 +146,9 @@ def test_an_approved_run_shows_no_progress_before_it_applies(office: Office) -> 
 def test_an_item_has_its_request_and_the_answer_as_text(office: Office) -> None:
     run = planned_run(office, item_id="handbook", message=HOSTILE)
     call = {"run_id": run, "plan_id": "plan", "ledger_id": 1, "operation": "delete_documents", "ordinals": "[1]"}
-    told = {"first_ordinal": 1, "code": 400, "tries": 2, "answer": HOSTILE, "sent_at": 0, "settled_at": 1500}
+    response = {"first_ordinal": 1, "code": 400, "tries": 2, "answer": HOSTILE, "sent_at": 0, "settled_at": 1500}
     with writing(office.engine) as connection:
-        connection.execute(insert(CallRow).values(**call, **told))
+        connection.execute(insert(CallRow).values(**call, **response))
     browser = office.browser(Role.VIEWER)
     html = browser.get(address("item", run=run, ordinal=1))
     assert "/organizations/documents/delete" in html
@@ -164,7 +164,7 @@ def test_an_item_has_its_request_and_the_answer_as_text(office: Office) -> None:
     assert "\u202e" not in html
 
 
-def test_what_is_covered_leads_to_what_takes_it_along(office: Office) -> None:
+def test_a_covered_item_links_to_the_item_that_deletes_it(office: Office) -> None:
     run = planned_run(office, item_id="handbook")
     with writing(office.engine) as connection:
         connection.execute(update(PlanItemRow).values(covered_by=7))

@@ -76,7 +76,7 @@ def test_unknown_filters_are_refused(office: Office, wanted: str) -> None:
     assert browser.status == 400
 
 
-def test_since_yesterday_says_what_changed_failed_and_waits(office: Office) -> None:
+def test_the_recap_contains_changes_failures_and_waiting_runs(office: Office) -> None:
     old = states.done(office)
     table = RunRow.__table__
     counts = json.dumps({"group": {"add": {"planned": 9, "done": 9}}})
@@ -134,7 +134,7 @@ def test_since_yesterday_begins_with_the_reads_that_lost_records(office: Office,
     assert html.index(shown) < html.index(">Changed<")
 
 
-def test_what_is_as_in_the_run_before_is_grey(office: Office) -> None:
+def test_an_unchanged_outcome_is_grey(office: Office) -> None:
     runs = [states.partial(office), states.partial(office)]
     html = office.browser(Role.VIEWER).get(address("runs"))
     failed, same = (re.findall(r'class="state (\w+)"', _row_of(html, run)) for run in runs)
@@ -142,7 +142,7 @@ def test_what_is_as_in_the_run_before_is_grey(office: Office) -> None:
     assert same == ["warn", "idle", "idle"]
 
 
-def test_a_quiet_day_says_so(office: Office) -> None:
+def test_a_day_without_changes_is_summarized(office: Office) -> None:
     office.runs.cancel(states.queued(office).run_id)
     html = office.browser(Role.VIEWER).get(address("runs"))
     assert re.sub(r"<[^>]+>", " ", html).split().count("Nothing") == 3

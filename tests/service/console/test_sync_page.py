@@ -1,4 +1,4 @@
-"""The page that confirms a sync: what it says of the scope, how it is narrowed, and what its button starts."""
+"""Tests of the page that starts a sync: its scope, its errors, its forecast, and the run that it starts."""
 
 import re
 from html import unescape
@@ -35,7 +35,7 @@ def _text(html: str) -> str:
         ({"users": "bob\ncleo\nada"}, "Sync 3 users"),
     ],
 )
-def test_the_button_says_what_it_syncs(office: Office, query: dict[str, object], label: str) -> None:
+def test_the_button_names_the_scope(office: Office, query: dict[str, object], label: str) -> None:
     html = office.browser(Role.APPROVER).get(address("sync", **query))
     assert _button(html) == label
     assert f"<h1>{label}</h1>" in html
@@ -64,7 +64,7 @@ def _form(html: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("field", "typed", "says"),
+    ("field", "typed", "error"),
     [
         ("user", "nobody", "There is no such user."),
         ("organization", HOSTILE, "There is no such organization."),
@@ -73,16 +73,16 @@ def _form(html: str) -> dict[str, str]:
         ("organization", "Acme", ""),
     ],
 )
-def test_unknown_records_are_not_added(office: Office, field: str, typed: str, says: str) -> None:
+def test_unknown_records_are_not_added(office: Office, field: str, typed: str, error: str) -> None:
     browser = office.browser(Role.APPROVER)
     html = browser.send(SYNC, SYNC, narrow="1", **{field: typed})
-    assert browser.status == (400 if says else 200)
-    assert says in html
+    assert browser.status == (400 if error else 200)
+    assert error in html
     assert "<script>alert" not in html
     assert office.runs.recent() == []
 
 
-def test_it_says_what_is_known_before_the_sources_are_read(office: Office) -> None:
+def test_the_forecast_is_from_the_last_preview_of_the_same_scope(office: Office) -> None:
     browser = office.browser(Role.APPROVER)
     text = _text(browser.get(SYNC))
     assert "In scope: 1 organization, with 2 members, 0 folders, 2 documents and 1 grant." in text

@@ -1,4 +1,4 @@
-"""Every template in every state of its subject: a name or attribute that is missing is an error there."""
+"""Tests of every template in every state of its subject. A missing name or attribute is an error there."""
 
 import json
 import re

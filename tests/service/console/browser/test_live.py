@@ -117,9 +117,7 @@ def test_a_live_page_can_be_paused_and_asks_nothing_in_a_hidden_tab(desk: OpenDe
     company.ended(run)
 
 
-def test_what_has_the_focus_stays_and_is_not_taken_away_at_the_end(
-    desk: OpenDesk, company: Company, away: None
-) -> None:
+def test_the_focus_stays_during_and_after_updates(desk: OpenDesk, company: Company, away: None) -> None:
     one = desk()
     with company.standing_still("backend") as let_go:
         run = company.ask()

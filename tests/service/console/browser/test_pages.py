@@ -245,7 +245,7 @@ def test_no_page_is_left_out() -> None:
     assert served - looked_at == NO_PAGES
 
 
-def test_what_is_wrong_would_be_noticed(desk: OpenDesk) -> None:
+def test_violations_are_detected(desk: OpenDesk) -> None:
     """An image without a text, a message, and requests to other hosts. The policy blocks those of our pages."""
     one = desk()
     one.go("keys")
@@ -270,7 +270,7 @@ def test_what_is_wrong_would_be_noticed(desk: OpenDesk) -> None:
     one.messages.clear()
 
 
-def test_who_is_not_signed_in_sees_a_page_for_everybody(desk: OpenDesk) -> None:
+def test_pages_without_a_session(desk: OpenDesk) -> None:
     one = desk(None)
     one.go("sign_in")
     look_at(one, "sign-in")
@@ -280,7 +280,7 @@ def test_who_is_not_signed_in_sees_a_page_for_everybody(desk: OpenDesk) -> None:
     look_at(one, "sign-in wrong")
 
 
-def test_a_service_that_has_done_nothing_yet_says_what_to_do(desk: OpenDesk, newborn: Newborn) -> None:
+def test_empty_pages_show_the_next_step(desk: OpenDesk, newborn: Newborn) -> None:
     one = desk(None, newborn)
     one.go("sign_in")
     one.sign_in(Role.ADMIN)
@@ -303,7 +303,7 @@ EMPTY = {
 """The text of a page without content."""
 
 
-def test_what_is_refused_or_fails_is_a_page_as_well(desk: OpenDesk, busy: Busy) -> None:
+def test_refusals_and_failures_are_pages(desk: OpenDesk, busy: Busy) -> None:
     one = desk(Role.VIEWER)
     one.expected = {403, 503}
     one.go("sync")

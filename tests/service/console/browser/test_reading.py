@@ -122,15 +122,15 @@ def test_print_leaves_the_navigation_out(desk: OpenDesk) -> None:
         assert not any(found.is_visible() for found in one.page.locator(hidden).all()), hidden
 
 
-def test_the_first_wrong_field_has_the_focus_and_says_what_to_write(desk: OpenDesk) -> None:
+def test_the_first_field_with_an_error_has_the_focus(desk: OpenDesk) -> None:
     one = desk()
     one.expected = {400}
     one.go("explain", user="jun", resource="welcome", organization="northwind", at="soon")
     assert one.focused() == "At the time"
-    says = one.page.evaluate(
+    hint = one.page.evaluate(
         "document.getElementById(document.activeElement.getAttribute('aria-describedby')).innerText"
     )
-    assert "Enter one like 2026-11-20T12:00Z" in says
+    assert "Enter one like 2026-11-20T12:00Z" in hint
 
 
 def test_times_are_those_of_the_readers_zone(desk: OpenDesk) -> None:
@@ -179,7 +179,7 @@ def test_nothing_moves_for_those_who_want_it_calm(desk: OpenDesk) -> None:
     assert one.page.evaluate(f"document.getAnimations().length + {moves}.length") == 0
 
 
-def test_what_has_the_focus_is_seen(desk: OpenDesk) -> None:
+def test_the_focus_is_visible(desk: OpenDesk) -> None:
     one = desk()
     one.go("sync")
     seen = "(() => { const of = getComputedStyle(document.activeElement); return of.outlineStyle + of.outlineWidth })()"
@@ -196,7 +196,7 @@ def test_ids_are_shown_exactly(desk: OpenDesk) -> None:
     assert "Wanda" not in ids
 
 
-def test_what_is_far_away_is_told_by_its_day(desk: OpenDesk) -> None:
+def test_distant_times_are_shown_as_days(desk: OpenDesk) -> None:
     one = desk()
     one.go("user", id="bruno")
     assert "31 Dec 2099" in one.page.locator("main").inner_text()

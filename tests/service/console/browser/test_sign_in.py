@@ -26,7 +26,7 @@ ROLES = {"vera": "viewer", "adele": "approver", "max": "admin"}
 
 
 @pytest.mark.parametrize("name", ROLES)
-def test_somebody_signs_in_through_the_issuer_and_gets_to_where_they_were(
+def test_a_sign_in_through_the_issuer_returns_to_the_requested_page(
     desk: OpenDesk, company: Company, name: str
 ) -> None:
     one = to_the_issuer(desk, company, "runs", status="held")
@@ -41,7 +41,7 @@ def test_somebody_signs_in_through_the_issuer_and_gets_to_where_they_were(
     assert (entry.actor, entry.role, entry.way) == (name, ROLES[name], "oidc")
 
 
-def test_somebody_signs_in_through_the_issuer_without_a_script(desk: OpenDesk, company: Company) -> None:
+def test_a_sign_in_through_the_issuer_without_a_script(desk: OpenDesk, company: Company) -> None:
     one = to_the_issuer(lambda role: desk(role, java_script_enabled=False), company, "runs", status="held")
     show_password(one, "adele")
     one.page.get_by_role("heading", name="Runs", level=1).wait_for()
@@ -49,7 +49,7 @@ def test_somebody_signs_in_through_the_issuer_without_a_script(desk: OpenDesk, c
     assert cookies(one) == {"usher"}
 
 
-def test_whoever_is_in_no_group_is_told_which_would_do(desk: OpenDesk, company: Company) -> None:
+def test_a_user_without_a_role_sees_the_groups_that_have_one(desk: OpenDesk, company: Company) -> None:
     one = to_the_issuer(desk, company, "overview")
     one.expected = {403}
     show_password(one, "nils")
@@ -71,7 +71,7 @@ BENT: dict[str, Callable[[Back], Back]] = {
 """Another code is missing: canaille also finds one by its client (``test_oidc.py`` tries it)."""
 
 
-def test_a_way_back_that_is_bent_lets_nobody_in(desk: OpenDesk, company: Company) -> None:
+def test_manipulated_callbacks_do_not_sign_in(desk: OpenDesk, company: Company) -> None:
     one = to_the_issuer(desk, company, "overview")
     one.expected = {403}
     show_password(one, "max")
@@ -110,7 +110,7 @@ ANSWERS: dict[str, Callable[[FakeIssuer], None]] = {
 """Manipulations of the issuer's response to the code."""
 
 
-def test_a_bent_issuer_lets_nobody_in(desk: OpenDesk, newborn: Newborn) -> None:
+def test_manipulated_responses_of_the_issuer_do_not_sign_in(desk: OpenDesk, newborn: Newborn) -> None:
     """Each shows the sign-in page with one sentence. Afterwards a valid response signs the same browser in."""
     one = desk(None, newborn)
     one.known = (newborn.issuer.url,)

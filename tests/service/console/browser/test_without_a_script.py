@@ -47,7 +47,7 @@ def test_a_sync_is_begun_and_cancelled(desk: OpenDesk, company: Company) -> None
         assert one.page.get_by_text("somebody asked").is_visible()
 
 
-def test_what_is_parked_is_tried_again_by_one_by_some_and_by_all(desk: OpenDesk, company: Company) -> None:
+def test_one_some_and_all_parked_items_can_be_retried(desk: OpenDesk, company: Company) -> None:
     names = {document: f"Renamed {document[-2:]}" for document in OLD[:7]}
 
     def renamed(directory: dict[str, Any]) -> None:
