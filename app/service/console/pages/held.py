@@ -30,7 +30,7 @@ _EXAMPLES = 5
 _ORGANIZATIONS_SHOWN = 5
 
 
-class Decision(StrEnum):
+class HeldDecision(StrEnum):
     """What an operator decides about held deletes. The value is the name of its page."""
 
     APPROVE = "approve"
@@ -56,31 +56,31 @@ def _held_row(
 
 @VIEWS.get("approve", Role.APPROVER)
 def approve_form(console: Console) -> Response:
-    return _show_form(console, Decision.APPROVE)
+    return _show_form(console, HeldDecision.APPROVE)
 
 
 @VIEWS.get("discard", Role.APPROVER)
 def discard_form(console: Console) -> Response:
-    return _show_form(console, Decision.DISCARD)
+    return _show_form(console, HeldDecision.DISCARD)
 
 
 @VIEWS.post("approve", Role.APPROVER)
 def approve(console: Console) -> Response:
-    return _decide(console, Decision.APPROVE)
+    return _decide(console, HeldDecision.APPROVE)
 
 
 @VIEWS.post("discard", Role.APPROVER)
 def discard(console: Console) -> Response:
-    return _decide(console, Decision.DISCARD)
+    return _decide(console, HeldDecision.DISCARD)
 
 
-def _show_form(console: Console, decision: Decision) -> Response:
+def _show_form(console: Console, decision: HeldDecision) -> Response:
     parameters = query("run", "reason")
     run = find_run(console, parameters["run"])
     return _page(console, run, decision, {"reason": parameters["reason"]}, {})
 
 
-def _decide(console: Console, decision: Decision) -> Response:
+def _decide(console: Console, decision: HeldDecision) -> Response:
     operator, runs = console.operator, console.parts.runs
     run = find_run(console, request.form.get("run", ""))
     form = {name: request.form.get(name, "").strip() for name in ("reason", "number")}
@@ -88,8 +88,8 @@ def _decide(console: Console, decision: Decision) -> Response:
     if run.status is not RunStatus.HELD or errors:
         return _page(console, run, decision, form, errors)
     decide, action = {
-        Decision.APPROVE: (runs.approve, "approved"),
-        Decision.DISCARD: (runs.discard, "discarded"),
+        HeldDecision.APPROVE: (runs.approve, "approved"),
+        HeldDecision.DISCARD: (runs.discard, "discarded"),
     }[decision]
     try:
         decide(
@@ -103,7 +103,7 @@ def _decide(console: Console, decision: Decision) -> Response:
     return go_to(address("run", id=run.run_id))
 
 
-def _form_errors(form: Mapping[str, str], deletes: int, decision: Decision) -> dict[str, str]:
+def _form_errors(form: Mapping[str, str], deletes: int, decision: HeldDecision) -> dict[str, str]:
     """Field → the error in it."""
     errors = {}
     if not form["reason"]:
@@ -115,12 +115,12 @@ def _form_errors(form: Mapping[str, str], deletes: int, decision: Decision) -> d
     return errors
 
 
-def _needs_number(decision: Decision, deletes: int) -> bool:
-    return decision is Decision.APPROVE and deletes > NUMBER_TYPED_ABOVE
+def _needs_number(decision: HeldDecision, deletes: int) -> bool:
+    return decision is HeldDecision.APPROVE and deletes > NUMBER_TYPED_ABOVE
 
 
 def _page(
-    console: Console, run: Run, decision: Decision, form: Mapping[str, str], errors: Mapping[str, str]
+    console: Console, run: Run, decision: HeldDecision, form: Mapping[str, str], errors: Mapping[str, str]
 ) -> Response:
     """The form with its evidence, or the conflict if the run can no longer be approved or discarded."""
     now, deletes = console.parts.clock(), run.total("held")

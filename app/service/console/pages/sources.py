@@ -27,7 +27,7 @@ _BY_URGENCY = ("failed", "partial", "", "complete")
 _CHANGES_SHOWN = 5
 
 
-class ProblemRow(NamedTuple):
+class SortRow(NamedTuple):
     """The problems of one sort."""
 
     counted: ProblemCount
@@ -39,7 +39,7 @@ class SourceRow(NamedTuple):
     """A source on the page."""
 
     state: SourceState
-    problems: Sequence[ProblemRow]
+    problems: Sequence[SortRow]
     command: str
     precedence: int
 
@@ -79,8 +79,8 @@ def _urgency(state: SourceState) -> tuple[bool, int]:
     return is_well and state.last_verdict != "failed", _BY_URGENCY.index(state.last_verdict)
 
 
-def _problem_rows(counts: Sequence[ProblemCount]) -> list[ProblemRow]:
-    return [ProblemRow(count, *WORDS[ProblemSort(count.sort)]) for count in counts]
+def _problem_rows(counts: Sequence[ProblemCount]) -> list[SortRow]:
+    return [SortRow(count, *WORDS[ProblemSort(count.sort)]) for count in counts]
 
 
 def _command(state: SourceState) -> str:
