@@ -27,7 +27,7 @@ class ServerSettings(SettingsSection):
     """The section ``server``. The self-hosted backend uses it, too, except for the port and the proxies."""
 
     host: str = "127.0.0.1"
-    """The address to listen on; 0.0.0.0 for all."""
+    """The address to listen on. 0.0.0.0 for all."""
     port: int = Field(default=8080, ge=0, le=65535)
     workers: int = Field(default=2, ge=1, le=256)
     """Processes that answer requests."""
@@ -40,7 +40,7 @@ class ServerSettings(SettingsSection):
     graceful_timeout: int = Field(default=20, ge=0, le=3600)
     """Seconds for running requests to finish after a stop signal."""
     trusted_proxies: int = Field(default=0, ge=0, le=10)
-    """Number of reverse proxies that add to ``X-Forwarded-For``; 0: the header is ignored."""
+    """Number of reverse proxies that add to ``X-Forwarded-For``. 0: the header is ignored."""
 
 
 class WorkerSettings(SettingsSection):
@@ -51,7 +51,7 @@ class WorkerSettings(SettingsSection):
     stop_timeout: float = Field(default=30.0, ge=0, le=3600)
     """Seconds for a run to stop after a stop signal."""
     nice: int = Field(default=10, ge=0, le=19)
-    """Niceness of the worker, so that other processes have priority; 0: none."""
+    """Niceness of the worker, so that other processes have priority. 0: none."""
     keep_runs: int = Field(default=30, ge=1, le=3650)
     """Days after which ended runs and their plans are deleted."""
 

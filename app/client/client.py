@@ -25,6 +25,8 @@ from app.contract.operation import Answer, Operation
 from app.foundation.clock import Clock, Sleep, utc_now
 from app.foundation.outbound.route import Route
 
+_log = structlog.stdlib.get_logger(__name__)
+
 RequestT = TypeVar("RequestT", bound=Request)
 ResultT = TypeVar("ResultT")
 
@@ -45,7 +47,7 @@ class _Exchange:
     headers: dict[str, str]
     body: bytes
     response: RawResponse | None = None
-    """Of the last try; None if it had none."""
+    """The response to the last try. None if there was none."""
 
     def send(self) -> RawResponse:
         self.response = None
@@ -54,7 +56,7 @@ class _Exchange:
 
 
 class BackendClient:
-    """Calls the backend of ``settings``. Threads may share it; at most ``max_in_flight`` calls run concurrently.
+    """Calls the backend of ``settings``. Threads may share it. At most ``max_in_flight`` calls run concurrently.
 
     ``transport`` replaces the network by a ``requests`` adapter, such as one for WSGI. ``sleep`` replaces waiting.
     Setting ``stop`` ends every wait at once: the call then raises the error of its tries so far.
@@ -188,7 +190,7 @@ class BackendClient:
 
     def _record(self, record: CallRecord) -> None:
         record_call(record)
-        structlog.stdlib.get_logger(__name__).debug(
+        _log.debug(
             "call",
             operation=record.operation,
             http_status=record.http_status,

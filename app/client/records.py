@@ -22,13 +22,13 @@ class CallRecord:
     operation: str
     seconds: float
     http_status: int | None
-    """Of the last response; None if there was none."""
+    """The HTTP code of the last response. None if there was none."""
     tries: int
     succeeded: bool
     body: bytes = b""
     """The last response."""
     problem: str = ""
-    """The error of the call; empty if it succeeded."""
+    """The error of the call. Empty if it succeeded."""
     mask: Callable[[str], str] = str
     """Removes credentials from a text."""
 
@@ -38,7 +38,7 @@ class CallRecord:
         return bool(self.problem) or _FAILED_ITEM.search(self.body) is not None
 
     def excerpt(self) -> str:
-        """The beginning of the response, or the error if there is none; without credentials."""
+        """The beginning of the response, or the error if there is none. Credentials are masked."""
         text = self.body[:_MASKED_BYTES].decode("utf-8", "replace").replace("\0", "\ufffd").strip() or self.problem
         return self.mask(text)[:MAX_EXCERPT]
 

@@ -17,14 +17,14 @@ from app.contract.permissions import (
 from app.foundation.outbound.urls import checked_url, is_plaintext
 
 TokenState = Literal["accepted", "unknown", "none"]
-"""Whether the service accepts the token that the backend sends; ``none``: it sends no token."""
+"""Whether the service accepts the token that the backend sends. ``none``: it sends no token."""
 
 Accepts = Callable[[str], bool]
 """Whether the service accepts a token."""
 
 
 class RegistrationError(Exception):
-    """The service cannot be registered; the text is one line for the user."""
+    """The service cannot be registered. The text is one line for the user."""
 
 
 @dataclass(frozen=True, slots=True)

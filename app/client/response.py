@@ -51,11 +51,11 @@ class ItemAnswer:
     success: bool
     message: str = ""
     code: str | None = None
-    """``already-exists``, ``not-found`` (final) or ``internal`` (may be temporary); derived from the message if the
-    response has no code."""
+    """``already-exists``, ``not-found`` (final) or ``internal`` (may be temporary). It is derived from the message
+    if the response has no code."""
     answered: bool = True
     maybe_applied_earlier: bool = False
-    """Of a failed item: an earlier try of the call, with an unknown outcome, may have applied it."""
+    """Whether an earlier try of the call, with an unknown outcome, may have applied a failed item."""
 
     @property
     def already_exists(self) -> bool:
@@ -83,7 +83,7 @@ def item_results(items: Mapping[str, ItemResult], *, maybe_applied_earlier: bool
 
 
 def readable_items(value: object) -> dict[str, ItemResult] | None:
-    """The valid items of ``result.data`` or ``error.details``; None if it is not a map of items."""
+    """The valid items of ``result.data`` or ``error.details``. None if it is not a map of items."""
     if not isinstance(value, Mapping):
         return None
     items: dict[str, ItemResult] = {}
@@ -140,8 +140,8 @@ def read_response(
         target = mask(_one_line(response.headers.get("location", "nowhere")))
         message = f"the backend redirects to {target}; set backend.base_url to where it really is"
         raise BackendRefused(operation.name, Status.FAILED_PRECONDITION, message, code)
-    known = isinstance(status, str) and status in Status.__members__
-    if _is_unclear(code, error.status, known=known):
+    has_status = isinstance(status, str) and status in Status.__members__
+    if _is_unclear(code, error.status, has_status=has_status):
         raise Unclear(_with_code(code, error.message))
     raise refusal(operation, error)
 
@@ -239,22 +239,22 @@ def _partial_answer(operation: Operation[RequestT, ResultT], error: ContractErro
 def _missing(
     operation: Operation[RequestT, ResultT], http_code: int, error: ContractError, *, has_envelope: bool
 ) -> ClientError:
-    own_error = has_envelope and error.status is Status.NOT_FOUND and Status.NOT_FOUND in operation.errors
-    if own_error and operation.tier is Tier.CORE:
+    is_own_error = has_envelope and error.status is Status.NOT_FOUND and Status.NOT_FOUND in operation.errors
+    if is_own_error and operation.tier is Tier.CORE:
         return refusal(operation, error)
     message = (
         f"the backend does not have this operation (HTTP {http_code}: {error.message});"
         " see that backend.base_url has no version or path in it"
     )
-    return OperationMissing(operation.name, message, http_code, has_envelope=has_envelope, own_error=own_error)
+    return OperationMissing(operation.name, message, http_code, has_envelope=has_envelope, own_error=is_own_error)
 
 
-def _is_unclear(http_code: int, status: Status, *, known: bool) -> bool:
-    """Whether the outcome of the call is unknown. ``known``: the response has a status of the contract."""
+def _is_unclear(http_code: int, status: Status, *, has_status: bool) -> bool:
+    """Whether the outcome of the call is unknown. ``has_status``: the response has a status of the contract."""
     if http_code >= 500:
         # A refusal with the wrong HTTP code is still a refusal.
-        return not known or status in {Status.INTERNAL, Status.UNAVAILABLE}
-    return http_code < 200 or http_code in _TIMEOUT_CODES or (http_code < 300 and not known)
+        return not has_status or status in {Status.INTERNAL, Status.UNAVAILABLE}
+    return http_code < 200 or http_code in _TIMEOUT_CODES or (http_code < 300 and not has_status)
 
 
 def _one_line(text: str) -> str:

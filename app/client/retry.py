@@ -25,6 +25,8 @@ from app.foundation.clock import Clock
 from app.foundation.outbound.failure import CallFailure
 from app.foundation.outbound.http_dates import retry_after_seconds
 
+_log = structlog.stdlib.get_logger(__name__)
+
 ResultT = TypeVar("ResultT")
 
 _EXPONENT_MAX = 16
@@ -213,8 +215,7 @@ class Retrying:
                 wait = self._wait_after(state, failed, repeatable=repeatable)
                 if wait is None:
                     raise state.final_error(failed) from failed
-            log = structlog.stdlib.get_logger(__name__)
-            log.warning(
+            _log.warning(
                 "call_repeated", operation=state.operation, reason=last.reason, tries=state.tries, wait=round(wait, 2)
             )
             if not isinstance(last, Throttled):
@@ -245,7 +246,7 @@ class Retrying:
             return result
 
     def _wait_after(self, state: CallState, failed: AttemptFailed, *, repeatable: bool) -> float | None:
-        """Seconds until the next try; None if there is none."""
+        """Seconds until the next try. None if there is none."""
         if isinstance(failed, Throttled):
             state.throttles += 1
             if state.waited + failed.wait > self.policy.max_waiting:

@@ -49,10 +49,10 @@ class BackendSettings(SettingsSection):
     """The prefix of the vendor's credential headers."""
 
     ca_file: CaFile = ""
-    """A PEM file with the certificates to trust instead of the public ones; empty: the public ones."""
+    """A PEM file with the certificates to trust instead of the public ones. Empty: the public ones."""
 
     proxy: Proxy = SecretStr("")
-    """The HTTP proxy for calls, with credentials if it requires them; empty: none. The environment is ignored."""
+    """The HTTP proxy for calls, with credentials if it requires them. Empty: none. The environment is ignored."""
 
     timeout: Annotated[float, Field(gt=0, le=600)] = 30
     """The timeout of one try of a call, in seconds."""

@@ -48,7 +48,7 @@ class RawResponse:
 class Transport:
     """A pooled session for one backend, which threads may share.
 
-    ``timeout`` is for one exchange, in seconds; ``pool_size`` connections are kept open. ``adapter`` replaces the
+    ``timeout`` is for one exchange, in seconds. ``pool_size`` connections are kept open. ``adapter`` replaces the
     network.
     """
 

@@ -14,7 +14,7 @@ from app.contract.workspace import CreateWorkspaceRequest
 
 
 class WorkspaceError(Exception):
-    """The workspace cannot be created; the text is one line."""
+    """The workspace cannot be created. The text is one line."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,22 +78,22 @@ def access(  # noqa: PLR0917 - click passes them by name
     settings = invocation.settings()
     with application(settings) as parts:
         with_role, moment = None if role is None else AccessRole(role), at or parts.clock()
-        wanted: ResourceList | UserList
+        query: ResourceList | UserList
         if kind == "user":
             name, head = "resources", {"userId": id_}
-            wanted = ResourceList(
+            query = ResourceList(
                 organization_id=organization, user_id=id_, types=types or RESOURCE_TYPES, role=with_role, at=moment
             )
         else:
             name, head = "users", {"type": kind, "resourceId": id_}
-            wanted = UserList(
+            query = UserList(
                 organization_id=organization,
                 type=cast("ResourceKind", kind),
                 resource_id=id_,
                 role=with_role,
                 at=moment,
             )
-        listing = _Listing(parts.engine, settings.provider.policy, wanted, limit)
+        listing = _Listing(parts.engine, settings.provider.policy, query, limit)
         if as_json:
             show_json_lists(head | listing.head, {name: map(_wire, listing)}, listing.tail)
         else:
@@ -120,12 +120,12 @@ class _Listing:
     """A list that is read page by page, each in a transaction of its own."""
 
     def __init__(
-        self, engine: Engine, policy: DecisionPolicy, wanted: ResourceList | UserList, limit: int | None
+        self, engine: Engine, policy: DecisionPolicy, query: ResourceList | UserList, limit: int | None
     ) -> None:
         """Reads the first page. Raises ``CommandError`` for an unknown user or resource."""
         self._engine = engine
         self._policy = policy
-        self._wanted = wanted
+        self._query = query
         self._left = limit
         self.has_more = False
         """Whether the limit cut the list."""
@@ -146,7 +146,7 @@ class _Listing:
     @property
     def head(self) -> dict[str, object]:
         """The fields before the entries."""
-        head: dict[str, object] = {"organizationId": self._wanted.organization_id, "at": utc_text(self._wanted.at)}
+        head: dict[str, object] = {"organizationId": self._query.organization_id, "at": utc_text(self._query.at)}
         if (denied := self.first.denied) is not None:
             head["denied"] = {"rule": denied.rule.value, "reason": denied.reason}
         if self.first.openness is not None:
@@ -179,7 +179,7 @@ class _Listing:
 
         with reading(self._engine) as connection:
             limit = min(_PAGE_ROWS, self._left or _PAGE_ROWS)
-            return self._wanted.page(connection, self._policy, after=after, limit=limit)
+            return self._query.page(connection, self._policy, after=after, limit=limit)
 
 
 def _wire(entry: AccessEntry) -> dict[str, object]:

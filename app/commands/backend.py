@@ -145,9 +145,9 @@ def reembed(invocation: Invocation) -> None:
     name = settings.self_hosted_backend.embedder
     engine = open_backend_store(settings, must_exist=True)
     try:
-        with progress() as shown:
-            shown.phase("embedding", None)
-            number = store.reembed_judgments(engine, opening.open_embedder(name), shown.advance)
+        with progress() as display:
+            display.phase("embedding", None)
+            number = store.reembed_judgments(engine, opening.open_embedder(name), display.advance)
     except embedder.EmbedderUnavailableError as error:
         raise CommandError(str(error)) from error
     finally:
@@ -175,16 +175,16 @@ def import_file(invocation: Invocation, file: Path, api_key: str, *, create_miss
     engine = open_backend_store(settings, must_exist=True)
     sqlite_statistics.ensure_statistics(engine, METADATA)
     try:
-        with progress() as shown:
-            shown.phase("importing", None)
+        with progress() as display:
+            display.phase("importing", None)
             run = importing.Import(
                 engine=engine,
                 embedder=opening.open_embedder(settings.self_hosted_backend.embedder),
                 api_key_id=api_key,
                 now=epoch_ms(utc_now()),
                 create_missing=create_missing,
-                on_problem=shown.note,
-                on_progress=shown.advance,
+                on_problem=display.note,
+                on_progress=display.advance,
             )
             refused = run.run(file)
     except (importing.ImportFailedError, embedder.EmbedderUnavailableError) as error:

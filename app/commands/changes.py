@@ -28,13 +28,12 @@ _AS_PLANNED = frozenset({"planned", "done"})
 
 def show_changes(changes: Iterator[PlannedChange], total: int) -> None:
     """Prints a plan's ``total`` items: the first ones on a terminal, all of them elsewhere."""
-    terminal = on_terminal()
     # Elsewhere item by item: a first plan may have millions.
-    shown = islice(changes, MAX_CHANGES if terminal else None)
-    if (first := next(shown, None)) is None:
+    items: Iterator[PlannedChange] = islice(changes, MAX_CHANGES if on_terminal() else None)
+    if (first := next(items, None)) is None:
         return
-    items = chain((first,), shown)
-    if not terminal:
+    items = chain((first,), items)
+    if not on_terminal():
         headings: tuple[str, ...] = ("action", "kind", "what", "status", "why")
         show_table(headings, ((item.action, item.kind, ids(item), item.status, why(item)) for item in items))
         return

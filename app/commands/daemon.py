@@ -1,4 +1,4 @@
-"""What the commands of long-running processes share: the end with their parent, the first log line, server options."""
+"""Shared code of the long-running commands: the ``--parent`` option, the first log line and the server options."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def forget(invocation: Invocation, name: str, reason: str | None) -> None:
     """
     from app.commands.bootstrap.application import application
     from app.commands.bootstrap.outgoing import configured_sources
-    from app.commands.directory_report import show_changes
+    from app.commands.directory_report import show_revision
     from app.sync.runs.audit import audited_forgetting, counts_in_words
     from app.sync.runs.directory_reads import forget as forget_source
 
@@ -163,7 +163,7 @@ def forget(invocation: Invocation, name: str, reason: str | None) -> None:
             audit_hook_of=audited_forgetting(parts.audit, operator(), name, stored_reason(reason)),
         )
     print_result(f"removed {counts_in_words(forgotten.records)} of {name}, except what other sources contain")
-    show_changes(forgotten.replaced)
+    show_revision(forgotten.replaced)
 
 
 def _fully_read(full: Sequence[str], sources: Sequence[Source]) -> list[str]:

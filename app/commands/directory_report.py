@@ -108,10 +108,10 @@ def show_refresh(report: RefreshReport, limit: int) -> None:
     _show_losses(report.sources, "takes away", "nothing is taken away")
     for name in report.retained_sources:
         print_note(retained_sentence(name))
-    show_changes(report)
+    show_revision(report)
 
 
-def show_changes(report: RefreshReport | ModelChange) -> None:
+def show_revision(report: RefreshReport | ModelChange) -> None:
     """Prints the new revision, and the number of changed records of each kind."""
     changes = changes_in_words(report.changes) if report.changed else "nothing changed"
     print_result(f"revision {report.revision}: {changes}")

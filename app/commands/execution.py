@@ -28,7 +28,7 @@ def run_now(
     """Queues a run and executes it in this process, with progress on standard error.
 
     ``replaced``: other sources than the configured ones. ``timeout``: seconds to wait for another process that
-    synchronizes; None waits without limit. Raises ``BusyError`` after it.
+    synchronizes. None waits without limit. Raises ``BusyError`` after it.
 
     Ctrl-C cancels the run before its next call. SIGTERM stops it there, and another run continues it.
     """
@@ -77,20 +77,20 @@ def _acquire(lock: SyncLock, parts: Application, timeout: float | None) -> None:
 
 
 def _execute(parts: Application, run_id: str, lock: SyncLock, replaced: ReplacedSources | None = None) -> Run:
-    with stop_signals(interrupt_cancels=True) as stop, progress() as shown:
+    with stop_signals(interrupt_cancels=True) as stop, progress() as display:
         engine = parts.sync_engine(
             stop=stop,
             sources=None if replaced is None else replaced.sources(parts.settings, stop),
             what_if=None if replaced is None else replaced.what_if,
         )
-        run = engine.execute(run_id, lock=lock, progress=shown, stop=stop)
+        run = engine.execute(run_id, lock=lock, progress=display, stop=stop)
     if stop.number is not None and run.status in {RunStatus.FAILED, RunStatus.CANCELLED}:
         done = run.total("done")
-        left = max(0, run.total("planned") - done - run.total("failed"))
+        remaining = max(0, run.total("planned") - done - run.total("failed"))
         continuation = parts.runs.continue_run(run) if run.interrupted else None
         if continuation is None:
-            rest = f"{left:,} left to the next sync; run {run.run_id}"
+            rest = f"{remaining:,} left to the next sync; run {run.run_id}"
         else:
-            rest = f"{left:,} left to run {continuation.run_id}, which a worker or the next usher sync executes"
+            rest = f"{remaining:,} left to run {continuation.run_id}, which a worker or the next usher sync executes"
         raise EndedBySignalError(f"{done:,} done, {rest}", stop.number)
     return run

@@ -92,7 +92,7 @@ def _previewed(settings: Settings, name: str, filter_: PreviewFilter) -> tuple[l
     from app.directory.bounded import BoundedSource
     from app.directory.preview import PreviewedSource
 
-    found: PreviewedSource | None = None
+    previewed: PreviewedSource | None = None
     sources = []
     for source in configured_sources(settings, spool=False):
         bounded = source if isinstance(source, BoundedSource) else BoundedSource(source, timeout=0)
@@ -101,14 +101,14 @@ def _previewed(settings: Settings, name: str, filter_: PreviewFilter) -> tuple[l
                 raise CommandError(
                     f"source {name} only receives pushes; usher check --explain shows the push of a record"
                 )
-            found = PreviewedSource(bounded.source, filter_)
-            bounded = BoundedSource(found, timeout=bounded.timeout, stop=bounded.stop, policy=bounded.policy)
+            previewed = PreviewedSource(bounded.source, filter_)
+            bounded = BoundedSource(previewed, timeout=bounded.timeout, stop=bounded.stop, policy=bounded.policy)
         sources.append(bounded)
-    if found is None:
+    if previewed is None:
         raise CommandError(
             f"no source is called {quoted(name)}; there are: {', '.join(source.name for source in sources)}"
         )
-    return sources, found
+    return sources, previewed
 
 
 def _show(name: str, previewed: PreviewedSource, report: Preview, *, alone: bool) -> None:
@@ -226,7 +226,7 @@ def _difference(report: Preview) -> str:
 
 
 def changes_in_words(changes: Mapping[str, ChangeCounts]) -> str:
-    """Added, updated and removed records of each kind; empty if there are none."""
+    """Added, updated and removed records of each kind. Empty if there are none."""
     return "; ".join(
         f"{kind} +{counts.added} ~{counts.updated} -{counts.removed}" for kind, counts in changes.items() if counts.any
     )

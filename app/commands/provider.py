@@ -77,14 +77,14 @@ def register_(
         audited_action(parts.engine, "provider registered", url, reason) as action,
         backend_client(settings) as client,
     ):
-        found = register(client, url, token, TokenSet(settings.provider.auth_tokens).accepts)
-        action.outcome = DONE if found.changed else "no change: already registered"
+        registered = register(client, url, token, TokenSet(settings.provider.auth_tokens).accepts)
+        action.outcome = DONE if registered.changed else "no change: already registered"
     if as_json:
-        before = None if found.before is None else found.before.to_wire()
-        show_json({"before": before, "after": found.after.to_wire(), "changed": found.changed})
+        before = None if registered.before is None else registered.before.to_wire()
+        show_json({"before": before, "after": registered.after.to_wire(), "changed": registered.changed})
         return
-    print_result(f"before: {_in_words(found.before)}")
-    print_result(f"now: {_in_words(found.after)}")
+    print_result(f"before: {_in_words(registered.before)}")
+    print_result(f"now: {_in_words(registered.after)}")
     if on_terminal():
         print_note("usher doctor calls the service as the backend does, and reports whether it answers.")
 

@@ -37,7 +37,7 @@ Id = Annotated[
     StringConstraints(min_length=1, max_length=limits.ID_LENGTH, pattern=NO_NUL),
     AfterValidator(_fits_index),
 ]
-"""An opaque id. Any characters but NUL; not empty."""
+"""An opaque id. It has any characters but NUL, and at least one."""
 
 Text = Annotated[str, StringConstraints(max_length=limits.TEXT_LENGTH, pattern=NO_NUL)]
 LongText = Annotated[str, StringConstraints(max_length=limits.LONG_TEXT_LENGTH, pattern=NO_NUL)]

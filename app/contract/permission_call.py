@@ -209,5 +209,5 @@ def _refuse(
 
 
 def _echo(value: object) -> str:
-    """The value, if it can be returned in the response; otherwise an empty string."""
+    """The value if it can be returned in the response, otherwise an empty string."""
     return value if type(value) is str and len(value) <= limits.ID_LENGTH and _is_text(value) else ""

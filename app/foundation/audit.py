@@ -17,15 +17,17 @@ from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database.engine import after_commit
 from app.foundation.text import printable
 
+_log = structlog.stdlib.get_logger(__name__)
+
 Way = Literal["console", "oidc", "api", "command"]
-"""How the actor reached Usher; ``oidc`` is the console, with a sign-in through OpenID Connect."""
+"""How the actor reached Usher. ``oidc`` is the console, with a sign-in through OpenID Connect."""
 
 DONE = "done"
 """The outcome of a completed action. Any other outcome but ``BEGUN`` is a sentence with the reason of the failure."""
 
 BEGUN = "begun"
-"""The outcome of an action that takes several transactions. A later row has its result; without one, the action was
-interrupted."""
+"""The outcome of an action that takes several transactions. A later row has its result. If there is none, the
+action was interrupted."""
 
 _AUDIT = AuditRow.__table__
 _MAX_ID = 2**31 - 1
@@ -39,10 +41,10 @@ class Actor:
 
     name: str
     role: str = ""
-    """viewer, approver or admin; empty if the actor was refused."""
+    """viewer, approver or admin. Empty if the actor was refused."""
     way: Way
     address: str = ""
-    """The caller's address; empty: this machine."""
+    """The caller's address. Empty: this machine."""
     request_id: str = ""
 
 
@@ -75,7 +77,7 @@ class Audit:
         row = {**safe, "at": epoch_ms(self.clock()), "role": actor.role, "way": actor.way, "action": action}
         connection.execute(insert(_AUDIT).values(row))
         fields = {name: value for name, value in row.items() if value != "" and name not in {"at", "request_id"}}
-        after_commit(connection, partial(structlog.stdlib.get_logger(__name__).info, "audit", **fields))
+        after_commit(connection, partial(_log.info, "audit", **fields))
 
     def prune(self, connection: Connection, keep: timedelta) -> int:
         """Deletes rows older than ``keep`` and returns their number."""
@@ -93,7 +95,7 @@ def audit_page(
     before: int | None = None,
     limit: int = 50,
 ) -> list[AuditRow]:
-    """The newest rows. ``before`` is an ``audit_id`` that all of them are below; ``since`` and ``until`` are epoch
+    """The newest rows. ``before`` is an ``audit_id`` that all of them are below. ``since`` and ``until`` are epoch
     milliseconds, inclusive."""
     query = select(_AUDIT).order_by(_AUDIT.c.audit_id.desc()).limit(limit)
     if actor is not None:

@@ -8,7 +8,7 @@ from app.foundation.database.tables import StoreTable
 
 
 class AuditRow(StoreTable, table=True):
-    """One action, or a refused attempt. Rows are never updated; old rows are deleted."""
+    """One action, or a refused attempt. Rows are never updated. Old rows are deleted."""
 
     __table_args__ = (
         Index(None, "actor", "audit_id"),
@@ -21,11 +21,11 @@ class AuditRow(StoreTable, table=True):
     actor: str
     """The name of a token, an account or the operating system user of a command, if it is known."""
     role: str
-    """viewer, approver or admin; empty if the attempt was refused."""
+    """viewer, approver or admin. Empty if the attempt was refused."""
     way: str
     """console, oidc, api or command."""
     address: str
-    """The caller's address; empty: this machine."""
+    """The caller's address. Empty: this machine."""
     action: str
     subject: str
     """The object of the action, such as a run's id or a session's owner."""

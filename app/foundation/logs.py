@@ -33,7 +33,7 @@ class LogSettings(SettingsSection):
     """The section ``log``."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """The lowest level that is logged; ``-v`` on the command line means debug."""
+    """The lowest level that is logged. ``-v`` on the command line means debug."""
     format: Literal["auto", "text", "json"] = "auto"
     """``auto``: text on a terminal, JSON otherwise."""
 

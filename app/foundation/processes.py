@@ -20,11 +20,13 @@ from typing import IO
 
 import structlog
 
+_log = structlog.stdlib.get_logger(__name__)
+
 LAST_LINES = 20
 _LAST_BYTES = 64 * 1024
 
 FIRST_PAUSE, MAX_PAUSE = 1.0, 60.0
-"""Seconds before a restart; the pause doubles with each restart."""
+"""Seconds before a restart. The pause doubles with each restart."""
 _STABLE_AFTER = 300.0
 """Seconds after which a restarted process is considered stable, which resets the pause."""
 _STARTUP = 60.0
@@ -42,13 +44,13 @@ def freeze_garbage_collector() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """One process. ``log`` is the file with its output; None: it shares standard error."""
+    """One process. ``log`` is the file with its output. None: it shares standard error."""
 
     name: str
     process: subprocess.Popen[bytes]
     log: Path | None
     log_start: int = 0
-    """The offset in the file at which its output begins; before it is the output of an earlier process."""
+    """The offset in the file at which its output begins. An earlier process wrote the output before it."""
 
     def last_lines(self) -> list[str]:
         """The last lines of its output."""
@@ -100,12 +102,12 @@ class Children:
         environment: Mapping[str, str] | None = None,
         log: Path | None = None,
     ) -> Child:
-        """Runs ``usher`` with the arguments as a process; without ``environment`` it inherits this process's."""
+        """Runs ``usher`` with the arguments as a process. Without ``environment`` it inherits this process's."""
         output: IO[bytes] | None = log.open("ab") if log is not None else None
         log_start = output.tell() if output is not None else 0
         try:
             # -P: do not import an unrelated app/ from the working directory.
-            process = subprocess.Popen(  # noqa: S603 - our this program
+            process = subprocess.Popen(  # noqa: S603 - this program
                 [sys.executable, "-P", "-m", "app", *arguments],
                 env=None if environment is None else dict(environment),
                 stdin=subprocess.DEVNULL,
@@ -129,7 +131,7 @@ class Children:
         self._restarted.append(_Restarted(arguments, self.start(name, arguments), time.monotonic()))
 
     def check(self) -> None:
-        """Raises ``ChildEndedError`` if a child ended that is not restarted; restarts the others that are due."""
+        """Restarts the children that are due. Raises ``ChildEndedError`` if one ended that is not restarted."""
         now = time.monotonic()
         restarted = [entry.child for entry in self._restarted]
         for child in self._children:
@@ -140,7 +142,6 @@ class Children:
 
     def _restart(self, entry: _Restarted, now: float) -> None:
         child = entry.child
-        log = structlog.stdlib.get_logger(__name__)
         if entry.restart_at is None:
             code = child.process.poll()
             if code is None:
@@ -150,14 +151,14 @@ class Children:
             if now - entry.started_at >= _STABLE_AFTER:
                 entry.pause = FIRST_PAUSE
             entry.restart_at = now + entry.pause
-            log.error("process_ended", process=child.name, how=_exit_text(code), again_in=entry.pause)
+            _log.error("process_ended", process=child.name, how=_exit_text(code), again_in=entry.pause)
             entry.pause = min(entry.pause * 2, MAX_PAUSE)
         elif now >= entry.restart_at:
             self._children.remove(child)
             entry.child = self.start(child.name, entry.arguments)
             entry.started_at, entry.restart_at = now, None
             entry.starts += 1
-            log.info("process_started_again", process=child.name, starts=entry.starts)
+            _log.info("process_started_again", process=child.name, starts=entry.starts)
 
     def forward_signal(self, number: int, name: str) -> None:
         """Sends a signal to the child of that name."""
@@ -171,7 +172,7 @@ class Children:
             self.check()
 
     def end(self, *, quickly: bool = False) -> None:
-        """Ends all children, the last one started first; ``quickly``: without waiting for open connections."""
+        """Ends all children, the last one started first. ``quickly``: without waiting for open connections."""
         for child in reversed(self._children):
             if child.process.poll() is None:
                 # Gunicorn completes open requests on SIGTERM, and drops them on SIGINT.

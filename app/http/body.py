@@ -16,6 +16,8 @@ from app.http.strict_json import count_values, parse
 ANONYMOUS_BYTES = 64 * 1024
 """The limit for the body of an unauthenticated caller."""
 
+INCOMPLETE_BODY = "the body could not be read to its end"
+
 _BYTES_PER_VALUE = 8
 _FEW_VALUES = 10_000
 
@@ -27,11 +29,13 @@ def read_json(request: Request, *, max_bytes: int, odd_values: bool = False) -> 
     or an unusual number of values, 400 for anything that is not strict JSON. ``strict_json`` describes ``odd_values``.
     """
     check_type(request, ("application/json",))
-    return json_of(request.stream.read, request.content_length, max_bytes=max_bytes, odd_values=odd_values)
+    return parse_body(request.stream.read, request.content_length, max_bytes=max_bytes, odd_values=odd_values)
 
 
-def json_of(read: Callable[[int], bytes], declared: int | None, *, max_bytes: int, odd_values: bool = False) -> object:
-    """``read_json`` of a body whose type was checked. ``declared``: its length; None: unknown."""
+def parse_body(
+    read: Callable[[int], bytes], declared: int | None, *, max_bytes: int, odd_values: bool = False
+) -> object:
+    """Parses a body whose type was checked, like ``read_json``. ``declared``: its length. None: unknown."""
     raw = _read(read, declared, max_bytes)
     if not raw or raw.isspace():
         raise InvalidArgument("the body is empty; send a JSON object")
@@ -65,15 +69,15 @@ def _read(read: Callable[[int], bytes], declared: int | None, max_bytes: int) ->
     if declared is not None and declared > max_bytes:
         raise _too_large(max_bytes)
     # The length of a chunked body is unknown: reading one byte beyond the limit shows that it is too long.
-    wanted = max_bytes + 1 if declared is None else declared
+    limit = max_bytes + 1 if declared is None else declared
     raw = b""
     try:
-        while len(raw) < wanted and (piece := read(wanted - len(raw))):
+        while len(raw) < limit and (piece := read(limit - len(raw))):
             raw = raw + piece if raw else piece
     except (HTTPException, OSError, ValueError) as error:
-        raise InvalidArgument("the body could not be read to its end") from error
+        raise InvalidArgument(INCOMPLETE_BODY) from error
     if declared is not None and len(raw) < declared:
-        raise InvalidArgument("the body could not be read to its end")
+        raise InvalidArgument(INCOMPLETE_BODY)
     if len(raw) > max_bytes:
         raise _too_large(max_bytes)
     return raw

@@ -28,6 +28,8 @@ from app.http.json import json_response
 from app.http.request_id import current_request_id
 from app.http.throttle import TooManyRequests
 
+_log = structlog.stdlib.get_logger(__name__)
+
 RETRY_AFTER_SECONDS = 2
 """The ``Retry-After`` of a 503: about the time of a database restart."""
 
@@ -60,15 +62,14 @@ def answer_error(error: Exception) -> BaseResponse:
         return _contract_response(error)
     if isinstance(error, HTTPException):
         return _http_response(error)
-    log = structlog.stdlib.get_logger(__name__)
     if is_outage(error):
-        log.error("unavailable", **log_fields(error))
+        _log.error("unavailable", **log_fields(error))
         is_busy = isinstance(error, NoTurnError)
         reason = (
             "too many requests are in progress" if is_busy else "the service cannot reach its database at the moment"
         )
         return _contract_response(Unavailable(f"{reason}; try again"))
-    log.error("request_failed", **log_fields(error))
+    _log.error("request_failed", **log_fields(error))
     request_id = current_request_id()
     reference = f"; it is logged under request id {request_id}" if request_id else ""
     return _contract_response(Internal(f"something went wrong on this side{reference}"))

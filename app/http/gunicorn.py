@@ -27,6 +27,7 @@ from werkzeug.wsgi import ClosingIterator
 
 from app.contract.errors import InvalidArgument
 from app.foundation.processes import freeze_garbage_collector
+from app.http.body import INCOMPLETE_BODY
 from app.http.listening import BindError, bind
 
 if TYPE_CHECKING:
@@ -222,13 +223,13 @@ class RequestBody(RawIOBase):
         except TimeoutError as error:
             raise InvalidArgument("the request took too long to arrive", http_code=408) from error
         except (OSError, http_errors.ParseException) as error:
-            raise InvalidArgument("the body could not be read to its end") from error
+            raise InvalidArgument(INCOMPLETE_BODY) from error
         self._missing -= len(data)
         # Gunicorn returns fewer bytes than requested only at the end of the body.
         if len(data) < len(view):
             self.ended = True
             if self._missing > 0:
-                raise InvalidArgument("the body could not be read to its end")
+                raise InvalidArgument(INCOMPLETE_BODY)
         self.ended = self.ended or not self._missing
         view[: len(data)] = data
         return len(data)
@@ -236,10 +237,10 @@ class RequestBody(RawIOBase):
     def discard(self) -> None:
         """Reads the rest after the response was sent: if a connection is closed over unread bytes, the proxy or the
         client may lose the response."""
-        left = _DISCARD_BYTES
+        remaining = _DISCARD_BYTES
         with suppress(InvalidArgument):
-            while left > 0 and (data := self.read(_CHUNK_BYTES)):
-                left -= len(data)
+            while remaining > 0 and (data := self.read(_CHUNK_BYTES)):
+                remaining -= len(data)
 
 
 class PropagatingLogger(Logger):  # type: ignore[misc] # untyped base

@@ -13,7 +13,7 @@ from app.foundation.outbound.urls import bracketed
 
 
 class BindError(Exception):
-    """The server cannot listen on the address; the text contains the address and the reason."""
+    """The server cannot listen on the address. The text contains the address and the reason."""
 
 
 def bind(host: str, port: int, backlog: int = 1024) -> socket.socket:
@@ -35,7 +35,7 @@ def bind(host: str, port: int, backlog: int = 1024) -> socket.socket:
 
 
 def wait_until_ready(url: str, timeout: float, sleep: Callable[[float], None]) -> bool:
-    """Polls ``url`` until it answers 200; False if it does not within ``timeout`` seconds."""
+    """Polls ``url`` until it answers 200. False if it does not within ``timeout`` seconds."""
     end = monotonic() + timeout
     with bare_session() as session:
         while monotonic() < end:

@@ -18,6 +18,8 @@ from app.http.tokens import bearer_token, token_fingerprint
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
+_log = structlog.stdlib.get_logger(__name__)
+
 HEADER = "x-request-id"
 BEGAN = "usher.began"
 """The key in the WSGI environment of the ``perf_counter`` at which a middleware began to answer the request."""
@@ -35,7 +37,6 @@ def install_request_ids(app: Flask, new_id: Callable[[], str], *, frequent: Coll
     checks are logged at debug level only.
     """
     quiet = _HEALTH_PATHS | frozenset(frequent)
-    log = structlog.stdlib.get_logger(__name__)
 
     @app.before_request
     def _begin() -> None:
@@ -51,9 +52,9 @@ def install_request_ids(app: Flask, new_id: Callable[[], str], *, frequent: Coll
         response.headers[HEADER] = g.request_id
         status = response.status_code
         level = _level(request.path, status, quiet)
-        if level == logging.DEBUG and not log.is_enabled_for(level):
+        if level == logging.DEBUG and not _log.is_enabled_for(level):
             return response
-        log.log(
+        _log.log(
             level,
             "request",
             method=request.method,

@@ -17,7 +17,7 @@ FAILURES = 20
 WINDOW_SECONDS = 60
 """The length of a window, which begins with the first failure of an address."""
 MAX_ADDRESSES = 10_000
-"""Addresses in memory, about 3 MB; the oldest are evicted."""
+"""Addresses in memory, about 3 MB. The oldest are evicted."""
 
 
 class TooManyRequests(ResourceExhausted):
@@ -97,7 +97,8 @@ _BRACKETED = re.compile(r"\[([^\]]*)\](?::[0-9]*)?")
 
 
 def network_of(address: str) -> str:
-    """The address without the port that some proxies append; for IPv6 its /64 network, which one peer controls."""
+    """The address without the port that some proxies append. One peer controls a /64 network of IPv6 addresses, so this
+    returns the network."""
     bracketed = _BRACKETED.fullmatch(address)
     if bracketed:
         address = bracketed[1]

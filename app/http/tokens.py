@@ -22,7 +22,7 @@ class TokenSet:
 
     def __init__(self, tokens: Iterable[SecretStr], failures: FailedCredentials | None = None) -> None:
         self.failures = failures
-        """Throttles wrong tokens; None: no throttling."""
+        """Throttles wrong tokens. None: no throttling."""
         self._digests = tuple({_digest(token): None for secret in tokens if (token := secret.get_secret_value())})
 
     def accepts(self, token: str) -> bool:
@@ -41,7 +41,7 @@ class TokenSet:
 
 
 def bearer_token(environ: "WSGIEnvironment") -> str | None:
-    """The token in ``Authorization: Bearer <token>``; None if there is no such header."""
+    """The token in ``Authorization: Bearer <token>``. None if there is no such header."""
     header: str = environ.get("HTTP_AUTHORIZATION", "")
     scheme, _, token = header.partition(" ")
     token = token.strip()

@@ -63,7 +63,7 @@ class Application:
         return sync_lock(self.engine, sleep=self.sleep)
 
     def sources(self, *, stop: Event | None = None) -> Sequence[Source]:
-        """The directory's sources, in the order of the configuration; ``stop`` ends their reads. Raises ``SetUpError``
+        """The directory's sources, in the order of the configuration. ``stop`` ends their reads. Raises ``SetUpError``
         if there are none."""
         require_sources(self.settings)
         return configured_sources(self.settings, stop=stop)
@@ -76,7 +76,7 @@ class Application:
         sources: Sequence[Source] | None = None,
         what_if: WhatIf | None = None,
     ) -> SyncEngine:
-        """Executes runs; ``stop`` ends the pauses of its calls. ``sources`` and ``what_if`` replace the configured
+        """Executes runs. ``stop`` ends the pauses of its calls. ``sources`` and ``what_if`` replace the configured
         sources in a dry run."""
         from app.sync.runs.engine import SyncEngine
 

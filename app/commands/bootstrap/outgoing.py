@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def configured_sources(settings: Settings, *, stop: Event | None = None, spool: bool = True) -> list[Source]:
-    """The directory's sources, in the order of the configuration; ``stop`` ends their reads.
+    """The directory's sources, in the order of the configuration. ``stop`` ends their reads.
 
     ``spool``: keep state between reads on disk. Commands that only check or preview pass False.
     """

@@ -103,8 +103,8 @@ def service_app(
     origins: Mapping[str, str] = MappingProxyType({}),
     examine: Examine | None = None,
 ) -> Flask:
-    """The service on this database. ``new_id`` creates request ids; ``activity`` counts requests. ``index`` answers
-    permission calls; None: they are answered from the database."""
+    """The service on this database. ``new_id`` creates request ids. ``activity`` counts requests. ``index`` answers
+    permission calls. None: they are answered from the database."""
     application = Application(settings=settings, engine=engine, clock=clock, sleep=sleep, random=SystemRandom())
     failures, refusals = FailedCredentials(), Refusals(application.audit, engine)
     console = None
@@ -202,7 +202,7 @@ def _console_parts(
 
 
 def _scim(settings: Settings, push: PushParts, new_id: Callable[[], str]) -> "ScimParts | None":
-    """The endpoint for directories that push with SCIM; None without a source of SCIM. Its library is an extra."""
+    """The endpoint for directories that push with SCIM. None without a source of SCIM. Its library is an extra."""
     if not any(isinstance(source, ScimSourceSettings) for source in settings.directory.sources):
         return None
     from app.service.scim.blueprint import scim_parts

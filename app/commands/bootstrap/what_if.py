@@ -48,7 +48,7 @@ def replace_sources(
     directory: DirectorySettings, files: Mapping[str, Path], shown: Mapping[str, str] = MappingProxyType({})
 ) -> ReplacedSources:
     """``files``: the name of a source → the file that replaces it, or an empty name → a file that replaces all.
-    ``shown``: the name of a source, or empty → the file's name in reports; default: its path.
+    ``shown``: the name of a source, or empty → the file's name in reports. Default: its path.
 
     Raises ``ReplacementError``.
     """

@@ -35,6 +35,8 @@ from app.sync.worker import Worker, scheduler_for
 if TYPE_CHECKING:
     from apscheduler.schedulers.background import BackgroundScheduler
 
+_log = structlog.stdlib.get_logger(__name__)
+
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerParts:
@@ -133,21 +135,20 @@ def count_changed_problems(engine: Engine, *, clock: Clock) -> None:
     try:
         count_problems(engine, clock, every_ms=COUNT_EVERY_MS)
     except Exception as error:  # noqa: BLE001 - log_fields contains all of it
-        structlog.stdlib.get_logger(__name__).warning("problems_not_counted", **log_fields(error))
+        _log.warning("problems_not_counted", **log_fields(error))
 
 
 def delete_old_rows(runs: Runs, *, keep_runs: timedelta, keep_audit: timedelta) -> None:
     """Deletes runs, audit rows and activity after their retention period. Logs how many, and errors."""
-    log = structlog.stdlib.get_logger(__name__)
     try:
         run_count = runs.prune(keep_runs)
         with writing(runs.engine) as connection:
             audit_count = Audit(runs.clock).prune(connection, keep_audit)
             delete_old_activity(connection, epoch_ms(runs.clock()))
     except Exception as error:  # noqa: BLE001 - log_fields contains all of it
-        log.warning("prune_failed", **log_fields(error))
+        _log.warning("prune_failed", **log_fields(error))
         return
     if run_count:
-        log.info("runs_forgotten", runs=run_count)
+        _log.info("runs_forgotten", runs=run_count)
     if audit_count:
-        log.info("audit_forgotten", rows=audit_count)
+        _log.info("audit_forgotten", rows=audit_count)

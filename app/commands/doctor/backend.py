@@ -105,7 +105,7 @@ def _check_answers(client: BackendClient, adapter: _RecordingAdapter, url: str, 
 
 
 def _ignored_bundle(environment: Mapping[str, str]) -> str:
-    """The variable that names certificates for other programs; empty if there is none."""
+    """The variable that names certificates for other programs. Empty if there is none."""
     names = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
     return next((f"{name} names {environment[name]}" for name in names if environment.get(name)), "")
 

@@ -60,14 +60,14 @@ def open_database(url: str) -> tuple[Engine | None, Finding]:
     try:
         file = sqlite_file(url)
         if file is not None:
-            found = _check_file(file)
-            if found is not None and (found.state is State.PROBLEM or not file.exists()):
-                return None, found
+            finding = _check_file(file)
+            if finding is not None and (finding.state is State.PROBLEM or not file.exists()):
+                return None, finding
         engine = open_engine(url, pool_size=1)
-        began = time.monotonic()
+        started_at = time.monotonic()
         with reading(engine) as connection:
             connection.execute(text("SELECT 1"))
-            took = (time.monotonic() - began) * 1000
+            milliseconds = (time.monotonic() - started_at) * 1000
             finding = _check_postgresql(connection) if file is None else _check_file(file)
     except DriverMissingError as error:
         return None, problem("database", str(error), "install it, or let database_url name a SQLite file")
@@ -75,7 +75,7 @@ def open_database(url: str) -> tuple[Engine | None, Finding]:
         return None, problem("database", str(error), "fix database_url")
     except (SQLAlchemyError, OSError) as error:
         return None, _unusable(error)
-    return engine, finding or ok("database", f"{engine.dialect.name} answered in {took:.1f} ms")
+    return engine, finding or ok("database", f"{engine.dialect.name} answered in {milliseconds:.1f} ms")
 
 
 def _unusable(error: SQLAlchemyError | OSError) -> Finding:
@@ -169,10 +169,10 @@ def _check_postgresql(connection: Connection) -> Finding | None:
         )
     tables = [printable(str(name), limit=80) for name in connection.execute(_MISSING_PRIVILEGES).scalars()]
     if tables:
-        named = ", ".join(tables[:3]) + (f" and {len(tables) - 3} more" if len(tables) > 3 else "")
+        names = ", ".join(tables[:3]) + (f" and {len(tables) - 3} more" if len(tables) > 3 else "")
         return problem(
             "database",
-            f"the role {role} may not read and write all of its tables ({named})",
+            f"the role {role} may not read and write all of its tables ({names})",
             "let database_url name the role that ran usher db upgrade, or GRANT ALL ON ALL TABLES and ON ALL"
             " SEQUENCES to this one",
         )

@@ -69,7 +69,7 @@ def _check_space(check: str, path: Path) -> Finding | None:
 
 def _nearest(path: Path) -> Path:
     """The path itself if it exists, otherwise the nearest one above it that does."""
-    return next(each for each in (path, *path.absolute().parents) if _exists(each))
+    return next(candidate for candidate in (path, *path.absolute().parents) if _exists(candidate))
 
 
 def _exists(path: Path) -> bool:
@@ -85,11 +85,11 @@ def _is_folder(path: Path) -> bool:
 
 
 def _type_of(path: Path, mounts: Path) -> str:
-    """The type of the file system of an existing path; empty if it is unknown."""
+    """The type of the file system of an existing path. Empty if it is unknown."""
     try:
         lines = mounts.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return ""
-    found = {Path(fields[1].replace("\\040", " ")): fields[2] for fields in map(str.split, lines) if len(fields) > 2}
+    types = {Path(fields[1].replace("\\040", " ")): fields[2] for fields in map(str.split, lines) if len(fields) > 2}
     real = path.resolve()
-    return next((found[each] for each in (real, *real.parents) if each in found), "")
+    return next((types[folder] for folder in (real, *real.parents) if folder in types), "")

@@ -74,29 +74,29 @@ def _check_config(config: PermissionProviderConfig, provider: ProviderSettings) 
             "the backend does not call the service for permissions",
             f"usher provider register --url URL (it ends in {provider.path}), or register it in the backend's console",
         )
-    shown = _without_query(url)
+    address = _without_query(url)
     token = (state.auth_token if state is not None else "") or ""
     if not provider.allow_anonymous and not TokenSet(provider.auth_tokens).accepts(token):
         how = "with a token that is not among provider.auth_tokens" if token else "without a token"
         advice = "register one of provider.auth_tokens there (usher provider register), or accept its token here"
-        return problem("registration", f"the backend calls {shown} {how}", advice)
-    path = urlsplit(shown).path
+        return problem("registration", f"the backend calls {address} {how}", advice)
+    path = urlsplit(address).path
     if path == provider.path:
-        return ok("registration", f"the backend calls {shown}, with an accepted token")
+        return ok("registration", f"the backend calls {address}, with an accepted token")
     if path.rstrip("/") == provider.path.rstrip("/"):
         slash = "with a slash" if path.endswith("/") else "without the slash"
-        message = f"the backend calls {shown}, {slash} at its end; provider.path is {provider.path}"
+        message = f"the backend calls {address}, {slash} at its end; provider.path is {provider.path}"
         return warning("registration", message, f"register the URL so that it ends in {provider.path}")
     return warning(
         "registration",
-        f"the backend calls {shown}, but provider.path is {provider.path}",
+        f"the backend calls {address}, but provider.path is {provider.path}",
         "register the right URL, unless a proxy rewrites it",
     )
 
 
 def _check_service(url: str, token: str, settings: Settings, instance: Callable[[], str | None]) -> Finding:
     """Sends the backend's call, with an empty list of questions."""
-    shown = _without_query(url)
+    address = _without_query(url)
     # The stamp may change during the call, so either value is ours.
     stamps = {instance()}
     answer = _call(url, token, Route(settings.backend.ca_file))
@@ -105,46 +105,46 @@ def _check_service(url: str, token: str, settings: Settings, instance: Callable[
         answer = _call(url, token, Route(settings.backend.ca_file, settings.backend.proxy))
     if isinstance(answer, CallFailure):
         severity = problem if answer.kind in _ALSO_FOR_BACKEND else warning
-        message = f"{shown} does not answer from here: {answer.message}"
+        message = f"{address} does not answer from here: {answer.message}"
         return severity("service", message, _failure_advice(answer, settings.server.port))
     status, is_provider, stamp = answer
     stamps.add(instance())
     if is_provider and stamp and None not in stamps and stamp not in stamps:
         return problem(
             "service",
-            f"another Usher, with another database, answers at {shown} and accepts the token",
+            f"another Usher, with another database, answers at {address} and accepts the token",
             "stop it, or register the URL of this one; use different tokens in each installation",
         )
     if is_provider:
-        return ok("service", f"{shown} answers")
-    return problem("service", *_wrong_answer(url, shown, status, settings))
+        return ok("service", f"{address} answers")
+    return problem("service", *_wrong_answer(url, address, status, settings))
 
 
-def _wrong_answer(url: str, shown: str, status: int, settings: Settings) -> tuple[str, str]:
-    """Message and advice about an answer that is not a permission provider's. ``shown``: the URL in messages."""
+def _wrong_answer(url: str, address: str, status: int, settings: Settings) -> tuple[str, str]:
+    """Message and advice about an answer that is not a permission provider's. ``address``: the URL in messages."""
     path, port = settings.provider.path, settings.server.port
     if _is_the_backend(url, settings):
         return (
-            f"the backend calls itself: {shown} is the backend, which answers with {status}",
+            f"the backend calls itself: {address} is the backend, which answers with {status}",
             f"register the address of usher serve (server.port is {port})",
         )
     if status in {401, 403}:
         return (
-            f"{shown} answers with {status}: it does not accept the backend's token",
+            f"{address} answers with {status}: it does not accept the backend's token",
             f"check that it is this Usher (server.port is {port}); reload it after changes of provider.auth_tokens",
         )
     if status in {404, 405}:
         return (
-            f"{shown} answers with {status}: there is no permission provider at this path",
+            f"{address} answers with {status}: there is no permission provider at this path",
             f"register the URL of usher serve (server.port is {port}) so that it ends in {path}",
         )
     if status in {502, 503, 504}:
         return (
-            f"{shown} answers with {status}: usher serve does not run behind it, or cannot answer yet",
+            f"{address} answers with {status}: usher serve does not run behind it, or cannot answer yet",
             "check that usher serve runs there, and its /readyz",
         )
     return (
-        f"{shown} answers with {status}, and not as a permission provider does",
+        f"{address} answers with {status}, and not as a permission provider does",
         f"register the URL of usher serve (server.port is {port}) with {path}",
     )
 

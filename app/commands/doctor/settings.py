@@ -71,7 +71,7 @@ def _check_tokens(settings: Settings) -> Findings:
 
 
 def _ignored_proxy(url: str, environment: Mapping[str, str]) -> str:
-    """The variable with the proxy that other programs would use for ``url``; empty if there is none."""
+    """The variable with the proxy that other programs would use for ``url``. Empty if there is none."""
     parts = urlsplit(url)
     names = [f"{parts.scheme}_proxy", "all_proxy"] if url else []
     value = next((each for name in names for each in (name.upper(), name) if environment.get(each)), "")

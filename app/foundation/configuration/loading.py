@@ -38,7 +38,7 @@ _FOREIGN_VARIABLES = re.compile(r"USHER_(TEST_\w+|SERVICE_HOST|SERVICE_PORT\w*|P
 """Variables with the prefix that are not settings: of the tests, and of Kubernetes for a service named "usher"."""
 
 DEFAULT_FILE = Path("config/usher.yaml")
-"""Read if no file is named and it exists; relative to the working directory."""
+"""The file that is read if none is named and it exists. It is relative to the working directory."""
 
 S = TypeVar("S", bound=BaseSettings)
 
@@ -60,9 +60,9 @@ def load(
     file: Path | None = None,
     command_line: Mapping[str, Any] | None = None,
 ) -> Configuration[S]:
-    """The effective settings; ``command_line`` maps dotted keys to values. Raises ``ConfigurationError``."""
-    named = environment.get(CONFIG_VARIABLE, "")
-    path = file or (Path(named) if named else DEFAULT_FILE if DEFAULT_FILE.is_file() else None)
+    """The effective settings. ``command_line`` maps dotted keys to values. Raises ``ConfigurationError``."""
+    variable = environment.get(CONFIG_VARIABLE, "")
+    path = file or (Path(variable) if variable else DEFAULT_FILE if DEFAULT_FILE.is_file() else None)
     options = {key: value for key, value in (command_line or {}).items() if value is not None}
     layers = [layer_from_file(model, path)] if path is not None else []
     layers.append(layer_from_environment(model, environment))
@@ -189,16 +189,16 @@ def layer_from_environment(model: type[BaseSettings], environment: Mapping[str, 
         and not _FOREIGN_VARIABLES.fullmatch(name.upper())
     }
     paths = {name: tuple(name[len(PREFIX) :].lower().split("__")) for name in variables}
-    known = {name: value for name, value in variables.items() if fields_at(model, paths[name])}
-    secret_files = {name for name in variables.keys() - known.keys() if secret_set_by_file(model, paths[name])}
+    settings = {name: value for name, value in variables.items() if fields_at(model, paths[name])}
+    secret_files = {name for name in variables.keys() - settings.keys() if secret_set_by_file(model, paths[name])}
     problems = [
         f"{name}: not a setting (environment); {suggest(model, paths[name], as_variable=True)}"
-        for name in sorted(variables.keys() - known.keys() - secret_files)
+        for name in sorted(variables.keys() - settings.keys() - secret_files)
     ]
     if problems:
         raise ConfigurationError(problems)
     origins = {".".join(path): f"environment {name}" for name, path in paths.items()}
-    values: Nested = _Environment(model, known)()
+    values: Nested = _Environment(model, settings)()
     merge(values, nested({".".join(paths[name]): variables[name] for name in secret_files}))
     return with_secret_files(model, Layer(values, origins))
 

@@ -24,7 +24,7 @@ from app.foundation.secrets import SecretPart
 
 
 class ConfigurationError(Exception):
-    """The settings are invalid; ``problems`` has one line for each reason."""
+    """The settings are invalid. ``problems`` has one line for each reason."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
@@ -81,7 +81,7 @@ def problems_of(
 
 
 def _problem(detail: ErrorDetails, *, secret: bool) -> str:
-    """What is expected, and the value that is there instead unless it may be a ``secret``."""
+    """The expected value, and the actual one unless it may be a ``secret``."""
     if detail["type"] == "union_tag_invalid":
         context = detail.get("ctx", {})
         return f"should be {context.get('expected_tags')}, not {json.dumps(context.get('tag'))}"
@@ -122,18 +122,20 @@ def _advice(model: type[BaseModel], path: Sequence[str | int], detail: ErrorDeta
 
 
 def suggest(model: type[BaseModel], path: Sequence[str | int], *, as_variable: bool = False) -> str:
-    """Names the known key that is most similar to an unknown one, preferably in the same section. ``as_variable``: the
-    key was set by an environment variable, and is named as one."""
-    wanted = ".".join(_keys(path))
-    section, _, name = wanted.rpartition(".")
-    known = list(known_keys(model))
-    siblings = {key.rpartition(".")[2]: key for key in known if key.rpartition(".")[0] == section}
+    """A question with the key that is most similar to an unknown one, preferably in the same section.
+
+    ``as_variable``: an environment variable set the key, so the question contains the name of a variable.
+    """
+    key = ".".join(_keys(path))
+    section, _, name = key.rpartition(".")
+    keys = list(known_keys(model))
+    siblings = {other.rpartition(".")[2]: other for other in keys if other.rpartition(".")[0] == section}
     in_section = get_close_matches(name, siblings, n=1, cutoff=0.6) if section or not as_variable else []
     if in_section:
         nearest = siblings[in_section[0]]
     else:
-        same_name = [key for key in known if key.rpartition(".")[2] == name]
-        nearest = next(iter(get_close_matches(wanted, same_name or known, n=1, cutoff=0.0)), "")
+        same_name = [other for other in keys if other.rpartition(".")[2] == name]
+        nearest = next(iter(get_close_matches(key, same_name or keys, n=1, cutoff=0.0)), "")
     return f"did you mean {PREFIX + nearest.upper().replace('.', '__') if as_variable else nearest}?"
 
 

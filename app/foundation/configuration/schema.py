@@ -26,7 +26,7 @@ class SettingsSection(BaseModel):
 
 
 def types_in(annotation: Any) -> set[Any]:
-    """The type and all types inside it; tuples count as ``list``."""
+    """The type and all types inside it. Tuples count as ``list``."""
     types = {annotation}
     for part in get_args(annotation):
         types |= types_in(part) if not isinstance(part, (str, int)) else set()
@@ -46,7 +46,7 @@ def fields_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
 
 
 def fields_at(model: type[BaseModel], path: Sequence[str]) -> list[FieldInfo]:
-    """The fields of a key; several if the types of a list's items share the key, none if it is unknown."""
+    """The fields of a key: several if the types of a list's items share it, none if it is unknown."""
     models, fields = [model], list[FieldInfo]()
     for step in path:
         fields = [fields_of(candidate)[step] for candidate in models if step in fields_of(candidate)]
@@ -69,7 +69,7 @@ def secret_part(field: FieldInfo) -> SecretPart | None:
 
 
 def secret_set_by_file(model: type[BaseModel], path: Sequence[str]) -> FieldInfo | None:
-    """The secret that is read from the file named at ``path``, such as ``api_key_file``; None for other keys."""
+    """The secret that is read from the file named at ``path``, such as ``api_key_file``. None for other keys."""
     *section, key = path
     base = key.removesuffix(FILE_SUFFIX)
     if base == key or fields_at(model, path):

@@ -60,9 +60,9 @@ def _store_compatibility(connection: Connection, migrations: Migrations) -> None
     if not inspect(connection).has_table(COMPATIBILITY_TABLE):
         return
     scripts = ScriptDirectory(str(migrations.folder)).walk_revisions()
-    stated = {getattr(script.module, "oldest_compatible", script.revision) for script in scripts}
+    compatible = {getattr(script.module, "oldest_compatible", script.revision) for script in scripts}
     connection.execute(delete(COMPATIBILITY))
-    connection.execute(insert(COMPATIBILITY).values(oldest_revision=max(stated, key=migrations.revisions().index)))
+    connection.execute(insert(COMPATIBILITY).values(oldest_revision=max(compatible, key=migrations.revisions().index)))
 
 
 def run_environment() -> None:

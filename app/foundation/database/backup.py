@@ -13,7 +13,7 @@ _PAGES_PER_STEP = 4096
 
 
 class BackupError(Exception):
-    """The copy failed; the text is one line with the reason."""
+    """The copy failed. The text is one line with the reason."""
 
 
 def _remove(copy: Path) -> None:

@@ -185,7 +185,7 @@ def writing(engine: Engine) -> Iterator[Connection]:
 
 
 def after_commit(connection: Connection, callback: Callable[[], object]) -> None:
-    """Calls ``callback`` after the commit of this ``writing`` transaction; at once in any other transaction."""
+    """Calls ``callback`` after the commit of this ``writing`` transaction, or at once in any other transaction."""
     callbacks: list[Callable[[], object]] | None = connection.get_execution_options().get(_AFTER_COMMIT)
     if callbacks is None:
         callback()

@@ -123,7 +123,7 @@ def _sqlstate(original: BaseException | None) -> str:
 
 
 def _sqlite_code(original: BaseException | None) -> int:
-    """SQLite's primary error code; 0 if there is none."""
+    """SQLite's primary error code. 0 if there is none."""
     return (getattr(original, "sqlite_errorcode", None) or 0) & 0xFF
 
 
@@ -159,7 +159,7 @@ def cause_of(error: BaseException) -> str:
 
 
 def remedy_of(error: BaseException) -> str:
-    """Advice for the operator; empty if there is none."""
+    """Advice for the operator. Empty if there is none."""
     original = error.orig if isinstance(error, DBAPIError) else None
     state, text = _sqlstate(original), str(original)
     if DISK_FULL in text or state == "53100":

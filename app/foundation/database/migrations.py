@@ -32,22 +32,22 @@ def state_of(engine: Engine, migrations: Migrations) -> SchemaState:
     Raises ``SchemaNewerError`` if this version cannot use it any more, ``SchemaUnknownError`` for a revision between
     two releases, and ``ForeignDatabaseError`` if it belongs to another program.
     """
-    known = migrations.revisions()
+    revisions = migrations.revisions()
     with reading(engine) as connection:
         if has_shared_version_table(connection, migrations.program):
             # The table is not read: a concurrent upgrade may rename it.
             return SchemaState.OLDER
         revision = revision_in(connection, migrations.program.version_table)
-        if revision is not None and revision not in known:
-            if revision < known[-1]:
+        if revision is not None and revision not in revisions:
+            if revision < revisions[-1]:
                 raise SchemaUnknownError(
                     f"the database is at revision {revision}, which no released version has: restore a backup of a"
                     " released version, or begin with a new database"
                 )
-            if oldest_compatible(connection) not in known:
+            if oldest_compatible(connection) not in revisions:
                 raise SchemaNewerError
             return SchemaState.NEWER
-    return SchemaState.CURRENT if revision == known[-1] else SchemaState.OLDER
+    return SchemaState.CURRENT if revision == revisions[-1] else SchemaState.OLDER
 
 
 def pending(engine: Engine, migrations: Migrations) -> bool:
@@ -64,7 +64,7 @@ def last_upgrade_is_compatible(engine: Engine, migrations: Migrations, before: s
 
 
 def revision_of(engine: Engine, migrations: Migrations) -> str | None:
-    """The database's revision; None if it has none."""
+    """The database's revision. None if it has none."""
     with reading(engine) as connection:
         own = revision_in(connection, migrations.program.version_table)
         return own or revision_in(connection, SHARED_VERSION_TABLE)
@@ -77,7 +77,7 @@ def is_new(engine: Engine) -> bool:
 
 
 def upgrade(engine: Engine, migrations: Migrations, on_change: Callable[[Connection], None] | None = None) -> bool:
-    """Upgrades the database to the newest revision; False if it was current.
+    """Upgrades the database to the newest revision. False if it was current.
 
     ``on_change`` is called in the same transaction, but not if another process did the upgrade meanwhile. Raises as
     ``state_of``, and ``SchemaUnknownError`` if the tables do not match the database's revision.

@@ -85,7 +85,7 @@ class ForeignDatabaseError(RuntimeError):
 
 
 def owner_of(tables: Collection[str]) -> Program | None:
-    """The program that owns a database with these tables; None if neither does."""
+    """The program that owns a database with these tables. None if neither does."""
     programs = (USHER, SELF_HOSTED_BACKEND)
     versioned = next((program for program in programs if program.version_table in tables), None)
     return versioned or next((program for program in programs if program.first_table in tables), None)
@@ -108,7 +108,7 @@ def has_shared_version_table(connection: Connection, program: Program) -> bool:
 
 
 def revision_in(connection: Connection, version_table: str) -> str | None:
-    """The revision in this table; None without the table or a row."""
+    """The revision in this table. None without the table or a row."""
     if not inspect(connection).has_table(version_table):
         return None
     return connection.exec_driver_sql(f"SELECT MAX(version_num) FROM {version_table}").scalar()  # noqa: S608 - a constant
@@ -132,7 +132,7 @@ class SchemaState(Enum):
 
 
 def oldest_compatible(connection: Connection) -> str | None:
-    """The oldest revision whose software can use the database; None if the database does not state it."""
+    """The oldest revision whose software can use the database. None if the database does not state it."""
     if not inspect(connection).has_table(COMPATIBILITY_TABLE):
         return None
     return connection.execute(select(COMPATIBILITY.c.oldest_revision)).scalar()

@@ -43,8 +43,8 @@ def bound_responses(engine: Engine, timeout: float) -> None:
 
 
 def allow_long_statements(connection: Connection, timeout: float | None = LONG_TIMEOUT) -> None:
-    """Sets another timeout until the connection returns to its pool; None: no timeout. Without effect on an engine
-    without a timeout."""
+    """Sets another timeout until the connection returns to its pool. None: no timeout. It has no effect on an
+    engine without a timeout."""
     driver_connection: Any = connection.connection.driver_connection
     if hasattr(driver_connection, "response_timeout"):
         driver_connection.response_timeout = timeout
@@ -81,11 +81,11 @@ def _until(gen: Generator[Any, Any, R], deadline: float, fail: Callable[[], Exce
     The driver resumes it several times a second, with a false value if nothing has arrived.
     """
     try:
-        wanted = next(gen)
+        awaited = next(gen)
         while True:
-            ready = yield wanted
+            ready = yield awaited
             if not ready and monotonic() >= deadline:
                 raise fail()
-            wanted = gen.send(ready)
+            awaited = gen.send(ready)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]

@@ -18,7 +18,7 @@ from app.foundation.database.engine import is_sqlite
 
 
 class _Marker(NamedTuple):
-    """The syntax of each database; ``{0}``, ``{1}`` are the arguments."""
+    """The syntax of each database. ``{0}``, ``{1}`` are the arguments."""
 
     sqlite: str
     postgresql: str
@@ -105,7 +105,7 @@ def prefer_indexes(connection: Connection, *, on: bool = True) -> None:
 
 
 _MAX_PARAMETERS = 240
-"""Of one INSERT. A statement's overhead is that of two or three rows, so more parameters gain nothing."""
+"""The parameters of one INSERT. More gain nothing: the overhead of a statement is that of two or three rows."""
 
 
 def insert_on_sqlite(connection: Connection, insert: str, rows: Sequence[tuple[Any, ...]]) -> None:

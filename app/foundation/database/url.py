@@ -14,7 +14,7 @@ class DatabaseUrlError(ValueError):
 
 
 class DriverMissingError(DatabaseUrlError):
-    """The database's driver is not installed; the text names the extra that contains it."""
+    """The database's driver is not installed. The text names the extra that contains it."""
 
 
 def parse_url(text: str) -> URL:

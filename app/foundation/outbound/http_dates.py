@@ -5,7 +5,7 @@ from email.utils import parsedate_to_datetime
 
 
 def http_date(header: str) -> datetime | None:
-    """The moment of a date in a header; None if it is absent or invalid."""
+    """The moment of a date in a header. None if it is absent or invalid."""
     try:
         moment = parsedate_to_datetime(header)
     except (ValueError, TypeError, IndexError, OverflowError):

@@ -83,6 +83,6 @@ class Route:
 
     @property
     def proxy_address(self) -> str:
-        """The proxy as ``host:port``, without its credentials; empty if there is none."""
+        """The proxy as ``host:port``, without its credentials. Empty if there is none."""
         text = self.proxy.get_secret_value()
         return address_of(text) if text else ""

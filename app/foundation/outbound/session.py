@@ -44,7 +44,7 @@ class BoundedAdapter(VerifyingAdapter):
     def __init__(
         self, *, timeouts: tuple[float, float], max_bytes: int, deadline: Callable[[], float], pool_size: int = 1
     ) -> None:
-        """``timeouts``: connect timeout and read timeout, in seconds. ``deadline``: called for each request; the
+        """``timeouts``: connect timeout and read timeout, in seconds. ``deadline``: returns, for each request, the
         monotonic time at which its response must be complete."""
         super().__init__(pool_connections=1, pool_maxsize=pool_size, max_retries=0)
         self._timeouts = timeouts

@@ -13,7 +13,7 @@ import orjson
 from werkzeug.wsgi import ClosingIterator
 
 from app.http.app import SECURITY_HEADERS
-from app.http.body import json_of
+from app.http.body import parse_body
 from app.http.request_id import BEGAN, HEADER, logs_frequent_requests, request_id_of
 from app.http.tokens import TokenSet, bearer_token
 from app.service.provider.answer import PermissionAnswer
@@ -99,5 +99,5 @@ class FastPath:
 
     def _answer(self, environ: "WSGIEnvironment") -> PermissionAnswer:
         length = int(environ["CONTENT_LENGTH"])
-        body = json_of(environ["wsgi.input"].read, length, max_bytes=self._max_bytes, odd_values=True)
+        body = parse_body(environ["wsgi.input"].read, length, max_bytes=self._max_bytes, odd_values=True)
         return self._parts.answer(body)

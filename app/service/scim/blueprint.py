@@ -29,7 +29,7 @@ from app.directory.configured import scim_rules
 from app.directory.settings import DirectorySettings, ScimSourceSettings
 from app.foundation.clock import epoch_ms
 from app.foundation.database.engine import reading
-from app.http.body import check_type, json_of
+from app.http.body import check_type, parse_body
 from app.http.errors import answer_error
 from app.http.strict_json import MAX_INTEGER
 from app.http.tokens import token_fingerprint
@@ -202,7 +202,7 @@ def _checked_query() -> Mapping[str, str]:
 def _body() -> bytes:
     """The body as JSON that every parser reads in the same way. Raises ``InvalidArgument``."""
     check_type(request, (SCIM_MEDIA_TYPE, "application/json"))
-    value = json_of(request.stream.read, request.content_length, max_bytes=MAX_BODY_BYTES)
+    value = parse_body(request.stream.read, request.content_length, max_bytes=MAX_BODY_BYTES)
     if not isinstance(value, dict):
         raise InvalidArgument("the body must be a JSON object")
     return orjson.dumps(value)
