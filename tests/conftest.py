@@ -88,6 +88,10 @@ def _restore_logs() -> Iterator[None]:
     handlers, level = list(root.handlers), root.level
     yield
     structlog.reset_defaults()
+    # The loggers of modules keep the configuration of their first line.
+    for name, module in list(sys.modules.items()):
+        if name.startswith("app.") and "_log" in vars(module):
+            vars(module._log).pop("bind", None)
     structlog.contextvars.clear_contextvars()
     root.handlers, root.level = handlers, level
 

@@ -68,7 +68,7 @@ _HANDLERS = (
     in_transaction(
         op.UPDATE_PERMISSION_PROVIDER_CONFIG,
         provider_config.update_permission_provider_config,
-        check=provider_config.check_config,
+        check=provider_config.check_provider_config,
     ),
     in_transaction(op.ADD_PERMISSIONS, permission_handlers.add_permissions),
     in_transaction(op.REMOVE_PERMISSIONS, permission_handlers.remove_permissions),
@@ -94,11 +94,13 @@ _HANDLERS = (
     own_transactions(op.GENERATE_TOKEN_V2, token_handlers.generate_token_v2),
     own_transactions(op.GENERATE_SIGNATURE, token_handlers.generate_signature),
     own_transactions(op.ADD_DOMAINS, domain_handlers.add_domains),
-    in_transaction(op.UPDATE_EMAIL_CONFIG, email_config.update_email_config, check=email_config.check_config),
+    in_transaction(op.UPDATE_EMAIL_CONFIG, email_config.update_email_config, check=email_config.check_email_config),
     own_transactions(op.MIGRATE_DOCUMENTS, migration_handlers.migrate_documents),
     own_transactions(op.MIGRATE_DOCUMENTS_STATUS, migration_handlers.migrate_documents_status),
     in_transaction(op.GET_WEBHOOK_CONFIG, basic_webhooks.get_webhook_config),
-    in_transaction(op.UPDATE_WEBHOOK_CONFIG, basic_webhooks.update_webhook_config, check=basic_webhooks.check_config),
+    in_transaction(
+        op.UPDATE_WEBHOOK_CONFIG, basic_webhooks.update_webhook_config, check=basic_webhooks.check_webhook_config
+    ),
     in_transaction(op.GET_ADVANCED_WEBHOOK_CONFIG, advanced_webhooks.get_config),
     in_transaction(
         op.UPDATE_ADVANCED_WEBHOOK_CONFIG, advanced_webhooks.update_config, check=advanced_webhooks.check_key

@@ -32,6 +32,8 @@ from app.foundation.database.errors import cause_of
 from app.foundation.database.url import DatabaseUrlError
 from app.http.gunicorn import ServerOptions, serve
 
+_log = structlog.stdlib.get_logger(__name__)
+
 STARTUP_ERRORS: tuple[type[Exception], ...] = (SecretKeyError, DatabaseUrlError, EmbedderUnavailableError)
 """Errors that the operator can fix. Their texts are one line."""
 
@@ -134,5 +136,4 @@ def _check_key(settings: SelfHostedBackendSettings, engine: Engine, entropy: ran
         ensure_statistics(engine, METADATA)
     except DBAPIError as error:
         # The server starts without a database. Requests get a 503 until it is available.
-        log = structlog.stdlib.get_logger(__name__)
-        log.warning("secret_key_unchecked", problem=type(error.orig).__name__, reason=cause_of(error))
+        _log.warning("secret_key_unchecked", problem=type(error.orig).__name__, reason=cause_of(error))

@@ -18,6 +18,8 @@ from app.foundation.database.errors import log_fields
 from app.http.request_id import current_request_id
 from app.http.throttle import WindowCounter, network_of
 
+_log = structlog.stdlib.get_logger(__name__)
+
 ROWS_PER_HOUR = 20
 """Audit rows with the same key that one process writes in an hour."""
 ANONYMOUS_ROWS_PER_HOUR = 100
@@ -77,4 +79,4 @@ class Refusals:
             with writing(self._engine) as connection:
                 self._audit.record(connection, actor, "refused", subject=subject, outcome=f"{reason}{suffix}")
         except Exception as error:  # noqa: BLE001 - it is logged
-            structlog.stdlib.get_logger(__name__).warning("audit_not_written", **log_fields(error))
+            _log.warning("audit_not_written", **log_fields(error))

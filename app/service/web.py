@@ -1,6 +1,6 @@
 """Creates the Flask apps of the service and of a worker's metrics."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -11,7 +11,6 @@ from sqlalchemy import Engine
 from werkzeug.middleware.proxy_fix import ProxyFix
 
 from app import __version__
-from app.access.decision.decide import Rule
 from app.access.index.index import AccessIndex
 from app.access.origins import load_origins
 from app.access.revisions import instance_stamp
@@ -31,13 +30,12 @@ from app.monitoring.metrics import IndexMetrics, Metrics
 from app.service.admin.auth import AdminAuth
 from app.service.admin.health import health_blueprint, metrics_blueprint
 from app.service.admin.listing import listing_blueprint
-from app.service.admin.openapi import Json, document, openapi_blueprint
+from app.service.admin.openapi import document, openapi_blueprint
 from app.service.admin.readiness import readiness_checks
 from app.service.admin.resync import resync_blueprint
 from app.service.console.blueprint import console_blueprint
 from app.service.console.console import ConsoleParts
 from app.service.hooks import Turn, count_requests, refuse_if_incompatible, take_turns
-from app.service.provider.answer import ProviderObserver
 from app.service.provider.blueprint import provider_blueprint
 from app.service.provider.decision_log import DecisionLog
 from app.service.provider.fast_path import FastPath
@@ -109,7 +107,7 @@ def create_app(
     readiness = readiness_checks(parts.engine, parts.clock, parts.schema_state, parts.index, max_age=max_age)
     app.register_blueprint(health_blueprint(readiness))
     app.register_blueprint(_metrics(parts, auth if metrics_need_token else None))
-    app.register_blueprint(openapi_blueprint(lambda: _api_document(provider, metrics_need_token=metrics_need_token)))
+    app.register_blueprint(openapi_blueprint(lambda: document(provider, metrics_need_token=metrics_need_token)))
     if parts.console is not None:
         app.register_blueprint(_console(parts.console, parts.check_schema))
     app.register_blueprint(landing_blueprint(provider.path, has_console=parts.console is not None))
@@ -132,7 +130,7 @@ def _provider_parts(parts: ServiceParts, settings: ProviderSettings, auth: Admin
         require_admin=auth.require,
         clock=parts.clock,
         instance=lambda: _instance(parts.engine, turn),
-        observer=_Observers((parts.metrics, parts.activity)),
+        observers=(parts.metrics, parts.activity),
         failures=parts.failures,
         sign=parts.sign,
         log=parts.decision_log,
@@ -161,30 +159,9 @@ def _console(parts: ConsoleParts, check_schema: Callable[[], None]) -> Blueprint
     return blueprint
 
 
-def _api_document(provider: ProviderSettings, *, metrics_need_token: bool) -> Json:
-    return document(
-        version=__version__,
-        provider_path=provider.path,
-        explain_path=EXPLAIN_PATH,
-        max_requests=provider.max_requests,
-        metrics_need_token=metrics_need_token,
-    )
-
-
 def _instance(engine: Engine, turn: Turn) -> str:
     with turn(), reading(engine) as connection:
         return instance_stamp(connection)
-
-
-@dataclass(frozen=True, slots=True)
-class _Observers:
-    """Forwards each call to several observers."""
-
-    observers: Sequence[ProviderObserver]
-
-    def answered(self, allowed: int, denied: Mapping[Rule, int], errors: int, seconds: float) -> None:
-        for observer in self.observers:
-            observer.answered(allowed, denied, errors, seconds)
 
 
 def create_metrics_app(metrics: Metrics, *, new_id: Callable[[], str], tokens: TokenSet | None) -> Flask:

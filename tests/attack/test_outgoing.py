@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator
 import pytest
 import requests
 
-from app.backend.permissions.provider_call import Provider, ask
+from app.backend.permissions.provider_call import ask
+from app.backend.permissions.provider_config import ProviderConfig
 from app.backend.security import outgoing
 from app.backend.security.outgoing import is_public_address, names_private_host, open_session
+from app.backend.settings import SelfHostedBackendSettings
 from app.contract.permission_call import Question
 
 QUESTION = Question("ada", "document", "plan", "acme")
@@ -42,10 +44,13 @@ def answering(talk: Callable[[socket.socket], None]) -> Iterator[tuple[int, list
 
 def asked(port: int, *, tries: int = 1) -> tuple[object, float]:
     url = f"http://127.0.0.1:{port}/x"
-    provider = Provider(url=url, auth_token="t", timeout=TIMEOUT, tries=tries, pause=0, deadline=60)
+    provider = ProviderConfig(url=url, auth_token="t")
+    settings = SelfHostedBackendSettings(
+        provider_timeout=TIMEOUT, provider_tries=tries, provider_pause=0, provider_deadline=60
+    )
     began = time.monotonic()
     with open_session(allow_private=True) as session:
-        verdicts, _ = ask(provider, [QUESTION], session, time.sleep)
+        verdicts, _ = ask(provider, settings, [QUESTION], session, time.sleep)
     return verdicts[0], time.monotonic() - began
 
 

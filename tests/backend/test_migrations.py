@@ -78,7 +78,7 @@ def begun(world: BackendWorld, tenant: Caller) -> str:
     backend = backend_of(world.app)
     with backend.writing() as connection:
         scope = Scope(tenant.ids["api_key"], "acme")
-        return migrating.begin(connection, backend, scope, ("old", "new"), now(world))
+        return migrating.begin(connection, backend, scope, "old", "new", now=now(world))
 
 
 def now(world: BackendWorld) -> int:

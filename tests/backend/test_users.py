@@ -375,7 +375,7 @@ def test_expired_entry_does_not_block_a_migration(acme: Caller, world: BackendWo
     backend = backend_of(world.app)
     scope = Scope(acme.ids["api_key"], "acme")
     with backend.writing() as connection:
-        migration_id = migrating.begin(connection, backend, scope, ("d", "d2"), SOON * 1000)
+        migration_id = migrating.begin(connection, backend, scope, "d", "d2", now=SOON * 1000)
     add(acme, {"userId": "ada", "expiresAt": SOON}, {"userId": "bob", "expiresAt": SOON}, documentId="d2")
     world.clock.move_on(seconds=60)
 

@@ -8,13 +8,12 @@ from flask import Flask, Response, request
 
 from app.contract.base import wire_name
 from app.service.admin.openapi import document
+from app.service.provider.settings import ProviderSettings
 
 
 def undocumented_responses(app: Flask) -> list[str]:
     """Returns a list to which responses that the document does not describe are appended."""
-    openapi: Any = document(
-        version="1", provider_path="/permissions/check", explain_path="/permissions/explain", max_requests=1000
-    )
+    openapi: Any = document(ProviderSettings())
     found: list[str] = []
 
     @app.after_request

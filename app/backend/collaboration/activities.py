@@ -1,6 +1,6 @@
-"""Loads, stores and creates activity records."""
+"""The queries, rows and JSON of activity records, and the event sink that writes them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Row, Select, select
@@ -28,16 +28,17 @@ def activity_row(scope: Scope, document_id: str, activity_id: str, activity: Act
         displayMessageTemplateData=activity.display_message_template_data,
         metadata=activity.metadata,
     )
-    return scope.columns() | {
-        "activity_id": activity_id,
-        "document_id": document_id,
-        "target_entity_id": activity.target_entity_id or "",
-        "user_id": activity.action_user.user_id,
-        "feature_type": activity.feature_type,
-        "action_type": activity.action_type,
-        "payload": json_columns.dump(payload),
-        "happened_at": now if activity.timestamp is None else activity.timestamp,
-    }
+    return _row(
+        scope,
+        activity_id=activity_id,
+        document_id=document_id,
+        target_entity_id=activity.target_entity_id or "",
+        user_id=activity.action_user.user_id,
+        feature_type=activity.feature_type,
+        action_type=activity.action_type,
+        payload=payload,
+        happened_at=now if activity.timestamp is None else activity.timestamp,
+    )
 
 
 def write_activities(connection: Connection, scope: Scope, rows: Sequence[Writable]) -> None:
@@ -54,16 +55,16 @@ def record_activities(connection: Connection, context: EventContext, events: Seq
 
 
 def to_wire(row: Row[Any], scope: Scope) -> dict[str, object]:
-    """An activity as JSON. Its place is part of the metadata."""
+    """An activity as JSON. The metadata also contains the ids of API key, organization and document."""
     payload = json_columns.load_object(row.payload)
     metadata = payload.get("metadata")
-    place = {"apiKey": scope.api_key_id, "documentId": row.document_id, "organizationId": scope.organization_id}
+    ids = {"apiKey": scope.api_key_id, "documentId": row.document_id, "organizationId": scope.organization_id}
     wire: dict[str, object] = {
         **payload,
         "id": row.activity_id,
         "featureType": row.feature_type,
         "actionType": row.action_type,
-        "metadata": {**metadata, **place} if isinstance(metadata, dict) else place,
+        "metadata": {**metadata, **ids} if isinstance(metadata, dict) else ids,
         "timestamp": row.happened_at,
     }
     if row.target_entity_id:
@@ -83,13 +84,18 @@ def _row_of_event(context: EventContext, event: Event, activity_id: str) -> Writ
         "displayMessageTemplate": event.kind.template,
         "displayMessageTemplateData": data,
     }
-    return Scope(context.api_key_id, event.organization_id).columns() | {
-        "activity_id": activity_id,
-        "document_id": event.document_id,
-        "target_entity_id": event.target_id,
-        "user_id": event.action_user_id,
-        "feature_type": event.kind.feature_type,
-        "action_type": event.type,
-        "payload": json_columns.dump(payload),
-        "happened_at": context.now,
-    }
+    return _row(
+        Scope(context.api_key_id, event.organization_id),
+        activity_id=activity_id,
+        document_id=event.document_id,
+        target_entity_id=event.target_id,
+        user_id=event.action_user_id,
+        feature_type=event.kind.feature_type,
+        action_type=event.type,
+        payload=payload,
+        happened_at=context.now,
+    )
+
+
+def _row(scope: Scope, *, payload: Mapping[str, object], **columns: object) -> Writable:
+    return scope.columns() | columns | {"payload": json_columns.dump(payload)}

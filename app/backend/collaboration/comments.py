@@ -147,9 +147,11 @@ def insert_reactions(connection: Connection, scope: Scope, reactions: Sequence[R
     query = select(REACTION.c.reaction_id).where(
         within(REACTION, scope), id_sets.among(connection, REACTION.c.reaction_id, ids)
     )
-    taken = connection.scalars(query).all() or [reaction_id for reaction_id, times in Counter(ids).items() if times > 1]
-    if taken:
-        raise AlreadyExists(f"reactionId: Reaction already exists ({taken[0]}).")
+    conflicts = connection.scalars(query).all() or [
+        reaction_id for reaction_id, times in Counter(ids).items() if times > 1
+    ]
+    if conflicts:
+        raise AlreadyExists(f"reactionId: Reaction already exists ({conflicts[0]}).")
     insert_rows(connection, REACTION, map(scope.row, reactions))
 
 

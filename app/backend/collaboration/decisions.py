@@ -1,7 +1,7 @@
 """Decisions on suggestions, and their judgments.
 
-A thread of type ``suggestion`` is decided when its status changes to ``accepted`` or ``rejected``, in any case of
-letters. The content of the judgment is the first comment.
+A thread of type ``suggestion`` is decided when its status changes to ``accepted`` or ``rejected``, compared
+case-insensitively. The content of the judgment is the first comment.
 """
 
 from collections.abc import Mapping, Sequence

@@ -57,12 +57,12 @@ def update_notifications(call: Call[UpdateNotificationsRequest], connection: Con
 def add_notifications(call: Call[AddNotificationsRequest]) -> Reply:
     """Adds one notification. It does not address the acting user, unless ``notifyUsers`` contains them."""
     request, scope = call.request, call.scope
-    named = [user.user_id for user in request.notify_users or ()]
+    requested_ids = [user.user_id for user in request.notify_users or ()]
     permitted: frozenset[str] | None = None
     if request.verify_user_permissions:
         with reading(call.backend.engine) as connection:
             require_document(connection, scope, request.document_id)
-            candidates = [*named, *_users_of_document(call, connection)]
+            candidates = [*requested_ids, *_users_of_document(call, connection)]
         # Outside the write transaction, because it may call the provider.
         permitted = users_with_access(call.backend, scope, request.document_id, candidates, call.now)
     notification_id = request.notification_id or new_id(call.backend.entropy)
@@ -70,7 +70,7 @@ def add_notifications(call: Call[AddNotificationsRequest]) -> Reply:
         require_document(connection, scope, request.document_id)
         if existing(connection, scope, NOTIFICATION.c.notification_id, [notification_id]):
             raise AlreadyExists("data.notificationId: Notification already exists.")
-        candidates = [*named, *_users_of_document(call, connection)]
+        candidates = [*requested_ids, *_users_of_document(call, connection)]
         users = [user_id for user_id in dict.fromkeys(candidates) if permitted is None or user_id in permitted]
         row = notifications.notification_row(
             scope,
@@ -132,7 +132,7 @@ def _users_of_document(call: Call[AddNotificationsRequest], connection: Connecti
         within(USER_ENTRY, call.scope),
         USER_ENTRY.c.level == "document",
         USER_ENTRY.c.container_id == call.request.document_id,
-        user_entries.in_force(call.now),
+        user_entries.not_expired(call.now),
         USER_ENTRY.c.user_id != call.request.action_user.user_id,
     )
     return list(connection.scalars(query))

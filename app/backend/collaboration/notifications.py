@@ -118,18 +118,13 @@ def mark_read(
 
     Adds readers whom the notification does not address. Keeps the time of the first read.
     """
-    # (notification, user) → persists. The last mark that sets it wins.
-    marked: dict[tuple[str, str], bool | None] = {}
-    for mark in marks:
-        for user_id in mark.user_ids:
-            key = (mark.notification_id, user_id)
-            marked[key] = marked.get(key) if mark.persists is None else mark.persists
-    if not marked:
+    persists_by_reader = _merged(marks)
+    if not persists_by_reader:
         return
-    stored = _user_rows(connection, scope, marked)
+    stored = _user_rows(connection, scope, persists_by_reader)
     rows: list[Writable] = []
     new_readers: Counter[str] = Counter()
-    for (notification_id, user_id), persists in marked.items():
+    for (notification_id, user_id), persists in persists_by_reader.items():
         read_at, persisted = stored.get((notification_id, user_id), (None, False))
         if read_at is None:
             new_readers[notification_id] += 1
@@ -156,6 +151,16 @@ def mark_read(
             .values(readers=NOTIFICATION.c.readers + bindparam("count")),
             [{"key": notification_id, "count": count} for notification_id, count in new_readers.items()],
         )
+
+
+def _merged(marks: Iterable[ReadMark]) -> dict[tuple[str, str], bool | None]:
+    """Pairs of notification and user → ``persists``. The last mark that sets it wins."""
+    persists_by_reader: dict[tuple[str, str], bool | None] = {}
+    for mark in marks:
+        for user_id in mark.user_ids:
+            key = (mark.notification_id, user_id)
+            persists_by_reader[key] = persists_by_reader.get(key) if mark.persists is None else mark.persists
+    return persists_by_reader
 
 
 def readers_of(

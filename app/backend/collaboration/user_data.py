@@ -15,7 +15,7 @@ from app.backend.collaboration import comments, notifications, threads
 from app.backend.collaboration.tables import COMMENT, NOTIFICATION, NOTIFICATION_USER, REACTION, RECORDING, THREAD_USER
 from app.backend.http.call import Call, Reply
 from app.backend.resources.tables import GROUP_MEMBER, USER_ENTRY
-from app.backend.resources.user_entries import in_force
+from app.backend.resources.user_entries import not_expired
 from app.backend.scope import within
 from app.backend.storage import json_columns
 from app.backend.storage.paging import Page, cut
@@ -65,7 +65,7 @@ def _memberships(call: _UserDataCall, connection: Connection, after: Position | 
         USER_ENTRY.c.access_role,
         USER_ENTRY.c.expires_at,
         USER_ENTRY.c.payload,
-    ).where(within(USER_ENTRY, call.scope), USER_ENTRY.c.user_id == user_id, in_force(call.now))
+    ).where(within(USER_ENTRY, call.scope), USER_ENTRY.c.user_id == user_id, not_expired(call.now))
     groups = select(literal("group"), GROUP_MEMBER.c.group_id, null(), null(), literal("{}")).where(
         within(GROUP_MEMBER, call.scope), GROUP_MEMBER.c.user_id == user_id
     )
@@ -177,8 +177,8 @@ def _notifications_query(call: _UserDataCall, after: Position | None) -> Select[
 
 
 def _data_page(page: Page, rows: Sequence[Row[Any]], item: Callable[[Row[Any]], dict[str, object]]) -> DataPage:
-    kept, more = cut(rows, _SIZE)
-    return DataPage([item(row) for row in kept], page.position(kept[-1]) if more else None)
+    page_rows, more = cut(rows, _SIZE)
+    return DataPage([item(row) for row in page_rows], page.position(page_rows[-1]) if more else None)
 
 
 _READERS: Mapping[str, Callable[[_UserDataCall, Connection, Position | None], DataPage]] = MappingProxyType(

@@ -29,6 +29,8 @@ from app.foundation.clock import epoch_ms
 from app.foundation.database.engine import reading
 from app.foundation.database.errors import cause_of
 
+_log = structlog.stdlib.get_logger(__name__)
+
 LEASE_MS = 60_000
 """Much longer than a step."""
 TRIES = 5
@@ -51,25 +53,27 @@ _COLUMNS = (
 )
 
 
-def begin(connection: Connection, backend: Backend, scope: Scope, ids: tuple[str, str], now: int) -> str:
-    """Creates a migration from the first id to the second, and a copy of the document. Returns the migration's id.
+def begin(
+    connection: Connection, backend: Backend, scope: Scope, document_id: str, new_document_id: str, *, now: int
+) -> str:
+    """Creates a migration to the new id, and a copy of the document under it. Returns the migration's id.
 
     An open or failed migration with the same ids is continued instead. Raises ``NotFound``, ``AlreadyExists`` and
     ``InvalidArgument``.
     """
-    document_id, new_document_id = ids
     if document_id == new_document_id:
         raise InvalidArgument("data.newDocumentId: must differ from documentId")
     require_document(connection, scope, document_id)
-    same = _same(connection, scope, document_id, new_document_id)
-    if same is None or not same.open:
-        _refuse_concurrent(connection, scope, ids)
-    if same is not None:
+    unfinished = _find_unfinished(connection, scope, document_id, new_document_id)
+    if unfinished is None or not unfinished.open:
+        _refuse_concurrent(connection, scope, document_id, new_document_id)
+    if unfinished is not None:
         if not document_exists(connection, scope, new_document_id):
             _copy_document(connection, scope, document_id, new_document_id)
-        if not same.open:
-            _set(connection, scope.api_key_id, same.migration_id, status="pending", open=True, tries=0, updated_at=now)
-        return str(same.migration_id)
+        if not unfinished.open:
+            restarted = {"status": "pending", "open": True, "tries": 0, "updated_at": now}
+            _update(connection, scope.api_key_id, unfinished.migration_id, **restarted)
+        return str(unfinished.migration_id)
     if document_exists(connection, scope, new_document_id):
         raise AlreadyExists("data.newDocumentId: Document already exists.")
     _copy_document(connection, scope, document_id, new_document_id)
@@ -112,8 +116,7 @@ def migrate_all(backend: Backend) -> None:
             _run_steps(backend, migration, owner)
     except DBAPIError as error:
         # The database is unavailable or busy. A later poll continues after the lease has expired.
-        log = structlog.stdlib.get_logger(__name__)
-        log.warning("migrations_interrupted", problem=type(error.orig).__name__, reason=cause_of(error))
+        _log.warning("migrations_interrupted", problem=type(error.orig).__name__, reason=cause_of(error))
 
 
 def run_migrations(backend: Backend) -> NoReturn:
@@ -122,7 +125,7 @@ def run_migrations(backend: Backend) -> NoReturn:
         try:
             migrate_all(backend)
         except Exception:  # noqa: BLE001 - the thread must go on
-            structlog.stdlib.get_logger(__name__).exception("migrations_failed")
+            _log.exception("migrations_failed")
         backend.migrations_due.wait(POLL_SECONDS)
         backend.migrations_due.clear()
 
@@ -170,7 +173,7 @@ def _run_steps(backend: Backend, migration: Migration, owner: str) -> None:
         raise
     except Exception:  # noqa: BLE001 - after any error the migration fails
         # It must not block the other migrations.
-        structlog.stdlib.get_logger(__name__).exception("migration_failed", migration=migration.migration_id)
+        _log.exception("migration_failed", migration=migration.migration_id)
         with backend.writing() as connection:
             _end(connection, migration, "failed", _now(backend))
 
@@ -181,16 +184,16 @@ def _claim(backend: Backend, owner: str) -> Migration | None:
         now = _now(backend)
         free = and_(DOCUMENT_MIGRATION.c.open.is_(True), DOCUMENT_MIGRATION.c.lease_until <= now)
         with reading(backend.engine) as connection:
-            found = connection.execute(
+            migration = connection.execute(
                 select(*_COLUMNS).where(free).order_by(DOCUMENT_MIGRATION.c.lease_until).limit(1)
             ).one_or_none()
-        if found is None:
+        if migration is None:
             return None
         with backend.writing() as connection:
-            # Of several processes that found it, the first one gets it.
+            # Of several processes that read this row, the first one gets the lease.
             claimed = connection.execute(
                 update(DOCUMENT_MIGRATION)
-                .where(_is(found.api_key_id, found.migration_id), free)
+                .where(_has_id(migration.api_key_id, migration.migration_id), free)
                 .values(
                     lease_owner=owner,
                     lease_until=now + LEASE_MS,
@@ -199,10 +202,10 @@ def _claim(backend: Backend, owner: str) -> Migration | None:
                     updated_at=now,
                 )
             )
-            if claimed.rowcount and found.tries < TRIES:
-                return found
+            if claimed.rowcount and migration.tries < TRIES:
+                return migration
             if claimed.rowcount:
-                _end(connection, found, "failed", now)
+                _end(connection, migration, "failed", now)
 
 
 def _renew(connection: Connection, migration: Migration, owner: str, now: int) -> bool:
@@ -213,7 +216,7 @@ def _renew(connection: Connection, migration: Migration, owner: str, now: int) -
     renewed = connection.execute(
         update(DOCUMENT_MIGRATION)
         .where(
-            _is(migration.api_key_id, migration.migration_id),
+            _has_id(migration.api_key_id, migration.migration_id),
             DOCUMENT_MIGRATION.c.open.is_(True),
             DOCUMENT_MIGRATION.c.lease_owner == owner,
         )
@@ -224,18 +227,20 @@ def _renew(connection: Connection, migration: Migration, owner: str, now: int) -
 
 def _end(connection: Connection, migration: Migration, status: MigrationState, now: int) -> None:
     ended = {"status": status, "open": False, "lease_owner": "", "lease_until": 0, "updated_at": now}
-    _set(connection, migration.api_key_id, migration.migration_id, **ended)
+    _update(connection, migration.api_key_id, migration.migration_id, **ended)
 
 
-def _set(connection: Connection, api_key_id: str, migration_id: str, **values: object) -> None:
-    connection.execute(update(DOCUMENT_MIGRATION).where(_is(api_key_id, migration_id)).values(**values))
+def _update(connection: Connection, api_key_id: str, migration_id: str, **values: object) -> None:
+    connection.execute(update(DOCUMENT_MIGRATION).where(_has_id(api_key_id, migration_id)).values(**values))
 
 
-def _is(api_key_id: str, migration_id: str) -> ColumnElement[bool]:
+def _has_id(api_key_id: str, migration_id: str) -> ColumnElement[bool]:
     return and_(DOCUMENT_MIGRATION.c.api_key_id == api_key_id, DOCUMENT_MIGRATION.c.migration_id == migration_id)
 
 
-def _same(connection: Connection, scope: Scope, document_id: str, new_document_id: str) -> Row[str, bool] | None:
+def _find_unfinished(
+    connection: Connection, scope: Scope, document_id: str, new_document_id: str
+) -> Row[str, bool] | None:
     """The newest migration from and to these ids that is open or failed."""
     return connection.execute(
         select(DOCUMENT_MIGRATION.c.migration_id, DOCUMENT_MIGRATION.c.open)
@@ -250,8 +255,9 @@ def _same(connection: Connection, scope: Scope, document_id: str, new_document_i
     ).one_or_none()
 
 
-def _refuse_concurrent(connection: Connection, scope: Scope, ids: tuple[str, str]) -> None:
+def _refuse_concurrent(connection: Connection, scope: Scope, document_id: str, new_document_id: str) -> None:
     """Raises ``AlreadyExists`` if another migration of either id is open."""
+    ids = (document_id, new_document_id)
     other = connection.scalar(
         select(DOCUMENT_MIGRATION.c.migration_id)
         .where(

@@ -9,9 +9,11 @@ from app.foundation.database.engine import reading
 
 def migrate_documents(call: Call[MigrateDocumentsRequest]) -> Reply:
     """Stores the migration. A thread of the server does the work."""
-    ids = (call.request.document_id, call.request.new_document_id)
+    request = call.request
     with call.exclusive_write() as connection:
-        migration_id = migrating.begin(connection, call.backend, call.scope, ids, call.now)
+        migration_id = migrating.begin(
+            connection, call.backend, call.scope, request.document_id, request.new_document_id, now=call.now
+        )
     call.backend.migrations_due.set()
     return Reply("Migration started.", {"migrationId": migration_id})
 

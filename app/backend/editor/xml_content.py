@@ -35,57 +35,62 @@ def parse(text: str) -> list[Node]:
 
     Refuses comments, processing instructions and document types, which Yjs cannot store, and XML beyond the limits.
     """
-    root = Element("")
-    open_elements = [root]
-    left = EDITOR_XML_NODES + 1  # the wrapper is one more
-
-    def count(nodes: int) -> None:
-        nonlocal left
-        left -= nodes
-        if left < 0:
-            raise XmlContentError(f"must have at most {EDITOR_XML_NODES} elements, texts and attributes")
-
-    def start(tag: str, attributes: dict[str, str]) -> None:
-        if len(open_elements) > EDITOR_XML_LEVELS + 1:
-            raise XmlContentError(f"must not be nested deeper than {EDITOR_XML_LEVELS} levels")
-        count(1 + len(attributes))
-        element = Element(tag, attributes)
-        open_elements[-1].children.append(element)
-        open_elements.append(element)
-
-    def end(_tag: str) -> None:
-        open_elements.pop()
-
-    def characters(data: str) -> None:
-        children = open_elements[-1].children
-        if children and isinstance(children[-1], str):
-            children[-1] += data
-        else:
-            count(1)
-            children.append(data)
-
-    def refuse(*_: object) -> None:
-        raise XmlContentError("must not hold comments or processing instructions")
-
+    builder = _Builder()
     # Without a namespace separator expat keeps prefixes. A document type within an element is an error, so no entity
     # can be declared.
     parser = expat.ParserCreate("utf-8")
     parser.buffer_text = True
     parser.buffer_size = 2**20
-    parser.StartElementHandler = start
-    parser.EndElementHandler = end
-    parser.CharacterDataHandler = characters
-    parser.CommentHandler = refuse
-    parser.ProcessingInstructionHandler = refuse
+    parser.StartElementHandler = builder.start
+    parser.EndElementHandler = builder.end
+    parser.CharacterDataHandler = builder.characters
+    parser.CommentHandler = builder.refuse
+    parser.ProcessingInstructionHandler = builder.refuse
     try:
         parser.Parse("<fragment>", False)
         parser.Parse(_DECLARATION.sub("", text), False)
         parser.Parse("</fragment>", True)
     except expat.ExpatError as error:
         raise XmlContentError(f"is not well-formed XML: {expat.ErrorString(error.code)}, line {error.lineno}") from None
-    (fragment,) = root.children
+    (fragment,) = builder.root.children
     assert isinstance(fragment, Element)  # noqa: S101 - the wrapper
     return fragment.children
+
+
+class _Builder:
+    """Builds the elements from the parser's events. Its methods raise ``XmlContentError``."""
+
+    def __init__(self) -> None:
+        self.root = Element("")
+        self._open_elements = [self.root]
+        self._left = EDITOR_XML_NODES + 1  # the wrapper is one more
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        if len(self._open_elements) > EDITOR_XML_LEVELS + 1:
+            raise XmlContentError(f"must not be nested deeper than {EDITOR_XML_LEVELS} levels")
+        self._count(1 + len(attributes))
+        element = Element(tag, attributes)
+        self._open_elements[-1].children.append(element)
+        self._open_elements.append(element)
+
+    def end(self, _tag: str) -> None:
+        self._open_elements.pop()
+
+    def characters(self, data: str) -> None:
+        children = self._open_elements[-1].children
+        if children and isinstance(children[-1], str):
+            children[-1] += data
+        else:
+            self._count(1)
+            children.append(data)
+
+    def refuse(self, *_: object) -> None:
+        raise XmlContentError("must not hold comments or processing instructions")
+
+    def _count(self, nodes: int) -> None:
+        self._left -= nodes
+        if self._left < 0:
+            raise XmlContentError(f"must have at most {EDITOR_XML_NODES} elements, texts and attributes")
 
 
 def write(nodes: list[Node]) -> str:

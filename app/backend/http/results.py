@@ -61,7 +61,7 @@ def all_failed(item_ids: Iterable[str], message: str) -> Results:
 
 def by_id(items: Iterable[ItemT], id_of: Callable[[ItemT], str]) -> dict[str, ItemT]:
     """The items by id, in their order. Of several items with one id, the first is kept."""
-    found: dict[str, ItemT] = {}
+    items_by_id: dict[str, ItemT] = {}
     for item in items:
-        found.setdefault(id_of(item), item)
-    return found
+        items_by_id.setdefault(id_of(item), item)
+    return items_by_id

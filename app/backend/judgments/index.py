@@ -89,8 +89,8 @@ def _best(
     """The ``count`` positions with the highest scores. Of equal ones the newest, then the last written."""
     if len(positions) > count:
         lowest = scores[np.argpartition(scores, len(scores) - count)[len(scores) - count :]].min()
-        kept = scores >= lowest
-        positions, scores = positions[kept], scores[kept]
+        is_high = scores >= lowest
+        positions, scores = positions[is_high], scores[is_high]
     order = np.lexsort((-positions, -created_at[positions], -scores))
     best: NDArray[np.int64] = positions[order[:count]]
     return best

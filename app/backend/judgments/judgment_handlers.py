@@ -72,10 +72,10 @@ def _query(
     if scope == "document":
         in_scope["document_id"] = request.document_id or ""
     filters = request.filters or JudgmentFilters()
-    wanted = {name: getattr(filters, name) for name in ("decision", "judge_type", "content_type", "reviewer_id")}
+    values = {name: getattr(filters, name) for name in ("decision", "judge_type", "content_type", "reviewer_id")}
     if filters.annotation_id is not None:
         # A thread id is unique in its organization only.
-        wanted["organization_id"] = request.organization_id or ""
+        values["organization_id"] = request.organization_id or ""
     earliest, latest = None, None
     if recency_days is not None:
         earliest, latest = call.now - recency_days * _DAY_MS, call.now
@@ -83,7 +83,7 @@ def _query(
         start, end = filters.date_range.start, filters.date_range.end
         earliest = None if start is None else moment_ms(start)
         latest = None if end is None else moment_ms(end)
-    compared = json_columns.without_none(**wanted)
+    compared = json_columns.without_none(**values)
     api_key_id = call.principal.api_key_id
     return JudgmentQuery(api_key_id, in_scope, compared, earliest, latest, filters.annotation_id), scope
 

@@ -72,14 +72,14 @@ def write_judgments(connection: Connection, api_key_id: str, prepared: Sequence[
 def delete_judgments_of_documents(connection: Connection, scope: Scope, document_ids: Iterable[str]) -> None:
     """Deletes the judgments about these documents."""
     # Judgments without a document have an empty id.
-    named = within_ids(connection, scope, JUDGMENT.c.document_id, filter(None, document_ids))
-    _delete_and_begin_generation(connection, scope.api_key_id, named)
+    condition = within_ids(connection, scope, JUDGMENT.c.document_id, filter(None, document_ids))
+    _delete_and_begin_generation(connection, scope.api_key_id, condition)
 
 
 def delete_judgments_of_organizations(connection: Connection, api_key_id: str, organization_ids: Iterable[str]) -> None:
     """Deletes the judgments of these organizations."""
-    named = JUDGMENT.c.organization_id.in_(id_sets.texts(connection, organization_ids))
-    _delete_and_begin_generation(connection, api_key_id, named)
+    condition = JUDGMENT.c.organization_id.in_(id_sets.texts(connection, organization_ids))
+    _delete_and_begin_generation(connection, api_key_id, condition)
 
 
 def reembed_judgments(engine: Engine, embedder: Embedder, advance: Callable[[int], None] = lambda _count: None) -> int:

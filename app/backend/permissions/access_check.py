@@ -11,13 +11,15 @@ import structlog
 from app.access.decision.decide import DecisionPolicy, decide
 from app.backend.http.call import Backend
 from app.backend.permissions.own_data_view import OwnDataView
-from app.backend.permissions.provider_call import Provider, ask
+from app.backend.permissions.provider_call import ask
 from app.backend.permissions.provider_config import ProviderConfig, stored_config
 from app.backend.permissions.verdict import DENIED, AccessVerdict
 from app.backend.scope import Scope
 from app.contract.permission_call import Question
 from app.foundation.clock import epoch_ms, from_epoch_ms
 from app.foundation.database.engine import reading
+
+_log = structlog.stdlib.get_logger(__name__)
 
 _POLICY = DecisionPolicy(decision_ttl=0)
 """Without a maximum age of answers: ``expiresAt`` is the end of the access itself."""
@@ -80,22 +82,13 @@ def _exists(view: OwnDataView, question: Question) -> bool:
 
 
 def _by_provider(backend: Backend, api_key_id: str, config: ProviderConfig, questions: Sequence[Question]) -> Verdicts:
-    settings = backend.settings
     if not config.url or not questions:
         return {key_of(question): None for question in questions}
-    provider = Provider(
-        url=config.url,
-        auth_token=config.auth_token,
-        timeout=settings.provider_timeout,
-        tries=settings.provider_tries,
-        pause=settings.provider_pause,
-        deadline=settings.provider_deadline,
-    )
     with backend.providers.turn(api_key_id, config.url) as may_call:
         if not may_call:
-            structlog.stdlib.get_logger(__name__).info("provider_not_asked", api_key=api_key_id)
+            _log.info("provider_not_asked", api_key=api_key_id)
             return {key_of(question): None for question in questions}
-        verdicts, has_responded = ask(provider, questions, backend.session, backend.sleep)
+        verdicts, has_responded = ask(config, backend.settings, questions, backend.session, backend.sleep)
         if not has_responded:
             backend.providers.note_no_response(api_key_id, config.url)
     now = epoch_ms(backend.clock())

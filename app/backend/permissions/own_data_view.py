@@ -29,7 +29,7 @@ from app.access.records import (
     User,
 )
 from app.backend.resources.tables import DOCUMENT, FOLDER, ORGANIZATION, USER_ENTRY
-from app.backend.resources.user_entries import in_force
+from app.backend.resources.user_entries import not_expired
 from app.backend.scope import Scope, within, within_ids
 from app.backend.storage import id_sets, json_columns
 from app.contract.permission_call import Question
@@ -130,11 +130,11 @@ class OwnDataView:
             )
 
     def _load_folders(self, connection: Connection, scope: Scope, folder_ids: Iterable[str]) -> None:
-        wanted = set(folder_ids)
-        while wanted:  # at most twice: the folders, then their ancestors
+        missing_ids = set(folder_ids)
+        while missing_ids:  # at most twice: the folders, then their ancestors
             query = select(
                 FOLDER.c.folder_id, FOLDER.c.parent_folder_id, FOLDER.c.ancestors, FOLDER.c.own_access_type
-            ).where(within_ids(connection, scope, FOLDER.c.folder_id, wanted))
+            ).where(within_ids(connection, scope, FOLDER.c.folder_id, missing_ids))
             ancestors: set[str] = set()
             for row in connection.execute(query):
                 self.folders[row.folder_id] = Folder(
@@ -145,13 +145,15 @@ class OwnDataView:
                     access_type=row.own_access_type and AccessType(row.own_access_type),
                 )
                 ancestors.update(json_columns.load_list(row.ancestors))
-            wanted = ancestors - self.folders.keys()
+            missing_ids = ancestors - self.folders.keys()
 
     def _load_entries(self, connection: Connection, scope: Scope, user_ids: set[str], now: int) -> None:
         of_users = USER_ENTRY.c.user_id.in_(id_sets.texts(connection, user_ids))
-        # A user is known if they have an entry in any organization of the API key.
-        known = select(USER_ENTRY.c.user_id).where(USER_ENTRY.c.api_key_id == scope.api_key_id, of_users, in_force(now))
-        self.users.update(connection.scalars(known.distinct()))
+        # A user exists if they have an entry in any organization of the API key.
+        users = select(USER_ENTRY.c.user_id).where(
+            USER_ENTRY.c.api_key_id == scope.api_key_id, of_users, not_expired(now)
+        )
+        self.users.update(connection.scalars(users.distinct()))
         columns = (USER_ENTRY.c.container_id, USER_ENTRY.c.user_id, USER_ENTRY.c.access_role, USER_ENTRY.c.expires_at)
         # A statement for each level is an index lookup for each user. With an OR, it would scan the organization.
         for level, container_ids in (("organization", {""}), ("folder", self.folders), ("document", self.documents)):

@@ -6,7 +6,6 @@ access.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from time import monotonic
 from typing import TypeGuard
@@ -16,30 +15,20 @@ import requests
 import structlog
 from urllib3.exceptions import HTTPError
 
+from app.backend.permissions.provider_config import ProviderConfig
 from app.backend.permissions.verdict import DENIED, AccessVerdict
 from app.backend.security.outgoing import time_limit
+from app.backend.settings import SelfHostedBackendSettings
 from app.contract import limits
 from app.contract.permission_call import Question
 from app.foundation.batches import batches
 from app.foundation.clock import Sleep
 
+_log = structlog.stdlib.get_logger(__name__)
+
 QUESTIONS_PER_CALL = 500
 _MAX_RESPONSE_BYTES = 8 * 1024 * 1024
 _CHUNK = 64 * 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Provider:
-    """A permission provider, with the timeouts and retries of its calls."""
-
-    url: str
-    auth_token: str
-    timeout: float
-    """Seconds for one call."""
-    tries: int
-    pause: float
-    deadline: float
-    """Seconds for all calls and pauses of a request."""
 
 
 class CallError(Exception):
@@ -51,7 +40,11 @@ class CallError(Exception):
 
 
 def ask(
-    provider: Provider, questions: Sequence[Question], session: requests.Session, sleep: Sleep
+    provider: ProviderConfig,
+    settings: SelfHostedBackendSettings,
+    questions: Sequence[Question],
+    session: requests.Session,
+    sleep: Sleep,
 ) -> tuple[list[AccessVerdict | None], bool]:
     """The verdict on each question, in order (None: there is no valid response), and whether the provider responded.
 
@@ -60,10 +53,10 @@ def ask(
     """
     verdicts: list[AccessVerdict | None] = []
     has_responded = True
-    deadline = monotonic() + provider.deadline
+    deadline = monotonic() + settings.provider_deadline
     for batch in batches(questions, QUESTIONS_PER_CALL):
         try:
-            verdicts.extend(_with_retries(provider, partial(_call, provider, batch, session), sleep, deadline))
+            verdicts.extend(_with_retries(settings, partial(_call, provider, batch, session), sleep, deadline))
         except CallError as error:
             has_responded = not error.no_response
             break
@@ -71,28 +64,27 @@ def ask(
 
 
 def _with_retries(
-    provider: Provider, call: Callable[[float], list[AccessVerdict]], sleep: Sleep, deadline: float
+    settings: SelfHostedBackendSettings, call: Callable[[float], list[AccessVerdict]], sleep: Sleep, deadline: float
 ) -> list[AccessVerdict]:
     """Retries ``call``, which takes a timeout. Raises the last ``CallError``."""
-    log = structlog.stdlib.get_logger(__name__)
     last_error = CallError("no time left to ask")
-    for attempt in range(1, provider.tries + 1):
+    for attempt in range(1, settings.provider_tries + 1):
         remaining = deadline - monotonic()
         if remaining <= 0:
             break
         try:
-            return call(min(provider.timeout, remaining))
+            return call(min(settings.provider_timeout, remaining))
         except CallError as error:
             last_error = error
-            log.warning("provider_call_failed", attempt=attempt, problem=str(error))
-            if attempt == provider.tries or monotonic() + provider.pause >= deadline:
+            _log.warning("provider_call_failed", attempt=attempt, problem=str(error))
+            if attempt == settings.provider_tries or monotonic() + settings.provider_pause >= deadline:
                 break
-            sleep(provider.pause)
+            sleep(settings.provider_pause)
     raise last_error
 
 
 def _call(
-    provider: Provider, questions: Sequence[Question], session: requests.Session, timeout: float
+    provider: ProviderConfig, questions: Sequence[Question], session: requests.Session, timeout: float
 ) -> list[AccessVerdict]:
     headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
     if provider.auth_token:

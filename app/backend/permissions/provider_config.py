@@ -55,7 +55,8 @@ def update_permission_provider_config(
     return Reply("Permission provider config updated successfully.", _to_wire(config))
 
 
-def check_config(call: Call[UpdatePermissionProviderConfigRequest]) -> None:
+def check_provider_config(call: Call[UpdatePermissionProviderConfigRequest]) -> None:
+    """Raises ``InvalidArgument`` for a URL or a token that this server must not use."""
     changes = call.request.permission_provider_config
     if changes is not None:
         allow_private = call.backend.settings.allow_private_urls

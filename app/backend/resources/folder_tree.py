@@ -69,11 +69,12 @@ class FolderTree:
 
     def load(self, folder_ids: Iterable[str]) -> None:
         """Loads the existing ones of these folders, with their ancestors."""
-        wanted = set(folder_ids) - self.nodes.keys()
-        while wanted:  # at most twice: the folders, then their ancestors
-            query = select(*FOLDER_COLUMNS).where(within_ids(self._connection, self._scope, FOLDER.c.folder_id, wanted))
-            found = [self._keep(row) for row in self._connection.execute(query)]
-            wanted = {ancestor for node in found for ancestor in node.ancestors} - self.nodes.keys()
+        missing_ids = set(folder_ids) - self.nodes.keys()
+        while missing_ids:  # at most twice: the folders, then their ancestors
+            condition = within_ids(self._connection, self._scope, FOLDER.c.folder_id, missing_ids)
+            rows = self._connection.execute(select(*FOLDER_COLUMNS).where(condition))
+            loaded = [self._keep(row) for row in rows]
+            missing_ids = {ancestor for node in loaded for ancestor in node.ancestors} - self.nodes.keys()
 
     def load_below(self, folder_ids: Iterable[str]) -> None:
         """Loads the descendants of these folders."""

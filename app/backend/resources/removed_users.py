@@ -38,7 +38,7 @@ def excluded_pairs(
         return frozenset()
     entries = select(USER_ENTRY.c.user_id, USER_ENTRY.c.level, USER_ENTRY.c.container_id).where(
         within_ids(connection, scope, USER_ENTRY.c.user_id, removed),
-        user_entries.in_force(now),
+        user_entries.not_expired(now),
         or_(USER_ENTRY.c.level != "document", USER_ENTRY.c.container_id.in_(id_sets.texts(connection, recipients))),
     )
     anywhere = existing(connection, scope, GROUP_MEMBER.c.user_id, removed)

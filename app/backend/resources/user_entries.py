@@ -52,7 +52,7 @@ def of_users(
     return and_(at(scope, container), USER_ENTRY.c.user_id.in_(id_sets.texts(connection, user_ids)))
 
 
-def in_force(now: int | BindParameter[int]) -> ColumnElement[bool]:
+def not_expired(now: int | BindParameter[int]) -> ColumnElement[bool]:
     """The entries that have not expired at ``now`` (epoch milliseconds)."""
     return or_(USER_ENTRY.c.expires_at.is_(None), USER_ENTRY.c.expires_at > now)
 
@@ -82,7 +82,7 @@ def load(
 ) -> dict[str, Entry]:
     """The users' entries in this container that have not expired, by user."""
     query = select(USER_ENTRY.c.user_id, USER_ENTRY.c.access_role, USER_ENTRY.c.expires_at, USER_ENTRY.c.payload).where(
-        of_users(connection, scope, container, user_ids), in_force(now)
+        of_users(connection, scope, container, user_ids), not_expired(now)
     )
     return {
         row.user_id: Entry(row.user_id, row.access_role, row.expires_at, json_columns.load_object(row.payload))

@@ -156,7 +156,7 @@ def _filtered(
     call: Call[GetUsersRequest], connection: Connection, query: Select[str, str, str, int | None, str]
 ) -> Select[str, str, str, int | None, str]:
     request = call.request
-    query = query.where(user_entries.in_force(call.now))
+    query = query.where(user_entries.not_expired(call.now))
     if request.user_ids is not None:
         query = query.where(USER_ENTRY.c.user_id.in_(id_sets.texts(connection, request.user_ids)))
     if request.organization_user_group_ids is not None:

@@ -37,10 +37,10 @@ def among(connection: Connection, tested: ColumnElement[str], values: Iterable[s
 
 
 def _rows(connection: Connection, values: Iterable[object], kind: type[TypeEngine[Any]]) -> Select[Any]:
-    listed = list(values)
+    elements = list(values)
     if is_sqlite(connection):
-        parameter = literal(orjson.dumps(listed).decode(), Text)
+        parameter = literal(orjson.dumps(elements).decode(), Text)
         return select(func.json_each(parameter).table_valued(column("value", kind)).c.value)
     # The planner of PostgreSQL reads the size of an array. Of a JSON list it would assume 100 elements.
-    rows = func.unnest(literal(listed, ARRAY(kind))).table_valued(column("value", kind)).render_derived()
+    rows = func.unnest(literal(elements, ARRAY(kind))).table_valued(column("value", kind)).render_derived()
     return select(rows.c.value)

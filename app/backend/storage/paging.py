@@ -59,19 +59,19 @@ def fetch_all(rows: Iterable[RowT], advice: str, length: Callable[[RowT], int] =
 
     Raises ``ResourceExhausted`` beyond ``MAX_RESPONSE_BYTES``, with ``advice`` on how to request less.
     """
-    found: list[RowT] = []
+    all_rows: list[RowT] = []
     total = 0
     for row in rows:
         total += length(row)
-        if found and total > MAX_RESPONSE_BYTES:
+        if all_rows and total > MAX_RESPONSE_BYTES:
             raise ResourceExhausted(f"the response would be larger than {MAX_RESPONSE_BYTES} bytes: {advice}")
-        found.append(row)
-    return found
+        all_rows.append(row)
+    return all_rows
 
 
-def where_equal(query: SelectT, *wanted: tuple[ColumnElement[Any], object]) -> SelectT:
+def where_equal(query: SelectT, *conditions: tuple[ColumnElement[Any], object]) -> SelectT:
     """Filters ``query`` by equality. A value of None filters nothing."""
-    return query.where(*(column == value for column, value in wanted if value is not None))
+    return query.where(*(column == value for column, value in conditions if value is not None))
 
 
 @dataclass(frozen=True, slots=True)

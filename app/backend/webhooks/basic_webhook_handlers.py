@@ -39,7 +39,8 @@ def update_webhook_config(call: Call[UpdateWebhookConfigRequest], connection: Co
     return Reply("Webhook config updated successfully.", config.to_wire())
 
 
-def check_config(call: Call[UpdateWebhookConfigRequest]) -> None:
+def check_webhook_config(call: Call[UpdateWebhookConfigRequest]) -> None:
+    """Raises ``InvalidArgument`` for a URL, token or key that this server cannot use."""
     config, allow_private = call.request.webhook_service_config, call.backend.settings.allow_private_urls
     if config is None:
         return

@@ -31,6 +31,8 @@ from app.foundation.database.engine import reading, writing
 from app.foundation.database.errors import cause_of
 from app.foundation.outbound.http_dates import retry_after_seconds
 
+_log = structlog.stdlib.get_logger(__name__)
+
 TURN_MS = 10_000
 """After this time a worker leases another queue."""
 RETENTION_MS = 30 * 24 * 3600 * 1000
@@ -185,7 +187,7 @@ class DeliveryWorker:
             reason = GONE
         elif target.is_endpoint and next_at is None and is_failing(now, first_failed_at, turn.delivered_at):
             reason = FAILING
-        structlog.stdlib.get_logger(__name__).warning(
+        _log.warning(
             "webhook_failed" if next_at is None else "webhook_will_be_retried",
             target=queue.target,
             message=delivery.message_id,
@@ -234,11 +236,10 @@ class DeliveryWorker:
 
 
 def _log_error(error: Exception) -> None:
-    log = structlog.stdlib.get_logger(__name__)
     if isinstance(error, DBAPIError):
-        log.warning("webhook_delivery_waits_for_database", problem=type(error.orig).__name__, reason=cause_of(error))
+        _log.warning("webhook_delivery_waits_for_database", problem=type(error.orig).__name__, reason=cause_of(error))
     else:
-        log.error("webhook_delivery_failed", exc_info=error)
+        _log.error("webhook_delivery_failed", exc_info=error)
 
 
 def run_workers(make: Callable[[], DeliveryWorker], count: int, stop: Event) -> None:

@@ -85,9 +85,9 @@ def load_endpoint(connection: Connection, api_key_id: str, endpoint_id: str) -> 
 def load_endpoints(connection: Connection, api_key_id: str) -> list[StoredEndpoint]:
     """All endpoints of an API key, oldest first."""
     query = select(WEBHOOK_ENDPOINT).where(_TABLE.api_key_id == api_key_id)
-    found = [_from_row(row) for row in connection.execute(query).mappings()]
+    endpoints = [_from_row(row) for row in connection.execute(query).mappings()]
     # Not by the database, whose collation may differ from the comparison of positions.
-    return sorted(found, key=lambda endpoint: endpoint.position)
+    return sorted(endpoints, key=lambda endpoint: endpoint.position)
 
 
 def save_endpoint(connection: Connection, api_key_id: str, endpoint: StoredEndpoint) -> None:

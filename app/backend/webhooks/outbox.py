@@ -23,6 +23,8 @@ from app.backend.webhooks.tables import (
     WEBHOOK_QUEUE,
 )
 
+_log = structlog.stdlib.get_logger(__name__)
+
 DISABLED_TYPE = "webhook_endpoint.disabled"
 """The type of the message to the other endpoints when one is disabled. It has no channel."""
 
@@ -134,5 +136,4 @@ def disable_endpoint(
     raw = {"endpointId": endpoint_id, "reason": reason, "metadata": {"apiKey": api_key_id}}
     payload = {"at": now, "template": "A webhook endpoint was disabled.", "told": [], "raw": raw}
     post(connection, api_key_id, [WebhookMessage(DISABLED_TYPE, payload, targets)], now, entropy)
-    log = structlog.stdlib.get_logger(__name__)
-    log.warning("webhook_endpoint_disabled", endpoint=endpoint_id, reason=reason)
+    _log.warning("webhook_endpoint_disabled", endpoint=endpoint_id, reason=reason)

@@ -27,12 +27,13 @@ _PROCESSED_FIELDS = ("organizationId", "documentId", "locationId", "annotationId
 
 # The fields that data protection keeps.
 _EVENT_FIELDS = _IDS | {"reason", "metadata"}
-"""Of an event. ``reason`` and ``metadata`` are this server's own."""
+"""The fields of an event. ``reason`` and ``metadata`` are this server's own."""
 _PART_FIELDS = _IDS | {"type", "createdAt", "lastUpdated"}
+"""The fields of a thread, comment or reaction."""
 _PARTS = frozenset({"commentAnnotation", "comment", "reaction"})
 _USERS = frozenset({"actionUser", "from", "assignedTo"})
 _CHOICES = frozenset({"status", "priority"})
-"""Objects of which only the id is kept. A text value is dropped, because a user may have written it."""
+"""Objects of which only the id is protected. A text value is dropped, because a user may have written it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +74,9 @@ def payload_of(event: Event, api_key_id: str, now: int, recipients: Sequence[str
 def channels_of(event: Event) -> frozenset[str]:
     """The channels of an event: its organization, its document, and the thread's ``context.channels``."""
     context = event.annotation.get("context")
-    listed = context.get("channels") if isinstance(context, dict) else None
-    own = [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
-    return frozenset({f"organization:{event.organization_id}", f"document:{event.document_id}", *own})
+    channels = context.get("channels") if isinstance(context, dict) else None
+    names = [name for name in channels if isinstance(name, str)] if isinstance(channels, list) else []
+    return frozenset({f"organization:{event.organization_id}", f"document:{event.document_id}", *names})
 
 
 def body_of(
@@ -120,14 +121,14 @@ def _processed(
 
 def _protected(data: Mapping[str, Any], plain_fields: Collection[str]) -> dict[str, object]:
     """The ``plain_fields``, the ids of users and choices, and the same of nested parts."""
-    kept: dict[str, object] = {}
+    protected: dict[str, object] = {}
     for name, value in data.items():
         if name in plain_fields:
-            kept[name] = value
+            protected[name] = value
         elif name in _USERS and isinstance(value, dict):
-            kept[name] = {"userId": value["userId"]} if "userId" in value else {}
+            protected[name] = {"userId": value["userId"]} if "userId" in value else {}
         elif name in _CHOICES and isinstance(value, dict) and isinstance(value.get("id"), str):
-            kept[name] = {"id": value["id"]}
+            protected[name] = {"id": value["id"]}
         elif name in _PARTS and isinstance(value, dict):
-            kept[name] = _protected(value, _PART_FIELDS)
-    return kept
+            protected[name] = _protected(value, _PART_FIELDS)
+    return protected

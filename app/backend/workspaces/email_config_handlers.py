@@ -44,7 +44,8 @@ def update_email_config(call: Call[UpdateEmailConfigRequest], connection: Connec
     return Reply("Email config updated successfully.", {"useEmailService": in_use, "emailServiceConfig": shown})
 
 
-def check_config(call: Call[UpdateEmailConfigRequest]) -> None:
+def check_email_config(call: Call[UpdateEmailConfigRequest]) -> None:
+    """Raises ``InvalidArgument`` for an invalid sender address."""
     config = call.request.email_service_config
     if config is not None and config.from_email is not None:
         try:

@@ -12,8 +12,10 @@ from flask import Blueprint, Response, request
 from app.foundation.database.errors import log_fields, public_reason
 from app.http.json import json_response
 
+_log = structlog.stdlib.get_logger(__name__)
+
 Check = Callable[[], str]
-"""Returns a short text; raises ``NotReadyError`` if the check fails."""
+"""Returns a short text. Raises ``NotReadyError`` or ``DegradedError`` if the check fails."""
 
 
 class NotReadyError(Exception):
@@ -25,9 +27,8 @@ class DegradedError(Exception):
 
 
 def health_blueprint(checks: Mapping[str, Check]) -> Blueprint:
-    """``/healthz`` and ``/readyz``; all ``checks`` run, in their order."""
+    """``/healthz`` and ``/readyz``. All ``checks`` run, in their order."""
     blueprint = Blueprint("health", __name__)
-    log = structlog.stdlib.get_logger(__name__)
 
     @blueprint.get("/healthz")
     def healthz() -> Response:
@@ -44,7 +45,7 @@ def health_blueprint(checks: Mapping[str, Check]) -> Blueprint:
             except DegradedError as error:
                 results[name] = {"state": "degraded", "detail": str(error)}
             except Exception as error:  # noqa: BLE001 - it is logged
-                log.warning("readiness_check_failed", check=name, **log_fields(error))
+                _log.warning("readiness_check_failed", check=name, **log_fields(error))
                 results[name] = {"state": "failed", "detail": public_reason(error)}
         ready = all(result["state"] != "failed" for result in results.values())
         return json_response({"status": "ready" if ready else "not_ready", "checks": results}, 200 if ready else 503)
@@ -54,7 +55,7 @@ def health_blueprint(checks: Mapping[str, Check]) -> Blueprint:
 
 def metrics_blueprint(render: Callable[[str], tuple[bytes, str]], require: Callable[[], None] | None) -> Blueprint:
     """``/metrics``. ``render`` returns the text for an ``Accept`` header and its content type. ``require`` raises for
-    callers without access; None: no authentication."""
+    callers without access. Without it all callers have access."""
     blueprint = Blueprint("metrics", __name__)
 
     @blueprint.get("/metrics")

@@ -8,9 +8,10 @@ from flask import Blueprint, Response
 from pydantic import ConfigDict, Field, JsonValue, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
+from app import __version__
 from app.contract.permission_call import RequestWire, ResultWire
 from app.http.json import json_response
-from app.service.admin.listing import (
+from app.service.admin.listing_wire import (
     TIME_SCHEMA,
     ListResourcesRequest,
     ListUsersRequest,
@@ -19,7 +20,13 @@ from app.service.admin.listing import (
 )
 from app.service.admin.resync import DecisionRequest, ResyncRequest
 from app.service.admin.wire import AccessChanges, Changes, ItemKind, ItemStatus, NewRun, RunWire
-from app.service.provider.settings import LIST_RESOURCES_PATH, LIST_USERS_PATH, MIN_REVISION_HEADER
+from app.service.provider.settings import (
+    EXPLAIN_PATH,
+    LIST_RESOURCES_PATH,
+    LIST_USERS_PATH,
+    MIN_REVISION_HEADER,
+    ProviderSettings,
+)
 from app.service.push.wire import LINES_TYPES, PushAnswer, PushWire, SourceStateWire, UploadAnswer
 
 Json = dict[str, JsonValue]
@@ -137,23 +144,21 @@ def openapi_blueprint(make: Callable[[], Json]) -> Blueprint:
     return blueprint
 
 
-def document(
-    *, version: str, provider_path: str, explain_path: str, max_requests: int, metrics_need_token: bool = True
-) -> Json:
+def document(provider: ProviderSettings, *, metrics_need_token: bool = True) -> Json:
     """The document of a service with these settings."""
     paths: dict[str, Any] = {}
-    for endpoint in _endpoints(provider_path, explain_path):
+    for endpoint in _endpoints(provider.path):
         paths.setdefault(endpoint.path, {})[endpoint.method] = _operation(endpoint)
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "Usher",
-            "version": version,
+            "version": __version__,
             "description": "Permission answers for a collaboration backend, and the synchronization of the backend.",
         },
         "paths": paths | _other_paths(metrics_need_token=metrics_need_token),
         "components": {
-            "schemas": _schemas(max_requests),
+            "schemas": _schemas(provider.max_requests),
             "securitySchemes": {
                 name: {"type": "http", "scheme": "bearer", "description": text}
                 for name, text in (
@@ -186,7 +191,7 @@ def _questions(properties: Json) -> Json:
     return {"type": "object", "required": ["data"], "properties": {"data": data}}
 
 
-def _endpoints(provider_path: str, explain_path: str) -> tuple[_Endpoint, ...]:
+def _endpoints(provider_path: str) -> tuple[_Endpoint, ...]:
     questions, decision = _body("Questions"), _body("DecisionRequest", required=False)
     key = _parameter("header", "Idempotency-Key", {"type": "string", "pattern": "^[!-~]{1,200}$"})
     run_id = _parameter("path", "runId", {"type": "string", "minLength": 1, "maxLength": 200})
@@ -219,7 +224,7 @@ def _endpoints(provider_path: str, explain_path: str) -> tuple[_Endpoint, ...]:
     return (
         _Endpoint("post", provider_path, "check", "Decide permission requests.", "provider",
                   "Answers", _BODY_FAILURES, parameters=[revision], body=questions),
-        _Endpoint("post", explain_path, "explain", "Decide permission requests, with reasons.", "admin",
+        _Endpoint("post", EXPLAIN_PATH, "explain", "Decide permission requests, with reasons.", "admin",
                   "Explanations", _BODY_FAILURES, parameters=[revision], body=_body("ExplainedQuestions")),
         _Endpoint("post", LIST_RESOURCES_PATH, "listResources", "List what a user may open.", "admin",
                   "ResourcesPageWire", _BODY_FAILURES, parameters=[revision], body=_body("ListResourcesRequest")),

@@ -12,6 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from app.access.contents import oldest_good_read, source_states
 from app.access.index.index import AccessIndex
 from app.access.refresh.push_sequences import push_states
+from app.access.refresh.sources import FAILED
 from app.access.revisions import latest_revision
 from app.foundation.clock import Clock
 from app.foundation.database.engine import reading
@@ -28,7 +29,7 @@ def readiness_checks(
     *,
     max_age: float = 0,
 ) -> Mapping[str, Check]:
-    """The checks. ``max_age``: the maximum age of the directory, in seconds; 0: any age."""
+    """The checks. ``max_age`` is the maximum age of the directory, in seconds. 0: any age."""
     checks: Mapping[str, Check] = {
         "database": lambda: _check_database(engine),
         "migrations": lambda: _check_migrations(schema_state),
@@ -41,7 +42,7 @@ def readiness_checks(
 
 
 def _unless_away(check: Check, index: AccessIndex) -> Check:
-    """The check; it is degraded if it fails because the database cannot be reached, while the index answers."""
+    """The check. It is degraded, not failed, if the database cannot be reached while the index answers."""
 
     def checked() -> str:
         if not index.state.is_used:
@@ -102,7 +103,7 @@ def _check_directory(engine: Engine, clock: Clock, max_age: float) -> str:
         raise NotReadyError("no source has ever been read successfully")
     age = _age(clock, read_at)
     # This endpoint requires no token, so it contains no names and reasons. Metrics and runs contain them.
-    failed = sum(state.last_verdict == "failed" for state in states)
+    failed = sum(state.last_verdict == FAILED for state in states)
     text = f"read successfully {age} s ago" + (f"; {failed} of {len(states)} sources failed since" if failed else "")
     refused = sum(bool(state.refused) for state in states)
     text += f"; {refused} of {len(states)} refused because of what they would remove" if refused else ""

@@ -37,6 +37,8 @@ from app.sync.runs.audit import audited
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.run import QueueFullError, Run, RunConflictError, RunNotFoundError, RunRequest
 
+_log = structlog.stdlib.get_logger(__name__)
+
 MAX_IDS = 10_000
 MAX_ITEMS = 1_000
 MAX_REASON = 1000
@@ -132,13 +134,13 @@ def resync_blueprint(runs: Runs, auth: AdminAuth) -> Blueprint:
     def start() -> Response:
         run = _enqueue(runs, read_body(ResyncRequest), _idempotency_key(), auth)
         # All log lines of this request contain the request id. This one relates it to the run.
-        structlog.stdlib.get_logger(__name__).info("run_asked_for", run_id=run.run_id, status=run.status.value)
+        _log.info("run_asked_for", run_id=run.run_id, status=run.status.value)
         url = f"/resync/{quote(run.run_id, safe='')}"
         return json_response(NewRun.of(run), 202, {"Location": url})
 
     @blueprint.get("/resync/<run_id>")
     def show(run_id: str) -> Response:
-        return json_response(RunWire.of(_found(runs, run_id)))
+        return json_response(RunWire.of(_existing_run(runs, run_id)))
 
     @blueprint.get("/resync/<run_id>/changes")
     def changes(run_id: str) -> Response:
@@ -149,7 +151,7 @@ def resync_blueprint(runs: Runs, auth: AdminAuth) -> Blueprint:
         return _access_changes(runs, run_id)
 
     def change(run_id: str, method: Callable[..., Run], action: str) -> Response:
-        _found(runs, run_id)
+        _existing_run(runs, run_id)
         reason = read_body(DecisionRequest).reason
         audit_hook = audited(auth.audit, actor(), action, reason)
         try:
@@ -177,25 +179,25 @@ def _idempotency_key() -> str | None:
     return key
 
 
-def _enqueue(runs: Runs, wanted: ResyncRequest, idempotency_key: str | None, auth: AdminAuth) -> Run:
-    action = "preview asked for" if wanted.dry_run else "sync asked for"
+def _enqueue(runs: Runs, body: ResyncRequest, idempotency_key: str | None, auth: AdminAuth) -> Run:
+    action = "preview asked for" if body.dry_run else "sync asked for"
     try:
         run, _ = runs.enqueue(
             RunRequest(
                 trigger="resync",
-                organization_ids=tuple(wanted.organization_ids or ()),
-                user_ids=tuple(wanted.user_ids or ()),
-                dry_run=bool(wanted.dry_run),
-                verify=bool(wanted.verify),
-                allow_deletes=bool(wanted.allow_deletes),
-                retry=bool(wanted.retry),
-                kinds=tuple(wanted.kinds or ()),
-                items=tuple(item.key for item in wanted.items or ()),
+                organization_ids=tuple(body.organization_ids or ()),
+                user_ids=tuple(body.user_ids or ()),
+                dry_run=bool(body.dry_run),
+                verify=bool(body.verify),
+                allow_deletes=bool(body.allow_deletes),
+                retry=bool(body.retry),
+                kinds=tuple(body.kinds or ()),
+                items=tuple(item.key for item in body.items or ()),
                 idempotency_key=idempotency_key,
                 asked_by=caller_name(),
-                asked_reason=wanted.reason,
+                asked_reason=body.reason,
             ),
-            audit_hook=audited(auth.audit, actor(), action, wanted.reason),
+            audit_hook=audited(auth.audit, actor(), action, body.reason),
         )
     except RunConflictError as error:
         auth.refused(str(error), subject=action)
@@ -206,7 +208,8 @@ def _enqueue(runs: Runs, wanted: ResyncRequest, idempotency_key: str | None, aut
     return run
 
 
-def _found(runs: Runs, run_id: str) -> Run:
+def _existing_run(runs: Runs, run_id: str) -> Run:
+    """The run. Raises ``NotFound`` or ``RunNotFoundError``."""
     # Other characters cannot occur in an id, and some of them cannot be compared by a database.
     if not _KEY.fullmatch(run_id):
         raise NotFound("there is no such run")
@@ -218,25 +221,25 @@ def _changes(runs: Runs, run_id: str) -> Response:
     status = _one_of("status", ITEM_STATUSES)
     kind = _one_of("kind", get_args(ItemKind))
     size = _page_size()
-    run = _found(runs, run_id)
+    run = _existing_run(runs, run_id)
     query = f"{run.run_id}|{run.plan_id}|{status}|{kind}"
-    found = runs.changes(run_id, status, kind, _after(query), size + 1)
-    changes = [change_to_wire(change) for change in found[:size]]
-    return json_response({"changes": changes, **_next_page(query, found, size)})
+    rows = runs.changes(run_id, status, kind, _after(query), size + 1)
+    changes = [change_to_wire(change) for change in rows[:size]]
+    return json_response({"changes": changes, **_next_page(query, rows, size)})
 
 
 def _access_changes(runs: Runs, run_id: str) -> Response:
     _refuse_other_parameters("pageToken", "pageSize")
     size = _page_size()
-    run = _found(runs, run_id)
+    run = _existing_run(runs, run_id)
     query = f"{run.run_id}|{run.plan_id}|access"
-    found = runs.access_changes(run_id, _after(query) or 0, size + 1)
-    changes = [AccessChangeWire.of(change) for change in found[:size]]
-    return json_response({"accessChanges": changes, **_next_page(query, found, size)})
+    rows = runs.access_changes(run_id, _after(query) or 0, size + 1)
+    changes = [AccessChangeWire.of(change) for change in rows[:size]]
+    return json_response({"accessChanges": changes, **_next_page(query, rows, size)})
 
 
-def _next_page(query: str, found: Sequence[PlannedChange | StoredAccessChange], size: int) -> dict[str, str]:
-    return {"nextPageToken": page_token(query, [found[size - 1].ordinal])} if len(found) > size else {}
+def _next_page(query: str, rows: Sequence[PlannedChange | StoredAccessChange], size: int) -> dict[str, str]:
+    return {"nextPageToken": page_token(query, [rows[size - 1].ordinal])} if len(rows) > size else {}
 
 
 def _refuse_other_parameters(*known: str) -> None:

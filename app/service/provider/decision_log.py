@@ -24,6 +24,8 @@ from app.foundation.clock import utc_text
 from app.foundation.files import make_folder
 from app.service.provider.settings import DecisionLogSettings
 
+_log = structlog.stdlib.get_logger(__name__)
+
 STDOUT = "-"
 """The setting for standard output instead of a file."""
 _STDOUT_DESCRIPTOR = 1
@@ -168,9 +170,7 @@ class DecisionLog:
             self._changed.notify_all()
 
     def _warn(self, lost: int, cause: str) -> None:
-        structlog.stdlib.get_logger(__name__).warning(
-            "decision_log_not_written", path=str(self._path or STDOUT), lines=lost, cause=cause
-        )
+        _log.warning("decision_log_not_written", path=str(self._path or STDOUT), lines=lost, cause=cause)
 
     def _open(self) -> int:
         """The descriptor of the file that has the path now."""

@@ -35,7 +35,7 @@ class ProviderParts:
     clock: Clock
     instance: Callable[[], str]
     """Returns the identifier of the access model, unique among all deployments."""
-    observer: ProviderObserver
+    observers: tuple[ProviderObserver, ...]
     failures: FailedCredentials
     """Throttles wrong tokens."""
     sign: Sign | None = None
@@ -62,7 +62,8 @@ class ProviderParts:
     def count(self, answer: PermissionAnswer, began: float) -> float:
         """Counts an answered call that began at this ``perf_counter``. Returns its seconds."""
         seconds = perf_counter() - began
-        self.observer.answered(answer.allowed, answer.denied, answer.errors, seconds)
+        for observer in self.observers:
+            observer.answered(answer.allowed, answer.denied, answer.errors, seconds)
         return seconds
 
     def write_log(self, answer: PermissionAnswer, request_id: str | None) -> None:

@@ -15,6 +15,8 @@ from app.contract import limits
 from app.contract.operation import Answer
 from app.contract.permissions import GenerateSignatureRequest, Signature
 
+_log = structlog.stdlib.get_logger(__name__)
+
 Sign = Callable[[Sequence[Mapping[str, object]]], str | None]
 """Returns the signature of an answer's results. None: the backend did not sign in time."""
 
@@ -43,7 +45,8 @@ class BackendSigner:
 
     def __call__(self, results: Sequence[Mapping[str, object]]) -> str | None:
         if len(results) > limits.BATCH_ITEMS:
-            self._log(f"an answer of {len(results)} results is longer than the {limits.BATCH_ITEMS} that can be signed")
+            reason = f"an answer of {len(results)} results is longer than the {limits.BATCH_ITEMS} that can be signed"
+            self._warn(reason)
             return None
         if self._monotonic() < self._paused_until or not self._calls.acquire(timeout=self._timeout):
             return None
@@ -54,10 +57,10 @@ class BackendSigner:
             return self._generate(GenerateSignatureRequest.from_wire({"permissions": list(results)})).data.signature
         except ClientError as error:
             self._paused_until = self._monotonic() + PAUSE
-            self._log(str(error))
+            self._warn(str(error))
             return None
         finally:
             self._calls.release()
 
-    def _log(self, cause: str) -> None:
-        structlog.stdlib.get_logger(__name__).warning("answer_not_signed", cause=cause)
+    def _warn(self, cause: str) -> None:
+        _log.warning("answer_not_signed", cause=cause)

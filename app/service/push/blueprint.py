@@ -26,7 +26,7 @@ from app.contract.errors import (
     Unauthenticated,
     Unavailable,
 )
-from app.directory.pushes import ForeignPushError, MalformedPushError, push_from_object
+from app.directory.pushes import ForeignPushError, MalformedPushError, Push, push_from_object
 from app.foundation.clock import Clock, from_epoch_ms, utc_text
 from app.foundation.database.engine import reading
 from app.http.body import check_type, read_json
@@ -36,6 +36,8 @@ from app.service.push.auditing import PushAudit
 from app.service.push.targets import PushTarget, Targets
 from app.service.push.upload import apply_upload, problem_details
 from app.service.push.wire import LINES_TYPES, SourceStateWire, UploadAnswer
+
+_log = structlog.stdlib.get_logger(__name__)
 
 MAX_PUSH_BYTES = 8 * 1024 * 1024
 """The maximum size of a push."""
@@ -103,16 +105,21 @@ def install_push(app: Flask, parts: PushParts) -> None:
     app.register_blueprint(blueprint)
 
 
-def _apply_push(parts: PushParts, target: PushTarget) -> dict[str, Any]:
+def _read_push(parts: PushParts, target: PushTarget) -> Push:
+    """The push in the body. Raises ``InvalidArgument``, or ``PermissionDenied`` after an audit row."""
     body = read_json(request, max_bytes=MAX_PUSH_BYTES, odd_values=True)
     try:
-        push = push_from_object(body, target.allowed)
+        return push_from_object(body, target.allowed)
     except MalformedPushError as error:
         raise InvalidArgument(str(error), details=problem_details(error.items)) from error
     except ForeignPushError as error:
         parts.audit.refused(str(error))
         raise PermissionDenied(str(error), details=problem_details(error.items)) from error
-    pushed = NumberedPush(
+
+
+def _apply_push(parts: PushParts, target: PushTarget) -> dict[str, Any]:
+    push = _read_push(parts, target)
+    numbered = NumberedPush(
         source=target.name,
         sequence=push.sequence,
         previous_sequence=push.previous_sequence,
@@ -123,7 +130,7 @@ def _apply_push(parts: PushParts, target: PushTarget) -> dict[str, Any]:
     try:
         answer = apply_push(
             parts.engine,
-            pushed,
+            numbered,
             configured=parts.targets.configured,
             only_pushed=target.only_pushed,
             clock=parts.clock,
@@ -131,7 +138,7 @@ def _apply_push(parts: PushParts, target: PushTarget) -> dict[str, Any]:
         )
     except SequenceConflictError as error:
         raise FailedPrecondition(str(error), http_code=409, details={"sequence": error.last}) from error
-    structlog.stdlib.get_logger(__name__).info(
+    _log.info(
         "push",
         source=target.name,
         sequence=push.sequence,
@@ -171,9 +178,7 @@ def _apply_upload(parts: PushParts, target: PushTarget) -> UploadAnswer:
         raise
     finally:
         parts.uploads.release()
-    structlog.stdlib.get_logger(__name__).info(
-        "pushed_everything", source=target.name, records=answer["records"], revision=answer["revision"]
-    )
+    _log.info("pushed_everything", source=target.name, records=answer["records"], revision=answer["revision"])
     return answer
 
 

@@ -59,11 +59,11 @@ class Targets:
 
 def targets_from_settings(settings: DirectorySettings, failures: FailedCredentials) -> Targets:
     """The sources with tokens."""
-    found = {}
+    targets = {}
     for source in settings.sources:
         if tokens := tokens_of(source):
             changes = source.changes or ChangesSettings()
-            found[source.source_name] = PushTarget(
+            targets[source.source_name] = PushTarget(
                 name=source.source_name,
                 tokens=TokenSet(tokens),
                 allowed=Allowed(frozenset(changes.kinds), frozenset(changes.organizations)),
@@ -71,4 +71,4 @@ def targets_from_settings(settings: DirectorySettings, failures: FailedCredentia
                 only_pushed=isinstance(source, PushSourceSettings),
                 is_scim=isinstance(source, ScimSourceSettings),
             )
-    return Targets(found, tuple(source.source_name for source in settings.sources), failures)
+    return Targets(targets, tuple(source.source_name for source in settings.sources), failures)

@@ -15,7 +15,8 @@ from app.access.problems import Problem, ProblemList, ProblemSort
 from app.access.refresh.guard import IF_INTENDED, Guard, ReadScope
 from app.access.refresh.push_sequences import HIGHEST_FIRST_SEQUENCE, continue_from
 from app.access.refresh.refresh import ChangeHook, Refresh
-from app.access.refresh.sources import ReadResult
+from app.access.refresh.sources import ReadResult, StagedRead
+from app.access.revisions import ModelChange
 from app.contract.errors import FailedPrecondition, InvalidArgument, PermissionDenied
 from app.directory.casting import record_from_object
 from app.directory.fields import MalformedRecordError
@@ -66,26 +67,26 @@ def apply_upload(
         refresh.end(ReadResult(records=upload.records))
         outcome = refresh.finish(accepted, accepted, all_or_nothing=True)
         without_effect = refresh.staged_problems()
-    read = outcome.reads[0]
-    if read.verdict != Verdict.COMPLETE:
-        # Only the guard can be overridden. If another read was faster, the same request may succeed.
-        advice = f"; {IF_INTENDED}, send it again with ?acceptShrink=true" if read.refused else ""
-        raise FailedPrecondition(f"was not applied: {read.refused or read.reason}{advice}", http_code=409)
+    _raise_if_refused(outcome.reads[0])
     if upload.sequence is not None:
         continue_from(engine, target.name, upload.sequence, by=by, clock=clock)
     problems.add_found(without_effect)
     dangling = sum(found.count for (_, sort), found in without_effect.items() if sort != ProblemSort.OWNED_ELSEWHERE)
+    return _answer(outcome.change, upload.records, dangling, problems.listed)
+
+
+def _answer(change: ModelChange, records: int, dangling: int, problems: Sequence[Problem]) -> UploadAnswer:
     return {
-        "revision": outcome.change.revision,
-        "records": upload.records,
+        "revision": change.revision,
+        "records": records,
         "changes": {
-            kind: {"added": change.added, "updated": change.updated, "removed": change.removed}
-            for kind, change in outcome.change.changes.items()
-            if change.any
+            kind: {"added": counts.added, "updated": counts.updated, "removed": counts.removed}
+            for kind, counts in change.changes.items()
+            if counts.any
         },
         "dangling": dangling,
-        "leftOut": _by_line([problem for problem in problems.listed if problem.sort != ProblemSort.REMARK]),
-        "remarks": _by_line([problem for problem in problems.listed if problem.sort == ProblemSort.REMARK]),
+        "leftOut": _by_line([problem for problem in problems if problem.sort != ProblemSort.REMARK]),
+        "remarks": _by_line([problem for problem in problems if problem.sort == ProblemSort.REMARK]),
     }
 
 
@@ -98,6 +99,13 @@ def problem_details(problems: Sequence[ItemProblem]) -> dict[str, object] | None
     """The details of the error about these items; None if there are none."""
     items = [{"list": problem.list, "index": problem.number, "reason": problem.reason} for problem in problems]
     return {"items": items} if items else None
+
+
+def _raise_if_refused(read: StagedRead) -> None:
+    if read.verdict != Verdict.COMPLETE:
+        # Only the guard can be overridden. If another read was faster, the same request may succeed.
+        advice = f"; {IF_INTENDED}, send it again with ?acceptShrink=true" if read.refused else ""
+        raise FailedPrecondition(f"was not applied: {read.refused or read.reason}{advice}", http_code=409)
 
 
 def _raise_for_problems(upload: "UploadedSource") -> None:

@@ -12,8 +12,10 @@ import pytest
 from pydantic import SecretStr
 
 import app
-from app.backend.permissions.provider_call import Provider, ask
+from app.backend.permissions.provider_call import ask
+from app.backend.permissions.provider_config import ProviderConfig
 from app.backend.security.outgoing import open_session
+from app.backend.settings import SelfHostedBackendSettings
 from app.backend.webhooks.sender import open_sender
 from app.client.transport import Transport
 from app.commands.demo.questions import _reasons
@@ -81,9 +83,8 @@ def servers() -> Iterator[list[Server]]:
 def permission_provider() -> Callable[[str], object]:
     session = open_session(allow_private=True)
     question = Question("ada", "document", "plan", "acme")
-    return lambda url: ask(
-        Provider(url=url, auth_token="", timeout=5, tries=2, pause=0, deadline=20), [question], session, time.sleep
-    )
+    settings = SelfHostedBackendSettings(provider_timeout=5, provider_tries=2, provider_pause=0, provider_deadline=20)
+    return lambda url: ask(ProviderConfig(url=url), settings, [question], session, time.sleep)
 
 
 def webhook() -> Callable[[str], object]:

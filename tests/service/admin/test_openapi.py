@@ -10,8 +10,9 @@ from app.contract.permission_call import MalformedQuestion
 from app.service.admin.openapi import document
 from app.service.admin.resync import ResyncRequest
 from app.service.provider.answer import read_questions
+from app.service.provider.settings import ProviderSettings
 
-DOCUMENT: Any = document(version="1", provider_path="/check", explain_path="/explain", max_requests=2)
+DOCUMENT: Any = document(ProviderSettings(path="/check", max_requests=2))
 ASKED = {"userId": "ada", "resource": {"type": "document", "id": "d", "organizationId": "acme"}}
 
 
@@ -68,9 +69,7 @@ def test_metrics_require_the_token_that_the_document_describes() -> None:
     with_token = DOCUMENT["paths"]["/metrics"]["get"]
     assert with_token["security"] == [{"admin": []}]
     assert {"401", "429"} <= with_token["responses"].keys()
-    other: Any = document(
-        version="1", provider_path="/check", explain_path="/explain", max_requests=2, metrics_need_token=False
-    )
+    other: Any = document(ProviderSettings(path="/check", max_requests=2), metrics_need_token=False)
     open_to_all = other["paths"]["/metrics"]["get"]
     assert "security" not in open_to_all
     assert open_to_all["responses"].keys() == {"200"}

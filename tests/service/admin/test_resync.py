@@ -9,6 +9,7 @@ from sqlalchemy import insert
 
 from app.foundation.logs import LogSettings, configure_logs
 from app.service.admin.openapi import document
+from app.service.provider.settings import ProviderSettings
 from app.sync.plan.tables import PlanAccessRow, PlanItemRow, PlanRow
 from app.sync.runs.queue import MAX_QUEUED
 from app.sync.runs.run import RunRequest, RunStatus
@@ -167,7 +168,7 @@ def test_start_names_what_is_wrong_with_the_body(admin: Admin, body: Any, messag
 
 
 def test_the_description_says_that_an_empty_list_is_refused() -> None:
-    described: Any = document(version="1", provider_path="/check", explain_path="/explain", max_requests=1)
+    described: Any = document(ProviderSettings(path="/check"))
     properties = described["components"]["schemas"]["ResyncRequest"]["properties"]
     for name in ("organizationIds", "userIds"):
         array, null = properties[name]["anyOf"]

@@ -56,7 +56,7 @@ class Service:
                     require_admin=self.require_admin,
                     clock=lambda: NOW,
                     instance=lambda: "stamp",
-                    observer=self,
+                    observers=(self,),
                     failures=FailedCredentials(),
                 )
             )

@@ -25,7 +25,6 @@ from app.foundation.database.engine import open_engine
 from app.http.errors import install_error_handlers
 from app.http.request_id import install_request_ids
 from app.http.throttle import FailedCredentials
-from app.monitoring.metrics import Metrics
 from app.service.provider.blueprint import provider_blueprint
 from app.service.provider.decision_log import DecisionLog
 from app.service.provider.parts import ProviderParts
@@ -80,7 +79,7 @@ def ask(engine: Engine) -> Callable[..., None]:
                     require_admin=lambda: None,
                     clock=lambda: NOW,
                     instance=str,
-                    observer=Metrics(),
+                    observers=(),
                     failures=FailedCredentials(),
                     log=log,
                 )

@@ -11,6 +11,7 @@ from app.access.contents import source_states
 from app.access.pending import pending_since
 from app.foundation.database.engine import reading
 from app.service.admin.openapi import document as openapi_document
+from app.service.provider.settings import ProviderSettings
 from tests.hearing import heard
 from tests.service.push.conftest import (
     HR,
@@ -48,7 +49,7 @@ def test_an_explanation_goes_back_to_the_push(service: Service) -> None:
     asked = {"userId": "ann", "resource": {"type": "document", "id": "d1", "organizationId": "acme"}}
     body = {"data": {"requests": [asked, {"userId": ""}, asked]}}
     answer = service.call("POST", "/permissions/explain", "admin-" + "x" * 20, json=body).get_json()
-    described: Any = openapi_document(version="1", provider_path="/c", explain_path="/e", max_requests=9)["components"]
+    described: Any = openapi_document(ProviderSettings())["components"]
     jsonschema_rs.Draft202012Validator({"$ref": "#/components/schemas/Explanations", "components": described}).validate(
         answer
     )
