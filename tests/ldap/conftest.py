@@ -57,7 +57,7 @@ def own_slapd(library: None, tmp_path: Path) -> Iterator[slapd.Slapd]:
 def domain(
     library: None, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[samba.Samba]:
-    """An Active Directory domain; tests that change it leave what others look at as it is."""
+    """An Active Directory domain. Tests that change it do not change what other tests read."""
     need(samba.programs())
     cache = request.config.cache.mkdir("samba")
     folder = tmp_path_factory.mktemp("samba") / "s"

@@ -148,7 +148,7 @@ class Directory:
         return {dn.lower(): self._person(one) for dn, one in self.found(self.person_filter, self.people).items()}
 
     def role_of(self, group: str) -> str | None:
-        """The role that a group gives to its members."""
+        """The role of a group's members."""
         name, dash, _ = group.partition(",")[0].partition("=")[2].partition("-")
         return {"org": "viewer", "edit": "editor"}.get(name) if dash else None
 

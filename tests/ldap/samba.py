@@ -185,7 +185,7 @@ class Samba:
             self._process = None
 
     def add_ace(self, dn: str, ace: str) -> None:
-        """Adds to the access control list of an object; what is below inherits it if the ACE says so."""
+        """Adds an ACE to the access control list of an object. Objects below inherit it if it is inheritable."""
         self._tool("dsacl", "set", f"--objectdn={dn}", f"--sddl={ace}")
 
     def sid(self, account: str) -> str:

@@ -15,7 +15,7 @@ SUFFIX = "dc=acme,dc=example"
 ADMIN = f"cn=admin,{SUFFIX}"
 READER = f"cn=reader,ou=services,{SUFFIX}"
 LIMITED = f"cn=limited,ou=services,{SUFFIX}"
-"""A reader to whom the server gives 500 entries of a search, whether in pages or not."""
+"""A reader for whom the server limits a search to 500 entries, with and without pages."""
 PASSWORD = "sesame-of-openldap"
 
 LOG = 300

@@ -113,7 +113,7 @@ def test_changes_reach_the_access_model(company: Company) -> None:
     changed = company.model()
     assert '"disabled": true' in next(record for record in changed if '"kind": "user"' in record and '"u7"' in record)
     assert not any('"u8"' in record for record in changed)
-    # What a full read says is the same.
+    # A full read has the same result.
     third = company.refresh(full_every=0)
     assert (third.sources[0].answered, third.changed) == ("", False)
 
@@ -196,7 +196,7 @@ def test_every_command_reports_the_error_without_the_password(
     monkeypatch.chdir(company.folder)
     done = CliRunner().invoke(usher, [*command, "--config", str(file)], prog_name="usher", env={"COLUMNS": "400"})
     assert done.exit_code == 1
-    told = " ".join(done.output.split())
-    assert "the name or the password is wrong; correct bind_dn or bind_password" in told
-    assert "mistyped-secret" not in told
-    assert "Traceback" not in told
+    output = " ".join(done.output.split())
+    assert "the name or the password is wrong; correct bind_dn or bind_password" in output
+    assert "mistyped-secret" not in output
+    assert "Traceback" not in output

@@ -150,7 +150,7 @@ def test_changes_and_deletions_are_reported(domain: Samba) -> None:
     # Nothing of that group has changed, and yet it has a member more.
     assert second.objects["users"][comer].id.id in by_cn(second, "Domain Users").members
 
-    # Out of the base of its set, which the filter cannot tell.
+    # Out of the base of its set, which is no part of the filter.
     writer.connection.rename_s(mover, "CN=mover", f"OU=Elsewhere,{BASE}")
     people = of_samba(domain, sets={"users": {"below": "OU=People"}})
     third = since(people, second.cursor, WANTED)
@@ -159,7 +159,7 @@ def test_changes_and_deletions_are_reported(domain: Samba) -> None:
 
 
 def test_a_rename_changes_no_membership(domain: Samba) -> None:
-    """Groups name their members by what no rename changes: the server tells of no change of theirs then."""
+    """Groups name their members by an id that no rename changes, so the server reports no change of the group."""
     connector, writer = few_of(domain), Writer(domain)
     dn = writer.add_user("before", "Elsewhere")
     group = writer.add_group("of-before", dn)
@@ -252,9 +252,9 @@ def test_without_the_right_to_see_what_was_deleted_there_are_no_changes(domain: 
     answer = ask(connector, wanted=WANTED)
     assert (answer.verdict, answer.cursor) == ("complete", "")
     assert "Deleted Objects" in answer.remarks[0].reason
-    told = ask(few_of(domain, bind_dn=samba.RIGHTFUL), wanted=WANTED)
-    assert (told.cursor != "", told.remarks) == (True, [])
-    refused = since(connector, told.cursor, WANTED)
+    first = ask(few_of(domain, bind_dn=samba.RIGHTFUL), wanted=WANTED)
+    assert (first.cursor != "", first.remarks) == (True, [])
+    refused = since(connector, first.cursor, WANTED)
     assert refused.end is not None
     assert refused.end.answered is Answered.CURSOR_REFUSED
 
@@ -364,7 +364,7 @@ def test_its_certificate_is_checked(domain: Samba) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("settings", "message"),
     [
         ({"bind_password": "wrong"}, "the name or the password is wrong; correct bind_dn or bind_password"),
         ({"base": f"OU=Nowhere,{BASE}"}, f"base OU=Nowhere,{BASE}: does not exist"),
@@ -373,10 +373,10 @@ def test_its_certificate_is_checked(domain: Samba) -> None:
         ({"bind_dn": "", "bind_password": ""}, "it may require bind_dn"),
     ],
 )
-def test_errors_are_one_line_with_the_setting(domain: Samba, settings: dict[str, object], says: str) -> None:
+def test_errors_are_one_line_with_the_setting(domain: Samba, settings: dict[str, object], message: str) -> None:
     answer = ask(of_samba(domain, **settings), wanted=WANTED)
     assert answer.verdict == "failed"
-    assert says in answer.reason
+    assert message in answer.reason
 
 
 def test_a_disabled_account_is_refused_by_name(domain: Samba) -> None:

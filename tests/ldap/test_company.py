@@ -69,7 +69,7 @@ class Company:
     start: Callable[..., Usher]
     service: str
     output: list[str] = field(default_factory=list)
-    """What commands said."""
+    """The output of all commands."""
     ids: dict[str, str] = field(default_factory=dict)
     """Name → id."""
 
@@ -128,7 +128,7 @@ class Company:
         return dn
 
     def usher(self, *arguments: str, code: int = 0) -> str:
-        """What a command says that ends with this code."""
+        """Runs a command, which must end with this code, and returns its output."""
         done = CliRunner().invoke(usher, [*arguments, "--config", "usher.yaml"], prog_name="usher")
         self.output.append(done.output)
         assert done.exit_code == code, done.output
@@ -276,9 +276,9 @@ def company(
         stack.callback(company.clear)
         company.furnish()
         yield company
-        for said in (*company.output, *(log.read_text() for log in tmp_path.glob("*.err"))):
-            assert "Traceback" not in said
-            assert not [secret for secret in (*SECRETS.values(), secrets["auth_token"]) if secret in said]
+        for text in (*company.output, *(log.read_text() for log in tmp_path.glob("*.err"))):
+            assert "Traceback" not in text
+            assert not [secret for secret in (*SECRETS.values(), secrets["auth_token"]) if secret in text]
 
 
 @contextmanager
@@ -357,9 +357,9 @@ def test_a_company_follows_its_example(company: Company) -> None:
     company.set_rights(given=False)
     company.app.run(f"REVOKE SELECT ON doc FROM {company.reader}")
     wait_for("a cause of attention", lambda: company.attention() == {"shrunk": 1})
-    told = company.usher("sync", code=3)
-    assert "source ad could not be read: is empty, but provided 82 records before" in told
-    assert "source app could not be read: queries.documents: permission denied for table doc" in told
+    output = company.usher("sync", code=3)
+    assert "source ad could not be read: is empty, but provided 82 records before" in output
+    assert "source app could not be read: queries.documents: permission denied for table doc" in output
     assert company.attention() == {"shrunk": 1, "source": 1}
     assert company.access() == before
     assert set(company.members()) == {name for name, may in before.items() if may}

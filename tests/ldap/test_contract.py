@@ -35,7 +35,7 @@ class LdapWorld(SourceWorld):
     """People and teams in a directory, behind a proxy that can cut."""
 
     settings: Mapping[str, Any]
-    """What the source is told besides."""
+    """Further settings of the source."""
 
     def __init__(self, between: TcpProxy, spool: Path, url: str, admin: str, password: str) -> None:
         import ldap
@@ -51,7 +51,7 @@ class LdapWorld(SourceWorld):
         self._spoilt: list[str] = []
 
     def person(self, one: str) -> tuple[str, Mapping[str, str]]:
-        """The DN of somebody, and the attributes that they need besides name and address."""
+        """The DN of a person, and the required attributes except name and address."""
         raise NotImplementedError
 
     def team(self, team: str) -> tuple[str, Mapping[str, str]]:

@@ -122,7 +122,7 @@ def test_a_cut_connection_is_never_a_complete_read(meddled: TcpProxy) -> None:
         answer = ask(connector)
         assert answer.verdict == "failed", f"cut after {share / 16:.0%}"
         assert answer.cursor == ""
-    # To the last bytes but one: they belong to the answer that says that nothing follows.
+    # Also without the very last bytes, which belong to the response that ends the search.
     for missing in (1, 5, 20, 50):
         meddled.reset()
         meddled.cut_after = whole - missing
@@ -263,7 +263,7 @@ def test_a_read_that_is_closed_ends_its_search_and_connection(standing_slapd: Sl
         began = time.monotonic()
         reading.close()  # type: ignore[attr-defined]
         assert time.monotonic() - began < 1
-        # Hardly more than the page that was on its way has been told.
+        # Hardly more than the page that was in transit has been sent.
         time.sleep(0.2)
         assert between.passed < 20_000
 
@@ -276,14 +276,14 @@ def test_a_size_limit_fails_the_read(standing_slapd: Slapd) -> None:
 
 
 def test_a_reader_without_rights_fails_the_read(standing_slapd: Slapd) -> None:
-    """A reader who lost his rights is told of no base, rather than of no people."""
+    """To a reader without rights, the server reports a missing base instead of an empty one."""
     answer = ask(of_slapd(standing_slapd.port, bind_dn=f"cn=blind,ou=services,{SUFFIX}"))
     assert answer.verdict == "failed"
     assert "base dc=acme,dc=example: does not exist" in answer.reason
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("settings", "message"),
     [
         ({"bind_password": "wrong"}, "login refused: bind_dn cn=reader"),
         ({"bind_password": "wrong"}, "the name or the password is wrong; correct bind_dn or bind_password"),
@@ -305,10 +305,10 @@ def test_a_reader_without_rights_fails_the_read(standing_slapd: Slapd) -> None:
         ({"starttls": True}, "starttls: the server refuses"),
     ],
 )
-def test_errors_are_one_line_with_the_setting(standing_slapd: Slapd, settings: dict[str, object], says: str) -> None:
+def test_errors_are_one_line_with_the_setting(standing_slapd: Slapd, settings: dict[str, object], message: str) -> None:
     answer = ask(of_slapd(standing_slapd.port, **settings))
     assert answer.verdict == "failed"
-    assert says in answer.reason
+    assert message in answer.reason
 
 
 def test_a_missing_set_fails_the_read(standing_slapd: Slapd) -> None:
@@ -466,7 +466,7 @@ def test_a_restarted_server_needs_no_full_read(own_slapd: Slapd) -> None:
 
 
 def test_a_renamed_container_leads_to_a_full_read(own_slapd: Slapd) -> None:
-    """The entries in it have other DNs, of which the server tells nothing."""
+    """The entries in it have other DNs, which the server does not report as changes."""
     connector = of_slapd(own_slapd.port)
     cursor = ask(connector).cursor
     writer = Writer(own_slapd)

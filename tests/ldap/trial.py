@@ -1,5 +1,5 @@
-"""Random changes of a directory between random reads of it; after each complete read, Usher's decisions are compared
-with what the directory itself says."""
+"""Changes a directory at random between random reads of it. After each complete read, compares Usher's decisions with
+those computed from the directory itself."""
 
 from collections.abc import Callable
 from functools import partial
@@ -24,7 +24,7 @@ LEAST_COMPARED = 6
 """Comparisons without which a run proves too little."""
 
 LEAST_WITH_ACCESS = 0.6
-"""The share of comparisons after which the directory gives access to somebody: otherwise no one can have too much."""
+"""The share of comparisons in which somebody has access: without access, nobody can have too much."""
 
 
 class Leavers:
@@ -190,14 +190,14 @@ class Trial:
                 reasons.append(partial(self._move, dn, self._random.choice(homes)))
             if dn.lower() not in reached:
                 reasons.append(partial(self._give_role, dn))
-            reasons += [partial(self._say, alias, "is back") for alias in self._leavers.denying(person)]
+            reasons += [partial(self._set_alias, alias, "is back") for alias in self._leavers.denying(person)]
             denied += [reasons] if reasons else []
         fewest = min(map(len, denied), default=0)
         reasons = self._random.choice([one for one in denied if len(one) == fewest] or [[lambda: "all have access"]])
         return self._random.choice(reasons)()
 
     def _give_role(self, dn: str) -> str:
-        """Puts a person into a group that gives a role; there may be none."""
+        """Adds a person to a group with a role, if there is one."""
         one = self.directory
         groups = [group for group in one.found(one.group_filter, one.groups) if one.role_of(group)]
         if groups:
@@ -304,18 +304,18 @@ class Trial:
         known = self._leavers.aliases() if how != "leaves" else []
         people = [dn for dn in self._with_access() if self.directory.person(dn).aliases]
         if known or not people:
-            return self._say(self._random.choice(known), how) if known else "nobody leaves"
+            return self._set_alias(self._random.choice(known), how) if known else "nobody leaves"
         dn = self._random.choice(people)
         aliases = sorted(self.directory.person(dn).aliases, key=lambda alias: "@" not in alias)
         if self._random.random() < 0.5:
-            return self._say(self._random.choice(aliases), how)
-        self.done.append(self._say(aliases[0], "leaves"))
+            return self._set_alias(self._random.choice(aliases), how)
+        self.done.append(self._set_alias(aliases[0], "leaves"))
         self._compare()
         self._write_mail(dn)
         self._perhaps_compare()
         return f"{dn} has another address"
 
-    def _say(self, alias: str, how: str) -> str:
+    def _set_alias(self, alias: str, how: str) -> str:
         if how == "is dropped":
             self._leavers.drop(alias)
         else:
@@ -385,7 +385,7 @@ class Trial:
         return [dn for dn in dns if dn.lower() in members] or dns
 
     def _write_mail(self, dn: str) -> None:
-        """Gives an address to a person that nobody ever had."""
+        """Changes the address of a person to one that nobody ever had."""
         self._addresses += 1
         self.directory.set(dn, "mail", f"new{self._addresses}@acme.example")
 

@@ -1,7 +1,7 @@
-"""However the backend misbehaves: once it stops, all is as the directory says, who was removed is gone, and what others
-put there is still there.
+"""Once the backend stops misbehaving, it matches the directory: removed users are gone, and items of other clients
+still exist.
 
-No verify has to help: nothing that this backend does is a lie, so the answers alone must be enough.
+No verify is needed: this backend has no silent faults, so its responses suffice.
 """
 
 from collections.abc import Iterator

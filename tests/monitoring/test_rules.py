@@ -58,7 +58,7 @@ def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def scrape(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """What a service with its worker tells after a permission call and a run that found no backend."""
+    """The metrics of a service with a worker, after a permission call and a run without a reachable backend."""
     folder = tmp_path_factory.mktemp("node")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -89,7 +89,7 @@ def scrape(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                 text = ""
             if "usher_denials_total{" in text and "usher_backend_calls_total{" in text and "usher_last_run" in text:
                 break
-            # The run tries several times before it gives its backend up.
+            # The run retries several times before it fails.
             time.sleep(0.5)
         yield text
     finally:
@@ -101,7 +101,7 @@ def scrape(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             node.wait()
 
 
-def told(scrape: str) -> set[str]:
+def exported(scrape: str) -> set[str]:
     """The names of all series, and of families without one yet."""
     names = set(re.findall(r"^(usher_\w+)(?:\{| )", scrape, flags=re.MULTILINE))
     return names | set(re.findall(r"^# TYPE (usher_\w+) ", scrape, flags=re.MULTILINE))
@@ -115,18 +115,18 @@ def used(expressions: list[str]) -> set[str]:
 @pytest.mark.e2e
 @pytest.mark.timeout(240)
 @asks_a_node
-def test_every_metric_of_the_alerts_and_the_dashboard_is_told_by_a_node(scrape: str) -> None:
+def test_a_node_exports_every_metric_of_the_alerts_and_the_dashboard(scrape: str) -> None:
     groups = yaml.safe_load((CONFIG / "alerts.yaml").read_text())["groups"]
     alerts = used([rule["expr"] for group in groups for rule in group["rules"]])
     panels = json.loads((CONFIG / "grafana.json").read_text())["panels"]
     shown = used([target["expr"] for panel in panels for target in panel["targets"]])
     assert len(alerts) > 10
     assert len(shown) > 20
-    assert (alerts | shown) - told(scrape) - NOT_BEFORE_A_VERIFY == set()
+    assert (alerts | shown) - exported(scrape) - NOT_BEFORE_A_VERIFY == set()
 
 
 NOT_BEFORE_A_VERIFY = {"usher_last_verify_items"}
-"""There is nothing to tell until a backend was read back."""
+"""They have no series before a verify."""
 
 
 @pytest.mark.e2e

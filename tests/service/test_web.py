@@ -1,4 +1,4 @@
-"""The service put together: every surface of it, with what it needs to let someone in."""
+"""The whole service: each API and page, with its credentials."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -83,7 +83,7 @@ def question(user: str = "ada", document: str = "handbook") -> dict[str, Any]:
     return {"data": {"requests": [{"userId": user, "resource": resource}]}}
 
 
-def test_landing_tells_where_to_go_on(client: FlaskClient) -> None:
+def test_landing_page_links_to_all_surfaces(client: FlaskClient) -> None:
     answer = client.get("/").get_json()
     assert answer["product"] == "Usher"
     assert {"/permissions/check", "/resync", "/healthz", "/readyz", "/metrics"} <= set(answer["links"].values())
@@ -117,7 +117,7 @@ def test_each_surface_wants_its_own_token(client: FlaskClient, method: str, path
 
 
 @pytest.mark.parametrize(("proxies", "another"), [(0, 429), (1, 401)])
-def test_wrong_tokens_are_counted_by_the_address_that_trusted_proxies_tell(
+def test_wrong_tokens_are_counted_by_the_address_from_trusted_proxies(
     settings: Settings, engine: Engine, proxies: int, another: int
 ) -> None:
     client = client_of(settings.model_copy(update={"server": ServerSettings(trusted_proxies=proxies)}), engine)
@@ -174,7 +174,7 @@ def test_readyz_names_what_is_not_ready(settings: Settings, empty: Engine) -> No
     assert fresh.get("/readyz").get_json()["status"] == "ready"
 
 
-def test_metrics_tell_of_requests_decisions_runs_and_sources(
+def test_metrics_contain_requests_decisions_runs_and_sources(
     client: FlaskClient, engine: Engine, settings: Settings
 ) -> None:
     client.post("/permissions/check", json=question(), headers=ASK)
@@ -218,7 +218,7 @@ def test_items_of_the_last_run_are_counted_once(client: FlaskClient, engine: Eng
     assert items['usher_last_run_items{action="add",kind="document",outcome="planned"}'] == 1
 
 
-def test_metrics_tell_of_refused_items_the_ledger_and_the_last_verify(client: FlaskClient, engine: Engine) -> None:
+def test_metrics_contain_refused_items_the_ledger_and_the_last_verify(client: FlaskClient, engine: Engine) -> None:
     ledger = open_ledger(engine, "https://backend.example", "key", now)
     with writing(engine) as connection:
         for item, parked in (("a", False), ("b", False), ("c", True)):
@@ -264,7 +264,7 @@ def test_metrics_tell_of_refused_items_the_ledger_and_the_last_verify(client: Fl
     assert numbers['usher_attention{cause="parked"}'] == 1
 
 
-def test_metrics_tell_of_workers_and_of_how_long_a_run_waits(client: FlaskClient, engine: Engine) -> None:
+def test_metrics_contain_workers_and_the_age_of_the_queue(client: FlaskClient, engine: Engine) -> None:
     Runs(engine, lambda: NOW - timedelta(minutes=3), Random(1)).enqueue(RunRequest(trigger="resync"))
     with writing(engine) as connection:
         for worker_id, seconds, leads in (("1", 10, True), ("2", 100, False), ("3", 1000, True)):
@@ -280,9 +280,7 @@ def test_metrics_tell_of_workers_and_of_how_long_a_run_waits(client: FlaskClient
     assert numbers["usher_queue_age_seconds"] == 180
 
 
-def test_metrics_tell_what_is_wrong_with_the_records_of_each_source(
-    settings: Settings, engine: Engine, tmp_path: Path
-) -> None:
+def test_metrics_contain_the_problems_of_each_source(settings: Settings, engine: Engine, tmp_path: Path) -> None:
     (tmp_path / "more.jsonl").write_text(
         '{"kind": "user"}\n{"kind": "membership", "organizationId": "nowhere", "userId": "ada"}\n'
     )
@@ -311,7 +309,7 @@ def test_openmetrics_is_given_to_who_asks_for_it(client: FlaskClient) -> None:
     assert "usher_build_info{" in plain.get_data(as_text=True)
 
 
-def test_metrics_do_not_tell_where_things_lie() -> None:
+def test_metrics_contain_no_paths() -> None:
     assert source_labels(["/etc/acme/people.yaml", "people", "a/b/", "https://x/y"]) == [
         "people.yaml",
         "people",

@@ -59,10 +59,10 @@ def test_webhook_is_signed_as_the_specification_has_it(receiver: Receiver) -> No
     webhook(receiver.url, time=SimulatedTime(datetime.now(UTC))).send(message())
     [posted] = receiver.posted
     # The reference implementation checks id, timestamp (within five minutes of now) and body.
-    told = Receiving(SECRET).verify(posted.body, posted.headers)
+    event = Receiving(SECRET).verify(posted.body, posted.headers)
     assert posted.headers["webhook-id"] == "msg_1"
     assert posted.headers["content-type"] == "application/json"
-    assert told == {
+    assert event == {
         "type": "attention.began",
         "timestamp": "2026-11-20T12:00:00Z",
         "data": {
@@ -99,7 +99,7 @@ def test_webhook_counts_as_delivered_by_a_2xx_alone(receiver: Receiver, code: in
 
 
 def test_webhook_that_nobody_answers_fails_in_time(mail_server: MailServer, closed_port: int) -> None:
-    mail_server.silent = True  # accepts, and says nothing
+    mail_server.silent = True  # accepts, and sends nothing
     began = real_time.monotonic()
     with pytest.raises(NotDeliveredError, match="no answer within the time allowed"):
         webhook(f"http://127.0.0.1:{mail_server.port}/", timeout=0.3).send(message())
@@ -146,7 +146,7 @@ def test_mail_is_not_handed_to_a_server_that_cannot_be_trusted(mail_server: Mail
 
 
 @pytest.mark.parametrize("command", ["AUTH", "MAIL", "RCPT", "DATA"])
-def test_mail_that_is_refused_says_so_without_secrets(mail_server: MailServer, certificate: Path, command: str) -> None:
+def test_error_of_refused_mail_contains_no_secrets(mail_server: MailServer, certificate: Path, command: str) -> None:
     mail_server.refuses[command] = f"550 no, and I repeat {PASSWORD}"
     with pytest.raises(NotDeliveredError) as caught:
         mail(mail_server, certificate).send(message())
@@ -162,7 +162,7 @@ def test_mail_with_text_that_cannot_be_sent_is_not_delivered(
     assert PASSWORD not in str(caught.value)
 
 
-def test_mail_server_that_says_nothing_fails_in_time(mail_server: MailServer, certificate: Path) -> None:
+def test_silent_mail_server_fails_in_time(mail_server: MailServer, certificate: Path) -> None:
     mail_server.silent = True
     began = real_time.monotonic()
     with pytest.raises(NotDeliveredError, match="could not be used"):

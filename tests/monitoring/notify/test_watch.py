@@ -49,7 +49,7 @@ class Kept:
             raise NotDeliveredError("not now")
         self.got.append(message)
 
-    def told(self) -> list[tuple[str, str]]:
+    def events(self) -> list[tuple[str, str]]:
         """Event and cause of each message, in order."""
         return [(message.content["type"].partition(".")[2], message.content["data"]["cause"]) for message in self.got]
 
@@ -94,12 +94,12 @@ def test_concern_of_a_newer_version_is_left_to_it(
         connection.execute(insert(ConcernRow.__table__).values(row))
     past.held(30)
     make_watch(kept).tick()
-    assert kept.told() == [("began", "held")]
+    assert kept.events() == [("began", "held")]
     with reading(engine) as connection:
         assert "novel" in connection.scalars(select(ConcernRow.__table__.c.cause)).all()
 
 
-def test_held_run_is_told_once_however_often_it_is_held_again(
+def test_held_run_is_reported_once_however_often_it_is_held_again(
     make_watch: MakeWatch, kept: Kept, past: Past, time: SimulatedTime
 ) -> None:
     watch = make_watch(kept)
@@ -108,7 +108,7 @@ def test_held_run_is_told_once_however_often_it_is_held_again(
         watch.tick()
         watch.tick()
         time.move_on(minutes=15)
-    assert kept.told() == [("began", "held")]
+    assert kept.events() == [("began", "held")]
     data = kept.got[0].content["data"]
     assert data["count"] == 30
     assert data["summary"].startswith("30 deletes are held back until 2026-11-27 12:00 UTC: in acme, 30 deletes")
@@ -117,7 +117,7 @@ def test_held_run_is_told_once_however_often_it_is_held_again(
     past.runs.approve(data["runId"])
 
 
-def test_held_run_is_told_again_when_it_changes_and_when_it_is_over(
+def test_held_run_is_reported_again_when_it_changes_and_when_it_is_over(
     make_watch: MakeWatch, kept: Kept, past: Past, time: SimulatedTime
 ) -> None:
     watch = make_watch(kept)
@@ -136,10 +136,10 @@ def test_held_run_is_told_again_when_it_changes_and_when_it_is_over(
         time.move_on(minutes=15)
         step()
         watch.tick()
-        assert kept.told() == expected, number
+        assert kept.events() == expected, number
 
 
-def test_failure_is_told_once_and_when_it_is_over(
+def test_failure_is_reported_once_and_when_it_is_over(
     make_watch: MakeWatch, kept: Kept, past: Past, time: SimulatedTime
 ) -> None:
     watch = make_watch(kept)
@@ -153,7 +153,7 @@ def test_failure_is_told_once_and_when_it_is_over(
     time.move_on(minutes=15)
     past.ended(RunStatus.DONE)
     watch.tick()
-    assert kept.told() == [("began", "failed"), ("changed", "failed"), ("over", "failed")]
+    assert kept.events() == [("began", "failed"), ("changed", "failed"), ("over", "failed")]
     assert kept.got[0].content["data"]["since"] == f"{first:%Y-%m-%dT%H:%M:%SZ}"
 
 
@@ -161,10 +161,10 @@ def test_cancelled_and_narrowed_runs_are_no_failure(make_watch: MakeWatch, kept:
     past.ended(RunStatus.DONE)
     past.ended(RunStatus.CANCELLED, error="told to stop")
     make_watch(kept).tick()
-    assert kept.told() == []
+    assert kept.events() == []
 
 
-def test_run_that_does_not_begin_is_told_after_so_long(
+def test_run_that_does_not_begin_is_reported_after_a_delay(
     make_watch: MakeWatch, kept: Kept, past: Past, time: SimulatedTime
 ) -> None:
     watch = make_watch(kept)
@@ -173,17 +173,17 @@ def test_run_that_does_not_begin_is_told_after_so_long(
     for minutes in (14, 30, 30):
         time.move_on(minutes=minutes)
         watch.tick()
-    assert kept.told() == []
+    assert kept.events() == []
     time.move_on(minutes=1)
     watch.tick()
     time.move_on(hours=5)
     watch.tick()
-    assert kept.told() == [("began", "missed")]
+    assert kept.events() == [("began", "missed")]
     data = kept.got[0].content["data"]
     assert data["summary"] == "no run has begun since 2026-11-20 12:00 UTC; one was due at 2026-11-20 12:15 UTC"
     past.ended(RunStatus.DONE)
     watch.tick()
-    assert kept.told()[1:] == [("over", "missed")]
+    assert kept.events()[1:] == [("over", "missed")]
 
 
 def test_worker_that_never_began_is_missed_from_the_first_request_on(
@@ -195,7 +195,7 @@ def test_worker_that_never_began_is_missed_from_the_first_request_on(
     watch.tick()
     time.move_on(minutes=1)
     watch.tick()
-    assert kept.told() == [("began", "missed")]
+    assert kept.events() == [("began", "missed")]
 
 
 def test_nothing_is_missed_without_a_schedule_or_when_nobody_asks(
@@ -207,11 +207,11 @@ def test_nothing_is_missed_without_a_schedule_or_when_nobody_asks(
     unasked = Settings.model_validate({"sync": {"schedule": "every 1m"}, "notifications": {"missed_after": 0}})
     make_watch(kept, settings=never).tick()
     make_watch(kept, settings=unasked).tick()
-    assert kept.told() == []
+    assert kept.events() == []
 
 
 @pytest.mark.parametrize(("parked", "cause"), [(False, "failing"), (True, "parked")])
-def test_refused_items_are_told_once_when_they_double_and_when_they_are_over(
+def test_refused_items_are_reported_once_when_they_double_and_when_they_are_over(
     make_watch: MakeWatch, kept: Kept, past: Past, time: SimulatedTime, *, parked: bool, cause: str
 ) -> None:
     watch = make_watch(kept)
@@ -227,7 +227,7 @@ def test_refused_items_are_told_once_when_they_double_and_when_they_are_over(
         kept.got.clear()
         past.failing(*[f"doc{n}" for n in range(items)], parked=parked)
         watch.tick()
-        assert kept.told() == expected, number
+        assert kept.events() == expected, number
         if number == 0:
             data = kept.got[0].content["data"]
             assert data["since"] == f"{first:%Y-%m-%dT%H:%M:%SZ}"
@@ -243,7 +243,7 @@ def test_failures_of_another_backend_concern_nobody(
     other = open_ledger(engine, "https://another.example", "key", time)
     past.ended(RunStatus.DONE, ledger_id=other.ledger_id)
     make_watch(kept).tick()
-    assert kept.told() == []
+    assert kept.events() == []
 
 
 def test_run_that_does_nothing_but_fail_is_a_failure_until_something_is_done(
@@ -264,7 +264,7 @@ def test_run_that_does_nothing_but_fail_is_a_failure_until_something_is_done(
         kept.got.clear()
         run = past.ended(RunStatus.PARTIAL, counts=counts)
         watch.tick()
-        assert kept.told() == expected, number
+        assert kept.events() == expected, number
         if number == 1:
             data = kept.got[0].content["data"]
             assert data["summary"] == "every item of the last run failed: 120 items"
@@ -277,7 +277,7 @@ def _beating(engine: Engine, time: SimulatedTime, name: str) -> Heartbeat:
     return Heartbeat(engine=engine, worker_id=name, name=name, leads=lambda: False, clock=time, stop=stop)
 
 
-def test_dead_worker_is_told_within_minutes_and_is_over_when_another_lives(
+def test_dead_worker_is_reported_within_minutes_and_is_over_when_another_lives(
     make_watch: MakeWatch, kept: Kept, engine: Engine, time: SimulatedTime
 ) -> None:
     watch = make_watch(kept)
@@ -285,26 +285,24 @@ def test_dead_worker_is_told_within_minutes_and_is_over_when_another_lives(
     first.beat()
     time.move_on(seconds=179)
     watch.tick()
-    assert kept.told() == []
+    assert kept.events() == []
     time.move_on(seconds=1)
     watch.tick()
     time.move_on(seconds=19)
     watch.tick()
-    assert kept.told() == []
+    assert kept.events() == []
     time.move_on(seconds=1)
     watch.tick()
     watch.tick()
-    assert kept.told() == [("began", "worker")]
+    assert kept.events() == [("began", "worker")]
     data = kept.got[0].content["data"]
     assert data["summary"] == "no worker is running: the last heartbeat, of node:1, was at 2026-11-20 12:00 UTC"
     second.beat()
     watch.tick()
-    assert kept.told()[1:] == [("over", "worker")]
+    assert kept.events()[1:] == [("over", "worker")]
 
 
-def test_worker_that_was_told_to_stop_is_not_dead(
-    make_watch: MakeWatch, kept: Kept, engine: Engine, time: SimulatedTime
-) -> None:
+def test_stopped_worker_is_not_dead(make_watch: MakeWatch, kept: Kept, engine: Engine, time: SimulatedTime) -> None:
     heartbeat = _beating(engine, time, "node:1")
     heartbeat.stop.set()
     heartbeat.run()
@@ -312,7 +310,7 @@ def test_worker_that_was_told_to_stop_is_not_dead(
     heartbeat.end()
     time.move_on(minutes=30)
     make_watch(kept).tick()
-    assert kept.told() == []
+    assert kept.events() == []
 
 
 def test_clock_that_jumps_forward_raises_nothing(
@@ -360,7 +358,7 @@ def test_clock_that_jumps_forward_raises_nothing(
         time.move_on(seconds=60)
         heartbeat.beat()
         watch.tick()
-    assert kept.told() == []
+    assert kept.events() == []
 
 
 def test_worker_that_ends_in_peace_takes_along_whom_it_replaced(engine: Engine, time: SimulatedTime) -> None:
@@ -374,25 +372,25 @@ def test_worker_that_ends_in_peace_takes_along_whom_it_replaced(engine: Engine, 
         assert [one.name for one in workers(connection)] == ["other"]
 
 
-def test_workers_that_die_one_after_the_other_are_told_though_one_lives(
+def test_workers_that_die_repeatedly_are_reported_although_one_lives(
     make_watch: MakeWatch, kept: Kept, engine: Engine, time: SimulatedTime
 ) -> None:
     watch = make_watch(kept)
     living = _beating(engine, time, "node:9")
     for number in range(1, 4):
-        assert kept.told() == []
+        assert kept.events() == []
         _beating(engine, time, f"node:{number}").beat()
         time.move_on(minutes=4)
         living.beat()
         watch.tick()
     time.move_on(minutes=1)
     watch.tick()
-    assert kept.told() == [("began", "worker")]
+    assert kept.events() == [("began", "worker")]
     assert kept.got[0].content["data"]["summary"] == ("workers die repeatedly: 3 within an hour, the last one node:3")
     time.move_on(hours=1)
     living.beat()
     watch.tick()
-    assert kept.told()[1:] == [("over", "worker")]
+    assert kept.events()[1:] == [("over", "worker")]
 
 
 class Given:
@@ -407,11 +405,11 @@ class Given:
         yield self.end
 
 
-def test_source_is_told_by_name_when_it_fails_is_partial_and_is_well_again(
+def test_source_is_reported_by_name_when_it_fails_is_partial_and_recovers(
     make_watch: MakeWatch, kept: Kept, engine: Engine, time: SimulatedTime
 ) -> None:
     watch = make_watch(kept)
-    told = []
+    events = []
     for end in (
         Given(Verdict.COMPLETE),
         Given(Verdict.FAILED, "people.jsonl:7: the file ends in the middle of a line"),
@@ -423,14 +421,14 @@ def test_source_is_told_by_name_when_it_fails_is_partial_and_is_well_again(
         time.move_on(minutes=1)
         read_directory(engine, [end], clock=time)
         watch.tick()
-        told.append(len(kept.got))
-    assert told == [0, 1, 1, 2, 2, 3]
-    assert kept.told() == [("began", "source"), ("changed", "source"), ("over", "source")]
+        events.append(len(kept.got))
+    assert events == [0, 1, 1, 2, 2, 3]
+    assert kept.events() == [("began", "source"), ("changed", "source"), ("over", "source")]
     assert {message.content["data"]["about"] for message in kept.got} == {"people"}
     assert kept.got[0].content["data"]["since"] == "2026-11-20T12:01:00Z"
 
 
-def test_source_that_left_the_configuration_is_told_until_it_is_forgotten(
+def test_removed_source_is_reported_until_it_is_forgotten(
     make_watch: MakeWatch, kept: Kept, engine: Engine, time: SimulatedTime
 ) -> None:
     watch = make_watch(kept)
@@ -438,17 +436,17 @@ def test_source_that_left_the_configuration_is_told_until_it_is_forgotten(
         time.move_on(minutes=1)
         read_directory(engine, [Given(Verdict.COMPLETE, name=name)], clock=time)
         watch.tick()
-    assert kept.told() == [("began", "source")]
+    assert kept.events() == [("began", "source")]
     data = kept.got[0].content["data"]
     assert data["about"] == "people"
     assert data["summary"] == "source people is no longer among directory.sources; 1 of its records is still in force"
     assert data["advice"].startswith("remove them with usher directory forget people")
     forget(engine, "people", [], clock=time)
     watch.tick()
-    assert kept.told() == [("began", "source"), ("over", "source")]
+    assert kept.events() == [("began", "source"), ("over", "source")]
 
 
-def test_source_that_shrank_too_much_is_told_until_it_is_accepted(
+def test_shrunk_source_is_reported_until_it_is_accepted(
     make_watch: MakeWatch, kept: Kept, engine: Engine, time: SimulatedTime
 ) -> None:
     source = ChangingSource("people")
@@ -462,7 +460,7 @@ def test_source_that_shrank_too_much_is_told_until_it_is_accepted(
             time.move_on(minutes=1)
             read_directory(engine, [source], clock=time)
             watch.tick()
-    assert kept.told() == [("began", "shrunk")]
+    assert kept.events() == [("began", "shrunk")]
     data = kept.got[0].content["data"]
     assert data["summary"] == (
         "source people would take away 58 of 100 user records, more than 20 and more than 20 %; "
@@ -471,7 +469,7 @@ def test_source_that_shrank_too_much_is_told_until_it_is_accepted(
     assert data["advice"].endswith("usher directory refresh --accept-shrink people")
     read_directory(engine, [source], clock=time, accept_shrink=["people"])
     watch.tick()
-    assert kept.told() == [("began", "shrunk"), ("over", "shrunk")]
+    assert kept.events() == [("began", "shrunk"), ("over", "shrunk")]
 
 
 def test_message_is_tried_again_with_growing_pauses_and_then_given_up(
@@ -496,7 +494,7 @@ def test_message_is_tried_again_with_growing_pauses_and_then_given_up(
         assert sorted(tuple(row) for row in rows) == [("email", None, True, 3), ("webhook", None, False, 3)]
 
 
-def test_several_watches_tell_of_a_matter_once(make_watch: MakeWatch, past: Past) -> None:
+def test_several_watches_report_an_event_once(make_watch: MakeWatch, past: Past) -> None:
     channels = [Kept() for _ in range(4)]
     watches = [make_watch(channel, seed=number) for number, channel in enumerate(channels)]
     past.held(30)
@@ -512,7 +510,7 @@ def test_several_watches_tell_of_a_matter_once(make_watch: MakeWatch, past: Past
         thread.start()
     for thread in threads:
         thread.join()
-    assert [told for channel in channels for told in channel.told()] == [("began", "held")]
+    assert [events for channel in channels for events in channel.events()] == [("began", "held")]
 
 
 def test_message_of_a_worker_that_died_over_it_is_sent_by_another(
@@ -530,7 +528,7 @@ def test_message_of_a_worker_that_died_over_it_is_sent_by_another(
     assert kept.got == []
     time.move_on(minutes=10)
     other.tick()
-    assert kept.told() == [("began", "held")]
+    assert kept.events() == [("began", "held")]
 
 
 def test_messages_for_a_channel_that_is_no_more_are_dropped(
@@ -560,8 +558,8 @@ def test_each_matter_is_one_line_in_the_log_at_its_level(
         time.move_on(minutes=1)
         past.ended(RunStatus.DONE)
         watch.tick()
-    told = [(line["event"], line["log_level"], line["cause"]) for line in lines]
-    assert told == [
+    events = [(line["event"], line["log_level"], line["cause"]) for line in lines]
+    assert events == [
         ("attention_needed", "warning", "held"),
         ("attention_needed", "error", "failed"),
         ("attention_over", "info", "held"),
@@ -619,11 +617,11 @@ def test_database_that_is_away_is_waited_for_and_is_one_line_for_each_outage(
     assert lines[0]["problem"].startswith("the database: ")
     assert "refused" in lines[0]["problem"]
     assert not any("exc_info" in line for line in lines)
-    assert kept.told() == [("began", "held")]
+    assert kept.events() == [("began", "held")]
     nobody_there.dispose()
 
 
-def test_program_error_is_told_with_its_traceback(engine: Engine, make_watch: MakeWatch) -> None:
+def test_program_error_is_logged_with_its_traceback(engine: Engine, make_watch: MakeWatch) -> None:
     def broken(*_: object) -> Never:
         raise KeyError("oops")
 
@@ -672,7 +670,7 @@ def test_unclear_aliases_need_attention(make_watch: MakeWatch, kept: Kept, engin
     watch = make_watch(kept)
     read_directory(engine, [people, hr], clock=time)
     watch.tick()
-    assert sorted(kept.told()) == [("began", "ambiguous"), ("began", "disabling")]
+    assert sorted(kept.events()) == [("began", "ambiguous"), ("began", "disabling")]
     assert sorted(one.content["data"]["summary"] for one in kept.got) == [
         (
             "ambiguous aliases of users in 2 records of source hr, such as: "
@@ -689,9 +687,9 @@ def test_unclear_aliases_need_attention(make_watch: MakeWatch, kept: Kept, engin
     read_directory(engine, [people, hr], clock=time)
     watch.tick()
     # All users with the alias stay disabled.
-    assert sorted(kept.told()[2:]) == [("changed", "disabling"), ("over", "ambiguous")]
+    assert sorted(kept.events()[2:]) == [("changed", "disabling"), ("over", "ambiguous")]
     hr.remove("2")
     time.move_on(minutes=5)
     read_directory(engine, [people, hr], clock=time)
     watch.tick()
-    assert kept.told()[4:] == [("over", "disabling")]
+    assert kept.events()[4:] == [("over", "disabling")]

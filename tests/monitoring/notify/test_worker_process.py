@@ -20,7 +20,7 @@ SECRET = "whsec_QSBzZWNyZXQgb2YgdGhpcnR5LXR3byBieXRlcyAxMjM="
 
 @pytest.mark.extended
 @pytest.mark.e2e
-def test_service_tells_that_no_worker_lives(receiver: Receiver, tmp_path: Path, closed_port: int) -> None:
+def test_service_reports_that_no_worker_lives(receiver: Receiver, tmp_path: Path, closed_port: int) -> None:
     (tmp_path / "usher.yaml").write_text(
         "database_url: sqlite:///usher.db\n"
         "provider: {auth_tokens: [ask-me-for-tests]}\n"
@@ -33,15 +33,15 @@ def test_service_tells_that_no_worker_lives(receiver: Receiver, tmp_path: Path, 
     with writing(engine) as connection:
         beat(connection, WorkerState(worker_id="1", name="node:1", started_at=0, seen_at=0, leads=True))
     engine.dispose()
-    _run_until_told("serve", receiver, tmp_path)
-    told = Receiving(SECRET).verify(receiver.posted[0].body, receiver.posted[0].headers)
-    assert told["data"]["cause"] == "worker"
-    assert told["data"]["summary"].startswith("no worker is running: the last heartbeat, of node:1, was at 1970")
+    _run_until_notified("serve", receiver, tmp_path)
+    event = Receiving(SECRET).verify(receiver.posted[0].body, receiver.posted[0].headers)
+    assert event["data"]["cause"] == "worker"
+    assert event["data"]["summary"].startswith("no worker is running: the last heartbeat, of node:1, was at 1970")
 
 
 @pytest.mark.extended
 @pytest.mark.e2e
-def test_worker_tells_of_a_source_that_cannot_be_read(receiver: Receiver, tmp_path: Path, closed_port: int) -> None:
+def test_worker_reports_a_source_that_cannot_be_read(receiver: Receiver, tmp_path: Path, closed_port: int) -> None:
     (tmp_path / "usher.yaml").write_text(
         "database_url: sqlite:///usher.db\n"
         "directory: {sources: [{type: file, path: nowhere.jsonl, name: people}]}\n"
@@ -49,20 +49,20 @@ def test_worker_tells_of_a_source_that_cannot_be_read(receiver: Receiver, tmp_pa
         f"notifications: {{webhook: {{url: '{receiver.url}', secret: '{SECRET}'}}}}\n"
         "log: {format: json}\n"
     )
-    _run_until_told("worker", receiver, tmp_path)
-    said = (tmp_path / "log").read_text()
-    told = Receiving(SECRET).verify(receiver.posted[0].body, receiver.posted[0].headers)
-    assert told["type"] == "attention.began"
-    assert told["data"]["cause"] == "source"
-    assert told["data"]["about"] == "people"
-    lines = [json.loads(line) for line in said.splitlines()]
+    _run_until_notified("worker", receiver, tmp_path)
+    log = (tmp_path / "log").read_text()
+    event = Receiving(SECRET).verify(receiver.posted[0].body, receiver.posted[0].headers)
+    assert event["type"] == "attention.began"
+    assert event["data"]["cause"] == "source"
+    assert event["data"]["about"] == "people"
+    lines = [json.loads(line) for line in log.splitlines()]
     [needed] = [line for line in lines if line["event"] == "attention_needed" and line["cause"] == "source"]
     assert needed["level"] == "warning"
-    assert "TOPSECRET" not in said
-    assert SECRET.removeprefix("whsec_") not in said
+    assert "TOPSECRET" not in log
+    assert SECRET.removeprefix("whsec_") not in log
 
 
-def _run_until_told(name: str, receiver: Receiver, folder: Path) -> None:
+def _run_until_notified(name: str, receiver: Receiver, folder: Path) -> None:
     """Runs a command until the receiver has a message, and stops it with SIGTERM. The file ``log`` has its output."""
     log = folder / "log"
     process = Forked(command, name, "--config", "usher.yaml", folder=folder, out=log, err=log)

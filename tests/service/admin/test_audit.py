@@ -51,12 +51,12 @@ def test_wrong_tokens_at_the_metrics_are_written_down_as_well(admin: Admin) -> N
 
 
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Basic eDp5"}, {"Authorization": "Bearer"}])
-def test_who_shows_no_token_leaves_no_row(admin: Admin, headers: dict[str, str]) -> None:
+def test_a_request_without_a_token_leaves_no_row(admin: Admin, headers: dict[str, str]) -> None:
     assert admin.stranger.post("/resync", headers=headers).status_code == 401
     assert rows(admin) == []
 
 
-def test_what_cannot_be_done_is_a_refusal(admin: Admin) -> None:
+def test_an_impossible_action_is_recorded_as_refused(admin: Admin) -> None:
     run, _ = admin.runs.enqueue(RunRequest(trigger="schedule"))
     assert admin.client.post(f"/resync/{run.run_id}/approve").status_code == 400
     key = {"Idempotency-Key": "one"}

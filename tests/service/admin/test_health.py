@@ -8,7 +8,7 @@ def test_healthz_needs_nothing(admin: Admin) -> None:
     assert admin.stranger.get("/healthz").get_json() == {"status": "ok"}
 
 
-def test_readyz_tells_each_checks_state(admin: Admin) -> None:
+def test_readyz_returns_the_state_of_each_check(admin: Admin) -> None:
     answer = admin.stranger.get("/readyz")
     assert answer.status_code == 200
     assert answer.get_json() == {

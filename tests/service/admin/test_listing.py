@@ -118,7 +118,7 @@ def test_null_is_left_out(post: Post) -> None:
 
 
 @pytest.mark.usefixtures("directory")
-def test_what_a_user_may_open(post: Post) -> None:
+def test_resources_of_a_user_are_listed(post: Post) -> None:
     listed = answer(post(RESOURCES, ADA))
     membership = {"accessRole": "viewer", "expiresAt": NOON_MS}
     assert listed == {
@@ -135,7 +135,7 @@ def test_what_a_user_may_open(post: Post) -> None:
 
 
 @pytest.mark.usefixtures("directory")
-def test_who_may_open_a_resource(post: Post) -> None:
+def test_users_of_a_resource_are_listed(post: Post) -> None:
     listed = answer(post(USERS, ROADMAP))
     assert listed["users"] == [
         {"userId": "Zoe", "name": "Zoe", "accessRole": "viewer", "rule": "own_grant"},
@@ -198,7 +198,7 @@ def test_types_and_roles(post: Post) -> None:
     assert [row["userId"] for row in answer(post(USERS, ROADMAP | {"role": "editor"}))["users"]] == ["ada"]
 
 
-def test_a_page_of_another_revision_says_so(post: Post, directory: StoredDirectory) -> None:
+def test_a_page_of_another_revision_is_marked(post: Post, directory: StoredDirectory) -> None:
     first = answer(post(RESOURCES, ADA | {"pageSize": 2}))
     more = {"organizationId": "acme", "documentId": "added", "accessType": "public"}
     directory.write([*records(), record_from_wire("document", more)])
@@ -241,7 +241,7 @@ def test_lists_may_require_a_revision(client: FlaskClient, path: str, body: obje
         ),
     ],
 )
-def test_an_empty_list_says_why(post: Post, path: str, body: object, rule: str, reason: str) -> None:
+def test_an_empty_list_has_a_reason(post: Post, path: str, body: object, rule: str, reason: str) -> None:
     listed = answer(post(path, body))
     assert listed["denied"] == {"rule": rule, "reason": reason}
     assert listed.get("resources", listed.get("users")) == []

@@ -72,7 +72,7 @@ def test_resync_wants_an_admin_token(admin: Admin, path: str) -> None:
     assert admin.runs.recent() == []
 
 
-def test_start_queues_a_run_and_says_where_to_look(admin: Admin) -> None:
+def test_start_queues_a_run_and_returns_its_location(admin: Admin) -> None:
     body = {"organizationIds": ["b", "a"], "userIds": ["ü"], "dryRun": True, "verify": True, "allowDeletes": True}
     answer = admin.client.post("/resync", json=body)
     assert answer.status_code == 202
@@ -105,13 +105,13 @@ def test_start_without_wishes_means_everything(admin: Admin, arguments: dict[str
     assert (run.organization_ids, run.user_ids, run.dry_run) == ((), (), False)
 
 
-def test_start_gives_an_identical_run_that_is_still_queued(admin: Admin) -> None:
+def test_start_returns_an_identical_run_that_is_still_queued(admin: Admin) -> None:
     first, second = (admin.client.post("/resync", json={}).get_json()["runId"] for _ in range(2))
     other = admin.client.post("/resync", json={"verify": True}).get_json()["runId"]
     assert first == second != other
 
 
-def test_start_gives_the_same_run_for_the_same_idempotency_key(admin: Admin) -> None:
+def test_start_returns_the_same_run_for_the_same_idempotency_key(admin: Admin) -> None:
     headers = {"Idempotency-Key": "k-1"}
     first = admin.client.post("/resync", json={}, headers=headers).get_json()["runId"]
     admin.runs.cancel(first)
@@ -123,7 +123,7 @@ def test_start_gives_the_same_run_for_the_same_idempotency_key(admin: Admin) -> 
     )
 
 
-def test_start_refuses_more_than_a_hundred_waiting_runs_and_still_gives_those_that_wait(admin: Admin) -> None:
+def test_start_refuses_more_than_a_hundred_waiting_runs_and_still_returns_waiting_ones(admin: Admin) -> None:
     def ask(number: int, **headers: str) -> Any:
         return admin.client.post("/resync", json={"userIds": [f"u{number}"]}, headers=headers)
 
@@ -162,12 +162,12 @@ def test_start_refuses_more_than_a_hundred_waiting_runs_and_still_gives_those_th
         ([], "the body must be a JSON object"),
     ],
 )  # fmt: skip
-def test_start_names_what_is_wrong_with_the_body(admin: Admin, body: Any, message: str) -> None:
+def test_start_names_the_error_in_the_body(admin: Admin, body: Any, message: str) -> None:
     assert error(admin.client.post("/resync", json=body)) == (400, "INVALID_ARGUMENT", message)
     assert admin.runs.recent() == []
 
 
-def test_the_description_says_that_an_empty_list_is_refused() -> None:
+def test_the_description_states_that_an_empty_list_is_refused() -> None:
     described: Any = document(ProviderSettings(path="/check"))
     properties = described["components"]["schemas"]["ResyncRequest"]["properties"]
     for name in ("organizationIds", "userIds"):
@@ -247,7 +247,7 @@ def test_access_changes_come_by_page(admin: Admin) -> None:
         ("pagesize=3", "pagesize: not a parameter"),
     ],
 )
-def test_changes_name_what_is_wrong_with_the_query(admin: Admin, query: str, message: str) -> None:
+def test_changes_name_the_error_in_the_query(admin: Admin, query: str, message: str) -> None:
     run_id = admin.client.post("/resync", json={}).get_json()["runId"]
     status, name, text = error(admin.client.get(f"/resync/{run_id}/changes?{query}"))
     assert (status, name) == (400, "INVALID_ARGUMENT")

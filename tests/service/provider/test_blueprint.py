@@ -134,7 +134,7 @@ def error_of(response: TestResponse, code: int, status: str) -> str:
     return str(response.json["error"]["message"])
 
 
-def test_check_answers_as_the_contract_says(service: Service) -> None:
+def test_check_answers_as_in_the_contract(service: Service) -> None:
     response = ask(service.client(), ASKED)
     assert response.status_code == 200
     assert response.content_type == "application/json"
@@ -208,7 +208,7 @@ def test_check_asks_for_no_token_where_anybody_may_call(service: Service) -> Non
     assert ask(service.client(allow_anonymous=True), ASKED, token=None).status_code == 200
 
 
-def test_who_asks_without_a_token_sends_little(service: Service) -> None:
+def test_requests_without_a_token_have_a_small_limit(service: Service) -> None:
     body = b'{"data": {"requests": ["' + b"x" * (ANONYMOUS_BYTES - 10) + b'"]}}'
     response = service.client(allow_anonymous=True).post(URL, data=body, content_type="application/json")
     error_of(response, 413, "INVALID_ARGUMENT")
@@ -301,11 +301,11 @@ def test_check_refuses_too_many_questions(service: Service) -> None:
     assert "at most 2" in error_of(ask(client, ASKED, ASKED, ASKED), 400, "INVALID_ARGUMENT")
 
 
-def test_check_says_unavailable_until_the_directory_was_read(empty: Service) -> None:
+def test_check_is_unavailable_until_the_directory_was_read(empty: Service) -> None:
     error_of(ask(empty.client(), ASKED), 503, "UNAVAILABLE")
 
 
-def test_check_says_unavailable_while_the_database_is_broken_and_recovers(service: Service) -> None:
+def test_check_is_unavailable_while_the_database_is_broken_and_recovers(service: Service) -> None:
     client = service.client()
     with writing(service.engine) as connection:
         connection.execute(text("ALTER TABLE model_grant RENAME TO elsewhere"))
@@ -318,7 +318,7 @@ def test_check_says_unavailable_while_the_database_is_broken_and_recovers(servic
 
 
 @pytest.mark.postgres
-def test_check_says_unavailable_when_connections_break(service: Service) -> None:
+def test_check_is_unavailable_when_connections_break(service: Service) -> None:
     if service.engine.dialect.name != "postgresql":
         pytest.skip("SQLite has no server")
     client = service.client()
@@ -335,7 +335,7 @@ def test_check_says_unavailable_when_connections_break(service: Service) -> None
     assert ask(client, ASKED).status_code == 200
 
 
-def test_check_says_unavailable_when_the_database_is_gone(tmp_path: Any) -> None:
+def test_check_is_unavailable_when_the_database_is_gone(tmp_path: Any) -> None:
     service = Service(open_engine(f"sqlite:///{tmp_path}/gone/x.db"))
     (tmp_path / "gone").rmdir()
     error_of(ask(service.client(), ASKED), 503, "UNAVAILABLE")
@@ -364,7 +364,7 @@ def test_check_lets_configured_origins_read_answers_and_errors(service: Service)
     assert "Access-Control-Allow-Origin" not in plain.headers
 
 
-def test_explain_gives_reason_and_path(service: Service) -> None:
+def test_explain_returns_reason_and_path(service: Service) -> None:
     response = ask(service.client(), ASKED, {"userId": ""}, token="admin", path="/permissions/explain")
     assert response.status_code == 200
     assert response.json is not None

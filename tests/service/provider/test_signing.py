@@ -80,23 +80,23 @@ def asked(client: Any, number: int = 2, **headers: str) -> dict[str, Any]:
     body = {"data": {"requests": [*questions, {"userId": 5}]}}
     response = client.post("/permissions/check", json=body, headers={"Authorization": "Bearer ask"} | headers)
     assert response.status_code == 200
-    told: dict[str, Any] = response.json
-    assert len(told["data"]) == number + 1
-    return told
+    answer: dict[str, Any] = response.json
+    assert len(answer["data"]) == number + 1
+    return answer
 
 
 @pytest.mark.process
 def test_the_backend_s_key_checks_what_a_browser_carries(tmp_path: Path, tenant: Caller) -> None:
     with served(tenant.app) as url, service(tmp_path, url, tenant) as client:
-        told = asked(client, Origin=ORIGIN)
+        body = asked(client, Origin=ORIGIN)
         keys = jwt.PyJWKClient(f"{url}/.well-known/jwks/{tenant.ids['api_key']}.json").get_jwk_set()
 
-        signature = told["signature"]
+        signature = body["signature"]
         key = keys[jwt.get_unverified_header(signature)["kid"]]
-        PyJWS().decode_complete(signature, key, ["EdDSA"], detached_payload=canonical_json(told["data"]))
-        told["data"][0]["hasAccess"] = True
+        PyJWS().decode_complete(signature, key, ["EdDSA"], detached_payload=canonical_json(body["data"]))
+        body["data"][0]["hasAccess"] = True
         with pytest.raises(jwt.InvalidSignatureError):
-            PyJWS().decode_complete(signature, key, ["EdDSA"], detached_payload=canonical_json(told["data"]))
+            PyJWS().decode_complete(signature, key, ["EdDSA"], detached_payload=canonical_json(body["data"]))
 
         # Responses to servers, and to pages of other origins, are not signed.
         assert "signature" not in asked(client)

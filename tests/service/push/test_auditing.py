@@ -83,7 +83,7 @@ def test_no_death_hides_everything_that_is_pushed(service: Service) -> None:
     assert {one.outcome for one in rows(service)} <= {BEGUN, DONE}
 
 
-def test_what_the_guard_refuses_and_what_is_meant_to_shrink(service: Service) -> None:
+def test_a_refused_shrink_and_an_accepted_one_are_recorded(service: Service) -> None:
     service.pushed(1, upsert=[organization(), *(document(f"d{number}") for number in range(100))])
     assert put(service, lines([organization()])).status_code == 409
     refused = rows(service)[-1]
@@ -133,12 +133,12 @@ def test_the_path_that_somebody_with_a_wrong_token_makes_up_is_not_stored(servic
     assert [one.subject for one in rows(service)] == ["/directory/<source:name>/changes", "/directory/<source:name>"]
 
 
-def test_who_shows_no_token_leaves_no_row(service: Service) -> None:
+def test_a_request_without_a_token_leaves_no_row(service: Service) -> None:
     assert service.call("POST", "/directory/app/changes", None, json={}).status_code == 401
     assert rows(service) == []
 
 
-def test_what_a_token_may_not_do_is_a_refusal(service: Service) -> None:
+def test_a_forbidden_push_is_recorded_as_refused(service: Service) -> None:
     assert service.push({"sequence": 1}, source="hr").status_code == 403
     assert service.push({"sequence": 1}, source="nowhere").status_code == 404
     foreign: dict[str, Any] = {"sequence": 1, "upsert": [user("ann")]}

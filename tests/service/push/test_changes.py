@@ -110,7 +110,7 @@ def test_a_push_that_arrives_after_a_later_one_is_refused_and_not_dropped(servic
 
 
 @pytest.mark.extended
-def test_a_push_after_which_many_others_came_is_not_said_to_be_applied(service: Service) -> None:
+def test_a_repeat_of_an_old_push_is_refused(service: Service) -> None:
     service.pushed(1, upsert=PEOPLE)
     for sequence in range(2, 102):
         service.pushed(sequence, upsert=[document("d1", documentName=str(sequence))])
@@ -197,7 +197,7 @@ def test_a_push_that_follows_another_one_than_the_last_is_refused_with_the_last(
     assert service.pushed(6, upsert=[document("d2")], previousSequence=4)["counts"]["added"] == 1
 
 
-def test_what_dangles_is_kept_named_and_comes_alive(service: Service) -> None:
+def test_dangling_records_are_stored_listed_and_become_effective(service: Service) -> None:
     answer = service.pushed(1, upsert=[document("d1", accessType="restricted"), organization(), grant("d1", "ann")])
     assert [item["index"] for item in answer["leftOut"]] == [2]
     assert "the user 'ann' (userId)" in answer["leftOut"][0]["reason"]
@@ -281,7 +281,7 @@ LEFT_OUT_WITH_ALIASES: list[tuple[dict[str, object], str]] = [
 
 
 @pytest.mark.parametrize("items", [LEFT_OUT, LEFT_OUT + LEFT_OUT_WITH_ALIASES], ids=["by key", "with aliases"])
-def test_each_item_that_does_not_count_is_told_with_its_reason(
+def test_each_ineffective_item_is_listed_with_its_reason(
     service: Service, items: list[tuple[dict[str, object], str]]
 ) -> None:
     people = [organization(), user("ann"), user("cyd"), user("bob"), membership("ann")]
@@ -295,15 +295,17 @@ def test_each_item_that_does_not_count_is_told_with_its_reason(
     for sequence in (1, 2):
         # Records without a change are listed as well.
         answer = service.pushed(sequence, upsert=[one for one, _ in items])
-        told = {one["index"]: one["reason"] for one in answer["leftOut"]}
-        said = {index: reason for index, (_, reason) in enumerate(items) if reason}
-        assert {index: reason.partition(" ")[2] for index, reason in told.items() if index not in said} == {}
+        reasons = {one["index"]: one["reason"] for one in answer["leftOut"]}
+        expected = {index: reason for index, (_, reason) in enumerate(items) if reason}
+        assert {index: reason.partition(" ")[2] for index, reason in reasons.items() if index not in expected} == {}
         assert [
-            (index, told.get(index)) for index, reason in said.items() if not told.get(index, "").endswith(reason)
+            (index, reasons.get(index))
+            for index, reason in expected.items()
+            if not reasons.get(index, "").endswith(reason)
         ] == []
 
 
-def test_counts_tell_what_became_of_each_item(service: Service) -> None:
+def test_counts_contain_the_outcome_of_each_item(service: Service) -> None:
     service.pushed(1, upsert=[*PEOPLE, document("d1"), document("d2")])
     answer = service.pushed(
         2,
@@ -383,7 +385,7 @@ def test_a_token_belongs_to_one_source(
     assert (code == 200) == ("error" not in answer.get_json())
 
 
-def test_who_guesses_tokens_is_told_to_slow_down(service: Service) -> None:
+def test_guessed_tokens_are_rate_limited(service: Service) -> None:
     codes = [service.push({"sequence": 1}, token=f"guess-{number}").status_code for number in range(25)]
     assert codes[0] == 401
     assert codes[-1] == 429
@@ -391,7 +393,7 @@ def test_who_guesses_tokens_is_told_to_slow_down(service: Service) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("body", "message"),
     [
         ([], "must be a JSON object"),
         ({}, "sequence: is missing"),
@@ -406,13 +408,13 @@ def test_who_guesses_tokens_is_told_to_slow_down(service: Service) -> None:
         ({"sequence": 1, "upsert": [document("a")] * 501, "remove": [key(document("b"))] * 500}, "1,001 items"),
     ],
 )
-def test_a_push_that_cannot_be_understood_is_refused(service: Service, body: object, says: str) -> None:
+def test_a_push_that_cannot_be_understood_is_refused(service: Service, body: object, message: str) -> None:
     answer = service.push(body)
     assert answer.status_code == 400
-    assert says in answer.get_json()["error"]["message"]
+    assert message in answer.get_json()["error"]["message"]
 
 
-def test_all_that_is_wrong_with_a_push_is_told_and_nothing_applied(service: Service) -> None:
+def test_all_errors_of_a_push_are_listed_and_nothing_is_applied(service: Service) -> None:
     body = {
         "sequence": 1,
         "upsert": [
@@ -445,7 +447,7 @@ def test_all_that_is_wrong_with_a_push_is_told_and_nothing_applied(service: Serv
     assert service.call("GET", "/directory/app").get_json()["sequence"] == 0
 
 
-def test_what_is_not_theirs_is_refused_and_nothing_applied(service: Service) -> None:
+def test_records_outside_the_scope_are_refused_and_nothing_is_applied(service: Service) -> None:
     service.pushed(1, upsert=[*PEOPLE, organization("other")])
     body = {
         "sequence": 1,
@@ -465,7 +467,7 @@ def test_what_is_not_theirs_is_refused_and_nothing_applied(service: Service) -> 
     assert service.push(body | {"upsert": [document("d1")], "remove": []}, "small app", SMALL).status_code == 200
 
 
-def test_how_far_a_source_has_come_is_told(service: Service) -> None:
+def test_the_state_of_a_source_is_returned(service: Service) -> None:
     nothing = service.call("GET", "/directory/app").get_json()
     assert nothing == {
         "source": "app", "sequence": 0, "records": 0, "dangling": 0, "pushed": None, "read": None, "ageSeconds": None,
@@ -486,7 +488,7 @@ def test_a_push_answers_readiness_where_nothing_else_is_read(service: Service) -
     assert directory() == "ok"
 
 
-def test_what_changed_waits_for_a_sync(service: Service) -> None:
+def test_changes_wait_for_a_sync(service: Service) -> None:
     service.pushed(1, upsert=PEOPLE)
     with reading(service.engine) as connection:
         assert pending_since(connection) == round(service.clock().timestamp() * 1000)

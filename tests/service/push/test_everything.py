@@ -38,20 +38,20 @@ def there(service: Service, kind: str = "document") -> list[str]:
     return [str(one[f"{kind}Id"]) for one in service.records() if one["kind"] == kind]
 
 
-def test_what_is_not_in_it_is_gone(service: Service) -> None:
+def test_records_missing_from_an_upload_are_removed(service: Service) -> None:
     service.pushed(3, upsert=[*PEOPLE, document("d1"), document("d2")])
     answer = put(service, lines([*PEOPLE, document("d2"), document("d3")]))
     assert answer.status_code == 200
-    told = answer.get_json()
-    assert told["records"] == 5
-    assert told["changes"] == {"document": {"added": 1, "updated": 0, "removed": 1}}
+    result = answer.get_json()
+    assert result["records"] == 5
+    assert result["changes"] == {"document": {"added": 1, "updated": 0, "removed": 1}}
     assert there(service) == ["d2", "d3"]
     # Pushes continue from the last sequence.
     assert service.push({"sequence": 2, "upsert": [document("d9")]}).get_json()["error"]["details"] == {"sequence": 3}
     assert there(service) == ["d2", "d3"]
 
 
-def test_what_does_not_count_is_told_by_line_and_nothing_of_other_sources(service: Service) -> None:
+def test_ineffective_records_are_listed_by_line_without_those_of_other_sources(service: Service) -> None:
     service.pushed(1, upsert=[organization(), user("ann"), grant("secret", "somebody")], source="hr", token=HR)
     records = [document("d1"), user("ann"), grant("nowhere", "ann"), document("d1"), grant("d1", "who")]
     answer = put(service, lines(records)).get_json()
@@ -65,7 +65,7 @@ def test_what_does_not_count_is_told_by_line_and_nothing_of_other_sources(servic
     assert "secret" not in json.dumps(answer)
 
 
-def test_pushes_go_on_from_the_number_that_it_tells(service: Service) -> None:
+def test_pushes_continue_from_the_sequence_of_an_upload(service: Service) -> None:
     """An application that was installed again counts from the beginning."""
     service.pushed(5_000, upsert=PEOPLE)
     assert put(service, lines(PEOPLE, sequence=7)).status_code == 200
@@ -83,7 +83,7 @@ def test_other_sources_stay_as_they_are(service: Service) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("body", "message"),
     [
         (b"\n", "the last line is missing"),
         (lines(PEOPLE).rpartition(b'{"end"')[0], "the last line is missing"),
@@ -103,24 +103,24 @@ def test_other_sources_stay_as_they_are(service: Service) -> None:
         (b"x" * (1024 * 1024 + 10) + b"\n" + lines(PEOPLE), "line 1: is longer than 1,048,576 bytes"),
     ],
 )
-def test_nothing_is_applied_of_what_is_not_whole_or_not_understood(service: Service, body: bytes, says: str) -> None:
+def test_nothing_is_applied_of_what_is_not_whole_or_not_understood(service: Service, body: bytes, message: str) -> None:
     service.pushed(1, upsert=[*PEOPLE, document("kept")])
     before = service.records()
     answer = put(service, body)
     assert answer.status_code == 400
-    assert says in answer.get_json()["error"]["message"]
+    assert message in answer.get_json()["error"]["message"]
     assert service.records() == before
     assert service.call("GET", "/directory/app").get_json()["sequence"] == 1
 
 
-def test_each_wrong_line_is_told_up_to_a_hundred(service: Service) -> None:
+def test_invalid_lines_are_listed_up_to_a_hundred(service: Service) -> None:
     answer = put(service, lines([*PEOPLE, *({"kind": "user", "userId": str(number)} for number in range(150))]))
     error = answer.get_json()["error"]
     assert "150 lines" in error["message"]
     assert [item["index"] for item in error["details"]["items"]] == list(range(4, 104))
 
 
-def test_what_is_not_theirs_is_refused_and_not_missed(service: Service) -> None:
+def test_records_outside_the_scope_are_refused_and_not_removed(service: Service) -> None:
     """An upload to a source that is limited to the documents of one organization keeps all other records."""
     service.pushed(1, upsert=[*PEOPLE, organization("other")])
     small = {"source": "small%20app", "token": SMALL}
@@ -133,7 +133,7 @@ def test_what_is_not_theirs_is_refused_and_not_missed(service: Service) -> None:
     assert there(service) == []
 
 
-def test_what_a_read_gives_besides_is_not_missed_by_who_may_not_say_it(service: Service) -> None:
+def test_an_upload_keeps_records_of_a_read_outside_its_scope(service: Service) -> None:
     service.read("erp", [*PEOPLE, document("d1")])
     assert put(service, lines([document("d2")]), "erp", ERP).status_code == 200
     assert (there(service), there(service, "user")) == (["d2"], ["ann"])
@@ -152,7 +152,7 @@ def test_the_guard_refuses_what_would_take_away_too_much(service: Service) -> No
     assert there(service) == ["d00"]
 
 
-def test_what_was_pushed_while_it_was_taken_in_stays(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_pushed_during_an_upload_stay(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     service.pushed(1, upsert=[*PEOPLE, document("old"), document("kept")])
     import app.service.push.upload as module
 
@@ -188,7 +188,7 @@ def test_an_overtaken_upload_gets_no_advice_to_skip_the_guard(
     assert there(service) == ["later"]
 
 
-def test_what_changed_waits_for_a_sync(service: Service) -> None:
+def test_changes_wait_for_a_sync(service: Service) -> None:
     service.pushed(1, upsert=PEOPLE)
     with service.engine.begin() as connection:
         take_pending(connection)

@@ -80,7 +80,7 @@ def test_a_fill_by_an_alias_is_followed_by_a_run_about_its_user(service: Service
     assert queued(runs) == [((), ("ann",))]
 
 
-def test_what_changes_nothing_is_not_followed(service: Service, runs: Runs) -> None:
+def test_a_push_without_changes_queues_no_run(service: Service, runs: Runs) -> None:
     service.pushed(1, upsert=[organization()])
     runs.enqueue_changes(timedelta())
     service.pushed(2, upsert=[organization()])

@@ -22,17 +22,17 @@ def objects(connection: Connection) -> dict[str, str]:
     return {name: kind for name, kind in connection.execute(text(query)) if not name.startswith("sqlite_")}
 
 
-def made(said: list[str]) -> int:
+def made(statements: list[str]) -> int:
     """The number of times that the temporary tables were created."""
-    return sum("CREATE TEMPORARY TABLE refresh_delta_user" in statement for statement in said)
+    return sum("CREATE TEMPORARY TABLE refresh_delta_user" in statement for statement in statements)
 
 
 def test_pushes_leave_their_tables_empty_for_the_next_one(service: Service) -> None:
     service.pushed(1, upsert=[organization()])  # the first model: everything is merged
     service.pushed(2, upsert=[user("ann")])
-    said = heard(service.engine)
+    statements = heard(service.engine)
     service.pushed(3, upsert=[user("bob")], remove=[{"kind": "user", "userId": "ann"}])
-    assert made(said) == 0
+    assert made(statements) == 0
     assert {one["userId"] for one in service.records() if one["kind"] == "user"} == {"bob"}
     with service.engine.connect() as connection:
         assert objects(connection) == dict.fromkeys(TEMPORARY_TABLES, "t")
@@ -63,11 +63,11 @@ def test_a_read_and_pushes_take_turns_on_a_connection(service: Service) -> None:
     }
 
 
-def test_tables_that_many_rows_went_through_are_made_anew(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_are_recreated_after_many_rows(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app.access.refresh.session, "_MAX_TOTAL_ROWS", 5)
     service.pushed(1, upsert=[organization()])
-    said = heard(service.engine)
+    statements = heard(service.engine)
     for sequence in range(2, 8):
         service.pushed(sequence, upsert=[user(f"{sequence}-a"), user(f"{sequence}-b")])
     # Each push has four rows: staged and merged ones.
-    assert made(said) == 3
+    assert made(statements) == 3

@@ -18,26 +18,26 @@ from app.sync.runs.directory_reads import read_directory
 from tests.service.push.conftest import PUSH, SOURCES, Service, document, organization
 
 
-def test_metrics_tell_what_was_pushed_and_what_waits(service: Service) -> None:
+def test_metrics_contain_pushes_and_waiting_changes(service: Service) -> None:
     service.pushed(1, upsert=[organization()])
     service.clock.move_on(seconds=3)
     service.pushed(2, upsert=[document("d1")])
     service.pushed(2, upsert=[document("d1")])
     text = service.client.get("/metrics").get_data(as_text=True)
     assert 'usher_directory_pushes_total{source="app"} 2.0' in text
-    (told,) = [line for line in text.splitlines() if line.startswith("usher_directory_push_timestamp_seconds{")]
-    assert float(told.rpartition(" ")[2]) == service.clock().timestamp()
+    (line,) = [line for line in text.splitlines() if line.startswith("usher_directory_push_timestamp_seconds{")]
+    assert float(line.rpartition(" ")[2]) == service.clock().timestamp()
     assert "usher_changes_waiting_seconds 3.0" in text
 
 
-def test_readiness_tells_when_something_was_pushed(service: Service) -> None:
+def test_readiness_contains_the_time_of_the_last_push(service: Service) -> None:
     service.pushed(1, upsert=[organization()])
     service.clock.move_on(seconds=30)
     checks = service.client.get("/readyz").get_json()["checks"]
     assert checks["directory"]["detail"] == "read successfully 30 s ago; last push 30 s ago"
 
 
-def test_the_doctor_tells_of_sources_that_hold_pushes(service: Service) -> None:
+def test_the_doctor_reports_sources_with_pushes(service: Service) -> None:
     service.pushed(1, upsert=[organization()])
     settings = DirectorySettings.model_validate({"sources": [one for one in SOURCES if one["type"] == "push"]})
     with reading(service.engine) as connection:
@@ -74,14 +74,14 @@ def test_a_refresh_leaves_what_was_pushed_and_it_does_not_grow_old(service: Serv
     assert (states["never"].last_verdict, states["never"].last_good_at) == ("complete", None)
 
 
-def test_the_log_tells_who_pushed_what_and_no_token(service: Service, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_log_contains_pushes_and_no_token(service: Service, capsys: pytest.CaptureFixture[str]) -> None:
     configure_logs(LogSettings(format="json"))
     service.pushed(1, upsert=[organization(), document("d1")])
     service.push({"sequence": 2}, token="wrong-token-of-somebody")
-    said = "".join(capsys.readouterr())
-    assert '"sequence":1' in said.replace(" ", "")
-    assert PUSH not in said
-    assert "wrong-token-of-somebody" not in said
+    output = "".join(capsys.readouterr())
+    assert '"sequence":1' in output.replace(" ", "")
+    assert PUSH not in output
+    assert "wrong-token-of-somebody" not in output
 
 
 def test_tokens_that_could_be_guessed_are_named() -> None:

@@ -49,7 +49,7 @@ def test_a_read_that_began_before_a_push_does_not_undo_it(service: Service) -> N
     assert marks(service) == 0
 
 
-def test_a_read_that_gives_up_keeps_the_marks_for_those_that_still_go_on(service: Service) -> None:
+def test_a_failed_read_keeps_the_marks_for_running_reads(service: Service) -> None:
     service.read("hr", [organization()])
 
     def meanwhile() -> None:
@@ -74,7 +74,7 @@ def test_a_source_that_is_not_read_has_no_marks(service: Service) -> None:
     assert marks(service) == 0
 
 
-def test_what_was_pushed_goes_with_the_source(service: Service) -> None:
+def test_forgetting_a_source_removes_its_pushed_records(service: Service) -> None:
     service.pushed(1, source="hr", token=HR, upsert=[organization(), document("d")])
     with Refresh(service.engine, clock=service.clock, problems=ProblemList()) as refreshing:
         refreshing.begin(["app"])
@@ -125,7 +125,7 @@ STEPS = st.lists(
 @settings(
     max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
-def test_any_interleaving_leaves_what_the_sequence_says(
+def test_any_interleaving_leaves_the_last_pushed_state(
     service: Service, steps: list[tuple[str, object, object]]
 ) -> None:
     """The state of the application is what it pushed last.
@@ -135,10 +135,10 @@ def test_any_interleaving_leaves_what_the_sequence_says(
     """
     clear(service)
     world: dict[str, str] = {}
-    told: list[dict[str, object]] = []
+    pushed_bodies: list[dict[str, object]] = []
     reads: list[Read] = []
-    tell = pushing(service.engine, service.clock)
-    tell({"sequence": 1, "upsert": [organization()], "remove": []})
+    push = pushing(service.engine, service.clock)
+    push({"sequence": 1, "upsert": [organization()], "remove": []})
     for what, which, how in steps:
         if what == "push":
             name = str(how)
@@ -147,10 +147,10 @@ def test_any_interleaving_leaves_what_the_sequence_says(
             if name:
                 world[str(which)] = name
                 change = {"upsert": [document(str(which), documentName=name)], "remove": []}
-            told.append({"sequence": len(told) + 2} | change)
-            tell(told[-1])
-        elif what == "again" and told:
-            tell(told[-1 - int(str(which)) % len(told)])
+            pushed_bodies.append({"sequence": len(pushed_bodies) + 2} | change)
+            push(pushed_bodies[-1])
+        elif what == "again" and pushed_bodies:
+            push(pushed_bodies[-1 - int(str(which)) % len(pushed_bodies)])
         elif what == "begin" and len(reads) < 3:
             reads.append(Read(service, world))
         elif what == "end" and reads:
@@ -165,7 +165,7 @@ def pushing(engine: object, clock: Clock) -> Callable[[dict[str, object]], None]
     """Applies pushes without HTTP, and compares the responses to repetitions."""
     answers: dict[int, object] = {}
 
-    def tell(body: dict[str, object]) -> None:
+    def push(body: dict[str, object]) -> None:
         pushed = NumberedPush(
             source="hr",
             sequence=int(str(body["sequence"])),
@@ -181,7 +181,7 @@ def pushing(engine: object, clock: Clock) -> Callable[[dict[str, object]], None]
         else:
             assert answer == answers[latest]
 
-    return tell
+    return push
 
 
 def clear(service: Service) -> None:
