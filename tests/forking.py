@@ -122,7 +122,7 @@ def _begin(
     run: Callable[..., object],
     given: tuple[object, ...],
     folder: Path,
-    said: tuple[Path, Path],
+    output_files: tuple[Path, Path],
     environment: Mapping[str, str],
 ) -> None:
     os.chdir(folder)
@@ -130,7 +130,7 @@ def _begin(
     Chdir.default = str(folder)
     os.environ.clear()
     os.environ.update(environment)
-    for number, file in enumerate(said, start=1):
+    for number, file in enumerate(output_files, start=1):
         opened = os.open(file, os.O_WRONLY | os.O_APPEND)
         os.dup2(opened, number)
         os.close(opened)

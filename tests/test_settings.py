@@ -35,7 +35,7 @@ _MAP = "map: [{from: %s, user: {userId: it.id, name: it.userName, email: it.emai
 
 
 @pytest.mark.parametrize(
-    ("yaml_text", "says"),
+    ("yaml_text", "message"),
     [
         ("database_url: mysql://x/y\n", "database_url: mysql is not supported; use sqlite:///FILE"),
         ("database_url: nonsense\n", "database_url: not a database URL; write sqlite:///var/usher.db"),
@@ -148,13 +148,13 @@ _MAP = "map: [{from: %s, user: {userId: it.id, name: it.userName, email: it.emai
         ("log: {level: loud}\n", "log.level: "),
     ],
 )
-def test_unusable_values_are_named_with_their_key(tmp_path: Path, yaml_text: str, says: str) -> None:
+def test_unusable_values_are_named_with_their_key(tmp_path: Path, yaml_text: str, message: str) -> None:
     file = tmp_path / "usher.yaml"
     file.write_text(yaml_text)
     with pytest.raises(ConfigurationError) as caught:
         load_settings(file, environment={})
     assert len(caught.value.problems) == 1
-    assert caught.value.problems[0].startswith(says)
+    assert caught.value.problems[0].startswith(message)
     assert "\n" not in caught.value.problems[0]
 
 
@@ -227,11 +227,11 @@ def test_settings_never_show_their_secrets() -> None:
 def test_no_spelling_of_a_secret_is_shown(variable: str, value: str) -> None:
     try:
         found = load_settings(Path("/dev/null"), environment={f"USHER_{variable}": value})
-        said = str(list(setting_rows(found.settings, found.origins)))
+        text = str(list(setting_rows(found.settings, found.origins)))
     except ConfigurationError as error:
-        said = str(error)
-    assert said
-    assert "hunter2" not in said
+        text = str(error)
+    assert text
+    assert "hunter2" not in text
 
 
 def test_url_in_place_of_the_webhook_section_is_not_shown(tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def test_databases_must_differ(ours: str, the_backends: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("server: {port: 2026-13-45}", "looks like a date but is not one"),
         ("server: &x\n  host: *x", "usher.yaml"),
@@ -271,10 +271,10 @@ def test_databases_must_differ(ours: str, the_backends: str) -> None:
         ("self_hosted_backend: {public_url: nonsense}", "self_hosted_backend.public_url: must be an http"),
     ],
 )
-def test_contradictions_are_one_line(tmp_path: Path, text: str, says: str) -> None:
+def test_contradictions_are_one_line(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "usher.yaml"
     file.write_text(text)
     with pytest.raises(ConfigurationError) as caught:
         load_settings(file, environment={})
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -66,7 +66,7 @@ class FileWorld(FaultyWorld):
         return bool(answer.get_json()["data"][0]["hasAccess"])
 
     def members(self) -> set[str]:
-        """The users whom the backend holds in the organization, whoever put them there."""
+        """The users in the organization of the backend, including those of other clients."""
         held = self.held()["users"] | self.held(foreign=True)["users"]
         return {user for organization, level, _, user in held if (organization, level) == ("acme", "organization")}
 

@@ -99,7 +99,7 @@ def test_faulty_source_removes_no_user(world: FileWorld, people: People, lie: Li
 
 
 def test_source_that_is_cut_between_two_lines_is_held_by_the_limits(world: FileWorld, people: People) -> None:
-    """Nothing in such a file tells that it is cut: the limits are what stands between it and the backend."""
+    """Such a file does not show that it is cut: only the limits protect the backend."""
     lines = people.text().splitlines(keepends=True)
     people.write("".join(lines[:62]))  # all users, and half of the memberships
     run = run_of(world)
@@ -189,7 +189,7 @@ def test_run_that_is_stopped_while_it_reads_is_cancelled_and_no_failure(world: F
     assert world.members() == before
 
 
-def test_empty_source_counts_once_somebody_says_so(world: FileWorld, people: People) -> None:
+def test_empty_source_is_used_once_it_is_accepted(world: FileWorld, people: People) -> None:
     people.write("")
     read_directory(world.engine, world.sources, clock=world.time, accept_empty=["people"])
     assert not world.may("u01")
@@ -199,7 +199,7 @@ def test_empty_source_counts_once_somebody_says_so(world: FileWorld, people: Peo
 
 
 def accept_shrink(world: FileWorld) -> None:
-    """Somebody says that there is meant to be less."""
+    """An operator accepts that the source has fewer records."""
     read_directory(world.engine, world.sources, clock=world.time, accept_shrink=["people"])
 
 
@@ -240,7 +240,7 @@ def test_approval_applies_what_is_still_due_and_nothing_else(world: FileWorld, p
     people.write()
     held = run_of(world)
     assert held.total("held") == 20
-    # Ten of them come back, and ten others go; nobody has said a word about those.
+    # Ten of them come back, and ten others leave, which are not part of the held plan.
     people.users = everybody[5:30]
     people.write()
     world.runs.approve(held.run_id)
@@ -273,7 +273,7 @@ def test_grace_keeps_what_went_for_so_long_in_the_backend_alone(world: FileWorld
     assert "u39" not in world.members()
 
 
-def test_grace_begins_anew_for_what_came_back(world: FileWorld, people: People) -> None:
+def test_grace_restarts_for_users_that_came_back(world: FileWorld, people: People) -> None:
     world.configure(people.file, grace=3600)
     everybody = list(people.users)
     for _ in range(3):
@@ -359,7 +359,7 @@ def test_folder_that_falls_into_a_cycle_is_not_deleted_beyond_the_limits(world: 
     assert holds == {("document", 60, 0, 61), ("folder", 2, 60, 2)}
 
 
-def test_second_source_that_fails_keeps_what_it_gave(world: FileWorld, people: People, tmp_path: Path) -> None:
+def test_failed_second_source_keeps_its_records(world: FileWorld, people: People, tmp_path: Path) -> None:
     others = People(tmp_path / "others.jsonl", [f"v{number:02}" for number in range(20)])
     others.write()
     world.configure(people.file, others.file, limits=LimitSettings(delete_count=1000, delete_percent=100))
@@ -404,7 +404,7 @@ def test_source_that_grows_while_it_is_read_is_failed(world: FileWorld, people: 
     assert run.calls == 0
 
 
-def test_provider_tells_how_old_what_it_answers_from_is(world: FileWorld, people: People) -> None:
+def test_readiness_and_metrics_contain_the_age_of_the_directory(world: FileWorld, people: People) -> None:
     world.configure(people.file, max_age=7200)
     assert ended(world) == "done"
     world.time.move_on(minutes=5)
@@ -413,15 +413,15 @@ def test_provider_tells_how_old_what_it_answers_from_is(world: FileWorld, people
     people.file.unlink()
     for _ in range(4):
         assert ended(world) == "done"
-    code, told = world.readiness()
-    assert (code, told["state"]) == (200, "ok")
-    assert told["detail"] == "read successfully 3900 s ago; 1 of 1 sources failed since"
+    code, check = world.readiness()
+    assert (code, check["state"]) == (200, "ok")
+    assert check["detail"] == "read successfully 3900 s ago; 1 of 1 sources failed since"
     world.time.move_on(hours=1)
-    code, told = world.readiness()
-    assert (code, told["state"]) == (503, "failed")
-    assert told["detail"].endswith("directory.max_age allows 7200 s")
+    code, check = world.readiness()
+    assert (code, check["state"]) == (503, "failed")
+    assert check["detail"].endswith("directory.max_age allows 7200 s")
     assert world.metric("usher_directory_age_seconds") == 7500
-    # Not ready is what whoever sends requests goes by; those who come all the same are answered.
+    # A load balancer acts on the readiness; requests that arrive nevertheless are answered.
     assert world.may("u39")
     people.write()
     assert ended(world) == "done"

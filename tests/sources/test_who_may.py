@@ -21,7 +21,7 @@ from app.sync.runs.directory_reads import RefreshReport
 from tests.directory.databases import SORTS, opened
 from tests.tables import make_tables
 from tests.worlds.application import DOCUMENTS, LOGINS, ROLES, USERS, Application
-from tests.worlds.installation import Fault, Installation, Said
+from tests.worlds.installation import Fault, Installation, RecordState
 
 Make = Callable[[], Installation]
 
@@ -35,22 +35,22 @@ def making(database_url: str, sort: str, folder: Path, *, by_rules: bool) -> Ite
         application = Application(database.engine)
         url = database.read_url.render_as_string(hide_password=False)
 
-        def anew() -> Installation:
+        def make() -> Installation:
             with writing(engine) as connection:
                 for table in reversed(METADATA.sorted_tables):
                     connection.execute(table.delete())
             application.begin()
             return Installation(engine, application, url, by_rules=by_rules, between=database.between)
 
-        yield anew
+        yield make
         database.engine.dispose()
     engine.dispose()
 
 
 @pytest.fixture(params=[False, True], ids=["records", "rules"])
 def make(request: pytest.FixtureRequest, database_url: str, tmp_path: Path) -> Iterator[Make]:
-    with making(database_url, "sqlite", tmp_path, by_rules=request.param) as anew:
-        yield anew
+    with making(database_url, "sqlite", tmp_path, by_rules=request.param) as make:
+        yield make
 
 
 STEPS = ("insert", "push", "read", "delete", "push again")
@@ -72,17 +72,17 @@ def test_a_deleted_share_is_no_access_in_any_order(make: Make) -> None:
     installation.read()
     wrong = []
     for number, order in enumerate(orders()):
-        share, said = f"share-{number}", application.record("grant", "d1", "ann")
+        share, pushed = f"share-{number}", application.record("grant", "d1", "ann")
         for step in order:
             if step == "insert":
                 application.put("share", share, doc="d1", person="ann", role="viewer")
-                said = application.record("grant", "d1", "ann")
+                pushed = application.record("grant", "d1", "ann")
             elif step == "delete":
                 application.drop("share", share)
             elif step == "read":
                 installation.read()
             else:
-                installation.push("app", said)
+                installation.push("app", pushed)
         source = installation.read().sources[0]
         assert (source.verdict, source.answered) == (Verdict.COMPLETE, "changes")
         if installation.too_much():
@@ -106,7 +106,7 @@ def test_a_pushed_record_counts_instead_of_what_objects_give_until_a_read(make: 
     answer = installation.push("app", application.record("grant", "d1", "ann"))
     assert answer["counts"] == {"added": 0, "updated": 1, "unchanged": 0, "removed": 0, "absent": 0}
     assert installation.allowed() == {("ann", "d1"): "viewer"}
-    # Of what the objects gave, the read has to report s1 alone.
+    # Of the objects' records, the read must report s1 alone.
     installation.read()
     assert installation.allowed() == {("ann", "d1"): "viewer"}
     application.drop("share", "s1")
@@ -124,8 +124,8 @@ def test_an_object_that_was_read_while_it_was_pushed_counts_after_the_push(make:
     application.put("share", "s1", doc="d1", person="ann", role="editor")
     # The row with the number of the cursor itself is read again.
     application.put("share", "s2", doc="d2", person="bob", role="viewer")
-    said = application.record("grant", "d1", "ann")
-    installation.meanwhile(lambda: installation.push("app", said))
+    pushed = application.record("grant", "d1", "ann")
+    installation.meanwhile(lambda: installation.push("app", pushed))
     for _ in range(3):
         installation.read()
         assert installation.allowed() == ANN | {("bob", "d2"): "viewer"}
@@ -285,7 +285,7 @@ class Trial:
 
     def __init__(self, installation: Installation) -> None:
         self.installation = installation
-        self._late: list[list[Said]] = []
+        self._late: list[list[RecordState]] = []
         self._removed_late = False
         """Whether a late removal arrived since the last read of everything: it may have removed what came after it."""
         installation.read()
@@ -304,9 +304,9 @@ class Trial:
 
     def arrive(self, number: int) -> None:
         """So many late pushes arrive, in their order."""
-        for said in self._late[:number]:
-            self.installation.push("app", *said)
-            self._removed_late = self._removed_late or not all(is_there for _, is_there in said)
+        for pushed in self._late[:number]:
+            self.installation.push("app", *pushed)
+            self._removed_late = self._removed_late or not all(is_there for _, is_there in pushed)
         del self._late[:number]
 
     def end(self) -> None:
@@ -317,12 +317,12 @@ class Trial:
 
     def _change(self, step: Change) -> None:
         application = self.installation.application
-        said = [application.record(*one) for one in application.change(step.table, step.row_id, step.columns)]
+        pushed = [application.record(*one) for one in application.change(step.table, step.row_id, step.columns)]
         if step.pushed == "late" or (self._late and step.pushed == "at once"):
             # They arrive in the order of their sequences.
-            self._late.append(said)
-        elif step.pushed == "at once" and said:
-            self.installation.push("app", *said)
+            self._late.append(pushed)
+        elif step.pushed == "at once" and pushed:
+            self.installation.push("app", *pushed)
 
     def _read(self, step: Read) -> None:
         installation = self.installation
@@ -373,7 +373,7 @@ def tried(make: Make, seed: int, steps: int) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("by_rules", [False, True], ids=["records", "rules"])
 @pytest.mark.parametrize("seed", range(2))
-def test_nobody_has_access_whom_the_tables_deny(seed: int, by_rules: bool, tmp_path: Path) -> None:
+def test_access_equals_that_of_the_tables(seed: int, by_rules: bool, tmp_path: Path) -> None:
     """Reads of everything, of changes and of parts, pushes in time, late and lost, in any order and with failures."""
     with making(f"sqlite:///{tmp_path}/usher.db", "sqlite", tmp_path, by_rules=by_rules) as make:
         tried(make, seed, 60)
@@ -382,7 +382,7 @@ def test_nobody_has_access_whom_the_tables_deny(seed: int, by_rules: bool, tmp_p
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("sort", SORTS[1:])
-def test_nobody_has_access_whom_tables_on_a_server_deny(sort: str, tmp_path: Path) -> None:
+def test_access_equals_that_of_tables_on_a_server(sort: str, tmp_path: Path) -> None:
     """The same with real servers, whose connections are cut."""
     with making(f"sqlite:///{tmp_path}/usher.db", sort, tmp_path, by_rules=sort == "mysql") as make:
         tried(make, 7, 25)

@@ -104,7 +104,7 @@ class Backend:
         self.lacks: set[str] = set()
         self.happened: Counter[str] = Counter()
         self.failed_by_path: Counter[str] = Counter()
-        """By path, the items that were left undone and said to be."""
+        """By path, the number of items that failed and were reported as failed."""
         self.writes = 0
         self.lock = threading.Lock()
         self._trouble: str | None = None
@@ -151,10 +151,10 @@ class Backend:
             return 500, _error("INTERNAL", "something broke"), {}
         if is_read:
             return 200, {"result": {"status": "success", "message": "Read.", **reported}}, {}
-        return self._told(route, reported)
+        return self._respond(route, reported)
 
-    def _told(self, route: str, told: tuple[dict[str, Data], bool]) -> tuple[int, Data, dict[str, str]]:
-        items, promised = told
+    def _respond(self, route: str, reported: tuple[dict[str, Data], bool]) -> tuple[int, Data, dict[str, str]]:
+        items, promised = reported
         failed = [name for name, item in items.items() if not item["success"]]
         self.failed_by_path[route] += sum(items[name].get("code") == "internal" for name in failed)
         trouble = self._trouble or ""
@@ -558,7 +558,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(raw)
 
     def log_message(self, *_: Any) -> None:
-        """Says nothing."""
+        """Writes no log."""
 
 
 @contextmanager

@@ -44,7 +44,7 @@ class Fault(Enum):
 class ChangingSource:
     """The source. ``objects`` is its current state: object → records."""
 
-    def __init__(self, name: str, *, reports_changes: bool = True, tells_parts: bool = True) -> None:
+    def __init__(self, name: str, *, reports_changes: bool = True, supports_parts: bool = True) -> None:
         self.name = name
         self.objects: dict[ObjectId, list[Record]] = {}
         self.faults: deque[Fault] = deque()
@@ -52,8 +52,8 @@ class ChangingSource:
         """All read requests."""
         self.forgets_before = 0
         """Earlier cursors are rejected."""
-        self._tells_changes = reports_changes
-        self._tells_parts = tells_parts
+        self._reports_changes = reports_changes
+        self._supports_parts = supports_parts
         self._log: list[ObjectId] = []
 
     def put(self, object_id: str, *records: Record, object_set: str = "rows") -> None:
@@ -75,14 +75,14 @@ class ChangingSource:
         """Reads with the next fault."""
         self.asked.append(request)
         fault = self.faults.popleft() if self.faults else None
-        cursor = str(len(self._log)) if self._tells_changes else ""
-        if request.since and self._tells_changes:
+        cursor = str(len(self._log)) if self._reports_changes else ""
+        if request.since and self._reports_changes:
             if fault is Fault.REFUSED or int(request.since) < self.forgets_before:
                 yield End(Verdict.FAILED, Fault.REFUSED.value, answered=Answered.CURSOR_REFUSED)
                 return
             changed = sorted(set(self._log[int(request.since) :]))
             yield from self._yielded(changed, fault, End(Verdict.COMPLETE, "", cursor, Answered.CHANGES))
-        elif request.part is not None and self._tells_parts:
+        elif request.part is not None and self._supports_parts:
             requests = {*request.part.objects, *self._about(request.part.organization_ids, request.part.user_ids)}
             yield from self._yielded(sorted(requests), fault, End(Verdict.COMPLETE, answered=Answered.PART))
         else:

@@ -54,7 +54,7 @@ class FaultyReads:
             with world.cut(share):
                 went_well = is_read(full_every)
             broken += not went_well
-            # A team that is no organization any more, which the other source told, has no members.
+            # A team whose organization the other source has removed has no members.
             there = {team: members for team, members in before.teams.items() if team in content.teams}
             wanted = content if went_well else Content(before.people, there)
             assert in_force(engine) == wanted, f"cut after {share:g} of it"

@@ -29,7 +29,7 @@ LEVELS = {None: 0, "viewer": 1, "editor": 2}
 
 _Key = TypeVar("_Key")
 
-Said = tuple[dict[str, Any], bool]
+RecordState = tuple[dict[str, Any], bool]
 """A record or a key, and whether it exists."""
 
 
@@ -98,20 +98,25 @@ class Reader:
         """A read; ``elsewhere``: by another node, concurrently."""
         self.now += timedelta(seconds=1)
         sources = self._others if elsewhere else self._sources
-        anew = [one.name for one in sources] if full else []
+        full_sources = [one.name for one in sources] if full else []
         return read_directory(
-            self.engine, sources, clock=lambda: self.now, full=anew, selection=selection, guard=self._settings.guard
+            self.engine,
+            sources,
+            clock=lambda: self.now,
+            full=full_sources,
+            selection=selection,
+            guard=self._settings.guard,
         )
 
-    def push(self, source: str, *said: Said) -> dict[str, Any]:
+    def push(self, source: str, *records: RecordState) -> dict[str, Any]:
         """The response to a push to a source."""
         self._sequence += 1
         pushed = NumberedPush(
             source=source,
             sequence=self._sequence,
             previous_sequence=None,
-            upserts=[record_from_object(one)[0] for one, is_there in said if is_there],
-            removals=[record_of_key(one) for one, is_there in said if not is_there],
+            upserts=[record_from_object(one)[0] for one, is_there in records if is_there],
+            removals=[record_of_key(one) for one, is_there in records if not is_there],
             by="test",
         )
         names = [one.name for one in self._settings.sources]

@@ -261,7 +261,7 @@ class WorldCopy:
         self._chance = world.random.getstate(), world.entropy.getstate()
 
     def restore_to(self, world: SyncedWorld) -> None:
-        """Gives a new world this state."""
+        """Restores this state in a new world."""
         self._usher.restore_to(world.engine)
         self._backend.restore_to(world.backend_engine)
         world.api_key, world.auth_token = self._credentials

@@ -50,10 +50,10 @@ def test_secrets_are_masked_however_they_are_written() -> None:
     secret = 'sec"ret\\ü'
     body = json.dumps({"said": secret, "plain": f"x {secret}", "success": False}).encode()
     body += json.dumps({"said": secret}, ensure_ascii=False).encode() + secret.encode() + b"z" * 5_000
-    says = call(body, 400, problem="refused", secret=secret).excerpt()
-    assert "sec" not in says
-    assert says.count("***") == 4
-    assert len(says) == MAX_EXCERPT
+    excerpt = call(body, 400, problem="refused", secret=secret).excerpt()
+    assert "sec" not in excerpt
+    assert excerpt.count("***") == 4
+    assert len(excerpt) == MAX_EXCERPT
 
 
 def test_calls_are_recorded_within_the_innermost_block() -> None:
@@ -76,8 +76,8 @@ def test_calls_are_found_by_their_items(world: PlanningWorld) -> None:
     with reading(world.engine) as connection:
         rows = connection.execute(select(CallRow.__table__).order_by(CallRow.__table__.c.call_id)).all()
         assert [json.loads(row.ordinals) for row in rows] == [[1], [2, 3, 4]]
-        told = [(row.first_ordinal, row.code, row.tries, row.answer) for row in rows]
-        assert told == [(1, 200, 1, ""), (2, 200, 1, "")]
+        calls = [(row.first_ordinal, row.code, row.tries, row.answer) for row in rows]
+        assert calls == [(1, 200, 1, ""), (2, 200, 1, "")]
         for ordinal, row in ((1, rows[0]), (2, rows[1]), (4, rows[1])):
             found = call_of_item(connection, plan.plan_id, ordinal)
             assert found is not None

@@ -180,7 +180,7 @@ def test_retry_goes_on_counting(company: Any) -> None:
         assert company.sync(retry=True).status == "partial"
         [failed] = company.failures().values()
         assert (failed.failures, failed.parked) == (number, number == 10)
-    # Once more: it is tried, and parked at once.
+    # The next try parks it at once.
     run = company.sync(retry=True)
     assert run.report["retried"] == {"waiting": 0, "parked": 1}
     [failed] = company.failures().values()
@@ -240,7 +240,7 @@ def test_server_error_with_details_is_judged_item_by_item(company: Any) -> None:
         "new2": ("failed", "broken"),
         "new3": ("failed", "no folder"),
     }
-    # Of what is there already nothing is known: it is told its name, its place and the type that it would inherit.
+    # The state of an existing item is unknown: Usher sends its name, its place and the type that it would inherit.
     assert company.wire.counted() == {
         "add_documents": 1,
         "update_documents": 1,
@@ -265,7 +265,7 @@ def test_add_of_what_exists_becomes_an_update_in_one_call(company: Any) -> None:
     assert company.held()["members"]["u3"] == ("U3", "viewer")
 
 
-def test_what_others_made_is_right_after_one_run(company: Any) -> None:
+def test_items_of_other_clients_are_right_after_one_run(company: Any) -> None:
     """A document, a folder and an organization that the ledger does not know, elsewhere and with other fields."""
     at = {"organizationId": "acme"}
     company.ask("add_documents", **at, documents=[{"documentId": d, "documentName": "X"} for d in ("m1", "m2", "m3")])
@@ -296,7 +296,7 @@ def test_what_others_made_is_right_after_one_run(company: Any) -> None:
     assert company.sync(verify=True).report["verify"]["changed"] == 0
 
 
-def test_what_others_made_and_cannot_be_moved_is_tried_again(company: Any) -> None:
+def test_items_of_other_clients_that_cannot_be_moved_are_retried(company: Any) -> None:
     company.ask("add_documents", organizationId="acme", documents=[{"documentId": "m1", "documentName": "X"}])
     company.directory.document("m1", folder="drafts")
     on(company, "move_documents", lambda data, backend: failure(400, "FAILED_PRECONDITION", "not now"), times=1)
@@ -324,7 +324,7 @@ def test_document_added_again_gets_back_what_was_in_it(company: Any) -> None:
     company.directory.document("salaries", folder="specs", access="restricted", document_name="Pay")
     company.directory.document("roadmap", folder="drafts", document_name="The road")
     assert company.sync().status == "done"
-    # What stood in them is uncertain now, and told again by the next run.
+    # Their contents are uncertain now, and the next run sends them again.
     assert company.sync().status == "done"
     held = company.held()
     assert held["documents"]["salaries"] == ("Pay", "specs", "restricted")
@@ -529,7 +529,7 @@ def test_wrong_base_url_is_reported(company: Any) -> None:
     assert "base_url" in run.error
 
 
-def test_what_needs_a_failed_item_is_skipped_without_a_call(company: Any) -> None:
+def test_dependents_of_a_failed_item_are_skipped_without_a_call(company: Any) -> None:
     company.batch_size = 1
     directory = company.directory
     directory.folder("outer")

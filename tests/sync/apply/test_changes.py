@@ -27,7 +27,7 @@ def changes(company: SyncedWorld, run: Run) -> list[PlannedChange]:
     return company.runs.changes(run.run_id, limit=1000)
 
 
-def told(company: SyncedWorld, run: Run) -> dict[tuple[str, str, str], dict[str, tuple[object, object]]]:
+def updates(company: SyncedWorld, run: Run) -> dict[tuple[str, str, str], dict[str, tuple[object, object]]]:
     return {
         (change.operation, change.container_id, change.item_id): {
             field.field: (field.old, field.new) for field in change.fields
@@ -51,7 +51,7 @@ def test_updates_have_exactly_the_changed_fields(company: SyncedWorld, dry: bool
 
     run = company.sync(dry_run=dry)
 
-    found = told(company, run)
+    found = updates(company, run)
     assert found["update_organizations", "", "acme"] == {"organizationName": ("acme", "Acme & Co")}
     assert found["update_users", "", "ada"]["accessRole"] == ("editor", "viewer")
     assert found["update_users", "", "ada"]["name"][1] == "Ada King"
@@ -68,7 +68,7 @@ def test_changes_have_the_former_parents_roles_and_access_types(company: SyncedW
 
     run = company.sync()
 
-    found = told(company, run)
+    found = updates(company, run)
     assert found["update_users", "", "ada"] == {"accessRole": ("editor", "viewer")}
     assert found["move_documents", "", "roadmap"] == {"folderId": ("drafts", "archive")}
     assert found["update_folder", "", "drafts"] == {"parentFolderId": ("specs", "archive")}
@@ -76,7 +76,7 @@ def test_changes_have_the_former_parents_roles_and_access_types(company: SyncedW
     # Long after, and whatever was synced since.
     company.directory.member("ada", role="editor")
     company.sync()
-    assert told(company, run) == found
+    assert updates(company, run) == found
 
 
 def test_items_have_names_even_if_they_are_gone(company: SyncedWorld) -> None:
@@ -103,7 +103,7 @@ def test_fields_sent_before_they_were_stored_are_unknown_until_they_are_sent_aga
     assert (change.fields, change.all_fields_known) == ((), False)
     assert change_to_wire(change)["allFieldsKnown"] is False
     company.directory.document("handbook", document_name="Handbook")
-    assert told(company, company.sync()) == {
+    assert updates(company, company.sync()) == {
         ("update_documents", "", "handbook"): {"documentName": ("Manual", "Handbook")}
     }
 

@@ -27,21 +27,21 @@ def fresh(world: Any, fill: Any, request: Any) -> Any:
 FOUND_OUT = pytest.mark.parametrize("fresh", ["auto"], indirect=True)
 KNOWN = pytest.mark.parametrize("fresh", ["core"], indirect=True)
 
-_TOLD: dict[tuple[str, str], WorldCopy] = {}
+_COPIES: dict[tuple[str, str], WorldCopy] = {}
 """The first ``core`` of this process, by database and settings."""
 
 
 @pytest.fixture
 def core(fresh: Any) -> Any:
-    """The same after its first run, which has told all that can be told."""
+    """The same after its first run, which has sent all that the backend supports."""
     key = fresh.engine.dialect.name, fresh.operations
-    if key in _TOLD:
-        _TOLD[key].restore_to(fresh)
+    if key in _COPIES:
+        _COPIES[key].restore_to(fresh)
         return fresh
     run = fresh.sync()
     assert (run.status, run.error) == ("done", None), fresh.items(run)
     fresh.wire.forget()
-    _TOLD[key] = WorldCopy(fresh)
+    _COPIES[key] = WorldCopy(fresh)
     return fresh
 
 
@@ -205,7 +205,7 @@ def test_verify_reports_kinds_that_it_cannot_read(core: Any) -> None:
 
 
 def test_settings_that_allow_the_rest_are_enough(core: Any) -> None:
-    """Nobody has to know that a verify would mend it."""
+    """No verify is needed to fix it."""
     core.directory.remove("folder", "acme", "archive")
     assert core.sync().report["leftBehind"] == {"folder": 1}
     core.wire.core_only = False
@@ -251,7 +251,7 @@ def test_unsupported_items_are_sent_after_a_verify_finds_the_operations(core: An
 
 
 def test_existing_item_gets_the_rest_if_the_backend_supports_it(world: Any, fill: Any) -> None:
-    """Nothing is known of things that are there: an add becomes an update, and what that does not tell follows it."""
+    """The state of existing items is unknown: an add becomes an update, and further calls send the other fields."""
     world.operations = "auto"
     world.directory.organization("acme")
     world.sync()  # what is there by then would be adopted

@@ -39,7 +39,7 @@ def once(world: Any, operation: str, answer: Callable[[dict[str, Any]], Response
     world.wire.hook = hook
 
 
-def said(*done: str, failed: tuple[str, ...] = ()) -> dict[str, Any]:
+def results(*done: str, failed: tuple[str, ...] = ()) -> dict[str, Any]:
     return {name: {"success": True, "message": "Done."} for name in done} | {
         name: {"success": False, "message": "Temporarily unavailable."} for name in failed
     }
@@ -66,7 +66,7 @@ def test_member_who_could_not_be_removed_with_all_the_others_is_removed_by_name(
         assert data["deleteAll"] is True
         group = {"organizationId": "acme", "organizationUserGroupId": "eng"}
         company.ask("delete_users_from_groups", **group, userIds=["dan"])
-        items = said("dan", failed=("bob",))
+        items = results("dan", failed=("bob",))
         return failure(items) if in_details else success(items)
 
     once(company, "delete_users_from_groups", leaves_bob)
@@ -96,7 +96,7 @@ def test_members_whom_the_answer_does_not_mention_are_removed_by_name_in_the_sam
 
 
 def test_member_who_is_desired_after_a_partial_emptying_is_added_again(company: Any) -> None:
-    """The run ends before those could be asked for of whom the answer said nothing."""
+    """The run ends before it reads the members that the response does not contain."""
     without_group(company)
 
     def empties_and_ends(data: dict[str, Any]) -> Response:
@@ -125,7 +125,7 @@ def test_group_is_emptied_again_if_a_foreign_member_stayed(
         return store_counts(connection, run_id, counts, calls)
 
     monkeypatch.setattr("app.sync.apply.applier.store_counts", store_once_it_is_back)
-    everyone = said("bob", "dan", failed=("stranger",))
+    everyone = results("bob", "dan", failed=("stranger",))
 
     def leaves_a_stranger(data: dict[str, Any]) -> Response:
         company.ask("delete_users_from_groups", **data)
@@ -153,7 +153,7 @@ def test_document_that_did_not_go_with_its_folder_is_deleted_by_name(company: An
     def leaves_salaries(data: dict[str, Any]) -> Response:
         company.ask("move_documents", organizationId="acme", documentIds=["salaries"], folderId="archive")
         company.ask("delete_folder", **data)
-        items = said("specs", "drafts", "roadmap", failed=("salaries",))
+        items = results("specs", "drafts", "roadmap", failed=("salaries",))
         return failure(items) if in_details else success(items)
 
     once(company, "delete_folder", leaves_salaries)
@@ -172,7 +172,7 @@ def test_document_that_did_not_go_with_its_folder_is_deleted_by_name(company: An
 @pytest.mark.parametrize("in_details", [False, True], ids=["200", "500 with details"])
 def test_folder_that_the_answer_reports_as_existing_is_still_ours(company: Any, in_details: bool) -> None:
     company.directory.remove("folder", "acme", "archive")
-    items = said(failed=("archive",))
+    items = results(failed=("archive",))
     once(company, "delete_folder", lambda data: failure(items) if in_details else success(items))
     assert company.sync().status == "partial"
     assert ("folder", "", "archive") in company.ledger()
@@ -188,7 +188,7 @@ def test_document_that_was_not_moved_with_the_others_is_moved_later(company: Any
 
     def leaves_one(data: dict[str, Any]) -> Response:
         company.ask("move_documents", **data | {"documentIds": ["handbook"]})
-        items = said("handbook", failed=("pressrelease",))
+        items = results("handbook", failed=("pressrelease",))
         return failure(items) if in_details else success(items)
 
     once(company, "move_documents", leaves_one)
@@ -206,14 +206,14 @@ def test_document_that_was_not_moved_with_the_others_is_moved_later(company: Any
 def test_document_that_the_answer_to_a_move_does_not_mention_is_moved_again(company: Any) -> None:
     for name in ("handbook", "pressrelease"):
         company.directory.document(name, folder="archive", access="public" if name == "pressrelease" else None)
-    once(company, "move_documents", lambda data: success(said("handbook")))
+    once(company, "move_documents", lambda data: success(results("handbook")))
     assert company.sync().status == "partial"
     assert not company.ledger()["document", "", "pressrelease"].certain
 
 
 def test_organization_that_was_not_disabled_is_disabled_later(company: Any) -> None:
     company.directory.organization("acme", disabled=True)
-    once(company, "disable_organizations", lambda data: success(said(failed=("acme",))))
+    once(company, "disable_organizations", lambda data: success(results(failed=("acme",))))
     assert company.sync().status == "partial"
     assert not company.ledger()["organization", "", "acme"].disabled
     company.time.move_on(minutes=2)
@@ -222,7 +222,7 @@ def test_organization_that_was_not_disabled_is_disabled_later(company: Any) -> N
 
 
 def test_member_who_did_not_go_with_the_organization_is_removed_by_name(company: Any) -> None:
-    """Ids alone do not tell what is meant: all that has the id is deleted again, and nothing of it is lost."""
+    """An id alone is ambiguous: everything with that id is deleted again, without losing other items."""
     company.directory.organization("other")
     company.sync()
     company.directory.remove("organization", "acme")
@@ -232,7 +232,7 @@ def test_member_who_did_not_go_with_the_organization_is_removed_by_name(company:
         company.ask(
             "add_users", organizationId="acme", users=[{"userId": "bob", "name": "Bob", "email": "b@x.example"}]
         )
-        return success(said("acme", failed=("bob", "nobody-asked")))
+        return success(results("acme", failed=("bob", "nobody-asked")))
 
     once(company, "delete_organizations", leaves_bob)
     run = company.sync(allow_deletes=True)

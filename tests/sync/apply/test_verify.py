@@ -102,7 +102,7 @@ def drift(company: Any) -> None:
     )
 
 
-def test_verify_finds_drift_and_the_run_mends_it(company: Any) -> None:
+def test_verify_finds_drift_and_the_run_fixes_it(company: Any) -> None:
     before = company.held()
     drift(company)
     assert company.held() != before
@@ -135,7 +135,7 @@ def test_lost_organization_is_brought_back_whole(company: Any) -> None:
     assert company.held() == before
 
 
-def test_what_left_the_directory_and_the_backend_is_forgotten_without_a_call(company: Any) -> None:
+def test_items_gone_from_directory_and_backend_are_forgotten_without_a_call(company: Any) -> None:
     company.ask("delete_documents", organizationId="acme", documentIds=["handbook"])
     company.directory.remove("document", "acme", "handbook")
     run = company.sync(verify=True)

@@ -112,7 +112,7 @@ def test_desired_access_type_at_the_top_is_the_organizations(world, new_director
 
 
 def test_desired_follows_the_organizations_type_at_the_top_alone(world, new_directory, types):
-    def says(access_type):
+    def set_company(access_type):
         world.set_directory(
             new_directory()
             .organization("acme", access_type=access_type)
@@ -122,9 +122,9 @@ def test_desired_follows_the_organizations_type_at_the_top_alone(world, new_dire
             .document("acme", "e")
         )
 
-    says("public")
+    set_company("public")
     world.apply(world.plan())
-    says("restricted")
+    set_company("restricted")
 
     assert types(world.plan()) == [
         ("update_folder_access", "top", "restricted"),
@@ -133,7 +133,7 @@ def test_desired_follows_the_organizations_type_at_the_top_alone(world, new_dire
 
 
 def test_desired_document_that_once_had_a_type_gets_the_one_in_force(world, new_directory, types):
-    def says(own, of_folder):
+    def set_company(own, of_folder):
         world.set_directory(
             new_directory()
             .organization("acme", access_type="public")
@@ -143,15 +143,15 @@ def test_desired_document_that_once_had_a_type_gets_the_one_in_force(world, new_
             .document("acme", "never had one", folder="g")
         )
 
-    says("restricted", "organizationPrivate")
+    set_company("restricted", "organizationPrivate")
     world.apply(world.plan())
-    says("", "organizationPrivate")
+    set_company("", "organizationPrivate")
     plan = world.plan()
     assert types(plan) == [("update_document_access", "d", "organizationPrivate")]
     world.apply(plan)
     assert world.plan().counts == {}
 
-    says("", "public")
+    set_company("", "public")
     assert types(world.plan()) == [
         ("update_folder_access", "f", "public"),
         ("update_document_access", "d", "public"),
@@ -172,7 +172,7 @@ def test_desired_folder_that_moves_below_another_inherits_again(world, new_direc
 
 
 def test_desired_of_a_disabled_organization_is_its_own_row(world, new_directory):
-    def says(disabled, name="n", member="ada"):
+    def set_company(disabled, name="n", member="ada"):
         world.set_directory(
             new_directory()
             .organization("acme", disabled=disabled, name=name)
@@ -182,9 +182,9 @@ def test_desired_of_a_disabled_organization_is_its_own_row(world, new_directory)
             .folder("acme", "f", name=name)
         )
 
-    says(disabled=False)
+    set_company(disabled=False)
     world.apply(world.plan())
-    says(disabled=True, name="other", member="bob")
+    set_company(disabled=True, name="other", member="bob")
     plan = world.plan()
     assert world.sent(plan) == [
         ("update_organizations", "[]", "", "acme"),
@@ -193,7 +193,7 @@ def test_desired_of_a_disabled_organization_is_its_own_row(world, new_directory)
     world.apply(plan)
     assert world.plan().counts == {}
 
-    says(disabled=False, name="other", member="bob")
+    set_company(disabled=False, name="other", member="bob")
     assert [operation for operation, *_ in world.sent(world.plan())] == [
         "disable_organizations",
         "update_folder",

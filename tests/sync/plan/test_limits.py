@@ -12,10 +12,10 @@ DECIDE = ": approve or discard the run that holds them"
 
 @pytest.fixture
 def documents(world, new_directory):
-    """The directory says so many documents in an organization, flat; others stay as they are."""
+    """Sets the number of documents of an organization, without folders. Other organizations do not change."""
     numbers = {}
 
-    def says(**changes):
+    def set_company(**changes):
         numbers.update(changes)
         directory = new_directory()
         for organization, number in numbers.items():
@@ -24,7 +24,7 @@ def documents(world, new_directory):
                 directory.document(organization, f"d{index:03}")
         world.set_directory(directory)
 
-    return says
+    return set_company
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_limits_leave_adds_and_updates_alone(world, documents, new_directory):
 def tree(world, new_directory):
     """An organization with one folder that holds documents with a user each, and a loose document."""
 
-    def says(*, documents=3, folder=True, organization=True, loose=True):
+    def set_company(*, documents=3, folder=True, organization=True, loose=True):
         directory = new_directory().organization("other").user("ada")
         if organization:
             directory.organization("acme")
@@ -143,7 +143,7 @@ def tree(world, new_directory):
                 directory.grant("acme", document=f"d{index}", user="ada")
         world.set_directory(directory)
 
-    return says
+    return set_company
 
 
 def test_limits_count_everything_below_a_folder(world, tree):
@@ -252,7 +252,7 @@ def test_limits_do_not_count_what_waits(world, documents):
 
 
 def test_limits_count_a_narrowed_plan_against_the_whole_organization(world, new_directory):
-    def says(users):
+    def set_company(users):
         directory = new_directory().organization("acme")
         for index in range(20):
             directory.user(f"u{index:02}")
@@ -260,9 +260,9 @@ def test_limits_count_a_narrowed_plan_against_the_whole_organization(world, new_
             directory.member("acme", f"u{index:02}")
         world.set_directory(directory)
 
-    says(20)
+    set_company(20)
     world.apply(world.plan())
-    says(0)
+    set_company(0)
 
     few = Selection.of([], ["u00", "u01", "u02", "u03"])
     many = Selection.of([], ["u00", "u01", "u02", "u03", "u04"])
@@ -323,7 +323,7 @@ def test_approval_keeps_a_folder_that_holds_something_new(world, tree):
 
 
 def test_approval_adds_again_what_leaving_an_organization_takes_away(world, new_directory):
-    def says(is_member):
+    def set_company(is_member):
         directory = new_directory().organization("acme").document("acme", "d")
         for index in range(10):
             user = f"u{index}"
@@ -332,9 +332,9 @@ def test_approval_adds_again_what_leaving_an_organization_takes_away(world, new_
                 directory.member("acme", user)
         world.set_directory(directory)
 
-    says(is_member=True)
+    set_company(is_member=True)
     world.apply(world.plan())
-    says(is_member=False)
+    set_company(is_member=False)
     held = world.plan(limits=LimitSettings())
     assert held.counts == {"organizationUser": {"delete": {"held": 10}}}
 

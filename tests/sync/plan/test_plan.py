@@ -206,22 +206,22 @@ def test_plan_marks_what_goes_along_with_another_delete(world, company, new_dire
     }
 
 
-def test_what_may_have_been_moved_out_of_a_folder_does_not_go_along_with_it(world, new_directory):
-    def says(*folders):
+def test_items_possibly_moved_out_of_a_folder_are_not_deleted_with_it(world, new_directory):
+    def set_company(*folders):
         directory = new_directory().organization("acme")
         for folder, parent in folders:
             directory.folder("acme", folder, parent=parent)
         return directory
 
-    world.set_directory(says(("old", ""), ("below", "old")).document("acme", "d", folder="old"))
+    world.set_directory(set_company(("old", ""), ("below", "old")).document("acme", "d", folder="old"))
     world.apply(world.plan())
-    world.set_directory(says(("old", ""), ("below", "")).document("acme", "d"))
+    world.set_directory(set_company(("old", ""), ("below", "")).document("acme", "d"))
     # Both moves are made, and the answers are lost.
     world.backend.troubles, world.backend.percent = ("answer is lost",), 100
     world.apply(world.plan())
     world.backend.percent = 0
     assert {folder["in"] for folder in world.backend.contents.folders.values()} == {""}
-    world.set_directory(says())
+    world.set_directory(set_company())
 
     plan = world.plan()
     assert [(item.kind, item.item_id) for item in world.items(plan) if item.covered_by] == []
@@ -321,7 +321,7 @@ def test_folder_whose_move_was_not_answered_is_deleted(world, new_directory):
 
 def test_plan_adds_again_what_leaving_an_organization_takes_away(world, new_directory):
 
-    def says(is_member):
+    def set_company(is_member):
         directory = (
             new_directory()
             .organization("acme")
@@ -332,9 +332,9 @@ def test_plan_adds_again_what_leaving_an_organization_takes_away(world, new_dire
         )
         world.set_directory(directory.member("acme", "ada") if is_member else directory.document("acme", "new"))
 
-    says(is_member=True)
+    set_company(is_member=True)
     world.apply(world.plan())
-    says(is_member=False)
+    set_company(is_member=False)
     plan = world.plan()
 
     assert [(item.phase, item.operation, item.kind) for item in world.items(plan) if item.item_id == "ada"] == [
@@ -685,7 +685,7 @@ def test_planning_restarts_after_a_concurrent_write_and_blocks_no_writer(world, 
     other.dispose()
     assert written
     with reading(world.engine) as connection:
-        # PostgreSQL's plan is of the moment before the write, and says so; SQLite's had to be made again after it.
+        # PostgreSQL's plan has the revision from before the write; SQLite's had to be made again after it.
         ledger_revision = connection.scalar(select(LedgerRow.__table__.c.ledger_revision))
         assert (plan.ledger_revision == ledger_revision) == is_sqlite(connection)
         assert connection.scalar(select(func.count()).select_from(PlanRow)) == 1

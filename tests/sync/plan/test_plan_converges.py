@@ -1,7 +1,6 @@
-"""Whatever the directory says, one after the other, and whatever becomes of calls: the backend comes to hold just that.
+"""After any sequence of directories and any outcome of calls, the backend converges to the directory.
 
-What it should hold is computed here a second time, record by record, from the words of
-``app/sync/plan/README.md``, "Desired".
+A second implementation computes the expected state, record by record, from ``app/sync/plan/README.md``, "Desired".
 """
 
 import json

@@ -86,23 +86,23 @@ def test_failures_are_found_by_each_filter(world: PlanningWorld) -> None:
             key = {"kind": kind, "organization_id": organization_id, "container_id": container_id, "item_id": item_id}
             message = draw.choice(("no", "not today", 'the "backend" is full'))
             rest = {"fingerprint": "", "failures": 1, "retry_at": 0, "parked": draw.random() < 0.5}
-            said = {"message": message, "message_digest": message_digest(message)}
-            rows.append({"ledger_id": world.ledger_id, **key, "deleting": deleting, **rest, **said})
+            text_columns = {"message": message, "message_digest": message_digest(message)}
+            rows.append({"ledger_id": world.ledger_id, **key, "deleting": deleting, **rest, **text_columns})
         connection.execute(insert(ItemFailureRow), rows)
         other = {"ledger_id": world.ledger_id + 1, "parked": True, "message": "no", "message_digest": ""}
         connection.execute(insert(ItemFailureRow), [rows[0] | other])
     with reading(world.engine) as connection:
-        for parked, of_kind, within, said_so in product(
+        for parked, of_kind, within, like_message in product(
             (True, False), (None, "folderUser", "group"), (None, "acme", "nobody"), (None, "no", "another")
         ):
-            like = FailureGroup(kind=of_kind, organization_id=within, message=said_so)
+            like = FailureGroup(kind=of_kind, organization_id=within, message=like_message)
             expected = sorted(
                 tuple(row[name] for name in ("kind", "organization_id", "container_id", "item_id", "deleting"))
                 for row in rows
                 if row["parked"] is parked
                 and of_kind in {None, row["kind"]}
                 and within in {None, row["organization_id"]}
-                and said_so in {None, row["message"]}
+                and like_message in {None, row["message"]}
             )
             pages: list[Any] = []
             while page := failures_page(
@@ -114,11 +114,11 @@ def test_failures_are_found_by_each_filter(world: PlanningWorld) -> None:
                 limit=7,
             ):
                 pages += [(one.kind, one.organization_id, one.container_id, one.item_id, one.deleting) for one in page]
-                assert all(one.parked is parked and said_so in {None, one.message} for one in page)
+                assert all(one.parked is parked and like_message in {None, one.message} for one in page)
             assert pages == expected, like
 
 
-def test_what_failed_now_is_found_by_what_the_backend_said(world: PlanningWorld) -> None:
+def test_failures_are_found_by_the_backends_message(world: PlanningWorld) -> None:
     world.set_directory(company())
     world.apply(world.plan(), refuses="add_documents")
     with reading(world.engine) as connection:
@@ -215,18 +215,18 @@ def test_no_statement_of_a_page_reads_through_a_plan(world: PlanningWorld) -> No
             # So few items are quick to read through; whether there is another way is the question.
             connection.execute(text("SET LOCAL enable_seqscan = off"))
         for statement, parameters in statements:
-            told = plan(connection, statement, parameters)
+            query_plan = plan(connection, statement, parameters)
             bad = [
                 line
-                for line in told.splitlines()
+                for line in query_plan.splitlines()
                 if re.search(r"SCAN (plan_item|p|i|plan_part|plan_access|call|item_failure)\b(?! USING)", line)
                 or re.search(r"Seq Scan on (plan_item|call|item_failure)\b", line)
                 # A page of ordinals is little.
                 or ("TEMP B-TREE" in line and "ordinal IN" not in statement)
             ]
-            assert bad == [], (statement, told)
+            assert bad == [], (statement, query_plan)
             # Of an id what one plan has, never what all plans have.
-            assert not re.search(r"Index Cond: \(\(item_id\)", told), (statement, told)
+            assert not re.search(r"Index Cond: \(\(item_id\)", query_plan), (statement, query_plan)
 
 
 def test_changes_of_a_kind_over_http_are_one_range_of_the_plan(world: PlanningWorld) -> None:
@@ -247,7 +247,7 @@ def test_changes_of_a_kind_over_http_are_one_range_of_the_plan(world: PlanningWo
             assert [one["id"] for one in body["changes"]] == [f"u{number}" for number in range(begin, begin + _PAGE)]
             token = body["nextPageToken"]
     found = [(statement, parameters) for statement, parameters in statements if "ordinal >" in statement]
-    # The first part of that kind begins in the middle of the plan: of what is before nothing is looked at.
+    # The first part of that kind begins in the middle of the plan: the query skips everything before it.
     assert len(found) == 2
     assert str(ITEMS // 2) in str(found[0][1])
     with reading(world.engine) as connection:
@@ -255,15 +255,15 @@ def test_changes_of_a_kind_over_http_are_one_range_of_the_plan(world: PlanningWo
             for way in ("seqscan", "bitmapscan", "sort"):
                 connection.execute(text(f"SET LOCAL enable_{way} = off"))
         for statement, parameters in statements:
-            told = plan(connection, statement, parameters)
-            assert not re.search(r"SCAN plan_|Seq Scan|Filter: .*kind", told), told
+            query_plan = plan(connection, statement, parameters)
+            assert not re.search(r"SCAN plan_|Seq Scan|Filter: .*kind", query_plan), query_plan
         for statement, parameters in found:
-            told = plan(connection, statement, parameters)
+            query_plan = plan(connection, statement, parameters)
             is_range = r"SEARCH plan_item USING .*\(plan_id=\? AND ordinal>\? AND ordinal<\?\)"
             of_postgresql = r"Index (Only )?Scan using pk_plan_item.*\n.*Index Cond: .*plan_id.*ordinal > .*ordinal <= "
-            assert re.search(is_range, told) or re.search(of_postgresql, told), told
-            assert "TEMP B-TREE" not in told
-            assert "Sort" not in told
+            assert re.search(is_range, query_plan) or re.search(of_postgresql, query_plan), query_plan
+            assert "TEMP B-TREE" not in query_plan
+            assert "Sort" not in query_plan
 
 
 _PAGE = 100

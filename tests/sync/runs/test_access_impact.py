@@ -85,7 +85,7 @@ def test_rows_name_their_first_users_and_resources(company: SyncedWorld) -> None
     assert names["resources"]["handbook"] == "Handbook"
 
 
-def test_what_exceeds_the_list_is_counted(company: SyncedWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_beyond_the_limit_are_counted(company: SyncedWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     change(company)
     complete = company.sync(dry_run=True)
     monkeypatch.setattr(access_impact, "MAX_LISTED_IDS", 6)

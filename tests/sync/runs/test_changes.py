@@ -65,21 +65,21 @@ def state(engine: Engine, name: str = "people") -> SourceState:
         return next(one for one in source_states(connection) if one.name == name)
 
 
-def said(source: ChangingSource) -> dict[Key, Record]:
+def records_of(source: ChangingSource) -> dict[Key, Record]:
     return {record.key: record for records in source.objects.values() for record in records}
 
 
 def test_changes_are_read_right_after_a_complete_read(engine: Engine, source: ChangingSource) -> None:
     read(engine, source)
     assert source.asked == [EVERYTHING, ReadRequest(since="4")]
-    assert model(engine) == said(source)
+    assert model(engine) == records_of(source)
     source.put("bob", *person("bob", "Robert"))
     source.remove("cleo")
     report = read(engine, source, after=timedelta(minutes=5))
     assert source.asked[2:] == [ReadRequest(since="4")]
-    assert model(engine) == said(source)
-    [told] = report.sources
-    assert (told.verdict, told.answered, told.records, told.gone) == (Verdict.COMPLETE, "changes", 2, 1)
+    assert model(engine) == records_of(source)
+    [reported] = report.sources
+    assert (reported.verdict, reported.answered, reported.records, reported.gone) == (Verdict.COMPLETE, "changes", 2, 1)
     assert {kind: (one.updated, one.removed) for kind, one in report.changes.items() if one.any} == {
         "user": (1, 1),
         "membership": (0, 1),
@@ -99,10 +99,10 @@ def test_records_that_an_object_no_longer_provides_are_removed(engine: Engine, s
     source.put("bob", User(user_id="bob", name="Bob", email=""))
     read(engine, source)
     assert ("membership", "acme", "bob") not in model(engine)
-    assert model(engine) == said(source)
+    assert model(engine) == records_of(source)
 
 
-def test_what_changed_while_everything_was_read_is_in_force_at_once(engine: Engine, source: ChangingSource) -> None:
+def test_changes_during_a_full_read_are_in_force_at_once(engine: Engine, source: ChangingSource) -> None:
     def meanwhile() -> None:
         source.put("dan", *person("dan"))
         source.put("ada", User(user_id="ada", name="Ada", email=""))
@@ -111,7 +111,7 @@ def test_what_changed_while_everything_was_read_is_in_force_at_once(engine: Engi
     source.faults.append(Fault.MOVED)
     source.meanwhile = meanwhile  # type: ignore[method-assign] # that is what it is for
     read(engine, source)
-    assert model(engine) == said(source)
+    assert model(engine) == records_of(source)
     read(engine, source)
     assert source.asked[-1] == ReadRequest(since="7")
 
@@ -125,13 +125,13 @@ def test_changes_that_could_not_be_read_are_read_later(engine: Engine, source: C
 
     source.faults.extend([Fault.MOVED, fault])
     source.meanwhile = meanwhile  # type: ignore[method-assign] # as above
-    before = said(source)
+    before = records_of(source)
     report = read(engine, source)
     assert (report.sources[0].verdict, report.problems.total) == (Verdict.COMPLETE, 0)
     assert model(engine) == before
     read(engine, source)
     assert source.asked[-1] == ReadRequest(since="4")
-    assert model(engine) == said(source)
+    assert model(engine) == records_of(source)
 
 
 @pytest.mark.parametrize("fault", [Fault.CUT, Fault.BROKEN])
@@ -145,7 +145,7 @@ def test_failed_changes_change_nothing_and_are_read_again(engine: Engine, source
     assert (report.sources[0].verdict, report.changed, model(engine)) == (Verdict.FAILED, False, before)
     read(engine, source)
     assert source.asked[-1] == ReadRequest(since="4")
-    assert model(engine) == said(source)
+    assert model(engine) == records_of(source)
 
 
 def test_partial_changes_remove_nothing_and_are_read_again(engine: Engine, source: ChangingSource) -> None:
@@ -163,7 +163,7 @@ def test_partial_changes_remove_nothing_and_are_read_again(engine: Engine, sourc
     assert found["user", "bob"] == User(user_id="bob", name="Robert", email="")
     read(engine, source)
     assert source.asked[-1] == ReadRequest(since="4")
-    assert model(engine) == said(source)
+    assert model(engine) == records_of(source)
 
 
 def test_a_cursor_that_is_not_accepted_leads_to_everything(engine: Engine, source: ChangingSource) -> None:
@@ -173,7 +173,7 @@ def test_a_cursor_that_is_not_accepted_leads_to_everything(engine: Engine, sourc
     report = read(engine, source)
     assert source.asked[2:] == [ReadRequest(since="4"), EVERYTHING, ReadRequest(since="5")]
     assert (report.sources[0].verdict, report.sources[0].answered) == (Verdict.COMPLETE, "")
-    assert model(engine) == said(source)
+    assert model(engine) == records_of(source)
     assert state(engine).last_refusal == "it did not accept the cursor: the cursor is too old"
     assert not state(engine).refused
 
@@ -185,7 +185,7 @@ def test_other_settings_and_age_lead_to_everything(engine: Engine, source: Chang
     def whole(asked: BoundedSource, after: timedelta) -> bool:
         source.asked.clear()
         read(engine, asked, after=after)
-        assert model(engine) == said(source)
+        assert model(engine) == records_of(source)
         return source.asked[0] == EVERYTHING
 
     assert whole(under("a"), timedelta(0))
@@ -193,7 +193,7 @@ def test_other_settings_and_age_lead_to_everything(engine: Engine, source: Chang
     assert whole(under("b"), timedelta(minutes=59))
     assert not whole(under("b"), timedelta(minutes=118))
     assert whole(under("b"), timedelta(minutes=119))
-    # Everything that was read in part does not make up for it.
+    # A partial full read does not make up for it.
     source.faults.append(Fault.PARTIAL)
     assert whole(under("b"), timedelta(minutes=200))
     assert whole(under("b"), timedelta(minutes=201))
@@ -208,15 +208,15 @@ def test_changes_that_take_away_too_much_are_refused_until_they_are_accepted(eng
     for number in range(50):
         source.remove(str(number))
     refused = read(engine, source)
-    told = "would take away 50 of 100 user records, more than 20 and more than 20 %"
-    assert (refused.sources[0].verdict, refused.sources[0].reason.startswith(told)) == (Verdict.PARTIAL, True)
-    assert (len(model(engine)), state(engine).refused.startswith(told)) == (100, True)
+    reported = "would take away 50 of 100 user records, more than 20 and more than 20 %"
+    assert (refused.sources[0].verdict, refused.sources[0].reason.startswith(reported)) == (Verdict.PARTIAL, True)
+    assert (len(model(engine)), state(engine).refused.startswith(reported)) == (100, True)
     source.put("new", User(user_id="new", name="N", email=""))
     assert read(engine, source).sources[0].verdict is Verdict.PARTIAL
     assert len(model(engine)) == 101
     assert read_directory(engine, [source], clock=lambda: NOW, accept_shrink=["people"]).changed
-    assert model(engine) == said(source)
-    assert (state(engine).refused, state(engine).last_refusal.startswith(told)) == ("", True)
+    assert model(engine) == records_of(source)
+    assert (state(engine).refused, state(engine).last_refusal.startswith(reported)) == ("", True)
 
 
 @pytest.mark.parametrize("asked_for_changes", [True, False])
@@ -234,8 +234,8 @@ def test_an_answer_that_does_not_fit_the_question_is_failed(engine: Engine, aske
     source = Odd("people")
     source.put("ada", *person("ada")[:1])
     read(engine, source)
-    [told] = read(engine, source).sources
-    assert (told.verdict, told.reason.partition(":")[0]) == (Verdict.FAILED, "an error of the program")
+    [reported] = read(engine, source).sources
+    assert (reported.verdict, reported.reason.partition(":")[0]) == (Verdict.FAILED, "an error of the program")
 
 
 def test_only_those_that_are_named_are_read(engine: Engine, source: ChangingSource) -> None:
@@ -247,7 +247,7 @@ def test_only_those_that_are_named_are_read(engine: Engine, source: ChangingSour
     with reading(engine) as connection:
         revision = current_revision(connection)
     report = read_directory(engine, [source, other], clock=lambda: NOW + timedelta(hours=1), only={"others"})
-    assert [told.name for told in report.sources] == ["others"]
+    assert [reported.name for reported in report.sources] == ["others"]
     assert report.retained_sources == ()
     found = model(engine)
     assert (found["user", "eve"], ("user", "ada") in found) == (User(user_id="eve", name="Evelyn", email=""), True)
@@ -272,7 +272,7 @@ def test_a_part_is_asked_for_and_touches_nothing_else(engine: Engine, source: Ch
     # The cursor does not cover the part, so the next read is complete.
     read(engine, source)
     assert source.asked[1] == ReadRequest()
-    assert model(engine) == said(source)
+    assert model(engine) == records_of(source)
 
 
 def test_a_part_of_an_organization_is_what_names_it(engine: Engine, source: ChangingSource) -> None:
@@ -284,11 +284,11 @@ def test_a_part_of_an_organization_is_what_names_it(engine: Engine, source: Chan
     assert sorted(one.id for one in request.part.objects) == ["acme", "ada", "bob", "cleo"]
     source.remove("cleo")
     read_directory(engine, [source], clock=lambda: NOW, selection=Selection.of(["acme"], ["cleo"]))
-    assert model(engine) == said(source)
+    assert model(engine) == records_of(source)
 
 
 def test_source_without_changes_is_read_completely(engine: Engine) -> None:
-    source = ChangingSource("people", reports_changes=False, tells_parts=False)
+    source = ChangingSource("people", reports_changes=False, supports_parts=False)
     source.put("acme", ACME)
     source.put("ada", *person("ada"))
     read(engine, source)
@@ -363,8 +363,8 @@ def test_any_sequence_of_reads_ends_in_the_state_of_the_source(
     def meanwhile() -> None:
         for step in moved:
             take(source, step)
-        worlds.append(standing(said(source)))
-        given.append(said(source))
+        worlds.append(standing(records_of(source)))
+        given.append(records_of(source))
 
     source.meanwhile = meanwhile  # type: ignore[method-assign] # that is what it is for
     guarded = BoundedSource(source, timeout=30, policy=Policy(full_every=3600 * 20))
@@ -375,7 +375,7 @@ def test_any_sequence_of_reads_ends_in_the_state_of_the_source(
         for step in [*script, ("read", [], 0)]:
             if step[0] == "part":
                 assert isinstance(step[1], set | frozenset)
-                given.append(said(source))
+                given.append(records_of(source))
                 read_directory(engine, [guarded], clock=lambda: moments[-1], selection=Selection.of(user_ids=step[1]))
                 kept = model(engine)
                 continue
@@ -388,18 +388,18 @@ def test_any_sequence_of_reads_ends_in_the_state_of_the_source(
             moments.append(moments[-1] + timedelta(hours=hours))
             source.faults.extend(fault for fault in faults if fault is not None)
             is_faulty = bool(source.faults)
-            before_said, before = said(source), kept
-            worlds[:] = [standing(before_said)]
+            records_before, before = records_of(source), kept
+            worlds[:] = [standing(records_before)]
             earlier = len(given)
-            given.append(before_said)
+            given.append(records_before)
             report = read_directory(engine, [guarded], clock=lambda: moments[-1], accept_empty=["people"])
             source.faults.clear()
             source.forgets_before = 0
             kept = model(engine)
-            [told] = report.sources
-            if told.verdict is Verdict.FAILED:
+            [reported] = report.sources
+            if reported.verdict is Verdict.FAILED:
                 assert (kept, report.changed) == (before, False)
-            elif told.verdict is Verdict.COMPLETE:
+            elif reported.verdict is Verdict.COMPLETE:
                 everything_was_read = True
                 del given[:earlier]
                 # As it was at its beginning, or later where what changed meanwhile could be asked for.
@@ -408,12 +408,12 @@ def test_any_sequence_of_reads_ends_in_the_state_of_the_source(
                 assert {key for key in before if key[0] == "user"} <= set(kept)
                 assert all(any(one.get(key) == record for one in (before, *given)) for key, record in kept.items())
             if not is_faulty:
-                assert told.verdict is Verdict.COMPLETE
-                assert kept == standing(said(source))
+                assert reported.verdict is Verdict.COMPLETE
+                assert kept == standing(records_of(source))
         assert everything_was_read
-        assert kept == standing(said(source))
+        assert kept == standing(records_of(source))
         with reading(engine) as connection:
             of_the_source = connection.execute(text("SELECT count(*) FROM source_user")).scalar_one()
-        assert of_the_source == sum(isinstance(one, User) for one in said(source).values())
+        assert of_the_source == sum(isinstance(one, User) for one in records_of(source).values())
     finally:
         engine.dispose()

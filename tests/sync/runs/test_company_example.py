@@ -108,21 +108,21 @@ def test_example_explains_effective_and_other_records(engine: Engine, sources: l
         "ada": (False, "C1"),
         "bob": (True, "C2"),
     }
-    told = {
-        key: [f"{one} gives {', '.join(one.gives)}" for one in said]
-        for key, said in load_origins(engine, records).items()
+    described = {
+        key: [f"{one} gives {', '.join(one.gives)}" for one in origins]
+        for key, origins in load_origins(engine, records).items()
     }
-    assert told["user", "bob"] == [
+    assert described["user", "bob"] == [
         "ad: users users/bob, id bob, rule 1 gives name, email, department",
         "hr: rows, row 2, id 2, rule 1 gives costCenter, disabled",
     ]
-    assert told["membership", "acme", "ada"] == [
+    assert described["membership", "acme", "ada"] == [
         "ad: groups groups/g1, id g1, rule 3 gives expiresAt",
         "ad: groups groups/g2, id g2, rule 4 gives accessRole, expiresAt",
     ]
-    assert told["document", "acme", "plan"] == [
+    assert described["document", "acme", "plan"] == [
         "app: documents, row 1, id acme/plan gives documentName, folderId, accessType"
     ]
-    assert told["grant", "acme", "", "plan", "ada", ""] == [
+    assert described["grant", "acme", "", "plan", "ada", ""] == [
         "app: grants, row 1, id acme/plan/e-ADA gives accessRole, expiresAt"
     ]

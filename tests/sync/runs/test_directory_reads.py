@@ -36,7 +36,7 @@ FAILED = End(Verdict.FAILED, "gone fishing")
 
 
 class GivenSource:
-    """A source that says what it is told to say."""
+    """A source with given steps."""
 
     def __init__(self, name: str, *steps: Found | Malformed | Remark | End | Record) -> None:
         self.name = name
@@ -119,8 +119,10 @@ def test_refresh_increments_the_revision_only_for_changes(engine: Engine, run: R
         assert current_revision(connection) == 2
         assert latest_revision(connection)[1] == NOW_MS
         assert model_counts(connection) | {"user": 2, "organization": 1} == model_counts(connection)
-        told = connection.execute(text("SELECT changes FROM access_revision ORDER BY revision")).scalars().all()
-    assert [orjson.loads(changes) for changes in told] == [
+        change_counts = (
+            connection.execute(text("SELECT changes FROM access_revision ORDER BY revision")).scalars().all()
+        )
+    assert [orjson.loads(changes) for changes in change_counts] == [
         {
             "organization": {"added": 1, "updated": 0, "removed": 0},
             "user": {"added": 1, "updated": 0, "removed": 0},
@@ -225,7 +227,7 @@ def test_refresh_refuses_to_accept_an_unknown_source_as_empty(run: Refresh) -> N
         run(GivenSource("a"), GivenSource("b"), accept_empty=("c",))
 
 
-def test_what_a_source_gave_stays_in_force_until_it_is_forgotten(engine: Engine, run: Refresh) -> None:
+def test_records_of_a_removed_source_stay_until_it_is_forgotten(engine: Engine, run: Refresh) -> None:
     run(GivenSource("a", user("ada")), GivenSource("b", user("bob")))
     report = run(GivenSource("a", user("ada", "Ada L.")))
     assert report.retained_sources == ("b",)
@@ -287,7 +289,7 @@ def test_a_first_read_that_is_empty_counts_once_it_is_accepted(engine: Engine, r
     assert reason.endswith("usher directory refresh --accept-empty new.jsonl")
     assert run(GivenSource("new.jsonl"), accept_empty=("new.jsonl",)).sources[0].verdict is Verdict.COMPLETE
     assert run(GivenSource("new.jsonl")).sources[0].verdict is Verdict.COMPLETE
-    # What the other gave is another matter.
+    # The records of the other source are still in force.
     assert set(model(engine)) == {("user", "ada")}
     assert forget(engine, "old.jsonl", [], clock=lambda: NOW).replaced.changed
     assert model(engine) == {}
@@ -451,9 +453,9 @@ def test_refreshes_at_the_same_time_leave_a_whole_model(engine: Engine) -> None:
         try:
             barrier.wait()
             for _ in range(3):
-                # Each takes away what the others gave, which is more than the guard allows.
+                # Each removes the others' records, which is more than the guard allows.
                 read_directory(engine, [GivenSource("a", *records_of(number))], clock=lambda: NOW, accept_shrink=["a"])
-        except BaseException as error:  # noqa: BLE001 - it is looked at by the test's own thread
+        except BaseException as error:  # noqa: BLE001 - the main thread checks it
             failures.append(error)
 
     threads = [threading.Thread(target=refresh_often, args=(number,)) for number in range(3)]

@@ -84,7 +84,7 @@ def test_nothing_but_the_plan_is_written(company: SyncedWorld) -> None:
     assert run.revision == before["access_revision"][-1][0]
 
 
-def test_the_sync_then_does_what_the_plan_said(company: SyncedWorld) -> None:
+def test_the_sync_then_applies_the_plan(company: SyncedWorld) -> None:
     change(company)
     dry = company.sync(dry_run=True)
     planned = items(company, dry)
@@ -211,8 +211,7 @@ def test_a_candidate_never_needs_the_write_lock(
 def test_a_preview_ends_well_while_others_write_all_the_time(
     company: SyncedWorld, monkeypatch: pytest.MonkeyPatch, verify: bool
 ) -> None:
-    """Somebody signs in, say, or a worker gives a sign of life, before every statement of the run that has not taken
-    the write lock itself."""
+    """Another process writes before every statement of the run that has not taken the write lock itself."""
     if not is_sqlite(company.engine):
         pytest.skip("PostgreSQL has no write lock")
     change(company)
@@ -280,9 +279,7 @@ def test_a_candidate_that_is_lost_is_not_mistaken_for_the_database(company: Sync
             pass
 
 
-def test_what_comes_while_a_plan_is_made_makes_no_difference(
-    company: SyncedWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pushes_during_a_plan_do_not_change_it(company: SyncedWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """Something is pushed whenever the run does anything: while it reads, and while it plans."""
     change(company)
     expected = items(company, company.sync(dry_run=True))
@@ -329,7 +326,7 @@ def test_what_comes_while_a_plan_is_made_makes_no_difference(
 def test_a_directory_that_is_read_meanwhile_is_planned_from_as_it_is(
     company: SyncedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The read that began later has been faster, and it says what holds."""
+    """A read that began later ends earlier, and its records are in force."""
     read = company.directory.read
     other = open_engine(company.engine.url.render_as_string(hide_password=False))
     done: list[bool] = []
@@ -351,7 +348,7 @@ def test_a_directory_that_is_read_meanwhile_is_planned_from_as_it_is(
     assert items(company, company.sync()) == items(company, planned)
 
 
-def test_what_changes_all_of_a_sudden_while_a_plan_is_made_makes_it_void(
+def test_a_change_of_the_directory_during_a_plan_voids_it(
     company: SyncedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where nothing has changed for long, the access model is not copied for a plan."""

@@ -85,7 +85,7 @@ def test_second_run_with_nothing_to_do_sends_no_write(company: Any) -> None:
 
 
 def in_step(world: Any) -> bool:
-    """Whether a further run would change nothing, by the ledger and by a fresh look at the backend."""
+    """Whether a further run would change nothing, according to the ledger and to a verify."""
     before = world.held()
     world.wire.forget()
     run = world.sync(verify=True)
@@ -299,7 +299,7 @@ def test_narrowed_run_leaves_the_rest_alone(company: Any) -> None:
 
 
 def test_run_that_follows_changes_reads_no_source(company: Any) -> None:
-    """What changed is in force already; what the source says meanwhile waits for the next run that reads it."""
+    """The change is in force already. Later changes of the source wait for the next run that reads it."""
     company.directory.organization("globex")
     company.directory.document("new")
     assert company.sync(trigger=CHANGES, organization_ids=("acme",)).status == "done"

@@ -282,9 +282,9 @@ def test_late_decision_is_refused_with_the_earlier_one(runs: Runs) -> None:
     run_id = held(runs)
     run = runs.discard(run_id, by="admin token 0a1b2c3d", reason="they are on leave")
     assert (run.error, run.decision, run.counts) == (None, "discarded", {"document": {"delete": {"discarded": 2}}})
-    said = "cancelled, discarded on 2026-11-20 12:00 UTC by admin token 0a1b2c3d (they are on leave)"
+    message = "cancelled, discarded on 2026-11-20 12:00 UTC by admin token 0a1b2c3d (they are on leave)"
     for act in (runs.approve, runs.discard, runs.cancel):
-        with pytest.raises(RunConflictError, match=re.escape(said)):
+        with pytest.raises(RunConflictError, match=re.escape(message)):
             act(run_id)
 
 

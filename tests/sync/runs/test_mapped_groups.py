@@ -1,5 +1,4 @@
-"""Groups in groups, read by changes into the access model: what is in force is what the directory says, worked out a
-second time by hand."""
+"""Nested groups, read by changes: the access model equals a second computation from the directory."""
 
 import random
 from collections.abc import Iterator
@@ -44,12 +43,12 @@ def engine(database_url: str) -> Iterator[Engine]:
     engine.dispose()
 
 
-Said = tuple[dict[str, str], dict[tuple[str, str], str]]
-"""Users and their names, and who belongs to what as what."""
+Access = tuple[dict[str, str], dict[tuple[str, str], str]]
+"""User → name; organization and user → role."""
 
 
-def said(directory: ObjectDirectory) -> Said:
-    """From the directory and nothing else: who is in both groups of an organization is an editor."""
+def access_of(directory: ObjectDirectory) -> Access:
+    """Computes it from the directory alone: a user in both groups of an organization is an editor."""
     users = {one.id.id: str(one.value["name"]) for one in directory.held.values() if "mail" in one.value}
     groups = {one.id.id for one in directory.held.values() if one.id.set == "groups"}
     members: dict[tuple[str, str], str] = {}
@@ -76,7 +75,7 @@ def people_in(directory: ObjectDirectory, group: str, seen: set[str]) -> set[str
     return found
 
 
-def in_force(engine: Engine) -> Said:
+def in_force(engine: Engine) -> Access:
     with reading(engine) as connection:
         records = list(export_records(connection))
     users = {one.user_id: one.name for one in records if isinstance(one, User)}
@@ -103,7 +102,7 @@ def change(directory: ObjectDirectory, chance: random.Random) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
-def test_what_is_in_force_follows_the_directory(engine: Engine, tmp_path: Path, seed: int) -> None:
+def test_the_access_model_follows_the_directory(engine: Engine, tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     directory = ObjectDirectory()
     directory.put(thing("users", "always", {"id": "always", "name": "A", "mail": ""}))
@@ -124,5 +123,5 @@ def test_what_is_in_force_follows_the_directory(engine: Engine, tmp_path: Path, 
         report = read_directory(engine, [source], clock=repeat(NOW + timedelta(minutes=number)).__next__)
         assert report.sources[0].verdict is Verdict.COMPLETE, report.sources[0].reason
         asked_for_changes += report.sources[0].answered == "changes"
-        assert in_force(engine) == said(directory), f"round {number}"
+        assert in_force(engine) == access_of(directory), f"round {number}"
     assert asked_for_changes > 5

@@ -98,7 +98,7 @@ def test_a_source_is_asked_for_changes_when_that_is_due_and_a_narrowed_run_follo
     time.move_on(seconds=1)
     report = poll.tick()
     assert report is not None
-    assert [(told.name, told.answered, told.records) for told in report.sources] == [("people", "changes", 2)]
+    assert [(one.name, one.answered, one.records) for one in report.sources] == [("people", "changes", 2)]
     assert users(engine) == {"ada": False, "bob": True, "eve": False}
     assert len(others.asked) == asked_of_others
     assert never.tick() is not None
@@ -174,7 +174,7 @@ def test_polls_of_a_source_that_fails_back_off(
 
 
 class Refusing(ChangingSource):
-    """Refuses the login as long as it is told to."""
+    """Refuses the login while ``refuses`` is set."""
 
     refuses = True
 

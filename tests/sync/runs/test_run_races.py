@@ -35,7 +35,7 @@ _PLAN = PlanRow.__table__
 
 Move = Callable[[Runs, str], object]
 Outcome = tuple[object, object, object]
-"""What either of two was told, and what is then in the database."""
+"""The results of two moves, and the state of the database after them."""
 
 
 def _ends(to: RunStatus, message: str = "") -> Move:
@@ -142,7 +142,7 @@ def begin(runs: Runs, beginning: str) -> None:
 
 
 def make(move: Move, runs: Runs) -> object:
-    """What whoever makes the move is told."""
+    """Makes the move, and returns its result or the name of its error."""
     try:
         return move(runs, "r")
     except (RunConflictError, RunNotFoundError) as error:
@@ -150,7 +150,7 @@ def make(move: Move, runs: Runs) -> object:
 
 
 def standing(runs: Runs) -> object:
-    """What the database says then."""
+    """The state of the database."""
     with runs.engine.connect() as connection:
         columns = [_RUN.c[name] for name in ("status", "cancel_requested", "calls", "error", "approved_at")]
         row = connection.execute(select(*columns)).one_or_none()
@@ -160,8 +160,8 @@ def standing(runs: Runs) -> object:
 
 def one_after_the_other(runs: Runs, beginning: str, first: str, second: str) -> Outcome:
     begin(runs, beginning)
-    told = make(MOVES[first], runs)
-    return told, make(MOVES[second], runs), standing(runs)
+    result = make(MOVES[first], runs)
+    return result, make(MOVES[second], runs), standing(runs)
 
 
 @pytest.mark.extended
@@ -173,8 +173,8 @@ def test_two_moves_at_once_end_as_one_after_the_other(runs: Runs, calm: Runs, on
         for other in others:
             for beginning in BEGINNINGS:
                 forth = one_after_the_other(calm, beginning, one, other)
-                told, then, stands = one_after_the_other(calm, beginning, other, one)
-                back = (then, told, stands)
+                result, other_result, stands = one_after_the_other(calm, beginning, other, one)
+                back = (other_result, result, stands)
                 begin(calm, beginning)
                 if forth == back and standing(calm) == stands:
                     continue  # Neither is possible.
@@ -195,5 +195,5 @@ def race(pool: ThreadPoolExecutor, runs: Runs, one: str, other: str) -> Outcome:
         start.wait(timeout=30)
         return make(MOVES[name], runs)
 
-    told = [pool.submit(go, name) for name in (one, other)]
-    return told[0].result(), told[1].result(), standing(runs)
+    result = [pool.submit(go, name) for name in (one, other)]
+    return result[0].result(), result[1].result(), standing(runs)

@@ -35,7 +35,7 @@ NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
 
 class Given:
-    """A source that gives these records."""
+    """A source with these records."""
 
     def __init__(self, name: str, records: Iterable[Record], end: End = COMPLETE) -> None:
         self.name = name
@@ -75,7 +75,7 @@ Run = Callable[..., RefreshReport]
 @pytest.fixture
 def run(engine: Engine) -> Run:
     def run(*sources: Given | BoundedSource, **how: object) -> RefreshReport:
-        return read_directory(engine, sources, clock=lambda: NOW, **how)  # type: ignore[arg-type] # whatever the test says
+        return read_directory(engine, sources, clock=lambda: NOW, **how)  # type: ignore[arg-type] # the test's own
 
     return run
 
@@ -105,7 +105,7 @@ def test_read_with_too_many_losses_is_partial_until_it_is_accepted(engine: Engin
 
 
 @pytest.mark.parametrize(("before", "after"), [(100, 80), (1000, 801), (20, 1), (1000, 800)])
-def test_what_does_not_exceed_both_numbers_goes(engine: Engine, run: Run, before: int, after: int) -> None:
+def test_removals_within_one_of_the_limits_are_applied(engine: Engine, run: Run, before: int, after: int) -> None:
     first = run(Given("a", users(before)))
     assert (first.sources[0].losses, losses_sentences(first.sources)) == ({}, [])
     report = run(Given("a", users(after)))
@@ -194,8 +194,8 @@ def test_many_sources_that_lose_a_little_are_refused_together(engine: Engine, ru
     run(*given(10))
     report = run(*given(5))
     assert {source.verdict for source in report.sources} == {Verdict.PARTIAL}
-    told = "together with the other sources, would take away 25 of 50 user records, more than 20 and more than 20 %; "
-    assert all(source.reason.startswith(told) for source in report.sources)
+    reason = "together with the other sources, would take away 25 of 50 user records, more than 20 and more than 20 %; "
+    assert all(source.reason.startswith(reason) for source in report.sources)
     assert counts(engine) == {"user": 50}
     # What is accepted of one leaves the others below.
     report = run(*given(5), accept_shrink=("s3",))
@@ -319,7 +319,7 @@ def test_fills_that_go_enable_too(engine: Engine, run: Run) -> None:
         assert len(disabled(engine)) == 30
 
 
-def test_who_is_disabled_by_another_row_stays_disabled_and_is_not_counted(engine: Engine) -> None:
+def test_a_user_disabled_by_another_row_stays_disabled_and_is_not_counted(engine: Engine) -> None:
     objects = ObjectDirectory()
     rules = rules_of(
         "[{from: users, user: {userId: it.id, name: it.id, email: it.id, disabled: it.off}},"

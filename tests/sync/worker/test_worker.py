@@ -155,7 +155,7 @@ def test_tick_continues_what_a_dead_process_left_and_what_died_in_that(
         assert run.trigger == "continuation"
         assert (run.organization_ids, run.verify) == (("acme",), True)
         assert (run.retry, run.kinds) == (True, ("document", "folder"))
-    # One that brings down whoever executes it does not go on for ever.
+    # A run that kills each worker is not continued for ever.
     runs.move(run.run_id, RunStatus.QUEUED, RunStatus.READING, worker="gone:9")
     time.move_on(seconds=11)
     assert worker.tick() == 0
