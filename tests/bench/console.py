@@ -25,9 +25,9 @@ from app.commands.bootstrap.service import service_app
 from app.foundation.clock import from_epoch_ms
 from app.foundation.database.engine import open_engine, writing
 from app.foundation.database.migrations import upgrade
-from app.service.console.console import address
 from app.service.console.paging import Lists
 from app.service.console.settings import ConsoleSettings, ConsoleToken, Role
+from app.service.console.urls import address
 from app.service.provider.settings import ProviderSettings
 from app.settings import Settings
 from tests.bench.console_world import BIG_RUN, FAILURES, NOW_MS, Size, build

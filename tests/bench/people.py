@@ -10,7 +10,7 @@ import time
 
 import requests
 
-from app.service.console.console import address
+from app.service.console.urls import address
 from tests.bench.load import _Connection
 
 

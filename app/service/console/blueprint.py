@@ -10,7 +10,7 @@ from werkzeug.exceptions import HTTPException, NotFound
 from app.contract.errors import ContractError
 from app.foundation.database.errors import NoTurnError, is_outage, log_fields
 from app.http.request_id import current_request_id
-from app.service.console.console import PREFIX, Console, ConsoleParts, address, go_to
+from app.service.console.console import Console, ConsoleParts
 from app.service.console.gate import RoleTooLow, SignInNeeded
 from app.service.console.pages import (  # noqa: F401 - they register their views
     access,
@@ -36,8 +36,11 @@ from app.service.console.pages import (  # noqa: F401 - they register their view
     users,
 )
 from app.service.console.transactions import TooSlowError
+from app.service.console.urls import PREFIX, address, go_to
 from app.service.console.views import VIEWS
 from app.sync.runs.run import RunNotFoundError
+
+_log = structlog.stdlib.get_logger(__name__)
 
 _CACHE_FOREVER = "public, max-age=31536000, immutable"
 
@@ -93,8 +96,6 @@ def console_blueprint(parts: ConsoleParts) -> Blueprint:
 
 
 def _install_errors(blueprint: Blueprint, console: Console) -> None:
-    log = structlog.stdlib.get_logger(__name__)
-
     def problem(
         status: int, text: str, advice: str = "", title: str | None = None, *, uses_database: bool = True
     ) -> Response:
@@ -109,7 +110,7 @@ def _install_errors(blueprint: Blueprint, console: Console) -> None:
             if uses_database and console.gate.slots.is_entered and console.gate.operator() is not None:
                 return console.show("problem.html", current="", status=status, **context)
         except Exception as error:  # noqa: BLE001 - it is logged; the anonymous page needs no database
-            log.warning("page_without_frame", **log_fields(error))
+            _log.warning("page_without_frame", **log_fields(error))
         return console.anonymous("problem_alone.html", status=status, **context)
 
     @blueprint.errorhandler(SignInNeeded)
@@ -146,11 +147,11 @@ def _install_errors(blueprint: Blueprint, console: Console) -> None:
     @blueprint.errorhandler(Exception)
     def _failed(error: Exception) -> Response:
         if is_outage(error):
-            log.error("unavailable", **log_fields(error))
+            _log.error("unavailable", **log_fields(error))
             is_busy = isinstance(error, NoTurnError)
             text = "Too many requests are in progress." if is_busy else "The database cannot be reached."
             return problem(503, text, "Try again later." if is_busy else _about_calls(console), uses_database=False)
-        log.error("request_failed", **log_fields(error))
+        _log.error("request_failed", **log_fields(error))
         return problem(
             500, "Something went wrong in the service.", "The service's log contains the details under the request id."
         )
@@ -164,7 +165,8 @@ def _about_calls(console: Console) -> str:
 
 
 def _page_of_form() -> str:
-    """The URL of the page of a form that was sent, with the form's fields unless they are too long; empty: none."""
+    """The URL of the page of a form that was sent, with the form's fields unless they are too long. It is empty for
+    forms whose fields are not kept."""
     name = request.path.removeprefix(f"{PREFIX}/")
     fields = {field: request.form.get(field, "") for field in _KEPT_FIELDS.get(name, ())}
     if not fields:

@@ -1,6 +1,5 @@
-"""Shared code of all console pages: the parts that they use, the menu, rendering, URLs and query parameters."""
+"""The console that all pages share: its dependencies, the menu, and the rendering of pages."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -8,12 +7,10 @@ from datetime import datetime
 from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode
 
-from flask import Response, make_response, redirect, request
+from flask import Response, make_response, request
 from pydantic import SecretStr
 from sqlalchemy import Connection, Engine
-from werkzeug.exceptions import BadRequest, NotFound
 
 from app.access.contents import last_good_read, source_states
 from app.access.decision.decide import DecisionPolicy
@@ -21,7 +18,6 @@ from app.access.index.index import IndexState
 from app.access.index.turns import DatabaseTurns
 from app.access.revisions import current_revision
 from app.foundation.clock import Clock, epoch_ms
-from app.foundation.text import named
 from app.http.throttle import FailedCredentials
 from app.monitoring.notify.watch import FindConcerns
 from app.service.console.backend_answer import GetPermissions
@@ -36,6 +32,7 @@ from app.service.console.run_reads import incomplete_words, unread_sources
 from app.service.console.sessions import Operator
 from app.service.console.settings import ConsoleSettings, Role
 from app.service.console.transactions import page_reading
+from app.service.console.urls import PREFIX, address
 from app.service.refusals import Refusals
 from app.sync.ledger.failure_lists import count_parked
 from app.sync.ledger.ledger import ledger_in_use, noun_of
@@ -46,10 +43,6 @@ from app.sync.runs.status import held_runs
 
 if TYPE_CHECKING:
     from app.service.console.oidc.issuer import Issuer
-
-PREFIX = "/console"
-
-_ORDINAL = re.compile(r"[0-9]{1,18}")
 
 COUNT_LIMIT = 1_000
 """Numbers above it are not counted exactly."""
@@ -242,66 +235,3 @@ def _menu(held: int, parked: int) -> tuple[tuple[str, tuple[Link, ...]], ...]:
             ),
         ),
     )
-
-
-_ROUTES = {
-    "overview": "/",
-    "access_csv": "/access.csv",
-    "audit_lines": "/audit.jsonl",
-    "oidc_back": "/oidc/back",
-    "ledger_item": "/told",
-}
-"""The routes of pages whose route does not follow from their name."""
-
-
-def route_of(name: str) -> str:
-    """The route of a page below ``PREFIX``."""
-    return _ROUTES.get(name, f"/{name.replace('_', '-')}")
-
-
-def address(name: str, **parameters: object) -> str:
-    """The URL of a page. Empty parameters are left out. Ids are parameters because a path cannot contain every id."""
-    path = PREFIX + route_of(name)
-    present = {key: value for key, value in parameters.items() if value not in {None, ""}}
-    return f"{path}?{urlencode(present, quote_via=quote, errors='surrogatepass')}" if present else path
-
-
-def query(*known: str) -> dict[str, str]:
-    """The query parameters, with empty strings for missing ones. Raises ``BadRequest`` for unknown or repeated ones."""
-    for name in request.args:
-        if name not in known:
-            allowed = ", ".join(known) or "none"
-            raise BadRequest(f"{named(name, limit=80)} is not a parameter of this page; allowed: {allowed}")
-        if len(request.args.getlist(name)) > 1:
-            raise BadRequest(f"{name} occurs more than once")
-    return {name: request.args.get(name, "") for name in known}
-
-
-def one_of(value: str, known: Sequence[str], label: str) -> str:
-    """The value, which may be empty. Raises ``BadRequest`` for an unknown one."""
-    if value and value not in known:
-        allowed = f"one of {', '.join(known)}" if len(known) > 1 else f"{known[0]}, or leave it out"
-        raise BadRequest(f"{label} {named(value, limit=80)} is unknown; use {allowed}")
-    return value
-
-
-def parse_ordinal(value: str) -> int | None:
-    """The number of an item; None for an empty string. Raises ``NotFound`` for an invalid number."""
-    if not value:
-        return None
-    if not _ORDINAL.fullmatch(value):
-        raise NotFound("This is not the number of an item")
-    return int(value)
-
-
-def go_to(url: str) -> Response:
-    """Redirects to another page, which the browser opens by GET."""
-    response = make_response(redirect(url, 303))
-    response.headers["Cache-Control"] = "no-store"
-    return response
-
-
-def safe_back(url: str) -> str:
-    """The URL if it is a page of this console other than the sign-in; else that of the overview."""
-    is_ours = url.startswith((f"{PREFIX}/", f"{PREFIX}?")) and "\\" not in url and url.isprintable()
-    return url if is_ours and not url.startswith(address("sign_in")) else address("overview")

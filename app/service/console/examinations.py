@@ -22,6 +22,8 @@ from app.foundation.database.errors import log_fields
 from app.foundation.text import printable
 from app.monitoring.tables import ExaminationRow
 
+_log = structlog.stdlib.get_logger(__name__)
+
 TIMEOUT = timedelta(minutes=10)
 
 TIMED_OUT = "given up after 10 minutes"
@@ -135,12 +137,12 @@ def run_examination(engine: Engine, clock: Clock, examination_id: int, examine: 
         except ExaminationError as error:
             outcome = str(error)
         except Exception as error:  # noqa: BLE001 - it is logged
-            structlog.stdlib.get_logger(__name__).warning("examination_failed", **log_fields(error))
+            _log.warning("examination_failed", **log_fields(error))
             outcome = "it failed; see the service's log"
         try:
             _update(engine, examination_id, slot=None, outcome=outcome, finished_at=epoch_ms(clock()))
         except Exception as error:  # noqa: BLE001 - as above; it times out
-            structlog.stdlib.get_logger(__name__).warning("examination_failed", **log_fields(error))
+            _log.warning("examination_failed", **log_fields(error))
 
     thread = Thread(target=work, name="examination", daemon=True)
     thread.start()

@@ -45,7 +45,7 @@ def duration(seconds: float | None) -> str:
 
 
 def ago(moment: datetime, now: datetime) -> str:
-    """``3 min ago``, ``in 11 min``; a date if it is more than 90 days away."""
+    """``3 min ago``, ``in 11 min``, or a date if it is more than 90 days away."""
     seconds = (now - moment).total_seconds()
     if abs(seconds) >= _FAR:
         return f"{moment.astimezone(UTC):%-d %b %Y}"
@@ -96,9 +96,9 @@ _SYSTEMS = ("Windows", "Android", "iPhone", "iPad", "Mac OS X", "Linux")
 
 def browser_tag(agent: str) -> Markup:
     """The browser and the system of a user agent, which is the title: ``Firefox, Windows``."""
-    found = (next((one for one in known if one in agent), "") for known in (_BROWSERS, _SYSTEMS))
-    shown = ", ".join(filter(None, found)).replace("Edg", "Edge").replace("OPR", "Opera").replace("Mac OS X", "macOS")
-    return Markup('<span title="{}">{}</span>').format(visible(agent), shown or visible(agent[:40]) or "unknown")
+    names = (next((name for name in group if name in agent), "") for group in (_BROWSERS, _SYSTEMS))
+    label = ", ".join(filter(None, names)).replace("Edg", "Edge").replace("OPR", "Opera").replace("Mac OS X", "macOS")
+    return Markup('<span title="{}">{}</span>').format(visible(agent), label or visible(agent[:40]) or "unknown")
 
 
 def visible(text: str) -> str:

@@ -36,7 +36,7 @@ class Rung:
     state: str
     """allows, denies, passed (checked without effect) or beyond (not checked)."""
     access_type: str = ""
-    """Its own access type; empty: inherited."""
+    """Its own access type. Empty: it is inherited."""
     ended: datetime | None = None
     """When the user's last grant on it ended."""
     about: str = ""
@@ -57,7 +57,7 @@ class Ladder:
     role: str
     """The user's role by that."""
     user_problem: str
-    """Why the user is denied everywhere: a key as well; empty: they are not."""
+    """Why the user is denied everywhere: a key as well. Empty: they are not."""
     allows: bool
 
     @property
@@ -92,7 +92,7 @@ def make_ladder(
     if grants and grants[0].organization_user_group_id is not None:
         path = view.group_path(question.organization_id, question.user_id, grants[0].organization_user_group_id)
         ids = [member.organization_user_group_id for member in path]
-        groups = tuple((one, names("group", question.organization_id, one)) for one in ids)
+        groups = tuple((group_id, names("group", question.organization_id, group_id)) for group_id in ids)
     return Ladder(
         rungs=rungs,
         user=(question.user_id, names("user", "", question.user_id)),
@@ -178,8 +178,8 @@ class _Levels:
         if self._grants:
             on = (self._grants[0].folder_id, self._grants[0].document_id)
             return next((number for number, level in enumerate(self._levels) if _ids(level) == on), None)
-        typed = (n for n in reversed(range(len(self._levels))) if self._levels[n].access_type is not None)
-        return next(typed, 0)
+        numbers = reversed(range(len(self._levels)))
+        return next((number for number in numbers if self._levels[number].access_type is not None), 0)
 
     def _rung(self, number: int, level: Level) -> Rung:
         own_type = "" if level.access_type is None else level.access_type.value

@@ -90,7 +90,7 @@ class RecordNames:
         self._names = names or {}
 
     def __call__(self, kind: str, organization_id: str, item_id: str) -> str:
-        """The name of a record; empty if it has none."""
+        """The name of a record. It is empty if the record has none."""
         return self._names.get(_key(kind, organization_id, item_id), "")
 
 
@@ -128,8 +128,8 @@ def organizations_of(*lists: Iterable[OfOrganization]) -> Iterator[Mention]:
 def mentions_of_runs(runs: Iterable[Run]) -> Iterator[Mention]:
     """The organizations and users that a list of runs names: the first of each run."""
     for run in runs:
-        yield from ((Organization.kind, "", one) for one in run.organization_ids[:1])
-        yield from ((User.kind, "", one) for one in run.user_ids[:1])
+        yield from ((Organization.kind, "", item_id) for item_id in run.organization_ids[:1])
+        yield from ((User.kind, "", item_id) for item_id in run.user_ids[:1])
 
 
 def access_mentions(rows: Iterable[StoredAccessChange]) -> Iterator[Mention]:

@@ -25,7 +25,7 @@ class Listing(Generic[Row]):
 
     rows: Sequence[Row]
     next_after: str = ""
-    """The cursor of the next page; empty: there is none."""
+    """The cursor of the next page. It is empty for the last page."""
     is_first: bool = True
     total: int | None = None
     """The number of rows of all pages, in the order of names. None: there are too many for that order."""
@@ -38,12 +38,16 @@ class Lists:
     """
 
     def __init__(self, after: str, lists: Mapping[str, int], *subject: str) -> None:
-        """``after``: the cursor; ``lists``: the length of the key of each list; ``subject``: the ids of what the lists
-        are about. Raises ``BadRequest`` for an invalid cursor, and for one of another list or subject."""
+        """Raises ``BadRequest`` for an invalid cursor, and for one of another list or subject.
+
+        ``after``: the cursor. ``lists``: the length of the key of each list. ``subject``: the ids of what the lists
+        are about.
+        """
         self._subject = f"{crc32(json.dumps(subject).encode()):08x}"
         self.turned = ""
-        """The list that the cursor belongs to; empty: there is no cursor."""
-        self._key: tuple[str, ...] = ()
+        """The list that the cursor belongs to. It is empty if there is no cursor."""
+        self.after: tuple[str, ...] = ()
+        """The key in the cursor. It is empty if there is no cursor."""
         if not after:
             return
         try:
@@ -55,7 +59,7 @@ class Lists:
         name, of_subject, *key = cursor
         if lists.get(name) != len(key) or of_subject != self._subject or not may_be_stored(*key):
             raise invalid_cursor()
-        self.turned, self._key = name, tuple(key)
+        self.turned, self.after = name, tuple(key)
 
     def page(
         self,
@@ -69,13 +73,15 @@ class Lists:
         """
         if self.turned not in {"", name}:
             return None
-        after = self._key if self.turned == name else ()
-        rows = read(after=after, limit=PAGE_ROWS + 1)
+        return self.cut(name, read(after=self.after, limit=PAGE_ROWS + 1), key_of)
+
+    def cut(self, name: str, rows: Sequence[Row], key_of: Callable[[Row], Sequence[str]]) -> Listing[Row]:
+        """One page of a list. ``rows``: those after the cursor, at least one more than a page has if there are more."""
         page = rows[:PAGE_ROWS]
         cursor = ""
         if len(rows) > PAGE_ROWS:
             cursor = json.dumps([name, self._subject, *key_of(page[-1])], ensure_ascii=False)
-        return Listing(page, cursor, not after)
+        return Listing(page, cursor, not self.after)
 
     def page_by_id(
         self, name: str, read: Callable[..., Sequence[Row]], id_field: str = "item_id"
@@ -88,28 +94,25 @@ class Lists:
         return self.page(name, read_after, lambda row: (getattr(row, id_field),))
 
     def page_by_name(
-        self, name: str, connection: Connection, listed: RecordList, text: str = ""
+        self, name: str, connection: Connection, records: RecordList, text: str = ""
     ) -> Listing[ListEntry] | None:
-        """One page of a list in the order of names, if it is not too long for that; of the records with the words of
-        a text. None: the cursor belongs to another list."""
+        """One page of a list in the order of names, if it is not too long for that. None: the cursor belongs to another
+        list. ``text``: only records with its words are listed."""
         if self.turned not in {"", name}:
             return None
         # A key: the order, and of its last row the name (empty in the order of ids) and the id.
-        order, *last = self._key or ("", "", "")
-        keys = None if order == "id" else sort_by_name(connection, listed, text)
+        order, *last = self.after or ("", "", "")
+        keys = None if order == "id" else sort_by_name(connection, records, text)
         if keys is None and order == "name":
             raise invalid_cursor()
         if keys is None and text:
-            return Listing(find_first(connection, listed, text, PAGE_ROWS))
-
-        def read(after: Sequence[str], limit: int) -> Sequence[tuple[str, str, str]]:
-            if keys is None:
-                return [("id", "", item_id) for item_id in listed.ids(after=last[1], limit=limit)]
-            return [("name", *key) for key in keys if not after or key > (last[0], last[1])][:limit]
-
-        page = self.page(name, read, lambda key: key)
-        assert page is not None  # noqa: S101 - the cursor belongs to this list
-        rows = listed.rows([item_id for _, _, item_id in page.rows])
+            return Listing(find_first(connection, records, text, PAGE_ROWS))
+        if keys is None:
+            page_keys = [("id", "", item_id) for item_id in records.ids(after=last[1], limit=PAGE_ROWS + 1)]
+        else:
+            page_keys = [("name", *key) for key in keys if not self.after or key > (last[0], last[1])][: PAGE_ROWS + 1]
+        page = self.cut(name, page_keys, lambda key: key)
+        rows = records.rows([item_id for _, _, item_id in page.rows])
         return Listing(rows, page.next_after, page.is_first, None if keys is None else len(keys))
 
 

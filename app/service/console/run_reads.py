@@ -1,7 +1,7 @@
 """What a run read: the sources that it did not read completely, and the records that its sources lost."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import NamedTuple
@@ -36,15 +36,13 @@ class UnreadSource(NamedTuple):
 class UnreadSources:
     """The sources that a run read only partially or not at all."""
 
-    failed: Sequence[str]
-    partial: Sequence[str]
-    reasons: Mapping[str, str]
-    """The name of a source → the stored reason."""
+    lines: Sequence[UnreadSource]
+    """The failed ones first."""
 
     @property
-    def short(self) -> str:
-        """The numbers, as ``incomplete_words``."""
-        return incomplete_words([Verdict.FAILED] * len(self.failed) + [Verdict.PARTIAL] * len(self.partial))
+    def failed(self) -> bool:
+        """Whether a source failed."""
+        return any(source.verdict == Verdict.FAILED.value for source in self.lines)
 
     @property
     def worst(self) -> str:
@@ -52,25 +50,25 @@ class UnreadSources:
         return (Verdict.FAILED if self.failed else Verdict.PARTIAL).value
 
     @property
-    def lines(self) -> list[UnreadSource]:
-        """Each source, the failed ones first."""
-        return [UnreadSource(Verdict.FAILED.value, name, self._reason(name)) for name in self.failed] + [
-            UnreadSource(Verdict.PARTIAL.value, name, self._reason(name)) for name in self.partial
-        ]
-
-    def _reason(self, name: str) -> str:
-        stored = self.reasons.get(name, "").partition("; ")[0].removeprefix(f"{name}: ")
-        return _with_nouns(FOLDERS.sub("", stored))
+    def short(self) -> str:
+        """The numbers, as ``incomplete_words``."""
+        return incomplete_words([source.verdict for source in self.lines])
 
 
 def unread_sources(run: Run) -> UnreadSources:
     """The sources of a run's report that were not read completely."""
-    reads = run.report.get("sources", ())
-    failed, partial = (
-        [str(read["name"]) for read in reads if read["verdict"] == verdict.value]
-        for verdict in (Verdict.FAILED, Verdict.PARTIAL)
+    return UnreadSources(
+        [
+            UnreadSource(verdict.value, str(read["name"]), _short_reason(str(read["name"]), str(read["reason"])))
+            for verdict in (Verdict.FAILED, Verdict.PARTIAL)
+            for read in run.report.get("sources", ())
+            if read["verdict"] == verdict.value
+        ]
     )
-    return UnreadSources(failed, partial, {str(read["name"]): str(read["reason"]) for read in reads})
+
+
+def _short_reason(name: str, reason: str) -> str:
+    return _with_nouns(FOLDERS.sub("", reason.partition("; ")[0].removeprefix(f"{name}: ")))
 
 
 def incomplete_words(verdicts: Sequence[str]) -> str:

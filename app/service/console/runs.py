@@ -9,7 +9,8 @@ from sqlalchemy import Connection
 
 from app.foundation.clock import epoch_ms
 from app.foundation.ids import may_be_stored
-from app.service.console.console import Console, address, go_to
+from app.service.console.console import Console
+from app.service.console.urls import address, go_to
 from app.sync.runs.run import Run, RunNotFoundError, RunRequest, RunStatus, row_of, run_from
 from app.sync.runs.status import held_runs
 

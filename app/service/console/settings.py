@@ -77,13 +77,13 @@ class OidcSettings(SettingsSection):
     """The section ``console.oidc``: an issuer of OpenID Connect whose users may sign in."""
 
     issuer: Annotated[str, AfterValidator(_issuer)] = ""
-    """Exactly as in its metadata, such as ``https://login.corp.example/realms/corp``; empty: sign-in by tokens only."""
+    """Exactly as in its metadata, such as ``https://login.corp.example/realms/corp``. Empty: sign-in by tokens only."""
     name: str = Field(default="", max_length=40)
-    """The label of the button, such as ``Acme SSO``; empty: the issuer's host."""
+    """The label of the button, such as ``Acme SSO``. Empty: the issuer's host."""
     client_id: str = Field(default="", max_length=200)
     """The client id of this console at the issuer."""
     client_secret: Annotated[SecretStr, AfterValidator(_credential)] = SecretStr("")
-    """The secret of the client; empty: a public client."""
+    """The secret of the client. Empty: a public client."""
     scopes: tuple[str, ...] = ()
     """The requested scopes; empty: ``openid``, and those of ``profile``, ``email`` and ``groups`` that it supports."""
     groups_claim: str = Field(default="groups", min_length=1, max_length=200)
@@ -91,9 +91,9 @@ class OidcSettings(SettingsSection):
     roles: Mapping[str, Role] = {}
     """Group → the role of its members. A member of several groups has the highest role."""
     ca_file: CaFile = ""
-    """A PEM file with the certificates to trust instead of the public ones; empty: the public ones."""
+    """A PEM file with the certificates to trust instead of the public ones. Empty: the public ones."""
     proxy: Proxy = SecretStr("")
-    """The HTTP proxy, with credentials if it requires them; empty: none. Proxies of the environment are ignored."""
+    """The HTTP proxy, with credentials if it requires them. Empty: none. Proxies of the environment are ignored."""
 
     @model_validator(mode="after")
     def _is_complete(self) -> Self:
@@ -119,7 +119,7 @@ class ConsoleSettings(SettingsSection):
     name: str = Field(default="", max_length=40)
     """A name beside the brand, such as ``production``."""
     public_url: Annotated[str, AfterValidator(_origin)] = ""
-    """The URL at which browsers reach the service, such as ``https://usher.corp.example``; empty: where it listens."""
+    """The URL at which browsers reach the service, such as ``https://usher.corp.example``. Empty: where it listens."""
     tokens: tuple[ConsoleToken, ...] = ()
     """Operators who sign in with a token. Each of ``admin.tokens`` is valid as well, with the role admin."""
     oidc: OidcSettings = OidcSettings()

@@ -4,9 +4,10 @@ from flask import Response, request
 
 from app.foundation.audit import Way
 from app.foundation.database.engine import writing
-from app.service.console.console import Console, go_to, safe_back
+from app.service.console.console import Console
 from app.service.console.credentials import CredentialOwner
 from app.service.console.sessions import session_digest
+from app.service.console.urls import go_to, safe_back
 from app.service.refusals import request_actor
 
 

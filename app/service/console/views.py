@@ -9,8 +9,9 @@ from functools import partial
 from flask import Blueprint, Response
 from sqlalchemy import Connection
 
-from app.service.console.console import Console, route_of
+from app.service.console.console import Console
 from app.service.console.settings import Role
+from app.service.console.urls import route_of
 
 View = Callable[[Console], Response]
 

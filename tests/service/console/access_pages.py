@@ -17,8 +17,8 @@ from app.contract.operation import Answer
 from app.contract.permissions import GetPermissionsRequest, Permission, UserPermissions
 from app.directory.settings import DirectorySettings
 from app.foundation.database.engine import writing
-from app.service.console.console import address
 from app.service.console.settings import Role
+from app.service.console.urls import address
 from tests.service.console.conftest import Office
 from tests.service.console.visitors import Visitors
 

@@ -15,8 +15,8 @@ from app.foundation.database.engine import reading, writing
 from app.monitoring.activity import NodeActivity
 from app.monitoring.notify.concerns import Cause, Concern
 from app.monitoring.tables import NodeMinuteRow
-from app.service.console.console import address
 from app.service.console.settings import Role
+from app.service.console.urls import address
 from app.sync.ledger.failures import message_digest
 from app.sync.ledger.ledger import open_ledger
 from app.sync.ledger.tables import CallRow, ItemFailureRow, LedgerItemRow, LedgerRow

@@ -15,9 +15,9 @@ from app.commands.bootstrap.service import service_app
 from app.foundation.audit import Actor, Audit
 from app.foundation.database.engine import writing
 from app.service.admin.settings import AdminSettings
-from app.service.console.console import address
 from app.service.console.examinations import ExaminationError, ExaminationFinding, begin_examination, run_examination
 from app.service.console.settings import ConsoleSettings, OidcSettings, Role
+from app.service.console.urls import address
 from tests.service.console.conftest import TOKENS, Browser, Office
 from tests.service.console.issuer import running_issuer
 from tests.service.console.test_oidc import settings_of, sign_in

@@ -6,8 +6,8 @@ from html import unescape
 
 import pytest
 
-from app.service.console.console import address
 from app.service.console.settings import Role
+from app.service.console.urls import address
 from app.sync.plan.tables import PlanAccessRow
 from app.sync.runs.run import Run, RunStatus
 from tests.service.console import states

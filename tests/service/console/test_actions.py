@@ -8,8 +8,8 @@ import pytest
 from app.foundation.audit import audit_page
 from app.foundation.audit_tables import AuditRow
 from app.foundation.database.engine import reading
-from app.service.console.console import address
 from app.service.console.settings import Role
+from app.service.console.urls import address
 from app.sync.runs.run import RunStatus
 from tests.service.console import states
 from tests.service.console.conftest import TOKENS, Office

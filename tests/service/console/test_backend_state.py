@@ -10,8 +10,8 @@ from app.access.source_tables import DirectorySourceRow
 from app.foundation.clock import epoch_ms
 from app.foundation.database.engine import writing
 from app.monitoring.activity import NodeActivity
-from app.service.console.console import address
 from app.service.console.settings import Role
+from app.service.console.urls import address
 from app.sync.ledger.failures import message_digest
 from app.sync.ledger.ledger import open_ledger
 from app.sync.ledger.tables import ItemFailureRow

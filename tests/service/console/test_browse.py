@@ -27,8 +27,8 @@ from app.access.records import (
 from app.access.refresh.refresh import Refresh
 from app.access.refresh.sources import ReadResult
 from app.foundation.database.engine import writing
-from app.service.console.console import address
 from app.service.console.settings import Role
+from app.service.console.urls import address
 from tests.conftest import DATABASES
 from tests.service.console.access_pages import FOLDER, GROUP, USER
 from tests.service.console.conftest import Browser, Office, standing_office

@@ -14,7 +14,6 @@ from app.commands.bootstrap.doctor_process import examiner
 from app.commands.bootstrap.service import service_app
 from app.foundation.audit import audit_page
 from app.foundation.database.engine import reading
-from app.service.console.console import address
 from app.service.console.examinations import (
     TIMEOUT,
     ExaminationError,
@@ -25,6 +24,7 @@ from app.service.console.examinations import (
     run_examination,
 )
 from app.service.console.settings import Role
+from app.service.console.urls import address
 from tests.service.console.conftest import TOKENS, Browser, Office
 
 FINE = ExaminationFinding("database", "ok", "it answers", "")

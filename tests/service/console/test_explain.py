@@ -19,10 +19,10 @@ from app.contract.operation import Answer
 from app.contract.permission_call import Question
 from app.contract.permissions import GetPermissionsRequest, Permission, UserPermissions
 from app.service.console.backend_answer import Comparison, compare
-from app.service.console.console import address
 from app.service.console.ladder import Ladder, Rung
 from app.service.console.ladder_layout import cut, lay_out
 from app.service.console.settings import Role
+from app.service.console.urls import address
 from tests.conftest import DATABASES
 from tests.service.console.conftest import Office, standing_office
 

@@ -18,11 +18,11 @@ from app.foundation.database.engine import reading, writing
 from app.foundation.database.programs import SchemaGuard, SchemaNewerError
 from app.http.throttle import FAILURES
 from app.service.admin.settings import AdminSettings
-from app.service.console.console import address
 from app.service.console.credentials import token_digest
 from app.service.console.sessions import LINK_PREFIX, LINK_TIMEOUT, MAX_SESSIONS, Sessions
 from app.service.console.settings import ConsoleSettings, ConsoleToken, Role
 from app.service.console.tables import ConsoleSessionRow
+from app.service.console.urls import address
 from app.service.refusals import ANONYMOUS_ROWS_PER_HOUR, LAST_ROW_SUFFIX, ROWS_PER_HOUR
 from tests.service.console.conftest import ADMIN_TOKEN, OURS, TOKENS, Browser, Office
 

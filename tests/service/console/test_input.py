@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 import pytest
 
-from app.service.console.console import PREFIX, address
 from app.service.console.settings import Role
+from app.service.console.urls import PREFIX, address
 from tests.commands.conftest import DIRECTORY
 from tests.conftest import DATABASES
 from tests.service.console.conftest import Browser, Office, standing_office

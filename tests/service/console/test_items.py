@@ -10,8 +10,8 @@ import yaml
 from sqlalchemy import delete
 
 from app.foundation.database.engine import writing
-from app.service.console.console import address
 from app.service.console.settings import Role
+from app.service.console.urls import address
 from app.sync.plan.tables import PlanItemRow, PlanPartRow, PlanRow
 from tests.conftest import DATABASES
 from tests.service.console.conftest import Office, standing_office

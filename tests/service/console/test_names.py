@@ -6,9 +6,9 @@ import pytest
 from sqlalchemy import event, insert
 
 from app.foundation.database.engine import reading, writing
-from app.service.console.console import address
 from app.service.console.names import mentions_of, read_names
 from app.service.console.settings import Role
+from app.service.console.urls import address
 from app.sync.ledger.failures import message_digest
 from app.sync.ledger.ledger import ItemKey, open_ledger
 from app.sync.ledger.tables import ItemFailureRow

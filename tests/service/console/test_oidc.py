@@ -22,12 +22,12 @@ from app.foundation.audit import audit_page
 from app.foundation.database.engine import reading
 from app.http.throttle import FAILURES
 from app.service.admin.settings import AdminSettings
-from app.service.console.console import address
 from app.service.console.oidc import calls
 from app.service.console.oidc.calls import FRESH_SECONDS, MAX_AGE, RETRY_AFTER
 from app.service.console.oidc.sign_in import ATTEMPT_TIMEOUT
 from app.service.console.settings import OidcSettings, Role
 from app.service.console.tables import ConsoleSessionRow
+from app.service.console.urls import address
 from app.service.refusals import ANONYMOUS_ROWS_PER_HOUR, LAST_ROW_SUFFIX, ROWS_PER_HOUR
 from app.settings import ServerSettings
 from tests.service.console import issuer as issuers

@@ -21,8 +21,8 @@ from app.commands.bootstrap.service import service_app
 from app.foundation.audit import Actor, Audit
 from app.foundation.database.engine import reading, writing
 from app.monitoring.activity import NodeActivity
-from app.service.console.console import address
 from app.service.console.settings import OidcSettings, Role
+from app.service.console.urls import address
 from app.service.provider.settings import ProviderSettings
 from app.sync.ledger.failure_lists import SameFailures, count_failures, count_parked, failure_groups, worst_failure
 from app.sync.ledger.failures import message_digest

@@ -13,8 +13,8 @@ from sqlalchemy import Connection, Engine, event, text
 
 from app.commands.schema import METADATA
 from app.foundation.database.engine import is_sqlite, open_engine
-from app.service.console.console import PREFIX
 from app.service.console.settings import Role
+from app.service.console.urls import PREFIX
 from tests.bench.console import pages_of
 from tests.bench.console_world import Size, build
 from tests.conftest import DATABASES, empty_postgres_database

@@ -7,8 +7,8 @@ from sqlalchemy import select
 
 from app.foundation.audit import audit_page
 from app.foundation.database.engine import reading
-from app.service.console.console import address
 from app.service.console.settings import Role
+from app.service.console.urls import address
 from app.sync.runs.files import MAX_FILE_BYTES, MAX_FILES, plain_name
 from app.sync.runs.run import RunStatus
 from app.sync.runs.tables import RunFileRow

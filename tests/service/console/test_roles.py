@@ -14,9 +14,9 @@ from sqlalchemy import insert, select
 from app.foundation.audit import audit_page
 from app.foundation.audit_tables import AuditRow
 from app.foundation.database.engine import reading, writing
-from app.service.console.console import PREFIX, address
 from app.service.console.settings import ConsoleToken, Role
 from app.service.console.tables import ConsoleSessionRow
+from app.service.console.urls import PREFIX, address
 from app.sync.ledger.ledger import open_ledger
 from app.sync.ledger.tables import ItemFailureRow
 from app.sync.plan.tables import PlanItemRow, PlanRow

@@ -8,10 +8,10 @@ import pytest
 from sqlalchemy import insert, update
 
 from app.foundation.database.engine import writing
-from app.service.console.console import address
 from app.service.console.run_changes import hold_rows
 from app.service.console.run_progress import phase_rows, stage_rows
 from app.service.console.settings import Role
+from app.service.console.urls import address
 from app.sync.ledger.failures import message_digest
 from app.sync.ledger.ledger import ItemKey, open_ledger
 from app.sync.ledger.tables import CallRow, ItemFailureRow

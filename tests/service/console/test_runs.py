@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import update
 
 from app.foundation.database.engine import writing
-from app.service.console.console import address
 from app.service.console.settings import Role
+from app.service.console.urls import address
 from app.sync.runs.run import Run
 from app.sync.runs.tables import RunRow
 from tests.service.console import states

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from app.service.console.console import address
 from app.service.console.settings import Role
+from app.service.console.urls import address
 from tests.conftest import DATABASES
 from tests.service.console.conftest import Browser, Office, standing_office
 

@@ -5,8 +5,8 @@ from html import unescape
 
 import pytest
 
-from app.service.console.console import address
 from app.service.console.settings import Role
+from app.service.console.urls import address
 from app.sync.runs.run import RunStatus
 from tests.service.console import states
 from tests.service.console.conftest import Office

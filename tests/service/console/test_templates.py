@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy import insert, update
 
 from app.foundation.database.engine import writing
-from app.service.console.console import address
 from app.service.console.rendering import make_environment
 from app.service.console.settings import Role
+from app.service.console.urls import address
 from app.sync.ledger.ledger import ItemKey
 from app.sync.plan.tables import PlanAccessRow, PlanImpactRow, PlanItemRow, PlanPartRow, PlanRow
 from app.sync.runs.run import Run, RunRequest, RunStatus

@@ -10,8 +10,8 @@ from sqlalchemy import insert
 from app.commands.schema import METADATA
 from app.directory.configured import sources_from_settings
 from app.foundation.database.engine import open_engine, writing
-from app.service.console.console import address
 from app.service.console.settings import Role
+from app.service.console.urls import address
 from app.sync.runs.directory_reads import read_directory
 from tests.service.console.conftest import TOKENS, Browser, Office, office_on
 from tests.tables import make_tables

@@ -1,4 +1,4 @@
-"""Calls to the issuer: limited in size, time and number, without redirects; and a cache of their results.
+"""Calls to the issuer, limited in size, time and number, and a cache of their results.
 
 The issuer, or a name server, may hang. So each sign-in's calls run in a separate thread. The page waits 0.5 s for a
 free thread, then at most ``CALLS_TIMEOUT``. The cache bridges a restart of the issuer or a network problem.
@@ -16,6 +16,8 @@ import structlog
 from app.foundation.outbound.failure import failure_of, refused_by_proxy
 from app.foundation.outbound.route import Route
 from app.foundation.outbound.session import BoundedAdapter, UnusableResponseError, session_for
+
+_log = structlog.stdlib.get_logger(__name__)
 
 MAX_RESPONSE_BYTES = 1024 * 1024
 
@@ -155,9 +157,7 @@ class Cached(Generic[T]):
                 raise
             if value is None:
                 raise
-            structlog.stdlib.get_logger(__name__).warning(
-                "issuer_failed", problem=str(error), goes_by=f"its {self._label} of {self.age:.0f} s ago"
-            )
+            _log.warning("issuer_failed", problem=str(error), goes_by=f"its {self._label} of {self.age:.0f} s ago")
             return value
         self._value, self._read_at = new, monotonic()
         return new

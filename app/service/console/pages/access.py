@@ -28,8 +28,9 @@ from app.access.sql_view import SqlView
 from app.contract.limits import ID_BYTES
 from app.foundation.clock import utc_text
 from app.foundation.ids import may_be_stored
-from app.service.console.console import Console, one_of, query
+from app.service.console.console import Console
 from app.service.console.paging import PAGE_ROWS, Listing, Lists, invalid_cursor
+from app.service.console.urls import one_of, query
 from app.service.console.views import VIEWS
 
 _QUESTION = ("user", "organization", "type", "resource")
@@ -47,115 +48,119 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 @VIEWS.read("access")
 def access(console: Console, connection: Connection) -> Response:
     parameters = query(*_QUESTION, *_FILTERS, "after")
-    wanted = _AccessQuery.of(console, parameters)
+    list_query = _ListQuery.of(console, parameters)
     text = parameters["q"].strip()
-    lists = Lists(parameters["after"], {"access": 3}, *wanted.ids, *filter(None, (wanted.kind, wanted.role)))
+    filters = filter(None, (list_query.kind, list_query.role))
+    lists = Lists(parameters["after"], {"access": 3}, *list_query.ids, *filters)
     counts, without = None, list[FoundWithout]()
     if text:
-        found = wanted.read(connection, (), 0)
-        allowed, without = find_in_list(connection, wanted.list, console.parts.policy, text, PAGE_ROWS)
+        result = list_query.read(connection, (), 0)
+        allowed, without = find_in_list(connection, list_query.list, console.parts.policy, text, PAGE_ROWS)
         listing = Listing(allowed)
     else:
-        listing, counts, found = _page(connection, wanted, lists)
-    is_filtered = bool(text or wanted.kind or wanted.role)
-    keys = [(one.kind, one.item_id) for one in listing.rows] + [(one.kind, one.item_id) for one in without]
+        listing, counts, result = _page(connection, list_query, lists)
+    is_filtered = bool(text or list_query.kind or list_query.role)
+    keys = [(entry.kind, entry.item_id) for entry in listing.rows]
+    keys += [(record.kind, record.item_id) for record in without]
     return console.show(
         "access.html",
         current="browse",
-        wanted=wanted,
+        list_query=list_query,
         searched=text,
         is_filtered=is_filtered,
         listing=listing,
         without=without,
         counts=None if lists.turned or is_filtered else counts,
         count_limit=_COUNT_LIMIT,
-        denied=found.denied,
-        openness=found.openness,
-        sizes=organization_size(connection, wanted.organization_id),
+        denied=result.denied,
+        openness=result.openness,
+        sizes=organization_size(connection, list_query.organization_id),
         public_role=console.parts.policy.public_role,
-        reasons=None if lists.turned or is_filtered or found.denied else _reasons(connection, wanted),
-        paths=folder_paths(connection, wanted.organization_id, keys),
-        **_names(connection, wanted, listing.rows),
+        reasons=None if lists.turned or is_filtered or result.denied else _reasons(connection, list_query),
+        paths=folder_paths(connection, list_query.organization_id, keys),
+        **_names(connection, list_query, listing.rows),
     )
 
 
 def _page(
-    connection: Connection, wanted: "_AccessQuery", lists: Lists
+    connection: Connection, list_query: "_ListQuery", lists: Lists
 ) -> tuple[Listing[AccessEntry], dict[str, int] | None, AccessPage]:
-    """A page of a list; if it was read from its beginning, its numbers; and the list. A short list has the order of
-    paths and names, a longer one that of ids."""
-    numbers: dict[str, int] | None = None
-    found: AccessPage | None = None
+    """The page of a list, its numbers if it was read from its beginning, and what was read.
 
-    def read(after: Sequence[str], limit: int) -> Sequence[tuple[str, AccessEntry]]:
-        nonlocal found, numbers
-        if after and after[0] == "id":
-            found = wanted.read(connection, after[1:], limit)
-            return [("id", one) for one in found.entries]
-        found = wanted.read(connection, (), max(limit, _COUNT_LIMIT + 1))
-        entries = found.entries
-        numbers = _counts(entries)
-        if not numbers["complete"]:
-            if after:
-                raise invalid_cursor()
-            return [("id", one) for one in entries[:limit]]
-        keys = [(one.kind, one.item_id) for one in entries]
-        paths = folder_paths(connection, wanted.organization_id, keys)
-        kinds = ("user", *RESOURCE_TYPES)
-
-        def place(one: AccessEntry) -> tuple[int, str, str, str]:
-            path = " / ".join([*paths.get((one.kind, one.item_id), ()), one.name])
-            return kinds.index(one.kind), fold(path), one.name, one.item_id
-
-        ordered = sorted(entries, key=place)
-        begin = 0
-        if after:
-            keys = [(one.kind, one.item_id) for one in ordered]
-            if tuple(after[1:]) not in keys:
-                raise invalid_cursor()
-            begin = keys.index((after[1], after[2])) + 1
-        return [("name", one) for one in ordered[begin : begin + limit]]
-
-    page = lists.page("access", read, lambda row: (row[0], row[1].kind, row[1].item_id))
-    assert page is not None and found is not None  # noqa: S101, PT018 - the page has no other list
-    return Listing([one for _, one in page.rows], page.next_after, page.is_first), numbers, found
+    A short list has the order of paths and names, a longer one that of ids.
+    """
+    after, counts = lists.after, None
+    if after[:1] == ("id",):
+        result = list_query.read(connection, after[1:], PAGE_ROWS + 1)
+        rows = [("id", entry) for entry in result.entries]
+    else:
+        result = list_query.read(connection, (), max(PAGE_ROWS, _COUNT_LIMIT) + 1)
+        counts = _counts(result.entries)
+        if counts["complete"]:
+            rows = [("name", entry) for entry in _by_path(connection, list_query, result.entries, after[1:])]
+        elif after:
+            raise invalid_cursor()
+        else:
+            rows = [("id", entry) for entry in result.entries]
+    page = lists.cut("access", rows, lambda row: (row[0], row[1].kind, row[1].item_id))
+    return Listing([entry for _, entry in page.rows], page.next_after, page.is_first), counts, result
 
 
-def _reasons(connection: Connection, wanted: "_AccessQuery") -> dict[str, Any]:
+def _by_path(
+    connection: Connection, list_query: "_ListQuery", entries: Sequence[AccessEntry], after: Sequence[str]
+) -> Sequence[AccessEntry]:
+    """The entries in the order of paths and names, after the one with this kind and id."""
+    paths = folder_paths(connection, list_query.organization_id, [(entry.kind, entry.item_id) for entry in entries])
+    kinds = ("user", *RESOURCE_TYPES)
+
+    def place(entry: AccessEntry) -> tuple[int, str, str, str]:
+        path = " / ".join([*paths.get((entry.kind, entry.item_id), ()), entry.name])
+        return kinds.index(entry.kind), fold(path), entry.name, entry.item_id
+
+    ordered = sorted(entries, key=place)
+    if not after:
+        return ordered
+    keys = [(entry.kind, entry.item_id) for entry in ordered]
+    if tuple(after) not in keys:
+        raise invalid_cursor()
+    return ordered[keys.index((after[0], after[1])) + 1 :]
+
+
+def _reasons(connection: Connection, list_query: "_ListQuery") -> dict[str, Any]:
     """The grants that open something to the user, or the resource to somebody: the first ones."""
-    within, limit = wanted.organization_id, _MAX_REASONS + 1
-    if wanted.user_id:
+    within, limit = list_query.organization_id, _MAX_REASONS + 1
+    if list_query.user_id:
         view = SqlView(connection)
-        group_ids = list(view.groups(within, wanted.user_id))[:MAX_GROUPS]
-        own = grants_of_user(connection, within, wanted.user_id, after=(), limit=limit)
+        group_ids = list(view.groups(within, list_query.user_id))[:MAX_GROUPS]
+        own = grants_of_user(connection, within, list_query.user_id, after=(), limit=limit)
         through = grants_of_groups(
-            connection, within, group_ids, after=(), limit=limit, user_id=wanted.user_id, now=wanted.at
+            connection, within, group_ids, after=(), limit=limit, user_id=list_query.user_id, now=list_query.at
         )
-        membership = view.membership(within, wanted.user_id)
-        is_member = membership is not None and is_active(membership, wanted.at)
+        membership = view.membership(within, list_query.user_id)
+        is_member = membership is not None and is_active(membership, list_query.at)
         grants, people = [*own[:_MAX_REASONS], *through[:_MAX_REASONS]], {}
         is_cut = max(len(own), len(through)) == limit
     else:
         membership, is_member = None, False
-        levels: list[tuple[str, str]] = [("", wanted.resource_id)] if wanted.type == "document" else []
-        document = find(connection, Document, within, wanted.resource_id) if levels else None
-        folder_id = document.folder_id if document else wanted.resource_id if wanted.type == "folder" else None
+        levels: list[tuple[str, str]] = [("", list_query.resource_id)] if list_query.type == "document" else []
+        document = find(connection, Document, within, list_query.resource_id) if levels else None
+        folder_id = document.folder_id if document else list_query.resource_id if list_query.type == "folder" else None
         levels += [(folder.folder_id, "") for folder in folders_from(connection, within, folder_id).folders]
-        grants = grants_on_levels(connection, within, levels, after=(), limit=limit, now=wanted.at)
+        grants = grants_on_levels(connection, within, levels, after=(), limit=limit, now=list_query.at)
         is_cut, grants = len(grants) == limit, grants[:_MAX_REASONS]
         people = {
-            one.holder_id: len(people_in(connection, within, one.holder_id).ids(after="", limit=MAX_COUNT + 1))
-            for one in grants
-            if one.holder_kind == "group"
+            grant.holder_id: len(people_in(connection, within, grant.holder_id).ids(after="", limit=MAX_COUNT + 1))
+            for grant in grants
+            if grant.holder_kind == "group"
         }
     return {"grants": grants, "is_cut": is_cut, "people": people, "membership": membership if is_member else None}
 
 
 @VIEWS.get("access_csv")
 def access_csv(console: Console) -> Response:
-    wanted = _AccessQuery.of(console, query(*_QUESTION))
+    list_query = _ListQuery.of(console, query(*_QUESTION))
     with console.reading() as connection:
-        first = wanted.read(connection, (), _ROWS_PER_READ)
+        first = list_query.read(connection, (), _ROWS_PER_READ)
     if first.denied is not None:
         raise NotFound(f"There is no list: {first.denied.reason}")
 
@@ -169,34 +174,34 @@ def access_csv(console: Console) -> Response:
                 return
             last = page.entries[-1]
             with console.reading() as connection:
-                page = wanted.read(connection, (last.kind, last.item_id), _ROWS_PER_READ)
+                page = list_query.read(connection, (last.kind, last.item_id), _ROWS_PER_READ)
 
     response = Response(stream_with_context(parts()), content_type="text/csv; charset=utf-8")
-    subject = "-".join(filter(None, ("access", wanted.type or "user", wanted.user_id or wanted.resource_id)))
+    subject = f"access-{list_query.type or 'user'}-{list_query.user_id or list_query.resource_id}"
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", subject)[:80]
     response.headers["Content-Disposition"] = f"attachment; filename={name}.csv"
     return response
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _AccessQuery:
-    """A list of access: of a user, or of a resource."""
+class _ListQuery:
+    """Which list of access: that of a user, or that of a resource, and its filters."""
 
     organization_id: str
     user_id: str
-    """Empty: the list is that of the users of a resource."""
+    """Empty: the list contains the users of a resource."""
     type: str
     resource_id: str
     kind: str = ""
-    """Of the resources that are listed; empty: all."""
+    """The kind of the resources that are listed. Empty: all kinds."""
     role: str = ""
-    """That is listed; empty: both."""
+    """The role that is listed. Empty: both roles."""
     at: datetime
     policy: DecisionPolicy
 
     @classmethod
-    def of(cls, console: Console, parameters: Mapping[str, str]) -> "_AccessQuery":
-        """The list that the query asks for. Raises ``BadRequest``."""
+    def of(cls, console: Console, parameters: Mapping[str, str]) -> "_ListQuery":
+        """Parses the query parameters. Raises ``BadRequest``."""
         user_id, organization_id, kind, resource_id = (parameters[name] for name in _QUESTION)
         one_of(kind, RESOURCE_TYPES, "type")
         if (
@@ -229,7 +234,7 @@ class _AccessQuery:
 
     @property
     def list(self) -> ResourceList | UserList:
-        """The list, of the kinds and roles that are wanted."""
+        """The list, with the filters of kind and role."""
         role = AccessRole(self.role) if self.role else None
         if not self.user_id:
             return UserList(
@@ -245,14 +250,14 @@ class _AccessQuery:
         )
 
     def read(self, connection: Connection, after: Sequence[str], limit: int) -> AccessPage:
-        """A page after the kind and id of an entry; from the beginning if it is empty."""
+        """A page after an entry, which ``after`` identifies by kind and id, or the first page."""
         if self.user_id and after and after[0] not in RESOURCE_TYPES:
             raise invalid_cursor()
         return self.list.page(connection, self.policy, after=after, limit=limit)
 
 
 def _counts(entries: Sequence[AccessEntry]) -> dict[str, int]:
-    """The numbers of a list; ``complete``: it has no more."""
+    """The numbers of a list. ``complete``: it has no further entries."""
     kinds = Counter(entry.kind for entry in entries)
     return {
         "all": len(entries),
@@ -264,23 +269,23 @@ def _counts(entries: Sequence[AccessEntry]) -> dict[str, int]:
     }
 
 
-def _names(connection: Connection, wanted: _AccessQuery, entries: Iterable[AccessEntry]) -> dict[str, Any]:
+def _names(connection: Connection, list_query: _ListQuery, entries: Iterable[AccessEntry]) -> dict[str, Any]:
     """The names of what the list is about, and of the groups and folders of its reasons."""
-    within = wanted.organization_id
+    within = list_query.organization_id
     organization = find(connection, Organization, within)
     record: User | Folder | Document | Organization | None = organization
-    if wanted.user_id:
-        record = find(connection, User, wanted.user_id)
-    elif wanted.type == "folder":
-        record = find(connection, Folder, within, wanted.resource_id)
-    elif wanted.type == "document":
-        record = find(connection, Document, within, wanted.resource_id)
+    if list_query.user_id:
+        record = find(connection, User, list_query.user_id)
+    elif list_query.type == "folder":
+        record = find(connection, Folder, within, list_query.resource_id)
+    elif list_query.type == "document":
+        record = find(connection, Document, within, list_query.resource_id)
     grants = [grant for entry in entries for grant in entry.grants]
     groups = {(within, grant.organization_user_group_id) for grant in grants if grant.organization_user_group_id}
     folders = {(within, grant.folder_id) for grant in grants if grant.folder_id}
     return {
         "organization_name": (organization and name_of(organization)) or within,
-        "name": (record and name_of(record)) or wanted.user_id or wanted.resource_id,
+        "name": (record and name_of(record)) or list_query.user_id or list_query.resource_id,
         "group_names": {key[1]: name for key, name in names_of(connection, Group, groups).items()},
         "folder_names": {key[1]: name for key, name in names_of(connection, Folder, folders).items()},
     }

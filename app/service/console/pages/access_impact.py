@@ -7,10 +7,11 @@ from flask import Response
 from werkzeug.exceptions import NotFound
 
 from app.foundation.ids import may_be_stored
-from app.service.console.console import Console, address, one_of, parse_ordinal, query
+from app.service.console.console import Console
 from app.service.console.names import IDS_SHOWN, access_mentions, read_names
 from app.service.console.paging import PAGE_ROWS
 from app.service.console.runs import find_run
+from app.service.console.urls import address, one_of, parse_ordinal, query
 from app.service.console.views import VIEWS
 from app.sync.plan.access_impact import (
     EFFECTS,
@@ -45,10 +46,10 @@ def access_impact(console: Console) -> Response:
         )
         counts = access_counts(connection, plan_id)
         of_organization: dict[str, list[AccessCount]] = {}
-        for one in counts:
-            of_organization.setdefault(one.organization_id, []).append(one)
-        shown = (("organization", "", one) for one in list(of_organization)[:_ORGANIZATIONS_SHOWN])
-        names = read_names(connection, [*access_mentions(rows[:PAGE_ROWS]), *shown])
+        for count in counts:
+            of_organization.setdefault(count.organization_id, []).append(count)
+        mentions = (("organization", "", item_id) for item_id in list(of_organization)[:_ORGANIZATIONS_SHOWN])
+        names = read_names(connection, [*access_mentions(rows[:PAGE_ROWS]), *mentions])
     return console.show(
         "access_impact.html",
         current="runs",
@@ -70,7 +71,7 @@ class Ids(NamedTuple):
 
     ids: Sequence[str]
     next_page: str
-    """Its URL; empty: this is the last."""
+    """Its URL. Empty: this is the last page."""
 
 
 @VIEWS.get("access_change")
@@ -88,9 +89,9 @@ def access_change(console: Console) -> Response:
             after = parse_ordinal(parameters[name])
             position = -1 if after is None else after
             column = f"{name.removesuffix('s')}_ids"
-            found = access_ids(connection, plan_id, ordinal, column, after=position, limit=PAGE_ROWS + 1)
-            page = found[:PAGE_ROWS]
-            further = {**parameters, name: page[-1][0]} if len(found) > PAGE_ROWS else None
+            ids = access_ids(connection, plan_id, ordinal, column, after=position, limit=PAGE_ROWS + 1)
+            page = ids[:PAGE_ROWS]
+            further = {**parameters, name: page[-1][0]} if len(ids) > PAGE_ROWS else None
             lists[name] = Ids([item_id for _, item_id in page], address("access_change", **further) if further else "")
         mentions = [("user", "", each) for each in lists["users"].ids]
         mentions += [(row.kind, row.organization_id, each) for each in lists["resources"].ids]

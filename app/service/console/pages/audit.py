@@ -12,9 +12,10 @@ from werkzeug.exceptions import BadRequest, NotFound
 from app.foundation.audit import audit_page
 from app.foundation.audit_tables import AuditRow
 from app.foundation.clock import epoch_ms
-from app.service.console.console import Console, query
+from app.service.console.console import Console
 from app.service.console.formatting import utc_moment
 from app.service.console.paging import PAGE_ROWS
+from app.service.console.urls import query
 from app.service.console.views import VIEWS
 
 _NUMBER = re.compile(r"[0-9]{1,18}")

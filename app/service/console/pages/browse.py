@@ -16,8 +16,9 @@ from app.access.decision.ancestry import Ancestry, Obstacle
 from app.access.decision.decide import access_type_in_force
 from app.access.records import AccessType, Document, Folder, Organization
 from app.service.console.browsing import resource_key, show_unknown
-from app.service.console.console import Console, one_of, query
+from app.service.console.console import Console
 from app.service.console.paging import PAGE_ROWS, Listing, Lists
+from app.service.console.urls import one_of, query
 from app.service.console.views import VIEWS
 
 # The lists of a page → the number of texts in the key of a row.

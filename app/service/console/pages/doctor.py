@@ -6,9 +6,10 @@ from typing import Any
 from flask import Response, request
 
 from app.foundation.clock import epoch_ms
-from app.service.console.console import Console, address, go_to, query
+from app.service.console.console import Console
 from app.service.console.examinations import begin_examination, last_examination, run_examination
 from app.service.console.settings import Role
+from app.service.console.urls import address, go_to, query
 from app.service.console.views import VIEWS
 
 _STATES = ("problem", "warning", "ok")
@@ -42,12 +43,12 @@ def _page(console: Console, *, is_refused: bool = False) -> Response:
     now = console.parts.clock()
     with console.reading() as connection:
         last = last_examination(connection, now)
-    found = Counter[str]() if last is None else Counter(finding.state for finding in last.findings)
+    numbers = Counter[str]() if last is None else Counter(finding.state for finding in last.findings)
     context: dict[str, Any] = {
         "last": last,
         "is_live": last is not None and last.is_running,
         "took": None if last is None else ((last.finished_at or epoch_ms(now)) - last.started_at) / 1000,
-        "counts": {state: found[state] for state in _STATES},
+        "counts": {state: numbers[state] for state in _STATES},
         "findings": [] if last is None else sorted(last.findings, key=lambda finding: _STATES.index(finding.state)),
     }
     if request.headers.get("x-fragment") == "1" and last is not None:

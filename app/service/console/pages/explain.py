@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from flask import Response, request
 from sqlalchemy import Connection
@@ -24,7 +24,7 @@ from app.contract.permission_call import Question
 from app.foundation.clock import from_epoch_ms
 from app.foundation.ids import may_be_stored
 from app.service.console.backend_answer import compare
-from app.service.console.console import Console, one_of, query
+from app.service.console.console import Console
 from app.service.console.explain_form import (
     FIELDS,
     REQUIRED,
@@ -36,6 +36,7 @@ from app.service.console.explain_form import (
 )
 from app.service.console.ladder import Ladder, make_ladder, unused_records
 from app.service.console.names import MENTION, Field, Mention, RecordNames, field_of, read_names, with_mentions
+from app.service.console.urls import one_of, query
 from app.service.console.views import VIEWS
 from app.service.provider.answer import PermissionAnswer
 
@@ -84,26 +85,9 @@ def explain_page(console: Console) -> Response:
     )
 
 
-def _show(
-    console: Console,
-    form: Mapping[str, str],
-    *,
-    errors: Mapping[str, str] | None = None,
-    result: "ExplainResult | None" = None,
-    never_read: bool = False,
-    status: int = 200,
-    **context: Any,
-) -> Response:
-    return console.show(
-        "explain.html",
-        form=form,
-        errors=errors or {},
-        result=result,
-        never_read=never_read,
-        types=TYPES,
-        status=status,
-        **context,
-    )
+def _show(console: Console, form: Mapping[str, str], *, status: int = 200, **context: object) -> Response:
+    empty = {"errors": {}, "result": None, "never_read": False, "types": TYPES, "form": form}
+    return console.show("explain.html", current="explain", status=status, **{**empty, **context})
 
 
 class ExplainRow(NamedTuple):

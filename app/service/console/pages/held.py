@@ -1,24 +1,25 @@
 """Held deletes: the list of runs that hold some, and the pages on which an operator approves or discards them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
+from typing import Any
 
 from flask import Response, request
 from sqlalchemy import Connection
 
 from app.foundation.clock import epoch_ms
-from app.service.console.console import Console, address, go_to, query
-from app.service.console.names import RecordNames, mentions_of, organizations_of, read_names
+from app.service.console.console import Console
+from app.service.console.names import mentions_of, organizations_of, read_names
 from app.service.console.run_changes import RESOURCE_KINDS, HoldRow, hold_rows
 from app.service.console.run_reads import losses_behind
 from app.service.console.runs import find_run, has_expired, held_now, read_run, reason_error, show_conflict
 from app.service.console.settings import Role
+from app.service.console.urls import address, go_to, query
 from app.service.console.views import VIEWS
-from app.sync.plan.listing import PlannedChange, list_changes
+from app.sync.plan.listing import list_changes
 from app.sync.plan.search import ItemFilter
-from app.sync.plan.summary import Impact, largest_impact
+from app.sync.plan.summary import largest_impact
 from app.sync.runs.run import Run, RunConflictError, RunStatus
 from app.sync.runs.status import HeldRun, held_runs, superseded_by
 
@@ -139,31 +140,17 @@ def _page(
         deletes=deletes,
         holds=holds,
         destroyed=[hold for hold in holds if hold.kind in RESOURCE_KINDS],
-        examples=evidence.examples,
-        lost=evidence.lost,
-        losing=evidence.losing,
-        names=evidence.names,
         form={"reason": "", "number": "", **form},
         errors=errors,
         number_typed=_needs_number(decision, deletes),
         superseded_by=newer,
         status=400 if errors else 200,
+        **evidence,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Evidence:
+def _read_evidence(connection: Connection, run: Run, holds: Sequence[HoldRow]) -> dict[str, Any]:
     """What an operator sees about held deletes before the decision."""
-
-    examples: Mapping[HoldRow, Sequence[PlannedChange]]
-    losing: Sequence[Impact]
-    """The organizations whose users lose access."""
-    lost: Sequence[tuple[Run, Sequence[str]]]
-    """The reads of sources that lost records."""
-    names: RecordNames
-
-
-def _read_evidence(connection: Connection, run: Run, holds: Sequence[HoldRow]) -> _Evidence:
     examples, losing = {}, []
     if run.plan_id is not None:
         for hold in holds[:_HOLDS_WITH_EXAMPLES]:
@@ -172,7 +159,7 @@ def _read_evidence(connection: Connection, run: Run, holds: Sequence[HoldRow]) -
         losing = [row for row in largest_impact(connection, run.plan_id, _ORGANIZATIONS_SHOWN) if row.lose]
     mentions = chain.from_iterable(map(mentions_of, examples.values()))
     names = read_names(connection, [*mentions, *organizations_of(holds, losing)])
-    return _Evidence(examples, losing, losses_behind(connection, run), names)
+    return {"examples": examples, "losing": losing, "lost": losses_behind(connection, run), "names": names}
 
 
 def _conflict(console: Console, run: Run) -> Response:

@@ -30,9 +30,10 @@ from app.access.records import (
 from app.access.sql_view import SqlView
 from app.contract import operations as contract
 from app.foundation.ids import may_be_stored
-from app.service.console.console import Console, address, one_of, parse_ordinal, query
+from app.service.console.console import Console
 from app.service.console.names import Mention, mentions_of, read_names
 from app.service.console.runs import find_run
+from app.service.console.urls import address, one_of, parse_ordinal, query
 from app.service.console.views import VIEWS
 from app.sync.apply.requests import NotExpressibleError, request_of
 from app.sync.ledger.failure_lists import failures_of
@@ -126,7 +127,7 @@ _RESOURCES = {
 
 
 def _explain_link(item: PlanItem) -> str:
-    """The URL that explains the user's access to the resource; empty: the item is not about access."""
+    """The URL that explains the user's access to the resource. It is empty for an item that is not about access."""
     resource_type = _RESOURCES.get(Kind(item.kind))
     if resource_type is None:
         return ""

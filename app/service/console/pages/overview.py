@@ -12,10 +12,11 @@ from app.access.contents import SourceState, source_states
 from app.foundation.clock import epoch_ms
 from app.monitoring.activity import ALIVE_FOR, activity_since, nodes
 from app.monitoring.notify.concerns import Cause, Concern
-from app.service.console.console import COUNT_LIMIT, Console, query
+from app.service.console.console import COUNT_LIMIT, Console
 from app.service.console.formatting import duration
 from app.service.console.names import mentions_of_runs, read_names
 from app.service.console.runs import shown_status
+from app.service.console.urls import query
 from app.service.console.views import VIEWS
 from app.sync.ledger.failure_lists import count_failures
 from app.sync.ledger.failures import PARKED_AFTER
@@ -80,18 +81,13 @@ def overview(console: Console) -> Response:
     due = parts.due_after(now)
     is_queued = any(run.status is RunStatus.QUEUED for run in runs)
     has_worker = any(node.role == "worker" for node in alive)
-    notices: list[tuple[str, Concern | None]] = [
-        (concern.cause, concern) for concern in sorted(concerns, key=lambda one: _rank(one, context["source_of"]))
-    ]
-    died = any(cause == Cause.WORKER for cause, _ in notices)
-    # A dead worker is a concern already. Without a schedule and without queued runs no worker is needed.
-    if not has_worker and not died and (is_queued or due is not None):
-        notices.insert(0, (_NO_WORKER, None))
+    # Without a schedule and without queued runs no worker is needed.
+    lacks_worker = not has_worker and (is_queued or due is not None)
     return console.show(
         "overview.html",
         runs=[(run, shown_status(run, held_ids, now)) for run in runs],
         last=last,
-        notices=notices,
+        notices=_notices(concerns, context["source_of"], lacks_worker=lacks_worker),
         count_limit=COUNT_LIMIT,
         parked_after=PARKED_AFTER,
         has_worker=has_worker,
@@ -109,8 +105,18 @@ def overview(console: Console) -> Response:
     )
 
 
+def _notices(
+    concerns: Sequence[Concern], sources: Mapping[str, SourceState], *, lacks_worker: bool
+) -> list[tuple[str, Concern | None]]:
+    """Cause and concern of each notice, the worst first. That a worker has never been seen is no concern."""
+    ranked = sorted(concerns, key=lambda concern: _rank(concern, sources))
+    has_died = any(concern.cause is Cause.WORKER for concern in concerns)
+    missing: list[tuple[str, Concern | None]] = [(_NO_WORKER, None)] if lacks_worker and not has_died else []
+    return [*missing, *((concern.cause, concern) for concern in ranked)]
+
+
 def _rank(concern: Concern, sources: Mapping[str, SourceState]) -> int:
-    """Its place among the concerns: the worst consequence and the nearest deadline first."""
+    """The rank of a concern. Those with the worst consequence and the nearest deadline come first."""
     source = sources.get(concern.about)
     fails = source is not None and source.is_configured and source.last_verdict == "failed"
     return _WORST_FIRST.index(_UNREADABLE if concern.cause is Cause.SOURCE and fails else concern.cause)

@@ -1,4 +1,4 @@
-"""Failed items: parked ones, ones that wait for their next try, and the retry of either."""
+"""The page of failing items, which are parked or wait for a retry, and the buttons that retry them."""
 
 import json
 
@@ -6,11 +6,12 @@ from flask import Response, request
 from werkzeug.exceptions import BadRequest, NotFound
 
 from app.foundation.ids import may_be_stored
-from app.service.console.console import COUNT_LIMIT, Console, one_of, query
+from app.service.console.console import COUNT_LIMIT, Console
 from app.service.console.names import RecordNames, mentions_of, read_names
 from app.service.console.paging import PAGE_ROWS, invalid_cursor
 from app.service.console.runs import enqueue
 from app.service.console.settings import Role
+from app.service.console.urls import one_of, query
 from app.service.console.views import VIEWS
 from app.sync.ledger.failure_lists import (
     MAX_GROUPED,

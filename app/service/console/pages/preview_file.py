@@ -7,9 +7,10 @@ from sqlalchemy import Connection
 from werkzeug.datastructures import FileStorage
 
 from app.directory.file import ENDINGS
-from app.service.console.console import Console, address, go_to, query
+from app.service.console.console import Console
 from app.service.console.runs import reason_error
 from app.service.console.settings import Role
+from app.service.console.urls import address, go_to, query
 from app.service.console.views import VIEWS
 from app.sync.runs.files import MAX_FILE_BYTES, TooManyFilesError, UploadedFile, plain_name, store_file
 from app.sync.runs.run import Run, RunRequest

@@ -12,7 +12,7 @@ from werkzeug.exceptions import NotFound
 from app.foundation.ids import may_be_stored
 from app.monitoring.activity import worker_is_running
 from app.service.admin.resync import ITEM_STATUSES
-from app.service.console.console import COUNT_LIMIT, Console, address, one_of, parse_ordinal, query
+from app.service.console.console import COUNT_LIMIT, Console
 from app.service.console.names import IDS_SHOWN, access_mentions, mentions_of, organizations_of, read_names
 from app.service.console.paging import PAGE_ROWS
 from app.service.console.problems import WORDS
@@ -20,6 +20,7 @@ from app.service.console.run_changes import ACTIONS, RESOURCE_KINDS, hold_rows, 
 from app.service.console.run_progress import phase_rows, stage_rows
 from app.service.console.run_reads import losses_behind, unread_sources
 from app.service.console.runs import held_now, read_run, shown_status
+from app.service.console.urls import address, one_of, parse_ordinal, query
 from app.service.console.views import VIEWS
 from app.sync.ledger.ledger import ITEM_KINDS, noun_of
 from app.sync.plan.access_impact import StoredAccessChange, affected_people, list_access
@@ -105,8 +106,8 @@ def _run_context(connection: Connection, run: Run, filters: Mapping[str, str], a
     access: list[StoredAccessChange] = []
     if run.plan_id is not None:
         access = list_access(connection, run.plan_id, limit=_ROWS_SHOWN, first_ids=IDS_SHOWN)
-    scope = [("organization", "", one) for one in run.organization_ids[:_ROWS_SHOWN]]
-    scope += [("user", "", one) for one in run.user_ids[:1]]
+    scope = [("organization", "", item_id) for item_id in run.organization_ids[:_ROWS_SHOWN]]
+    scope += [("user", "", item_id) for item_id in run.user_ids[:1]]
     mentions = [*mentions_of(items["items"]), *organizations_of(holds, impact), *access_mentions(access), *scope]
     return {
         "run": run,
@@ -147,7 +148,7 @@ def _items(
     """A page of the items that match the filters, their number, and the URL of the next page."""
     items: list[PlannedChange] = []
     matching: int | None = 0
-    wanted = ItemFilter(
+    criteria = ItemFilter(
         status=filters["status"] or None,
         kind=filters["kind"] or None,
         action=filters["action"] or None,
@@ -155,18 +156,18 @@ def _items(
         item_id=filters["item"] or None,
     )
     if run.plan_id is not None:
-        items = list_changes(connection, run.plan_id, criteria=wanted, after=after, limit=PAGE_ROWS + 1)
-        if wanted.is_everything:
+        items = list_changes(connection, run.plan_id, criteria=criteria, after=after, limit=PAGE_ROWS + 1)
+        if criteria.is_everything:
             matching = sum(part.items for part in parts)
         elif items:
-            matching = count(connection, run.plan_id, wanted, limit=COUNT_LIMIT + 1)
-            has_limit = wanted.status is not None or wanted.item_id is not None
+            matching = count(connection, run.plan_id, criteria, limit=COUNT_LIMIT + 1)
+            has_limit = criteria.status is not None or criteria.item_id is not None
             matching = None if has_limit and matching > COUNT_LIMIT else matching
     next_after = items[PAGE_ROWS - 1].ordinal if len(items) > PAGE_ROWS else None
     return {
         "items": items[:PAGE_ROWS],
         "matching": matching,
-        "is_filtered": not wanted.is_everything,
+        "is_filtered": not criteria.is_everything,
         "next_page": "" if next_after is None else address("run", id=run.run_id, **filters, after=next_after),
     }
 

@@ -3,9 +3,10 @@
 from flask import Response, request
 from werkzeug.exceptions import Forbidden
 
-from app.service.console.console import Console, address, go_to
+from app.service.console.console import Console
 from app.service.console.runs import enqueue, find_run, show_conflict
 from app.service.console.settings import Role
+from app.service.console.urls import address, go_to
 from app.service.console.views import VIEWS
 from app.sync.runs.run import RunConflictError, RunRequest, RunStatus
 

@@ -10,12 +10,13 @@ from werkzeug.exceptions import NotFound
 
 from app.foundation.clock import epoch_ms
 from app.foundation.ids import may_be_stored
-from app.service.console.console import COUNT_LIMIT, Console, one_of, query
+from app.service.console.console import COUNT_LIMIT, Console
 from app.service.console.names import mentions_of_runs, read_names
 from app.service.console.paging import PAGE_ROWS
 from app.service.console.run_changes import ACTIONS
 from app.service.console.run_reads import losses
 from app.service.console.runs import RUN_ID, held_now, shown_status
+from app.service.console.urls import one_of, query
 from app.service.console.views import VIEWS
 from app.sync.ledger.failure_lists import FailureCount, count_failures
 from app.sync.ledger.ledger import ITEM_KINDS, ledger_in_use
@@ -112,15 +113,15 @@ class Recent(NamedTuple):
 
 def _since_yesterday(connection: Connection, now: datetime, runs: Sequence[Run]) -> Recent:
     since = _yesterday(now)
-    found = recap(connection, since)
-    changed: dict[str, Any] = found.done()
+    recapped = recap(connection, since)
+    changed: dict[str, Any] = recapped.done()
     ledger_id = ledger_in_use(connection)
     failing: Sequence[FailureCount] = ()
     if ledger_id is not None:
         failing = count_failures(connection, ledger_id, limit=COUNT_LIMIT + 1)
     return Recent(
         since=since,
-        recap=found,
+        recap=recapped,
         events=[
             (run, losses(run))
             for run in runs

@@ -11,9 +11,10 @@ from app.access.kinds import NAMED_KINDS
 from app.access.records import Document, Folder, Group, Organization, Record, User
 from app.access.search import DEFAULT_LIMIT, MIN_LENGTH, SearchHit, from_first_word, search, with_reasons
 from app.foundation.ids import may_be_stored
-from app.service.console.console import Console, address, one_of, query
+from app.service.console.console import Console
 from app.service.console.formatting import visible
 from app.service.console.names import RecordNames, organizations_of, read_names
+from app.service.console.urls import address, one_of, query
 from app.service.console.views import VIEWS
 
 _SECTIONS: tuple[tuple[type[Record], str], ...] = (
@@ -75,11 +76,11 @@ def suggest(console: Console) -> Response:
         kinds = [kind] if kind else [record_type.kind for record_type, _ in _SECTIONS]
         limit = _MAX_SUGGESTIONS if kind else _MAX_OF_KIND
         with console.reading() as connection:
-            for one in kinds:
-                hits += search(connection, text, one, limit, organization_id=organization_id)
+            for searched_kind in kinds:
+                hits += search(connection, text, searched_kind, limit, organization_id=organization_id)
             within = (("organization", "", hit.organization_id) for hit in hits if hit.organization_id)
             names = read_names(connection, within)
-    found = [
+    suggestions = [
         {
             "kind": hit.kind,
             "id": hit.item_id,
@@ -90,7 +91,7 @@ def suggest(console: Console) -> Response:
         }
         for hit in hits
     ]
-    response = make_response(json.dumps({"suggestions": found}))
+    response = make_response(json.dumps({"suggestions": suggestions}))
     response.headers["Content-Type"] = "application/json"
     return response
 
@@ -105,11 +106,11 @@ def _search(connection: Connection, text: str, record_type: type[Record]) -> lis
 
 def _with_id(connection: Connection, text: str, record_type: type[Record]) -> list[SearchHit]:
     """The records with exactly this id, as ``find_by_id`` finds them."""
-    found = find_by_id(connection, record_type, text, limit=DEFAULT_LIMIT + 1)
+    records = find_by_id(connection, record_type, text, limit=DEFAULT_LIMIT + 1)
     hits = [
         SearchHit(
             record_type.kind, organization_id, text, name_of(record) or text, str(getattr(record, "email", "") or "")
         )
-        for (organization_id, _), record in found.items()
+        for (organization_id, _), record in records.items()
     ]
     return with_reasons(connection, hits)

@@ -3,11 +3,12 @@
 from flask import Response, request
 
 from app.foundation.database.engine import writing
-from app.service.console.console import Console, address, go_to, query, safe_back
+from app.service.console.console import Console
 from app.service.console.credentials import CredentialOwner
 from app.service.console.sessions import LINK_PREFIX
 from app.service.console.settings import Role
 from app.service.console.signing_in import open_session, sign_in_page
+from app.service.console.urls import address, go_to, query, safe_back
 from app.service.console.views import VIEWS
 from app.service.refusals import request_actor
 

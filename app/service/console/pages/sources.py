@@ -18,9 +18,10 @@ from app.access.stored_problems import (
     last_count,
     problem_counts,
 )
-from app.service.console.console import Console, one_of, query
+from app.service.console.console import Console
 from app.service.console.names import read_names
 from app.service.console.problems import WORDS, shared_fields, shared_sentence, show_problem
+from app.service.console.urls import one_of, query
 from app.service.console.views import VIEWS
 
 _BY_URGENCY = ("failed", "partial", "", "complete")

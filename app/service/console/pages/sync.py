@@ -14,12 +14,13 @@ from app.access.records import Document, Folder, Grant, Membership, Organization
 from app.access.revisions import current_revision
 from app.access.search import search_exactly
 from app.foundation.ids import MAX_ID_BYTES
-from app.service.console.console import Console, query
+from app.service.console.console import Console
 from app.service.console.names import read_names
 from app.service.console.run_changes import KindRow, kind_rows
 from app.service.console.run_reads import unread_sources
 from app.service.console.runs import enqueue, reason_error
 from app.service.console.settings import Role
+from app.service.console.urls import query
 from app.service.console.views import VIEWS
 from app.sync.ledger.ledger import ledger_in_use
 from app.sync.plan.selection import Selection

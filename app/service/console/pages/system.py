@@ -1,4 +1,4 @@
-"""The pages of the settings in force and of the sessions."""
+"""The page of all settings with their origins, and the page of sessions, which operators can end."""
 
 import re
 from itertools import groupby
@@ -7,10 +7,11 @@ from flask import Response, request
 from werkzeug.exceptions import Forbidden, NotFound
 
 from app.foundation.database.engine import writing
-from app.service.console.console import Console, address, go_to, one_of, query
+from app.service.console.console import Console
 from app.service.console.credentials import is_by_issuer
 from app.service.console.sessions import Operator
 from app.service.console.settings import Role
+from app.service.console.urls import address, go_to, one_of, query
 from app.service.console.views import VIEWS
 
 _DEFAULT = "default"
@@ -34,12 +35,12 @@ def settings(console: Console) -> Response:
     # A search finds defaults as well.
     only_changed = not (one_of(parameters["all"], ("1",), "all") or text)
     rows = console.parts.settings_rows()
-    shown = [
+    matches = [
         row for row in rows if text.casefold() in "\n".join(row).casefold() and (row[2] != _DEFAULT or not only_changed)
     ]
     return console.show(
         "settings.html",
-        groups=[(section, list(of_section)) for section, of_section in groupby(shown, _section)],
+        groups=[(section, list(of_section)) for section, of_section in groupby(matches, _section)],
         unit_of=_unit,
         number=len(rows),
         changed=sum(origin != _DEFAULT for _, _, origin in rows),
@@ -49,13 +50,13 @@ def settings(console: Console) -> Response:
 
 
 def _unit(key: str, value: str) -> str:
-    """The unit of a number; empty: it has none, or an unknown one."""
+    """The unit of a number. It is empty if it has none, or an unknown one."""
     name = key.rpartition(".")[2]
     return _UNITS.get(name, "s" if name.endswith("timeout") else "") if _NUMBER.fullmatch(value) else ""
 
 
 def _section(row: tuple[str, str, str]) -> str:
-    """The section of a setting, as in its file; empty: it is in none."""
+    """The section of a setting, as in its file. It is empty for a setting outside of sections."""
     section, dot, _ = row[0].partition(".")
     return section.partition("[")[0] if dot else ""
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from app.service.console.console import address
 from app.service.console.settings import Role
+from app.service.console.urls import address
 from tests.service.console.browser.company import TOKENS, Company, Newborn
 
 if TYPE_CHECKING:

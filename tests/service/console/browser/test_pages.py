@@ -15,8 +15,8 @@ from sqlalchemy import create_engine, insert
 from app.commands.bootstrap.service import service_app
 from app.foundation.clock import utc_now
 from app.foundation.database.engine import writing
-from app.service.console.console import route_of
 from app.service.console.settings import Role
+from app.service.console.urls import route_of
 from app.settings import Settings
 from app.sync.ledger.failures import message_digest
 from app.sync.ledger.tables import ItemFailureRow
