@@ -1,6 +1,6 @@
 """Limits of metadata, in a request and as stored."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -8,35 +8,57 @@ from app.contract import limits
 
 from .conftest import Caller
 
-OF = {"organizationId": "acme"}
-KINDS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
-    "organizations": ("add_organizations", "update_organizations", "organizationId", {}),
-    "users": ("add_users", "update_users", "userId", OF),
-    "documents": ("add_documents", "update_documents", "documentId", OF),
-    "folders": ("add_folder", "update_folder", "folderId", OF),
+ORGANIZATION = {"organizationId": "acme"}
+
+
+class Kind(NamedTuple):
+    """A kind of item with metadata, and the operations that store it."""
+
+    add: str
+    update: str
+    key: str
+    fields: dict[str, Any]
+    """The other fields of a request."""
+
+
+KINDS = {
+    "organizations": Kind("add_organizations", "update_organizations", "organizationId", {}),
+    "users": Kind("add_users", "update_users", "userId", ORGANIZATION),
+    "documents": Kind("add_documents", "update_documents", "documentId", ORGANIZATION),
+    "folders": Kind("add_folder", "update_folder", "folderId", ORGANIZATION),
 }
-FULL = "x" * (limits.METADATA_BYTES - len('{"note":""}'))
+LONGEST = "x" * (limits.METADATA_BYTES - len('{"note":""}'))
+"""The longest value of ``note``."""
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_metadata_has_a_limit(tenant: Caller, kind: str) -> None:
-    add, update, key, rest = KINDS[kind]
-    tenant("add_organizations", organizations=[OF])
-    item = {key: "one"}
-    refused = (400, "INVALID_ARGUMENT", f"data.{kind}[0]: must have at most 65536 bytes of metadata as JSON")
-    assert tenant.refused(add, **rest, **{kind: [item | {"note": FULL + "x"}]}) == refused
-    assert tenant(add, **rest, **{kind: [item | {"note": FULL}]})["one"]["success"]
-    assert tenant.refused(update, **rest, **{kind: [item | {"note": FULL + "x"}]}) == refused
+@pytest.mark.parametrize("name", KINDS)
+def test_metadata_of_a_request_has_a_limit(tenant: Caller, name: str) -> None:
+    kind = KINDS[name]
+    tenant("add_organizations", organizations=[ORGANIZATION])
+    longest = kind.fields | {name: [{kind.key: "one", "note": LONGEST}]}
+    too_long = kind.fields | {name: [{kind.key: "one", "note": f"{LONGEST}x"}]}
+    message = f"data.{name}[0]: must have at most {limits.METADATA_BYTES} bytes of metadata as JSON"
+    assert tenant.refused(kind.add, **too_long) == (400, "INVALID_ARGUMENT", message)
+    assert tenant(kind.add, **longest)["one"]["success"]
+    assert tenant.refused(kind.update, **too_long) == (400, "INVALID_ARGUMENT", message)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_stored_metadata_has_a_limit(tenant: Caller, kind: str) -> None:
-    add, update, key, rest = KINDS[kind]
-    tenant("add_organizations", organizations=[OF])
-    item = {key: "one"}
-    tenant(add, **rest, **{kind: [item]})
-    outcomes = [tenant(update, **rest, **{kind: [item | {f"note{number}": FULL[9:]}]})["one"] for number in range(6)]
-    assert [outcome["success"] for outcome in outcomes] == [True, True, True, True, False, False]
-    assert outcomes[-1]["message"] == "Metadata would be longer than 262144 bytes."
-    # What does not make it longer still goes.
-    assert tenant(update, **rest, **{kind: [item | {"note1": ""}]})["one"]["success"]
+@pytest.mark.parametrize("name", KINDS)
+def test_stored_metadata_has_a_limit(tenant: Caller, name: str) -> None:
+    kind = KINDS[name]
+
+    def update(**metadata: str) -> dict[str, Any]:
+        result: dict[str, Any] = tenant(kind.update, **kind.fields, **{name: [{kind.key: "one"} | metadata]})["one"]
+        return result
+
+    tenant("add_organizations", organizations=[ORGANIZATION])
+    tenant(kind.add, **kind.fields, **{name: [{kind.key: "one"}]})
+    # Each value is shorter than a share by more than its name, so that all shares fit, and nothing more.
+    shares = limits.STORED_METADATA_BYTES // limits.METADATA_BYTES
+    for number in range(shares):
+        assert update(**{f"note{number}": LONGEST[9:]})["success"]
+    refused = update(further=LONGEST[9:])
+    assert not refused["success"]
+    assert refused["message"] == f"Metadata would be longer than {limits.STORED_METADATA_BYTES} bytes."
+    # A value that does not increase the length is accepted.
+    assert update(note1="")["success"]

@@ -110,7 +110,9 @@ def test_permission_call_and_explain_decide_alike(client: FlaskClient) -> None:
         ("GET", "/resync/x", {}),
     ],
 )
-def test_each_surface_wants_its_own_token(client: FlaskClient, method: str, path: str, headers: dict[str, str]) -> None:
+def test_endpoints_require_their_own_tokens(
+    client: FlaskClient, method: str, path: str, headers: dict[str, str]
+) -> None:
     answer = client.open(path, method=method, json=question(), headers=headers)
     assert answer.status_code == 401
     assert answer.get_json()["error"]["status"] == "UNAUTHENTICATED"
@@ -131,24 +133,24 @@ def test_wrong_tokens_are_counted_by_the_address_from_trusted_proxies(
     assert guess("203.0.113.2") == another
 
 
-@pytest.mark.parametrize(("token", "wanted", "code"), [("", False, 200), ("", True, 401), ("rule", True, 200)])
-def test_counters_of_a_worker_are_shown_to_those_who_see_the_services(
-    settings: Settings, token: str, wanted: bool, code: int
+@pytest.mark.parametrize(("token", "is_required", "code"), [("", False, 200), ("", True, 401), ("rule", True, 200)])
+def test_metrics_of_a_worker_require_the_same_token_as_the_service(
+    settings: Settings, token: str, is_required: bool, code: int
 ) -> None:
-    app = worker_metrics(settings.model_copy(update={"metrics": MetricsSettings(require_token=wanted)}))
+    app = worker_metrics(settings.model_copy(update={"metrics": MetricsSettings(require_token=is_required)}))
     answer = app.test_client().get("/metrics", headers={"Authorization": f"Bearer {token}"})
     assert answer.status_code == code
     assert ("usher_backend_calls" in answer.get_data(as_text=True)) == (code == 200)
     assert app.test_client().get("/").status_code == 404
 
 
-def test_without_admin_tokens_nobody_gets_in(settings: Settings, engine: Engine) -> None:
-    shut = client_of(settings.model_copy(update={"admin": AdminSettings()}), engine)
+def test_without_admin_tokens_all_requests_are_refused(settings: Settings, engine: Engine) -> None:
+    client = client_of(settings.model_copy(update={"admin": AdminSettings()}), engine)
     for token in ("", "rule", "None"):
-        assert shut.post("/resync", headers={"Authorization": f"Bearer {token}"}).status_code == 401
+        assert client.post("/resync", headers={"Authorization": f"Bearer {token}"}).status_code == 401
 
 
-def test_every_answer_carries_a_request_id(client: FlaskClient) -> None:
+def test_every_response_has_a_request_id(client: FlaskClient) -> None:
     assert client.get("/healthz").headers["x-request-id"] == "made"
     assert client.get("/nowhere", headers={"x-request-id": "mine-1"}).headers["x-request-id"] == "mine-1"
     assert client.get("/healthz", headers={"x-request-id": "a b"}).headers["x-request-id"] == "made"
@@ -160,7 +162,7 @@ def test_unknown_paths_answer_in_the_envelope(client: FlaskClient, path: str) ->
     assert (answer.status_code, answer.get_json()["error"]["status"]) == (404, "NOT_FOUND")
 
 
-def test_readyz_names_what_is_not_ready(settings: Settings, empty: Engine) -> None:
+def test_readyz_names_the_failed_checks(settings: Settings, empty: Engine) -> None:
     fresh = client_of(settings, empty)
     answer = fresh.get("/readyz")
     assert answer.status_code == 503
@@ -291,12 +293,12 @@ def test_metrics_contain_the_problems_of_each_source(settings: Settings, engine:
     settings = settings.model_copy(update={"directory": DirectorySettings(sources=sources)})
     read_directory(engine, sources_from_settings(settings.directory), clock=now)
     numbers = _numbers(client_of(settings, engine))
-    for source, wrong in (("people", 0), ("more", 1)):
-        assert numbers[f'usher_directory_malformed_records{{source="{source}"}}'] == wrong
-        assert numbers[f'usher_directory_dangling_records{{source="{source}"}}'] == wrong
+    for source, problems in (("people", 0), ("more", 1)):
+        assert numbers[f'usher_directory_malformed_records{{source="{source}"}}'] == problems
+        assert numbers[f'usher_directory_dangling_records{{source="{source}"}}'] == problems
 
 
-def test_openmetrics_is_given_to_who_asks_for_it(client: FlaskClient) -> None:
+def test_openmetrics_is_returned_on_request(client: FlaskClient) -> None:
     client.post("/permissions/check", json=question(), headers=ASK)
     answer = client.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
     assert answer.content_type.startswith("application/openmetrics-text")
@@ -322,7 +324,7 @@ def test_metrics_contain_no_paths() -> None:
     assert (first != second, other) == (True, "x")
 
 
-def test_metrics_do_not_grow_with_what_callers_invent(client: FlaskClient) -> None:
+def test_invented_paths_and_methods_create_no_time_series(client: FlaskClient) -> None:
     for number in range(5):
         client.get(f"/invented/{number}")
         client.open("/healthz", method=f"ODD{number}")
@@ -330,7 +332,7 @@ def test_metrics_do_not_grow_with_what_callers_invent(client: FlaskClient) -> No
     assert len(routes) == 2
 
 
-def test_metrics_ask_for_an_admin_token_where_configured(settings: Settings, engine: Engine) -> None:
+def test_metrics_require_an_admin_token_if_configured(settings: Settings, engine: Engine) -> None:
     guarded = client_of(settings.model_copy(update={"metrics": MetricsSettings(require_token=True)}), engine)
     assert guarded.get("/metrics").status_code == 401
     assert guarded.get("/metrics", headers=RULE).status_code == 200

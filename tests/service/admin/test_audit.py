@@ -68,7 +68,7 @@ def test_an_impossible_action_is_recorded_as_refused(admin: Admin) -> None:
     assert "queued" in approval.outcome
 
 
-def test_a_refusal_stands_where_it_cannot_be_written_down(admin: Admin) -> None:
+def test_a_request_is_refused_even_if_its_row_cannot_be_written(admin: Admin) -> None:
     with admin.engine.begin() as connection:
         connection.execute(text("ALTER TABLE audit RENAME TO away"))
     answer = admin.stranger.get("/resync/x", headers={"Authorization": "Bearer guessed"})

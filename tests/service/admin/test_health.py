@@ -32,7 +32,7 @@ def test_readyz_keeps_the_cause_of_a_crash_to_the_log(admin: Admin) -> None:
     assert "secret" not in answer.get_data(as_text=True)
 
 
-def test_metrics_ask_for_a_token_where_configured(admin: Admin) -> None:
+def test_metrics_require_a_token_if_configured(admin: Admin) -> None:
     assert admin.stranger.get("/metrics").status_code == 401
     answer = admin.stranger.get("/metrics", headers={"Authorization": f"Bearer {TOKEN}"})
     assert (answer.status_code, answer.data) == (200, b"up 1\n")

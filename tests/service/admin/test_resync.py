@@ -65,7 +65,7 @@ def error(response: Any) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize("path", ["/resync/x", "/resync/x/changes", "/resync/x/access"])
-def test_resync_wants_an_admin_token(admin: Admin, path: str) -> None:
+def test_resync_requires_an_admin_token(admin: Admin, path: str) -> None:
     assert admin.stranger.get(path).status_code == 401
     assert admin.stranger.get(path, headers={"Authorization": "Bearer wrong"}).status_code == 401
     assert admin.stranger.post("/resync", json={}).status_code == 401
@@ -98,7 +98,7 @@ def test_start_ties_the_request_to_its_run_in_the_log(admin: Admin, capsys: pyte
 
 
 @pytest.mark.parametrize("arguments", [{}, {"json": {}}, {"json": {"userIds": None, "items": None, "kinds": None}}])
-def test_start_without_wishes_means_everything(admin: Admin, arguments: dict[str, Any]) -> None:
+def test_start_without_a_selection_selects_everything(admin: Admin, arguments: dict[str, Any]) -> None:
     answer = admin.client.post("/resync", **arguments)
     assert answer.status_code == 202
     run = admin.runs.get(answer.get_json()["runId"])
@@ -188,7 +188,7 @@ def test_start_refuses_a_body_that_is_no_strict_json(admin: Admin, data: bytes) 
     assert error(answer)[:2] == (400, "INVALID_ARGUMENT")
 
 
-def test_show_knows_nothing_of_other_ids(admin: Admin) -> None:
+def test_show_does_not_find_other_ids(admin: Admin) -> None:
     for run_id in ("nothing", "%00", "a%20b", "%F0%9F%98%80", "x" * 300):
         assert error(admin.client.get(f"/resync/{run_id}"))[:2] == (404, "NOT_FOUND")
         assert error(admin.client.post(f"/resync/{run_id}/approve"))[:2] == (404, "NOT_FOUND")
@@ -291,7 +291,7 @@ def test_approve_queues_a_held_run_again(admin: Admin) -> None:
     assert token not in str(shown) + too_late
 
 
-def test_cancel_ends_a_queued_run_and_drops_what_is_held(admin: Admin) -> None:
+def test_cancel_ends_a_queued_run_and_discards_held_deletes(admin: Admin) -> None:
     run_id = admin.client.post("/resync", json={}).get_json()["runId"]
     assert admin.client.post(f"/resync/{run_id}/cancel").get_json()["status"] == "cancelled"
     assert error(admin.client.post(f"/resync/{run_id}/cancel"))[:2] == (400, "FAILED_PRECONDITION")
@@ -306,7 +306,7 @@ def test_unknown_methods_and_paths_answer_in_the_envelope(admin: Admin) -> None:
     assert error(admin.client.post("/resync/x/odd"))[:2] == (404, "NOT_FOUND")
 
 
-def test_retry_is_part_of_what_makes_a_run(admin: Admin) -> None:
+def test_retry_distinguishes_runs(admin: Admin) -> None:
     def ask(**body: Any) -> Any:
         return admin.client.post("/resync", json=body)
 

@@ -192,7 +192,7 @@ def test_check_answers_no_question_with_no_result(service: Service) -> None:
 
 
 @pytest.mark.parametrize("token", ["second-token", TOKEN])
-def test_check_takes_every_configured_token(service: Service, token: str) -> None:
+def test_check_accepts_every_configured_token(service: Service, token: str) -> None:
     assert ask(service.client(), ASKED, token=token).status_code == 200
 
 
@@ -204,7 +204,7 @@ def test_check_refuses_other_tokens(service: Service, token: str | None) -> None
     assert service.calls == []
 
 
-def test_check_asks_for_no_token_where_anybody_may_call(service: Service) -> None:
+def test_check_requires_no_token_if_anonymous_calls_are_allowed(service: Service) -> None:
     assert ask(service.client(allow_anonymous=True), ASKED, token=None).status_code == 200
 
 
@@ -231,7 +231,7 @@ def test_requests_without_a_token_have_a_small_limit(service: Service) -> None:
         (b'{"data": {"requests": ["' + b"x" * MAX_BODY_BYTES + b'"]}}', "application/json", 413),
     ],
 )
-def test_check_refuses_unreadable_bodies_whole(service: Service, body: bytes, content_type: str, code: int) -> None:
+def test_check_refuses_invalid_bodies(service: Service, body: bytes, content_type: str, code: int) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": content_type}
     error_of(service.client().post(URL, data=body, headers=headers), code, "INVALID_ARGUMENT")
     assert service.calls == []
@@ -265,7 +265,7 @@ def of_context(access: str) -> str:
         ),
     ],
 )
-def test_check_answers_the_neighbours_of_a_question_that_nobody_can_store(
+def test_check_answers_the_other_questions_beside_an_unstorable_one(
     service: Service, question: str, error: str
 ) -> None:
     asked = orjson.dumps(ASKED).decode()
@@ -353,7 +353,7 @@ def test_preflight_is_answered_for_configured_origins_alone(service: Service) ->
     assert "Access-Control-Allow-Origin" not in other.headers
 
 
-def test_check_lets_configured_origins_read_answers_and_errors(service: Service) -> None:
+def test_configured_origins_may_read_answers_and_errors(service: Service) -> None:
     client = service.client(browser_origins=["http://localhost:3000"])
     for token in (TOKEN, "wrong"):
         headers = {"Authorization": f"Bearer {token}", "Origin": "http://localhost:3000"}

@@ -120,14 +120,14 @@ def test_a_fast_call_does_not_reach_flask(service: Service) -> None:
         (b"[" + b"{}," * (1 << 20) + b"1]", {}, 413),
     ],
 )
-def test_the_route_answers_alike(service: Service, body: bytes, headers: dict[str, str], status: int) -> None:
+def test_both_paths_answer_alike(service: Service, body: bytes, headers: dict[str, str], status: int) -> None:
     answer = service.call(body, headers=headers)
     assert answer[0] == status
     assert answer == service.call(body, headers=headers, by_route=True)
 
 
 @pytest.mark.parametrize("name", ["usher_http_requests_total", "usher_decisions_total", "usher_denials_total"])
-def test_the_route_counts_alike(service: Service, name: str) -> None:
+def test_both_paths_count_alike(service: Service, name: str) -> None:
     service.call()
     before = service.counted(name)
     assert before

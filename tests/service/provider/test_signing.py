@@ -86,7 +86,7 @@ def asked(client: Any, number: int = 2, **headers: str) -> dict[str, Any]:
 
 
 @pytest.mark.process
-def test_the_backend_s_key_checks_what_a_browser_carries(tmp_path: Path, tenant: Caller) -> None:
+def test_the_key_of_the_backend_verifies_an_answer_to_a_browser(tmp_path: Path, tenant: Caller) -> None:
     with served(tenant.app) as url, service(tmp_path, url, tenant) as client:
         body = asked(client, Origin=ORIGIN)
         keys = jwt.PyJWKClient(f"{url}/.well-known/jwks/{tenant.ids['api_key']}.json").get_jwk_set()

@@ -32,7 +32,7 @@ def pushes(service: Service) -> int:
         return push_states(connection).get("app", PushState()).pushes
 
 
-def test_a_push_is_written_down_with_what_it_did(service: Service) -> None:
+def test_a_push_writes_a_row_with_its_counts(service: Service) -> None:
     service.pushed(7, upsert=[organization(), document("d1"), document("d2")])
     body = {"sequence": 8, "upsert": [document("d1", documentName="Other")], "remove": [key(document("d2"))]}
     service.call("POST", "/directory/app/changes", json=body, headers={"x-request-id": "mine"})
@@ -94,7 +94,7 @@ def test_a_refused_shrink_and_an_accepted_one_are_recorded(service: Service) -> 
     assert rows(service)[-1].outcome == DONE
 
 
-def test_thousands_of_pushes_do_not_bury_what_people_did(service: Service) -> None:
+def test_thousands_of_pushes_write_a_limited_number_of_rows(service: Service) -> None:
     service.pushed(1, upsert=[organization()])
     for number in range(2, ROWS_PER_HOUR + 4):
         service.pushed(number, upsert=[document(f"d{number}")])
@@ -127,7 +127,7 @@ def test_wrong_tokens_are_written_down_until_they_are_slowed_down(service: Servi
     assert "guessed" not in str(found)
 
 
-def test_the_path_that_somebody_with_a_wrong_token_makes_up_is_not_stored(service: Service) -> None:
+def test_an_invented_path_with_a_wrong_token_is_not_stored(service: Service) -> None:
     for path in ("/directory/call 555/changes", "/directory/call 555"):
         assert service.call("POST" if path.endswith("changes") else "PUT", path, WRONG).status_code == 401
     assert [one.subject for one in rows(service)] == ["/directory/<source:name>/changes", "/directory/<source:name>"]
@@ -161,7 +161,7 @@ def test_a_forbidden_push_is_recorded_as_refused(service: Service) -> None:
     assert len(rows(service)) == 2 + ROWS_PER_HOUR
 
 
-def test_a_refusal_stands_where_it_cannot_be_written_down(service: Service) -> None:
+def test_a_request_is_refused_even_if_its_row_cannot_be_written(service: Service) -> None:
     with service.engine.begin() as connection:
         connection.execute(text("ALTER TABLE audit RENAME TO away"))
     assert service.push({"sequence": 1}, token=WRONG).status_code == 401

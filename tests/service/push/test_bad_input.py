@@ -67,7 +67,7 @@ EVERYTHING: list[tuple[bytes, str, int, str]] = [
 ]
 
 
-def test_each_is_answered_with_what_is_wrong(service: Service) -> None:
+def test_each_invalid_request_gets_its_problem(service: Service) -> None:
     path = "/directory/small app"
     for method, where, table in (("POST", f"{path}/changes", CHANGES), ("PUT", path, EVERYTHING)):
         for body, content_type, code, begins in table:

@@ -479,7 +479,7 @@ def test_the_state_of_a_source_is_returned(service: Service) -> None:
     assert found["pushed"] == "2026-11-20T12:00:00.000Z"
 
 
-def test_a_push_answers_readiness_where_nothing_else_is_read(service: Service) -> None:
+def test_a_push_makes_a_service_without_other_sources_ready(service: Service) -> None:
     def directory() -> str:
         return str(service.client.get("/readyz").get_json()["checks"]["directory"]["state"])
 

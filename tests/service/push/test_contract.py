@@ -1,4 +1,4 @@
-"""The contract suite of sources, for uploads: a body is a source that is read once."""
+"""Runs the contract suite of sources for uploads: a body is a source that is read once."""
 
 import json
 from collections.abc import Iterator

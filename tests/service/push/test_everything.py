@@ -139,7 +139,7 @@ def test_an_upload_keeps_records_of_a_read_outside_its_scope(service: Service) -
     assert (there(service), there(service, "user")) == (["d2"], ["ann"])
 
 
-def test_the_guard_refuses_what_would_take_away_too_much(service: Service) -> None:
+def test_the_guard_refuses_an_upload_that_removes_too_much(service: Service) -> None:
     service.pushed(1, upsert=[*PEOPLE, *(document(f"d{number:02}") for number in range(50))])
     answer = put(service, lines([*PEOPLE, document("d00")]))
     assert answer.status_code == 409

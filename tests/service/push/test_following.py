@@ -101,7 +101,7 @@ def test_very_many_are_followed_by_a_run_of_everything(service: Service, runs: R
     assert queued(runs) == [((), ())]
 
 
-def test_nothing_is_forgotten_when_the_queue_cannot_take_it(
+def test_changes_stay_pending_if_no_run_can_be_queued(
     service: Service, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that dies during the transaction has the same effect as a failed transaction."""

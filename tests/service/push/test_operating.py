@@ -1,4 +1,4 @@
-"""What operators see of pushes: metrics, readiness, the doctor, the log, and warnings about short tokens."""
+"""Pushes in metrics, readiness, the doctor and the log, and warnings about short tokens."""
 
 from pathlib import Path
 
@@ -49,7 +49,7 @@ def test_the_doctor_reports_sources_with_pushes(service: Service) -> None:
     ]
 
 
-def test_a_refresh_leaves_what_was_pushed_and_it_does_not_grow_old(service: Service, tmp_path: Path) -> None:
+def test_a_refresh_keeps_pushed_records_and_their_age(service: Service, tmp_path: Path) -> None:
     file = tmp_path / "hr.jsonl"
     file.write_text('{"kind": "user", "userId": "ann", "name": "Ann", "email": ""}\n')
     settings = DirectorySettings.model_validate(
