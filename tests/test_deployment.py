@@ -18,8 +18,9 @@ import app
 from app.directory.settings import FileSourceSettings
 from app.settings import Settings, load_settings
 from tests.attack.proxy import nginx
-from tests.e2e.conftest import HOST, free_port, wait_for
+from tests.e2e.conftest import wait_for
 from tests.foundation.outbound.servers import Authority
+from tests.ports import HOST, free_port
 
 ROOT = Path(app.__file__).parent.parent
 CONFIG = ROOT / "config"

@@ -175,10 +175,12 @@ def test_settings_never_show_their_secrets() -> None:
         "USHER_SELF_HOSTED_BACKEND__SECRET_KEY": "TOPSECRET",
         "USHER_SELF_HOSTED_BACKEND__DATABASE_URL": "postgresql+psycopg://me:TOPSECRET@h/another",
     }
-    found = load_settings(Path("/dev/null"), environment=variables)
-    assert len(found.settings.admin.tokens) == 2
-    assert "TOPSECRET" not in str(list(setting_rows(found.settings, found.origins)))
-    assert "TOPSECRET" not in repr(found.settings.backend) + repr(found.settings.admin) + repr(found.settings.provider)
+    result = load_settings(Path("/dev/null"), environment=variables)
+    assert len(result.settings.admin.tokens) == 2
+    assert "TOPSECRET" not in str(list(setting_rows(result.settings, result.origins)))
+    assert "TOPSECRET" not in repr(result.settings.backend) + repr(result.settings.admin) + repr(
+        result.settings.provider
+    )
 
 
 @pytest.mark.parametrize(
@@ -226,8 +228,8 @@ def test_settings_never_show_their_secrets() -> None:
 )
 def test_no_spelling_of_a_secret_is_shown(variable: str, value: str) -> None:
     try:
-        found = load_settings(Path("/dev/null"), environment={f"USHER_{variable}": value})
-        text = str(list(setting_rows(found.settings, found.origins)))
+        result = load_settings(Path("/dev/null"), environment={f"USHER_{variable}": value})
+        text = str(list(setting_rows(result.settings, result.origins)))
     except ConfigurationError as error:
         text = str(error)
     assert text

@@ -14,8 +14,9 @@ import requests
 import yaml
 
 from tests.attack.proxy import nginx
-from tests.e2e.conftest import HOST, Usher, free_port, serving
+from tests.e2e.conftest import Usher, serving
 from tests.foundation.outbound.servers import Authority
+from tests.ports import HOST, free_port
 
 TOKEN, ADMIN_TOKEN = "ask-me-for-tests", "rule-me-for-tests"
 READ_TIMEOUT = 3

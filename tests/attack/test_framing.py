@@ -7,7 +7,7 @@ import pytest
 import requests
 
 from tests.attack.conftest import ADMIN_TOKEN, BODY, Target, read_all
-from tests.e2e.conftest import HOST
+from tests.ports import HOST
 
 pytestmark = [pytest.mark.e2e, pytest.mark.external, pytest.mark.timeout(120), pytest.mark.xdist_group("attack")]
 

@@ -14,8 +14,9 @@ import yaml
 
 from app.contract.operations import by_name
 from tests.attack.conftest import BODY, DIRECTORY
-from tests.e2e.conftest import HOST, free_port, wait_for
+from tests.e2e.conftest import wait_for
 from tests.forking import Forked, command, without_settings
+from tests.ports import HOST, free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240), pytest.mark.xdist_group("attack")]
 

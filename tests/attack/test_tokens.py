@@ -12,7 +12,8 @@ from app.contract.operations import by_name
 from tests.attack.conftest import BODY, Target, write_service
 from tests.attack.fuzzing import backend
 from tests.choice import sampled
-from tests.e2e.conftest import HOST, Usher, free_port, serving, wait_for
+from tests.e2e.conftest import Usher, serving, wait_for
+from tests.ports import HOST, free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120), pytest.mark.xdist_group("attack")]
 

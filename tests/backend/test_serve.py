@@ -1,6 +1,5 @@
 """The backend with gunicorn, over HTTP."""
 
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from app.backend.settings import SelfHostedBackendSettings
 from app.foundation.database.engine import open_engine
 from app.http.gunicorn import ServerOptions
 from tests.forking import Forked
+from tests.ports import free_port
 from tests.tables import make_tables
 
 pytestmark = pytest.mark.e2e
@@ -29,9 +29,7 @@ class Server:
     """A backend in separate processes."""
 
     def __init__(self, settings: dict[str, object], folder: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         self._errors = folder / f"{port}.err"
         self.process = Forked(serve, settings, port, folder=folder, out=folder / f"{port}.out", err=self._errors)

@@ -33,9 +33,10 @@ from app.settings import Settings
 from tests.bench.console_world import BIG_RUN, FAILURES, NOW_MS, Size, build
 from tests.bench.databases import databases
 from tests.bench.load import post
-from tests.bench.processes import USHER, free_port, running, write_settings
+from tests.bench.processes import USHER, running, write_settings
 from tests.bench.provider import PATH, QUESTIONS, THREADS
 from tests.bench.provider_under_sync import steadily
+from tests.ports import free_port
 
 TOKEN = "the console token of the bench"
 PERMISSION_TOKEN = "the token of permission calls"

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,12 +15,6 @@ import yaml
 from app.http.listening import wait_until_ready
 
 USHER = [str(Path(sys.executable).with_name("usher"))]
-
-
-def free_port() -> int:
-    """An unused port of the loopback address."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def write_settings(folder: Path, settings: Mapping[str, object]) -> Path:

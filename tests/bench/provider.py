@@ -22,7 +22,8 @@ import orjson
 from tests.bench.company import Company
 from tests.bench.databases import databases
 from tests.bench.load import Measured, exchange, measure, post
-from tests.bench.processes import USHER, command, free_port, running, write_settings
+from tests.bench.processes import USHER, command, running, write_settings
+from tests.ports import free_port
 
 QUESTIONS = 20
 PATH = "/permissions/check"

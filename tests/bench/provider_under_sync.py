@@ -18,9 +18,10 @@ import orjson
 
 from tests.bench.company import Company
 from tests.bench.load import _Connection, post
-from tests.bench.processes import USHER, command, free_port, running, write_settings
+from tests.bench.processes import USHER, command, running, write_settings
 from tests.bench.provider import PATH, THREADS, TOKEN, _bodies
 from tests.bench.sync import _credentials
+from tests.ports import free_port
 
 CONNECTIONS = 4
 CALLS_PER_SECOND = 60

@@ -18,7 +18,8 @@ from app.foundation.database.engine import open_engine, writing
 from app.settings import Settings
 from app.sync.runs.directory_reads import read_directory
 from tests.bench.databases import databases
-from tests.bench.processes import USHER, free_port, running, write_settings
+from tests.bench.processes import USHER, running, write_settings
+from tests.ports import free_port
 
 _TOKEN = "scim-" + "s" * 24
 _SMALL = 20

@@ -39,7 +39,8 @@ from app.sync.runs.engine import SyncEngine
 from app.sync.runs.run import Run, RunRequest
 from tests.bench.company import Company
 from tests.bench.databases import databases
-from tests.bench.processes import USHER, command, free_port, running, write_settings
+from tests.bench.processes import USHER, command, running, write_settings
+from tests.ports import free_port
 from tests.progress import QuietProgress
 
 TARGET = 0.6

@@ -16,6 +16,7 @@ import pytest
 from app.client.client import BackendClient
 from app.client.records import CallRecord
 from app.client.settings import BackendSettings
+from tests.ports import free_port
 from tests.worlds.clock import SimulatedTime
 
 API_KEY = "key-of-acme-4711"
@@ -183,10 +184,9 @@ def client(server: ScriptedServer, connect: Callable[..., BackendClient]) -> Bac
 
 
 @pytest.fixture
-def free_port() -> int:
+def closed_port() -> int:
     """A port that refuses connections."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    return free_port()
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ def test_call_sends_the_request_of_the_contract(server: SERVER, client: BackendC
     assert "x-service-workspace-id" not in received.headers
 
 
-def test_call_uses_the_twin_path_where_there_is_one(server: SERVER, client: BackendClient, script: Any) -> None:
+def test_call_uses_the_path_in_the_other_version(server: SERVER, client: BackendClient, script: Any) -> None:
     server.will(script.succeeds({}))
     client.call(operations.ADD_USERS, ADD, other_version=True)
     assert server.received[0].path == "/v2/users/add"
@@ -388,9 +388,9 @@ def test_creating_operation_is_not_repeated(server: SERVER, client: BackendClien
 # --- No connection ---
 
 
-def test_refused_connection_is_tried_six_times(connect: Any, free_port: int, fake_time: Any, watching: Any) -> None:
-    with pytest.raises(NotReached, match=f"nothing listens at 127.0.0.1:{free_port} ") as caught:
-        connect(f"http://127.0.0.1:{free_port}").call(operations.ADD_USERS, ADD)
+def test_refused_connection_is_tried_six_times(connect: Any, closed_port: int, fake_time: Any, watching: Any) -> None:
+    with pytest.raises(NotReached, match=f"nothing listens at 127.0.0.1:{closed_port} ") as caught:
+        connect(f"http://127.0.0.1:{closed_port}").call(operations.ADD_USERS, ADD)
     assert caught.value.tries == 6
     assert caught.value.__cause__ is not None
     assert len(fake_time.slept) == 5
@@ -615,13 +615,13 @@ def test_credentials_never_show(
 
 
 def test_environment_does_not_change_where_calls_go(
-    server: SERVER, *, connect: Any, script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any, free_port: int
+    server: SERVER, *, connect: Any, script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any, closed_port: int
 ) -> None:
     netrc = tmp_path / "netrc"
     netrc.write_text("machine 127.0.0.1 login someone password else\n")
     monkeypatch.setenv("NETRC", str(netrc))
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.setenv(name, f"http://127.0.0.1:{free_port}")
+        monkeypatch.setenv(name, f"http://127.0.0.1:{closed_port}")
     server.will(script.responds(200, {"result": {"status": "success", "data": {}, "message": ""}}, Set_Cookie="a=b"))
     client = connect(server.url)
     client.call(operations.DELETE_USERS, DeleteUsersRequest(organization_id="acme", user_ids=["ada"]))

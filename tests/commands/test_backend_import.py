@@ -1,3 +1,5 @@
+"""``usher backend import``: files with good and bad lines."""
+
 import json
 from pathlib import Path
 

@@ -12,9 +12,9 @@ from tests.commands.conftest import Usher
 
 
 def test_doctor_prints_a_line_for_each_finding_and_exits_with_1(usher_read: Usher) -> None:
-    found = usher_read("doctor")
-    assert found.exit_code == 1
-    rows = [line.split("\t") for line in found.stdout.splitlines()]
+    result = usher_read("doctor")
+    assert result.exit_code == 1
+    rows = [line.split("\t") for line in result.stdout.splitlines()]
     by_name = {row[1]: row for row in rows}
     assert {len(row) for row in rows} == {3, 4}
     assert by_name["database"][0] == "ok"
@@ -34,9 +34,9 @@ def test_doctor_exits_with_0_without_problems(usher_with_backend: Usher, folder:
     with (folder / "usher.yaml").open("a") as settings:
         settings.write("provider: {auth_tokens: [ask-me-for-tests]}\n")
     assert usher_with_backend("sync").exit_code == 0
-    found = usher_with_backend("doctor", "--json")
-    output = json.loads(found.stdout)
-    assert (found.exit_code, output["healthy"]) == (0, True)
+    result = usher_with_backend("doctor", "--json")
+    output = json.loads(result.stdout)
+    assert (result.exit_code, output["healthy"]) == (0, True)
     states = {finding["name"]: finding["state"] for finding in output["findings"]}
     assert states == {
         "settings": "ok",
@@ -57,19 +57,19 @@ def test_doctor_exits_with_0_without_problems(usher_with_backend: Usher, folder:
 
 def test_doctor_reports_invalid_settings(usher_in: Usher, folder: Path) -> None:
     (folder / "usher.yaml").write_text("backend: {auth_tokn: TOPSECRET}\n")
-    found = usher_in("doctor")
-    assert found.exit_code == 1
-    assert "problem\tsettings\tbackend.auth_tokn: not a setting" in found.stdout
-    assert "TOPSECRET" not in found.output
-    assert found.stderr == ""
+    result = usher_in("doctor")
+    assert result.exit_code == 1
+    assert "problem\tsettings\tbackend.auth_tokn: not a setting" in result.stdout
+    assert "TOPSECRET" not in result.output
+    assert result.stderr == ""
 
 
 def test_runs_lists_what_needs_attention(usher_read: Usher, folder: Path) -> None:
     (folder / "directory.yaml").unlink()
     usher_read("directory", "refresh")
-    found = usher_read("runs")
-    assert found.exit_code == 0
-    assert "source directory.yaml cannot be read: " in found.stderr
+    result = usher_read("runs")
+    assert result.exit_code == 0
+    assert "source directory.yaml cannot be read: " in result.stderr
 
 
 @pytest.mark.parametrize("columns", [80, 60, 200])
@@ -81,7 +81,7 @@ def test_lines_are_wrapped_between_words(
     message = "the backend at https://backend.acme.example:8443 is not there, and nobody at all knows why that is"
     advice = "see that it runs, and that backend.base_url is the address of the one that is meant by all of this"
     _show(problem("backend", message, advice))
-    shown = click.unstyle(capsys.readouterr().out).splitlines()
-    words = " ".join(shown).split()
+    lines = click.unstyle(capsys.readouterr().out).splitlines()
+    words = " ".join(lines).split()
     assert words == ["✗", "backend", *message.split(), "→", *advice.split()]
-    assert max(map(len, shown)) <= columns
+    assert max(map(len, lines)) <= columns

@@ -33,8 +33,8 @@ def test_usher_refuses_the_backends_database(
     usher_in: Usher, folder: Path, database_url: str, arguments: list[str]
 ) -> None:
     prepared(folder, database_url, BACKEND_MIGRATIONS)
-    found = usher_in(*arguments)
-    assert (found.exit_code, found.stderr) == (
+    result = usher_in(*arguments)
+    assert (result.exit_code, result.stderr) == (
         1,
         "error: the database belongs to the self-hosted backend: give Usher itself one of its own (database_url)\n",
     )
@@ -45,9 +45,9 @@ def test_the_backend_refuses_ushers_database(
     usher_in: Usher, folder: Path, database_url: str, arguments: list[str]
 ) -> None:
     prepared(folder, database_url, STORE_MIGRATIONS)
-    found = usher_in(*arguments, config="backend.yaml")
-    assert found.exit_code == 1
-    assert found.stderr == (
+    result = usher_in(*arguments, config="backend.yaml")
+    assert result.exit_code == 1
+    assert result.stderr == (
         "error: the database belongs to Usher itself: give the self-hosted backend one of its own"
         " (self_hosted_backend.database_url)\n"
     )
@@ -55,9 +55,9 @@ def test_the_backend_refuses_ushers_database(
 
 def test_doctor_names_the_owner_of_the_database(usher_in: Usher, folder: Path, database_url: str) -> None:
     prepared(folder, database_url, BACKEND_MIGRATIONS)
-    found = usher_in("doctor")
-    assert found.exit_code == 1
-    [output] = [line for line in found.stdout.splitlines() if "\tschema\t" in line]
+    result = usher_in("doctor")
+    assert result.exit_code == 1
+    [output] = [line for line in result.stdout.splitlines() if "\tschema\t" in line]
     assert output == (
         "problem\tschema\tthe database belongs to the self-hosted backend: give Usher itself one of its own"
         " (database_url)\tusher config show prints the origin of database_url"

@@ -1,7 +1,6 @@
 """Moto's S3 server on loopback, which nobody here wrote. ``make moto`` installs it."""
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -10,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import requests
+
+from tests.ports import free_port
 
 MOTO = Path(sys.prefix) / "moto"
 """The installation. It is separate, because it is large and has other versions of packages."""
@@ -25,8 +26,7 @@ def missing() -> str:
 @contextmanager
 def running_moto(log: Path) -> Iterator[str]:
     """The URL of a server with the bucket ``bucket``."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
     with log.open("wb") as output:
         process = subprocess.Popen(

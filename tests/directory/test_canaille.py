@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from app.cli import usher
 from app.http.listening import wait_until_ready
-from tests.e2e.conftest import free_port
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.external, pytest.mark.process]
 

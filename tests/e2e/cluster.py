@@ -18,7 +18,8 @@ import psycopg
 import requests
 import yaml
 
-from tests.e2e.conftest import HOST, Usher, children_of, free_port, wait_for
+from tests.e2e.conftest import Usher, children_of, wait_for
+from tests.ports import HOST, free_port
 from tests.worlds.tcp_proxy import TcpProxy
 
 ASK = {"Authorization": "Bearer ask-me-for-tests"}

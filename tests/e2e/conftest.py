@@ -1,7 +1,6 @@
 """Runs the installed command in processes that end with the test."""
 
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,20 +12,6 @@ import pytest
 import requests
 
 from tests.forking import Forked, command, without_settings
-
-HOST = "127.0.0.1"
-
-
-def free_port() -> int:
-    """A free port. The next one is free, too."""
-    while True:
-        with socket.create_server((HOST, 0)) as one:
-            port = one.getsockname()[1]
-            try:
-                with socket.create_server((HOST, port + 1)):
-                    return port
-            except (OSError, OverflowError):
-                continue
 
 
 def wait_for(what: str, there: Callable[[], Any], within: float = 40.0) -> Any:

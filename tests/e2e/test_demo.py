@@ -16,7 +16,8 @@ from app.contract.permissions import GetPermissionsRequest
 from app.contract.users import GetUsersRequest, User
 from app.settings import load_settings
 from tests.choice import sampled
-from tests.e2e.conftest import HOST, Usher, alive, children_of, free_port, wait_for
+from tests.e2e.conftest import Usher, alive, children_of, wait_for
+from tests.ports import HOST, free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180), pytest.mark.xdist_group("e2e")]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import app
-from tests.e2e.conftest import HOST, free_port
 from tests.forking import without_settings
+from tests.ports import HOST, free_port
 
 ROOT = Path(app.__file__).parent.parent
 

@@ -18,7 +18,8 @@ import yaml
 from sqlalchemy import make_url
 
 from tests.conftest import POSTGRES
-from tests.e2e.conftest import HOST, Usher, children_of, free_port, serving, wait_for
+from tests.e2e.conftest import Usher, children_of, serving, wait_for
+from tests.ports import HOST, free_port
 from tests.worlds.tcp_proxy import TcpProxy
 
 pytestmark = [

@@ -19,8 +19,9 @@ from app.contract.documents import GetDocumentsRequest
 from app.contract.users import GetUsersRequest, User
 from tests.conftest import POSTGRES
 from tests.e2e.cluster import FOLDERS, ORGANIZATION, Caller, Editor, Node, Question, naive_role, running
-from tests.e2e.conftest import HOST, Usher, free_port, serving, wait_for
+from tests.e2e.conftest import Usher, serving, wait_for
 from tests.e2e.test_upgrade import Newer
+from tests.ports import HOST, free_port
 from tests.worlds.postgres_server import PostgresServer, own_postgres
 
 pytestmark = [

@@ -26,7 +26,8 @@ from app.sync.runs.lock import sync_lock
 from app.sync.runs.queue import CONTINUATION
 from app.sync.runs.run import Run, RunRequest, RunStatus
 from tests.conftest import DATABASES, POSTGRES
-from tests.e2e.conftest import HOST, Usher, alive, children_of, free_port, serving, wait_for
+from tests.e2e.conftest import Usher, alive, children_of, serving, wait_for
+from tests.ports import HOST, free_port
 
 WORKER_STARTED = '"program":"worker"'
 """Part of the first line of a worker's log."""

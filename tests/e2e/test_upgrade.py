@@ -13,9 +13,10 @@ import requests
 import app
 from app.commands.bootstrap.databases import STORE_MIGRATIONS
 from tests.conftest import POSTGRES
-from tests.e2e.conftest import HOST, Usher, free_port, serving, wait_for
+from tests.e2e.conftest import Usher, serving, wait_for
 from tests.e2e.test_processes import ADMIN, backend_at, write_settings
 from tests.forking import without_settings
+from tests.ports import HOST, free_port
 
 Start = Callable[..., Usher]
 

@@ -13,7 +13,8 @@ import requests
 import yaml
 from standardwebhooks import Webhook
 
-from tests.e2e.conftest import HOST, Usher, alive, children_of, free_port, serving, wait_for
+from tests.e2e.conftest import Usher, alive, children_of, serving, wait_for
+from tests.ports import HOST, free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180), pytest.mark.xdist_group("e2e")]
 

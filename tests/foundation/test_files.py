@@ -111,9 +111,9 @@ def test_the_key_of_the_self_hosted_backend(sort: str, tmp_path: Path) -> None:
 def test_the_doctor_does_not_wait_for_a_database_that_is_a_pipe(tmp_path: Path) -> None:
     from app.commands.doctor.database import open_database
 
-    engine, found = open_database(f"sqlite:///{odd_file('fifo', tmp_path)}")
+    engine, finding = open_database(f"sqlite:///{odd_file('fifo', tmp_path)}")
     assert engine is None
-    assert "is not a regular file" in found.message
+    assert "is not a regular file" in finding.message
 
 
 def test_a_spool_folder_is_no_link_and_closed_to_others(tmp_path: Path) -> None:
@@ -147,5 +147,5 @@ def test_the_doctor_warns_of_a_database_that_others_can_read(open_file: str, tmp
     url = f"sqlite:///{tmp_path}/usher.db"
     assert list(check_permissions(url, "database")) == []
     (tmp_path / open_file).chmod(0o666)
-    [found] = check_permissions(url, "database")
-    assert found.advice == f"chmod 600 {tmp_path / open_file}"
+    [finding] = check_permissions(url, "database")
+    assert finding.advice == f"chmod 600 {tmp_path / open_file}"

@@ -13,6 +13,7 @@ import pytest
 import requests
 
 from app.http.listening import BindError, bind, wait_until_ready
+from tests.ports import free_port
 
 pytestmark = pytest.mark.e2e
 
@@ -49,11 +50,6 @@ gone = Path(sys.argv[2])
 serve(make, ServerOptions(port=int(sys.argv[1]), workers=1, threads=2, startup_errors=(ValueError,), read_timeout=1,
                           on_worker_exit=lambda pid: gone.write_text(str(pid))))
 """
-
-
-def free_port() -> int:
-    with bind("127.0.0.1", 0) as listener:
-        return int(listener.getsockname()[1])
 
 
 def start(port: int, folder: Path, mode: str = "serve") -> subprocess.Popen[str]:

@@ -1,3 +1,5 @@
+"""Throttling of failed authentication attempts."""
+
 import time
 
 import pytest

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
+from tests.ports import free_port
+
 SUFFIX = "dc=acme,dc=example"
 ADMIN = f"cn=admin,{SUFFIX}"
 READER = f"cn=reader,ou=services,{SUFFIX}"
@@ -35,12 +37,6 @@ def programs() -> str:
 
 def _program(name: str) -> str | None:
     return shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        port: int = one.getsockname()[1]
-        return port
 
 
 class Slapd:

@@ -25,9 +25,10 @@ from app.contract.users import GetUsersRequest, User
 from app.settings import Settings, load_settings
 from tests.conftest import POSTGRES, empty_postgres_database
 from tests.directory.databases import MYSQL, Database, opened
-from tests.e2e.conftest import HOST, Usher, free_port, serving, wait_for
+from tests.e2e.conftest import Usher, serving, wait_for
 from tests.ldap import samba
 from tests.ldap.samba import COMPANY, READERS, RIGHTFUL, Samba
+from tests.ports import HOST, free_port
 
 pytestmark = [
     pytest.mark.e2e,

@@ -9,8 +9,9 @@ from click.testing import CliRunner, Result
 from app.cli import usher
 from app.commands.bootstrap.outgoing import new_workspace
 from app.settings import load_settings
-from tests.e2e.conftest import HOST, Usher, free_port, serving
+from tests.e2e.conftest import Usher, serving
 from tests.ldap import samba, slapd
+from tests.ports import HOST, free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.external, pytest.mark.xdist_group("ldap")]
 

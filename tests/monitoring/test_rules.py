@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import requests
 import yaml
 
 from tests.forking import Forked, command
+from tests.ports import free_port
 
 CONFIG = Path(__file__).parents[2] / "config"
 PROMTOOL = shutil.which("promtool")
@@ -60,8 +60,7 @@ def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
 def scrape(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The metrics of a service with a worker, after a permission call and a run without a reachable backend."""
     folder = tmp_path_factory.mktemp("node")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     (folder / "people.jsonl").write_text(DIRECTORY)
     settings = {
         "database_url": f"sqlite:///{folder}/usher.db",

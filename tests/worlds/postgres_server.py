@@ -3,7 +3,6 @@
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -11,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from tests.ports import free_port
 
 BINARIES = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
 
@@ -40,8 +41,7 @@ class PostgresServer:
         self._binaries = binaries
         self.folder = Path(tempfile.mkdtemp(prefix="usher-postgres-", dir="/tmp"))
         shutil.chown(self.folder, "postgres", "postgres")
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self._run("initdb", "-D", str(self.folder / "data"), "-A", "trust", "-E", "UTF8", "-N")
         self.start()
 

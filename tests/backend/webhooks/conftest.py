@@ -1,7 +1,6 @@
 """Receivers on loopback, and the workers that deliver to them."""
 
 import random
-import socket
 import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from app.backend.webhooks.delivery import DeliveryWorker
 from app.backend.webhooks.sender import open_sender
 from app.backend.webhooks.tables import WEBHOOK_ATTEMPT, WEBHOOK_DELIVERY
 from tests.backend.conftest import BackendWorld, Caller, WorldMaker
+from tests.ports import free_port
 from tests.worlds.clock import SimulatedTime
 
 NEVER = Event()
@@ -207,6 +207,4 @@ def post(make_world: WorldMaker) -> Post:
 @pytest.fixture
 def closed_port() -> str:
     """A URL without a server."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{free.getsockname()[1]}/"
+    return f"http://127.0.0.1:{free_port()}/"

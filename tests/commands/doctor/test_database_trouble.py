@@ -70,12 +70,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_paths_that_are_no_database(tmp_path: Path, name: str, message: str, advice: str) -> None:
     (tmp_path / "directory").mkdir()
     (tmp_path / "text").write_text("this is a text, and it is long enough\n")
-    engine, found = open_database(f"sqlite:///{tmp_path}/{name}")
+    engine, finding = open_database(f"sqlite:///{tmp_path}/{name}")
     assert engine is None
-    assert found.state is State.PROBLEM
-    assert message in found.message
-    assert str(tmp_path) in found.message
-    assert advice in found.advice
+    assert finding.state is State.PROBLEM
+    assert message in finding.message
+    assert str(tmp_path) in finding.message
+    assert advice in finding.advice
     assert not (tmp_path / "gone").exists()
 
 
@@ -191,14 +191,14 @@ def test_read_only_role(database_url: str, request: pytest.FixtureRequest, tmp_p
     url = make_url(database_url).set(username=name).render_as_string(hide_password=False)
     with writing(engine) as connection:
         connection.execute(text(f"REVOKE USAGE ON SCHEMA public FROM {name}, PUBLIC"))
-    _, found = open_database(url)
-    assert found.message == f"the role {name} may use no schema of its search_path"
+    _, finding = open_database(url)
+    assert finding.message == f"the role {name} may use no schema of its search_path"
     with writing(engine) as connection:
         connection.execute(text(f"GRANT USAGE ON SCHEMA public TO {name}"))
-    opened, found = open_database(url)
-    assert found.state is State.PROBLEM
-    assert found.message.startswith(f"the role {name} may not read and write all of its tables (access_")
-    assert "GRANT" in found.advice
+    opened, finding = open_database(url)
+    assert finding.state is State.PROBLEM
+    assert finding.message.startswith(f"the role {name} may not read and write all of its tables (access_")
+    assert "GRANT" in finding.advice
     (tmp_path / "usher.yaml").write_text(
         f"database_url: '{url}'\nbackend: {{base_url: 'http://127.0.0.1:1', api_key: K, auth_token: T}}\n"
         "directory: {sources: [{type: file, path: d.jsonl}]}\n"
@@ -212,8 +212,8 @@ def test_read_only_role(database_url: str, request: pytest.FixtureRequest, tmp_p
         connection.execute(text(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {name}"))
         connection.execute(text(f"GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {name}"))
         connection.execute(text(f"ALTER ROLE {name} SET default_transaction_read_only = on"))
-    opened, found = open_database(url)
-    assert found.message == f"is read-only for the role {name}: default_transaction_read_only is on"
+    opened, finding = open_database(url)
+    assert finding.message == f"is read-only for the role {name}: default_transaction_read_only is on"
     code, output = usher(tmp_path, "plan")
     assert code == 1
     assert "; the role or the database is set to read only" in output

@@ -55,16 +55,16 @@ def stage(servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def run(*arguments: str) -> tuple[int, str]:
     config = [] if "--config" in arguments else ["--config", "usher.yaml"]
-    found = CliRunner().invoke(usher, [*arguments, *config], prog_name="usher")
-    return found.exit_code, found.output
+    result = CliRunner().invoke(usher, [*arguments, *config], prog_name="usher")
+    return result.exit_code, result.output
 
 
 def run_beside(*arguments: str) -> tuple[int, str]:
     """Runs a server in another process, because gunicorn expects a fresh one."""
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     command = [sys.executable, "-P", "-m", "app", *arguments, "--config", "usher.yaml"]
-    found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    return found.returncode, found.stdout + found.stderr
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return result.returncode, result.stdout + result.stderr
 
 
 def test_list_of_faults_is_complete() -> None:

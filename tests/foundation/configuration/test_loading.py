@@ -87,11 +87,15 @@ def test_load_returns_the_defaults(read: Any) -> None:
 
 def test_load_merges_the_layers_in_order(read: Any) -> None:
     yaml = "house:\n  timeout: 1\n  role: editor\n  open: true\n"
-    found = read(yaml, {"house.timeout": 3, "house.open": None}, USHER_HOUSE__TIMEOUT="2", USHER_HOUSE__ROLE="viewer")
-    assert (found.settings.house.timeout, found.settings.house.role, found.settings.house.open) == (3, "viewer", True)
-    assert found.origins["house.timeout"] == "command line"
-    assert found.origins["house.role"] == "environment USHER_HOUSE__ROLE"
-    assert found.origins["house.open"] == "usher.yaml:4"
+    result = read(yaml, {"house.timeout": 3, "house.open": None}, USHER_HOUSE__TIMEOUT="2", USHER_HOUSE__ROLE="viewer")
+    assert (result.settings.house.timeout, result.settings.house.role, result.settings.house.open) == (
+        3,
+        "viewer",
+        True,
+    )
+    assert result.origins["house.timeout"] == "command line"
+    assert result.origins["house.role"] == "environment USHER_HOUSE__ROLE"
+    assert result.origins["house.open"] == "usher.yaml:4"
 
 
 def test_load_reads_the_default_file(read: Any) -> None:
@@ -115,16 +119,16 @@ def test_load_takes_lists_from_the_environment(read: Any, given: str) -> None:
 def test_load_reads_secrets_from_files(read: Any) -> None:
     Path("key").write_text("s3cret\n")
     Path("tokens").write_text("one\n\ntwo\n")
-    found = read(
+    result = read(
         "house:\n  api_key_file: key\n  things:\n  - {type: lamp, path: x, lamp_token_file: key}\n",
         USHER_HOUSE__AUTH_TOKENS_FILE="tokens",
     )
-    house = found.settings.house
+    house = result.settings.house
     assert house.api_key.get_secret_value() == "s3cret"
     assert [token.get_secret_value() for token in house.auth_tokens] == ["one", "two"]
     assert house.things[0].lamp_token.get_secret_value() == "s3cret"
-    assert found.origins["house.api_key"] == "file key, named in usher.yaml:2"
-    assert found.origins["house.auth_tokens"] == "file tokens, named in environment USHER_HOUSE__AUTH_TOKENS_FILE"
+    assert result.origins["house.api_key"] == "file key, named in usher.yaml:2"
+    assert result.origins["house.auth_tokens"] == "file tokens, named in environment USHER_HOUSE__AUTH_TOKENS_FILE"
 
 
 def test_load_takes_the_database_url_from_a_file_named_in_the_environment(read: Any) -> None:
@@ -176,8 +180,8 @@ def test_setting_rows_mask_secrets_and_name_origins(read: Any) -> None:
         "database_url: postgresql+psycopg://me:TOPSECRET@host/name\n"
         "house:\n  api_key: TOPSECRET\n  auth_tokens: [TOPSECRET]\n  things:\n  - {type: bell, loudness: 3}\n"
     )
-    found = read(yaml, USHER_HOUSE__OPEN="true")
-    rows = list(setting_rows(found.settings, found.origins))
+    result = read(yaml, USHER_HOUSE__OPEN="true")
+    rows = list(setting_rows(result.settings, result.origins))
     assert "TOPSECRET" not in str(rows)
     assert ("database_url", "postgresql+psycopg://me:********@host/name", "usher.yaml:1") in rows
     assert ("house.api_key", "********", "usher.yaml:3") in rows

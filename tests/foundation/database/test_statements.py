@@ -20,14 +20,14 @@ def engine(database_url: str) -> Iterator[Engine]:
 @pytest.mark.parametrize("numbers", [[], [0], [3, -1, 2**53, 2**62]])
 def test_numbers_are_one_parameter(engine: Engine, numbers: list[int]) -> None:
     with reading(engine) as connection:
-        found = run(
+        rows = run(
             connection,
             "SELECT n FROM (SELECT 0 AS n UNION ALL SELECT 3 UNION ALL SELECT -1 UNION ALL SELECT 7"
             " UNION ALL SELECT 9007199254740992 UNION ALL SELECT 4611686018427387904) AS known"
             " WHERE n IN (@numbers(wanted))",
             {"wanted": json_list(numbers), "what the text does not mention": 1},
         ).scalars()
-        assert sorted(found) == sorted(numbers)
+        assert sorted(rows) == sorted(numbers)
 
 
 def test_texts_with_any_characters_are_one_parameter(engine: Engine) -> None:

@@ -1,11 +1,11 @@
 """A private certificate authority, and servers with its certificates."""
 
-import socket
 from collections.abc import Iterator
 
 import pytest
 
 from tests.foundation.outbound.servers import Answering, Authority, ForwardProxy, web_server
+from tests.ports import free_port
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +35,4 @@ def proxy() -> Iterator[ForwardProxy]:
 @pytest.fixture
 def closed_port() -> int:
     """A port without a listener."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-    return port
+    return free_port()

@@ -24,11 +24,11 @@ def failure(url: str, *, timeout: float = 2.0, route: Route | None = None) -> Ca
 
 
 def test_tls_to_a_port_that_speaks_http(plain_server: Answering) -> None:
-    found = failure(plain_server.url.replace("http", "https"))
+    result = failure(plain_server.url.replace("http", "https"))
     place = f"127.0.0.1:{plain_server.port}"
-    assert found == CallFailure(FailureKind.NOT_TLS, f"{place} speaks plain HTTP, but the request used TLS")
-    assert found.is_lasting
-    assert not found.may_have_been_sent
+    assert result == CallFailure(FailureKind.NOT_TLS, f"{place} speaks plain HTTP, but the request used TLS")
+    assert result.is_lasting
+    assert not result.may_have_been_sent
 
 
 def wait_for_a_line(peer: socket.socket) -> None:
@@ -43,24 +43,24 @@ def wait_for_a_line(peer: socket.socket) -> None:
 
 def test_tls_to_a_port_that_waits_for_plain_http() -> None:
     with raw_server(wait_for_a_line) as port:
-        found = failure(f"https://127.0.0.1:{port}", timeout=0.5)
-    assert found.kind is FailureKind.NOT_TLS
+        result = failure(f"https://127.0.0.1:{port}", timeout=0.5)
+    assert result.kind is FailureKind.NOT_TLS
 
 
 def test_tls_to_a_silent_port() -> None:
     with raw_server(lambda peer: time.sleep(8)) as port:
-        found = failure(f"https://127.0.0.1:{port}", timeout=0.5)
-    assert found == CallFailure(
+        result = failure(f"https://127.0.0.1:{port}", timeout=0.5)
+    assert result == CallFailure(
         FailureKind.HANDSHAKE, f"no TLS handshake with 127.0.0.1:{port}: no response within the time allowed"
     )
 
 
 def test_http_to_a_port_that_speaks_tls(tls_server: Answering) -> None:
-    found = failure(tls_server.url.replace("https", "http"))
+    result = failure(tls_server.url.replace("https", "http"))
     place = f"127.0.0.1:{tls_server.port}"
-    assert found == CallFailure(FailureKind.TLS_REQUIRED, f"{place} speaks TLS, but the request was plain HTTP")
-    assert found.is_lasting
-    assert not found.may_have_been_sent
+    assert result == CallFailure(FailureKind.TLS_REQUIRED, f"{place} speaks TLS, but the request was plain HTTP")
+    assert result.is_lasting
+    assert not result.may_have_been_sent
 
 
 def hang_up(peer: socket.socket) -> None:
@@ -79,28 +79,30 @@ def hang_up(peer: socket.socket) -> None:
 )
 def test_port_that_does_not_answer(talk: Callable[[socket.socket], None], kind: FailureKind, message: str) -> None:
     with raw_server(talk) as port:
-        found = failure(f"http://127.0.0.1:{port}", timeout=0.5)
-    assert found.kind is kind
-    assert message in found.message
-    assert found.may_have_been_sent is (kind in {FailureKind.CONNECTION_LOST, FailureKind.RESPONSE_TIMEOUT})
+        result = failure(f"http://127.0.0.1:{port}", timeout=0.5)
+    assert result.kind is kind
+    assert message in result.message
+    assert result.may_have_been_sent is (kind in {FailureKind.CONNECTION_LOST, FailureKind.RESPONSE_TIMEOUT})
 
 
 def test_unknown_host_name() -> None:
-    found = failure("https://backend.invalid")
-    assert found.kind is FailureKind.UNRESOLVED
-    assert found.message.startswith("the name backend.invalid cannot be resolved (")
+    result = failure("https://backend.invalid")
+    assert result.kind is FailureKind.UNRESOLVED
+    assert result.message.startswith("the name backend.invalid cannot be resolved (")
 
 
 def test_port_without_a_listener(closed_port: int) -> None:
-    found = failure(f"https://127.0.0.1:{closed_port}")
-    assert found == CallFailure(FailureKind.REFUSED, f"nothing listens at 127.0.0.1:{closed_port} (connection refused)")
+    result = failure(f"https://127.0.0.1:{closed_port}")
+    assert result == CallFailure(
+        FailureKind.REFUSED, f"nothing listens at 127.0.0.1:{closed_port} (connection refused)"
+    )
 
 
 def test_unreachable_network() -> None:
     # The broadcast address: no TCP connection is made to it.
-    found = failure("http://255.255.255.255/", timeout=1)
-    assert found.kind is FailureKind.UNREACHABLE
-    assert found.message.startswith("no connection to 255.255.255.255:80: ")
+    result = failure("http://255.255.255.255/", timeout=1)
+    assert result.kind is FailureKind.UNREACHABLE
+    assert result.message.startswith("no connection to 255.255.255.255:80: ")
 
 
 def test_full_queue_of_connections() -> None:
@@ -108,13 +110,13 @@ def test_full_queue_of_connections() -> None:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
         waiting = [socket.socket() for _ in range(4)]
-        for one in waiting:
-            one.setblocking(False)
-            one.connect_ex(listener.getsockname())
-        found = failure(f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=0.5)
-        for one in waiting:
-            one.close()
-    assert found.kind is FailureKind.CONNECT_TIMEOUT
+        for client in waiting:
+            client.setblocking(False)
+            client.connect_ex(listener.getsockname())
+        result = failure(f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=0.5)
+        for client in waiting:
+            client.close()
+    assert result.kind is FailureKind.CONNECT_TIMEOUT
 
 
 def test_error_page_for_plain_http_on_a_tls_port_is_not_taken_for_http(
@@ -131,8 +133,8 @@ def test_error_page_for_plain_http_on_a_tls_port_is_not_taken_for_http(
             created.recv(1000)
 
     with raw_server(talk) as port:
-        found = failure(f"https://127.0.0.1:{port}", route=Route(str(authority.ca_file)))
-    assert found.kind is FailureKind.CONNECTION_LOST
+        result = failure(f"https://127.0.0.1:{port}", route=Route(str(authority.ca_file)))
+    assert result.kind is FailureKind.CONNECTION_LOST
 
 
 @pytest.mark.parametrize(
@@ -147,9 +149,9 @@ def test_error_page_for_plain_http_on_a_tls_port_is_not_taken_for_http(
     ],
 )
 def test_no_sentence_names_a_class(error: Exception, kind: FailureKind) -> None:
-    found = failure_of(error, "http://backend.example")
-    assert found.kind is kind
-    assert type(error).__name__ not in found.message
+    result = failure_of(error, "http://backend.example")
+    assert result.kind is kind
+    assert type(error).__name__ not in result.message
 
 
 @pytest.mark.parametrize("kind", FailureKind)

@@ -237,17 +237,17 @@ def test_credentials_of_a_proxy_are_masked(tmp_path: Path) -> None:
         "USHER_BACKEND__PROXY_FILE": str(tmp_path / "proxy"),
         "USHER_NOTIFICATIONS__WEBHOOK__PROXY": "http://TOPSECRET@proxy.acme.example:3128",
     }
-    found = load_settings(Path("/dev/null"), environment=variables)
-    displayed = {key: value for key, value, _ in setting_rows(found.settings, found.origins)}
+    configuration = load_settings(Path("/dev/null"), environment=variables)
+    displayed = {key: value for key, value, _ in setting_rows(configuration.settings, configuration.origins)}
     assert displayed["backend.proxy"] == "http://********@proxy.acme.example:3128"
     assert displayed["notifications.webhook.proxy"] == "http://********@proxy.acme.example:3128"
-    assert "TOPSECRET" not in repr(found.settings) + str(displayed)
+    assert "TOPSECRET" not in repr(configuration.settings) + str(displayed)
 
 
 @pytest.mark.parametrize("section", ["backend", "notifications"])
 def test_checking_cannot_be_switched_off(section: str) -> None:
     """No section with outgoing calls has a setting for it."""
-    found = load_settings(Path("/dev/null"), environment={})
-    keys = [key for key, _, _ in setting_rows(found.settings, found.origins) if key.startswith(section)]
+    configuration = load_settings(Path("/dev/null"), environment={})
+    keys = [key for key, _, _ in setting_rows(configuration.settings, configuration.origins) if key.startswith(section)]
     assert keys
     assert not [key for key in keys if "verify" in key or "insecure" in key or "check" in key]

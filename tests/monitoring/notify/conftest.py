@@ -27,6 +27,7 @@ from app.foundation.database.engine import open_engine, writing
 from app.sync.ledger.ledger import open_ledger
 from app.sync.runs.lifecycle import Runs
 from app.sync.runs.run import Run, RunRequest, RunStatus
+from tests.ports import free_port
 from tests.tables import make_tables
 from tests.worlds.clock import SimulatedTime
 
@@ -278,6 +279,4 @@ def mail_server(certificate: Path) -> Iterator[MailServer]:
 @pytest.fixture
 def closed_port() -> int:
     """A port without a listener."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-    return port
+    return free_port()

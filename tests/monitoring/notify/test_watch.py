@@ -2,7 +2,6 @@
 
 import base64
 import json
-import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -28,6 +27,7 @@ from app.sync.runs.directory_reads import forget, read_directory
 from app.sync.runs.run import RunRequest, RunStatus
 from app.sync.runs.workers import Heartbeat, workers
 from tests.monitoring.notify.conftest import Past, Receiver
+from tests.ports import free_port
 from tests.worlds.changing_source import ChangingSource
 from tests.worlds.clock import SimulatedTime
 
@@ -590,9 +590,7 @@ def test_database_that_is_away_is_waited_for_and_is_one_line_for_each_outage(
     engine: Engine, make_watch: MakeWatch, kept: Kept, past: Past
 ) -> None:
     past.held(30)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    nobody_there = open_engine(f"postgresql+psycopg://usher@127.0.0.1:{port}/usher")
+    nobody_there = open_engine(f"postgresql+psycopg://usher@127.0.0.1:{free_port()}/usher")
     watch = make_watch(kept)
     watch.engine = nobody_there
     watch.stop = Pauses(

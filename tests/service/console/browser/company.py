@@ -36,7 +36,7 @@ from app.foundation.processes import Children
 from app.service.console.settings import Role
 from app.settings import Settings
 from app.sync.runs.status import held_runs
-from tests.e2e.conftest import free_port
+from tests.ports import free_port
 from tests.service.console import issuer as issuers
 from tests.service.console.issuer import FakeIssuer
 
