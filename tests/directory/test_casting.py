@@ -87,7 +87,7 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=8,
 )
-# Such names cannot be fields that Usher knows, nor near one.
+# Such names are neither those of fields, nor near one.
 further = st.dictionaries(ids.map(lambda name: f"zzzz {name}"), json_values, max_size=3)
 
 
@@ -316,7 +316,7 @@ def test_record_from_object_remarks_on_possible_misspellings() -> None:
     assert isinstance(record, Folder)
     assert record.extra_fields == {"acesType": "restricted", "disabled": True, "colour": "red"}
     assert remarks == (
-        "'acesType' is not a field that Usher knows; did you mean accessType?",
+        "'acesType' is not a field of a folder; did you mean accessType?",
         "'disabled' decides nothing about a folder: it travels to the backend like any other field",
     )
 

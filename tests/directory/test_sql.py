@@ -14,13 +14,14 @@ from sqlalchemy.exc import OperationalError
 from app.access.kinds import KINDS
 from app.access.records import AccessRole, Document, Grant
 from app.directory.bounded import BoundedSource
-from app.directory.casting import missing_fields, plural, record_from_object
+from app.directory.casting import plural, record_from_object
+from app.directory.columns import build_row_id, split_row_id
 from app.directory.connector import DirectoryObject, RequestedFields
 from app.directory.connectors.sql import snapshot
-from app.directory.connectors.sql.rows import id_of, parts_of
 from app.directory.connectors.sql.settings import Query
 from app.directory.connectors.sql.snapshot import read_error
 from app.directory.connectors.sql.source import SqlConnector, SqlDatabase, SqlSource
+from app.directory.field_names import missing_fields
 from app.directory.fields import MalformedRecordError
 from app.directory.source import (
     Answered,
@@ -463,8 +464,8 @@ def test_keys_that_cannot_be_looked_up_lead_to_a_full_read(docs: Database) -> No
 
 @pytest.mark.parametrize("parts", [("a",), ("a", "b"), ("a/b", "%2F", ""), ("", "x%", "ü"), ("100%",)])
 def test_ids_can_be_parsed_to_keys(parts: tuple[str, ...]) -> None:
-    assert parts_of(id_of(parts), len(parts)) == parts
-    assert len(id_of([part * 300 for part in ("x", *parts)])) < 256
+    assert split_row_id(build_row_id(parts), len(parts)) == parts
+    assert len(build_row_id([part * 300 for part in ("x", *parts)])) < 256
 
 
 # Objects.

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from app.access.kinds import KINDS
 from app.access.records import Fill, User
-from app.directory.casting import check_field_names, missing_fields
+from app.directory.field_names import check_field_names, missing_fields
 from app.directory.fields import MalformedRecordError
 from app.directory.mapping.cel import IT, MEMBER, ExpressionError, LibraryMissingError, language
 from app.foundation.configuration.schema import SettingsSection
@@ -69,9 +69,9 @@ class RuleSettings(SettingsSection):
     each: Literal["members"] | None = None
     """``members``: one record per member of the object, including nested ones. Its variable is ``member``."""
     aliases: tuple[ExpressionText, ...] = ()
-    """Names by which other records may refer to the user; only with ``user``."""
+    """Names by which other records may refer to the user, for rules that make a ``user``."""
     fill: Annotated[Any, AfterValidator(_checked_fill)] = None
-    """Adds fields to a user of another source: an expression for an alias of the user, with the fields in ``user``; or
+    """Adds fields to a user of another source: an expression for an alias of the user, with the fields in ``user``, or
     all fields of a ``fill`` record, including ``userId``."""
     organization: Fields | None = None
     user: Fields | None = None

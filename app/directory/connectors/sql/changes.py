@@ -25,7 +25,7 @@ REMEMBERED = 16
 """The number of rows of each query in a cursor: those that changed last."""
 
 Position = datetime | int | str | None
-"""A value of a cursor column; None: before all rows. SQLite has times as text."""
+"""A value of a cursor column. None: before all rows. SQLite has times as text."""
 
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)([T ])(\d\d:\d\d(?::\d\d)?)(\.\d+)?(Z|[+-]\d\d:?\d\d)?")
 
@@ -50,7 +50,7 @@ def position_of(value: object) -> Position:
 
 
 def _latest(value: object, now: datetime, zone: tzinfo) -> object:
-    """The greatest value of the same type that is not in the future; None if there is no such limit."""
+    """The greatest value of the same type that is not in the future. None if there is no such limit."""
     if isinstance(value, datetime):
         return now if value.tzinfo is not None else now.astimezone(zone).replace(tzinfo=None)
     if isinstance(value, str):
@@ -60,7 +60,7 @@ def _latest(value: object, now: datetime, zone: tzinfo) -> object:
 
 
 def _before(position: Position, overlap: int) -> Position:
-    """The position ``overlap`` earlier, in seconds or as a number; None if there is no such time."""
+    """The position ``overlap`` earlier, in seconds or as a number. None if there is no such time."""
     if isinstance(position, int):
         return position - overlap
     try:
@@ -78,7 +78,7 @@ def _before(position: Position, overlap: int) -> Position:
 
 
 def later(first: Position, second: Position) -> Position:
-    """The later position; the first if they cannot be compared because the type of the column has changed."""
+    """The later position, or the first if they cannot be compared because the type of the column has changed."""
     positions: list[Any] = [first, second]
     try:
         latest: Position = max(positions)
@@ -88,7 +88,7 @@ def later(first: Position, second: Position) -> Position:
 
 
 def earliest(positions: Sequence[Position]) -> Position:
-    """The earliest position; None if there are none. One that cannot be compared with those before is ignored."""
+    """The earliest position. None if there are none. One that cannot be compared with those before is ignored."""
     found = positions[0] if positions else None
     for position in positions[1:]:
         found = position if later(position, found) == found else found
@@ -224,7 +224,7 @@ def check_not_restored(snapshot: SqlSnapshot, rows: QueryRows, cursor: Cursor) -
 
 
 def changed_since(rows: QueryRows, cursor: Cursor) -> ColumnElement[bool] | None:
-    """The condition of rows that may have changed since the cursor; None: all rows."""
+    """The condition of rows that may have changed since the cursor. None: all rows."""
     start = _before(cursor.positions[rows.query.name], rows.query.overlap)
     if start is None:
         return None

@@ -5,53 +5,32 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import tzinfo
 from decimal import Decimal
-from hashlib import sha256
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, String, and_, cast, func, or_
 
 from app.access.kinds import KINDS
-from app.directory.casting import check_field_names, disabling_record, missing_fields, record_from_object
+from app.directory.casting import disabling_record, record_from_object
+from app.directory.columns import (
+    build_row_id,
+    column_converters,
+    columns_of_parsed_text,
+    digest_id,
+    plain_value,
+    quoted_names,
+    split_row_id,
+)
 from app.directory.connector import DirectoryObject, ReadError, UnreadableValueError
 from app.directory.connectors.sql.settings import Query
 from app.directory.connectors.sql.snapshot import SqlSnapshot, named_column, parameter
-from app.directory.connectors.sql.values import column_converters, columns_of_parsed_text, plain_value
+from app.directory.field_names import check_field_names, missing_fields
 from app.directory.fields import MalformedRecordError, check_json, checked_text
 from app.directory.source import Found, Gone, Malformed, ObjectId, Origin, Part, Remark
 from app.foundation.batches import batches
 from app.foundation.text import quoted
 
 Step = Found | DirectoryObject | Gone | Malformed | Remark
-
-MAX_ID_BYTES_IN_CLEAR = 255
-"""Longer ids are replaced by a digest."""
-
-_DIGEST = "sha256:"
-
-
-def id_of(parts: Sequence[str]) -> str:
-    """The id of a row, from the values of its key: ``acme/doc-1``."""
-    text = "/".join(parts)
-    if len(parts) > 1 and ("%" in text or text.count("/") != len(parts) - 1):
-        text = "/".join(part.replace("%", "%25").replace("/", "%2F") for part in parts)
-    if len(text) * 4 > MAX_ID_BYTES_IN_CLEAR and len(text.encode(errors="replace")) > MAX_ID_BYTES_IN_CLEAR:
-        return _digest(text)
-    return text
-
-
-def _digest(text: str) -> str:
-    return _DIGEST + sha256(text.encode(errors="surrogatepass")).hexdigest()
-
-
-def parts_of(identifier: str, count: int) -> tuple[str, ...] | None:
-    """The inverse of ``id_of``; None if the id is a digest, or does not have ``count`` parts."""
-    if identifier.startswith(_DIGEST):
-        return None
-    if count == 1:
-        return (identifier,)
-    parts = tuple(part.replace("%2F", "/").replace("%25", "%") for part in identifier.split("/"))
-    return parts if len(parts) == count else None
 
 
 class Row(NamedTuple):
@@ -76,7 +55,7 @@ class QueryRows:
     """Converts the rows of a query. Raises ``ReadError`` for a query with unusable columns."""
 
     def __init__(self, query: Query, snapshot: SqlSnapshot, zone: tzinfo, wanted: frozenset[str] | None = None) -> None:
-        """``wanted``: the columns that rules use; None: all."""
+        """``wanted``: the columns that rules use. None: all."""
         self.query = query
         self.columns = tuple(snapshot.columns(query.name, query.text))
         check_columns(query, self.columns, snapshot.database)
@@ -104,7 +83,7 @@ class QueryRows:
         observe: Callable[[Sequence[Any]], None] | None = None,
         ids: frozenset[str] | None = None,
     ) -> Iterator[RowStep]:
-        """The rows; with ``ids`` only those with one of these ids. Calls ``observe`` with each batch."""
+        """The rows, or only those with one of these ``ids``. Calls ``observe`` with each batch."""
         number = 0
         for batch in stream:
             if observe is not None:
@@ -116,10 +95,10 @@ class QueryRows:
                     yield step
 
     def _converted(self, row: Sequence[Any], place: str, ids: frozenset[str] | None) -> RowStep | None:
-        """A row; None if its id is not one of ``ids``."""
+        """A row. None if its id is not one of ``ids``."""
         try:
             key = [row[index] for index in self._key_indexes]
-            identifier = self._id(key) if self.key else _digest(repr(tuple(row)))
+            identifier = self._id(key) if self.key else digest_id(repr(tuple(row)))
         except MalformedRecordError as error:
             return Malformed(place, str(error))
         if ids is not None and identifier not in ids:
@@ -175,7 +154,7 @@ class QueryRows:
             raise MalformedRecordError(f"{columns}: {error}") from None
         if not any(parts):
             raise MalformedRecordError(f"{columns}: is empty, and identifies the row")
-        return checked_text(id_of(parts), columns)
+        return checked_text(build_row_id(parts), columns)
 
     def _id_part(self, value: object) -> str:
         if value is None:
@@ -228,8 +207,8 @@ _NUMBERED = re.compile(r"(.+):\d+")
 def check_columns(query: Query, columns: Sequence[str], database: str) -> None:
     """Checks the columns of a query before its rows are read.
 
-    Raises ``ReadError`` for several columns of one name; for a missing column that the settings name; and, if the query
-    has a kind, for missing fields and for columns that are not a field.
+    Raises ``ReadError`` for several columns of one name, and for a missing column that the settings name. If the query
+    has a kind, also for missing fields and for columns that are not a field.
     """
     where = f"queries.{query.name}"
     numbered = {found[1] for name in columns if (found := _NUMBERED.fullmatch(name)) and found[1] in columns}
@@ -260,10 +239,6 @@ def check_columns(query: Query, columns: Sequence[str], database: str) -> None:
 def _is_field(column: str, query: Query) -> bool:
     """Whether a column is part of the record or object. Key and cursor columns are not, unless they are fields."""
     return query.kind is None or column in KINDS[query.kind].field_names or column not in query.own_columns
-
-
-def quoted_names(names: Iterable[str]) -> str:
-    return ", ".join(map(quoted, names))
 
 
 def _quoting_hint(database: str, columns: Iterable[str], error: str = "") -> str:
@@ -303,7 +278,7 @@ class RowLookup:
     def supports(self, rows: QueryRows, part: Part) -> bool:
         """Whether the rows of a part can be looked up exactly."""
         ids = [object_.id for object_ in part.objects if object_.set == rows.query.name]
-        if not rows.key or any(parts_of(identifier, len(rows.key)) is None for identifier in ids):
+        if not rows.key or any(split_row_id(identifier, len(rows.key)) is None for identifier in ids):
             return False
         columns = set(rows.key) if ids else set[str]()
         columns |= {"organizationId"} if part.organization_ids else set()
@@ -340,7 +315,7 @@ class RowLookup:
         """The rows with these ids, and a ``DeletedRow`` for each id without a row."""
         for batch in batches(ids, _VALUES_PER_QUERY if len(rows.key) == 1 else _KEYS_PER_QUERY):
             missing = dict.fromkeys(batch)
-            where = self._has_key(rows, [parts_of(identifier, len(rows.key)) for identifier in missing])
+            where = self._has_key(rows, [split_row_id(identifier, len(rows.key)) for identifier in missing])
             if where is not None:
                 stream = self._snapshot.stream(rows.query.name, rows.query.text, where)
                 for row in rows.convert(stream, ids=frozenset(batch)):
@@ -353,7 +328,7 @@ class RowLookup:
                 yield DeletedRow(identifier, f"{rows.query.name}, {identifier}")
 
     def _has_key(self, rows: QueryRows, keys: Sequence[Sequence[str] | None]) -> ColumnElement[bool] | None:
-        """The condition that a row has one of these keys; None: no row can."""
+        """The condition that a row has one of these keys. None: no row can."""
         if len(rows.key) == 1:
             return self._is_in(rows, rows.key[0], [parts[0] for parts in keys if parts is not None])
         found = []
@@ -365,7 +340,7 @@ class RowLookup:
         return or_(*found) if found else None
 
     def _is_in(self, rows: QueryRows, column: str, texts: Sequence[str]) -> ColumnElement[bool] | None:
-        """The condition that a column has one of these values, as text of ids; None: no value can be equal."""
+        """The condition that a column has one of these values, as text of ids. None: no value can be equal."""
         values = [value for text in texts if text for value in self._values(rows, column, text)]
         found: list[ColumnElement[bool]] = []
         if values:
@@ -388,7 +363,7 @@ class RowLookup:
         return [] if type_ is None or number is None else [number]
 
     def _type(self, rows: QueryRows, column: str) -> type | None:
-        """The type of a column's values; None: there are none."""
+        """The type of a column's values. None: there are none."""
         at = rows.query.name, column
         if at not in self._types:
             row = self._snapshot.first(rows.query.name, rows.query.text, named_column(column).is_not(None))

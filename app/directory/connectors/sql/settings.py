@@ -87,9 +87,9 @@ class Query:
     key: tuple[str, ...] = ()
     """The columns that identify a row, as configured; ``key_among`` has the defaults."""
     cursor: str = ""
-    """The column that grows with every change of a row; empty: no incremental reads."""
+    """The column that grows with every change of a row. Empty: no incremental reads."""
     deleted: str = ""
-    """The column that marks deleted rows, or a query for the keys of deleted rows; empty: neither."""
+    """The column that marks deleted rows, or a query for the keys of deleted rows. Empty: neither."""
     overlap: int = 0
     """How far before the cursor changes are read again, in seconds or in units of a numeric cursor."""
     null_is_absent: frozenset[str] = frozenset()
@@ -97,17 +97,17 @@ class Query:
 
     @property
     def kind(self) -> str | None:
-        """The kind of record that a row is; None: a row is an object for rules."""
+        """The kind of record that a row is. None: a row is an object for rules."""
         return KINDS_BY_PLURAL.get(self.name)
 
     @property
     def deleted_query(self) -> str:
-        """The query for deleted rows; empty: there is none."""
+        """The query for deleted rows. Empty: there is none."""
         return self.deleted if len(self.deleted.split()) > 1 else ""
 
     @property
     def deleted_column(self) -> str:
-        """The column that marks deleted rows; empty: there is none."""
+        """The column that marks deleted rows. Empty: there is none."""
         return "" if self.deleted_query else self.deleted
 
     @property
@@ -116,7 +116,7 @@ class Query:
         return tuple(dict.fromkeys(filter(None, (*self.key, self.cursor, self.deleted_column))))
 
     def key_among(self, columns: Sequence[str]) -> tuple[str, ...]:
-        """The key columns: as configured, else the key fields of the kind, else the column ``id``; empty: no key."""
+        """The key columns: as configured, else the key fields of the kind, else the column ``id``. Empty: no key."""
         if self.key:
             return self.key
         if self.kind is None:
@@ -165,13 +165,13 @@ class QuerySettings(SettingsSection):
     query: Annotated[str, AfterValidator(single_statement)]
     """One SELECT that is valid in parentheses."""
     key: Columns = ()
-    """The columns that identify a row permanently. Default: the key fields of the records; the column ``id`` of
-    objects; or the whole row."""
+    """The columns that identify a row permanently. Default: the key fields of the records, or the column
+    ``id`` of objects, or the whole row."""
     cursor: Column | None = None
     """A column of times or whole numbers that grows with every change of a row. It enables incremental reads."""
     deleted: Annotated[str | Literal[False] | None, BeforeValidator(_deleted)] = None
     """With a cursor: the column that marks deleted rows (true, or a time), or a SELECT of the key and the cursor of
-    deleted rows; false: rows are never deleted, or deletions may wait for the next full read."""
+    deleted rows. ``false``: rows are never deleted, or deletions may wait for the next full read."""
     overlap: int = Field(default=300, ge=0, le=7 * 24 * 3600)
     """How far before the cursor rows are read again, in seconds or in units of a numeric cursor. It must exceed the
     longest transaction that writes these rows."""

@@ -45,6 +45,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlch
 from sqlalchemy.sql.elements import quoted_name
 from sqlalchemy.types import NullType
 
+from app.directory.columns import UnreadableJson
 from app.directory.connector import LoginRefusedError, ReadError
 from app.directory.connectors.sql.settings import single_statement
 from app.foundation.secrets import MASK
@@ -58,10 +59,6 @@ _GRACE = 2.0
 
 _ISOLATION_LEVELS = ("SNAPSHOT", "REPEATABLE READ", "SERIALIZABLE")
 """Levels with one snapshot for all statements, the cheapest first."""
-
-
-class UnreadableJson:
-    """Replaces JSON that the driver could not convert: nested too deep, or with a number that is too long."""
 
 
 class SqlSnapshot:
@@ -78,7 +75,7 @@ class SqlSnapshot:
         return self._connection.dialect.name
 
     def columns(self, name: str, query: str) -> list[str]:
-        """The names of a query's columns; reads no row. ``name`` is the name of the query."""
+        """The names of a query's columns, without reading a row. ``name`` is the name of the query."""
         with self._watched(name):
             return list(self._connection.execute(_as_table(name, query).where(false())).keys())
 
@@ -208,7 +205,7 @@ def _discard_unread(cursor: Any) -> None:
 
 
 def _abort(connection: Connection) -> None:
-    """Interrupts whatever the connection waits for; thread-safe."""
+    """Interrupts the connection. Any thread may call it."""
     with suppress(Exception):  # the connection is unusable anyway
         driver: Any = connection.connection.dbapi_connection
         if isinstance(driver, sqlite3.Connection):
@@ -366,7 +363,7 @@ _SECRET_PARAMETER = re.compile(r"pass|pwd|secret|token|key", re.IGNORECASE)
 
 
 def read_error(error: BaseException, url: URL, query: str = "") -> ReadError:
-    """The error of a read, from an error of SQLAlchemy or of a driver. ``query``: its name; empty while connecting."""
+    """The error of a read, from an error of SQLAlchemy or of a driver. ``query``: its name. Empty: connecting."""
     where = f"queries.{query}" if query else "url"
     original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     advice = _advice(original, where, url)

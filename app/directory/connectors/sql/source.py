@@ -112,7 +112,7 @@ class SqlRead:
 
     @property
     def answered(self) -> Answered | None:
-        """What the read is about; None: everything."""
+        """What the read is about. None: everything."""
         if self._since is not None:
             return Answered.CHANGES
         return Answered.PART if self._part is not None else None

@@ -1,11 +1,11 @@
-"""Conversion of column values to plain values.
+"""The columns of databases and CSV files: their values in plain form, and the id of a row from its key columns.
 
 | value of the driver | plain value |
 |---|---|
 | text, true and false, whole numbers of 63 bits, null | unchanged |
 | larger numbers, NaN, infinity | text |
 | decimals | a number if that is exact, else text |
-| times | ISO 8601 in UTC; those without a zone are in ``zone`` |
+| times | ISO 8601 in UTC. Those without a zone are in ``zone`` |
 | dates, times of day | ISO 8601 |
 | durations | seconds |
 | UUIDs, network addresses, ranges and the like | text |
@@ -22,15 +22,55 @@ from collections.abc import Set as AbstractSet
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from decimal import Decimal
 from functools import partial
+from hashlib import sha256
 
 from app.access.kinds import KINDS
 from app.access.records import FieldType
 from app.directory.connector import UnreadableValueError
-from app.directory.connectors.sql.snapshot import UnreadableJson
 from app.directory.fields import MAX_INTEGER, MAX_NESTING, name_of_type
+from app.foundation.text import quoted
 
 Convert = Callable[[object], object]
 """Makes a plain value of a column's value. Raises ``UnreadableValueError``."""
+
+MAX_ID_BYTES_IN_CLEAR = 255
+"""Longer ids are replaced by a digest."""
+
+_DIGEST = "sha256:"
+
+
+def build_row_id(parts: Sequence[str]) -> str:
+    """The id of a row, from the values of its key: ``acme/doc-1``."""
+    text = "/".join(parts)
+    if len(parts) > 1 and ("%" in text or text.count("/") != len(parts) - 1):
+        text = "/".join(part.replace("%", "%25").replace("/", "%2F") for part in parts)
+    if len(text) * 4 > MAX_ID_BYTES_IN_CLEAR and len(text.encode(errors="replace")) > MAX_ID_BYTES_IN_CLEAR:
+        return digest_id(text)
+    return text
+
+
+def digest_id(text: str) -> str:
+    """An id that is a digest of a text."""
+    return _DIGEST + sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
+def split_row_id(identifier: str, count: int) -> tuple[str, ...] | None:
+    """The inverse of ``build_row_id``. None if the id is a digest, or does not have ``count`` parts."""
+    if identifier.startswith(_DIGEST):
+        return None
+    if count == 1:
+        return (identifier,)
+    parts = tuple(part.replace("%2F", "/").replace("%25", "%") for part in identifier.split("/"))
+    return parts if len(parts) == count else None
+
+
+def quoted_names(names: Iterable[str]) -> str:
+    """The names of columns, in quotes, for messages."""
+    return ", ".join(map(quoted, names))
+
+
+class UnreadableJson:
+    """Replaces JSON that the driver could not convert: nested too deep, or with a number that is too long."""
 
 
 def plain_value(value: object, zone: tzinfo, depth: int = MAX_NESTING) -> object:  # noqa: C901, PLR0911 - a table of types
