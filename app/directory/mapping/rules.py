@@ -1,7 +1,6 @@
-"""Mapping rules: create records from a connector's objects and group members, and find the attributes that the rules
-need.
+"""Compiled mapping rules, which make records of a connector's objects and of the members of groups.
 
-Semantics: ``app/directory/mapping/README.md``.
+``app/directory/mapping/README.md`` defines what they mean.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -78,8 +77,8 @@ class MappingRule:
         self._aliases = [cel.compile(text) for text in settings.aliases]
         self._constants = {name: value for name, value in settings.fields.items() if not isinstance(value, str)}
         self._fields = {name: cel.compile(text) for name, text in settings.fields.items() if isinstance(text, str)}
-        self._member_fields = {name: one for name, one in self._fields.items() if MEMBER in one.names}
-        self._object_fields = {name: one for name, one in self._fields.items() if MEMBER not in one.names}
+        self._member_fields = {name: field for name, field in self._fields.items() if MEMBER in field.names}
+        self._object_fields = {name: field for name, field in self._fields.items() if MEMBER not in field.names}
         self.makes = frozenset(settings.fields)
         """The fields that its records may have."""
         self.may_disable = "disabled" in self.makes and self._constants.get("disabled") is not False
@@ -96,17 +95,17 @@ class MappingRule:
             expressions["when"] = self._when
         # Attributes of directories ignore case.
         present = {name.lower() for name in always}
-        found: dict[str, list[tuple[str, str]]] = {}
+        required: dict[str, list[tuple[str, str]]] = {}
         for name, expression in expressions.items():
             for variable, attributes in expression.required.items():
                 for attribute in sorted(attributes):
                     is_present = variable == IT and (ALL_ATTRIBUTES in always or attribute.lower() in present)
                     if is_present or name in _NEVER_ABSENT:
-                        found.setdefault(name, []).append((variable, attribute))
-        return found
+                        required.setdefault(name, []).append((variable, attribute))
+        return required
 
     def attribute_of(self, field: str) -> str:
-        """The attribute of ``it`` that is the field's whole expression; otherwise empty."""
+        """The attribute of ``it`` that is the field's whole expression. Otherwise empty."""
         return self._fields[field].attribute if field in self._fields else ""
 
     def disabling(self, variable: str) -> frozenset[str]:
@@ -116,7 +115,7 @@ class MappingRule:
         expressions = [self._fields["disabled"]] if "disabled" in self._fields else []
         if self._when is not None and self.kind == Fill.kind:
             expressions.append(self._when)
-        return frozenset().union(*(one.required.get(variable, frozenset()) for one in expressions))
+        return frozenset().union(*(expression.required.get(variable, frozenset()) for expression in expressions))
 
     def expressions(self) -> Sequence[Expression]:
         return [*([] if self._when is None else [self._when]), *self._aliases, *self._fields.values()]
@@ -134,7 +133,7 @@ class MappingRule:
         return _made(fields, self.kind)
 
     def readable_fields(self, variables: Variables) -> dict[str, object]:
-        """The fields of a malformed object that can be evaluated; none if the rule does not match it."""
+        """The fields of a malformed object that can be evaluated. There are none if the rule does not match it."""
         fields: dict[str, object] = dict(self._constants)
         try:
             if self._when is not None and self._when.evaluate(variables) is not True:
@@ -172,7 +171,7 @@ class MappingRule:
         return _made(fields, self.kind)
 
     def _check_when(self, variables: Variables) -> Skipped | NotMade | None:
-        """Why ``when`` rules out a record; None if it does not."""
+        """Why ``when`` rules out a record. None if it does not."""
         if self._when is None:
             return None
         try:
@@ -191,7 +190,7 @@ class MappingRule:
         )
 
     def _missing(self, name: str, variables: Variables) -> str | None:
-        """The message about a missing attribute that field ``name`` requires; None if there is none."""
+        """The message about a missing attribute that field ``name`` requires. None if there is none."""
         for variable, attribute in self._required.get(name, ()):
             if variables.values[variable].get(attribute) is None:
                 path = f"{variable}.{attribute}"
@@ -215,15 +214,15 @@ class MappingRule:
         return fields
 
     def _alias_values(self, variables: Variables) -> list[object]:
-        """The aliases, which are text or lists; empty and missing ones are left out."""
-        found: list[object] = []
+        """The aliases, which are text or lists. Empty and missing ones are left out."""
+        aliases: list[object] = []
         for expression in self._aliases:
             try:
                 value = expression.evaluate(variables)
             except EvaluationError as error:
                 raise MalformedRecordError(f"aliases: {error}") from None
-            found.extend(value if isinstance(value, list) else [value])
-        present = [alias for alias in found if alias is not None and alias != ""]
+            aliases.extend(value if isinstance(value, list) else [value])
+        present = [alias for alias in aliases if alias is not None and alias != ""]
         return list(dict.fromkeys(present)) if all(isinstance(alias, str) for alias in present) else present
 
 
@@ -255,34 +254,37 @@ class Rules:
         one of them, the reader may not see it."""
         always = always or {}
         self.all = [
-            MappingRule(number, one, always.get(one.from_, frozenset())) for number, one in enumerate(settings, start=1)
+            MappingRule(number, rule, always.get(rule.from_, frozenset()))
+            for number, rule in enumerate(settings, start=1)
         ]
         self.plain = _by_set(rule for rule in self.all if not rule.is_for_members)
         """Set → its rules without ``each``."""
         self.member_rules = _by_set(rule for rule in self.all if rule.is_for_members)
         """Set → its rules with ``each``."""
-        named = _named(self.all, MEMBER)
+        names = _names(self.all, MEMBER)
         made = frozenset().union(
             *(rule.makes for rule in self.all if rule.kind == User.kind and not rule.is_for_members)
         )
-        self.member_user_fields = made if ALL_ATTRIBUTES in named else named & made
+        self.member_user_fields = made if ALL_ATTRIBUTES in names else names & made
         """The fields of a member's user that expressions name."""
-        self.member_attributes = named - made
+        self.member_attributes = names - made
         """The attributes of a member's object that expressions name."""
         self.disabling = self._disabling()
         """Set → the attributes by which rules disable its objects → the number of one of these rules."""
         self.wanted = self._wanted()
-        self._sets_with_loops = {rule.set for rule in self.all if any(one.loops for one in rule.expressions())}
+        self._sets_with_loops = {
+            rule.set for rule in self.all if any(expression.loops for expression in rule.expressions())
+        }
         self.digest = sha256(
-            orjson.dumps([one.model_dump(mode="json") for one in settings], option=orjson.OPT_SORT_KEYS)
+            orjson.dumps([rule.model_dump(mode="json") for rule in settings], option=orjson.OPT_SORT_KEYS)
         ).hexdigest()
         """A hash of the rules."""
 
     def checked_values(self, set_: str, value: Value) -> Value:
         """The attributes of an object that rules name. Raises ``MalformedRecordError`` for invalid values."""
-        named = self._named_values(set_, value)
-        check_values(named, with_loops=set_ in self._sets_with_loops)
-        return named
+        values = self._named_values(set_, value)
+        check_values(values, with_loops=set_ in self._sets_with_loops)
+        return values
 
     def valid_values_only(self, set_: str, value: Value) -> Value:
         """The attributes of a malformed object that rules name and that have valid values."""
@@ -294,10 +296,18 @@ class Rules:
         return valid
 
     def _named_values(self, set_: str, value: Value) -> Value:
-        wanted = self.wanted.attributes.get(set_, frozenset())
-        if ALL_ATTRIBUTES not in wanted and not value.keys() <= wanted:
-            return {name: value[name] for name in wanted if name in value}
+        names = self.wanted.attributes.get(set_, frozenset())
+        if ALL_ATTRIBUTES not in names and not value.keys() <= names:
+            return {name: value[name] for name in names if name in value}
         return value
+
+    def readable_user(self, set_: str, value: Value) -> Mapping[str, object]:
+        """The readable fields of a malformed user, so that groups keep the member."""
+        if not self.member_user_fields:
+            return {}
+        variables = Variables(language(IT), {IT: value})
+        users = (rule for rule in self.plain.get(set_, ()) if rule.kind == User.kind)
+        return next(filter(None, (rule.readable_fields(variables) for rule in users)), {})
 
     def member_value(
         self, value: Value, users: Sequence[User], malformed_user: Mapping[str, object]
@@ -313,23 +323,23 @@ class Rules:
         for name in self.member_user_fields:
             member.pop(name, None)
             candidates = (*(_field(user, name) for user in users), malformed_user.get(name))
-            if (found := next((one for one in candidates if one is not None), None)) is not None:
-                member[name] = found
+            if (field := next((candidate for candidate in candidates if candidate is not None), None)) is not None:
+                member[name] = field
         return member
 
     def _disabling(self) -> Mapping[str, Mapping[str, str]]:
-        found: dict[str, dict[str, str]] = {}
+        disabling: dict[str, dict[str, str]] = {}
         for rule in self.all:
             for attribute in rule.disabling(IT):
-                found.setdefault(rule.set, {}).setdefault(attribute, rule.number)
+                disabling.setdefault(rule.set, {}).setdefault(attribute, rule.number)
             for attribute in rule.disabling(MEMBER) & self.member_attributes:
-                found.setdefault(USERS, {}).setdefault(attribute, rule.number)
-        return found
+                disabling.setdefault(USERS, {}).setdefault(attribute, rule.number)
+        return disabling
 
     def _wanted(self) -> RequestedFields:
         attributes: dict[str, frozenset[str]] = {}
         for rule in self.all:
-            attributes[rule.set] = attributes.get(rule.set, frozenset()) | _named([rule], IT)
+            attributes[rule.set] = attributes.get(rule.set, frozenset()) | _names([rule], IT)
         if self.member_rules and self.member_attributes:
             # Objects that no rule reads can be members, too.
             attributes.setdefault(USERS, frozenset())
@@ -344,7 +354,7 @@ class Rules:
             user_aliases=_only_attributes(
                 (r.set, r.attribute_of("userAlias")) for r in plain if "userAlias" in r.makes
             ),
-            disabling={name: frozenset(found) for name, found in self.disabling.items()},
+            disabling={name: frozenset(by_attribute) for name, by_attribute in self.disabling.items()},
         )
 
 
@@ -363,22 +373,23 @@ def _field(user: User, name: str) -> object:
 
 
 def _by_set(rules: Iterable[MappingRule]) -> Mapping[str, Sequence[MappingRule]]:
-    found: dict[str, list[MappingRule]] = {}
+    by_set: dict[str, list[MappingRule]] = {}
     for rule in rules:
-        found.setdefault(rule.set, []).append(rule)
-    return found
+        by_set.setdefault(rule.set, []).append(rule)
+    return by_set
 
 
-def _named(rules: Sequence[MappingRule], variable: str) -> frozenset[str]:
-    return frozenset().union(*(one.names.get(variable, ()) for rule in rules for one in rule.expressions()))
+def _names(rules: Sequence[MappingRule], variable: str) -> frozenset[str]:
+    """The attributes of a variable that the rules name."""
+    return frozenset().union(*(text.names.get(variable, ()) for rule in rules for text in rule.expressions()))
 
 
 def _only_attributes(attributes: Iterable[tuple[str, str]]) -> Mapping[str, str]:
     """Set → its attribute, for sets that have exactly one."""
-    found: dict[str, set[str]] = {}
+    by_set: dict[str, set[str]] = {}
     for set_, attribute in attributes:
-        found.setdefault(set_, set()).add(attribute)
-    return {set_: only for set_, names in found.items() if len(names) == 1 and (only := min(names))}
+        by_set.setdefault(set_, set()).add(attribute)
+    return {set_: only for set_, names in by_set.items() if len(names) == 1 and (only := min(names))}
 
 
 def check_values(value: Value, *, with_loops: bool = False) -> None:

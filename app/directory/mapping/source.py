@@ -10,7 +10,7 @@ rule. It reports an object of which no record is made any more as gone.
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -169,7 +169,7 @@ class _MappedRead:
         yield self._end(end)
 
     def _hidden(self) -> str:
-        """The message about attributes by which rules disable and that no object has; empty if there are none."""
+        """The message about attributes by which rules disable and that no object has. Empty if there are none."""
         return "; ".join(
             f"rule {self._rules.disabling[set_][attribute]} disables by {attribute}, which none of the"
             f" {self._objects[set_]:,} objects of {set_} has: give the reader the right to read it, or ask"
@@ -221,7 +221,7 @@ class _MappedRead:
             if self._rules.member_user_fields:
                 users = [step.record for step in steps if type(step) is Found and type(step.record) is User]
             is_malformed = not users and any(type(step) is Malformed for step in steps)
-            malformed_user = self._readable_user(set_, value) if is_malformed else {}
+            malformed_user = self._rules.readable_user(set_, value) if is_malformed else {}
             self._spool.put(object_, value=None, member=self._rules.member_value(value, users, malformed_user))
         if not self._is_full and set_ not in self._rules.member_rules and all(type(step) is Remark for step in steps):
             return [*steps, Gone(object_.id)]
@@ -234,21 +234,13 @@ class _MappedRead:
             self._observer.on_unusable(object_, reason)
         set_, value = object_.id.set, self._rules.valid_values_only(object_.id.set, object_.value)
         if self._spool is not None and set_ not in self._rules.member_rules:
-            member = self._rules.member_value(value, (), self._readable_user(set_, value))
+            member = self._rules.member_value(value, (), self._rules.readable_user(set_, value))
             self._spool.put(object_, value=None, member=member)
         variables = Variables(language(IT), {IT: value})
         rules = self._rules.plain.get(set_, ())
         mapped = MappedObject(object_.id, object_.place, value)
         fills = [step for rule in rules for step in self._disabling_fill(rule, variables, mapped)]
         return [*fills, Malformed(object_.place, reason, object_.id, any(rule.disables(variables) for rule in rules))]
-
-    def _readable_user(self, set_: str, value: Value) -> Mapping[str, object]:
-        """The readable fields of a malformed user, so that groups keep the member."""
-        if not self._rules.member_user_fields:
-            return {}
-        variables = Variables(language(IT), {IT: value})
-        users = (rule for rule in self._rules.plain.get(set_, ()) if rule.kind == User.kind)
-        return next(filter(None, (rule.readable_fields(variables) for rule in users)), {})
 
     @staticmethod
     def _disabling_fill(rule: MappingRule, variables: Variables, object_: MappedObject) -> Iterator[Found]:

@@ -36,10 +36,12 @@ from app.http.tokens import token_fingerprint
 from app.service.push.blueprint import PushParts
 from app.service.scim.protocol import SetwiseHandler, check_expressions, new_service
 from app.service.scim.records import RecordMaker
-from app.service.scim.storage import StoredResources
+from app.service.scim.storage import StoredResources, keeps_members
 
 MAX_BODY_BYTES = 10 * 1024 * 1024
 """The maximum size of a request, such as that of a group with its members."""
+
+_log = structlog.stdlib.get_logger(__name__)
 
 _WRITES = frozenset({Operation.create, Operation.replace, Operation.patch, Operation.delete})
 
@@ -50,11 +52,11 @@ class ScimParts:
 
     push: PushParts
     makers: Mapping[str, RecordMaker]
-    """Source → what makes its records."""
+    """Source → the maker of its records."""
     new_id: Callable[[], str]
     """Creates the id of a resource."""
     public_url: str
-    """The URL at which browsers reach the service; empty: where it listens."""
+    """The URL at which browsers reach the service. Empty: where it listens."""
 
 
 def scim_parts(
@@ -67,9 +69,9 @@ def scim_parts(
 
 
 class _Resources(StoredResources):
-    """The resources of a request, each operation of which is one transaction.
+    """The resources of a request. Each operation is one transaction.
 
-    A write holds the lock of refreshes. What it changes is in force at its end.
+    A write holds the lock of refreshes. Its changes are in force at its end.
     """
 
     def __init__(self, parts: ScimParts, source: str, service: ScimService, *, writes: bool) -> None:
@@ -80,16 +82,11 @@ class _Resources(StoredResources):
         self.revision = 0
 
     def get(
-        self,
-        resource_type: ResourceType,
-        resource_id: str,
-        *,
-        response_parameters: Parameters[Any] | None = None,
+        self, resource_type: ResourceType, resource_id: str, *, response_parameters: Parameters[Any] | None = None
     ) -> Resource[Any]:
-        # The handler changes resources without their members.
-        if response_parameters is None:
-            return self.head(resource_type, resource_id)
-        return super().get(resource_type, resource_id, response_parameters=response_parameters)
+        # Without parameters, the handler calls this for a resource that it changes, which needs no members.
+        with_members = response_parameters is not None and keeps_members(response_parameters)
+        return self.load(resource_type, resource_id, with_members=with_members)
 
     @contextmanager
     def operation(self) -> Iterator[None]:
@@ -104,9 +101,9 @@ class _Resources(StoredResources):
             # A refused request keeps the connection with its temporary tables.
             try:
                 with refresh.changing() as connection:
-                    known = configured_source(connection, self._source)
                     self._connection = connection
-                    self.source_id = known or configure(connection, self._source, push.targets.configured)
+                    source_id = configured_source(connection, self._source)
+                    self.source_id = source_id or configure(connection, self._source, push.targets.configured)
                     yield
                     self._apply(refresh)
             except SCIMException as error:
@@ -115,7 +112,7 @@ class _Resources(StoredResources):
             raise failure
 
     def _apply(self, refresh: Refresh) -> None:
-        """Brings the access model in line with what the request changed."""
+        """Applies the changes of the request to the access model."""
         push = self._parts.push
         objects = self._parts.makers[self._source].pushed_objects(self)
         if objects:
@@ -140,10 +137,10 @@ def install_scim(app: Flask, parts: ScimParts) -> None:
     @blueprint.route("/scim/<name>/v2/<path:path>", methods=methods)
     def scim(name: str, path: str) -> Response:
         parts.push.target(name, is_scim=True)
-        return _response(_handled(parts, service, name, path))
+        return _response(_handle(parts, service, name, path))
 
     @blueprint.errorhandler(Exception)
-    def _answer(error: Exception) -> BaseResponse:
+    def answer_scim_error(error: Exception) -> BaseResponse:
         if isinstance(error, SCIMException):
             return _response(service.error_response(error))
         answer = answer_error(error)
@@ -157,7 +154,7 @@ def install_scim(app: Flask, parts: ScimParts) -> None:
     app.register_blueprint(blueprint)
 
 
-def _handled(parts: ScimParts, service: ScimService, name: str, path: str) -> ScimResponse:
+def _handle(parts: ScimParts, service: ScimService, name: str, path: str) -> ScimResponse:
     # A proxy for TLS may not forward the scheme.
     is_public = request.scheme == "http" and parts.public_url.partition("://")[2] == request.host.lower()
     root = parts.public_url if is_public else request.url_root.rstrip("/")
@@ -178,11 +175,11 @@ def _handled(parts: ScimParts, service: ScimService, name: str, path: str) -> Sc
     response = SetwiseHandler(service, resources).handle(scim_request)
     if operation in _WRITES:
         parts.push.follow(resources.revision)
-        structlog.stdlib.get_logger(__name__).info(
+        _log.info(
             "scim",
             source=name,
             operation=operation.value,
-            resources=len(resources.changed),
+            resources=len(resources.changes),
             revision=resources.revision,
         )
     return response
@@ -208,6 +205,6 @@ def _body() -> bytes:
     return orjson.dumps(value)
 
 
-def _response(answer: ScimResponse) -> Response:
-    body = b"" if answer.body is None else orjson.dumps(answer.body)
-    return Response(body, int(answer.status), answer.headers)
+def _response(response: ScimResponse) -> Response:
+    body = b"" if response.body is None else orjson.dumps(response.body)
+    return Response(body, int(response.status), response.headers)

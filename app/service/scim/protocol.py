@@ -1,12 +1,11 @@
-"""The SCIM protocol as directories use it: the resource types, the accepted deviations, and changes of members as sets.
+"""The SCIM protocol as directories use it: the resource types, and the handler of requests.
 
 The library (scim2-server) implements the protocol. It would load, validate and write all members of a group to change
-one of them, so changes of members are separated from its requests.
+one of them, so the handler separates the changes of members (``member_changes.py``) from its requests.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import orjson
@@ -22,8 +21,6 @@ from scim2_models import (
     ETag,
     Filter,
     Group,
-    InvalidFilterException,
-    InvalidPathException,
     InvalidValueException,
     Mutability,
     Patch,
@@ -41,7 +38,6 @@ from scim2_models import (
     X509Certificate,
 )
 from scim2_models import EnterpriseUser as StandardEnterpriseUser
-from scim2_models.path import AttrPath, FilterNode, PathNode, ValuePath
 from scim2_server.conditions import Conditions
 from scim2_server.handler import ScimHandler
 from scim2_server.requests import ScimRequest
@@ -49,8 +45,8 @@ from scim2_server.responses import ScimResponse
 from scim2_server.service import ScimService
 
 from app.directory.connectors.scim.objects import GROUP
-from app.service.scim.members import members_from, members_of
-from app.service.scim.selection import Member, by_name, check_filter, comparisons
+from app.service.scim.member_changes import MemberChange, split_member_changes
+from app.service.scim.members import members_of
 from app.service.scim.storage import StoredResources
 
 MAX_RESULTS = 500
@@ -68,14 +64,9 @@ MAX_OPERATIONS = 1_000
 
 MAX_EXPRESSION = 8_000
 """The maximum length of a path or filter, in characters."""
+
 _UNSTORABLE = re.compile(r"\\u(?:0000|d[89a-f][0-9a-f]{2})", re.IGNORECASE)
-"""Escapes, which are part of the syntax of filters, of what databases do not store."""
-
-_MAX_COMPARISONS = 100
-"""The maximum of comparisons of a PATCH with each member of a group."""
-
-_GROUP_SCHEMA = Group.__schema__.lower()
-_GROUP_PREFIX = f"{_GROUP_SCHEMA}:"
+"""Escapes in filters of characters that databases do not store."""
 
 
 class Manager(ComplexAttribute):
@@ -144,24 +135,6 @@ def new_service(policy: ScimPolicy = TOLERANT) -> ScimService:
     return ScimService(ScimProvider([PushedUser, EnterpriseUser, Group], types, config, policy))
 
 
-@dataclass(slots=True)
-class MemberChange:
-    """A change of a group's members: first removals, then additions."""
-
-    replaces: bool = False
-    """Whether all other members are removed."""
-    add: dict[str, Member] = field(default_factory=dict)
-    remove: list[FilterNode] = field(default_factory=list)
-
-    def take(self, later: "MemberChange") -> bool:
-        """Makes a later change together with this one, if that has the same result."""
-        if later.replaces or (later.remove and (self.replaces or self.add)):
-            return False
-        self.add |= later.add
-        self.remove += later.remove
-        return True
-
-
 class SetwiseHandler(ScimHandler):
     """The handler of one request."""
 
@@ -195,7 +168,7 @@ class SetwiseHandler(ScimHandler):
         version = current.meta.version if current.meta else None
         replaced = self.service.apply_replacement(current, replacement, conditions)
         self.storage.update_parts(resource_type, replaced or current, members, expected_version=version)
-        return self.storage.whole(resource_type, str(current.id))
+        return self.storage.load(resource_type, str(current.id), with_members=True)
 
     def patch_resource(
         self, resource_type: ResourceType, resource_id: str, patch_op: "PatchOp[Any]", conditions: Conditions
@@ -204,8 +177,8 @@ class SetwiseHandler(ScimHandler):
         others: Sequence[PatchOperation[Any]] = patch_op.operations or ()
         changes: Sequence[MemberChange] = ()
         if resource_type.name == GROUP:
-            changes, others = _split(others)
-        current = storage.head(resource_type, resource_id)
+            changes, others = split_member_changes(others)
+        current = storage.load(resource_type, resource_id, with_members=False)
         if others:
             remaining = patch_op.model_copy(update={"operations": others})
             patched = self.service.apply_patch(current, remaining, conditions)
@@ -220,86 +193,7 @@ class SetwiseHandler(ScimHandler):
             if change.remove:
                 storage.remove_members(resource_id, change.remove)
             storage.change_members(resource_id, add=change.add)
-        return (storage.whole if self._returns_members else storage.head)(resource_type, resource_id)
-
-
-def _split(
-    operations: "Sequence[PatchOperation[Any]]",
-) -> "tuple[Sequence[MemberChange], Sequence[PatchOperation[Any]]]":
-    """The changes of members, and the other operations."""
-    changes: list[MemberChange] = []
-    others: list[PatchOperation[Any]] = []
-    for operation in operations:
-        path = operation.path
-        node = path.ast if path and path.lower() != _GROUP_SCHEMA else None
-        if node is None and isinstance(operation.value, dict):
-            rest = {}
-            for name, value in _flattened(operation.value):
-                plain = name.lower().removeprefix(_GROUP_PREFIX)
-                if plain == "members":
-                    changes.append(_change(operation.op, value))
-                elif plain.startswith(("members.", "members[")):
-                    raise _not_supported()
-                else:
-                    rest[name] = value
-            if rest:
-                others.append(operation.model_copy(update={"path": None, "value": rest}))
-        elif node is not None and _is_of_members(node):
-            changes.append(_change_at(node, operation))
-        else:
-            others.append(operation)
-    if sum(comparisons(one) for change in changes for one in change.remove) > _MAX_COMPARISONS:
-        detail = f"members: more than {_MAX_COMPARISONS} comparisons with all members: name each member by value"
-        raise InvalidFilterException(detail=detail)
-    together: list[MemberChange] = []
-    for change in changes:
-        if not (together and together[-1].take(change)):
-            together.append(change)
-    return together, others
-
-
-def _flattened(value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The attributes of a group, also those in an object with the name of its schema."""
-    for name, inner in value.items():
-        if name.lower() == _GROUP_SCHEMA and isinstance(inner, dict):
-            yield from inner.items()
-        else:
-            yield name, inner
-
-
-def _is_of_members(node: PathNode) -> bool:
-    attribute = node if isinstance(node, AttrPath) else node.attr_path
-    return attribute.attr.lower() == "members" and (attribute.uri or _GROUP_SCHEMA).lower() == _GROUP_SCHEMA
-
-
-def _change_at(node: PathNode, operation: "PatchOperation[Any]") -> MemberChange:
-    if isinstance(node, AttrPath) and node.sub_attr is None:
-        return _change(operation.op, operation.value)
-    if (
-        not isinstance(node, ValuePath)
-        or not (node.attr_path.sub_attr is node.sub_attr is None)
-        or operation.op != PatchOperation.Op.remove
-        or operation.value not in (None, "", [])
-    ):
-        raise _not_supported()
-    check_filter(node.val_filter)
-    return MemberChange(remove=[node.val_filter])
-
-
-def _not_supported() -> InvalidPathException:
-    return InvalidPathException(detail="members: only the operation remove selects members, without a value")
-
-
-def _change(op: PatchOperation.Op, value: Any) -> MemberChange:
-    if op == PatchOperation.Op.remove and value is None:
-        return MemberChange(replaces=True)
-    entries = value if isinstance(value, list) else [] if value in (None, "") else [value]
-    if not all(isinstance(entry, dict) for entry in entries):
-        raise InvalidValueException(detail="members: must be a list of objects with value")
-    members = members_from(entries)
-    if op == PatchOperation.Op.remove:
-        return MemberChange(remove=[by_name(value) for value in members])
-    return MemberChange(replaces=op == PatchOperation.Op.replace_, add=members)
+        return storage.load(resource_type, resource_id, with_members=self._returns_members)
 
 
 def _check_operations(body: bytes) -> None:
@@ -322,8 +216,8 @@ def _fields(body: object, name: str) -> Sequence[object]:
 
 def check_expressions(expressions: Iterable[object]) -> None:
     """Checks paths and filters. Raises ``InvalidValueException``."""
-    for one in expressions:
-        if isinstance(one, str) and len(one) > MAX_EXPRESSION:
+    for text in expressions:
+        if isinstance(text, str) and len(text) > MAX_EXPRESSION:
             raise InvalidValueException(detail=f"a path or filter must have at most {MAX_EXPRESSION:,} characters")
-        if isinstance(one, str) and _UNSTORABLE.search(one):
+        if isinstance(text, str) and _UNSTORABLE.search(text):
             raise InvalidValueException(detail="a path or filter contains an escape of NUL or half a surrogate pair")

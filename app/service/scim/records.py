@@ -1,10 +1,11 @@
-"""Makes the records of the resources that a request changes, by the rules of the source.
+"""Makes the records of the SCIM resources that a request changes, by the rules of the source.
 
 A change of one member makes the records of this member only.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from scim2_models import InvalidValueException
@@ -25,10 +26,14 @@ from app.directory.connectors.scim.objects import (
 from app.directory.connectors.scim.rules import GROUPS, USERS
 from app.directory.fields import MalformedRecordError
 from app.directory.mapping.cel import IT, MEMBER, Value, Variables, language
-from app.directory.mapping.rules import Made, MemberRule, NotMade, Rules
+from app.directory.mapping.rules import Made, MemberRule, NotMade, Outcome, Rules
+from app.service.scim.members import ResourceChange
 from app.service.scim.storage import StoredResources
 
 Content = Mapping[str, Any]
+
+PushedObjects = Iterator[tuple[str, PushedObject]]
+"""Objects, each with its origin."""
 
 
 class RecordMaker:
@@ -39,49 +44,69 @@ class RecordMaker:
         self._member_rules = rules.member_rules.get(GROUPS, ())
 
     def pushed_objects(self, resources: StoredResources) -> dict[str, PushedObject]:
-        """Origin → what the object provides after the request; only objects that the request affects.
+        """Origin → what the object provides after the request. Only objects that the request affects.
 
         Raises ``InvalidValueException`` if the rules cannot make the records of a resource, unless it is disabled.
         """
         objects: dict[str, PushedObject] = {}
-        pairs = set(resources.pairs)
-        for resource_id, (type_, before, after) in resources.changed.items():
-            origin = origin_text(SET_OF_TYPE[type_], resource_id)
-            if after is None:
-                objects[origin] = PushedObject(place_of(before or {}, resource_id))
+        pairs = set(resources.affected_pairs)
+        for resource_id, change in resources.changes.items():
+            origin = origin_text(SET_OF_TYPE[change.type], resource_id)
+            if change.after is None:
+                objects[origin] = PushedObject(place_of(change.before or {}, resource_id))
                 continue
-            old = self._value(resource_id, type_, before)
-            is_new = old is None or old != self._value(resource_id, type_, after)
-            if is_new:
-                objects[origin] = replace(self._object(resource_id, type_, after), is_new=before is None)
-            if not self._member_rules:
-                continue
-            if type_ == GROUP and is_new:
-                pairs.update((resource_id, user) for user in resources.users_below([resource_id]))
-            elif (
-                type_ == USER
-                and before is not None
-                and self._member(resource_id, before) != self._member(resource_id, after)
-            ):
+            before = self._rule_input(resource_id, change.type, change.before)
+            is_affected = before is None or before != self._rule_input(resource_id, change.type, change.after)
+            if is_affected:
+                objects[origin] = self._make_object(
+                    resource_id, change.type, change.after, is_new=change.before is None
+                )
+            if change.type == USER and self._changes_memberships(resource_id, change):
                 pairs |= resources.groups_of([resource_id])
+            elif change.type == GROUP and is_affected and self._member_rules:
+                pairs.update((resource_id, user) for user in resources.users_below([resource_id]))
         if self._member_rules and pairs:
-            objects |= self._members(resources, pairs)
+            objects.update(self._make_members(resources, pairs))
         return objects
 
-    def _value(self, resource_id: str, type_: str, content: Content | None) -> Value | None:
-        """The attributes that rules name; None if there are none, or some are invalid."""
+    def _changes_memberships(self, user_id: str, change: ResourceChange) -> bool:
+        """Whether the change of a user affects the records of its memberships."""
+        if not self._member_rules or change.before is None or change.after is None:
+            return False
+        return self._member_value(user_id, change.before) != self._member_value(user_id, change.after)
+
+    # The input of rules.
+
+    def _rule_input(self, resource_id: str, type_: str, content: Content | None) -> Value | None:
+        """The value of ``it``. None if there is no content, or some of it is invalid."""
         try:
-            return None if content is None else self._checked(resource_id, type_, content)
+            return None if content is None else self._checked_rule_input(resource_id, type_, content)
         except MalformedRecordError:
             return None
 
-    def _checked(self, resource_id: str, type_: str, content: Content) -> Value:
+    def _checked_rule_input(self, resource_id: str, type_: str, content: Content) -> Value:
+        """The value of ``it``. Raises ``MalformedRecordError``."""
         return self._rules.checked_values(SET_OF_TYPE[type_], object_value(resource_id, type_, content))
 
-    def _object(self, resource_id: str, type_: str, content: Content) -> PushedObject:
+    def _member_value(self, user_id: str, content: Content) -> Mapping[str, object]:
+        """The value of ``member`` for a user."""
+        value = self._rules.valid_values_only(USERS, object_value(user_id, USER, content))
+        users: list[User] = []
+        if self._rules.member_user_fields:
+            variables = Variables(language(IT), {IT: value})
+            for rule in self._rules.plain.get(USERS, ()):
+                outcome = rule.apply(variables) if rule.kind == User.kind else None
+                if isinstance(outcome, Made) and isinstance(outcome.record, User):
+                    users.append(outcome.record)
+        return self._rules.member_value(value, users, {} if users else self._rules.readable_user(USERS, value))
+
+    # Records.
+
+    def _make_object(self, resource_id: str, type_: str, content: Content, *, is_new: bool) -> PushedObject:
+        """What a resource provides, without its members. Raises ``InvalidValueException``."""
         place = place_of(content, resource_id)
         try:
-            value = self._checked(resource_id, type_, content)
+            value = self._checked_rule_input(resource_id, type_, content)
         except MalformedRecordError as error:
             raise InvalidValueException(detail=str(error)) from error
         variables = Variables(language(IT), {IT: value})
@@ -94,59 +119,55 @@ class RecordMaker:
                 records.append((outcome.record, rule.number))
             elif isinstance(outcome, NotMade):
                 reasons.append(f"rule {rule.number}: {outcome.reason}")
-                fill = disabling_record(rule.readable_fields(variables), rule.kind)
-                records += [] if fill is None else [(fill, rule.number)]
-        if type_ == GROUP:
-            starts = ((rule, rule.begin(_member_variables(value))) for rule in self._member_rules)
-            reasons += [f"rule {rule.number}: {start.reason}" for rule, start in starts if isinstance(start, NotMade)]
+                if (fill := disabling_record(rule.readable_fields(variables), rule.kind)) is not None:
+                    records.append((fill, rule.number))
+        for rule in self._member_rules if type_ == GROUP else ():
+            start = rule.begin(_member_variables(value))
+            if isinstance(start, NotMade):
+                reasons.append(f"rule {rule.number}: {start.reason}")
         is_disabled = bool(reasons) and any(rule.disables(variables) for rule in rules)
         if reasons and not is_disabled:
             raise InvalidValueException(detail=f"{place}: no record can be made of it: {'; '.join(reasons)}")
-        return PushedObject(place, records, is_malformed=bool(reasons), is_disabled=is_disabled)
+        return PushedObject(place, records, is_malformed=bool(reasons), is_disabled=is_disabled, is_new=is_new)
 
-    def _member(self, resource_id: str, content: Content | None) -> Mapping[str, object] | None:
-        """The value of ``member`` for a user."""
-        if content is None:
-            return None
-        value = self._rules.valid_values_only(USERS, object_value(resource_id, USER, content))
-        variables = Variables(language(IT), {IT: value})
-        rules = [rule for rule in self._rules.plain.get(USERS, ()) if rule.kind == User.kind]
-        outcomes = (rule.apply(variables) for rule in rules) if self._rules.member_user_fields else ()
-        users = [one.record for one in outcomes if isinstance(one, Made) and isinstance(one.record, User)]
-        readable = (rule.readable_fields(variables) for rule in rules)
-        malformed = {} if users or not self._rules.member_user_fields else next(filter(None, readable), {})
-        return self._rules.member_value(value, users, malformed)
+    def _make_members(self, resources: StoredResources, pairs: set[tuple[str, str]]) -> PushedObjects:
+        """What members of groups provide. Users who are no members provide nothing.
 
-    def _members(self, resources: StoredResources, pairs: set[tuple[str, str]]) -> Iterator[tuple[str, PushedObject]]:
-        """What members of groups provide; those that are no members provide nothing."""
-        users = {user for _, user in pairs}
-        current = pairs & resources.groups_of(users)
-        groups = resources.contents({group_id for group_id, _ in current})
-        contents = resources.contents({user for _, user in current})
-        members = {user: self._member(user, content) for user, content in contents.items()}
+        ``pairs``: groups and users.
+        """
+        current = pairs & resources.groups_of({user for _, user in pairs})
+        contents = resources.contents({resource_id for pair in current for resource_id in pair})
+        members = {
+            user: self._member_value(user, contents[user]) if is_active(contents[user]) else None
+            for user in {user for _, user in current}
+        }
         for group_id, user in pairs - current:
             yield origin_text(*member_object(group_id, user)), PushedObject(user)
-        of_group: dict[str, list[str]] = {}
-        for group_id, user in sorted(current):
-            of_group.setdefault(group_id, []).append(user)
-        for group_id, users_of_group in of_group.items():
-            place = place_of(groups[group_id], group_id)
-            variables = _member_variables(self._value(group_id, GROUP, groups[group_id]) or {})
-            starts = [rule.begin(variables) for rule in self._member_rules]
-            for user in users_of_group:
-                if not is_active(contents[user]):
-                    yield origin_text(*member_object(group_id, user)), PushedObject(place)
-                    continue
-                variables.set_member(members[user] or {})
-                outcomes = [(one.rule.number, one.apply(variables)) for one in starts if isinstance(one, MemberRule)]
-                yield (
-                    origin_text(*member_object(group_id, user)),
-                    PushedObject(
-                        place,
-                        [(one.record, number) for number, one in outcomes if isinstance(one, Made)],
-                        is_malformed=any(isinstance(one, NotMade) for one in (*starts, *(one for _, one in outcomes))),
-                    ),
-                )
+        for group_id, pairs_of_group in groupby(sorted(current), key=itemgetter(0)):
+            of_group = {user: members[user] for _, user in pairs_of_group}
+            yield from self._make_members_of_group(group_id, contents[group_id], of_group)
+
+    def _make_members_of_group(
+        self, group_id: str, group: Content, members: Mapping[str, Mapping[str, object] | None]
+    ) -> PushedObjects:
+        """``members``: user → the value of ``member``. None if the user is not active, and so provides nothing."""
+        place = place_of(group, group_id)
+        variables = _member_variables(self._rule_input(group_id, GROUP, group) or {})
+        starts = [(rule.number, rule.begin(variables)) for rule in self._member_rules]
+        for user, value in members.items():
+            outcomes: list[tuple[str, Outcome]] = []
+            if value is not None:
+                variables.set_member(value)
+                for number, start in starts:
+                    outcomes.append((number, start.apply(variables) if isinstance(start, MemberRule) else start))
+            yield (
+                origin_text(*member_object(group_id, user)),
+                PushedObject(
+                    place,
+                    [(outcome.record, number) for number, outcome in outcomes if isinstance(outcome, Made)],
+                    is_malformed=any(isinstance(outcome, NotMade) for _, outcome in outcomes),
+                ),
+            )
 
 
 def _member_variables(value: Value) -> Variables:

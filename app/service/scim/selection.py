@@ -1,16 +1,24 @@
-"""Which members of a group the filter in a path selects, as in ``members[value eq "x" and type eq "User"]``."""
+"""Selects members of a group by the filter in a path, as in ``members[value eq "x" and type eq "User"]``."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from typing import NamedTuple
 
 from scim2_models import InvalidFilterException
 from scim2_models.path import AttrPath, CompareOperator, Comparison, FilterNode, LogicalExpr, Not, Present
 from scim2_models.path.expressions import LogicalOperator
 
-Member = tuple[str, str, str]
-"""The value, type and display name of a member."""
 
-_FIELDS = {"value": 0, "type": 1, "display": 2}
+class Member(NamedTuple):
+    """A member of a group."""
+
+    value: str
+    """The id of its resource, or a name of one that does not exist yet."""
+    type: str
+    """``User`` or ``Group``. Empty if it is not known."""
+    display: str
+
+
 _VALUE = AttrPath("value")
 _TESTS: Mapping[CompareOperator, Callable[[str, str], bool]] = {
     CompareOperator.eq: str.__eq__,
@@ -21,7 +29,7 @@ _TESTS: Mapping[CompareOperator, Callable[[str, str], bool]] = {
 }
 
 
-def by_name(name: str) -> FilterNode:
+def name_filter(name: str) -> FilterNode:
     """The filter for the member with a name."""
     return Comparison(_VALUE, CompareOperator.eq, name)
 
@@ -29,14 +37,14 @@ def by_name(name: str) -> FilterNode:
 def check_filter(node: FilterNode) -> None:
     """Raises ``InvalidFilterException`` for what members cannot be selected by."""
     for leaf in _leaves(node):
-        if not isinstance(leaf, Comparison | Present) or str(leaf.attr_path).lower() not in _FIELDS:
+        if not isinstance(leaf, Comparison | Present) or str(leaf.attr_path).lower() not in Member._fields:
             raise InvalidFilterException(detail="members are selected by value, type and display alone")
         if isinstance(leaf, Comparison) and (leaf.op not in _TESTS or not _is_text(leaf.value)):
             raise InvalidFilterException(detail="members are compared by eq, ne, co, sw and ew with a text")
 
 
 def comparisons(node: FilterNode) -> int:
-    """The number of comparisons with each member of the group; 0 if the filter names its members."""
+    """The number of comparisons with each member of the group. 0 if the filter names its members."""
     return 0 if is_by_name(node) else sum(1 for _ in _leaves(node))
 
 
@@ -52,37 +60,38 @@ def names_in(node: FilterNode) -> Iterator[str]:
     return (leaf.value for leaf in _leaves(node) if isinstance(leaf, Comparison) and _is_name(leaf))
 
 
-def selected(
-    node: FilterNode, members: Mapping[str, Member], named: Mapping[str, AbstractSet[str]]
+def select_members(
+    node: FilterNode,
+    values: AbstractSet[str],
+    members: Mapping[str, Member],
+    by_name: Mapping[str, AbstractSet[str]],
 ) -> AbstractSet[str]:
-    """The values of the members that a filter selects. ``named``: name → the members that have it."""
-    return _selected(node, members.keys(), members, named)
+    """The values of the members that a filter selects, among ``values``.
 
-
-def _selected(
-    node: FilterNode, among: AbstractSet[str], members: Mapping[str, Member], named: Mapping[str, AbstractSet[str]]
-) -> AbstractSet[str]:
+    ``members``: value → the member. ``by_name``: name → the values of the members that have it.
+    """
     if isinstance(node, LogicalExpr) and node.op == LogicalOperator.and_:
-        # The members that a term names are few, so what the other terms select is looked for among them.
+        # The members that a term names are few, so the other terms are applied to them alone.
         for term in sorted(node.terms, key=is_by_name, reverse=True):
-            among = _selected(term, among, members, named)
-        return among
+            values = select_members(term, values, members, by_name)
+        return values
     if isinstance(node, LogicalExpr):
-        return set().union(*(_selected(term, among, members, named) for term in node.terms))
+        return set().union(*(select_members(term, values, members, by_name) for term in node.terms))
     if isinstance(node, Not):
-        return among - _selected(node.expr, among, members, named)
+        return values - select_members(node.expr, values, members, by_name)
     if isinstance(node, Comparison) and _is_name(node):
-        return named[node.value] & among
+        return by_name[node.value] & values
     assert isinstance(node, Comparison | Present)  # noqa: S101 - the filter was checked
-    field = _FIELDS[str(node.attr_path).lower()]
+    field = str(node.attr_path).lower()
+    texts = {value: str(getattr(members[value], field)) for value in values}
     if isinstance(node, Present):
-        return {value for value in among if members[value][field]}
-    test, literal = _TESTS[node.op], node.value if field == 0 else node.value.casefold()
-    texts = ((value, members[value][field]) for value in among)
-    if field == 0:
-        return {value for value, text in texts if test(text, literal)}
+        return {value for value, text in texts.items() if text}
+    test = _TESTS[node.op]
+    if field == "value":
+        return {value for value in values if test(value, node.value)}
+    literal = node.value.casefold()
     # A member that does not exist yet may be of any type.
-    return {value for value, text in texts if test(text.casefold(), literal) or (field == 1 and not text)}
+    return {value for value, text in texts.items() if test(text.casefold(), literal) or (field == "type" and not text)}
 
 
 def _leaves(node: FilterNode) -> Iterator[FilterNode]:
@@ -91,8 +100,8 @@ def _leaves(node: FilterNode) -> Iterator[FilterNode]:
     )
     if not inner:
         yield node
-    for one in inner:
-        yield from _leaves(one)
+    for term in inner:
+        yield from _leaves(term)
 
 
 def _is_name(node: FilterNode) -> bool:
@@ -101,4 +110,4 @@ def _is_name(node: FilterNode) -> bool:
 
 def _is_text(value: object) -> bool:
     """Whether a literal is a text that a database can store."""
-    return isinstance(value, str) and "\0" not in value and not any("\ud800" <= one <= "\udfff" for one in value)
+    return isinstance(value, str) and "\0" not in value and not any("\ud800" <= letter <= "\udfff" for letter in value)

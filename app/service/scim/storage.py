@@ -1,4 +1,4 @@
-"""Stores SCIM resources in Usher's database, and notes what a request changes."""
+"""Stores SCIM resources in Usher's database, and records what a request changes."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -26,14 +26,14 @@ from app.access.source_tables import ScimKeyRow, ScimMemberRow
 from app.directory.connectors.scim.objects import GROUP, USER, is_active
 from app.foundation.clock import Clock, epoch_ms, from_epoch_ms
 from app.foundation.database.statements import json_list
-from app.service.scim.members import RESOURCE, StoredMembers, key_of, members_of
+from app.service.scim.members import RESOURCE, ResourceChange, StoredMembers, lookup_key, members_of
 from app.service.scim.selection import Member
 
 KEY: Table = ScimKeyRow.__table__
 MEMBER: Table = ScimMemberRow.__table__
 
 MAX_MEMBERS_PER_PAGE = 50_000
-"""A page of a list ends before it has more members than these, but has one group at least."""
+"""A page of a list ends before it has more members than this, but has one group at least."""
 
 _NOT_STORED = frozenset({"id", "meta", "members", "password", "groups"})
 _KEYS = ("userName", "externalId", "displayName")
@@ -64,11 +64,11 @@ def keeps_members(parameters: ResponseParameters[Any] | None) -> bool:
     """Whether a response has the members of groups."""
     if parameters is None:
         return True
-    wanted, excluded = (
+    included, excluded = (
         {str(path).rpartition(":")[2].lower().partition("[")[0] for path in paths or ()}
         for paths in (parameters.attributes, parameters.excluded_attributes)
     )
-    return any(name.partition(".")[0] == "members" for name in wanted) if wanted else "members" not in excluded
+    return any(name.partition(".")[0] == "members" for name in included) if included else "members" not in excluded
 
 
 class StoredResources(StoredMembers, ScimStorage):
@@ -96,16 +96,11 @@ class StoredResources(StoredMembers, ScimStorage):
         *,
         response_parameters: ResponseParameters[Any] | None = None,
     ) -> Resource[Any]:
-        row = self._row(resource_type, resource_id)
-        return self._resources([row], with_members=keeps_members(response_parameters))[0]
+        return self.load(resource_type, resource_id, with_members=keeps_members(response_parameters))
 
-    def whole(self, resource_type: ResourceType, resource_id: str) -> Resource[Any]:
-        """A resource with its members. Raises ``NotFoundException``."""
-        return self._resources([self._row(resource_type, resource_id)], with_members=True)[0]
-
-    def head(self, resource_type: ResourceType, resource_id: str) -> Resource[Any]:
-        """A resource without its members. Raises ``NotFoundException``."""
-        return self._resources([self._row(resource_type, resource_id)], with_members=False)[0]
+    def load(self, resource_type: ResourceType, resource_id: str, *, with_members: bool) -> Resource[Any]:
+        """A resource, perhaps with its members. Raises ``NotFoundException``."""
+        return self._resources([self._row(resource_type, resource_id)], with_members=with_members)[0]
 
     def search(
         self,
@@ -114,7 +109,7 @@ class StoredResources(StoredMembers, ScimStorage):
         *,
         position: Any = None,  # noqa: ARG002 - of cursors, which are not supported
     ) -> SearchPage:
-        types = [str(one.name) for one in resource_types]
+        types = [str(type_.name) for type_ in resource_types]
         of_types = RESOURCE.c.source_id == self.source_id, RESOURCE.c.type.in_(types)
         with_members = keeps_members(search_request)
         in_order = select(RESOURCE).where(*of_types).order_by(RESOURCE.c.created, RESOURCE.c.resource_id)
@@ -122,44 +117,41 @@ class StoredResources(StoredMembers, ScimStorage):
         if search_request.filter is None and search_request.sort_by is None:
             total = self.connection.execute(select(func.count()).select_from(RESOURCE).where(*of_types)).scalar_one()
             page = in_order.offset(start).limit(search_request.count)
-            rows = self._bounded(self.connection.execute(page).all(), with_members=with_members)
+            rows = self._within_limit(self.connection.execute(page).all(), with_members=with_members)
             return SearchPage(total, self._resources(rows, with_members=with_members))
         if search_request.filter is not None:
             candidates = self._candidates(search_request.filter.ast)
             if candidates is not None:
                 in_order = in_order.where(RESOURCE.c.resource_id.in_(candidates))
         rows = self.connection.execute(in_order).all()
-        found = self._matching(rows, search_request.filter)
+        matches = self._matching(rows, search_request.filter)
         if search_request.sort_by is not None:
-            found = search_request.sort(found)
+            matches = search_request.sort(matches)
         stop = None if search_request.count is None else start + search_request.count
         by_id = {row.resource_id: row for row in rows}
-        rows = self._bounded([by_id[one.id] for one in found[start:stop]], with_members=with_members)
-        return SearchPage(len(found), self._resources(rows, with_members=with_members))
+        rows = self._within_limit([by_id[resource.id] for resource in matches[start:stop]], with_members=with_members)
+        return SearchPage(len(matches), self._resources(rows, with_members=with_members))
 
     def _matching(self, rows: Sequence[Row[Any]], scim_filter: ScimFilter[Any] | None) -> list[Resource[Any]]:
         if scim_filter is None:
             return self._resources(rows, with_members=False)
-        names = "members" in str(scim_filter).lower()
-        found = []
+        with_members = "members" in str(scim_filter).lower()
+        matches = []
         for row in rows:
-            (resource,) = self._resources([row], with_members=names)
-            if scim_filter.models:
-                matches = scim_filter.match(resource)
-            else:
-                bound: type[ScimFilter[Any]] = ScimFilter.__class_getitem__(type(resource))
-                matches = bound(str(scim_filter)).match(resource)
-            if matches:
-                found.append(resource)
-        return found
+            (resource,) = self._resources([row], with_members=with_members)
+            # The filter of a search at the root is bound to no type.
+            bound: type[ScimFilter[Any]] = ScimFilter.__class_getitem__(type(resource))
+            if (scim_filter if scim_filter.models else bound(str(scim_filter))).match(resource):
+                matches.append(resource)
+        return matches
 
     def _candidates(self, node: FilterNode) -> set[str] | None:
-        """The ids of the resources that may match a filter, by index; None: all."""
+        """The ids of the resources that may match a filter, by index. None: all."""
         if isinstance(node, LogicalExpr):
             parts = [self._candidates(term) for term in node.terms]
             if node.op == LogicalOperator.and_:
-                known = [part for part in parts if part is not None]
-                return set.intersection(*known) if known else None
+                limited = [part for part in parts if part is not None]
+                return set.intersection(*limited) if limited else None
             return None if any(part is None for part in parts) else set().union(*(part or () for part in parts))
         if isinstance(node, ValuePath) and node.attr_path.attr.lower() in ("emails", "members"):
             inner = node.val_filter
@@ -183,11 +175,11 @@ class StoredResources(StoredMembers, ScimStorage):
         key = next((key for key in (*_KEYS, "emails") if key.lower() == name), None)
         if key is None:
             return None
-        value = key_of(key, node.value)
+        value = lookup_key(key, node.value)
         of_key = KEY.c.source_id == self.source_id, KEY.c.attribute == key, KEY.c.value == value
         return set(self.connection.execute(select(KEY.c.resource_id).where(*of_key)).scalars())
 
-    def _bounded(self, rows: Sequence[Row[Any]], *, with_members: bool) -> Sequence[Row[Any]]:
+    def _within_limit(self, rows: Sequence[Row[Any]], *, with_members: bool) -> Sequence[Row[Any]]:
         """The first rows, which together have few enough members."""
         groups = [row.resource_id for row in rows if row.type == GROUP] if with_members else []
         if not groups:
@@ -213,17 +205,19 @@ class StoredResources(StoredMembers, ScimStorage):
     def _resources(self, rows: Sequence[Row[Any]], *, with_members: bool) -> list[Resource[Any]]:
         members: dict[str, list[dict[str, str]]] = {}
         groups = [row.resource_id for row in rows if row.type == GROUP] if with_members else []
-        for group_id, member in self.described(groups) if groups else ():
-            members.setdefault(group_id, []).append(_member_object(*member))
-        found = []
+        for group_id, member in self.members(groups) if groups else ():
+            members.setdefault(group_id, []).append(_member_object(member))
+        resources = []
         for row in rows:
             model: Any = self._provider.model_for(row.type)
-            content = orjson.loads(row.content) | ({"members": one} if (one := members.get(row.resource_id)) else {})
+            content = orjson.loads(row.content)
+            if row.resource_id in members:
+                content["members"] = members[row.resource_id]
             resource = model.model_validate(content)
             resource.id = row.resource_id
             resource.meta = _meta(row.type, row.created, row.modified, row.version)
-            found.append(resource)
-        return found
+            resources.append(resource)
+        return resources
 
     # Writing.
 
@@ -235,8 +229,8 @@ class StoredResources(StoredMembers, ScimStorage):
         text = orjson.dumps(content).decode()
         self.connection.execute(insert(RESOURCE).values(**row, version=1, content=text))
         self._add_keys(resource_id, _keys(type_, content))
-        self._note(resource_id, type_, None, content)
-        self._bind(content)
+        self._record_change(resource_id, ResourceChange(type_, None, content))
+        self._resolve_pending(content)
         if type_ == GROUP:
             self.change_members(resource_id, add=members_of(resource))
         created = resource.model_copy(deep=True)
@@ -258,7 +252,7 @@ class StoredResources(StoredMembers, ScimStorage):
         *,
         expected_version: str | None = None,
     ) -> None:
-        """Stores the attributes of a resource, and its ``members``; None: they stay."""
+        """Stores the attributes of a resource, and its ``members``. None: they stay."""
         resource_id, type_ = str(resource.id), str(resource_type.name)
         row = self._row(resource_type, resource_id)
         _require_version(row, expected_version)
@@ -272,28 +266,28 @@ class StoredResources(StoredMembers, ScimStorage):
             if old != new:
                 self._run(_REMOVE_KEYS, resource_id=resource_id)
                 self._add_keys(resource_id, new)
-            self._note(resource_id, type_, before, content)
-            self._bind(before, content)
+            self._record_change(resource_id, ResourceChange(type_, before, content))
+            self._resolve_pending(before, content)
         if members is not None:
             self.replace_members(resource_id, members)
         if content != before:
-            self._touch(resource_id, content=orjson.dumps(content).decode())
+            self._update_resource(resource_id, content=orjson.dumps(content).decode())
 
     def delete(self, resource_type: ResourceType, resource_id: str, *, expected_version: str | None = None) -> None:
         row = self._row(resource_type, resource_id)
         _require_version(row, expected_version)
-        self.note_pairs([resource_id], [resource_id])
+        self.add_affected(resource_id, [resource_id])
         before = orjson.loads(row.content)
-        self._note(resource_id, row.type, before, None)
+        self._record_change(resource_id, ResourceChange(row.type, before, None))
         del self.rows[resource_id]
         for table in (RESOURCE, KEY):
             of_id = table.c.source_id == self.source_id, table.c.resource_id == resource_id
             self.connection.execute(delete(table).where(*of_id))
-        names = self._stated(resource_id)
+        names = self._direct_members(resource_id)
         for column in (MEMBER.c.group_id, MEMBER.c.value):
             self.connection.execute(delete(MEMBER).where(MEMBER.c.source_id == self.source_id, column == resource_id))
-        self._remove_pending(names)
-        self._bind(before)
+        self._remove_unused_pending(names)
+        self._resolve_pending(before)
 
     def _require_unique(
         self, resource_id: str, type_: str, before: Mapping[str, Any], content: Mapping[str, Any]
@@ -306,7 +300,7 @@ class StoredResources(StoredMembers, ScimStorage):
             value = content.get(name)
             # Users who have the same value already can still be changed, as to deactivate one.
             if value and value != before.get(name):
-                key = {"attribute": name, "value": key_of(name, str(value))}
+                key = {"attribute": name, "value": lookup_key(name, str(value))}
                 if self._run(_TAKEN, **key, resource_id=resource_id):
                     raise UniquenessException(detail=f"another User has this {name}")
 
@@ -316,11 +310,11 @@ class StoredResources(StoredMembers, ScimStorage):
             rows = [{**of_resource, "attribute": attribute, "value": value} for attribute, value in sorted(keys)]
             self.connection.execute(insert(KEY), rows)
 
-    # What the request changes.
+    # Changes of the request.
 
-    def _note(self, resource_id: str, type_: str, before: dict[str, Any] | None, after: dict[str, Any] | None) -> None:
-        first = self.changed[resource_id][1] if resource_id in self.changed else before
-        self.changed[resource_id] = type_, first, after
+    def _record_change(self, resource_id: str, change: ResourceChange) -> None:
+        first = self.changes.get(resource_id, change)
+        self.changes[resource_id] = change._replace(before=first.before)
 
     def contents(self, ids: Collection[str]) -> dict[str, dict[str, Any]]:
         """The contents of resources, by id."""
@@ -329,10 +323,10 @@ class StoredResources(StoredMembers, ScimStorage):
 
 
 def _keys(type_: str, content: Mapping[str, Any]) -> set[tuple[str, str]]:
-    emails = [one.get("value") for one in content.get("emails", ())]
+    emails = [email.get("value") for email in content.get("emails", ())]
     values = [(name, content.get(name)) for name in _KEYS] + [("emails", email) for email in emails]
     return {
-        (name, key_of(name, value))
+        (name, lookup_key(name, value))
         for name, value in values
         if isinstance(value, str) and (type_ == USER or name != "userName")
     }
@@ -352,11 +346,9 @@ def _meta(type_: str, created: int, modified: int, version: int) -> Meta:
     )
 
 
-def _member_object(value: str, type_: str, display: str) -> dict[str, str]:
-    found = {"value": value}
-    if type_:
-        found |= {"type": type_, "$ref": f"{type_}s/{value}"}
-    return found | {"display": display} if display else found
+def _member_object(member: Member) -> dict[str, str]:
+    fields = {"type": member.type, "$ref": member.type and f"{member.type}s/{member.value}", "display": member.display}
+    return {"value": member.value} | {name: text for name, text in fields.items() if text}
 
 
 def _require_version(row: Row[Any], expected: str | None) -> None:

@@ -1,4 +1,4 @@
-"""The objects for rules that are made of SCIM resources, and the source that reads all of them.
+"""SCIM resources as objects for rules, and the source that reads all of them from Usher's database.
 
 The service stores what a directory pushes, and applies it at once (``app/service/scim/README.md``). A read makes all
 records again, for example after a change of the rules. Each member of a group is an object of its own for the access
@@ -30,7 +30,7 @@ SET_OF_TYPE = {USER: USERS, GROUP: GROUPS}
 ENTERPRISE = "urn:ietf:params:scim:schemas:extension:enterprise:2.0:User"
 
 OpenStore = Callable[[], AbstractContextManager[Engine | None]]
-"""Opens Usher's database; None: it cannot be used."""
+"""Opens Usher's database. None: it cannot be used."""
 
 _CURSOR = "pushed"
 """The cursor of every complete read: what is pushed later is in force without a read."""
@@ -68,9 +68,9 @@ def is_active(content: Mapping[str, object]) -> bool:
 
 def _email(emails: object) -> object:
     """The value of the primary address, otherwise of the first one for work, otherwise of the first one."""
-    found = [one for one in emails if one.get("value")] if isinstance(emails, list) else []
-    found.sort(key=lambda one: (one.get("primary") is not True, one.get("type") != "work"))
-    return found[0]["value"] if found else None
+    usable = [email for email in emails if email.get("value")] if isinstance(emails, list) else []
+    usable.sort(key=lambda email: (email.get("primary") is not True, email.get("type") != "work"))
+    return usable[0]["value"] if usable else None
 
 
 def place_of(content: Mapping[str, object], resource_id: str) -> str:
@@ -79,7 +79,7 @@ def place_of(content: Mapping[str, object], resource_id: str) -> str:
 
 
 def member_object(group_id: str, user_id: str) -> ObjectId:
-    """The object whose records a member of a group is."""
+    """The object that provides the records of a member of a group."""
     return ObjectId(GROUPS, f"{group_id}/{user_id}")
 
 

@@ -1,0 +1,119 @@
+"""Changes of a group's members, which are separated from the other operations of a PATCH."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from scim2_models import Group, InvalidFilterException, InvalidPathException, InvalidValueException, PatchOperation
+from scim2_models.path import AttrPath, FilterNode, PathNode, ValuePath
+
+from app.service.scim.members import members_from
+from app.service.scim.selection import Member, check_filter, comparisons, name_filter
+
+_MAX_COMPARISONS = 100
+"""The maximum of comparisons of a PATCH with each member of a group."""
+
+_GROUP_SCHEMA = Group.__schema__.lower()
+_GROUP_PREFIX = f"{_GROUP_SCHEMA}:"
+
+
+@dataclass(frozen=True, slots=True)
+class MemberChange:
+    """A change of a group's members: first removals, then additions."""
+
+    replaces: bool = False
+    """Whether all other members are removed."""
+    add: dict[str, Member] = field(default_factory=dict)
+    remove: Sequence[FilterNode] = ()
+
+
+def split_member_changes(
+    operations: "Sequence[PatchOperation[Any]]",
+) -> "tuple[Sequence[MemberChange], Sequence[PatchOperation[Any]]]":
+    """The changes of members, and the other operations.
+
+    Raises ``InvalidPathException``, ``InvalidFilterException`` and ``InvalidValueException``.
+    """
+    changes: list[MemberChange] = []
+    others: list[PatchOperation[Any]] = []
+    for operation in operations:
+        path = operation.path
+        node = path.ast if path and path.lower() != _GROUP_SCHEMA else None
+        if node is None and isinstance(operation.value, dict):
+            rest = {}
+            for name, value in _flattened(operation.value):
+                plain = name.lower().removeprefix(_GROUP_PREFIX)
+                if plain == "members":
+                    changes.append(_change(operation.op, value))
+                elif plain.startswith(("members.", "members[")):
+                    raise _not_supported()
+                else:
+                    rest[name] = value
+            if rest:
+                others.append(operation.model_copy(update={"path": None, "value": rest}))
+        elif node is not None and _is_of_members(node):
+            changes.append(_change_at(node, operation))
+        else:
+            others.append(operation)
+    if sum(comparisons(filter_) for change in changes for filter_ in change.remove) > _MAX_COMPARISONS:
+        detail = f"members: more than {_MAX_COMPARISONS} comparisons with all members: name each member by value"
+        raise InvalidFilterException(detail=detail)
+    return list(_merged(changes)), others
+
+
+def _merged(changes: Sequence[MemberChange]) -> Iterator[MemberChange]:
+    """The changes. Consecutive ones are merged if that has the same result."""
+    last: MemberChange | None = None
+    for change in changes:
+        if last is None:
+            last = change
+        elif change.replaces or (change.remove and (last.replaces or last.add)):
+            yield last
+            last = change
+        else:
+            last = replace(last, add=last.add | change.add, remove=[*last.remove, *change.remove])
+    if last is not None:
+        yield last
+
+
+def _flattened(value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The attributes of a group, also those in an object with the name of its schema."""
+    for name, attribute in value.items():
+        yield from (
+            attribute.items() if name.lower() == _GROUP_SCHEMA and isinstance(attribute, dict) else [(name, attribute)]
+        )
+
+
+def _is_of_members(node: PathNode) -> bool:
+    attribute = node if isinstance(node, AttrPath) else node.attr_path
+    return attribute.attr.lower() == "members" and (attribute.uri or _GROUP_SCHEMA).lower() == _GROUP_SCHEMA
+
+
+def _change_at(node: PathNode, operation: "PatchOperation[Any]") -> MemberChange:
+    if isinstance(node, AttrPath) and node.sub_attr is None:
+        return _change(operation.op, operation.value)
+    if (
+        not isinstance(node, ValuePath)
+        or not (node.attr_path.sub_attr is node.sub_attr is None)
+        or operation.op != PatchOperation.Op.remove
+        or operation.value not in (None, "", [])
+    ):
+        raise _not_supported()
+    check_filter(node.val_filter)
+    return MemberChange(remove=[node.val_filter])
+
+
+def _not_supported() -> InvalidPathException:
+    return InvalidPathException(detail="members: only the operation remove selects members, without a value")
+
+
+def _change(op: PatchOperation.Op, value: Any) -> MemberChange:
+    if op == PatchOperation.Op.remove and value is None:
+        return MemberChange(replaces=True)
+    entries = value if isinstance(value, list) else [] if value in (None, "") else [value]
+    if not all(isinstance(entry, dict) for entry in entries):
+        raise InvalidValueException(detail="members: must be a list of objects with value")
+    members = members_from(entries)
+    if op == PatchOperation.Op.remove:
+        return MemberChange(remove=[name_filter(value) for value in members])
+    return MemberChange(replaces=op == PatchOperation.Op.replace_, add=members)
