@@ -1,6 +1,9 @@
-"""``usher init`` with real LDAP servers: the first check and the first plan succeed."""
+"""``usher init`` with real LDAP servers: the check counts the whole directory, and a plan succeeds."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -8,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from app.cli import usher
 from app.commands.bootstrap.outgoing import new_workspace
+from app.commands.sync import EXIT_CHANGES
 from app.settings import load_settings
 from tests.e2e.conftest import Usher, serving
 from tests.ldap import samba, slapd
@@ -16,39 +20,78 @@ from tests.ports import HOST, free_port
 pytestmark = [pytest.mark.e2e, pytest.mark.external, pytest.mark.xdist_group("ldap")]
 
 
-@pytest.mark.parametrize("directory", ["openldap", "active_directory"])
-def test_first_plan_from_ldap(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, directory: str
-) -> None:
+@dataclass(frozen=True)
+class LdapCase:
+    """A kind of directory, and a server of this kind."""
+
+    directory: str
+    """The value of ``--directory``."""
+    server: str
+    """The fixture with the server."""
+    base: str
+    reader: str
+    password: str
+    counts: str
+    """The beginning of the counts of ``usher directory check``."""
+
+
+CASES = (
+    # 6 groups and "everybody".
+    LdapCase("openldap", "own_slapd", slapd.SUFFIX, slapd.READER, slapd.PASSWORD, "1 organization, 60 users, 7 groups"),
+    # Service accounts have no e-mail address, and so are no users.
+    LdapCase(
+        "active_directory",
+        "domain",
+        samba.BASE,
+        samba.READER,
+        samba.PASSWORD,
+        f"1 organization, {samba.PEOPLE:,} users, ",
+    ),
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory of the commands, which no environment variable configures."""
     for name in [name for name in os.environ if name.startswith("USHER_")]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
-    server = request.getfixturevalue("own_slapd" if directory == "openldap" else "domain")
-    module = slapd if directory == "openldap" else samba
-    base = slapd.SUFFIX if directory == "openldap" else samba.BASE
-    (tmp_path / "password").write_text(module.PASSWORD)
-    given = [f"url={server.url}", f"base={base}", f"bind_dn={module.READER}", "bind_password_file=password"]
-    done = run(
-        "init", "--directory", directory, "--backend", "self_hosted", *(w for one in given for w in ("--set", one))
-    )
-    assert done.exit_code == 0, done.output
-    assert module.PASSWORD not in done.output
-    # 60 people and 7 groups; every group has members.
-    assert "1 organization, 60 users, 7 groups" in done.stdout or directory != "openldap"
-    assert " group member" in done.stdout
+    return tmp_path
+
+
+@contextmanager
+def running_backend(folder: Path) -> Iterator[str]:
+    """A backend with the settings that ``usher init`` wrote. The value is its URL."""
     port = free_port()
-    backend = Usher(tmp_path, "backend", "serve", "--port", str(port), "--config", "usher.yaml", forked=True)
+    url = f"http://{HOST}:{port}"
+    backend = Usher(folder, "backend", "serve", "--port", str(port), "--config", "usher.yaml", forked=True)
     try:
-        url = f"http://{HOST}:{port}"
         serving(backend, url)
-        monkeypatch.setenv("USHER_BACKEND__BASE_URL", url)
-        made = new_workspace(load_settings(tmp_path / "usher.yaml").settings, "owner@your-company.example")
-        monkeypatch.setenv("USHER_BACKEND__API_KEY", made.api_key)
-        monkeypatch.setenv("USHER_BACKEND__AUTH_TOKEN", made.auth_token.get_secret_value())
-        planned = run("plan", "--config", "usher.yaml")
-        assert planned.exit_code == 10, planned.output
+        yield url
     finally:
         backend.end()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.directory)
+def test_first_plan_from_ldap(
+    request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.MonkeyPatch, case: LdapCase
+) -> None:
+    server = request.getfixturevalue(case.server)
+    (folder / "password").write_text(case.password)
+    answers = [f"url={server.url}", f"base={case.base}", f"bind_dn={case.reader}", "bind_password_file=password"]
+    pairs = [argument for answer in answers for argument in ("--set", answer)]
+    checked = run("init", "--directory", case.directory, "--backend", "self_hosted", *pairs)
+    assert checked.exit_code == 0, checked.output
+    assert case.password not in checked.output
+    assert case.counts in checked.stdout
+    assert " group member" in checked.stdout
+    with running_backend(folder) as url:
+        monkeypatch.setenv("USHER_BACKEND__BASE_URL", url)
+        workspace = new_workspace(load_settings(folder / "usher.yaml").settings, "owner@your-company.example")
+        monkeypatch.setenv("USHER_BACKEND__API_KEY", workspace.api_key)
+        monkeypatch.setenv("USHER_BACKEND__AUTH_TOKEN", workspace.auth_token.get_secret_value())
+        planned = run("plan", "--config", "usher.yaml")
+    assert planned.exit_code == EXIT_CHANGES, planned.output
 
 
 def run(*arguments: str) -> Result:

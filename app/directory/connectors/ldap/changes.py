@@ -64,7 +64,7 @@ def changes_since(reader: Reader, since: str, now: str) -> Iterable[DirectoryObj
 def _unreported(
     silent: frozenset[str], filters: Mapping[str, str], wanted: Mapping[str, Collection[str]], *, in_all: bool
 ) -> str:
-    """The use of an attribute whose changes the server does not report; empty if there is none.
+    """The use of an attribute whose changes the server does not report. Empty if there is none.
 
     ``in_all``: whether ``ALL_ATTRIBUTES`` includes these attributes.
     """
@@ -137,7 +137,7 @@ def _usns(session: LdapSession, context: str, filter_: str) -> Iterator[tuple[st
 class UsnChanges:
     """Objects whose ``uSNChanged`` has grown, tombstones, and accounts that have expired.
 
-    A change may move an object out of a set. So the search covers the whole naming context; a changed object that the
+    A change may move an object out of a set. So the search covers the whole naming context. A changed object that the
     search for the set does not find is gone from the set. An expired account has no change, so the cursor contains the
     time of its read.
     """
@@ -311,7 +311,7 @@ class SyncreplChanges:
     """The changes by content synchronization (RFC 4533). Raises ``CursorRefusedError`` before it yields anything.
 
     While the server's session log reaches back to the cursor, it reports deleted entries. Beyond it, the server reports
-    all entries that still exist; a full read is faster then.
+    all entries that still exist. A full read is faster then.
     """
 
     def __init__(self, reader: Reader, since: str, now: str) -> None:

@@ -1,4 +1,8 @@
-"""The LDAP connector: reads the objects of sets completely, incrementally, or in part."""
+"""Reads users, groups and other entries from LDAP servers.
+
+A *set* is one configured search. ``LdapConnector.read`` reads all sets, the changes since a cursor, or the requested
+objects, and ends with a verdict.
+"""
 
 from collections.abc import Collection, Iterator, Mapping
 from itertools import chain
@@ -26,7 +30,7 @@ from app.foundation.clock import Clock, utc_now
 
 
 class LdapConnector:
-    """A directory in LDAP."""
+    """A directory on one or several LDAP servers, of which the first that can be reached is read."""
 
     def __init__(self, settings: LdapConnectionSettings, clock: Clock = utc_now) -> None:
         self._settings = settings
@@ -89,23 +93,23 @@ def _part(reader: Reader, wanted: RequestedFields, part: Part) -> Iterator[Direc
     _check_visible(reader, wanted.disabling)
     for set_reader in reader.sets:
         ids = [object_.id for object_ in part.objects if object_.set == set_reader.name]
-        found: set[str] = set()
+        read: set[str] = set()
         malformed: set[str | None] = set()
         for step in reader.by_ids(set_reader, ids):
             if isinstance(step, DirectoryObject):
-                found.add(step.id.id)
+                read.add(step.id.id)
             else:
                 malformed.add(None if step.object is None else step.object.id)
             yield step
         for step in _named_by_attribute(reader, set_reader, wanted, part):
             if isinstance(step, DirectoryObject):
-                if step.id.id in found:
+                if step.id.id in read:
                     continue
-                found.add(step.id.id)
+                read.add(step.id.id)
             yield step
         # A malformed object without an id may be any of them.
         if None not in malformed:
-            missing = [id_ for id_ in dict.fromkeys(ids) if id_ not in found and id_ not in malformed]
+            missing = [id_ for id_ in dict.fromkeys(ids) if id_ not in read and id_ not in malformed]
             yield from (Gone(ObjectId(set_reader.name, id_)) for id_ in missing)
 
 

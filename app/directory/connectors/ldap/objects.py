@@ -36,7 +36,7 @@ from app.foundation.batches import batches
 from app.foundation.text import printable
 
 DN = "dn"
-"""The name of an object's DN in rules; it is not an attribute."""
+"""The name of an object's DN in rules. It is not an attribute."""
 
 FIRST_RANGE = ";range=0-1499"
 
@@ -86,7 +86,7 @@ class _Use(NamedTuple):
     name: str
     """In lower case."""
     text_name: str
-    """The name in rules, if the attribute is single-valued text and nothing else; empty otherwise."""
+    """The name in rules, if the attribute is single-valued text and nothing else. Empty otherwise."""
     targets: Sequence[_Target]
     is_own: bool
     """Whether it is the id, the name or the expiry of the object."""
@@ -127,7 +127,7 @@ class SetReader:
         self._id = self.id.lower()
         self._named_by = own.named_by
         self._naming = "" if own.named_by.lower() == DN else own.named_by.lower()
-        """The attribute by which groups name the object; empty: its DN."""
+        """The attribute by which groups name the object. Empty: its DN."""
         self._uses: dict[str, _Use] = {}
         self._several: dict[str, tuple[int, str]] = {}
         """Attribute → number of objects with several values, and the place of the first."""
@@ -192,7 +192,7 @@ class SetReader:
         return EntryObject(object_, entry, ranges)
 
     def _missing(self, id_: Plain, own: Collection[str]) -> str:
-        """The missing attribute that every object must have; empty if there is none."""
+        """The missing attribute that every object must have. Empty if there is none."""
         if id_ is None or id_ == "":
             return f"has no {self.id}, which is its id; name another attribute in {self.where}.id"
         return f"{self._expiry} {_NO_EXPIRY}" if self._expiry and self._expiry.lower() not in own else ""
@@ -285,7 +285,7 @@ class SetReader:
 
     def expired_since(self, then: int) -> str:
         """The filter for accounts that have expired since an earlier read (a FILETIME), or are not expired any more
-        because the clock was set back; empty if there are none."""
+        because the clock was set back. Empty if there are none."""
         first, last = sorted((then, self._now))
         return (
             f"(&({self._expiry}>={first + 1})({self._expiry}<={last}))" if self._reports_expiry and first < last else ""
@@ -316,7 +316,7 @@ class Reader:
             if name in wanted.attributes
         ]
         self.incomplete_reason = ""
-        """Names the part of the directory that another server has; empty if there is none."""
+        """Names the part of the directory that another server has. Empty if there is none."""
         self._controls = [EXTENDED_DN] if self.preset.extended_dn else []
 
     def objects(self, set_reader: SetReader, filter_: str | None = None) -> Iterator[DirectoryObject | Malformed]:

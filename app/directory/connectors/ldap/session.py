@@ -99,7 +99,7 @@ class LdapSession:
                 self.abandon(message)
 
     def _cookie(self, search: Search, controls: Sequence[LDAPControl]) -> bytes:
-        """The cookie of the next page; empty after the last one."""
+        """The cookie of the next page. Empty after the last one."""
         for control in controls:
             if control.controlType == SimplePagedResultsControl.controlType:
                 return bytes(control.cookie or b"")
@@ -110,7 +110,7 @@ class LdapSession:
         return self._receive(self.begin(search), search)[0].entries
 
     def find(self, search: Search) -> Sequence[LdapEntry]:
-        """As ``entries``; empty if the base does not exist or is not visible."""
+        """As ``entries``. Empty if the base does not exist or is not visible."""
         try:
             return self.entries(search)
         except ReadError as error:
@@ -119,7 +119,7 @@ class LdapSession:
             raise
 
     def entry(self, dn: str, attributes: Sequence[str], *, where: str = "base") -> LdapEntry:
-        """The entry with a DN; without attributes if it does not exist or is not visible."""
+        """The entry with a DN. It has no attributes if it does not exist or is not visible."""
         found = self.find(Search(dn, "(objectClass=*)", list(attributes), "base", where))
         return found[0] if found else LdapEntry(dn, {})
 
@@ -131,7 +131,7 @@ class LdapSession:
         return self._root
 
     def naming_context(self, dn: str) -> str:
-        """The naming context of a DN; the DN itself if the server reports none."""
+        """The naming context of a DN, or the DN itself if the server reports none."""
         name = normalized(dn)
         contexts = [value.decode(errors="replace") for value in self.root().values("namingContexts")]
         parents = [context for context in contexts if f",{name}".endswith("," + normalized(context))]
@@ -166,7 +166,7 @@ class LdapSession:
     def _receive(
         self, message: int, search: Search, *, complete: bool = True
     ) -> tuple[SearchPage, Sequence[LDAPControl] | None]:
-        """All results of a search, or the next one; and at its end the response controls."""
+        """All results of a search, or the next one, and at its end the response controls."""
         try:
             kind, data, _, controls, _, _ = self.connection.result4(
                 message, 1 if complete else 0, self.settings.answer_timeout
@@ -397,7 +397,7 @@ def _connect_error(
 
 
 def _diagnosed(host: str, port: int, settings: LdapConnectionSettings, ca_file: str | None) -> str:
-    """The cause of a failed connection; empty if TCP and TLS succeed."""
+    """The cause of a failed connection. Empty if TCP and TLS succeed."""
     address, timeout = f"{host}:{port}", min(settings.connect_timeout, 5)
     try:
         with socket.create_connection((host, port), timeout=timeout) as connection:

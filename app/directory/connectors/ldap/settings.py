@@ -93,6 +93,7 @@ class Preset(SettingsSection):
 
 @cache
 def preset(name: PresetName) -> Preset:
+    """A preset."""
     text = files(__package__).joinpath("presets", f"{name}.yaml").read_text("utf-8")
     return Preset.model_validate(yaml.safe_load(text))
 
@@ -143,7 +144,7 @@ class LdapConnectionSettings(SettingsSection):
     preset: PresetName
     """The kind of directory."""
     bind_dn: str = Field(default="", max_length=1000)
-    """The reader: a DN, or another name that the server accepts (``usher@corp.example``); empty: anonymous."""
+    """The reader: a DN, or another name that the server accepts (``usher@corp.example``). Empty: anonymous."""
     bind_password: SecretStr = SecretStr("")
     sasl: Literal["", "external", "gssapi"] = ""
     """Instead of ``bind_dn``: ``external`` (``cert_file``, or the user of the socket), ``gssapi`` (Kerberos)."""
@@ -212,25 +213,27 @@ class LdapConnectionSettings(SettingsSection):
 
     @property
     def server(self) -> str:
-        """The first server; of the settings of a session, its only one."""
+        """The first server. The settings of a session have only this one."""
         return self.urls[0]
 
     def sets_in_force(self) -> Mapping[str, SetSettings]:
         """The sets of the preset with the changes of the settings, then further sets."""
-        known = preset(self.preset).sets
-        changed = {}
-        for name, base in known.items():
-            given = self.sets.get(name, SetSettings())
-            changed[name] = base.model_copy(update={field: getattr(given, field) for field in given.model_fields_set})
-        return changed | {name: settings for name, settings in self.sets.items() if name not in known}
+        base = preset(self.preset).sets
+        changed = {
+            name: base[name].model_copy(update={field: getattr(own, field) for field in own.model_fields_set})
+            if name in base
+            else own
+            for name, own in self.sets.items()
+        }
+        return {**base, **changed}
 
     def preset_in_force(self) -> Preset:
         """The preset with the changes of the settings."""
-        known = preset(self.preset)
-        return known.model_copy(
+        base = preset(self.preset)
+        return base.model_copy(
             update={
-                "lists": known.lists | set(self.lists),
-                "convert": {**known.convert, **self.convert},
-                "ends": known.ends if self.account_expiry else {},
+                "lists": base.lists | set(self.lists),
+                "convert": {**base.convert, **self.convert},
+                "ends": base.ends if self.account_expiry else {},
             }
         )

@@ -31,27 +31,27 @@ class LdapEntry(NamedTuple):
         return next((values for found, values in self.attributes.items() if found.lower() == name), ())
 
     def first(self, attribute: str) -> bytes:
-        """The first value of an attribute; empty if there is none."""
+        """The first value of an attribute. Empty if there is none."""
         return next(iter(self.values(attribute)), b"")
 
     def text(self, attribute: str) -> str:
-        """The first value of an attribute as text; empty if there is none."""
+        """The first value of an attribute as text. Empty if there is none."""
         return self.first(attribute).decode(errors="replace")
 
     def number(self, attribute: str) -> int:
-        """The first value of an attribute as a number; 0 if there is none."""
+        """The first value of an attribute as a number. 0 if there is none."""
         first = self.first(attribute)
         return int(first) if first.isdigit() else 0
 
     @property
     def guid(self) -> str:
-        """The objectGUID; empty if there is none."""
+        """The objectGUID. Empty if there is none."""
         guid = self.first("objectGUID")
         return as_guid(guid) if len(guid) == 16 else ""
 
 
 Plain = str | int | bool | None
-"""A plain value; None: the attribute has no value (a FILETIME that means never)."""
+"""A plain value. None: the attribute has no value (a FILETIME that means never)."""
 
 
 def as_text(value: bytes) -> str:
@@ -221,7 +221,7 @@ def all_normalized(dns: Sequence[str]) -> Sequence[str]:
 
 
 def _parsed(dn: str) -> str:
-    """The DN in normal form; empty if it is no DN."""
+    """The DN in normal form. Empty if it is no DN."""
     try:
         rdns = ldap.dn.str2dn(dn)
     except (ldap.LDAPError, UnicodeError):
@@ -267,13 +267,13 @@ def search_base(dn: str) -> str:
 
 
 def as_text_or_plain_dn(value: bytes) -> str:
-    """The text of a value; of an extended DN the DN alone."""
+    """The text of a value, or the DN of an extended DN."""
     text = as_text(value)
     return plain_dn(text) if text.startswith("<GUID=") else text
 
 
 def guid_or_name(value: bytes) -> str:
-    """The GUID of an extended DN; otherwise the normalized name of a member."""
+    """The GUID of an extended DN, or otherwise the normalized name of a member."""
     found = _GUID.match(value)
     return str(uuid.UUID(found[1].decode())) if found else _member_name(as_text(value))
 
