@@ -1,4 +1,4 @@
-"""The worlds of the source contract suite: an external directory, its content, and the state of its source's readers.
+"""The interface of the directories that the contract suite changes and reads, and the content of such a directory.
 
 A ``SourceWorld`` contains people and teams. Its source yields a ``User`` for each person (``userId``, name and email),
 and a ``Membership`` for each person in a team, whose id is that of the organization. Other records are ignored.
@@ -82,24 +82,28 @@ class Kept:
         self._records: dict[ObjectId | str, list[Record]] = {}
         self.cursor = ""
 
+    def read(self, source: Source, request: ReadRequest = EVERYTHING) -> End:
+        """Reads a source, applies the read, and returns its end."""
+        return self.take(read(source, request))
+
     def take(self, steps: Sequence[Step]) -> End:
         """Applies a read by the rules of the port, and returns its end."""
         end = steps[-1]
-        claim(isinstance(end, End), "a read has to end with its verdict")
         assert isinstance(end, End)
         if end.verdict is Verdict.FAILED:
             return end
-        read: dict[ObjectId | str, list[Record]] = {}
+        records: dict[ObjectId | str, list[Record]] = {}
         for step in steps:
             if isinstance(step, Found):
-                read.setdefault(step.origin.object if step.origin is not None else step.place, []).append(step.record)
+                object_ = step.place if step.origin is None else step.origin.object
+                records.setdefault(object_, []).append(step.record)
             elif isinstance(step, Gone):
-                claim(end.answered is not None, "Gone is for reads of changes and parts only")
-                read.setdefault(step.object, [])
+                claim(end.answered is not None, "only reads of changes and parts may yield Gone")
+                records.setdefault(step.object, [])
         if end.answered is None and end.verdict is Verdict.COMPLETE:
-            self._records = read
+            self._records = records
         else:
-            self._records |= read
+            self._records |= records
         self.cursor = end.cursor
         return end
 
@@ -127,31 +131,33 @@ def read(source: Source, request: ReadRequest = EVERYTHING) -> list[Step]:
     ends = [number for number, step in enumerate(steps) if isinstance(step, End)]
     claim(
         ends == [len(steps) - 1],
-        f"a read has exactly one verdict, as the last of its steps; {len(steps)} steps, verdicts at {ends}",
+        f"a read must end with its only verdict, but has {len(steps)} steps, and verdicts at {ends}",
     )
     return steps
 
 
 def some_content(people: int) -> Content:
     """People in teams of several sizes, one of them with all people."""
-    everybody = {
+    people_by_id = {
         f"p{number:06}": Person(f"First{number} Läst{number}", f"p{number}@contract.example")
         for number in range(people)
     }
-    ids = list(everybody)
+    ids = list(people_by_id)
     teams = {f"t{number}": frozenset(ids[number :: number + 2]) for number in range(5)}
-    return Content(everybody, {"all": frozenset(ids)} | {team: members for team, members in teams.items() if members})
+    return Content(
+        people_by_id, {"all": frozenset(ids)} | {team: members for team, members in teams.items() if members}
+    )
 
 
 def changed(content: Content, chance: random.Random, number: int) -> Content:
     """The content with some people added, changed and removed, and other members in some teams."""
     people = dict(content.people)
-    for one in chance.sample(sorted(people), min(3, len(people))):
-        people[one] = Person(f"Renamed {number}", f"{one}.{number}@contract.example")
-    for one in chance.sample(sorted(people), min(2, len(people))):
-        del people[one]
-    for come in range(2):
-        people[f"new{number}-{come}"] = Person(f"New {number}", f"new{number}.{come}@contract.example")
+    for person_id in chance.sample(sorted(people), min(3, len(people))):
+        people[person_id] = Person(f"Renamed {number}", f"{person_id}.{number}@contract.example")
+    for person_id in chance.sample(sorted(people), min(2, len(people))):
+        del people[person_id]
+    for index in range(2):
+        people[f"new{number}-{index}"] = Person(f"New {number}", f"new{number}.{index}@contract.example")
     teams = {team: set(members) & people.keys() for team, members in content.teams.items()}
     for team in chance.sample(sorted(teams), min(2, len(teams))):
         teams[team] ^= set(chance.sample(sorted(people), min(4, len(people))))
