@@ -22,6 +22,8 @@ from app.directory.source_settings import GuardSettings
 
 Step = Found | Gone | Malformed | Remark | End
 
+log = structlog.stdlib.get_logger(__name__)
+
 _TOTAL_FACTOR = 10
 """Maximum duration of a read, in timeouts."""
 
@@ -32,7 +34,7 @@ _CLOSED_INTERVAL = 0.5
 """Seconds between checks of a thread whether its read was closed."""
 
 _BATCH = 64
-"""Steps that a thread hands over together; few, because a record can be long."""
+"""Steps that a thread hands over together. Few, because a record can be long."""
 
 
 class ReadingStoppedError(Exception):
@@ -44,11 +46,11 @@ class Policy:
     """How a source is read."""
 
     guard: GuardSettings | None = None
-    """How much a read may remove; None: as for all sources."""
+    """How much a read may remove. None: as for all sources."""
     poll: float = 0
-    """Seconds between incremental reads; 0: none."""
+    """Seconds between incremental reads. 0: none."""
     full_every: float = 24 * 3600
-    """Seconds after which a full read is required; 0: each read is a full one."""
+    """Seconds after which a full read is required. 0: each read is a full one."""
     only_pushed: bool = False
     """Whether the source contains pushes only, so that there is nothing to read."""
     digest: str = ""
@@ -58,7 +60,7 @@ class Policy:
 class BoundedSource:
     """A source with a guard.
 
-    ``timeout``: seconds for which its reader waits in total; 0: no limit. Once ``stop`` is set, ``read`` raises
+    ``timeout``: seconds for which its reader waits in total. 0: no limit. Once ``stop`` is set, ``read`` raises
     ``ReadingStoppedError``.
     """
 
@@ -123,7 +125,7 @@ class RunningRead:
         self._thread.start()
 
     def take(self) -> list[Step] | None:
-        """The available steps; None if there are none. Raises ``ReadingStoppedError``."""
+        """The available steps. None if there are none. Raises ``ReadingStoppedError``."""
         if self._bounded.stop.is_set():
             raise ReadingStoppedError("stopped while the directory was read: the process was asked to end")
         if self._thread is None:
@@ -219,7 +221,6 @@ def _produce(source: Source, request: ReadRequest, put: Callable[[list[Step]], b
                 steps = []
         steps.append(End(Verdict.FAILED, "the source ended without a verdict"))
     except BaseException as error:
-        log = structlog.stdlib.get_logger(__name__)
         log.exception("source_broke", source=source.name)
         steps.append(End(Verdict.FAILED, f"an error of the program, {type(error).__name__}; the log has the details"))
     put(steps)

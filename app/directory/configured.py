@@ -43,7 +43,7 @@ def sources_from_settings(
 ) -> list[Source]:
     """The sources, in the order of the configuration. Nothing is opened yet.
 
-    ``stop`` ends running reads. ``spool``: the folder for data that sources keep between reads; without it, sources
+    ``stop`` ends running reads. ``spool``: the folder for data that sources keep between reads. Without it, sources
     with members support full reads only. ``store``: opens Usher's database, where SCIM sources are stored.
     """
     return [

@@ -33,7 +33,7 @@ class LoginRefusedError(ReadError):
 
 
 class CursorRefusedError(ReadError):
-    """The changes since the cursor cannot be read; a full read is required."""
+    """The changes since the cursor cannot be read. A full read is required."""
 
     answered = Answered.CURSOR_REFUSED
 
@@ -46,7 +46,7 @@ class DirectoryObject(NamedTuple):
     """An object of a directory, in plain values for expressions.
 
     ``value`` contains text, numbers, booleans, lists and objects, nested at most 32 deep. Attributes without a value
-    are missing. Times are ISO 8601 in UTC; GUIDs, SIDs and FILETIMEs are text. Members are separate, because
+    are missing. Times are ISO 8601 in UTC. GUIDs, SIDs and FILETIMEs are text. Members are separate, because
     expressions must not iterate over them.
     """
 

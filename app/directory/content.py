@@ -33,7 +33,7 @@ def read_content(
     """The steps of ``reader``, which gets the content of a file or an object, and its name.
 
     ``path``: a path, or the URL of an object, which is in ``store``. The cursor is the ETag of an object: if ``since``
-    is still its ETag, nothing changed, and it is not read. ``shown``: the name; default: the path.
+    is still its ETag, nothing changed, and it is not read. ``shown``: the name. Default: the path.
     """
     name = shown or str(path)
     if is_folder(path):

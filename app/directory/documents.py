@@ -1,7 +1,7 @@
 """The reader of JSON and YAML documents with a list per kind, for directories that people write by hand.
 
-The document is in memory, so that its size is limited. A syntax error fails the read; an invalid record is malformed.
-Top-level entries whose names begin with ``x-`` are skipped; they can contain YAML anchors.
+The document is in memory, so that its size is limited. A syntax error fails the read. An invalid record is malformed.
+Top-level entries whose names begin with ``x-`` are skipped. They can contain YAML anchors.
 
 YAML tags cannot create objects, times stay text as in JSON, and the expansion of aliases is limited.
 """

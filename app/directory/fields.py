@@ -176,7 +176,7 @@ def _checked_member(value: object, name: str, members: Mapping[str, _Member]) ->
 
 
 def checked_context_value(value: object, name: str) -> str:
-    """The value as text; numbers are converted, because values are compared as text."""
+    """The value as text. Numbers are converted, because values are compared as text."""
     text = value_text(value)
     return checked_id(value if text is None else text, name)
 

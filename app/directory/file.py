@@ -48,7 +48,7 @@ class FileSource:
         store: StoreSettings | None = None,
     ) -> None:
         """``path``: a path, or the URL of an object, which is in ``store``. ``require_end``: a read of JSON Lines
-        without an end record is partial. ``shown``: the file's name in places and reasons; default: the path."""
+        without an end record is partial. ``shown``: the file's name in places and reasons. Default: the path."""
         self._path = path
         self._store = store
         self._shown = shown or str(path)
@@ -88,7 +88,7 @@ class _LinesRead:
     """Including malformed ones."""
     malformed: int = 0
     end_error: str = ""
-    """The error of the end record; empty if there is none."""
+    """The error of the end record. Empty if there is none."""
     has_end: bool = False
     """Whether the end record was read."""
 
@@ -180,7 +180,7 @@ def _steps_of_long_line(stream: IO[bytes], place: str) -> tuple[Malformed | End]
 
 
 def object_from_line(line: bytes) -> object:
-    """The value of a line of JSON; objects that repeat a key are ``RepeatedKeys``.
+    """The value of a line of JSON. Objects that repeat a key are ``RepeatedKeys``.
 
     Raises ``json.JSONDecodeError``, ``UnicodeDecodeError``, and ``MalformedRecordError`` for JSON that Python cannot
     represent.

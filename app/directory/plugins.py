@@ -25,6 +25,8 @@ from app.foundation.configuration.loading import Layer, with_secret_files
 from app.foundation.configuration.problems import ConfigurationError
 from app.foundation.text import enumerated, printable
 
+_log = structlog.stdlib.get_logger(__name__)
+
 GROUP = "usher.sources"
 """The group of the entry points. Their names are types of sources."""
 
@@ -62,11 +64,11 @@ class PluginSettings(SourceBase):
 
 @dataclass(frozen=True, slots=True)
 class SourcePlugin:
-    """What an entry point names."""
+    """A plug-in, which its entry point names."""
 
     settings: type[PluginSettings]
     connector: Callable[[Any], Connector]
-    """Makes the connector from valid settings, for each read. Nothing is opened yet."""
+    """Makes the connector of a read from valid settings. It opens nothing yet."""
 
 
 class PluginError(ValueError):
@@ -75,18 +77,18 @@ class PluginError(ValueError):
 
 @cache
 def plugin_of(type_: str) -> SourcePlugin | None:
-    """Imports the plug-in of a type; None if there is none. Raises ``PluginError``."""
-    found = tuple(entry_points(group=GROUP, name=type_))
-    if not found:
+    """Imports the plug-in of a type. None if there is none. Raises ``PluginError``."""
+    candidates = tuple(entry_points(group=GROUP, name=type_))
+    if not candidates:
         if near := resembling(type_, entry_points(group=GROUP).names):
             raise PluginError(f"no source has the type {printable(type_, limit=80)}; did you mean {near}?")
         return None
-    packages = enumerated(sorted(one.dist.name for one in found if one.dist is not None))
-    if len(found) > 1:
+    packages = enumerated(sorted(point.dist.name for point in candidates if point.dist is not None))
+    if len(candidates) > 1:
         raise PluginError(f"the packages {packages} have a plug-in of the type {type_}; uninstall all but one")
-    where = f"the plug-in {found[0].value} of the package {packages}"
+    where = f"the plug-in {candidates[0].value} of the package {packages}"
     try:
-        plugin = found[0].load()
+        plugin = candidates[0].load()
     except KeyboardInterrupt:
         raise
     # A module may raise anything when it is imported.
@@ -110,11 +112,11 @@ def plugin_settings(plugin: SourcePlugin, value: Mapping[str, Any]) -> PluginSet
     except ValidationError as error:
         problems = [
             InitErrorDetails(
-                type=PydanticCustomError("value_error", "{text}", {"text": _text_of(one, plugin.settings)}),
-                loc=one["loc"],
+                type=PydanticCustomError("value_error", "{text}", {"text": _describe(problem, plugin.settings)}),
+                loc=problem["loc"],
                 input={},
             )
-            for one in error.errors()
+            for problem in error.errors()
         ]
         raise ValidationError.from_exception_data(value["type"], problems) from None
     # A validator of the plug-in may raise anything.
@@ -123,7 +125,7 @@ def plugin_settings(plugin: SourcePlugin, value: Mapping[str, Any]) -> PluginSet
     return settings
 
 
-def _text_of(error: ErrorDetails, model: type[BaseModel]) -> str:
+def _describe(error: ErrorDetails, model: type[BaseModel]) -> str:
     if error["type"] == "missing":
         return "is missing; add it"
     if error["type"] == "extra_forbidden":
@@ -150,7 +152,7 @@ class PluginConnector:
             yield End(Verdict.FAILED, str(error))
         # The exit of the thread would leave the read without its end.
         except (Exception, SystemExit) as error:  # noqa: BLE001
-            structlog.stdlib.get_logger(__name__).exception("plugin_broke", type=type_)
+            _log.exception("plugin_broke", type=type_)
             yield End(Verdict.FAILED, f"the plug-in {type_} raised {type(error).__name__}; the log has the details")
 
 

@@ -22,7 +22,7 @@ from app.directory.source import EVERYTHING, End, Found, Malformed, ObjectId, Re
 from app.foundation.secrets import MASK
 
 MAX_RESULTS = 20
-"""Results of rules per object; a group may have many members."""
+"""Results of rules per object. A group may have many members."""
 
 _SECRET = re.compile(
     r"pass(word|wd|phrase)|pwd|secret|token|credential|api_?-?key|private_?-?key|(^|[^a-z])(pin|ssn|otp)([^a-z]|$)",
@@ -51,15 +51,15 @@ class PreviewFilter:
     set: str = ""
     """Empty: any set."""
     id: str = ""
-    """The id or place of an object, or the text of one of its attributes; empty: any object."""
+    """The id or place of an object, or the text of one of its attributes. Empty: any object."""
 
     def matches(self, object_id: ObjectId | None, place: str, value: Mapping[str, object]) -> bool:
         if self.set and (object_id is None or object_id.set != self.set):
             return False
         if not self.id or (object_id is not None and object_id.id == self.id):
             return True
-        wanted = self.id.casefold()
-        return wanted in (text.casefold() for text in (place, *value.values()) if isinstance(text, str))
+        folded = self.id.casefold()
+        return folded in (text.casefold() for text in (place, *value.values()) if isinstance(text, str))
 
 
 @dataclass(slots=True)
@@ -67,10 +67,10 @@ class RuleResult:
     """The record that a rule made of an object, or of the object as a member of a group."""
 
     rule: str
-    """The number of the rule; empty if there are no rules."""
+    """The number of the rule. Empty if there are no rules."""
     kind: str
     record: Mapping[str, object] | None = None
-    """The record as in files; None: no record was made."""
+    """The record as in files. None: no record was made."""
     reason: str = ""
     """Why no record was made."""
     malformed: bool = False
@@ -144,7 +144,7 @@ class PreviewedSource:
         self.end: End | None = None
         rules = source.rules.all if isinstance(source, ObservableSource) else []
         self.counts: Mapping[str, RuleCounts] = {rule.number: RuleCounts(rule) for rule in rules}
-        """Number of a rule → its counts; empty if there are no rules."""
+        """Number of a rule → its counts. Empty if there are no rules."""
 
     @property
     def name(self) -> str:
@@ -188,7 +188,7 @@ class PreviewedSource:
         value: Mapping[str, object],
         shown: Mapping[str, object] | None = None,
     ) -> PreviewedObject | None:
-        """The object in the preview, if it is selected. ``shown``: the attributes to show; default: ``value``."""
+        """The object in the preview, if it is selected. ``shown``: the attributes to show. Default: ``value``."""
         selected = self._objects.get(object_id or place)
         if (
             selected is None
@@ -271,12 +271,12 @@ def _mark_winners(results: Sequence[RuleResult]) -> None:
             by_key.setdefault(result.key, []).append(result)
     for same in by_key.values():
         if len(same) > 1:
-            role, end = (max(part) for part in zip(*(one.rank for one in same), strict=True))
-            for one in same:
-                is_winning = {"accessRole": one.rank[0] == role, "expiresAt": one.rank[1] == end}
-                one.winning_fields = [
-                    name for name, wins in is_winning.items() if wins and name in KINDS[one.kind].field_names
+            role, end = (max(part) for part in zip(*(result.rank for result in same), strict=True))
+            for result in same:
+                is_winning = {"accessRole": result.rank[0] == role, "expiresAt": result.rank[1] == end}
+                result.winning_fields = [
+                    name for name, wins in is_winning.items() if wins and name in KINDS[result.kind].field_names
                 ]
-            winner = next((one for one in same if one.rank == (role, end)), None)
+            winner = next((result for result in same if result.rank == (role, end)), None)
             if winner is not None:
                 winner.wins = True

@@ -27,7 +27,7 @@ class ItemProblem(NamedTuple):
     list: str
     """``upsert``, ``remove`` or ``line``."""
     number: int
-    """Its position in the list, from 0; lines are from 1."""
+    """Its position in the list, from 0. Lines are from 1."""
     reason: str
 
 
@@ -57,7 +57,7 @@ class Allowed:
     """Empty: all. Otherwise kinds without an organization must be in ``kinds``."""
 
     def objection(self, record: Record) -> str | None:
-        """Why a record must not be pushed; None if it may be."""
+        """Why a record must not be pushed. None if it may be."""
         if self.kinds and record.kind not in self.kinds:
             return f"kind: {record.kind} may not be pushed to this source, only {', '.join(sorted(self.kinds))}"
         if not self.organizations:
@@ -154,7 +154,7 @@ def _raise_if_any(
 def _cast(
     items: Sequence[object], name: str, cast: Callable[[object], Record], problems: list[ItemProblem]
 ) -> list[Record | None]:
-    """The records of items; None for invalid items, whose errors are added to ``problems``."""
+    """The records of items. None for invalid items, whose errors are added to ``problems``."""
     records: list[Record | None] = []
     for index, item in enumerate(items):
         try:

@@ -123,8 +123,8 @@ class CsvSourceSettings(_ContentSettings):
     map: RuleList = ()
     """Rules that make records of the rows, which are the objects of the set ``rows``."""
     key: Columns = ()
-    """The columns that identify a row permanently. Default: the key fields of the records; the column ``id`` of
-    objects."""
+    """The columns that identify a row permanently. Default: the key fields of the records, or the column
+    ``id`` of objects."""
     delimiter: Annotated[str, AfterValidator(_usable_delimiter)] = ","
     encoding: Annotated[str, AfterValidator(_usable_encoding)] = "utf-8-sig"
     """An encoding of Python. ``utf-8-sig`` is UTF-8, with or without a byte order mark."""
@@ -317,7 +317,7 @@ class DirectorySettings(SettingsSection):
     guard: GuardSettings = Field(default_factory=GuardSettings)
     """How much a read of one source, and a read of all sources together, may remove without confirmation."""
     max_age: int = Field(default=0, ge=0, le=366 * 24 * 3600)
-    """Seconds after the last successful read at which ``/readyz`` fails; 0: never."""
+    """Seconds after the last successful read at which ``/readyz`` fails. 0: never."""
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> "DirectorySettings":

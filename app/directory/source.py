@@ -49,7 +49,7 @@ class Origin(NamedTuple):
 
     object: ObjectId
     rule: str = ""
-    """The number of the rule, from 1; empty if the source has no rules."""
+    """The number of the rule, from 1. Empty if the source has no rules."""
 
 
 class Found(NamedTuple):
@@ -67,7 +67,7 @@ class Gone(NamedTuple):
 
 
 class Malformed(NamedTuple):
-    """An object that could not be made a record; the reason names the field."""
+    """An object that could not be made a record. The reason names the field."""
 
     place: str
     reason: str
@@ -92,9 +92,9 @@ class End(NamedTuple):
     verdict: Verdict
     reason: str = ""
     cursor: str = ""
-    """The cursor for the next incremental read; empty if only full reads are possible."""
+    """The cursor for the next incremental read. Empty if only full reads are possible."""
     answered: "Answered | None" = None
-    """What was read; None: everything."""
+    """What was read. None: everything."""
     except_malformed: bool = False
     """Of a partial read: only malformed objects are missing, and each ``Malformed`` names its object."""
     login_refused: bool = False
@@ -156,9 +156,9 @@ class ReadRequest:
     """What to read. A source may always answer with everything."""
 
     since: str = ""
-    """The cursor of an earlier ``End``, to read only the changes since then; empty: everything."""
+    """The cursor of an earlier ``End``, to read only the changes since then. Empty: everything."""
     part: Part | None = None
-    """Only this part; never together with ``since``."""
+    """Only this part. Never together with ``since``."""
 
 
 EVERYTHING = ReadRequest()
@@ -167,7 +167,7 @@ Reading = Iterator[Found | Gone | Malformed | Remark | End]
 
 
 class Source(Protocol):
-    """A provider of records; the contract is at the top of this module."""
+    """A provider of records. The contract is at the top of this module."""
 
     @property
     def name(self) -> str:

@@ -43,9 +43,9 @@ class ChangesSettings(SettingsSection):
     """Bearer tokens of this source. Any of them is accepted, so that they can be rotated. Without tokens, nothing can
     be pushed."""
     kinds: tuple[KindName, ...] = ()
-    """The kinds of record that may be pushed; empty: all."""
+    """The kinds of record that may be pushed. Empty: all."""
     organizations: tuple[Annotated[str, AfterValidator(_usable_organization_id)], ...] = ()
-    """The ids of the organizations whose records may be pushed; empty: all. Otherwise kinds without an organization
+    """The ids of the organizations whose records may be pushed. Empty: all. Otherwise kinds without an organization
     must be in ``kinds``."""
 
 
@@ -80,9 +80,9 @@ class SourceBase(SettingsSection):
     """Seconds for which a reader waits for the source in total. The whole read may take ten times as long. 0: no limit.
     Default: ``directory.read_timeout``."""
     poll: float = Field(default=0, ge=0, le=7 * 24 * 3600)
-    """Seconds between incremental reads outside of syncs; 0: none."""
+    """Seconds between incremental reads outside of syncs. 0: none."""
     full_every: float = Field(default=24 * 3600, ge=0, le=366 * 24 * 3600)
-    """Seconds after which a full read is required; 0: each read is a full one."""
+    """Seconds after which a full read is required. 0: each read is a full one."""
     guard: GuardSettings | None = None
     """How much a read may remove. Default: ``directory.guard``."""
     changes: ChangesSettings | None = None
@@ -99,6 +99,6 @@ class SourceBase(SettingsSection):
         return sha256(orjson.dumps(self.identity(), option=orjson.OPT_SORT_KEYS)).hexdigest()
 
     def identity(self) -> dict[str, object]:
-        """The settings on which the records depend, as JSON. Secrets are masked; if one of them determines what is read
+        """The settings on which the records depend, as JSON. Secrets are masked. If one of them determines what is read
         (a URL), the subclass adds that without the secret."""
         return self.model_dump(mode="json", exclude=_NOT_OF_THE_RECORDS)

@@ -34,7 +34,7 @@ def is_near(one: str, other: str) -> bool:
 
 
 def intended_name(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is near, preferably one with the same letters; None if there is none."""
+    """The known name that is near, preferably one with the same letters. None if there is none."""
     if len(name) > _MAX_LENGTH:
         return None
     plain = bare(name)
@@ -43,7 +43,7 @@ def intended_name(name: str, known: Iterable[str]) -> str | None:
 
 
 def resembling(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
-    """The most similar known name, for a hint; None if none is similar."""
+    """The most similar known name, for a hint. None if none is similar."""
     by_bare = {bare(candidate): candidate for candidate in known}
-    found = difflib.get_close_matches(bare(name[:_MAX_LENGTH]), by_bare, n=1, cutoff=cutoff)
-    return by_bare[found[0]] if found else None
+    matches = difflib.get_close_matches(bare(name[:_MAX_LENGTH]), by_bare, n=1, cutoff=cutoff)
+    return by_bare[matches[0]] if matches else None

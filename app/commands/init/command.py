@@ -48,8 +48,8 @@ def init(  # noqa: PLR0917 - click passes them by name
     """Write a first settings file, and check the directory.
 
     Asks which directory and which backend there is, and for their addresses and secrets. Writes the settings, and each
-    secret to a file of its own beside them, readable for their owner only. Replaces no file. Without a terminal,
-    nothing is asked: an error names the missing options.
+    secret to a file of its own beside them, readable for their owner only. Existing files are never replaced. Without a
+    terminal, nothing is asked: an error names the missing options.
 
     Exit code 0: the directory has no problems, 1: problems.
     """
@@ -61,21 +61,20 @@ def init(  # noqa: PLR0917 - click passes them by name
     choices = read_choices()
     files = Files(Path(absolute(str(output))))
     files.require_absent()
-    directory = _chosen("directory", directory, choices["directories"])
-    backend = _chosen("backend", backend, choices["backends"])
+    directory = _choose("directory", directory, choices["directories"])
+    backend = _choose("backend", backend, choices["backends"])
     questions = {question.key: question for question in questions_of(choices, directory, backend)}
     values = _from_pairs(pairs, questions)
-    unanswered = [question for key, question in questions.items() if key not in values]
-    own = [question.name for question in unanswered if question.key != question.name]
-    files.require_absent(own)
-    answers = _asked(question for question in unanswered if not question.generated)
-    answers |= {question.name: secrets.token_urlsafe(32) for question in unanswered if question.generated}
-    values |= {question.key: answers[question.name] for question in unanswered}
-    values |= {f"{name}_file": str(files.secret(name)) for name in own}
-    for path in files.write(directory, backend, values, {name: answers[name] for name in own}):
+    open_questions = [question for key, question in questions.items() if key not in values]
+    secret_names = [question.name for question in open_questions if question.has_file]
+    files.require_absent(secret_names)
+    answers = _ask(open_questions)
+    for question in open_questions:
+        values[question.key] = str(files.secret(question.name)) if question.has_file else answers[question.name]
+    for path in files.write(directory, backend, values, {name: answers[name] for name in secret_names}):
         print_note(f"wrote {path}")
     invocation.config = files.output
-    # It contains what directories push by SCIM, so that the check finds it.
+    # Creates the database, because the check reads from it what directories push by SCIM.
     open_store(invocation.settings()).dispose()
     try:
         context.invoke(check, limit=50, as_json=False)
@@ -83,41 +82,43 @@ def init(  # noqa: PLR0917 - click passes them by name
         print_result(files.next_steps(directory, backend).rstrip())
 
 
-def _chosen(what: str, given: str | None, kinds: Mapping[str, Any]) -> str:
-    """The kind that was given, or that the user chooses by number."""
-    if given is None and _on_terminal():
-        for number, kind in enumerate(kinds.values(), 1):
-            click.echo(f"{number:>3}  {kind['title']}", err=True)
+def _choose(what: str, kind: str | None, kinds: Mapping[str, Any]) -> str:
+    """The kind of the option, or that the user chooses by number."""
+    if kind is None and _on_terminal():
+        for number, choice in enumerate(kinds.values(), 1):
+            click.echo(f"{number:>3}  {choice['title']}", err=True)
         number = click.prompt(f"Which {what}?", type=click.IntRange(1, len(kinds)), err=True)
         return list(kinds)[number - 1]
-    if given is None or given not in kinds:
-        listed = "\n".join(f"  {name:<18}{kind['title']}" for name, kind in kinds.items())
-        problem = "is missing" if given is None else "is none of the kinds"
-        raise click.UsageError(f"--{what}: {problem}; choose one of:\n{listed}")
-    return given
+    if kind is None or kind not in kinds:
+        choices = "\n".join(f"  {name:<18}{choice['title']}" for name, choice in kinds.items())
+        problem = "is missing" if kind is None else "is none of the kinds"
+        raise click.UsageError(f"--{what}: {problem}; choose one of:\n{choices}")
+    return kind
 
 
 def _from_pairs(pairs: Iterable[str], questions: Mapping[str, InitQuestion]) -> dict[str, str]:
-    """The answers from the command line. Errors contain no value, because it may be a secret."""
+    """The answers from the command line: key → value. Errors contain no value, because it may be a secret."""
     from app.commands.init.questions import absolute
 
-    found = {}
+    values = {}
     for pair in pairs:
         key, separator, value = pair.partition("=")
         if not separator or key not in questions:
             raise click.UsageError(f"--set {key}: is not known here; there are {', '.join(questions)}")
         question = questions[key]
-        found[key] = _checked(question, value) if key == question.name else absolute(value)
-    return found
+        values[key] = _checked(question, value) if key == question.name else absolute(value)
+    return values
 
 
-def _asked(questions: Iterable[InitQuestion]) -> dict[str, str]:
-    """The answers of the user, by the names of the questions. Without a terminal, the defaults."""
-    found: dict[str, str] = {}
+def _ask(questions: Iterable[InitQuestion]) -> dict[str, str]:
+    """The answers of the user, by the names of the questions, and new tokens. Without a terminal, the defaults."""
+    answers: dict[str, str] = {}
     missing = []
     for question in questions:
-        if _on_terminal() and not question.optional:
-            found[question.name] = click.prompt(
+        if question.generated:
+            answers[question.name] = secrets.token_urlsafe(32)
+        elif _on_terminal() and not question.optional:
+            answers[question.name] = click.prompt(
                 question.hint,
                 default=question.default,
                 hide_input=question.secret,
@@ -125,12 +126,12 @@ def _asked(questions: Iterable[InitQuestion]) -> dict[str, str]:
                 err=True,
             )
         elif question.default is not None:
-            found[question.name] = _checked(question, question.default)
+            answers[question.name] = _checked(question, question.default)
         else:
             missing.append(f"  --set {question.key}={'FILE' if question.secret else 'VALUE'}: {question.hint}")
     if missing:
         raise click.UsageError("\n".join(["without a terminal, these are required:", *missing]))
-    return found
+    return answers
 
 
 def _checked(question: InitQuestion, value: str) -> str:

@@ -21,18 +21,23 @@ class InitQuestion:
     default: str | None = None
     pattern: str = r".+"
     secret: bool = False
-    """Asked without echo. A file contains the answer, and the templates get its path as ``key``."""
+    """Whether it is asked without echo. A file contains the answer, and the templates get its path as ``key``."""
     generated: bool = False
-    """Not asked: a file contains a new token, and the templates get its path as ``key``."""
+    """Whether a new token is the answer. A file contains it, and the templates get its path as ``key``."""
     path: bool = False
-    """The answer is the path of a file."""
+    """Whether the answer is the path of a file."""
     optional: bool = False
-    """Not asked."""
+    """Whether the default is used without asking."""
+
+    @property
+    def has_file(self) -> bool:
+        """Whether a file contains the answer."""
+        return self.secret or self.generated
 
     @property
     def key(self) -> str:
         """The name of the value: that of the question, or the same with ``_file``."""
-        return f"{self.name}_file" if self.secret or self.generated else self.name
+        return f"{self.name}_file" if self.has_file else self.name
 
     @property
     def hint(self) -> str:

@@ -81,13 +81,13 @@ class Expression:
     required: Mapping[str, frozenset[str]]
     """Variable → those of them that the expression does not allow to be missing."""
     attribute: str
-    """The attribute of ``it`` that the expression is; empty if it is more than that."""
+    """The attribute of ``it`` that the expression is. Empty if it is more than that."""
     loops: bool
     """Whether it goes through lists."""
     is_boolean: bool
     """Whether it can be true or false."""
     evaluate: Callable[[Variables], object]
-    """Its value; None: missing. Raises ``EvaluationError``."""
+    """Its value. None: missing. Raises ``EvaluationError``."""
 
 
 _FUNCTIONS: Mapping[str, Callable[[str], str]] = {"lower": str.lower, "upper": str.upper}
@@ -210,7 +210,7 @@ def _shortcut(tree: Node, variables: Sequence[str]) -> Callable[[Variables], obj
 
 
 def _function_of_attribute(tree: Node, variables: Sequence[str]) -> tuple[Callable[[str], str] | None, str, str]:
-    """Of ``lower(it.name)``: the function, the variable and the name; None otherwise."""
+    """Of ``lower(it.name)``: the function, the variable and the name. The function is None otherwise."""
     function, arguments = operands(tree)
     variable, name = plain_attribute(arguments[0], variables) if function in _FUNCTIONS else ("", "")
     return _FUNCTIONS[function] if variable else None, variable, name
@@ -256,7 +256,7 @@ def _compile_error(message: str, text: str) -> str:
 
 
 def _raise_unless_missing(message: str, attributes: set[str] | None) -> None:
-    """Raises ``EvaluationError`` unless the message reports a missing attribute (of ``attributes``; None: any)."""
+    """Raises ``EvaluationError`` unless the message reports a missing attribute. ``attributes``: None allows any."""
     missing = _MISSING.match(message)
     if missing is not None and (attributes is None or missing[1] in attributes):
         return

@@ -70,8 +70,8 @@ def _text(node: Node, number: int) -> str:
 def operands(node: Node) -> tuple[str, Sequence[Node]]:
     """The function and its arguments, the receiver first.
 
-    Of a selection (``x.name``), ``_[_]`` and the operand; of a list or map, no function, and its elements, or keys and
-    values.
+    Of a selection (``x.name``), ``_[_]`` and the operand. Of a list or map, no function, and its elements, or its keys
+    and values.
     """
     call, select, list_, struct = (inner(node, number) for number in (_CALL, _SELECT, _LIST, _STRUCT))
     if call is not None:
@@ -98,13 +98,13 @@ def text_constant(tree: Node) -> str | None:
 
 
 def constant_length(tree: Node) -> int:
-    """The length of a constant in bytes, at least; 0 if it is not one."""
+    """The length of a constant in bytes, at least. 0 if it is not one."""
     found = tree.get(_CONSTANT)
     return len(found[-1]) if found and isinstance(found[-1], bytes) else 0
 
 
 def plain_attribute(tree: Node, variables: Sequence[str], *, tested: bool = False) -> tuple[str, str]:
-    """Of ``it.name``, the variable and the name; otherwise empty text. ``tested``: of ``has(it.name)``."""
+    """The variable and the name in ``it.name``. Otherwise empty text. ``tested``: in ``has(it.name)``."""
     select = inner(tree, _SELECT)
     variable = None if select is None else _variable(inner(select, 1) or {})
     if select is None or variable is None or variable not in variables or bool(select.get(3)) is not tested:

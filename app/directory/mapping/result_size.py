@@ -65,7 +65,7 @@ _WITH_SMALL_RESULT = (
 
 
 def size_bound(tree: Node) -> SizeOf | None:
-    """The size of the result of an expression; None if it cannot exceed that of its values."""
+    """The size of the result of an expression. None if it cannot exceed that of its values."""
     return _size(tree) if _grows(tree) else None
 
 
@@ -75,7 +75,9 @@ def size_of(value: object) -> Size:
         return Size(len(value))
     if isinstance(value, Mapping | list):
         inner_values = [*value, *value.values()] if isinstance(value, Mapping) else value
-        return Size(sum(size_of(one).total for one in inner_values) + len(inner_values), len(inner_values))
+        return Size(
+            sum(size_of(inner_value).total for inner_value in inner_values) + len(inner_values), len(inner_values)
+        )
     return _SMALL
 
 
@@ -94,12 +96,12 @@ def _size(node: Node) -> SizeOf:
     if text is not None or not arguments:
         constant = Size(max(_SMALL.total, constant_length(node))) if text is None else size_of(text)
         return lambda _: constant
-    parts = [_size(one) for one in arguments]
+    parts = [_size(argument) for argument in arguments]
     separator = text_constant(arguments[1]) if function in ("replace", "split") else None
 
     def size(values: Sizes) -> Size:
-        found = _result(function, [part(values) for part in parts], separator)
-        return _checked(found) if function in _GROWING or not function else found
+        result = _result(function, [part(values) for part in parts], separator)
+        return _checked(result) if function in _GROWING or not function else result
 
     return size
 
@@ -143,12 +145,12 @@ def _checked(size: Size) -> Size:
 
 
 def _result(function: str, sizes: Sequence[Size], separator: str | None) -> Size:  # noqa: PLR0911 - a table
-    """The size of the result of a function. ``separator``: what ``replace`` and ``split`` find, if it is a constant."""
+    """The size of the result of a function. ``separator``: the constant text to find."""
     if function in _WITH_SMALL_RESULT:
         return _SMALL
     first, others = sizes[0].total, sum(size.total for size in sizes[1:])
     elements = sum(size.elements for size in sizes)
-    found = first / len(separator) if separator else first + 1
+    matches = first / len(separator) if separator else first + 1
     match function:
         case "":  # a list or a map
             return Size(first + others + len(sizes), len(sizes))
@@ -159,9 +161,9 @@ def _result(function: str, sizes: Sequence[Size], separator: str | None) -> Size
         case "_[_]" | "_[?_]" | "_?._":  # the element may be a list
             return Size(first, first)
         case "replace":
-            return Size(first + found * sizes[2].total)
+            return Size(first + matches * sizes[2].total)
         case "split":
-            return Size(first + found + 1, found + 1)
+            return Size(first + matches + 1, matches + 1)
         case "join":
             return Size(first + sizes[0].elements * others)
         case "format":

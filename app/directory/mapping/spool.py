@@ -31,7 +31,7 @@ _BUSY_TIMEOUT = 5.0
 
 
 class SpoolError(Exception):
-    """The spool cannot be used; the message is one line."""
+    """The spool cannot be used. The message is one line."""
 
 
 class Member(NamedTuple):
@@ -79,7 +79,7 @@ class Spool:
         replace: Callable[[Path], None] | None = None,
         lock: FileLock | None = None,
     ) -> None:
-        """``replace`` moves a new spool to its permanent path; None: it is deleted after the read."""
+        """``replace`` moves a new spool to its permanent path. None: it is deleted after the read."""
         self._path = path
         self._is_new = is_new
         self._replace = replace
@@ -383,7 +383,7 @@ SELECT
 FROM member LEFT JOIN name ON name.name = member.name
 WHERE member.name NOT IN (SELECT name FROM ambiguous)
 """
-"""Groups and their direct members. A table after a full read; a view if only a few groups are needed."""
+"""Groups and their direct members. It is a table after a full read, and a view if only a few groups are needed."""
 
 _NESTED = """
 CREATE TEMP TABLE nested AS

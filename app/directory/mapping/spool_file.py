@@ -30,7 +30,7 @@ _LOCK_TIMEOUT = 5.0
 
 @dataclass(frozen=True, slots=True)
 class SpoolFile:
-    """The path of a source's spool between reads; None: it is not kept, so that every read is a full one."""
+    """The path of a source's spool between reads. None: it is not kept, so that every read is a full one."""
 
     path: Path | None = None
 
@@ -59,7 +59,7 @@ class SpoolFile:
         return Spool(Path(created), is_new=True, replace=None if self.path is None else self._replace)
 
     def open_kept(self, cursor: str, digest: str) -> Spool | None:
-        """The spool of a cursor ("": of any) and of these rules, locked until it is closed; None if there is none.
+        """The spool of a cursor ("": of any) and of these rules, locked until it is closed. None if there is none.
 
         Raises ``SpoolError``.
         """
@@ -103,14 +103,14 @@ class SpoolFile:
 
 def _check_folder(folder: Path) -> None:
     """Raises ``PermissionError`` if the folder is a link, if another user owns it, or if others may write to it."""
-    found = folder.lstat()
-    if stat.S_ISLNK(found.st_mode):
+    status = folder.lstat()
+    if stat.S_ISLNK(status.st_mode):
         raise PermissionError(1, "is a link; name a folder with directory.spool")
     if not hasattr(os, "getuid"):
         return
-    if found.st_uid not in (os.getuid(), 0):
+    if status.st_uid not in (os.getuid(), 0):
         raise PermissionError(1, "belongs to another user; name another folder with directory.spool")
-    if stat.S_IMODE(found.st_mode) & 0o022:
+    if stat.S_IMODE(status.st_mode) & 0o022:
         raise PermissionError(1, f"is writable for others: chmod 700 {folder}")
 
 
@@ -124,7 +124,7 @@ def _remove_abandoned(folder: Path, before: float) -> None:
 def _is_own_file(path: Path) -> bool:
     """Whether it is a regular file of this user."""
     try:
-        found = path.lstat()
+        status = path.lstat()
     except OSError:
         return False
-    return (not hasattr(os, "getuid") or found.st_uid == os.getuid()) and not path.is_symlink() and path.is_file()
+    return (not hasattr(os, "getuid") or status.st_uid == os.getuid()) and not path.is_symlink() and path.is_file()

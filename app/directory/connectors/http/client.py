@@ -59,7 +59,7 @@ class JsonResponse(NamedTuple):
     """The bytes of ``body``."""
     url: str
     next_link: str
-    """The link ``next`` of the header ``Link``; empty if there is none."""
+    """The link ``next`` of the header ``Link``. Empty if there is none."""
 
 
 class HttpClient:
@@ -164,7 +164,7 @@ class HttpClient:
 
 def _must_wait(response: requests.Response) -> bool:
     """Whether the server refuses a request for the moment."""
-    is_quota = response.status_code == requests.codes.forbidden and any(one in response.content for one in _QUOTA)
+    is_quota = response.status_code == requests.codes.forbidden and any(reason in response.content for reason in _QUOTA)
     return is_quota or response.status_code in _WAITING
 
 

@@ -39,7 +39,6 @@ from app.foundation.clock import Clock, utc_now
 
 _REFERENCE = "$ref"
 
-
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
@@ -71,7 +70,8 @@ class _Read:
         self._max_in_flight = settings.max_in_flight
         self._pages = PageReader(client, self._preset)
         self._wanted = wanted
-        self._sets = {name: one for name, one in settings.sets_in_force().items() if name in wanted.attributes}
+        sets = settings.sets_in_force()
+        self._sets = {name: set_settings for name, set_settings in sets.items() if name in wanted.attributes}
         self._incomplete: list[str] = []
 
     def steps(self, since: str) -> Objects:
@@ -81,7 +81,7 @@ class _Read:
         tally = MalformedTally()
         if since:
             # Before the first object, because a refused cursor must yield none.
-            parts = [partial(self._changed, *one) for one in self._changes(links).items()]
+            parts = [partial(self._changed, name, ids) for name, ids in self._changes(links).items()]
         else:
             parts = [partial(self._objects, name) for name in self._sets]
         for part in parts:
@@ -106,10 +106,10 @@ class _Read:
         paths, expanded, count = deque([settings.path or ""]), set[str](), 0
         while paths:
             for items in self._pages.pages(paths.popleft(), query, name):
-                found = [self._object(name, item, count + at) for at, item in enumerate(items, 1)]
+                steps = [self._object(name, item, count + at) for at, item in enumerate(items, 1)]
                 count += len(items)
                 if settings.children is not None:
-                    for step, item in zip(found, items, strict=True):
+                    for step, item in zip(steps, items, strict=True):
                         # Without an id, the objects below are missing, too, and so the read is not except_malformed.
                         object_ = step.object if isinstance(step, Malformed) else step.id
                         if object_ is not None and value_at(item, settings.child_count) != 0:
@@ -119,7 +119,7 @@ class _Read:
                             paths.append(settings.children.replace("{id}", quote(object_.id, safe="")))
                 members = self._members_of(name)
                 has_list = members is not None and members.path is not None
-                yield from self._parallel(self._with_members, found) if has_list else found
+                yield from self._parallel(self._with_members, steps) if has_list else steps
         if total is not None and count != total:
             raise IncompleteError(f"{settings.path}: has {total:,} objects, but {count:,} were returned")
 
@@ -127,7 +127,7 @@ class _Read:
         return self._sets[name].members if name in self._wanted.members else None
 
     def _selection(self, name: str, *more: str) -> Mapping[str, str]:
-        """The query parameter with the attributes that are used, and ``more``; empty if the API returns all."""
+        """The query parameter with the attributes that are used, and ``more``. Empty if the API returns all."""
         settings, wanted = self._sets[name], self._wanted.attributes[name]
         if not self._preset.select or ALL_ATTRIBUTES in wanted:
             return {}
@@ -174,10 +174,10 @@ class _Read:
         if isinstance(step, Malformed) or members is None or members.path is None:
             return step
         path = members.path.replace("{id}", quote(step.id.id, safe=""))
-        found: dict[str, None] = {}
+        names: dict[str, None] = {}
         try:
             for items in self._pages.pages(path, members.query, "members"):
-                found |= dict.fromkeys(_member_names(items, members, path))
+                names |= dict.fromkeys(_member_names(items, members, path))
         except RefusedError as error:
             # It may have been deleted during the read.
             if error.status == requests.codes.not_found:
@@ -185,12 +185,12 @@ class _Read:
             raise
         except MalformedRecordError as error:
             raise IncompleteError(f"{path}: {error}") from None
-        return step._replace(members=tuple(found))
+        return step._replace(members=tuple(names))
 
     # Incremental reads.
 
     def _links(self, since: str) -> dict[str, str]:
-        """Set → the link to its changes from now on, or since a cursor; empty if only complete reads are possible.
+        """Set → the link to its changes from now on, or since a cursor. Empty if only complete reads are possible.
 
         Raises ``CursorRefusedError``.
         """
@@ -218,18 +218,18 @@ class _Read:
         return self._pages.first_link(delta.path, {**self._selection(name, *more), **delta.query})
 
     def _changes(self, links: dict[str, str]) -> Mapping[str, Mapping[str, bool]]:
-        """Set → the ids of its changed objects → whether they were removed; none if a list is incomplete.
+        """Set → the ids of its changed objects → whether they were removed. There are none if a list is incomplete.
 
         Replaces the links by those to the next changes.
         """
-        found: dict[str, Mapping[str, bool]] = {}
+        changes: dict[str, Mapping[str, bool]] = {}
         try:
             for name, settings in self._sets.items():
-                found[name], links[name] = self._pages.changes(links[name], settings.id)
+                changes[name], links[name] = self._pages.changes(links[name], settings.id)
         except IncompleteError as error:
             self._incomplete.append(str(error))
             return {}
-        return found
+        return changes
 
     def _changed(self, name: str, changed: Mapping[str, bool]) -> Iterator[DirectoryObject | Malformed | Gone]:
         """The changed objects of a set, as they are now."""
@@ -245,8 +245,8 @@ class _Read:
         """
         path = f"{self._sets[object_.set].path}/{quote(object_.id, safe='')}"
         item = self._pages.single(path, self._selection(object_.set))
-        found = self._object(object_.set, item, 1)
-        return found._replace(object=object_) if isinstance(found, Malformed) else self._with_members(found)
+        step = self._object(object_.set, item, 1)
+        return step._replace(object=object_) if isinstance(step, Malformed) else self._with_members(step)
 
 
 def _checked(item: object) -> Mapping[str, object]:
@@ -266,7 +266,7 @@ def _id(item: Mapping[str, object], key: str) -> str:
 
 
 def _name_in(item: Mapping[str, object], keys: Sequence[str]) -> str:
-    """The text of the first of these keys that has one; empty if none has."""
+    """The text of the first of these keys that has one. Empty if none has."""
     for key in keys:
         value = value_at(item, key)
         if isinstance(value, str | int) and not isinstance(value, bool) and value != "":

@@ -144,7 +144,7 @@ class PageReader:
         return items
 
     def _following(self, answer: JsonResponse, items: Sequence[object], path: str, *, is_end: bool) -> str | None:
-        """The link or token of the next page, empty if it is found by number; None: there is no next page.
+        """The link or token of the next page, empty if it is found by number. None: there is no next page.
 
         Raises ``ReadError`` and ``IncompleteError`` if there is one that cannot be read.
         """
@@ -161,7 +161,7 @@ class PageReader:
         return "" if style == "offset" and items else None
 
     def _next(self, body: object, path: str) -> str:
-        """The link or token of the next page in a body; empty if there is none. Raises ``ReadError``."""
+        """The link or token of the next page in a body. Empty if there is none. Raises ``ReadError``."""
         following = value_at(body, self._paging.next)
         if self._paging.style == "token" and type(following) is int:
             return str(following)
@@ -171,7 +171,7 @@ class PageReader:
 
 
 def value_at(body: object, key: str) -> object:
-    """The value of a key, or of keys with dots between them; None if there is none."""
+    """The value of a key, or of keys with dots between them. None if there is none."""
     if isinstance(body, dict) and key not in body and "." in key:
         first, _, rest = key.partition(".")
         return value_at(body.get(first), rest)

@@ -28,8 +28,8 @@ def _has_id(path: str) -> str:
 
 PathOfObject = Annotated[Path, AfterValidator(_has_id)]
 """``{id}`` is the id of the object."""
-Parameters = Mapping[Key, Annotated[str, Field(max_length=1000)]]
 
+Parameters = Mapping[Key, Annotated[str, Field(max_length=1000)]]
 
 _FILTERS = frozenset({"$filter", "$search"})
 """Query parameters that leave out objects of a list, but not of its changes."""
@@ -116,11 +116,11 @@ class ApiPreset(SettingsSection):
     sets: Mapping[str, ApiSetSettings] = Field(default_factory=dict)
     paging: PagingSettings = PagingSettings(style="none")
     items: str = Field(default="", max_length=200)
-    """The key of the body with the list; ``{set}`` is the name of the set, or ``members``; empty: the body itself."""
+    """The key of the body with the list; ``{set}`` is the name of the set, or ``members``. Empty: the body itself."""
     empty_if: str = Field(default="", max_length=200)
     """If the body has this key, a missing list is an empty one."""
     select: str = ""
-    """The query parameter that names the attributes to return; empty: all are returned."""
+    """The query parameter that names the attributes to return. Empty: all are returned."""
     delta_link: str = ""
     """The key of a list of changes with the link to the next changes."""
     removed: str = ""
@@ -135,7 +135,7 @@ class ApiPreset(SettingsSection):
 
 @cache
 def preset(name: PresetName | None) -> ApiPreset:
-    """A preset; None: that of an API without one."""
+    """A preset. None: that of an API without one."""
     if name is None:
         return ApiPreset()
     return ApiPreset.model_validate(
@@ -209,8 +209,8 @@ class AuthSettings(SettingsSection):
             "client_id": self.client_id,
             "service_account_key": self.service_account_key.get_secret_value(),
         }
-        if len(given := [name for name, value in ways.items() if value]) > 1:
-            raise ValueError(f"auth: has {' and '.join(given)}; keep one of them")
+        if len(configured := [name for name, value in ways.items() if value]) > 1:
+            raise ValueError(f"auth: has {' and '.join(configured)}; keep one of them")
         if bool(self.username) != bool(self.password.get_secret_value()):
             raise ValueError("auth: username and password belong together; set both")
         if bool(self.client_id) != bool(self.client_secret.get_secret_value()):
@@ -224,10 +224,18 @@ class AuthSettings(SettingsSection):
         return self
 
     def token_endpoint(self) -> str:
-        """The token endpoint; empty: there are no access tokens."""
+        """The token endpoint. Empty: there are no access tokens."""
         key = self.service_account_key
-        named = service_account(key).get("token_uri", "") if key.get_secret_value() else ""
-        return self.token_url or named
+        return self.token_url or (service_account(key).get("token_uri", "") if key.get_secret_value() else "")
+
+
+def _merged(base: ApiSetSettings, changes: ApiSetSettings) -> ApiSetSettings:
+    """A set of the preset with the changes of the settings."""
+    update = {field: getattr(changes, field) for field in changes.model_fields_set}
+    merged = base.model_copy(update={**update, "query": {**base.query, **changes.query}})
+    is_same_list = merged.path == base.path and _without_page_size(merged.query) == _without_page_size(base.query)
+    keeps_delta = is_same_list or "delta" in changes.model_fields_set
+    return merged if keeps_delta else merged.model_copy(update={"delta": None})
 
 
 class HttpSettings(SettingsSection):
@@ -285,24 +293,11 @@ class HttpSettings(SettingsSection):
 
         The changes in a preset are those of its own list, so they are not used for another path or query.
         """
-        known = preset(self.preset).sets
-        changed = {}
-        for name, base in known.items():
-            given = self.sets.get(name, ApiSetSettings())
-            update = {field: getattr(given, field) for field in given.model_fields_set}
-            one = base.model_copy(update={**update, "query": {**base.query, **given.query}})
-            is_same_list = one.path == base.path and _without_page_size(one.query) == _without_page_size(base.query)
-            if not is_same_list and "delta" not in given.model_fields_set:
-                one = one.model_copy(update={"delta": None})
-            changed[name] = one
-        return changed | {name: settings for name, settings in self.sets.items() if name not in known}
+        base = preset(self.preset).sets
+        return {**base, **{name: _merged(base[name], own) if name in base else own for name, own in self.sets.items()}}
 
     def preset_in_force(self) -> ApiPreset:
         """The preset with the changes of the settings."""
-        known = preset(self.preset)
-        return known.model_copy(
-            update={
-                "paging": self.paging or known.paging,
-                "items": known.items if self.items is None else self.items,
-            }
-        )
+        base = preset(self.preset)
+        items = base.items if self.items is None else self.items
+        return base.model_copy(update={"paging": self.paging or base.paging, "items": items})

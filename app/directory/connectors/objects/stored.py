@@ -134,7 +134,7 @@ class StoredObject(RawIOBase):
         config = {endpoint_key: settings.endpoint} if settings.endpoint else {}
         if settings.region and self._scheme == "s3":
             config["region"] = settings.region
-        connect, answer = (timedelta(seconds=one) for one in (settings.connect_timeout, settings.answer_timeout))
+        connect, answer = timedelta(seconds=settings.connect_timeout), timedelta(seconds=settings.answer_timeout)
         client = {
             "allow_http": settings.endpoint.startswith("http:"),
             "connect_timeout": connect,
