@@ -41,6 +41,10 @@ def plural(kind: str) -> str:
     return f"{kind}s"
 
 
+KINDS_BY_PLURAL: Mapping[str, str] = {plural(kind): kind for kind in KINDS}
+"""Name of a list, or of a query, of records → their kind."""
+
+
 def record_from_object(
     value: object, kind: str | None = None, *, every_alias: bool = False
 ) -> tuple[Record, tuple[str, ...]]:

@@ -12,12 +12,11 @@ from typing import IO, Any
 
 import yaml
 
-from app.access.kinds import KINDS
-from app.directory.casting import plural, record_from_object
+from app.directory.casting import KINDS_BY_PLURAL, record_from_object
 from app.directory.fields import MalformedRecordError, RepeatedKeys, marked_if_repeated, object_from_pairs
-from app.directory.source import End, Found, Malformed, Reading, Remark, Verdict
+from app.directory.source import End, Found, Malformed, MalformedTally, Reading, Remark, Verdict
 from app.directory.spelling import resembling
-from app.foundation.text import counted, quoted
+from app.foundation.text import quoted
 
 MAX_DOCUMENT_BYTES = 32 * 1024 * 1024
 """The maximum size of an unpacked document. Larger directories belong in JSON Lines."""
@@ -27,8 +26,6 @@ MAX_NODES = 4_000_000
 
 MAX_DEPTH = 100
 """The maximum nesting of a YAML document."""
-
-_KIND_BY_LIST = {plural(kind): kind for kind in KINDS}
 
 
 class _UnusableError(ValueError):
@@ -55,21 +52,21 @@ def _records(
     except _UnusableError as error:
         yield End(Verdict.FAILED, f"{file_name}: {error}")
         return
-    malformed = 0
+    tally = MalformedTally()
     for list_name, values in lists.items():
         for index, value in enumerate(values):
             line = lines.get(list_name)
             place = f"{file_name}:{line[index] if line else f'{list_name}[{index}]'}"
-            try:
-                record, remarks = record_from_object(value, _KIND_BY_LIST[list_name])
-            except MalformedRecordError as error:
-                malformed += 1
-                yield Malformed(place, str(error))
-                continue
-            yield Found(record, place)
-            for remark in remarks:
-                yield Remark(place, remark)
-    yield End(Verdict.PARTIAL, counted(malformed, "malformed record")) if malformed else End(Verdict.COMPLETE)
+            yield from tally.counted(_steps(value, KINDS_BY_PLURAL[list_name], place))
+    yield tally.end("malformed record")
+
+
+def _steps(value: object, kind: str, place: str) -> Sequence[Found | Malformed | Remark]:
+    try:
+        record, remarks = record_from_object(value, kind)
+    except MalformedRecordError as error:
+        return [Malformed(place, str(error))]
+    return [Found(record, place), *(Remark(place, remark) for remark in remarks)]
 
 
 def _text_of(stream: IO[bytes]) -> str:
@@ -99,17 +96,17 @@ def _lists_of(document: object) -> dict[str, list[object]]:
     if document is None:
         return {}
     if not isinstance(document, dict):
-        raise _UnusableError(f"must be an object with the lists {', '.join(_KIND_BY_LIST)}")
+        raise _UnusableError(f"must be an object with the lists {', '.join(KINDS_BY_PLURAL)}")
     if isinstance(document, RepeatedKeys):
         raise _UnusableError(f"{document.repeated_key}: this key occurs twice")
     lists: dict[str, list[object]] = {}
     for list_name, values in document.items():
         if isinstance(list_name, str) and list_name.startswith("x-"):
             continue
-        if list_name not in _KIND_BY_LIST:
-            near = resembling(str(list_name), _KIND_BY_LIST)
+        if list_name not in KINDS_BY_PLURAL:
+            near = resembling(str(list_name), KINDS_BY_PLURAL)
             hint = f"; did you mean {near}?" if near else ""
-            raise _UnusableError(f"{quoted(list_name)} is not one of the lists {', '.join(_KIND_BY_LIST)}{hint}")
+            raise _UnusableError(f"{quoted(list_name)} is not one of the lists {', '.join(KINDS_BY_PLURAL)}{hint}")
         if values is not None and not isinstance(values, list):
             raise _UnusableError(f"{list_name}: must be a list")
         lists[list_name] = values or []

@@ -16,14 +16,13 @@ from pydantic import (
 )
 
 from app.access.kinds import KINDS
-from app.access.records import Fill, User
 from app.directory.connectors.http.settings import HttpSettings
 from app.directory.connectors.ldap.settings import ACCOUNT_EXPIRED, LdapConnectionSettings
 from app.directory.connectors.objects.settings import StoreSettings, usable_object_url
-from app.directory.connectors.scim.rules import active_only, check_sets, name_in_address
+from app.directory.connectors.scim.rules import GROUPS, USERS, active_only, name_in_address
 from app.directory.connectors.sql.settings import Columns, NullIsAbsent, SqlSettings, TimeZone
 from app.directory.mapping.cel import IT, MEMBER, ExpressionError, language
-from app.directory.mapping.settings import RULE_KINDS, RuleList, RuleSettings, check_rule_sets, disabled_or
+from app.directory.mapping.settings import RULE_KINDS, RuleList, RuleSettings, check_rule_sets, disabled_if
 from app.directory.plugins import PluginSettings, plugin_of, plugin_settings
 from app.directory.source_settings import AcceptedChanges, GuardSettings, KindName, SourceBase, Token
 from app.foundation.configuration.schema import SettingsSection
@@ -189,10 +188,8 @@ def _with_expiry(rule: RuleSettings, ends: Mapping[str, str]) -> RuleSettings:
     if not attribute:
         return rule
     fields, variable = rule.fields, MEMBER if rule.each else IT
-    if rule.kind == User.kind or (rule.kind == Fill.kind and "disabled" in fields):
-        key = rule.kind if rule.user is None else User.kind
-        disabled = disabled_or(f"has({variable}.{ACCOUNT_EXPIRED})", fields.get("disabled", False))
-        return rule.model_copy(update={key: {**getattr(rule, key), "disabled": disabled}})
+    if (disabling := disabled_if(rule, f"has({variable}.{ACCOUNT_EXPIRED})")) is not None:
+        return disabling
     can_end = rule.kind in RULE_KINDS and "expiresAt" in KINDS[rule.kind].field_names and "expiresAt" not in fields
     if not can_end or not fields.keys() & {"userId", "userAlias"}:
         return rule
@@ -226,7 +223,10 @@ class ScimSourceSettings(SourceBase):
     def _rules_fit(self) -> "ScimSourceSettings":
         if self.changes is not None:
             raise ValueError("changes: a directory pushes with tokens; let others push to a source of type push")
-        check_sets(self.map)
+        check_rule_sets(self.map, (USERS, GROUPS))
+        for number, rule in enumerate(self.map, start=1):
+            if rule.each is not None and rule.from_ != GROUPS:
+                raise ValueError(f"map: rule {number}: only {GROUPS} have members")
         return self
 
     def rules_in_force(self) -> RuleList:

@@ -106,7 +106,7 @@ def _from_pairs(pairs: Iterable[str], questions: Mapping[str, InitQuestion]) -> 
         if not separator or key not in questions:
             raise click.UsageError(f"--set {key}: is not known here; there are {', '.join(questions)}")
         question = questions[key]
-        values[key] = _checked(question, value) if key == question.name else absolute(value)
+        values[key] = question.checked(value) if key == question.name else absolute(value)
     return values
 
 
@@ -122,23 +122,16 @@ def _ask(questions: Iterable[InitQuestion]) -> dict[str, str]:
                 question.hint,
                 default=question.default,
                 hide_input=question.secret,
-                value_proc=lambda value, question=question: _checked(question, value),
+                value_proc=question.checked,
                 err=True,
             )
         elif question.default is not None:
-            answers[question.name] = _checked(question, question.default)
+            answers[question.name] = question.checked(question.default)
         else:
             missing.append(f"  --set {question.key}={'FILE' if question.secret else 'VALUE'}: {question.hint}")
     if missing:
         raise click.UsageError("\n".join(["without a terminal, these are required:", *missing]))
     return answers
-
-
-def _checked(question: InitQuestion, value: str) -> str:
-    try:
-        return question.checked(value)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
 
 
 def _on_terminal() -> bool:

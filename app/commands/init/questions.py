@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
 import yaml
 
 FOLDER = Path(__file__).parent
@@ -45,10 +46,10 @@ class InitQuestion:
         return f"{self.prompt}, such as {self.example}" if self.example else self.prompt
 
     def checked(self, answer: str) -> str:
-        """The answer, without blanks at its ends. Raises ``ValueError``, whose message does not contain it."""
+        """The answer, without blanks at its ends. Raises ``UsageError``, whose message does not contain it."""
         text = answer.strip()
         if not text.isprintable() or (text != self.default and not re.fullmatch(self.pattern, text)):
-            raise ValueError(f"{self.name} is not usable; expected: {self.hint}")
+            raise click.UsageError(f"{self.name} is not usable; expected: {self.hint}")
         return absolute(text) if self.path and "://" not in text else text
 
 

@@ -167,9 +167,12 @@ RuleList = Annotated[tuple[RuleSettings, ...], Field(min_length=1), AfterValidat
 """The rules of a source, in their order."""
 
 
-def disabled_or(expired: str, disabled: str | Constant) -> str | Constant:
-    """The expression that is true if ``expired`` is, and otherwise the value of ``disabled``."""
-    if isinstance(disabled, bool):
-        return disabled or expired
+def disabled_if(rule: RuleSettings, condition: str) -> RuleSettings | None:
+    """The rule, whose users are also disabled if a condition is true. None if it neither makes nor disables users."""
+    if rule.kind != User.kind and (rule.kind != Fill.kind or "disabled" not in rule.fields):
+        return None
+    disabled = rule.fields.get("disabled", False)
     # The line break ends a comment.
-    return f"{expired} ? dyn(true) : ({disabled}\n)"
+    value = disabled or condition if isinstance(disabled, bool) else f"{condition} ? dyn(true) : ({disabled}\n)"
+    key = rule.kind if rule.user is None else User.kind
+    return rule.model_copy(update={key: {**getattr(rule, key), "disabled": value}})

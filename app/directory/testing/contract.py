@@ -51,9 +51,7 @@ class SourceContract:
         next(closed, None)
         _close(closed)
         for _ in range(2):
-            kept = Kept()
-            kept.read(source)
-            _same(kept.content(), content)
+            _same(Kept(source).content(), content)
 
     def test_a_read_of_an_empty_directory_does_not_fail(self, world: SourceWorld) -> None:
         """The guard decides whether it is unexpected."""
@@ -85,23 +83,19 @@ class SourceContract:
     def test_a_full_read_equals_an_earlier_one_and_the_changes(self, world: SourceWorld) -> None:
         """With people who are added, changed and removed, and teams whose members change."""
         content = _bring(world, self.people)
-        kept = Kept()
-        kept.read(world.source())
+        kept = Kept(world.source())
         chance = random.Random(20261122)
         for number in range(self.rounds):
             content = changed(content, chance, number)
             world.bring(content)
             _follow(world.source(), kept)
             _same(kept.content(), content)
-        complete = Kept()
-        complete.read(world.source())
-        _same(complete.content(), content)
+        _same(Kept(world.source()).content(), content)
 
     def test_removed_people_are_gone(self, world: SourceWorld) -> None:
         """They are removed from the people and from all teams."""
         content = _bring(world, self.people)
-        kept = Kept()
-        kept.read(world.source())
+        kept = Kept(world.source())
         leaver = min(next(team for team in content.teams.values() if team))
         content = Content(
             {person_id: person for person_id, person in content.people.items() if person_id != leaver},
@@ -114,8 +108,7 @@ class SourceContract:
     def test_an_incremental_read_without_changes_is_empty(self, world: SourceWorld) -> None:
         """With the cursor of each read."""
         content = _bring(world, self.people)
-        kept = Kept()
-        kept.read(world.source())
+        kept = Kept(world.source())
         for _ in range(3):
             _follow(world.source(), kept)
             _same(kept.content(), content)
@@ -211,9 +204,7 @@ class SourceContract:
         contents: list[Content] = []
 
         def read_all() -> None:
-            kept = Kept()
-            kept.read(source)
-            contents.append(kept.content())
+            contents.append(Kept(source).content())
 
         threads = [threading.Thread(target=read_all) for _ in range(3)]
         for thread in threads:

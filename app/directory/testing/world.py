@@ -76,11 +76,13 @@ Step = Found | Gone | Malformed | Remark | End
 
 
 class Kept:
-    """The records that readers of a source keep, by object."""
+    """The records that readers of a source keep, by object. ``source``: the first to read."""
 
-    def __init__(self) -> None:
+    def __init__(self, source: Source | None = None) -> None:
         self._records: dict[ObjectId | str, list[Record]] = {}
         self.cursor = ""
+        if source is not None:
+            self.read(source)
 
     def read(self, source: Source, request: ReadRequest = EVERYTHING) -> End:
         """Reads a source, applies the read, and returns its end."""

@@ -135,17 +135,15 @@ class _Read:
 
     def _object(self, name: str, entry: object, number: int) -> DirectoryObject | Malformed:
         settings, wanted, members = self._sets[name], self._wanted.attributes[name], self._members_of(name)
+        if not isinstance(entry, dict):
+            return Malformed(f"{name}, object {number:,}", "is not a JSON object")
         object_: ObjectId | None = None
         try:
-            item = _checked(entry)
-            object_ = ObjectId(name, _id(item, settings.id))
-            value = {
-                key: inner
-                for key, inner in item.items()
-                if inner is not None and (key in wanted or ALL_ATTRIBUTES in wanted)
-            }
-            names = (_name_in(item, (key,)) for key in settings.named_by)
-            inline = () if members is None or not members.attribute else _inline_members(item, members)
+            object_ = ObjectId(name, _id(entry, settings.id))
+            everything = ALL_ATTRIBUTES in wanted
+            value = {key: inner for key, inner in entry.items() if inner is not None and (everything or key in wanted)}
+            names = (_name_in(entry, (key,)) for key in settings.named_by)
+            inline = () if members is None or not members.attribute else _inline_members(entry, members)
             place = f"{name} {object_.id}"
             return DirectoryObject(object_, value, place, tuple(dict.fromkeys(filter(None, names))), inline)
         except MalformedRecordError as error:
@@ -247,12 +245,6 @@ class _Read:
         item = self._pages.single(path, self._selection(object_.set))
         step = self._object(object_.set, item, 1)
         return step._replace(object=object_) if isinstance(step, Malformed) else self._with_members(step)
-
-
-def _checked(item: object) -> Mapping[str, object]:
-    if not isinstance(item, dict):
-        raise MalformedRecordError("is not a JSON object")
-    return item
 
 
 def _id(item: Mapping[str, object], key: str) -> str:

@@ -1,7 +1,7 @@
 """The settings of SQL sources: the database and its queries."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Literal
@@ -12,13 +12,10 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from app.access.kinds import KINDS
-from app.directory.casting import plural
+from app.directory.casting import KINDS_BY_PLURAL
 from app.directory.mapping.settings import RuleList
 from app.directory.spelling import intended_name
 from app.foundation.configuration.schema import SettingsSection
-
-KINDS_BY_PLURAL: Mapping[str, str] = {plural(kind): kind for kind in KINDS}
-"""Name of a query whose rows are records → the kind of these records."""
 
 _DRIVERS = {
     "postgresql": "postgresql+psycopg",
