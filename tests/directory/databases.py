@@ -33,12 +33,12 @@ SORTS = [
         "mysql", marks=pytest.mark.skipif(not MYSQL, reason="USHER_TEST_MYSQL names no MariaDB or MySQL server")
     ),
 ]
-"""The sorts of database that are read."""
+"""The kinds of database."""
 
 
 @contextmanager
 def new_database(sort: str, folder: Path) -> Iterator[URL]:
-    """An empty database of this sort."""
+    """An empty database of this kind."""
     if sort == "sqlite":
         yield make_url(f"sqlite:///{folder}/app.db")
         return
@@ -67,20 +67,20 @@ class Database:
             self.between.close()
 
     def run(self, *statements: str) -> None:
-        """In one transaction; what makes tables is run after their like was dropped."""
+        """Runs statements in one transaction. Replaces the tables that they create."""
         with self.engine.begin() as connection:
             for statement in statements:
                 connection.execute(text(statement.replace(":", "\\:")))
 
     def put(self, *statements: tuple[str, Sequence[Mapping[str, object]]]) -> None:
-        """Each statement for all of its rows, in one transaction."""
+        """Runs each statement for all of its rows, in one transaction."""
         with self.engine.begin() as connection:
             for statement, rows in statements:
                 if rows:
                     connection.execute(text(statement), list(rows))
 
     def source(self, queries: Mapping[str, str] | Sequence[Query], **settings: object) -> SqlSource:
-        """A source of queries; of their texts where they have no more."""
+        """A source of these queries, which are settings or their texts."""
         if isinstance(queries, Mapping):
             queries = [Query(name, statement) for name, statement in queries.items()]
         return SqlSource("app", SqlDatabase(self.read_url, queries, **settings))  # type: ignore[arg-type]
@@ -88,7 +88,7 @@ class Database:
 
 @contextmanager
 def opened(sort: str, folder: Path) -> Iterator[Database]:
-    """A database, gone afterwards."""
+    """A database that is dropped at the end."""
     with new_database(sort, folder) as url:
         database = Database(url)
         try:
@@ -102,7 +102,7 @@ TEAMS = 'SELECT team AS "organizationId", person AS "userId", changed FROM membe
 
 
 class PeopleAndTeams(SourceWorld):
-    """Tables of people and members, in which every change has a number, and deletions are written down."""
+    """Tables of people and members, in which every change has a number, and deletions are recorded."""
 
     secret = "hunter2/:@"
 

@@ -276,7 +276,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, *_: object) -> None:
-        """Clients give up in the middle of an answer."""
+        """Ignores clients that close the connection in the middle of an answer."""
 
 
 @contextmanager
@@ -328,7 +328,7 @@ def answer(body: object, **headers: str) -> Callable[[Call], object]:
 
 
 def drip(call: Call) -> None:
-    """A byte now and then, for ten seconds."""
+    """Sends a byte at intervals, for ten seconds."""
     call.handler.send_response(200)
     call.handler.send_header("Content-Length", "1000")
     call.handler.end_headers()
@@ -339,12 +339,12 @@ def drip(call: Call) -> None:
 
 
 def hang(call: Call) -> None:
-    """No answer for ten seconds."""
+    """Sends no answer for ten seconds."""
     time.sleep(10)
 
 
 def endless(call: Call) -> None:
-    """A gigabyte."""
+    """Sends a gigabyte."""
     call.handler.send_response(200)
     call.handler.send_header("Content-Length", str(1024**3))
     call.handler.end_headers()
@@ -353,7 +353,7 @@ def endless(call: Call) -> None:
 
 
 def cut_off(call: Call) -> None:
-    """Half an answer."""
+    """Sends half an answer."""
     call.handler.send_response(200)
     call.handler.send_header("Content-Length", "1000")
     call.handler.end_headers()

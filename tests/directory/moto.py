@@ -1,4 +1,4 @@
-"""Moto's S3 server on loopback, which nobody here wrote. ``make moto`` installs it."""
+"""Moto's S3 server on loopback, an independent implementation. ``make moto`` installs it."""
 
 import os
 import subprocess

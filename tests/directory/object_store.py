@@ -11,7 +11,7 @@ LAST_MODIFIED = "Wed, 21 Oct 2026 07:28:00 GMT"
 
 
 class ObjectStore(http.server.ThreadingHTTPServer):
-    """``fault``: what happens to each request; the empty text: nothing."""
+    """``fault``: the fault of each request. Empty: none."""
 
     daemon_threads = True
     request_queue_size = 50
@@ -26,7 +26,7 @@ class ObjectStore(http.server.ThreadingHTTPServer):
         self.cut: float | None = None
         """The share of all bytes of an object after which connections break."""
         self.on_get: Callable[[], None] = lambda: None
-        """Is called after each answered GET."""
+        """It is called after each answered GET."""
         self.stopped = threading.Event()
 
     @property
@@ -37,7 +37,7 @@ class ObjectStore(http.server.ThreadingHTTPServer):
         return f'"{hashlib.md5(self.objects[path]).hexdigest()}"'
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that hangs up is no error."""
+        """Ignores clients that close the connection."""
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):

@@ -1,3 +1,5 @@
+"""JSON objects become records, and records become the same objects again."""
+
 import sys
 import unicodedata
 from collections.abc import Callable, Sequence
@@ -265,7 +267,7 @@ def misspelt(name: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("kind", "name"), OWN_FIELDS)
-def test_a_field_whose_name_is_near_a_known_one_is_malformed(kind: str, name: str) -> None:
+def test_misspelled_fields_are_malformed(kind: str, name: str) -> None:
     for wrong in misspelt(name):
         fields = {"kind": kind, **LEAST[kind], wrong: True}
         if wrong == name:
@@ -471,7 +473,7 @@ def test_the_maximum_of_aliases_is_read() -> None:
     assert len(user.aliases) == MAX_ALIASES
 
 
-def test_a_fill_carries_what_it_adds() -> None:
+def test_fills_have_extra_fields() -> None:
     fill, remarks = record_from_object({"userAlias": "A@b.example", "costCenter": 7, "disabled": True}, "fill")
     assert fill == Fill(user_alias="a@b.example", disabled=True, extra_fields={"costCenter": 7})
     assert remarks == ()

@@ -1,4 +1,4 @@
-"""Missing attributes and NULL give nobody access."""
+"""Missing attributes and NULL give no access."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""Directories in JSON and YAML documents: records, their places, and unusable documents."""
+
 from pathlib import Path
 from time import process_time
 
@@ -108,7 +110,7 @@ def test_an_empty_document_is_complete(read_file, name: str, content: str) -> No
         ("d.yaml", "users: [*unknown]", "undefined alias"),
     ],
 )
-def test_a_broken_document_is_failed_as_a_whole(read_file, name: str, content: str | bytes, reason: str) -> None:
+def test_reads_of_broken_documents_fail(read_file, name: str, content: str | bytes, reason: str) -> None:
     (end,) = read_file(name, content)
     assert end.verdict is Verdict.FAILED
     assert reason in end.reason

@@ -1,3 +1,5 @@
+"""Directory files: JSON Lines, gzip, truncated and changing files, and end records."""
+
 import gzip
 import os
 import tracemalloc
@@ -58,7 +60,7 @@ def test_lines_are_complete_when_all_are_understood(read_file, content: bytes) -
         ("directory", b"", "the name must end in"),
     ],
 )
-def test_a_file_that_cannot_be_read_to_its_end_is_failed(read_file, name: str, content: bytes, reason: str) -> None:
+def test_reads_of_truncated_files_fail(read_file, name: str, content: bytes, reason: str) -> None:
     end = end_of(read_file(name, content))
     assert end.verdict is Verdict.FAILED
     assert reason in end.reason

@@ -527,7 +527,7 @@ def test_a_quota_of_google_is_waited_for(new_provider: NewProvider) -> None:
 
 
 @pytest.mark.parametrize("code", [503, 404])
-def test_a_group_whose_members_stay_refused_is_left_out_of_a_partial_read(new_provider: NewProvider, code: int) -> None:
+def test_a_read_without_the_members_of_a_group_is_partial(new_provider: NewProvider, code: int) -> None:
     provider = new_provider("okta")
     provider.fault = at("groups/g1/users", 0, status(code))
     steps = Api(provider).read()

@@ -1,4 +1,4 @@
-"""Objects in an S3 server that nobody here wrote."""
+"""Objects in Moto's S3 server, an independent implementation."""
 
 import gzip
 import os

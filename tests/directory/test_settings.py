@@ -1,3 +1,5 @@
+"""The settings of all kinds of sources, and their digests."""
+
 import tempfile
 from pathlib import Path
 

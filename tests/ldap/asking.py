@@ -17,7 +17,7 @@ WANTED = RequestedFields(
 
 @dataclass
 class Answer:
-    """A read, taken apart."""
+    """The steps of a read, by type."""
 
     objects: dict[str, dict[str, DirectoryObject]] = field(default_factory=dict)
     """set → place → the object."""
@@ -98,7 +98,7 @@ def of_samba(server: samba.Samba, **settings: Any) -> LdapConnector:
 
 
 def ask(connector: LdapConnector, request: ReadRequest = EVERYTHING, wanted: RequestedFields = WANTED) -> Answer:
-    """A read, taken apart."""
+    """The steps of a read, by type."""
     return take(connector.read(wanted, request))
 
 

@@ -1,5 +1,4 @@
-"""LDAP servers for tests. Each is started once, in one process, so that modules that use them are in the group
-``ldap``."""
+"""LDAP servers for tests. Each is started once, in one process: modules that use them are in the group ``ldap``."""
 
 import importlib.util
 import os
@@ -13,14 +12,14 @@ from tests.ldap import samba, slapd
 from tests.worlds.tcp_proxy import TcpProxy, tcp_proxy
 
 WANTED = bool(os.environ.get("USHER_TEST_LDAP"))
-"""Whether a server that is not there is a failure, and not a reason to skip (CI)."""
-
+"""Whether a missing server is a failure, and not a reason to skip (CI)."""
 
 collect_ignore_glob = [] if WANTED or importlib.util.find_spec("ldap") is not None else ["test_*.py"]
 """Without the library, these modules cannot be imported."""
 
 
 def need(reason: str) -> None:
+    """Skips the test for a reason, or fails it if the servers are required."""
     if reason and WANTED:
         pytest.fail(f"USHER_TEST_LDAP demands it: {reason}")
     if reason:
@@ -38,7 +37,7 @@ def library() -> None:
 
 @pytest.fixture(scope="session")
 def standing_slapd(library: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[slapd.Slapd]:
-    """An OpenLDAP server that nobody changes: 1,300 people, 41 groups."""
+    """An OpenLDAP server that no test changes: 1,300 people, 41 groups."""
     need(slapd.programs())
     server = slapd.Slapd(tmp_path_factory.mktemp("slapd") / "s", slapd.company(1_300, 40, in_group=70))
     with slapd.running(server):
@@ -47,7 +46,7 @@ def standing_slapd(library: None, tmp_path_factory: pytest.TempPathFactory) -> I
 
 @pytest.fixture
 def own_slapd(library: None, tmp_path: Path) -> Iterator[slapd.Slapd]:
-    """An OpenLDAP server of the test's own: 60 people, 6 groups."""
+    """An OpenLDAP server of the test's own: 60 people, 7 groups."""
     need(slapd.programs())
     with slapd.running(slapd.Slapd(tmp_path / "slapd", slapd.company(60, 6, in_group=9))) as server:
         yield server
@@ -68,6 +67,6 @@ def domain(
 
 @pytest.fixture
 def meddled(standing_slapd: slapd.Slapd) -> Iterator[TcpProxy]:
-    """A proxy before the server that nobody changes."""
+    """A proxy in front of the server that no test changes."""
     with tcp_proxy("127.0.0.1", standing_slapd.port) as one:
         yield one

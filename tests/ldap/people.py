@@ -1,5 +1,4 @@
-"""People, groups and containers in a directory, and an evaluation of who is in which group. It imports nothing of
-Usher's."""
+"""People, groups and containers in a directory, and the members of groups, computed without Usher's code."""
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +30,7 @@ class Directory:
     """The attributes that name a person, a group and a container."""
     person_filter = group_filter = id_attribute = number_attribute = off_attribute = ""
     off: tuple[str, str]
-    """The values of ``off_attribute`` of somebody who is not disabled, and of somebody who is."""
+    """The values of ``off_attribute`` of an enabled and of a disabled person."""
     unit_filter = "(objectClass=organizationalUnit)"
     can_hide = False
     """Whether ``off_attribute`` can be hidden from Usher."""
@@ -44,7 +43,7 @@ class Directory:
         self.connect()
 
     def connect(self) -> None:
-        """Logs in, again after the server was restarted."""
+        """Logs in, also after the server was restarted."""
         import ldap
 
         url, admin, password = self._login
@@ -76,7 +75,7 @@ class Directory:
         self._connection.add_s(dn, [(name, [one.encode() for one in given]) for name, given in values.items() if given])
 
     def set(self, dn: str, attribute: str, *values: str) -> None:
-        """Replaces the values of an attribute; without any, deletes it."""
+        """Replaces the values of an attribute. Without values, deletes it."""
         self._connection.modify_s(dn, [(self._ldap.MOD_REPLACE, attribute, [one.encode() for one in values] or None)])
 
     def put_into(self, group: str, member: str) -> None:
@@ -125,7 +124,7 @@ class Directory:
         raise NotImplementedError
 
     def ids(self) -> dict[str, frozenset[str]]:
-        """The id → the aliases of everybody, wherever they are."""
+        """The id → the aliases of all people of the directory."""
         found = self.found(self.person_filter, self.root).values()
         return {self.id_of(one): frozenset(self._aliases(one)) for one in found}
 
@@ -182,11 +181,11 @@ class Directory:
         return {who: role for who, role in self.roles().items() if who not in off}
 
     def dns_in_set(self) -> frozenset[str]:
-        """The DNs of the people in the set, in small letters."""
+        """The DNs of the people in the set, in lower case."""
         return frozenset(self._there())
 
     def dns_with_access(self) -> list[str]:
-        """The DNs of the members, in small letters."""
+        """The DNs of the members, in lower case."""
         members = self.members()
         return [dn for dn, person in self._there().items() if person.id in members]
 

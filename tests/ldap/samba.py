@@ -1,4 +1,4 @@
-"""Samba as an Active Directory domain controller, on an address of loopback of its own.
+"""Samba as an Active Directory domain controller, on its own loopback address.
 
 To provision a domain takes seconds, so it is done once and kept in pytest's cache; each session works on a copy.
 """
@@ -18,20 +18,20 @@ from tests.ldap.slapd import wait_for_port
 BASE = "DC=acme,DC=example"
 ADMIN = "Administrator@acme.example"
 READER = "reader@acme.example"
-"""Somebody with no rights but those that everybody has."""
+"""A reader with the rights of all accounts, and no others."""
 COMPANY = f"OU=Company,{BASE}"
-"""Everybody sees that it is there, and those in ``READERS`` alone what is in it."""
+"""A container that all accounts can see. Only members of ``READERS`` can see the entries in it."""
 RIGHTFUL = f"CN=usher,OU=Service,{BASE}"
-"""Somebody in ``READERS``."""
+"""A reader in ``READERS``."""
 READERS = f"CN=directory-readers,OU=Service,{BASE}"
-"""The group of those who see what is in ``COMPANY``, and what was deleted."""
+"""The group with the right to see the entries in ``COMPANY``, and deleted ones."""
 SERVICES = 2
 """Accounts of programs."""
 PASSWORD = "Sesame-of-Samba-1"
 PEOPLE = 2_000
 IN_THE_LARGE_GROUP = 1_600
 PYTHON = "/usr/bin/python3"
-"""The system's own: Samba's modules are made for that one."""
+"""The system's Python, for which Samba's modules are built."""
 
 _LOAD = f"""
 import sys

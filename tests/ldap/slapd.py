@@ -1,4 +1,4 @@
-"""OpenLDAP's server with content that was made for it, on a port of loopback of its own."""
+"""OpenLDAP's server with generated content, on its own loopback port."""
 
 import os
 import shutil
@@ -21,16 +21,16 @@ LIMITED = f"cn=limited,ou=services,{SUFFIX}"
 PASSWORD = "sesame-of-openldap"
 
 LOG = 300
-"""Changes that the session log holds."""
+"""Changes that the session log contains."""
 
 MADE = "20260101000000"
-"""When everything was made that a server begins with."""
+"""The time at which the initial content was created."""
 
 _SCHEMAS = ("core", "cosine", "inetorgperson", "nis")
 
 
 def programs() -> str:
-    """Why there is no server here; empty: there is one."""
+    """Why there is no server here. Empty: there is one."""
     missing = [name for name in ("slapd", "slapadd") if _program(name) is None]
     return f"{' and '.join(missing)} not found (Debian: slapd)" if missing else ""
 
@@ -40,7 +40,7 @@ def _program(name: str) -> str | None:
 
 
 class Slapd:
-    """A server in a folder. ``ldif`` is what it holds when it is made."""
+    """A server in a folder. ``ldif``: its initial content."""
 
     def __init__(self, folder: Path, ldif: str, *, tls: tuple[Path, Path] | None = None, log: int = LOG) -> None:
         self.folder = folder
@@ -82,7 +82,7 @@ class Slapd:
         assert made.returncode == 0, made.stderr
 
     def saved(self) -> str:
-        """What it holds, with all operational attributes."""
+        """The content, with all operational attributes."""
         done = subprocess.run(
             [str(_program("slapcat")), "-f", self.folder / "slapd.conf"], capture_output=True, text=True, check=True
         )
@@ -97,7 +97,7 @@ class Slapd:
         subprocess.run([*command, "-l", str(self.folder / "content.ldif")], capture_output=True, check=True)
 
     def hide(self, attribute: str, of: str = "(objectClass=*)") -> None:
-        """Hides an attribute of these entries from ``READER``; the server restarts."""
+        """Hides an attribute of these entries from ``READER``. The server restarts."""
         self.stop()
         file = self.folder / "slapd.conf"
         rule = f'access to filter={of} attrs={attribute} by dn.exact="{READER}" none by * read'
@@ -105,7 +105,7 @@ class Slapd:
         self.start()
 
     def show(self) -> None:
-        """Hides nothing any more; the server restarts."""
+        """Shows all attributes again. The server restarts."""
         self.stop()
         file = self.folder / "slapd.conf"
         lines = [line for line in file.read_text().splitlines() if not line.startswith("access to filter=")]
@@ -118,7 +118,7 @@ class Slapd:
 
     @property
     def socket_url(self) -> str:
-        """The same for who is on this machine."""
+        """The URL of the socket for clients on this machine."""
         return f"ldapi://{quote(str(self.folder / 'socket'), safe='')}"
 
     def start(self) -> None:
@@ -145,7 +145,7 @@ class Slapd:
 
 
 def wait_for_port(host: str, port: int, process: subprocess.Popen[bytes], *, patience: float = 40) -> None:
-    """Returns when somebody listens there."""
+    """Returns when a server listens at the port."""
     until = time.monotonic() + patience
     while True:
         assert process.poll() is None, f"the server ended with {process.returncode}"
@@ -177,7 +177,7 @@ def entry(dn: str, **attributes: str | Sequence[str]) -> str:
 
 
 def tree() -> str:
-    """The entries in which the others are, and those who read."""
+    """The containers of the other entries, and the readers."""
     services = ("reader", "limited", "blind")
     return (
         entry(SUFFIX, objectClass=["dcObject", "organization"], dc="acme", o="Acme")
@@ -219,7 +219,7 @@ def person_dn(number: int) -> str:
 
 
 def company(people: int, groups: int, *, in_group: int = 140, largest: int | None = None) -> str:
-    """People, one group with all of them (or ``largest``), and groups with some, in every fifth of which is another."""
+    """People, one group with all of them (or ``largest``), and groups with some. Every fifth contains another group."""
     made = [tree(), *(person(number) for number in range(people))]
     made.append(group("everybody", [person_dn(number) for number in range(largest or people)]))
     for number in range(groups):

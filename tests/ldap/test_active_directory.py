@@ -247,7 +247,7 @@ def test_sets_in_several_naming_contexts_have_no_changes(domain: Samba) -> None:
     assert "sets.sites" in answer.remarks[0].reason
 
 
-def test_without_the_right_to_see_what_was_deleted_there_are_no_changes(domain: Samba) -> None:
+def test_incremental_reads_need_the_right_to_see_deleted_objects(domain: Samba) -> None:
     connector = few_of(domain, bind_dn=samba.READER)
     answer = ask(connector, wanted=WANTED)
     assert (answer.verdict, answer.cursor) == ("complete", "")
@@ -447,7 +447,7 @@ def test_memberships_end_when_the_account_expires(domain: Samba, *, account_expi
     writer.delete(group, limited, lasting, usual)
 
 
-def test_an_account_whose_end_the_reader_may_not_see_is_malformed(domain: Samba) -> None:
+def test_accounts_with_an_invisible_expiry_are_malformed(domain: Samba) -> None:
     """It would never end."""
     wanted = RequestedFields({"users": frozenset({"accountExpires"}), "groups": frozenset({"accountExpires"})})
     # A reader without rights sees no userAccountControl either; here it is a set of objects that have none.

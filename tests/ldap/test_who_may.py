@@ -1,6 +1,6 @@
-"""Whatever happens to a directory and to reads of it, nobody has access whom the directory itself denies.
+"""Usher gives no user access whom the directory denies, whatever happens to the directory and to reads of it.
 
-The property ``comparisons`` of a test is how often that was compared, and how often somebody had access then.
+The property ``comparisons`` of a test has the number of comparisons, and of those in which a user had access.
 """
 
 from collections.abc import Callable

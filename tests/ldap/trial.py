@@ -21,7 +21,7 @@ ALIASES = tuple(f"{name}@acme.example" for name in NAMES[:3])
 """Addresses that move from one person to another."""
 
 LEAST_COMPARED = 6
-"""Comparisons without which a run proves too little."""
+"""The least number of comparisons of a run."""
 
 LEAST_WITH_ACCESS = 0.6
 """The share of comparisons in which somebody has access: without access, nobody can have too much."""
@@ -37,7 +37,7 @@ class Leavers:
         self._table = table
         self._bound: dict[str, set[str]] = {}
         self._held: dict[str, set[str]] = {}
-        """The alias → everybody who ever had it."""
+        """Alias → the people who ever had it."""
 
     def put(self, alias: str, *, has_left: bool) -> None:
         self._table.put("leaver", alias, person=alias, has_left=int(has_left))
@@ -53,13 +53,13 @@ class Leavers:
         return [row["person"] for row in self._table.rows("leaver") if row["has_left"]]
 
     def note(self, ids: dict[str, frozenset[str]]) -> None:
-        """Notes who has which alias."""
+        """Records the aliases of people."""
         for who, aliases in ids.items():
             for alias in aliases:
                 self._held.setdefault(alias, set()).add(who)
 
     def bind(self, directory: Directory) -> None:
-        """Binds those who have a disabled alias at the time of a complete read."""
+        """Binds the people who have a disabled alias at the time of a complete read."""
         for person in directory.there():
             for alias in person.aliases.intersection(self.aliases()):
                 self._bound.setdefault(alias, set()).add(person.id)
@@ -69,11 +69,11 @@ class Leavers:
         return [one for one in self.aliases() if one in person.aliases or person.id in self._bound.get(one, ())]
 
     def denied(self, directory: Directory) -> set[str]:
-        """Those who must not get in."""
+        """The people who must not have access."""
         return {person.id for person in directory.there() if self.denying(person)}
 
     def perhaps_denied(self) -> set[str]:
-        """Those whom Usher may have bound between two reads that were compared."""
+        """The people whom Usher may have bound between two comparisons."""
         return {who for alias in self.aliases() for who in self._held.get(alias, ())}
 
 
@@ -91,7 +91,7 @@ class Trial:
         self._backup = backup
         self._is_saved = self._is_hidden = self._was_restored = False
         self._saved_members = frozenset[str]()
-        """Those who had access when the directory was saved."""
+        """The people who had access when the directory was saved."""
         self._changing = Lock()
         """Held while something changes in the middle of a read."""
         self._whole = 20_000
@@ -100,11 +100,11 @@ class Trial:
         self._everybody: dict[str, frozenset[str]] = {}
         self.done: list[str] = []
         self.compared = self.with_access = 0
-        """Comparisons, and those of them after which somebody had access."""
+        """Comparisons, and those of them in which a user had access."""
         self._furnish()
 
     def _furnish(self) -> None:
-        """Two containers in one another, everybody in a group of some kind, and somebody who never changes."""
+        """Creates nested containers, people in groups, and one person who never changes."""
         one = self.directory
         team = one.unit("team", one.people)
         for dn in (one.root, one.inside, one.outside, one.people, one.groups, team, one.unit("squad", team)):
@@ -120,7 +120,7 @@ class Trial:
         self._note()
 
     def _add_person(self, name: str, parent: str) -> str:
-        """A new person; one in three has the number of an earlier one."""
+        """Adds a person. One in three has the number of an earlier one."""
         self._people += 1
         number = f"e{self._random.randint(1, self._people) if self._random.random() < 0.3 else self._people}"
         dn = self.directory.person_dn(name, parent)
@@ -139,7 +139,7 @@ class Trial:
             self.change()
 
     def change(self, *, during_read: bool = False) -> None:
-        """Something happens to the directory or the table of leavers, or a record is pushed."""
+        """Changes the directory or the table of leavers, or pushes a record."""
         happens: dict[Callable[[], str], int] = {
             self._let_in: 20,
             self._change_members: 6,
@@ -157,13 +157,13 @@ class Trial:
         self._note()
 
     def _dns(self, filter_: str) -> list[str]:
-        """What may change: DNs."""
+        """The DNs of entries that may change."""
         one = self.directory
         lasting = (one.root, one.inside, one.outside, one.people, one.groups, one.person_dn("anchor", one.people))
         return [dn for dn in one.found(filter_, one.root) if dn not in lasting]
 
     def _home(self) -> str:
-        """A container to put something into."""
+        """A container for an entry."""
         one = self.directory
         return self._random.choice([one.people, one.people, one.groups, one.inside, one.outside, *self._units()])
 
@@ -171,7 +171,7 @@ class Trial:
         return self._dns(self.directory.unit_filter)
 
     def _free(self, names: tuple[str, ...], dns: list[str]) -> str | None:
-        """A name that nobody has."""
+        """A name that no entry has."""
         taken = {dn.partition(",")[0].partition("=")[2] for dn in dns}
         left = [name for name in names if name not in taken]
         return self._random.choice(left) if left else None
@@ -299,7 +299,7 @@ class Trial:
         return moved
 
     def _leave(self) -> str:
-        """Somebody leaves, or is back. Of those who leave, some change their address, and remain disabled."""
+        """A person leaves, or is back. Some of those who leave change their address, and remain disabled."""
         how = self._random.choice(("leaves", "leaves", "leaves", "is back", "is dropped"))
         known = self._leavers.aliases() if how != "leaves" else []
         people = [dn for dn in self._with_access() if self.directory.person(dn).aliases]

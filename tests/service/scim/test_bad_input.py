@@ -1,4 +1,4 @@
-"""Bad input gets an error in SCIM's envelope, never a 5xx, and changes nothing."""
+"""Bad input is answered with a SCIM error, never a 5xx, and changes nothing."""
 
 import json
 import random

@@ -76,7 +76,7 @@ def test_many_members_in_a_patch(directory: Directory) -> None:
 )
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH"])
 def test_bad_members(directory: Directory, method: str, text: str) -> None:
-    """One bad member among others refuses the request, and changes nothing."""
+    """One bad member makes the request fail, without any change."""
     ada = directory.user("ada")
     acme = directory.group("acme", ada)
     members = f'[{{"value": "late"}}, {text}]'

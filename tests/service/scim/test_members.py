@@ -1,4 +1,4 @@
-"""Names of members are those of the right resource, whatever the order of arrival, and a removal ends access."""
+"""Members are found by their names, in any order of arrival, and their removal ends access."""
 
 from typing import Any
 
@@ -62,7 +62,7 @@ def test_a_group_that_gets_its_external_id_later(directory: Directory) -> None:
     assert directory.may(ada, "acme")
 
 
-def test_names_that_nobody_states_any_more_are_forgotten(directory: Directory) -> None:
+def test_unused_pending_names_are_removed(directory: Directory) -> None:
     group = directory.group("acme", "Late", "later")
     other = directory.group("umbrella", "later")
     directory.patch(f"/Groups/{group}", _remove("late"))
@@ -90,7 +90,7 @@ def test_external_ids_of_users_are_unique(directory: Directory) -> None:
     directory.made("/Groups", {"schemas": [GROUP], "displayName": "acme", "externalId": "E-2"})
 
 
-def test_a_user_whose_external_id_is_stored_twice_can_be_deactivated(directory: Directory) -> None:
+def test_users_with_equal_external_ids_can_be_deactivated(directory: Directory) -> None:
     ada = directory.user("ada", externalId="E-1")
     directory.user("bob", externalId="E-2")
     with directory.engine.begin() as connection:
@@ -102,7 +102,7 @@ def test_a_user_whose_external_id_is_stored_twice_can_be_deactivated(directory: 
 
 @pytest.mark.parametrize("by", ["path", "value", "type", "or"])
 def test_a_removal_by_a_name_means_a_current_member(directory: Directory, by: str) -> None:
-    """Also if somebody else, who is no member, has the name too."""
+    """Also if another user, who is no member, has the name, too."""
     ada = directory.user("ada", externalId="ada-1")
     directory.user("ADA-1")
     group = directory.group("acme", ada)

@@ -1,4 +1,4 @@
-"""What a directory pushes with SCIM takes effect in the same call."""
+"""Pushes with SCIM take effect in the same call."""
 
 import json
 from typing import Any
@@ -123,7 +123,7 @@ def test_members_of_nested_groups_are_members(directory: Directory) -> None:
     assert not directory.may(ada, "inner")
 
 
-def test_a_read_finds_what_was_pushed(directory: Directory) -> None:
+def test_a_read_yields_pushed_records(directory: Directory) -> None:
     ada = directory.user("ada")
     bob = directory.user("bob", active=False)
     inner = directory.group("inner", ada, bob)
@@ -134,7 +134,7 @@ def test_a_read_finds_what_was_pushed(directory: Directory) -> None:
     assert directory.read().sources[0].answered == "changes"
 
 
-def test_a_read_does_not_undo_what_is_pushed_meanwhile(directory: Directory) -> None:
+def test_a_read_does_not_undo_pushes_meanwhile(directory: Directory) -> None:
     ada, bob, eve = (directory.user(name) for name in ("ada", "bob", "eve"))
     acme = directory.group("acme", ada, bob)
     new: list[str] = []

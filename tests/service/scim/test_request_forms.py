@@ -1,4 +1,4 @@
-"""What Microsoft Entra ID and Okta send is understood: tables of their request forms and searches."""
+"""Requests and searches in the forms that Microsoft Entra ID and Okta send."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A request takes few statements, and none of them compares each row with each text of a list."""
+"""A request executes few statements. None of them compares each row with each text of a list."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -53,7 +53,7 @@ def _plans(engine: Engine) -> Iterator[list[str]]:
 
 
 def test_lists_are_looked_up_without_statistics(directory: Directory) -> None:
-    """The tables are new, so that PostgreSQL's planner has none, as after a first provisioning cycle."""
+    """PostgreSQL has no statistics of the new tables, as after a first provisioning cycle."""
     users = [directory.user(f"u{number}", externalId=f"e{number}") for number in range(3)]
     inner = directory.group("inner", users[0])
     outer = directory.group("outer", inner, "later")

@@ -1,4 +1,4 @@
-"""The endpoint passes scim2-tester, as it is and with the strict reading of the specification."""
+"""The endpoint passes scim2-tester, with the tolerant and with the strict policy."""
 
 from functools import partial
 
