@@ -8,7 +8,7 @@ from scim2_models import Group, InvalidFilterException, InvalidPathException, In
 from scim2_models.path import AttrPath, FilterNode, PathNode, ValuePath
 
 from app.service.scim.members import members_from
-from app.service.scim.selection import Member, check_filter, comparisons, name_filter
+from app.service.scim.selection import ScimMember, check_filter, comparisons, name_filter
 
 _MAX_COMPARISONS = 100
 """The maximum of comparisons of a PATCH with each member of a group."""
@@ -23,7 +23,7 @@ class MemberChange:
 
     replaces: bool = False
     """Whether all other members are removed."""
-    add: dict[str, Member] = field(default_factory=dict)
+    add: dict[str, ScimMember] = field(default_factory=dict)
     remove: Sequence[FilterNode] = ()
 
 

@@ -20,7 +20,7 @@ from app.access.source_tables import ScimResourceRow
 from app.directory.connectors.scim.objects import GROUP, USER
 from app.foundation.clock import Clock, epoch_ms
 from app.foundation.database.statements import json_list, json_lists, run
-from app.service.scim.selection import Member, is_by_name, names_in, select_members
+from app.service.scim.selection import ScimMember, is_by_name, names_in, select_members
 
 RESOURCE: Table = ScimResourceRow.__table__
 
@@ -149,7 +149,7 @@ class StoredMembers:
     # Changes.
 
     def change_members(
-        self, group_id: str, *, add: Mapping[str, Member] | None = None, remove: Collection[str] = ()
+        self, group_id: str, *, add: Mapping[str, ScimMember] | None = None, remove: Collection[str] = ()
     ) -> None:
         """Adds members to a group and removes some by their stored values, if that changes anything."""
         removed = self._direct_members(group_id, remove) if remove else set[str]()
@@ -190,7 +190,7 @@ class StoredMembers:
         selected = (select_members(filter_, members.keys(), members, by_name) for filter_ in filters)
         self.change_members(group_id, remove=set().union(*selected))
 
-    def replace_members(self, group_id: str, members: Mapping[str, Member]) -> None:
+    def replace_members(self, group_id: str, members: Mapping[str, ScimMember]) -> None:
         """Makes these the only members of a group."""
         members, _ = self._resolve(members)
         self.change_members(group_id, add=members, remove=self._direct_members(group_id) - members.keys())
@@ -210,14 +210,14 @@ class StoredMembers:
             return {value for _, value in self._run(_MEMBERS, ids=json_list([group_id]))}
         return {value for _, value in self._run(_GIVEN_MEMBERS, group_id=group_id, values=json_list(values))}
 
-    def members(self, groups: Sequence[str], values: Iterable[str] | None = None) -> Sequence[tuple[str, Member]]:
+    def members(self, groups: Sequence[str], values: Iterable[str] | None = None) -> Sequence[tuple[str, ScimMember]]:
         """The members, each with its group. ``values``: only these, of a single group."""
         if values is None:
             query, parameters = _MEMBERS, {"ids": json_list(groups)}
         else:
             query, parameters = _GIVEN_MEMBERS, {"group_id": groups[0], "values": json_list(values)}
         rows = self._run(_DESCRIBE.replace("{members}", query), **parameters)
-        return [(group_id, Member(*fields)) for group_id, *fields in rows]
+        return [(group_id, ScimMember(*fields)) for group_id, *fields in rows]
 
     def _ids_by_name(self, names: Collection[str], *attributes: str) -> dict[str, set[str]]:
         """Name → the ids of the resources that it names: by their ids, and by these attributes."""
@@ -234,7 +234,7 @@ class StoredMembers:
                 ids.setdefault(name, set()).add(resource_id)
         return ids
 
-    def _resolve(self, members: Mapping[str, Member]) -> tuple[dict[str, Member], AbstractSet[str]]:
+    def _resolve(self, members: Mapping[str, ScimMember]) -> tuple[dict[str, ScimMember], AbstractSet[str]]:
         """The members by the ids of their resources, and those that exist. Others keep their names."""
         ids_by_name = self._ids_by_name(members)
         resolved = {}
@@ -257,7 +257,7 @@ class StoredMembers:
         ids_by_name = self._ids_by_name({name for (name,) in pending})
         unique = {name: min(ids) for name, ids in ids_by_name.items() if len(ids) == 1}
         for name, group_id in self._run(_GROUPS, ids=json_list(unique)) if unique else ():
-            self.change_members(group_id, add={unique[name]: Member(unique[name], "", "")}, remove=[name])
+            self.change_members(group_id, add={unique[name]: ScimMember(unique[name], "", "")}, remove=[name])
 
     def _remove_unused_pending(self, names: Collection[str]) -> None:
         """Removes pending names that no group has as a member."""
@@ -301,7 +301,7 @@ def _reachable(graph: Mapping[str, AbstractSet[str]], start: str) -> AbstractSet
     return reached
 
 
-def members_of(resource: Any) -> dict[str, Member]:
+def members_of(resource: Any) -> dict[str, ScimMember]:
     """The members of a group, by value. Raises ``InvalidValueException``."""
     return members_from(
         {"value": member.value, "type": member.type, "display": member.display, "$ref": member.ref}
@@ -309,7 +309,7 @@ def members_of(resource: Any) -> dict[str, Member]:
     )
 
 
-def members_from(objects: Iterable[Mapping[str, Any]]) -> dict[str, Member]:
+def members_from(objects: Iterable[Mapping[str, Any]]) -> dict[str, ScimMember]:
     """The members in JSON objects, by value. Raises ``InvalidValueException``."""
     members = {}
     for object_ in objects:
@@ -320,7 +320,7 @@ def members_from(objects: Iterable[Mapping[str, Any]]) -> dict[str, Member]:
         if not isinstance(value, str) or not 0 < len(value.encode(errors="replace")) <= _MAX_KEY_BYTES:
             raise InvalidValueException(detail=f"members: value must be a text of 1 to {_MAX_KEY_BYTES} bytes")
         type_ = next((type_ for type_ in (USER, GROUP) if type_.lower() == str(fields.get("type")).lower()), "")
-        members[value] = Member(value, type_, display if isinstance(display, str) else "")
+        members[value] = ScimMember(value, type_, display if isinstance(display, str) else "")
     return members
 
 

@@ -9,7 +9,7 @@ from scim2_models.path import AttrPath, CompareOperator, Comparison, FilterNode,
 from scim2_models.path.expressions import LogicalOperator
 
 
-class Member(NamedTuple):
+class ScimMember(NamedTuple):
     """A member of a group."""
 
     value: str
@@ -37,7 +37,7 @@ def name_filter(name: str) -> FilterNode:
 def check_filter(node: FilterNode) -> None:
     """Raises ``InvalidFilterException`` for what members cannot be selected by."""
     for leaf in _leaves(node):
-        if not isinstance(leaf, Comparison | Present) or str(leaf.attr_path).lower() not in Member._fields:
+        if not isinstance(leaf, Comparison | Present) or str(leaf.attr_path).lower() not in ScimMember._fields:
             raise InvalidFilterException(detail="members are selected by value, type and display alone")
         if isinstance(leaf, Comparison) and (leaf.op not in _TESTS or not _is_text(leaf.value)):
             raise InvalidFilterException(detail="members are compared by eq, ne, co, sw and ew with a text")
@@ -63,7 +63,7 @@ def names_in(node: FilterNode) -> Iterator[str]:
 def select_members(
     node: FilterNode,
     values: AbstractSet[str],
-    members: Mapping[str, Member],
+    members: Mapping[str, ScimMember],
     by_name: Mapping[str, AbstractSet[str]],
 ) -> AbstractSet[str]:
     """The values of the members that a filter selects, among ``values``.

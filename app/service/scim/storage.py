@@ -27,7 +27,7 @@ from app.directory.connectors.scim.objects import GROUP, USER, is_active
 from app.foundation.clock import Clock, epoch_ms, from_epoch_ms
 from app.foundation.database.statements import json_list
 from app.service.scim.members import RESOURCE, ResourceChange, StoredMembers, lookup_key, members_of
-from app.service.scim.selection import Member
+from app.service.scim.selection import ScimMember
 
 KEY: Table = ScimKeyRow.__table__
 MEMBER: Table = ScimMemberRow.__table__
@@ -248,7 +248,7 @@ class StoredResources(StoredMembers, ScimStorage):
         self,
         resource_type: ResourceType,
         resource: Resource[Any],
-        members: Mapping[str, Member] | None,
+        members: Mapping[str, ScimMember] | None,
         *,
         expected_version: str | None = None,
     ) -> None:
@@ -346,7 +346,7 @@ def _meta(type_: str, created: int, modified: int, version: int) -> Meta:
     )
 
 
-def _member_object(member: Member) -> dict[str, str]:
+def _member_object(member: ScimMember) -> dict[str, str]:
     fields = {"type": member.type, "$ref": member.type and f"{member.type}s/{member.value}", "display": member.display}
     return {"value": member.value} | {name: text for name, text in fields.items() if text}
 
