@@ -3,13 +3,15 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import groupby
+from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, Row, func, select
 
 from app.access.effective import ALL_FOLDERS, cause
 from app.access.problems import ProblemSort
 from app.access.record_tables import KIND_TABLES, KindTable
 from app.access.records import Record, User
+from app.access.refresh.reads import Acceptance, Refusal
 from app.access.refresh.sources import MODEL_ALIAS, SOURCE, UNCONFIGURED_POSITION
 from app.access.refresh.tables import ChangeCounts, changes_from_json
 from app.access.source_tables import SOURCE_TABLES, ProblemCountRow
@@ -50,10 +52,10 @@ class SourceState:
     """The duration of its last read."""
     last_full_at: int | None = None
     """When everything was last read."""
-    refused: str = ""
-    """Why its last complete read was not used as complete; otherwise empty."""
-    last_refusal: str = ""
-    """The last refusal: of its records by the guard, or of the cursor by the source; empty: none."""
+    refusal: Refusal | None = None
+    """Why its last complete read was not used as complete. None if it was."""
+    last_refusal: Refusal | None = None
+    """The last refusal: of its records by the guard, or of the cursor by the source."""
     last_refused_at: int | None = None
     last_changed_at: int | None = None
     """When a read last changed its records."""
@@ -76,7 +78,8 @@ class SourceState:
         if self.reports_changes:
             parts.append("it is asked for changes")
         if self.last_refused_at is not None:
-            parts.append(f"last refused {_ago(now_ms - self.last_refused_at)}: {self.last_refusal.partition('; ')[0]}")
+            reason = "" if self.last_refusal is None else self.last_refusal.reason
+            parts.append(f"last refused {_ago(now_ms - self.last_refused_at)}: {reason.partition('; ')[0]}")
         return ", ".join(parts)
 
 
@@ -104,6 +107,8 @@ def source_states(connection: Connection, *, by_kind: bool = False) -> list[Sour
     return [
         SourceState(
             **{name: getattr(row, name) for name in _SAME_FIELDS},
+            refusal=_load_refusal(row, row.refused),
+            last_refusal=_load_refusal(row, row.last_refusal),
             is_configured=row.position < UNCONFIGURED_POSITION,
             dangling=dangling.get(row.source_id, 0),
             reports_changes=bool(row.cursor),
@@ -115,8 +120,14 @@ def source_states(connection: Connection, *, by_kind: bool = False) -> list[Sour
     ]
 
 
-_SAME_FIELDS = [field.name for field in fields(SourceState) if field.name in SOURCE.c]
-"""The fields of a state that are columns of the source."""
+def _load_refusal(row: Row[Any], reason: str) -> Refusal | None:
+    """The refusal for a reason in the row of a source: the last one, which may be in force. None without a reason."""
+    acceptance = Acceptance(row.last_refusal_acceptance) if row.last_refusal_acceptance else None
+    return Refusal(row.name, reason, acceptance) if reason else None
+
+
+_SAME_FIELDS = [field.name for field in fields(SourceState) if field.name in SOURCE.c and field.name != "last_refusal"]
+"""The fields of a state that are columns of the source, with the same values."""
 
 _COUNT = ProblemCountRow.__table__
 _WITHOUT_TARGET = (ProblemSort.DANGLING, ProblemSort.AMBIGUOUS, ProblemSort.FOLDER_CYCLE)

@@ -54,9 +54,11 @@ class DirectorySourceRow(StoreTable, table=True):
     last_changed_at: int | None = Field(default=None, sa_type=BigInteger)
     """When that read was."""
     refused: str = Field(default="", sa_column_kwargs={"server_default": ""})
-    """Why its last complete read was not used as complete; otherwise empty."""
+    """Why its last complete read was not used as complete. Otherwise empty."""
     last_refusal: str = Field(default="", sa_column_kwargs={"server_default": ""})
-    """The last refusal: of its records by the guard, or of the cursor by the source."""
+    """The reason of the last refusal: of its records by the guard, or of the cursor by the source."""
+    last_refusal_acceptance: str = Field(default="", sa_column_kwargs={"server_default": ""})
+    """The option that accepts the read of the last refusal, an ``app.access.refresh.reads.Acceptance``. Empty: none."""
     last_refused_at: int | None = Field(default=None, sa_type=BigInteger)
     login_refused: bool = Field(default=False, sa_column_kwargs={"server_default": text("false")})
     """Whether the last read failed because the source refused the name or the password."""

@@ -23,7 +23,8 @@ from app.access.problems import (
 from app.access.records import Fill
 from app.access.refresh.fills import is_disabling_sql
 from app.access.refresh.problems import NO_SOURCE, FoundProblems, find_problems, remaining_problems
-from app.access.refresh.sources import FAILED, SOURCE, STATE, UNCONFIGURED_POSITION, StagedRead
+from app.access.refresh.reads import FAILED, StagedRead
+from app.access.refresh.sources import SOURCE, STATE, UNCONFIGURED_POSITION
 from app.access.revisions import current_revision
 from app.access.source_tables import ProblemCountRow, ProblemRow
 from app.foundation.clock import Clock, epoch_ms

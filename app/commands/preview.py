@@ -209,7 +209,7 @@ def _aligned(rows: Sequence[Sequence[str | int]], headings: Sequence[str]) -> li
 
 
 def _difference(report: Preview) -> str:
-    from app.access.refresh.guard import losses_in_words
+    from app.access.refresh.losses import losses_in_words
     from app.directory.source import Verdict
     from app.sync.runs.directory_reads import guard_sentence
 

@@ -285,7 +285,7 @@ _SOURCE_GAUGES: tuple[tuple[str, str, Callable[[SourceState], float]], ...] = (
     (
         "usher_directory_source_refused",
         "Whether the last read of a source was refused because it would remove too much.",
-        lambda source: float(bool(source.refused)),
+        lambda source: float(source.refusal is not None),
     ),
     (
         "usher_directory_refused_timestamp_seconds",

@@ -11,8 +11,8 @@ from sqlalchemy import Engine, text
 from app.access.candidate import candidate_of
 from app.access.problems import ProblemList
 from app.access.records import Fill, Record, User
+from app.access.refresh.reads import ReadResult
 from app.access.refresh.refresh import Refresh
-from app.access.refresh.sources import ReadResult
 from app.commands.schema import METADATA
 from app.foundation.database.engine import open_engine, reading
 from tests.access.test_merging import SOURCES, Read, emptied, model_of, run_refresh

@@ -30,9 +30,9 @@ from app.access.records import (
     Record,
     User,
 )
+from app.access.refresh.reads import ReadResult
 from app.access.refresh.refresh import Refresh
 from app.access.refresh.search_names import search_names
-from app.access.refresh.sources import ReadResult
 from app.access.revisions import current_revision
 from app.commands.schema import METADATA
 from app.foundation.database.engine import open_engine, reading, writing

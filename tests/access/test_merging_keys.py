@@ -25,17 +25,9 @@ from app.access.records import (
     Record,
     User,
 )
+from app.access.refresh.reads import CHANGES, PARTIAL, ReadResult, StagedRead
 from app.access.refresh.refresh import AppliedChange, Refresh, RefreshResult
-from app.access.refresh.sources import (
-    CHANGES,
-    PARTIAL,
-    SOURCE,
-    ReadResult,
-    SourceCounts,
-    StagedRead,
-    compute_source_changes,
-    total,
-)
+from app.access.refresh.sources import SOURCE, SourceCounts, compute_source_changes, total
 from app.access.refresh.tables import MODEL_TABLES, REFRESH_TABLES, RowChange
 from app.commands.schema import METADATA
 from app.foundation.database.engine import is_sqlite, open_engine, reading, writing

@@ -10,8 +10,8 @@ from sqlalchemy import Engine, event
 
 from app.access.problems import Problem, ProblemCause, ProblemList, ProblemSort
 from app.access.records import Grant, Membership, Organization, Record, User
+from app.access.refresh.reads import CHANGES, ReadResult
 from app.access.refresh.refresh import Refresh
-from app.access.refresh.sources import CHANGES, ReadResult
 from app.access.stored_problems import count_problems, first_problems, problem_counts
 from app.commands.schema import METADATA
 from app.foundation.database.engine import open_engine, reading

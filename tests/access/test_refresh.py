@@ -11,8 +11,8 @@ import app.access.refresh.session
 from app.access.contents import export_records, source_states
 from app.access.problems import ProblemList
 from app.access.records import Fill, Membership, User
+from app.access.refresh.reads import ReadResult
 from app.access.refresh.refresh import Refresh
-from app.access.refresh.sources import ReadResult
 from app.access.refresh.tables import TEMPORARY_TABLES, ChangeCounts
 from app.access.revisions import current_revision
 from app.access.source_tables import origin_text

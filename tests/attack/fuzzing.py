@@ -30,8 +30,8 @@ from sqlalchemy import text
 
 from app.access.problems import ProblemList
 from app.access.records import Document, Membership, Organization, Record, User
+from app.access.refresh.reads import ReadResult
 from app.access.refresh.refresh import Refresh
-from app.access.refresh.sources import ReadResult
 from app.backend.app import create_backend
 from app.backend.security.outgoing import open_session
 from app.backend.settings import SelfHostedBackendSettings

@@ -17,8 +17,8 @@ from sqlalchemy import Engine
 from app.access.decision.decide import DecisionPolicy, PlainQuestion
 from app.access.problems import ProblemList
 from app.access.records import Record
+from app.access.refresh.reads import ReadResult
 from app.access.refresh.refresh import Refresh
-from app.access.refresh.sources import ReadResult
 from app.access.sql_view import opened_sql_view
 from app.commands.schema import METADATA
 from app.contract.permission_call import Question

@@ -10,8 +10,8 @@ from pathlib import Path
 from app.access.index.file import IndexDamagedError, IndexFile
 from app.access.problems import ProblemList
 from app.access.records import Membership, Organization, Record, User
+from app.access.refresh.reads import ReadResult
 from app.access.refresh.refresh import Refresh
-from app.access.refresh.sources import ReadResult
 from app.foundation.database.engine import open_engine
 from app.foundation.database.tables import METADATA
 from tests.bench.databases import databases

@@ -13,8 +13,8 @@ import pytest
 from app.access.index.entries import all_entries
 from app.access.index.file import IndexFile, Stamp
 from app.access.problems import ProblemList
+from app.access.refresh.reads import ReadResult
 from app.access.refresh.refresh import Refresh
-from app.access.refresh.sources import ReadResult
 from app.commands.schema import METADATA
 from app.foundation.database.engine import open_engine, reading
 from tests.access.index.test_following import sorted_value

@@ -1,28 +1,23 @@
-"""Decides which reads are used, limits what they remove, and refuses reads that would remove too much.
+"""Refuses reads of sources that are empty, or that would remove too much.
 
 The rules: ``app/access/README.md``, "Verdicts".
 
 If a reader has lost its permissions, a directory often reports success, but returns nothing, very little, or no
 attribute that disables. The guard refuses a read that would remove or enable more records of one kind than a number and
-a percentage. Until an operator confirms it, such a read is partial: it adds and updates, but neither removes nor
+a percentage. Until an operator accepts it, such a read is partial: it adds and updates, but neither removes nor
 enables. The guard checks ``source_delta`` before it is applied.
 """
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from shlex import quote
 
-from sqlalchemy import Connection, delete, func, select
+from sqlalchemy import Connection, select
 
-from app.access.records import Fill
-from app.access.refresh.sources import FAILED, PARTIAL, SOURCE, Losses, StagedRead
-from app.access.refresh.tables import REFRESH_TABLES, RefreshTables, RowChange
-from app.foundation.database.statements import json_list
+from app.access.refresh.losses import count_lost_keys, drop_changes, drop_losses, find_losses, losses_in_words
+from app.access.refresh.reads import FAILED, PARTIAL, Acceptance, Losses, Refusal, StagedRead
+from app.access.refresh.sources import SOURCE
 from app.foundation.text import are, counted
-
-IF_INTENDED = "if this is intended"
-"""Begins the advice in the reason of a refused read, after a semicolon."""
 
 
 def reject_unusable(
@@ -31,28 +26,38 @@ def reject_unusable(
     """Marks reads as failed that were overtaken by a later read, or are unexpectedly empty."""
     sources = {row.source_id: row for row in connection.execute(select(SOURCE))}
     in_force = sum(row.records for row in sources.values())
-    judged = []
+    usable = []
     for read in reads:
-        row = sources.get(read.source_id)
-        is_empty = read.removes_missing and not read.answered and not read.records and read.name not in accept_empty
-        advice = how_to_accept(read.name, "--accept-empty")
-        if row is None or (row.read_in_force > read.number and not read.caught_up):
+        source = sources.get(read.source_id)
+        if source is None or (source.read_in_force > read.number and not read.caught_up):
             reason = "another refresh that began later has been faster"
-            judged.append(replace(read, verdict=FAILED, reason=reason, overtaken=True))
-        elif is_empty and row.records > 0:
-            judged.append(_refuse(read, f"is empty, but provided {counted(row.records, 'record')} before", advice))
-        elif is_empty and in_force and row.read_in_force == 0 and not read.known_empty:
-            others = f"{counted(in_force, 'record')} of other sources {are(in_force)} in force"
-            judged.append(_refuse(read, f"is read for the first time and is empty, while {others}", advice))
-        else:
-            judged.append(read)
-    return judged
+            usable.append(replace(read, verdict=FAILED, reason=reason, overtaken=True))
+            continue
+        refusal = None
+        if read.removes_missing and not read.answered and not read.records and read.name not in accept_empty:
+            is_first = source.read_in_force == 0 and not read.known_empty
+            refusal = refuse_empty(read.name, before=source.records, in_force=in_force, is_first=is_first)
+        usable.append(read if refusal is None else _refused(read, refusal, FAILED))
+    return usable
 
 
-def _refuse(read: StagedRead, reason: str, advice: str, verdict: str = FAILED) -> StagedRead:
+def refuse_empty(name: str, *, before: int, in_force: int, is_first: bool) -> Refusal | None:
+    """The refusal of an empty complete read. None: it may be empty.
+
+    ``before``: the number of the source's records in force. ``in_force``: that of all sources. ``is_first``: whether
+    the source was never read, and may be the wrong one.
+    """
+    if before:
+        return Refusal(name, f"is empty, but provided {counted(before, 'record')} before", Acceptance.EMPTY)
+    if in_force and is_first:
+        others = f"{counted(in_force, 'record')} of other sources {are(in_force)} in force"
+        return Refusal(name, f"is read for the first time and is empty, while {others}", Acceptance.EMPTY)
+    return None
+
+
+def _refused(read: StagedRead, refusal: Refusal, verdict: str) -> StagedRead:
     """The read with a lower verdict than that of the source."""
-    refused = replace(read, verdict=verdict, refused=reason, advice=advice, except_malformed=False)
-    return replace(refused, reason=refused.refusal)
+    return replace(read, verdict=verdict, reason=str(refusal), refusal=refusal, except_malformed=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,55 +67,16 @@ class Guard:
     count: int = 20
     percent: float = 20
 
-    def refuses(self, removed: int, stored: int) -> bool:
-        """Whether a read must not remove this number of the stored records."""
-        return removed > self.count and removed * 100 > self.percent * stored
+    def excessive(self, losses: Losses) -> Losses:
+        """The losses that exceed both limits."""
+        return {
+            kind: loss
+            for kind, loss in losses.items()
+            if loss.stored is not None and loss.removed > self.count and loss.removed * 100 > self.percent * loss.stored
+        }
 
     def __str__(self) -> str:
         return f"more than {self.count:,} and more than {self.percent:g} %"
-
-
-@dataclass(frozen=True, slots=True)
-class ReadScope:
-    """The only records that a read may remove."""
-
-    kinds: frozenset[str]
-    """Empty: all."""
-    organizations: frozenset[str]
-    """Empty: all. Otherwise kinds that belong to no organization are in the scope only if they are in ``kinds``."""
-
-
-def drop_out_of_scope(connection: Connection, source_id: int, scope: ReadScope) -> None:
-    """Drops from the deltas the removals that are not in the scope of the source's read."""
-    for tables in REFRESH_TABLES:
-        delta = tables.source_delta
-        removals = delete(delta).where(delta.c.source_id == source_id, delta.c.change == RowChange.REMOVE)
-        has_organization = "organization_id" in tables.keys
-        if (scope.kinds or (scope.organizations and not has_organization)) and tables.kind not in scope.kinds:
-            connection.execute(removals)
-        elif scope.organizations and has_organization:
-            connection.execute(removals.where(delta.c.organization_id.not_in(scope.organizations)))
-
-
-def losses_in_words(losses: Losses) -> str:
-    """The losses of a read, for messages."""
-    return " and ".join(
-        f"{removed:,} {kind} {'record' if removed == 1 else 'records'}"
-        if stored is None
-        else f"{removed:,} of {stored:,} {kind} records"
-        for kind, (removed, stored) in losses.items()
-    )
-
-
-def split_advice(reason: str) -> tuple[str, str]:
-    """The reason and the advice of a stored ``StagedRead.refusal``; the advice is empty if there is none."""
-    reason, _, rest = reason.partition(f"; {IF_INTENDED}")
-    return reason, rest and IF_INTENDED + rest
-
-
-def how_to_accept(name: str, option: str = "--accept-shrink") -> str:
-    """The advice with the command that accepts a source which is empty, or has shrunk, on purpose."""
-    return f"{IF_INTENDED}, confirm it once: usher directory refresh {option} {quote(name)}"
 
 
 def refuse_shrunk(
@@ -122,138 +88,57 @@ def refuse_shrunk(
     *,
     all_or_nothing: bool = False,
 ) -> list[StagedRead]:
-    """The reads with their losses. Those that would remove too much are partial, and the deltas do not contain their
-    removals; with ``all_or_nothing`` they are failed, and the deltas contain none of their changes.
+    """The reads with their losses. Those that would remove too much are partial, and ``source_delta`` does not contain
+    their removals. With ``all_or_nothing`` they are failed, and it contains none of their changes.
 
     ``guards``: source → its own guard. The other sources are checked by ``overall``, each by itself and all of them
-    together; None: they are not checked. ``accepted``: the names of sources that may remove any number.
+    together. None: they are not checked. ``accepted``: the names of sources that may remove any number.
     """
-    removed = _count_losses(connection)
+    lost = count_lost_keys(connection)
     checked = {
         read.source_id: guards.get(read.source_id, overall)
         for read in reads
         if read.verdict != FAILED and read.name not in accepted
     }
-    reasons: dict[int, str] = {}
-    with_losses: list[StagedRead] = []
-    for read in reads:
-        guard = checked.get(read.source_id)
-        # Counting all stored records takes as long as reading them, which is too long after a few changes.
-        count_from = guard.count + 1 if guard is not None and read.answered else 1
-        losses = _with_stored(connection, removed.get(read.source_id, Counter()), [read.source_id], count_from)
-        with_losses.append(replace(read, losses=losses))
-        if too_many := _too_many(guard, losses):
-            reasons[read.source_id] = f"would take away {losses_in_words(too_many)}, {guard}"
+    reads = [_with_losses(connection, read, lost, checked.get(read.source_id)) for read in reads]
+    reasons = {
+        read.source_id: f"would take away {losses_in_words(excessive)}, {guard}"
+        for read in reads
+        if (guard := checked.get(read.source_id)) is not None and (excessive := guard.excessive(read.losses))
+    }
     if overall is not None:
         together = [source_id for source_id in checked if source_id not in guards and source_id not in reasons]
-        sums = sum((removed[source_id] for source_id in together if source_id in removed), Counter[str]())
-        if too_many := _too_many(overall, _with_stored(connection, sums, together, overall.count + 1)):
-            in_words = f"together with the other sources, would take away {losses_in_words(too_many)}, {overall}"
-            reasons |= {key: in_words for key in together if too_many.keys() & removed.get(key, {}).keys()}
-    if reasons:
-        for tables in REFRESH_TABLES:
-            _drop_from_delta(connection, tables, list(reasons), all_changes=all_or_nothing)
-    applied = "" if all_or_nothing else "; additions and changes were applied, removals were not"
-    verdict = FAILED if all_or_nothing else PARTIAL
+        reasons |= _reasons_together(connection, together, lost, overall)
+    if not reasons:
+        return reads
+    if all_or_nothing:
+        drop_changes(connection, list(reasons))
+        verdict, effect = FAILED, ""
+    else:
+        drop_losses(connection, list(reasons))
+        verdict, effect = PARTIAL, "; additions and changes were applied, removals were not"
     return [
-        _refuse(read, f"{reasons[read.source_id]}{applied}", how_to_accept(read.name), verdict)
+        _refused(read, Refusal(read.name, f"{reasons[read.source_id]}{effect}", Acceptance.SHRINK), verdict)
         if read.source_id in reasons
         else read
-        for read in with_losses
+        for read in reads
     ]
 
 
-def _too_many(guard: Guard | None, losses: Losses) -> Losses:
-    """The losses that the guard refuses."""
-    return {
-        kind: (removed, stored)
-        for kind, (removed, stored) in losses.items()
-        if guard is not None and stored is not None and guard.refuses(removed, stored)
-    }
+def _with_losses(
+    connection: Connection, read: StagedRead, lost: Mapping[int, Counter[str]], guard: Guard | None
+) -> StagedRead:
+    # After a few changes, counting all stored records would take too long.
+    count_from = guard.count + 1 if guard is not None and read.answered else 1
+    lost_keys = lost.get(read.source_id, Counter())
+    return replace(read, losses=find_losses(connection, lost_keys, [read.source_id], count_from))
 
 
-# Lost keys: those that the deltas remove. A key that another object or rule of the source provides is not lost.
-
-_REMOVED_KEYS = """
-SELECT DISTINCT {written_keys:d} FROM {source_delta} d
-WHERE d.change = {remove}
-AND NOT EXISTS (SELECT 1 FROM {source_delta} o WHERE {written_keys:o=d} AND o.change <> {remove})
-AND NOT EXISTS (
-  SELECT 1 FROM {source} s WHERE {written_keys:s=d} AND NOT EXISTS (
-    SELECT 1 FROM {source_delta} r WHERE {source_keys:r=s} AND r.change = {remove}))
-"""
-
-# Keys that were disabled and are not any more, although they remain.
-_ENABLED_KEYS = """
-SELECT DISTINCT {written_keys:d} FROM {source_delta} d JOIN {source} b ON {source_keys:b=d}
-WHERE d.change <> {add} AND b.disabled
-AND NOT EXISTS (
-  SELECT 1 FROM {source_delta} o JOIN {staged} t ON {source_keys:t=o}
-  WHERE {written_keys:o=d} AND o.change <> {remove} AND t.disabled)
-AND NOT EXISTS (
-  SELECT 1 FROM {source} s WHERE {written_keys:s=d} AND s.disabled AND NOT EXISTS (
-    SELECT 1 FROM {source_delta} r WHERE {source_keys:r=s}))
-"""
-
-_REMAINS = """
-AND (EXISTS (SELECT 1 FROM {source_delta} o WHERE {written_keys:o=d} AND o.change <> {remove})
-  OR EXISTS (SELECT 1 FROM {source} s WHERE {written_keys:s=d} AND NOT EXISTS (
-    SELECT 1 FROM {source_delta} r WHERE {source_keys:r=s} AND r.change = {remove})))
-"""
-
-
-def _lost_keys(tables: RefreshTables) -> dict[str, str]:
-    """Name in ``Losses`` → the query for the lost keys: of removed records, and of disabled ones that are enabled."""
-    if not tables.may_be_disabled:
-        return {tables.kind: _REMOVED_KEYS}
-    # A fill that is removed enables a user of another record.
-    enabled = _ENABLED_KEYS if tables.kind == Fill.kind else _ENABLED_KEYS + _REMAINS
-    return {tables.kind: _REMOVED_KEYS, f"disabled {tables.kind}": enabled}
-
-
-def _count_losses(connection: Connection) -> dict[int, Counter[str]]:
-    """Source → kind (or ``disabled`` and kind) → how many keys the deltas remove."""
-    losses: dict[int, Counter[str]] = {}
-    for tables in REFRESH_TABLES:
-        for name, keys in _lost_keys(tables).items():
-            counts = f"SELECT source_id, COUNT(*) AS keys FROM ({keys}) AS lost GROUP BY source_id"  # noqa: S608
-            for row in tables.run(connection, counts):
-                losses.setdefault(row.source_id, Counter())[name] = row.keys
-    return losses
-
-
-_DROP = "DELETE FROM {source_delta} WHERE source_id IN (@numbers(source_ids))"
-
-
-def _drop_from_delta(
-    connection: Connection, tables: RefreshTables, source_ids: Sequence[int], *, all_changes: bool
-) -> None:
-    of_sources = {"source_ids": json_list(source_ids)}
-    if all_changes:
-        tables.run(connection, _DROP, of_sources)
-        return
-    for keys in _lost_keys(tables).values():
-        tables.run(connection, f"{_DROP} AND ({{written_keys}}) IN ({keys})", of_sources)
-
-
-def _with_stored(
-    connection: Connection, removed: Mapping[str, int], source_ids: Sequence[int], count_from: int
-) -> Losses:
-    """The losses, with how many such records these sources have if at least ``count_from`` are lost."""
-    return {
-        name: (
-            removed[name],
-            _count_stored(connection, tables, source_ids, name) if removed[name] >= count_from else None,
-        )
-        for tables in REFRESH_TABLES
-        for name in _lost_keys(tables)
-        if name in removed
-    }
-
-
-def _count_stored(connection: Connection, tables: RefreshTables, source_ids: Sequence[int], name: str) -> int:
-    source = tables.source
-    keys = select(*(source.c[name] for name in tables.written_keys)).where(source.c.source_id.in_(source_ids))
-    if name != tables.kind:
-        keys = keys.where(source.c.disabled)
-    return connection.execute(select(func.count()).select_from(keys.distinct().subquery())).scalar_one()
+def _reasons_together(
+    connection: Connection, source_ids: Sequence[int], lost: Mapping[int, Counter[str]], guard: Guard
+) -> dict[int, str]:
+    """Source → why its read is refused, if these sources together would remove too much."""
+    sums = sum((lost[source_id] for source_id in source_ids if source_id in lost), Counter[str]())
+    excessive = guard.excessive(find_losses(connection, sums, source_ids, guard.count + 1))
+    reason = f"together with the other sources, would take away {losses_in_words(excessive)}, {guard}"
+    return {source_id: reason for source_id in source_ids if excessive.keys() & lost.get(source_id, {}).keys()}

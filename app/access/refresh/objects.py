@@ -12,17 +12,9 @@ from app.access.records import Record
 from app.access.refresh.push_sequences import count_push
 from app.access.refresh.pushed_keys import OBJECT, store_pushed_keys
 from app.access.refresh.pushes import PushAuditHook
+from app.access.refresh.reads import CHANGES, COMPLETE, PARTIAL, StagedRead
 from app.access.refresh.refresh import Refresh
-from app.access.refresh.sources import (
-    CHANGES,
-    COMPLETE,
-    PARTIAL,
-    SOURCE,
-    SourceCounts,
-    StagedRead,
-    compute_source_changes,
-    total,
-)
+from app.access.refresh.sources import SOURCE, SourceCounts, compute_source_changes, total
 from app.access.refresh.tables import REFRESH_TABLES
 from app.foundation.database.statements import json_list, run
 

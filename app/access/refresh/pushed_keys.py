@@ -15,7 +15,8 @@ from hashlib import blake2b
 
 from sqlalchemy import Connection, Table, delete, select
 
-from app.access.refresh.sources import COMPLETE, FAILED, PART, SOURCE, StagedRead
+from app.access.refresh.reads import COMPLETE, FAILED, PART, StagedRead
+from app.access.refresh.sources import SOURCE
 from app.access.refresh.tables import REFRESH_TABLES
 from app.access.source_tables import DirectoryPushRow, PushedKeyRow, ScimKeyRow, ScimMemberRow, ScimResourceRow
 from app.foundation.database.statements import statement

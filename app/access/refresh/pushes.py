@@ -23,15 +23,13 @@ from app.access.record_tables import VALUES_FROM_RECORD
 from app.access.records import Record
 from app.access.refresh.push_sequences import answer_to_repetition, store_push
 from app.access.refresh.pushed_keys import PUSH, PushKey, store_pushed_keys
+from app.access.refresh.reads import COMPLETE, PARTIAL, StagedRead
 from app.access.refresh.refresh import Refresh
 from app.access.refresh.sources import (
-    COMPLETE,
-    PARTIAL,
     SOURCE,
     STATE,
     UNCONFIGURED_POSITION,
     SourceCounts,
-    StagedRead,
     add_source,
     compute_source_changes,
     count_change,

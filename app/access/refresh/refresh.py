@@ -19,20 +19,21 @@ from app.access.candidate import DatabaseState, catch_up, has_changed_recently, 
 from app.access.pending import CoveredByRun, store_pending
 from app.access.problems import Problem, ProblemList
 from app.access.refresh.fills import FILL_BINDING
-from app.access.refresh.guard import drop_out_of_scope, refuse_shrunk, reject_unusable
+from app.access.refresh.guard import refuse_shrunk, reject_unusable
 from app.access.refresh.merge import merge
 from app.access.refresh.model_changes import FORMER_PAYLOAD, are_logged, log_changes, write_model_rows
 from app.access.refresh.problems import MAX_PUSHED, FoundProblems, staged_problems
 from app.access.refresh.pushed_keys import delete_pushed_keys, keep_pushes
+from app.access.refresh.reads import StagedRead
 from app.access.refresh.session import RefreshSession
 from app.access.refresh.sources import (
     MODEL_ALIAS,
     SOURCE,
     STATE,
     SourceCounts,
-    StagedRead,
     compute_source_changes,
     count_source_changes,
+    drop_out_of_scope,
     make_state,
     order_of_sources,
     retained_source,

@@ -7,7 +7,7 @@ lose access because a setting was changed.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from sqlalchemy import (
     ColumnElement,
@@ -15,6 +15,7 @@ from sqlalchemy import (
     Select,
     Table,
     case,
+    delete,
     insert,
     literal,
     literal_column,
@@ -23,14 +24,15 @@ from sqlalchemy import (
     union,
     update,
 )
-from sqlalchemy import delete as delete_from
 
+from app.access.refresh.reads import COMPLETE, FAILED, PART, Refusal, StagedRead, StartedRead
 from app.access.refresh.session import RefreshSession
 from app.access.refresh.tables import (
     REFRESH_TABLES,
     REFRESH_TABLES_OF_KIND,
     ChangeCounts,
     RefreshTables,
+    RowChange,
     changes_to_json,
 )
 from app.access.source_tables import DirectorySourceRow, DirectoryStateRow, object_of_origin
@@ -42,98 +44,15 @@ SOURCE: Table = DirectorySourceRow.__table__
 STATE: Table = DirectoryStateRow.__table__
 MODEL_ALIAS: Table = ModelUserAliasRow.__table__
 
-COMPLETE, PARTIAL, FAILED = "complete", "partial", "failed"
-"""Verdicts, as in ``app.directory``."""
-
-CHANGES, PART = "changes", "part"
-"""The answers that are not about everything, as in ``app.directory``."""
-
 UNCONFIGURED_POSITION = 1_000_000
 """The position of the first source that is no longer configured: these come last."""
 
 MAX_OBJECTS = 10_000
-"""If there are more objects than these, everything is read: that is faster than one by one."""
+"""If there are more objects, everything is read. That is faster than reading them one by one."""
 
 
 class SourceError(ValueError):
-    """A request about a source is not possible; the message is one line for operators."""
-
-
-Losses = Mapping[str, tuple[int, int | None]]
-"""kind → how many keys would be removed, and of how many (None: not counted); only kinds that lose any."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadResult:
-    """The result of a read, as its source reports it."""
-
-    records: int = 0
-    """The number of records that it provided, including duplicates."""
-    verdict: str = COMPLETE
-    reason: str = ""
-    malformed: int = 0
-    """The number of malformed records."""
-    answered: str = ""
-    """``CHANGES`` or ``PART``; empty: everything."""
-    cursor: str = ""
-    """The cursor for the next read of changes; empty: only complete reads are possible."""
-    digest: str = ""
-    """The digest of the settings with which it was read."""
-    except_malformed: bool = False
-    """Whether a read is partial only because of malformed objects. Their earlier records are kept."""
-    caught_up: bool = False
-    """Whether it includes the changes during the complete read (``Refresh.end_changes``)."""
-    seconds: float = 0
-    """The duration in seconds."""
-    cursor_refused: str = ""
-    """Why the source refused the first cursor; empty if it did not."""
-    login_refused: bool = False
-    """Whether it failed because the source refused the name or the password."""
-    known_empty: bool = False
-    """Whether it is complete and empty for sure."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StagedRead(ReadResult):
-    """A finished read of a source."""
-
-    source_id: int
-    name: str
-    number: int = 0
-    """Its number among the reads of this source."""
-    overtaken: bool = False
-    """Whether a read that began later is already in force."""
-    refused: str = ""
-    """Why a complete read is not used as complete; empty if it is."""
-    advice: str = ""
-    """How an operator can accept a refused read."""
-    losses: Losses = field(default_factory=dict)
-    """The records that it removes, or would remove if it were not refused."""
-
-    @property
-    def removes_missing(self) -> bool:
-        """Whether records that it does not provide are removed, except those that malformed objects provided before."""
-        return self.verdict == COMPLETE or self.except_malformed
-
-    @property
-    def refusal(self) -> str:
-        """Why it was refused, with the advice; empty if it was not."""
-        return f"{self.refused}; {self.advice}" if self.refused else ""
-
-
-@dataclass(frozen=True, slots=True)
-class StartedRead:
-    """A read that begins, with the state of its source. Times are epoch milliseconds."""
-
-    source_id: int
-    name: str = ""
-    number: int = 0
-    """Its number among the reads of this source; 0: it is not read."""
-    cursor: str = ""
-    """The cursor for reads of changes; empty: only complete reads are possible."""
-    settings_digest: str = ""
-    """The digest of the settings with which the cursor was stored."""
-    last_full_at: int | None = None
+    """A request about a source is not possible. The message is one line for operators."""
 
 
 def make_state(connection: Connection) -> None:
@@ -148,18 +67,18 @@ def count_change(connection: Connection) -> None:
 
 
 def add_source(connection: Connection, name: str, position: int) -> int:
-    """Adds a source that was never read; returns its id."""
+    """Adds a source that was never read. Returns its id."""
     values = {"name": name, "position": position, "reads_begun": 0, "read_in_force": 0, "records": 0}
     added = insert(SOURCE).values(**values, last_verdict="", last_reason="").returning(SOURCE.c.source_id)
     return int(connection.execute(added).scalar_one())
 
 
 def begin_reads(connection: Connection, names: Sequence[str], read: Collection[str]) -> list[StartedRead]:
-    """Adds new sources, and numbers the reads that begin now, which are those of the sources to ``read``."""
+    """Adds new sources, and numbers the reads that begin now. ``read``: the sources that are read."""
     started = []
-    known = set(connection.execute(select(SOURCE.c.name)).scalars())
+    stored_names = set(connection.execute(select(SOURCE.c.name)).scalars())
     for position, name in enumerate(names):
-        if name not in known:
+        if name not in stored_names:
             add_source(connection, name, position)
         of_name = SOURCE.c.name == name
         if name in read:
@@ -201,13 +120,13 @@ def order_of_sources(connection: Connection) -> list[int]:
 # The objects whose records name some organizations or users, to read these alone.
 
 
-def objects_of(
+def find_objects(
     connection: Connection, source_id: int, organization_ids: Collection[str], user_ids: Collection[str]
 ) -> Sequence[tuple[str, str]] | None:
-    """The objects (set and id) whose records name one of the users, by id or alias, or of the organizations; sorted.
+    """Finds the objects (set and id) whose records name one of the users, by id or alias, or one of the organizations.
 
-    With both, they name one of each if their kind names both. None: there are too many of them, or some have ids that
-    are not stored.
+    With both, they name one of each if their kind names both. The objects are sorted. None: there are too many of them,
+    or some have ids that are not stored.
     """
     queries = []
     for tables in REFRESH_TABLES:
@@ -220,7 +139,7 @@ def objects_of(
             if tables.record_kind.names_user:
                 # Written out: the databases use a partial index only if they see its condition.
                 has_alias = source.c.user_alias != literal_column("''")
-                names_user.append(source.c.user_alias.in_(aliases_of(user_ids)) & has_alias)
+                names_user.append(source.c.user_alias.in_(select_aliases(user_ids)) & has_alias)
             conditions.append(or_(*names_user))
         if conditions:
             of_source = source.c.source_id == source_id, source.c.origin != ""
@@ -234,7 +153,7 @@ def objects_of(
     return objects
 
 
-def aliases_of(user_ids: Collection[str]) -> Select[str]:
+def select_aliases(user_ids: Collection[str]) -> Select[str]:
     """A query for the aliases of these users."""
     return select(MODEL_ALIAS.c.alias).where(MODEL_ALIAS.c.user_id.in_(user_ids)).distinct()
 
@@ -290,7 +209,8 @@ def compute_source_changes(
     *,
     of: Sequence[RefreshTables] = REFRESH_TABLES,
 ) -> None:
-    """Fills ``source_delta`` with what the reads change in the sources' records; ``of`` these kinds."""
+    """Fills ``source_delta`` with what the reads change in the sources' records of some kinds. ``forgotten``: the
+    sources whose records are all removed."""
     usable = [read for read in reads if read.verdict != FAILED]
     malformed = [read.source_id for read in usable if read.malformed]
     replaced = [read.source_id for read in usable if read.removes_missing and not read.answered] + list(forgotten)
@@ -306,6 +226,28 @@ def compute_source_changes(
                 tables.run(connection, _MISSING_ROWS, of_sources)
         if reread:
             tables.run(connection, _MISSING_ROWS_OF_REREAD_OBJECTS, {"source_ids": json_list(reread)})
+
+
+@dataclass(frozen=True, slots=True)
+class ReadScope:
+    """The only records that a read may remove."""
+
+    kinds: frozenset[str]
+    """Empty: all."""
+    organizations: frozenset[str]
+    """Empty: all. Otherwise kinds that belong to no organization are in the scope only if they are in ``kinds``."""
+
+
+def drop_out_of_scope(connection: Connection, source_id: int, scope: ReadScope) -> None:
+    """Drops from ``source_delta`` the removals that are not in the scope of the source's read."""
+    for tables in REFRESH_TABLES:
+        delta = tables.source_delta
+        removals = delete(delta).where(delta.c.source_id == source_id, delta.c.change == RowChange.REMOVE)
+        has_organization = "organization_id" in tables.keys
+        if (scope.kinds or (scope.organizations and not has_organization)) and tables.kind not in scope.kinds:
+            connection.execute(removals)
+        elif scope.organizations and has_organization:
+            connection.execute(removals.where(delta.c.organization_id.not_in(scope.organizations)))
 
 
 # Writing.
@@ -328,7 +270,7 @@ WHERE d.change <> {remove} ORDER BY {source_keys:d}
 """
 
 SourceCounts = Mapping[str, Mapping[int, ChangeCounts]]
-"""kind → source → how many of its records change; only kinds and sources with changes."""
+"""kind → source → how many of its records change, for the kinds and sources with changes."""
 
 _ALL_COUNTS = " UNION ALL ".join(tables.text(_COUNTS) for tables in REFRESH_TABLES)
 
@@ -348,7 +290,7 @@ def total(counts: SourceCounts) -> ChangeCounts:
 
 
 def write_source_rows(session: RefreshSession, connection: Connection, counts: SourceCounts) -> None:
-    """Writes the rows of ``source_delta``; ``counts`` are their numbers."""
+    """Writes the rows of ``source_delta``. ``counts``: their numbers."""
     for kind in counts:
         tables = REFRESH_TABLES_OF_KIND[kind]
         of_kind = total({kind: counts[kind]})
@@ -385,11 +327,11 @@ def store_reads(
             values["cursor"] = ""
         connection.execute(update(SOURCE).where(SOURCE.c.source_id == read.source_id).values(values))
     if forgotten:
-        connection.execute(delete_from(SOURCE).where(SOURCE.c.source_id.in_(forgotten)))
+        connection.execute(delete(SOURCE).where(SOURCE.c.source_id.in_(forgotten)))
 
 
 def _columns_after(read: StagedRead, now_ms: int) -> dict[str, object]:
-    """The columns of a source after a read; its cursor moves only together with the records that it is about."""
+    """The columns of a source after a read. Its cursor moves only together with the records that it is about."""
     values: dict[str, object] = {
         "malformed": read.malformed,
         "last_verdict": read.verdict,
@@ -397,12 +339,15 @@ def _columns_after(read: StagedRead, now_ms: int) -> dict[str, object]:
         "last_read_at": now_ms,
         "last_read_ms": round(read.seconds * 1000),
         "last_answered": read.answered,
-        "refused": read.refusal,
+        "refused": "" if read.refusal is None else read.refusal.reason,
         "login_refused": read.login_refused,
     }
-    refusal = read.refusal or (read.cursor_refused and f"it did not accept the cursor: {read.cursor_refused}")
-    if refusal:
-        values |= {"last_refusal": refusal, "last_refused_at": now_ms}
+    refusal = read.refusal
+    if refusal is None and read.cursor_refused:
+        refusal = Refusal(read.name, f"it did not accept the cursor: {read.cursor_refused}", None)
+    if refusal is not None:
+        acceptance = refusal.acceptance or ""
+        values |= {"last_refusal": refusal.reason, "last_refusal_acceptance": acceptance, "last_refused_at": now_ms}
     if read.verdict != FAILED:
         values["last_good_at"] = now_ms
         # A read that caught up may have begun before another one that is in force.
@@ -420,13 +365,13 @@ def _columns_after(read: StagedRead, now_ms: int) -> dict[str, object]:
 
 
 def store_positions(connection: Connection, positions: Mapping[int, int]) -> None:
-    """Stores the position of every source; those without one (source → position) come last."""
-    moved = False
+    """Stores the position of every source (source → position). Those without one come last."""
+    is_any_moved = False
     stored = connection.execute(select(SOURCE.c.source_id, SOURCE.c.position).order_by(SOURCE.c.name)).all()
     for index, (source_id, position) in enumerate(stored):
         new = positions.get(source_id, UNCONFIGURED_POSITION + index)
         if new != position:
             connection.execute(update(SOURCE).where(SOURCE.c.source_id == source_id).values(position=new))
-            moved = True
-    if moved:
+            is_any_moved = True
+    if is_any_moved:
         count_change(connection)

@@ -16,19 +16,11 @@ from app.access.kinds import KINDS
 from app.access.problems import PROBLEMS_KEPT, Problem, ProblemCause, ProblemList, ProblemSample, ProblemSort
 from app.access.record_tables import VALUES_FROM_RECORD, Values
 from app.access.records import Record
-from app.access.refresh.guard import Guard, ReadScope
+from app.access.refresh.guard import Guard
 from app.access.refresh.pushed_keys import has_pushed_keys
+from app.access.refresh.reads import FAILED, ReadResult, StagedRead, StartedRead
 from app.access.refresh.session import RefreshSession
-from app.access.refresh.sources import (
-    FAILED,
-    ReadResult,
-    StagedRead,
-    StartedRead,
-    aliases_of,
-    begin_reads,
-    make_state,
-    objects_of,
-)
+from app.access.refresh.sources import ReadScope, begin_reads, find_objects, make_state, select_aliases
 from app.access.refresh.tables import REFRESH_TABLES, RefreshTables
 from app.foundation.database.statements import json_list, run
 
@@ -114,12 +106,12 @@ class Intake:
             # It is not known to which objects the pushed records belong.
             if has_pushed_keys(connection, source_id):
                 return None
-            return objects_of(connection, source_id, organization_ids, user_ids)
+            return find_objects(connection, source_id, organization_ids, user_ids)
 
     def aliases_of(self, user_ids: Collection[str]) -> Sequence[str]:
         """The aliases of these users in the access model, sorted."""
         with self._session.snapshot() as connection:
-            return sorted(connection.execute(aliases_of(user_ids)).scalars())
+            return sorted(connection.execute(select_aliases(user_ids)).scalars())
 
     def open_source(self, source_id: int) -> None:
         """Stages what is added from here on for this source without a read. For ``apply_changes``."""

@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from app.access.contents import SourceState, source_states
 from app.access.problems import ProblemSort
-from app.access.refresh.guard import split_advice
+from app.access.refresh.reads import Refusal
 from app.access.stored_problems import first_problems, problem_counts, unclear_disabling
 from app.foundation.clock import epoch_ms, from_epoch_ms
 from app.foundation.logs import mask_secrets
@@ -246,8 +246,8 @@ def _source(state: SourceState) -> Iterator[Concern]:
     if not state.is_configured:
         yield from _retained(state)
         return
-    if state.refused:
-        yield _refused_source(state)
+    if state.refusal is not None:
+        yield _refused_source(state, state.refusal)
         return
     if state.last_verdict not in {"failed", "partial"}:
         return
@@ -269,16 +269,15 @@ def _source(state: SourceState) -> Iterator[Concern]:
     )
 
 
-def _refused_source(state: SourceState) -> Concern:
+def _refused_source(state: SourceState, refusal: Refusal) -> Concern:
     """The concern about a complete read that was refused because it is empty or too small."""
-    reason, advice = split_advice(state.refused)
     stays = "; its last good records stay in force" if state.last_verdict == "failed" else ""
     return Concern(
         cause=Cause.SHRUNK,
         about=state.name,
-        fingerprint=_without_numbers(reason),
-        summary=_one_line(f"source {state.name} {reason}{stays}"),
-        advice=_one_line(f"check whether its reader lost access rights; {advice}"),
+        fingerprint=_without_numbers(refusal.reason),
+        summary=_one_line(f"source {state.name} {refusal.reason}{stays}"),
+        advice=_one_line(f"check whether its reader lost access rights; {refusal.advice}"),
         since=_first_of(state.last_good_at, state.last_read_at),
     )
 

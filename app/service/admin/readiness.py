@@ -105,7 +105,7 @@ def _check_directory(engine: Engine, clock: Clock, max_age: float) -> str:
     # This endpoint requires no token, so it contains no names and reasons. Metrics and runs contain them.
     failed = sum(state.last_verdict == FAILED for state in states)
     text = f"read successfully {age} s ago" + (f"; {failed} of {len(states)} sources failed since" if failed else "")
-    refused = sum(bool(state.refused) for state in states)
+    refused = sum(state.refusal is not None for state in states)
     text += f"; {refused} of {len(states)} refused because of what they would remove" if refused else ""
     incremental = sum(state.reports_changes for state in states)
     text += f"; {incremental} of {len(states)} read incrementally" if incremental else ""

@@ -7,8 +7,8 @@ from flask import request
 from sqlalchemy import Connection
 
 from app.access.refresh.pushes import PushAuditHook
+from app.access.refresh.reads import COMPLETE, StagedRead
 from app.access.refresh.refresh import ChangeHook
-from app.access.refresh.sources import COMPLETE, StagedRead
 from app.access.revisions import ModelChange
 from app.foundation.audit import DONE, Actor, Audit
 from app.foundation.text import counted
@@ -58,7 +58,7 @@ class PushAudit:
             (read,) = reads
             subject = f"{source}: {counted(read.records, 'record')}{', acceptShrink' if accept_shrink else ''}"
             if read.verdict != COMPLETE:
-                outcome = f"was not applied: {read.refused or read.reason}"
+                outcome = f"was not applied: {read.reason if read.refusal is None else read.refusal.reason}"
             else:
                 subject += f", revision {replaced.revision}"
                 outcome = f"{DONE}{suffix}"

@@ -12,10 +12,11 @@ from typing import IO
 from sqlalchemy import Engine
 
 from app.access.problems import Problem, ProblemList, ProblemSort
-from app.access.refresh.guard import IF_INTENDED, Guard, ReadScope
+from app.access.refresh.guard import Guard
 from app.access.refresh.push_sequences import HIGHEST_FIRST_SEQUENCE, continue_from
+from app.access.refresh.reads import ReadResult, StagedRead
 from app.access.refresh.refresh import ChangeHook, Refresh
-from app.access.refresh.sources import ReadResult, StagedRead
+from app.access.refresh.sources import ReadScope
 from app.access.revisions import ModelChange
 from app.contract.errors import FailedPrecondition, InvalidArgument, PermissionDenied
 from app.directory.casting import record_from_object
@@ -102,10 +103,13 @@ def problem_details(problems: Sequence[ItemProblem]) -> dict[str, object] | None
 
 
 def _raise_if_refused(read: StagedRead) -> None:
-    if read.verdict != Verdict.COMPLETE:
-        # Only the guard can be overridden. If another read was faster, the same request may succeed.
-        advice = f"; {IF_INTENDED}, send it again with ?acceptShrink=true" if read.refused else ""
-        raise FailedPrecondition(f"was not applied: {read.refused or read.reason}{advice}", http_code=409)
+    if read.verdict == Verdict.COMPLETE:
+        return
+    # Only the guard can be overridden. If another read was faster, the same request may succeed.
+    problem = read.reason
+    if read.refusal is not None:
+        problem = f"{read.refusal.reason}; if this is intended, send it again with ?acceptShrink=true"
+    raise FailedPrecondition(f"was not applied: {problem}", http_code=409)
 
 
 def _raise_for_problems(upload: "UploadedSource") -> None:

@@ -9,8 +9,8 @@ from app.foundation.audit import DONE, Actor, Audit
 
 # Commands that only read the directory do not load runs.
 if TYPE_CHECKING:
+    from app.access.refresh.reads import StagedRead
     from app.access.refresh.refresh import ChangeHook
-    from app.access.refresh.sources import StagedRead
     from app.access.revisions import ModelChange
     from app.sync.runs.lifecycle import AuditHook
     from app.sync.runs.run import Run

@@ -15,10 +15,12 @@ from app.access.candidate import DatabaseState
 from app.access.contents import SourceState, export_records, model_counts, source_states
 from app.access.pending import CoveredByRun
 from app.access.problems import PROBLEMS_KEPT, ProblemList
-from app.access.refresh.guard import Guard, losses_in_words
+from app.access.refresh.guard import Guard
+from app.access.refresh.losses import losses_in_words
 from app.access.refresh.pushes import confirm_pushed
+from app.access.refresh.reads import Losses, StagedRead
 from app.access.refresh.refresh import ChangeHook, Refresh, RefreshResult
-from app.access.refresh.sources import Losses, SourceError, StagedRead
+from app.access.refresh.sources import SourceError
 from app.access.refresh.tables import ChangeCounts
 from app.access.revisions import ModelChange
 from app.access.stored_problems import COUNT_EVERY_MS, count_problems
@@ -238,7 +240,7 @@ def _reported(staged: StagedRead, read: SourceRead, guard: Guard) -> SourceRepor
         gone=read.gone,
         losses=staged.losses,
         guard=guard,
-        refused=staged.refusal,
+        refused=str(staged.refusal or ""),
         known_empty=staged.known_empty,
     )
 
@@ -366,8 +368,8 @@ def object_from_state(state: SourceState) -> dict[str, object]:
         "readWellAt": moment(state.last_good_at),
         "readAsAWholeAt": moment(state.last_full_at),
         "tellsChanges": state.reports_changes,
-        "refused": state.refused,
-        "lastRefusal": state.last_refusal,
+        "refused": str(state.refusal or ""),
+        "lastRefusal": str(state.last_refusal or ""),
         "lastRefusedAt": moment(state.last_refused_at),
     }
 

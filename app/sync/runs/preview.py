@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 from app.access.candidate import CandidateLostError, candidate_of
 from app.access.problems import Problem, ProblemGroup, ProblemList, ProblemSort
 from app.access.refresh.guard import Guard
-from app.access.refresh.sources import Losses
+from app.access.refresh.reads import Losses
 from app.access.refresh.tables import ChangeCounts
 from app.access.revisions import current_revision
 from app.directory.bounded import BoundedSource

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from shlex import quote
 
 from app.access.contents import SourceState
-from app.access.refresh.guard import Guard, how_to_accept, losses_in_words
+from app.access.refresh.guard import Guard, refuse_empty
+from app.access.refresh.losses import losses_in_words
+from app.access.refresh.reads import Acceptance, Loss, Losses, Refusal
 from app.foundation.text import are, counted
 
 _MIN_RECORDS = 100
@@ -42,28 +44,14 @@ def check_read(
     records = sum(kinds.values())
     state = states.get(name)
     before = 0 if state is None else state.records
-    in_force = sum(state.records for state in states.values())
-    accept = how_to_accept(name, "--accept-empty")
     if known_empty and not before:
         return None
-    if not records and before:
-        advice = f"check that its reader may still read the contents; {accept}"
-        return SourceWarning(
-            name, f"is empty, but provided {counted(before, 'record')} before", advice, is_refused=True
-        )
-    if not records and in_force and (state is None or state.last_good_at is None):
-        others = f"{counted(in_force, 'record')} of other sources {are(in_force)} in force"
-        message = f"is read for the first time and is empty, while {others}"
-        return SourceWarning(name, message, f"{_WHY_EMPTY}; {accept}", is_refused=True)
-    if not records and not in_force:
-        return SourceWarning(name, "is empty: nobody gets access", _WHY_EMPTY)
-    losses = missing_records(name, kinds, states)
-    refused_losses = {kind: numbers for kind, numbers in losses.items() if guard.refuses(*numbers)}
-    if refused_losses:
-        message = f"would take away at least {losses_in_words(refused_losses)}, {guard}"
-        return SourceWarning(
-            name, message, f"check that the export is complete; {how_to_accept(name)}", is_refused=True
-        )
+    if not records:
+        return _check_empty(name, state, sum(state.records for state in states.values()))
+    excessive = guard.excessive(missing_records(name, kinds, states))
+    if excessive:
+        reason = f"would take away at least {losses_in_words(excessive)}, {guard}"
+        return _refused(Refusal(name, reason, Acceptance.SHRINK), "check that the export is complete")
     if before >= _MIN_RECORDS and records * 2 < before:
         advice = (
             "check that the export is complete: access ends with the next read, and the deletes are held by the limits"
@@ -72,18 +60,29 @@ def check_read(
     return None
 
 
-def missing_records(
-    name: str, kinds: Mapping[str, int], states: Mapping[str, SourceState]
-) -> dict[str, tuple[int, int]]:
-    """Kind → the number of missing records, and the number of stored ones.
+def _check_empty(name: str, state: SourceState | None, in_force: int) -> SourceWarning | None:
+    """Checks an empty read. ``in_force``: the number of records of all sources."""
+    before = 0 if state is None else state.records
+    is_first = state is None or state.last_good_at is None
+    refusal = refuse_empty(name, before=before, in_force=in_force, is_first=is_first)
+    if refusal is not None:
+        return _refused(refusal, "check that its reader may still read the contents" if before else _WHY_EMPTY)
+    return None if in_force else SourceWarning(name, "is empty: nobody gets access", _WHY_EMPTY)
+
+
+def _refused(refusal: Refusal, advice: str) -> SourceWarning:
+    return SourceWarning(refusal.source, refusal.reason, f"{advice}; {refusal.advice}", is_refused=True)
+
+
+def missing_records(name: str, kinds: Mapping[str, int], states: Mapping[str, SourceState]) -> Losses:
+    """The kinds with fewer records than are stored, as the losses of the read.
 
     A lower bound: if ten records are removed and ten added, the difference is zero.
     """
     state = states.get(name)
-    before = {} if state is None else state.kinds
-    return {
-        kind: (number - kinds.get(kind, 0), number) for kind, number in before.items() if number > kinds.get(kind, 0)
-    }
+    stored = {} if state is None else state.kinds
+    missing = {kind: number - kinds.get(kind, 0) for kind, number in stored.items()}
+    return {kind: Loss(number, stored[kind]) for kind, number in missing.items() if number > 0}
 
 
 def check_retained(configured: Collection[str], states: Mapping[str, SourceState]) -> Iterator[SourceWarning]:

@@ -11,8 +11,8 @@ from enum import Enum
 from typing import Protocol
 
 from app.access.problems import Problem, ProblemList, ProblemSort
+from app.access.refresh.reads import ReadResult
 from app.access.refresh.refresh import Refresh
-from app.access.refresh.sources import ReadResult
 from app.access.source_tables import origin_text
 from app.directory.bounded import BoundedSource, ParallelReads, Policy
 from app.directory.source import (

@@ -15,8 +15,8 @@ from app.access.index.index import AccessIndex
 from app.access.problems import ProblemList
 from app.access.records import Record
 from app.access.refresh import model_changes
+from app.access.refresh.reads import ReadResult
 from app.access.refresh.refresh import Refresh
-from app.access.refresh.sources import ReadResult
 from app.commands.schema import METADATA
 from app.foundation.database.engine import open_engine, reading, writing
 from tests.choice import sampled

@@ -26,8 +26,8 @@ from app.access.index.turns import DatabaseTurns
 from app.access.index.view import IndexView
 from app.access.problems import ProblemList
 from app.access.records import AccessType, Folder, Membership, Organization, Record, User
+from app.access.refresh.reads import ReadResult
 from app.access.refresh.refresh import Refresh
-from app.access.refresh.sources import ReadResult
 from app.access.sql_view import SqlView
 from app.commands.schema import METADATA
 from app.foundation.database.engine import open_engine

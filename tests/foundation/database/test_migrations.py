@@ -15,8 +15,8 @@ from sqlalchemy import Boolean, Column, Engine, Integer, MetaData, Table, func, 
 
 from app.access.browse.sizes import ALL_ORGANIZATIONS, counts_of
 from app.access.problems import ProblemList
+from app.access.refresh.reads import ReadResult
 from app.access.refresh.refresh import Refresh
-from app.access.refresh.sources import ReadResult
 from app.access.search import search
 from app.access.source_tables import SOURCE_TABLES
 from app.backend.schema import METADATA as BACKEND
@@ -357,6 +357,35 @@ def test_upgrade_fills_the_search_for_failures(database_url: str, tmp_path: Path
             found = failures_page(connection, 1, parked=True, like=FailureGroup(message=output))
             expected = [f"value {number}" for number, message in enumerate(messages) if message == output]
             assert [one.item_id for one in found] == expected
+    engine.dispose()
+
+
+def test_upgrade_separates_the_advice_from_the_reason_of_a_refusal(database_url: str, tmp_path: Path) -> None:
+    old = copied(STORE_MIGRATIONS, tmp_path)
+    for file in sorted((STORE_MIGRATIONS.folder / "versions").glob("00*_*.py")):
+        if file.name < "0027":
+            shutil.copy(file, old.folder / "versions")
+    engine = open_engine(database_url)
+    upgrade(engine, old)
+    refusal = "is empty; if this is intended, confirm it once: usher directory refresh --accept-empty hr"
+    with writing(engine) as connection:
+        table = Table("directory_source", MetaData(), autoload_with=connection)
+        sources = [
+            {"name": "hr", "refused": refusal, "last_refusal": refusal},
+            {"name": "it", "refused": "", "last_refusal": refusal},
+            {"name": "ldap", "refused": "", "last_refusal": "it did not accept the cursor: too old"},
+        ]
+        rows = [filled(table, number) | source for number, source in enumerate(sources, 1)]
+        connection.execute(insert(table), rows)
+    upgrade(engine, STORE_MIGRATIONS)
+    with reading(engine) as connection:
+        columns = "name, refused, last_refusal, last_refusal_acceptance"
+        stored = connection.execute(text(f"SELECT {columns} FROM directory_source ORDER BY name"))
+        assert [tuple(row) for row in stored] == [
+            ("hr", "is empty", "is empty", "accept-empty"),
+            ("it", "", "is empty", "accept-empty"),
+            ("ldap", "", "it did not accept the cursor: too old", ""),
+        ]
     engine.dispose()
 
 

@@ -333,7 +333,7 @@ def visit_sources(visitors: Visitors) -> None:
     for row in (
         {"last_verdict": "failed", "last_reason": "away", "last_changed_at": 5, "last_changes": CHANGED, **at},
         {"last_verdict": "partial", "last_reason": "half of it", "malformed": 2, "cursor": "7", **at},
-        {"last_verdict": "failed", "refused": "it gave nothing; if this is intended, usher accept", **at},
+        {"last_verdict": "failed", "refused": "is empty", "last_refusal_acceptance": "accept-empty", **at},
         {"last_verdict": "complete", "last_refusal": "too little", "last_refused_at": 500, **at},
         {"last_verdict": "failed", "last_reason": "no such host", "last_read_at": 2_000},
         {"last_verdict": "failed", "last_reason": "away", **at, "last_read_at": 2_000},

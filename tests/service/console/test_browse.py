@@ -24,8 +24,8 @@ from app.access.records import (
     Record,
     User,
 )
+from app.access.refresh.reads import ReadResult
 from app.access.refresh.refresh import Refresh
-from app.access.refresh.sources import ReadResult
 from app.foundation.database.engine import writing
 from app.service.console.settings import Role
 from app.service.console.urls import address

@@ -12,8 +12,8 @@ from sqlalchemy import Engine
 from app.access.contents import export_records
 from app.access.problems import ProblemList
 from app.access.records import Record
+from app.access.refresh.reads import ReadResult
 from app.access.refresh.refresh import Refresh
-from app.access.refresh.sources import ReadResult
 from app.commands.bootstrap.service import service_app
 from app.commands.schema import METADATA
 from app.directory.casting import object_from_record, record_from_object

@@ -9,8 +9,8 @@ from sqlalchemy import text
 
 from app.access.problems import ProblemList
 from app.access.refresh.pushes import NumberedPush, apply_push
+from app.access.refresh.reads import ReadResult
 from app.access.refresh.refresh import Refresh
-from app.access.refresh.sources import ReadResult
 from app.foundation.clock import Clock
 from app.foundation.database.engine import reading, writing
 from tests.service.push.conftest import HR, Service, cast, document, key, organization

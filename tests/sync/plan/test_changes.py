@@ -10,8 +10,8 @@ from sqlalchemy import delete, select
 
 from app.access.problems import ProblemList
 from app.access.records import Key, Organization, Record
+from app.access.refresh.reads import ReadResult
 from app.access.refresh.refresh import Refresh
-from app.access.refresh.sources import ReadResult
 from app.commands.schema import METADATA
 from app.foundation.database.engine import reading, writing
 from app.sync.ledger.ledger import open_ledger

@@ -9,7 +9,6 @@ from werkzeug.exceptions import NotFound
 
 from app.access.contents import SourceState, source_states
 from app.access.problems import ProblemSort
-from app.access.refresh.guard import how_to_accept
 from app.access.revisions import recent_changes
 from app.access.stored_problems import (
     NO_SOURCE_NAME,
@@ -76,7 +75,7 @@ def sources(console: Console) -> Response:
 
 def _urgency(state: SourceState) -> tuple[bool, int]:
     """Failed and refused sources first, then those without a complete read."""
-    is_well = state.is_configured and not state.refused
+    is_well = state.is_configured and state.refusal is None
     return is_well and state.last_verdict != "failed", _BY_URGENCY.index(state.last_verdict)
 
 
@@ -86,12 +85,9 @@ def _problem_rows(counts: Sequence[ProblemCount]) -> list[SortRow]:
 
 def _command(state: SourceState) -> str:
     """The command that accepts a refused read, or removes the records of an unconfigured source. It may be empty."""
-    name = quote(state.name)
-    if state.last_reason.endswith(how_to_accept(state.name, "--accept-empty")):
-        return f"usher directory refresh --accept-empty {name}"
-    if state.refused:
-        return f"usher directory refresh --accept-shrink {name}"
-    return "" if state.is_configured else f"usher directory forget {name}"
+    if state.refusal is not None:
+        return state.refusal.command
+    return "" if state.is_configured else f"usher directory forget {quote(state.name)}"
 
 
 @VIEWS.get("problems")
