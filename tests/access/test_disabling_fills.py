@@ -133,8 +133,8 @@ def test_candidate_changes_no_binding(engine: Engine) -> None:
                 found: list[list[Record]] = [[person("u5"), person("u6", "ann@x")], [left("ann@x")]]
                 for position, records in enumerate(found):
                     for line, record in enumerate(records):
-                        refresh.add(record, str(line), position=position)
-                    refresh.end(ReadResult(records=len(records)), position=position)
+                        refresh.staging.add(record, str(line), position=position)
+                    refresh.staging.end(ReadResult(records=len(records)), position=position)
                 refresh.finish()
             assert disabled_in(candidate) == {"u5", "u6"}
             assert len(bindings_of(candidate)) == 2

@@ -311,8 +311,8 @@ def run_refresh(engine: Engine, configured: dict[str, Read]) -> tuple[ProblemLis
         refresh.begin(list(configured))
         for position, (name, read) in enumerate(configured.items()):
             for line, (record, origin) in enumerate(read.records, 1):
-                refresh.add(record, f"{name}:{line}", origin=origin, position=position)
-            refresh.end(ReadResult(records=len(read.records), verdict=read.verdict), position=position)
+                refresh.staging.add(record, f"{name}:{line}", origin=origin, position=position)
+            refresh.staging.end(ReadResult(records=len(read.records), verdict=read.verdict), position=position)
         replaced = refresh.finish().change
     return problems, replaced.changed, replaced.revision
 

@@ -66,9 +66,9 @@ def push(engine: Engine, source: str, upserted: Sequence[Record], removed: Seque
         connection.execute(update(SOURCE).where(SOURCE.c.source_id == source_id).values(records=records))
 
     with Refresh(engine, clock=lambda: NOW, problems=ProblemList()) as refresh:
-        refresh.open_source(source_id)
+        refresh.staging.open_source(source_id)
         for line, record in enumerate(upserted):
-            refresh.add(record, f"push[{line}]")
+            refresh.staging.add(record, f"push[{line}]")
         applied = refresh.apply_changes(compare, keep)
     assert applied is not None
     return applied
@@ -156,11 +156,11 @@ def read_changes(engine: Engine, changes: ObjectChanges) -> RefreshResult:
         refresh.begin(SOURCES, only=[SOURCES[changes.source]])
         for line, (record, origin) in enumerate(changes.records):
             if origin not in changes.gone:
-                refresh.add(record, f"changes[{line}]", origin=origin, rule=f"{line % 2}")
+                refresh.staging.add(record, f"changes[{line}]", origin=origin, rule=f"{line % 2}")
         for origin in changes.gone:
-            refresh.add_gone(origin)
+            refresh.staging.add_gone(origin)
         how = ReadResult(answered=CHANGES, cursor="next")
-        refresh.end(replace(how, records=len(changes.records), verdict="complete"))
+        refresh.staging.end(replace(how, records=len(changes.records), verdict="complete"))
         return refresh.finish()
 
 

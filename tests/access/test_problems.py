@@ -52,9 +52,9 @@ def refresh(
             for number in range(malformed):
                 problems.add(Problem(ProblemSort.MALFORMED, name, f"{name}:{number}", "is \0 no record"))
             for line, record in enumerate(records):
-                refreshing.add(record, f"{name}:{line}", position=position)
+                refreshing.staging.add(record, f"{name}:{line}", position=position)
             result = replace(how or ReadResult(), records=len(records), verdict=verdict, malformed=malformed)
-            refreshing.end(result, position=position)
+            refreshing.staging.end(result, position=position)
         refreshing.finish()
     count_problems(engine, lambda: NOW)
     return problems
@@ -117,13 +117,13 @@ def test_read_of_changes_replaces_the_problems_of_its_objects(engine: Engine) ->
             refreshing.begin(["people"])
             for problem in found:
                 problems.add(problem)
-                refreshing.add_malformed(problem.origin, disabled=False)
+                refreshing.staging.add_malformed(problem.origin, disabled=False)
             for origin in gone:
-                refreshing.add_gone(origin)
+                refreshing.staging.add_gone(origin)
             for record in GOOD:
-                refreshing.add(record, "", origin="good")
+                refreshing.staging.add(record, "", origin="good")
             verdict = "partial" if found else "complete"
-            refreshing.end(replace(how, records=3, verdict=verdict, malformed=len(found)))
+            refreshing.staging.end(replace(how, records=3, verdict=verdict, malformed=len(found)))
             refreshing.finish()
         return first(engine, "people", "malformed")
 

@@ -37,8 +37,8 @@ def refresh(engine: Engine, *user_ids: str) -> int:
     with Refresh(engine, clock=lambda: NOW, problems=ProblemList()) as refreshing:
         refreshing.begin(["people"])
         for line, user_id in enumerate(user_ids, 1):
-            refreshing.add(User(user_id=user_id, name=user_id, email=""), f"people:{line}")
-        refreshing.end(ReadResult(records=len(user_ids)))
+            refreshing.staging.add(User(user_id=user_id, name=user_id, email=""), f"people:{line}")
+        refreshing.staging.end(ReadResult(records=len(user_ids)))
         return refreshing.finish().change.revision
 
 
@@ -51,8 +51,8 @@ def test_of_two_reads_the_one_that_began_last_wins(engine: Engine) -> None:
     refresh(engine, "ada")
     with Refresh(engine, clock=lambda: NOW, problems=ProblemList()) as earlier:
         earlier.begin(["people"])
-        earlier.add(User(user_id="bob", name="bob", email=""), "people:1")
-        earlier.end(ReadResult(records=1))
+        earlier.staging.add(User(user_id="bob", name="bob", email=""), "people:1")
+        earlier.staging.end(ReadResult(records=1))
         assert refresh(engine, "ada", "cleo") == 2
         finished = earlier.finish()
     (read,) = finished.reads
@@ -134,8 +134,8 @@ def test_read_of_some_sources_does_not_change_the_others(engine: Engine) -> None
             for source, user_ids in found.items():
                 position = names.index(source)
                 for user_id in user_ids:
-                    refreshing.add(User(user_id=user_id, name=source, email=""), source, position=position)
-                refreshing.end(ReadResult(records=len(user_ids)), position=position)
+                    refreshing.staging.add(User(user_id=user_id, name=source, email=""), source, position=position)
+                refreshing.staging.end(ReadResult(records=len(user_ids)), position=position)
             return refreshing.finish().retained
 
     assert read(None, first=["ann"], second=["ann", "bob"], third=["cid"]) == ()
@@ -160,9 +160,9 @@ def test_aliases_of_a_fill_are_not_added_to_the_user(engine: Engine) -> None:
     """Old versions stored them."""
     with Refresh(engine, clock=lambda: NOW, problems=ProblemList()) as refreshing:
         refreshing.begin(["people"])
-        refreshing.add(User(user_id="ann", name="Ann", email="", aliases=("a@b.example",)), "people:1")
-        refreshing.add(Fill(user_id="ann", extra_fields={"aliases": ["x@b.example"], "site": 4}), "people:2")
-        refreshing.end(ReadResult(records=2))
+        refreshing.staging.add(User(user_id="ann", name="Ann", email="", aliases=("a@b.example",)), "people:1")
+        refreshing.staging.add(Fill(user_id="ann", extra_fields={"aliases": ["x@b.example"], "site": 4}), "people:2")
+        refreshing.staging.end(ReadResult(records=2))
         refreshing.finish()
     with reading(engine) as connection:
         [ann] = export_records(connection)
@@ -173,13 +173,13 @@ def test_aliases_of_a_fill_are_not_added_to_the_user(engine: Engine) -> None:
 def test_objects_of_a_user_include_those_that_name_an_alias(engine: Engine) -> None:
     with Refresh(engine, clock=lambda: NOW, problems=ProblemList()) as refreshing:
         refreshing.begin(["people"])
-        refreshing.add(
+        refreshing.staging.add(
             User(user_id="ann", name="Ann", email="", aliases=("a", "b")), "1", origin=origin_text("users", "1")
         )
         for number, alias in enumerate(("a", "c")):
             origin = origin_text("rows", str(number))
-            refreshing.add(Membership(organization_id="o", user_alias=alias), "2", origin=origin)
-        refreshing.end(ReadResult(records=3))
+            refreshing.staging.add(Membership(organization_id="o", user_alias=alias), "2", origin=origin)
+        refreshing.staging.end(ReadResult(records=3))
         refreshing.finish()
-        assert refreshing.aliases_of(["ann"]) == ["a", "b"]
-        assert refreshing.objects_of(0, [], ["ann"]) == [("rows", "0"), ("users", "1")]
+        assert refreshing.staging.find_aliases(["ann"]) == ["a", "b"]
+        assert refreshing.staging.find_objects(0, [], ["ann"]) == [("rows", "0"), ("users", "1")]

@@ -108,8 +108,8 @@ def service(folder: Path) -> Target:
     with Refresh(engine, clock=clock, problems=ProblemList()) as reading:
         reading.begin(["company"])
         for number, record in enumerate(records):
-            reading.add(record, f"company:{number}")
-        reading.end(ReadResult(records=len(records)))
+            reading.staging.add(record, f"company:{number}")
+        reading.staging.end(ReadResult(records=len(records)))
         reading.finish()
     # With one token for both APIs, a case does not depend on the API that it calls.
     token = SecretStr("let-me-in")

@@ -90,8 +90,8 @@ class Busy:
         with Refresh(self.engine, clock=lambda: NOW, problems=ProblemList()) as reading:
             reading.begin(["company"])
             for place, record in enumerate(records):
-                reading.add(record, f"company:{place}")
-            reading.end(ReadResult(records=len(records)))
+                reading.staging.add(record, f"company:{place}")
+            reading.staging.end(ReadResult(records=len(records)))
             self.records_of[reading.finish().change.revision] = records
 
     def keep_refreshing(self) -> None:

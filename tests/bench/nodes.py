@@ -45,8 +45,8 @@ def bench_nodes(folder: Path, *, rounds: int, postgres: str | None) -> dict[str,
             with Refresh(engine, clock=lambda: datetime.now(UTC), problems=ProblemList()) as refresh:
                 refresh.begin(["company"])
                 for record in records:
-                    refresh.add(record, "company:1")
-                refresh.end(ReadResult(records=len(records)))
+                    refresh.staging.add(record, "company:1")
+                refresh.staging.end(ReadResult(records=len(records)))
                 return refresh.finish(accept_empty=["company"]).change.revision
 
         read(USERS)

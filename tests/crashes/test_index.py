@@ -49,8 +49,8 @@ def test_killed_maintainers_leave_one_revision(database_url: str, tmp_path: Path
         with Refresh(engine, clock=lambda: NOW, problems=ProblemList()) as refresh:
             refresh.begin(["company"])
             for record in records:
-                refresh.add(record, "company:1")
-            refresh.end(ReadResult(records=len(records)))
+                refresh.staging.add(record, "company:1")
+            refresh.staging.end(ReadResult(records=len(records)))
             change = refresh.finish(accept_empty=["company"]).change
         with reading(engine) as connection:
             stamp = Stamp(change.revision, int(NOW.timestamp() * 1000))

@@ -82,7 +82,7 @@ class Guard:
 def refuse_shrunk(
     connection: Connection,
     reads: Sequence[StagedRead],
-    guards: Mapping[int, Guard],
+    guards: Mapping[str, Guard],
     overall: Guard | None,
     accepted: Collection[str],
     *,
@@ -91,12 +91,12 @@ def refuse_shrunk(
     """The reads with their losses. Those that would remove too much are partial, and ``source_delta`` does not contain
     their removals. With ``all_or_nothing`` they are failed, and it contains none of their changes.
 
-    ``guards``: source → its own guard. The other sources are checked by ``overall``, each by itself and all of them
-    together. None: they are not checked. ``accepted``: the names of sources that may remove any number.
+    ``guards``: name of a source → its own guard. The other sources are checked by ``overall``, each by itself and all
+    of them together. None: they are not checked. ``accepted``: the names of sources that may remove any number.
     """
     lost = count_lost_keys(connection)
     checked = {
-        read.source_id: guards.get(read.source_id, overall)
+        read.source_id: guards.get(read.name, overall)
         for read in reads
         if read.verdict != FAILED and read.name not in accepted
     }
@@ -107,7 +107,8 @@ def refuse_shrunk(
         if (guard := checked.get(read.source_id)) is not None and (excessive := guard.excessive(read.losses))
     }
     if overall is not None:
-        together = [source_id for source_id in checked if source_id not in guards and source_id not in reasons]
+        unguarded = [read.source_id for read in reads if read.name not in guards]
+        together = [source_id for source_id in unguarded if source_id in checked and source_id not in reasons]
         reasons |= _reasons_together(connection, together, lost, overall)
     if not reasons:
         return reads

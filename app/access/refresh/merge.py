@@ -2,7 +2,7 @@
 
 The rules: ``app/access/README.md``, "The merge".
 
-``merge`` merges the keys whose records changed, or all keys, and computes the deltas of the access model
+``Merge`` merges the keys whose records changed, or all keys, and computes the deltas of the access model
 (``model_changes.py`` writes them). No row depends on another row: whether a record's organization, user, group,
 folder or document exists is for readers to check (``app.access.effective``). Only aliases are replaced by the id of
 their only holder, and fills add to users (``aliases.py``, ``fills.py``).
@@ -104,18 +104,11 @@ AND (m.source_id IS DISTINCT FROM a.source_id OR ({content:m}) IS DISTINCT FROM 
 """
 
 
-def merge(session: RefreshSession, connection: Connection, changed_kinds: Collection[str] | None) -> list[ModelTables]:
-    """Fills the deltas of the access model, and returns the kinds that have one; aliases and bindings are updated.
-
-    ``changed_kinds``: those with rows in ``source_delta``; None: all keys are merged.
-    """
-    return _Merge(session, connection, changed_kinds).compute()
-
-
-class _Merge:
+class Merge:
     """One merge. Aliases depend on the merged users, so kinds that name users are merged after them."""
 
     def __init__(self, session: RefreshSession, connection: Connection, changed_kinds: Collection[str] | None) -> None:
+        """``changed_kinds``: those with rows in ``source_delta``. None: all keys are merged."""
         self._session = session
         self._connection = connection
         self._all = changed_kinds is None
@@ -125,7 +118,8 @@ class _Merge:
         self._kinds_of_aliases: Collection[str] = ()
         """The kinds with records that use a changed alias."""
 
-    def compute(self) -> list[ModelTables]:
+    def compute_deltas(self) -> list[ModelTables]:
+        """Fills the deltas of the access model, and updates aliases and bindings. Returns the kinds with a delta."""
         rows = "source" if self._all else "source_delta"
         for tables in MODEL_TABLES:
             if tables.kind not in self._kinds:
@@ -134,7 +128,7 @@ class _Merge:
                 self._add_keys(tables, _CHANGED_KEYS, rows)
                 if self._all:
                     self._add_keys(tables, _CHANGED_KEYS, "model")
-                self._merge(tables, _MERGE_FIRST)
+                self._merge_keys(tables, _MERGE_FIRST)
             elif not self._all:
                 # By the holders before the change: what was removed is under their keys.
                 self._add_keys(tables, _CHANGED_KEYS_BY_ID, rows)
@@ -156,7 +150,7 @@ class _Merge:
         if more:
             self._changed[User.kind] += more
             users.run(self._connection, "DELETE FROM {merged}")
-            self._merge(users, _MERGE_FIRST)
+            self._merge_keys(users, _MERGE_FIRST)
         update_bindings(self._session, connection)
         if self._changed[User.kind]:
             apply_fills(connection)
@@ -168,12 +162,12 @@ class _Merge:
             self._add_keys(tables, _CHANGED_KEYS, "model")
         elif tables.kind in self._kinds_of_aliases:
             self._add_keys(tables, _KEYS_OF_CHANGED_ALIASES, "")
-        self._merge(tables, _MERGE_COMBINED)
+        self._merge_keys(tables, _MERGE_COMBINED)
 
     def _add_keys(self, tables: ModelTables, statement: str, rows: str) -> None:
         self._changed[tables.kind] += tables.run(self._connection, statement, rows=rows).rowcount
 
-    def _merge(self, tables: ModelTables, statement: str) -> None:
+    def _merge_keys(self, tables: ModelTables, statement: str) -> None:
         keys = self._changed[tables.kind]
         if keys:
             self._session.count_rows(keys)

@@ -55,14 +55,14 @@ def apply_objects(
 ) -> int:
     """Replaces the records of objects (origin → object) in the transaction of ``Refresh.changing``; returns the
     revision. ``by``: the fingerprint of the token."""
-    refresh.open_source(source_id)
+    refresh.staging.open_source(source_id)
     for origin, object_ in objects.items():
         for record, rule in object_.records:
-            refresh.add(record, object_.place, origin=origin, rule=rule)
+            refresh.staging.add(record, object_.place, origin=origin, rule=rule)
         if object_.is_malformed:
-            refresh.add_malformed(origin, disabled=object_.is_disabled)
+            refresh.staging.add_malformed(origin, disabled=object_.is_disabled)
     earlier = [origin for origin, object_ in objects.items() if not object_.is_new]
-    refresh.replace_objects([origin for origin in earlier if not objects[origin].is_malformed])
+    refresh.staging.replace_objects([origin for origin in earlier if not objects[origin].is_malformed])
     read = StagedRead(
         source_id=source_id,
         name="",

@@ -156,9 +156,9 @@ class _Application:
         push = self.push
         places = {f"push {push.sequence}, upsert[{index}]": index for index, _ in self._upserts.values()}
         with Refresh(self.engine, clock=self.clock, problems=ProblemList(), store_pending=True) as refresh:
-            refresh.open_source(self.source_id)
+            refresh.staging.open_source(self.source_id)
             for place, (_, record) in zip(places, self._upserts.values(), strict=True):
-                refresh.add(record, place)
+                refresh.staging.add(record, place)
             applied = refresh.apply_changes(self._compare, self._store)
         if applied is None:
             return self.earlier_answer

@@ -1,7 +1,8 @@
 """The refresh: a read of the directory becomes the next revision of the access model.
 
 1. ``begin`` adds new sources and numbers their reads.
-2. ``add`` stages records, ``end`` ends the read of a source with its verdict; nothing that others see changes so far.
+2. ``staging.add`` stages records, and ``staging.end`` ends the read of a source with its verdict. Nothing that others
+   see changes so far.
 3. ``finish`` drops duplicates, computes what changes in the records of the sources, writes it, and merges the changed
    keys into the access model, in one transaction.
 
@@ -9,9 +10,11 @@ Several refreshes may run at the same time. That transaction is the only one tha
 source the one that began last wins.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
 
 from sqlalchemy import Connection, Engine, func, select, update
 
@@ -19,8 +22,8 @@ from app.access.candidate import DatabaseState, catch_up, has_changed_recently, 
 from app.access.pending import CoveredByRun, store_pending
 from app.access.problems import Problem, ProblemList
 from app.access.refresh.fills import FILL_BINDING
-from app.access.refresh.guard import refuse_shrunk, reject_unusable
-from app.access.refresh.merge import merge
+from app.access.refresh.guard import Guard, refuse_shrunk, reject_unusable
+from app.access.refresh.merge import Merge
 from app.access.refresh.model_changes import FORMER_PAYLOAD, are_logged, log_changes, write_model_rows
 from app.access.refresh.problems import MAX_PUSHED, FoundProblems, staged_problems
 from app.access.refresh.pushed_keys import delete_pushed_keys, keep_pushes
@@ -30,6 +33,7 @@ from app.access.refresh.sources import (
     MODEL_ALIAS,
     SOURCE,
     STATE,
+    ReadScope,
     SourceCounts,
     compute_source_changes,
     count_source_changes,
@@ -44,7 +48,7 @@ from app.access.refresh.sources import (
     unconfigured_sources,
     write_source_rows,
 )
-from app.access.refresh.staging import Intake, drop_duplicates
+from app.access.refresh.staging import Staging, drop_duplicates
 from app.access.refresh.tables import MODEL_TABLES, REFRESH_TABLES_OF_KIND
 from app.access.revisions import ModelChange, close_revision
 from app.access.stored_problems import store_read_problems
@@ -82,8 +86,8 @@ class AppliedChange:
     """The staged records that have no effect."""
 
 
-class Refresh(Intake):
-    """One refresh. Reading is in ``Intake``; ``finish`` compares, writes and merges. Use it in a ``with`` statement."""
+class Refresh:
+    """One refresh. Use it in a ``with`` statement. ``staging`` gets the records that are read."""
 
     def __init__(
         self,
@@ -103,7 +107,8 @@ class Refresh(Intake):
         ``store_pending``: no full run follows; what changes is stored for a narrowed run, except what is
         ``covered`` (``app.access.pending``). ``change_hook``: is called by ``finish`` and ``forget``.
         """
-        super().__init__(RefreshSession(engine, on_candidate=on_candidate))
+        self._session = RefreshSession(engine, on_candidate=on_candidate)
+        self.staging = Staging(self._session)
         self._clock = clock
         self._problems = problems
         self._on_candidate = on_candidate
@@ -111,6 +116,36 @@ class Refresh(Intake):
         self._covered = covered
         self._is_planned_from = is_planned_from
         self._change_hook = change_hook
+        self._guard: Guard | None = None
+        self._guards: Mapping[str, Guard] = {}
+        self._scopes: Mapping[str, ReadScope] = {}
+
+    def __enter__(self) -> Self:
+        self._session.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._session.__exit__(kind, error, trace)
+
+    def begin(
+        self,
+        names: Sequence[str],
+        *,
+        only: Collection[str] | None = None,
+        guard: Guard | None = None,
+        guards: Mapping[str, Guard] | None = None,
+        scopes: Mapping[str, ReadScope] | None = None,
+    ) -> None:
+        """Sets the sources, in the order of the configuration. Names are unique. All of them will be read, or ``only``
+        some: the others stay as they are.
+
+        ``guard`` guards them, alone and together, except those that have one in ``guards``. A source in ``scopes`` is
+        read only in that scope.
+        """
+        self.staging.begin(names, read=names if only is None else only)
+        self._guard, self._guards, self._scopes = guard, guards or {}, scopes or {}
 
     def finish(
         self, accept_empty: Collection[str] = (), accept_shrink: Collection[str] = (), *, all_or_nothing: bool = False
@@ -120,17 +155,18 @@ class Refresh(Intake):
         ``accept_empty`` and ``accept_shrink`` name the sources that may be empty, or shrink more than the guard allows.
         ``all_or_nothing``: a read that the guard refuses changes nothing.
         """
-        positions = {read.source_id: position for position, read in self._started.items()}
-        drop_duplicates(self._session, {read.source_id: read.name for read in self._reads()}, self._problems)
+        positions, reads = self.staging.positions, self.staging.reads
+        drop_duplicates(self._session, {read.source_id: read.name for read in reads}, self._problems)
         with self._session.change() as connection:
             if self._on_candidate:
                 catch_up(connection)
-            reads = reject_unusable(connection, self._reads(), accept_empty)
+            reads = reject_unusable(connection, reads, accept_empty)
             forgotten = sources_to_forget(connection, positions)
             compute_source_changes(connection, reads, forgotten)
             keep_pushes(connection, reads)
-            for source_id, scope in self._scopes.items():
-                drop_out_of_scope(connection, source_id, scope)
+            for read in reads:
+                if read.name in self._scopes:
+                    drop_out_of_scope(connection, read.source_id, self._scopes[read.name])
             # A source that may be empty may shrink.
             accepted = {*accept_empty, *accept_shrink}
             reads = refuse_shrunk(connection, reads, self._guards, self._guard, accepted, all_or_nothing=all_or_nothing)
@@ -140,8 +176,8 @@ class Refresh(Intake):
         return RefreshResult(change=change, reads=tuple(reads), retained=retained, depends_on=depends_on)
 
     def staged_problems(self, *, cycles: bool = False) -> FoundProblems:
-        """The problems of the records that were read, at the places where they were just read; after ``finish``.
-        ``cycles``: with cycles of groups."""
+        """The problems of the records that were read, at the places where they were just read. Call it after
+        ``finish``. ``cycles``: with cycles of groups."""
         few = self._session.has_few_rows
         with self._session.snapshot() as connection:
             if few:
@@ -149,7 +185,7 @@ class Refresh(Intake):
             return staged_problems(connection, self._session.kinds_staged, few=few, cycles=cycles)
 
     def forget(self, name: str) -> ModelChange:
-        """Removes the records of a source that is no longer read; nothing is read. Raises ``SourceError``."""
+        """Removes the records of a source that is no longer read, without reading any. Raises ``SourceError``."""
         with self._session.change() as connection:
             make_state(connection)
             forgotten = [retained_source(connection, name)]
@@ -161,17 +197,17 @@ class Refresh(Intake):
     ) -> AppliedChange | None:
         """Applies a change in one transaction: the records of sources, the access model, the revision.
 
-        ``compare`` fills ``source_delta`` with what changes in the records, whose new values are staged; it looks up by
-        key. False: there is nothing to do. ``store`` gets the counts of what is written, and writes in the same
+        ``compare`` fills ``source_delta`` with what changes in the records, whose new values are staged. It looks them
+        up by key. False: there is nothing to do. ``store`` gets the counts of what is written, and writes in the same
         transaction. If they raise, nothing changes.
         """
-        self._flush()
+        self.staging.flush()
         with self.changing() as connection:
             if not compare(connection):
                 return None
             change = self.write_changes(connection, store)
-            found = staged_problems(connection, self._session.kinds_staged, few=True, limit=MAX_PUSHED)
-            return AppliedChange(change, tuple(problem for sample in found.values() for problem in sample.first))
+            samples = staged_problems(connection, self._session.kinds_staged, few=True, limit=MAX_PUSHED)
+            return AppliedChange(change, tuple(problem for sample in samples.values() for problem in sample.first))
 
     @contextmanager
     def changing(self) -> Iterator[Connection]:
@@ -183,18 +219,18 @@ class Refresh(Intake):
             yield connection
 
     def write_changes(self, connection: Connection, store: Callable[[Connection, SourceCounts], None]) -> ModelChange:
-        """Writes ``source_delta`` in the transaction of ``changing``, and merges it; see ``apply_changes``."""
+        """Writes ``source_delta`` in the transaction of ``changing``, and merges it. See ``apply_changes``."""
         counts = count_source_changes(connection)
         write_source_rows(self._session, connection, counts)
         store(connection, counts)
-        return self._merge(connection, counts, merge_all=False)
+        return self._update_model(connection, counts, merge_all=False)
 
     def _write_reads(
         self,
         connection: Connection,
         reads: Sequence[StagedRead],
         forgotten: Collection[int],
-        positions: dict[int, int],
+        positions: Mapping[int, int],
     ) -> ModelChange:
         """Writes ``source_delta`` and the reads, and merges what changed. ``positions``: source → its position."""
         now_ms = epoch_ms(self._clock())
@@ -211,7 +247,7 @@ class Refresh(Intake):
         # Sources that had no records before, or have none now, own only keys that are merged anyway.
         after = [source_id for source_id in order_of_sources(connection) if source_id in before]
         is_reordered = after != [source_id for source_id in before if source_id in after]
-        change = self._merge(connection, counts, merge_all=is_reordered)
+        change = self._update_model(connection, counts, merge_all=is_reordered)
         if not self._on_candidate:
             delete_pushed_keys(connection, reads, forgotten)
             store_read_problems(connection, self._problems, reads, now_ms)
@@ -219,14 +255,14 @@ class Refresh(Intake):
             self._change_hook(connection, reads, change)
         return change
 
-    def _merge(self, connection: Connection, counts: SourceCounts, *, merge_all: bool) -> ModelChange:
-        """Brings the access model in line with the records of the sources; ``counts``: how many have changed."""
+    def _update_model(self, connection: Connection, counts: SourceCounts, *, merge_all: bool) -> ModelChange:
+        """Brings the access model in line with the records of the sources. ``counts``: how many have changed."""
         all_records = select(func.coalesce(func.sum(SOURCE.c.records), 0)).scalar_subquery()
         is_reordered, records = connection.execute(select(STATE.c.merge_all, all_records)).one()
         merge_all = merge_all or bool(is_reordered)
         if not merge_all and total(counts).total <= max(_FEW, int(records) // _SHARE):
             self._session.look_up_rows()
-        kinds = merge(self._session, connection, None if merge_all else counts)
+        kinds = Merge(self._session, connection, None if merge_all else counts).compute_deltas()
         now_ms = epoch_ms(self._clock())
         if self._store_pending:
             store_pending(connection, self._covered, now_ms)

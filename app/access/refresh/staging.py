@@ -1,4 +1,4 @@
-"""The records that a refresh reads, in temporary tables, and how each of its sources was read.
+"""Stages the records of the sources that a refresh reads: in temporary tables, with the result of each read.
 
 A complete read replaces what the source provided before; a partial one adds and updates; a failed one changes nothing.
 A read of changes or of a part does the same, but only for the objects that it reports. Within one source the last
@@ -7,8 +7,7 @@ record of a key wins.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
-from types import MappingProxyType, TracebackType
-from typing import Self
+from types import MappingProxyType
 
 from sqlalchemy import Connection, func, select
 
@@ -16,11 +15,10 @@ from app.access.kinds import KINDS
 from app.access.problems import PROBLEMS_KEPT, Problem, ProblemCause, ProblemList, ProblemSample, ProblemSort
 from app.access.record_tables import VALUES_FROM_RECORD, Values
 from app.access.records import Record
-from app.access.refresh.guard import Guard
 from app.access.refresh.pushed_keys import has_pushed_keys
 from app.access.refresh.reads import FAILED, ReadResult, StagedRead, StartedRead
 from app.access.refresh.session import RefreshSession
-from app.access.refresh.sources import ReadScope, begin_reads, find_objects, make_state, select_aliases
+from app.access.refresh.sources import begin_reads, find_objects, make_state, select_aliases
 from app.access.refresh.tables import REFRESH_TABLES, RefreshTables
 from app.foundation.database.statements import json_list, run
 
@@ -34,8 +32,8 @@ _BATCH_OBJECTS = 500
 _EMPTY: Mapping[str, int] = MappingProxyType({})
 
 
-class Intake:
-    """The reads of one refresh; use it in a ``with`` statement.
+class Staging:
+    """The reads of one refresh.
 
     ``position`` is that of a source in the configuration. None: the only source that is read.
     """
@@ -52,55 +50,37 @@ class Intake:
         self._last_before_changes: dict[int, Mapping[str, int]] = {}
         """Position → the highest ``seq`` of each kind when the complete read ended."""
         self._started: dict[int, StartedRead] = {}
-        """All sources, read or not."""
+        """Position → the state of the source. All sources, read or not."""
         self._open: dict[int, StartedRead] = {}
         self._ended: dict[int, StagedRead] = {}
-        self._guard: Guard | None = None
-        self._guards: dict[int, Guard] = {}
-        self._scopes: dict[int, ReadScope] = {}
 
-    def __enter__(self) -> Self:
-        self._session.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._session.__exit__(kind, error, trace)
-
-    def begin(
-        self,
-        names: Sequence[str],
-        *,
-        only: Collection[str] | None = None,
-        guard: Guard | None = None,
-        guards: Mapping[str, Guard] | None = None,
-        scopes: Mapping[str, ReadScope] | None = None,
-    ) -> None:
-        """Sets the sources, in the order of the configuration; names are unique. All of them will be read, or ``only``
-        some: the others stay as they are.
-
-        ``guard`` guards them, alone and together, except those that have one in ``guards``. A source in ``scopes`` is
-        read only in that scope.
-        """
+    def begin(self, names: Sequence[str], *, read: Collection[str]) -> None:
+        """Sets the sources, in the order of the configuration, and numbers the reads that begin. ``read``: the sources
+        that are read."""
         with self._session.change() as connection:
             make_state(connection)
-            started = begin_reads(connection, names, names if only is None else only)
-        self._started = dict(enumerate(started))
-        self._open = {position: read for position, read in self._started.items() if read.number}
-        self._guard = guard
-        ids = {read.name: read.source_id for read in self._open.values()}
-        self._scopes = {ids[name]: scope for name, scope in (scopes or {}).items() if name in ids}
-        self._guards = {ids[name]: own for name, own in (guards or {}).items() if name in ids}
+            self._started = dict(enumerate(begin_reads(connection, names, read)))
+        self._open = {position: started for position, started in self._started.items() if started.number}
+
+    @property
+    def positions(self) -> Mapping[int, int]:
+        """Source → its position, for all sources of the configuration."""
+        return {started.source_id: position for position, started in self._started.items()}
+
+    @property
+    def reads(self) -> list[StagedRead]:
+        """The finished reads, in the order of the configuration."""
+        return [read for _, read in sorted(self._ended.items())]
 
     def started(self, position: int) -> StartedRead:
         """The state of the source when its read began."""
         return self._started[position]
 
-    def objects_of(
+    def find_objects(
         self, position: int, organization_ids: Collection[str], user_ids: Collection[str]
     ) -> Sequence[tuple[str, str]] | None:
-        """The objects of the source whose records name some of these; None: they are unknown."""
+        """The objects of the source whose records name some of these (``sources.find_objects``). None: they are
+        unknown."""
         source_id = self._started[position].source_id
         with self._session.snapshot() as connection:
             # It is not known to which objects the pushed records belong.
@@ -108,7 +88,7 @@ class Intake:
                 return None
             return find_objects(connection, source_id, organization_ids, user_ids)
 
-    def aliases_of(self, user_ids: Collection[str]) -> Sequence[str]:
+    def find_aliases(self, user_ids: Collection[str]) -> Sequence[str]:
         """The aliases of these users in the access model, sorted."""
         with self._session.snapshot() as connection:
             return sorted(connection.execute(select_aliases(user_ids)).scalars())
@@ -120,12 +100,12 @@ class Intake:
     def add(self, record: Record, place: str, *, origin: str = "", rule: str = "", position: int | None = None) -> None:
         """Stages a record.
 
-        ``origin``: the object that it was made from (``app.access.source_tables.origin_text``), ``rule``: the rule
-        that made it; both are empty if the source has no objects.
+        ``origin``: the object that it was made from (``app.access.source_tables.origin_text``). ``rule``: the rule
+        that made it. Both are empty if the source has no objects.
         """
         position = self._position(position)
         if self._gone and origin in self._gone.get(position, ()):
-            self._flush()
+            self.flush()
         kind = record.kind
         values = VALUES_FROM_RECORD[kind](record)
         self._buffer[kind].append((*values, self._open[position].source_id, origin, rule, place))
@@ -134,25 +114,25 @@ class Intake:
             payload, _digest = values[-2:]
             self._buffered_characters += len(str(payload))
         if self._buffered_rows >= _BATCH_ROWS or self._buffered_characters >= _BATCH_CHARACTERS:
-            self._flush()
+            self.flush()
 
     def add_gone(self, origin: str, *, position: int | None = None) -> None:
         """Removes an object in a read of changes, and the records of it that were added before."""
         gone = self._gone.setdefault(self._position(position), set())
         gone.add(origin)
         if len(gone) >= _BATCH_OBJECTS:
-            self._flush()
+            self.flush()
 
     def add_malformed(self, origin: str, *, disabled: bool, position: int | None = None) -> None:
-        """Keeps the earlier records of a malformed object; ``disabled``: the object is disabled."""
+        """Keeps the earlier records of a malformed object. ``disabled``: the object is disabled."""
         malformed = self._malformed.setdefault(self._position(position), {})
         malformed[origin] = malformed.get(origin, False) or disabled
         if len(malformed) >= _BATCH_OBJECTS:
-            self._flush()
+            self.flush()
 
     def replace_objects(self, origins: Collection[str]) -> None:
         """In the transaction of a change: the staged records replace all earlier ones of these objects."""
-        self._flush()
+        self.flush()
         (started,) = self._open.values()
         with self._session.scratch() as connection:
             self._session.index_staged()
@@ -161,14 +141,14 @@ class Intake:
 
     def restart(self, position: int) -> None:
         """Drops the records added for the source, which is read again from the beginning."""
-        self._flush()
+        self.flush()
         self._last_before_changes.pop(position, None)
         with self._session.scratch() as connection:
             _drop_staged(connection, self._open[position].source_id)
 
     def begin_changes(self, position: int) -> None:
         """Ends the complete read. Records added from now on are changes since it began."""
-        self._flush()
+        self.flush()
         with self._session.scratch() as connection:
             self._last_before_changes[position] = {
                 tables.kind: connection.execute(select(func.coalesce(func.max(tables.staged.c.seq), 0))).scalar_one()
@@ -176,8 +156,8 @@ class Intake:
             }
 
     def end_changes(self, position: int, *, usable: bool) -> None:
-        """Ends the changes after ``begin_changes``; drops them unless they are ``usable``."""
-        self._flush()
+        """Ends the changes after ``begin_changes``. Drops them unless they are ``usable``."""
+        self.flush()
         source_id, before = self._open[position].source_id, self._last_before_changes.pop(position)
         with self._session.scratch() as connection:
             if usable:
@@ -190,8 +170,8 @@ class Intake:
                 _drop_staged(connection, source_id, after=before)
 
     def end(self, result: ReadResult, *, position: int | None = None) -> None:
-        """Ends the read of the source; the records of a failed read are dropped."""
-        self._flush()
+        """Ends the read of the source. Drops the records of a failed read."""
+        self.flush()
         position = self._position(position)
         started = self._open.pop(position)
         source_id = started.source_id
@@ -210,19 +190,16 @@ class Intake:
             (position,) = self._open
         return position
 
-    def _reads(self) -> list[StagedRead]:
-        """The finished reads, in the order of the configuration."""
-        return [read for _, read in sorted(self._ended.items())]
-
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Writes everything that is buffered to the temporary tables."""
         if self._buffered_rows:
             self._session.stage(self._buffer)
             for values in self._buffer.values():
                 values.clear()
             self._buffered_rows = self._buffered_characters = 0
-        for position, gone in self._gone.items():
+        for position, origins in self._gone.items():
             after = self._last_before_changes.get(position, _EMPTY)
-            objects = {"source_id": self._open[position].source_id, "origins": json_list(sorted(gone))}
+            objects = {"source_id": self._open[position].source_id, "origins": json_list(sorted(origins))}
             with self._session.scratch() as connection:
                 for tables in REFRESH_TABLES:
                     tables.run(connection, _DROP_OBJECTS, {**objects, "after": after.get(tables.kind, 0)})
@@ -230,7 +207,10 @@ class Intake:
         self._gone.clear()
         for position, malformed in self._malformed.items():
             source_id = self._open[position].source_id
-            rows = [{"source_id": source_id, "origin": key, "disabled": off} for key, off in sorted(malformed.items())]
+            rows = [
+                {"source_id": source_id, "origin": origin, "disabled": disabled}
+                for origin, disabled in sorted(malformed.items())
+            ]
             with self._session.scratch() as connection:
                 run(connection, _STORE_MALFORMED, rows)
         self._malformed.clear()
@@ -278,7 +258,7 @@ _FORGET_MALFORMED = "DELETE FROM refresh_malformed_object WHERE source_id = :sou
 
 
 def _drop_staged(connection: Connection, source_id: int, *, after: Mapping[str, int] = _EMPTY) -> None:
-    """Drops what was staged for a source; ``after``: kind → only records behind this number."""
+    """Drops what was staged for a source. ``after``: kind → only records behind this number."""
     for tables in REFRESH_TABLES:
         tables.run(connection, _DROP, {"source_id": source_id, "after": after.get(tables.kind, 0)})
     run(connection, _FORGET_REREAD, {"source_id": source_id})
@@ -287,7 +267,7 @@ def _drop_staged(connection: Connection, source_id: int, *, after: Mapping[str, 
 
 
 def _store_reread_objects(connection: Connection, source_id: int, after: Mapping[str, int]) -> None:
-    """Stores the objects whose records were staged; ``after``: kind → only records behind this number."""
+    """Stores the objects whose records were staged. ``after``: kind → only records behind this number."""
     for tables in REFRESH_TABLES:
         tables.run(connection, _STORE_REREAD, {"source_id": source_id, "after": after.get(tables.kind, 0)})
 
@@ -315,7 +295,7 @@ _DROP_REPEATED = "DELETE FROM {staged} WHERE seq IN (SELECT seq FROM refresh_rep
 
 
 def drop_duplicates(session: RefreshSession, names: Mapping[int, str], problems: ProblemList) -> None:
-    """Leaves the last of all staged records of a key and source, and reports the others. ``names``: source → name."""
+    """Keeps the last of all staged records of a key and source, and reports the others. ``names``: source → name."""
     with session.scratch() as connection:
         session.index_staged()
         for tables in REFRESH_TABLES:

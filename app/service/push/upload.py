@@ -61,11 +61,11 @@ def apply_upload(
         refresh.begin(targets.configured, only=[target.name], guards=guards, scopes=scopes)
         for step in upload.read():
             if isinstance(step, Found):
-                refresh.add(step.record, step.place)
+                refresh.staging.add(step.record, step.place)
             elif isinstance(step, Remark):
                 problems.add(Problem(ProblemSort.REMARK, target.name, step.place, step.reason))
         _raise_for_problems(upload)
-        refresh.end(ReadResult(records=upload.records))
+        refresh.staging.end(ReadResult(records=upload.records))
         outcome = refresh.finish(accepted, accepted, all_or_nothing=True)
         without_effect = refresh.staged_problems()
     _raise_if_refused(outcome.reads[0])

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from app.access.problems import Problem, ProblemList, ProblemSort
 from app.access.refresh.reads import ReadResult
-from app.access.refresh.refresh import Refresh
+from app.access.refresh.staging import Staging
 from app.access.source_tables import origin_text
 from app.directory.bounded import BoundedSource, ParallelReads, Policy
 from app.directory.source import (
@@ -90,14 +90,14 @@ class SourceReads:
 
     def __init__(
         self,
-        refreshing: Refresh,
+        staging: Staging,
         clock: Clock,
         progress: ReadingProgress | None,
         selection: Selection | None,
         full: Collection[str] = (),
     ) -> None:
         """``full``: the names of sources that are read completely."""
-        self._refreshing = refreshing
+        self._staging = staging
         self._clock = clock
         self._progress = progress
         self._selection = selection
@@ -130,13 +130,13 @@ class SourceReads:
 
     def _request(self, position: int, source: Source) -> tuple[_Stage, ReadRequest]:
         """The request to a source: a part, the changes since its cursor, or everything."""
-        begun, policy = self._refreshing.started(position), policy_of(source)
+        begun, policy = self._staging.started(position), policy_of(source)
         if self._selection is not None:
             organization_ids, user_ids = self._selection.organization_ids, self._selection.user_ids
-            objects = self._refreshing.objects_of(position, organization_ids, user_ids)
+            objects = self._staging.find_objects(position, organization_ids, user_ids)
             if objects is not None:
                 known = tuple(ObjectId(*key) for key in objects)
-                aliases = tuple(self._refreshing.aliases_of(user_ids)) if user_ids else ()
+                aliases = tuple(self._staging.find_aliases(user_ids)) if user_ids else ()
                 return _Stage.PART, ReadRequest(part=Part(organization_ids, user_ids, known, aliases))
         now = epoch_ms(self._clock())
         if (
@@ -153,16 +153,16 @@ class SourceReads:
         record, place, made_from = found
         if made_from is None:
             read.without_origin = True
-            self._refreshing.add(record, place, position=read.position)
+            self._staging.add(record, place, position=read.position)
         else:
             origin = origin_text(*made_from.object)
-            self._refreshing.add(record, place, origin=origin, rule=made_from.rule, position=read.position)
+            self._staging.add(record, place, origin=origin, rule=made_from.rule, position=read.position)
         read.kinds[record.kind] += 1
         self._unreported += 1
 
     def _take(self, read: SourceRead, step: Gone | Malformed | Remark) -> None:
         if isinstance(step, Gone):
-            self._refreshing.add_gone(origin_text(*step.object), position=read.position)
+            self._staging.add_gone(origin_text(*step.object), position=read.position)
             read.gone += 1
         elif read.complete_end is not None:
             pass  # If these changes cannot be used, the next read reports their problems.
@@ -170,7 +170,7 @@ class SourceReads:
             read.malformed += 1
             origin = "" if step.object is None else origin_text(*step.object)
             if origin:
-                self._refreshing.add_malformed(origin, disabled=step.disabled, position=read.position)
+                self._staging.add_malformed(origin, disabled=step.disabled, position=read.position)
             read.problems.add(Problem(ProblemSort.MALFORMED, read.source.name, step.place, step.reason, origin=origin))
         elif isinstance(step, Remark):
             read.problems.add(Problem(ProblemSort.REMARK, read.source.name, step.place, step.reason))
@@ -193,7 +193,7 @@ class SourceReads:
 
     def _restart(self, read: SourceRead, refused: str) -> ReadRequest:
         """Reads everything after a source refused its cursor. The records that came with the refusal are void."""
-        self._refreshing.restart(read.position)
+        self._staging.restart(read.position)
         read.cursor_refused = refused
         read.stage, read.problems, read.malformed = _Stage.EVERYTHING, ProblemList(), 0
         read.kinds, read.gone, read.without_origin = Counter(), 0, False
@@ -201,7 +201,7 @@ class SourceReads:
 
     def _begin_changes_meanwhile(self, read: SourceRead, end: End) -> ReadRequest:
         """Reads the changes during a complete read. If they cannot be used, the complete read stays valid."""
-        self._refreshing.begin_changes(read.position)
+        self._staging.begin_changes(read.position)
         read.stage, read.complete_end, read.complete_kinds = _Stage.CHANGES_MEANWHILE, end, read.kinds.copy()
         read.without_origin = False
         return ReadRequest(since=end.cursor)
@@ -211,7 +211,7 @@ class SourceReads:
         complete = read.complete_end
         assert complete is not None  # noqa: S101 - set together with the stage
         usable = end.verdict is Verdict.COMPLETE and end.answered is Answered.CHANGES and not read.without_origin
-        self._refreshing.end_changes(read.position, usable=usable)
+        self._staging.end_changes(read.position, usable=usable)
         if not usable:
             read.kinds, read.gone = read.complete_kinds, 0
         self._close(read, complete._replace(cursor=end.cursor) if usable else complete, caught_up=usable)
@@ -232,7 +232,7 @@ class SourceReads:
             login_refused=end.login_refused,
             known_empty=end.known_empty,
         )
-        self._refreshing.end(result, position=read.position)
+        self._staging.end(result, position=read.position)
 
     def _report_progress(self, at_least: int) -> None:
         if self._progress is not None and self._unreported >= at_least:

@@ -49,8 +49,8 @@ class Node:
         with Refresh(self.engine, clock=lambda: NOW, problems=ProblemList()) as refresh:
             refresh.begin(["company"])
             for place, record in enumerate(records):
-                refresh.add(record, f"company:{place}")
-            refresh.end(ReadResult(records=len(records)))
+                refresh.staging.add(record, f"company:{place}")
+            refresh.staging.end(ReadResult(records=len(records)))
             refresh.finish(accept_empty=["company"])
 
     def stored(self) -> dict[bytes, bytes]:

@@ -69,8 +69,8 @@ class Node:
         with Refresh(self.engine, clock=lambda: NOW, problems=ProblemList()) as refresh:
             refresh.begin(["company"])
             for record in records:
-                refresh.add(record, "company:1")
-            refresh.end(ReadResult(records=len(records)))
+                refresh.staging.add(record, "company:1")
+            refresh.staging.end(ReadResult(records=len(records)))
             refresh.finish(accept_empty=["company"])
 
     def answer(self) -> tuple[bool, type]:

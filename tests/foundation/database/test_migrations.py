@@ -432,7 +432,7 @@ def test_upgrade_moves_the_access_model_and_the_next_refresh_merges_all_keys(dat
         assert counts_of(connection, [ALL_ORGANIZATIONS])[ALL_ORGANIZATIONS]["user"] == 1
     with Refresh(engine, clock=utc_now, problems=ProblemList()) as refresh:
         refresh.begin(["people"])
-        refresh.end(ReadResult(records=0, verdict="failed", reason="it is away"))
+        refresh.staging.end(ReadResult(records=0, verdict="failed", reason="it is away"))
         replaced = refresh.finish().change
     assert (replaced.revision, replaced.changes["grant"].added, replaced.changes["user"].any) == (2, 1, False)
     with reading(engine) as connection:

@@ -351,8 +351,8 @@ def test_exact_ids_of_any_length_are_found(office: Office) -> None:
     with Refresh(office.engine, clock=office.time, problems=ProblemList()) as refreshing:
         refreshing.begin(["people"])
         for row in rows:
-            refreshing.add(row, "here")
-        refreshing.end(ReadResult(records=len(rows)))
+            refreshing.staging.add(row, "here")
+        refreshing.staging.end(ReadResult(records=len(rows)))
         refreshing.finish(accept_shrink=["people"])
     browser = office.browser(Role.VIEWER)
     for one in ids:
@@ -387,8 +387,8 @@ def test_records_without_effect_are_listed_with_the_reason(office: Office) -> No
     with Refresh(office.engine, clock=office.time, problems=ProblemList()) as refreshing:
         refreshing.begin(["people"])
         for row in rows:
-            refreshing.add(row, "here")
-        refreshing.end(ReadResult(records=len(rows)))
+            refreshing.staging.add(row, "here")
+        refreshing.staging.end(ReadResult(records=len(rows)))
         refreshing.finish(accept_shrink=["people"])
     gone = ((USER, "user_id", "bob"), (GROUP, "organization_user_group_id", "ops"), (FOLDER, "folder_id", "top"))
     with writing(office.engine) as connection:
@@ -549,8 +549,8 @@ def test_the_export_defuses_formulas(office: Office) -> None:
     with Refresh(office.engine, clock=office.time, problems=ProblemList()) as refreshing:
         refreshing.begin(["people"])
         for row in rows:
-            refreshing.add(row, "here")
-        refreshing.end(ReadResult(records=len(rows)))
+            refreshing.staging.add(row, "here")
+        refreshing.staging.end(ReadResult(records=len(rows)))
         refreshing.finish(accept_shrink=["people"])
     asked = {"organization": "acme", "type": "organization", "resource": "acme"}
     lines = office.browser(Role.VIEWER).get(address("access_csv", **asked)).splitlines()

@@ -103,11 +103,11 @@ class Service:
                 if one["name"] == source:
                     meanwhile()
                     for index, value in enumerate(objects):
-                        refreshing.add(cast(value), f"{source}:{index}", position=position)
+                        refreshing.staging.add(cast(value), f"{source}:{index}", position=position)
                     result = ReadResult(records=len(objects))
                 else:
                     result = ReadResult(records=0, verdict="failed", reason="not read here")
-                refreshing.end(result, position=position)
+                refreshing.staging.end(result, position=position)
             refreshing.finish()
 
 

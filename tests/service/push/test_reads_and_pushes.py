@@ -78,7 +78,7 @@ def test_forgetting_a_source_removes_its_pushed_records(service: Service) -> Non
     service.pushed(1, source="hr", token=HR, upsert=[organization(), document("d")])
     with Refresh(service.engine, clock=service.clock, problems=ProblemList()) as refreshing:
         refreshing.begin(["app"])
-        refreshing.end(ReadResult(records=0, verdict="failed"))
+        refreshing.staging.end(ReadResult(records=0, verdict="failed"))
         refreshing.finish()
         assert refreshing.forget("hr").changed
     with reading(service.engine) as connection:
@@ -97,11 +97,11 @@ class Read:
         self._refreshing.begin(["hr"])
 
     def end(self, *, failed: bool) -> None:
-        self._refreshing.add(cast(organization()), "hr:0")
+        self._refreshing.staging.add(cast(organization()), "hr:0")
         for one, name in self.world.items():
-            self._refreshing.add(cast(document(one, documentName=name)), "hr")
+            self._refreshing.staging.add(cast(document(one, documentName=name)), "hr")
         verdict = "failed" if failed else "complete"
-        self._refreshing.end(ReadResult(records=len(self.world) + 1, verdict=verdict))
+        self._refreshing.staging.end(ReadResult(records=len(self.world) + 1, verdict=verdict))
         self._refreshing.finish()
         self._refreshing.__exit__(None, None, None)
 

@@ -61,8 +61,8 @@ class ChangingWorld:
         with Refresh(self.world.engine, clock=self.world.time, problems=ProblemList()) as refresh:
             refresh.begin(["directory"])
             for record in self.records.values():
-                refresh.add(record, "a place")
-            refresh.end(ReadResult(verdict="complete"))
+                refresh.staging.add(record, "a place")
+            refresh.staging.end(ReadResult(verdict="complete"))
             refresh.finish(["directory"], ["directory"])
 
     def plan(self, selection: Selection = EVERYTHING, *, preview: bool = False, complete: bool = False) -> Plan:
