@@ -13,8 +13,8 @@ from sqlalchemy import BigInteger, Column, Index, Integer, String, Text, text
 from sqlmodel import Field
 
 from app.access.kinds import KINDS_BY_REFERENCE, RecordKind
-from app.access.tables import KEYED, ZERO, TableIndex, access_keys, record_table
-from app.foundation.database.tables import StoreTable
+from app.access.tables import TableIndex, access_keys, record_table
+from app.foundation.database.tables import CLUSTERED, ZERO, StoreTable
 
 
 class DirectorySourceRow(StoreTable, table=True):
@@ -86,7 +86,7 @@ class FillBindingRow(StoreTable, table=True):
     """A user whom a source disabled by an alias, as long as the source disables that alias; see
     ``app.access.refresh.fills``."""
 
-    __table_args__ = (Index(None, "user_id"), KEYED)
+    __table_args__ = (Index(None, "user_id"), CLUSTERED)
 
     user_alias: str = Field(primary_key=True)
     source_id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
@@ -96,7 +96,7 @@ class FillBindingRow(StoreTable, table=True):
 class ProblemCountRow(StoreTable, table=True):
     """The number of problems of a sort that a source has, if any. See ``app.access.stored_problems``."""
 
-    __table_args__ = (KEYED,)
+    __table_args__ = (CLUSTERED,)
 
     source_id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
     """0 for problems that do not belong to one source."""
@@ -112,7 +112,7 @@ class ProblemCountRow(StoreTable, table=True):
 class ProblemRow(StoreTable, table=True):
     """One of the first hundred problems of a source and sort; the fields of ``app.access.problems.Problem``."""
 
-    __table_args__ = (KEYED,)
+    __table_args__ = (CLUSTERED,)
 
     source_id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
     sort: str = Field(primary_key=True)
@@ -153,7 +153,7 @@ class DirectoryPushRow(StoreTable, table=True):
 class PushedKeyRow(StoreTable, table=True):
     """A key that was pushed or removed since the last complete read of its source."""
 
-    __table_args__ = (KEYED,)
+    __table_args__ = (CLUSTERED,)
 
     source_id: int = Field(primary_key=True)
     kind: str = Field(primary_key=True)
@@ -168,7 +168,7 @@ class PushedKeyRow(StoreTable, table=True):
 class ScimResourceRow(StoreTable, table=True):
     """A user or group that a directory pushed with SCIM."""
 
-    __table_args__ = (Index(None, "source_id", "type", "created", "resource_id"), KEYED)
+    __table_args__ = (Index(None, "source_id", "type", "created", "resource_id"), CLUSTERED)
 
     source_id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
     resource_id: str = Field(primary_key=True)
@@ -185,7 +185,7 @@ class ScimResourceRow(StoreTable, table=True):
 class ScimKeyRow(StoreTable, table=True):
     """A value by which a resource is looked up, such as its ``userName``."""
 
-    __table_args__ = (Index(None, "source_id", "resource_id"), KEYED)
+    __table_args__ = (Index(None, "source_id", "resource_id"), CLUSTERED)
 
     source_id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
     attribute: str = Field(primary_key=True)
@@ -199,7 +199,7 @@ class ScimKeyRow(StoreTable, table=True):
 class ScimMemberRow(StoreTable, table=True):
     """A member of a group, as the directory stated it. It may not exist yet."""
 
-    __table_args__ = (Index(None, "source_id", "value", "group_id"), KEYED)
+    __table_args__ = (Index(None, "source_id", "value", "group_id"), CLUSTERED)
 
     source_id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
     group_id: str = Field(primary_key=True)
@@ -213,7 +213,7 @@ class ScimMemberRow(StoreTable, table=True):
 class TouchedRow(StoreTable, table=True):
     """A pending organization or user; see ``app.access.pending``."""
 
-    __table_args__ = (KEYED,)
+    __table_args__ = (CLUSTERED,)
 
     sort: str = Field(primary_key=True)
     """``organization`` or ``user``."""
@@ -236,12 +236,13 @@ def origin_text(object_set: str, object_id: str) -> str:
     if len(data) <= _MAX_ORIGIN_BYTES and "\0" not in origin and data == origin.encode(errors="replace"):
         return origin
     digest = blake2b(data, digest_size=16).hexdigest()
-    shown = object_set.replace("\0", "").encode(errors="ignore")[:16].decode(errors="ignore")
-    return f"{shown}{_SEPARATOR}#{digest}"
+    short_set = object_set.replace("\0", "").encode(errors="ignore")[:16].decode(errors="ignore")
+    return f"{short_set}{_SEPARATOR}#{digest}"
 
 
 def object_of_origin(origin: str) -> tuple[str, str]:
-    """The set and the id of an origin, empty if the source has no objects; of a long id, ``#`` and its digest."""
+    """The set and the id of an origin. Both are empty if the source has no objects. Instead of a long id, ``#`` and its
+    digest."""
     object_set, _, object_id = origin.partition(_SEPARATOR)
     return object_set, object_id
 
@@ -252,39 +253,39 @@ def source_keys(kind: RecordKind) -> tuple[str, ...]:
 
 
 _INDEXES: Mapping[str, Sequence[TableIndex]] = {
-    "folder": [(None, ("organization_id", "parent_folder_id"), "")],
-    "document": [(None, ("organization_id", "folder_id"), "folder_id <> ''")],
-    "membership": [(None, ("user_id",), "user_id <> ''")],
+    "folder": [TableIndex(("organization_id", "parent_folder_id"))],
+    "document": [TableIndex(("organization_id", "folder_id"), "folder_id <> ''")],
+    "membership": [TableIndex(("user_id",), "user_id <> ''")],
     "groupMember": [
-        (None, ("user_id",), "user_id <> ''"),
-        (None, ("organization_id", "member_group_id"), "member_group_id <> ''"),
+        TableIndex(("user_id",), "user_id <> ''"),
+        TableIndex(("organization_id", "member_group_id"), "member_group_id <> ''"),
     ],
     "grant": [
-        (None, ("user_id",), "user_id <> ''"),
-        (None, ("organization_id", "organization_user_group_id"), "organization_user_group_id <> ''"),
+        TableIndex(("user_id",), "user_id <> ''"),
+        TableIndex(("organization_id", "organization_user_group_id"), "organization_user_group_id <> ''"),
     ],
     "contextGrant": [
-        (None, ("user_id",), "user_id <> ''"),
-        (None, ("organization_id", "document_id"), "document_id <> ''"),
+        TableIndex(("user_id",), "user_id <> ''"),
+        TableIndex(("organization_id", "document_id"), "document_id <> ''"),
     ],
-    "fill": [(None, ("source_id", "user_alias"), "disabled")],
+    "fill": [TableIndex(("source_id", "user_alias"), "disabled")],
 }
 """kind → the indexes of its references that do not begin the key."""
 
-_OF_OBJECT: TableIndex = (None, ("source_id", "origin"), "origin <> ''")
-_OF_ALIAS: TableIndex = (None, ("user_alias",), "user_alias <> ''")
+_OF_OBJECT = TableIndex(("source_id", "origin"), "origin <> ''")
+_OF_ALIAS = TableIndex(("user_alias",), "user_alias <> ''")
 
 SOURCE_TABLES = {
     kind.name: record_table(
         "source",
         kind,
+        kind.column_fields,
         Column("source_id", Integer, nullable=False, autoincrement=False),
         Column("origin", String(), nullable=False, server_default=""),
         Column("rule", String(), nullable=False, server_default=""),
         Column("place", Text, nullable=False),
         keys=source_keys(kind),
         indexes=[*_INDEXES.get(kind.name, ()), _OF_OBJECT, *([_OF_ALIAS] if kind.names_user else [])],
-        has_aliases=True,
     )
     for kind in KINDS_BY_REFERENCE
 }

@@ -11,32 +11,34 @@ not parse it. Times are epoch milliseconds, UTC.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, PrimaryKeyConstraint, String, Table, false, text
 from sqlalchemy.types import TypeEngine
 from sqlmodel import Field
 
-from app.access.kinds import KINDS_BY_REFERENCE, RecordKind
+from app.access.kinds import KINDS_BY_REFERENCE, RecordField, RecordKind
 from app.access.records import FieldType, Fill
-from app.foundation.database.tables import METADATA, ONLY_ON, StoreTable
-
-KEYED = {"sqlite_with_rowid": False}
-"""SQLite stores the rows in the primary key itself: half the size, and one lookup instead of two."""
-
-ZERO = {"server_default": "0"}
-"""Arguments of a column that was added later: existing rows get 0."""
+from app.foundation.database.tables import BYTEWISE, CLUSTERED, METADATA, ONLY_ON, StoreTable
 
 NO_ALIASES = "[]"
-"""The column ``aliases`` of a user without aliases; it contains a sorted JSON list."""
+"""The value of the column ``aliases``, a sorted JSON list, of a user without aliases."""
 
 _TYPES: Mapping[FieldType, TypeEngine[Any]] = {FieldType.FLAG: Boolean(), FieldType.TIME: BigInteger()}
 """Type of a field → type of its column; the others are texts."""
 
-_DEFAULTS = {FieldType.ALIAS: "", FieldType.ALIASES: NO_ALIASES}
+_ALIAS_DEFAULTS = {FieldType.ALIAS: "", FieldType.ALIASES: NO_ALIASES}
+"""The types of the fields with aliases → the default of the column."""
 
-TableIndex = tuple[str | None, Sequence[str], str]
-"""The name of an index (None: from its columns), its columns, and the condition of its rows, or empty text."""
+
+class TableIndex(NamedTuple):
+    """An index of a table of records."""
+
+    columns: tuple[str, ...]
+    condition: str = ""
+    """The condition of its rows in SQL. Empty: all rows."""
+    name: str | None = None
+    """None: it follows from the columns."""
 
 
 def access_keys(kind: RecordKind) -> tuple[str, ...]:
@@ -47,15 +49,15 @@ def access_keys(kind: RecordKind) -> tuple[str, ...]:
 def record_table(
     prefix: str,
     kind: RecordKind,
+    fields: Iterable[RecordField],
     *columns: Column[Any],
     keys: Sequence[str],
     indexes: Iterable[TableIndex],
-    has_aliases: bool,
     with_rowid: bool = False,
 ) -> Table:
-    """A table of a kind's records: their fields, in the order of ``VALUES_FROM_RECORD``, then the ``columns``.
+    """A table of a kind's records: these fields, payload and digest if the kind has them, then the ``columns``.
 
-    ``has_aliases``: with the columns of aliases. ``with_rowid``: see ``KEYED``.
+    The fields are in the order of ``VALUES_FROM_RECORD``. ``with_rowid``: the table is not ``CLUSTERED``.
     """
     table = Table(
         f"{prefix}_{kind.snake_name}",
@@ -65,19 +67,19 @@ def record_table(
                 field.attribute,
                 _TYPES.get(field.type, String()),
                 nullable=field.type is FieldType.TIME,
-                server_default=_DEFAULTS.get(field.type),
+                server_default=_ALIAS_DEFAULTS.get(field.type),
             )
-            for field in kind.column_fields
-            if has_aliases or field.type not in _DEFAULTS
+            for field in fields
         ),
         *(Column(name, String(), nullable=False) for name in ("payload", "digest") if kind.carries),
         *columns,
         PrimaryKeyConstraint(*keys),
         sqlite_with_rowid=with_rowid,
     )
-    for name, indexed, condition in indexes:
-        where = text(condition) if condition else None
-        Index(name, *(table.c[column] for column in indexed), sqlite_where=where, postgresql_where=where)
+    for index in indexes:
+        where = text(index.condition) if index.condition else None
+        indexed = (table.c[column] for column in index.columns)
+        Index(index.name, *indexed, sqlite_where=where, postgresql_where=where)
     return table
 
 
@@ -87,39 +89,39 @@ _OPEN = "access_type <> '' AND access_type <> 'restricted'"
 
 _INDEXES: Mapping[str, Sequence[TableIndex]] = {
     "membership": [
-        (None, ("user_id", "organization_id"), ""),
-        ("ix_model_membership_ending", ("expires_at",), _ENDS),
+        TableIndex(("user_id", "organization_id")),
+        TableIndex(("expires_at",), _ENDS, name="ix_model_membership_ending"),
     ],
     "groupMember": [
-        (None, ("organization_id", "user_id", "organization_user_group_id"), ""),
-        (None, ("organization_id", "member_group_id", "organization_user_group_id"), ""),
-        (None, ("user_id", "organization_id"), ""),
+        TableIndex(("organization_id", "user_id", "organization_user_group_id")),
+        TableIndex(("organization_id", "member_group_id", "organization_user_group_id")),
+        TableIndex(("user_id", "organization_id")),
     ],
     # Lists of what a user may open begin with the folders and documents that their own access type opens.
     "folder": [
-        ("ix_model_folder_within", ("organization_id", "parent_folder_id", "folder_id"), ""),
-        ("ix_model_folder_open", ("organization_id", "access_type", "folder_id"), _OPEN),
+        TableIndex(("organization_id", "parent_folder_id", "folder_id"), name="ix_model_folder_within"),
+        TableIndex(("organization_id", "access_type", "folder_id"), _OPEN, name="ix_model_folder_open"),
     ],
     "document": [
-        ("ix_model_document_within", ("organization_id", "folder_id", "document_id"), ""),
-        ("ix_model_document_open", ("organization_id", "access_type", "document_id"), _OPEN),
+        TableIndex(("organization_id", "folder_id", "document_id"), name="ix_model_document_within"),
+        TableIndex(("organization_id", "access_type", "document_id"), _OPEN, name="ix_model_document_open"),
     ],
     "grant": [
         # Covers the queries for a user's grants, so that they do not read the table.
-        (None, ("user_id", "organization_id", "folder_id", "document_id", "access_role", "expires_at"), ""),
+        TableIndex(("user_id", "organization_id", "folder_id", "document_id", "access_role", "expires_at")),
         # There are far fewer grants to groups than to users. For pages: the grants of a group by folder and document.
-        (
-            "ix_model_grant_to_group",
+        TableIndex(
             ("organization_id", "organization_user_group_id", "folder_id", "document_id"),
             _TO_GROUP,
+            name="ix_model_grant_to_group",
         ),
         # For decisions: the grants of groups on one folder or document.
-        (
-            "ix_model_grant_of_groups",
+        TableIndex(
             ("organization_id", "folder_id", "document_id", "organization_user_group_id", "access_role", "expires_at"),
             _TO_GROUP,
+            name="ix_model_grant_of_groups",
         ),
-        ("ix_model_grant_ending", ("expires_at",), _ENDS),
+        TableIndex(("expires_at",), _ENDS, name="ix_model_grant_ending"),
     ],
 }
 
@@ -127,10 +129,10 @@ ACCESS_TABLES = {
     kind.name: record_table(
         "model",
         kind,
+        [field for field in kind.column_fields if field.type not in _ALIAS_DEFAULTS],
         Column("source_id", Integer, nullable=False, default=0, server_default="0"),
         keys=access_keys(kind),
         indexes=_INDEXES.get(kind.name, ()),
-        has_aliases=False,
         with_rowid=kind.name in {"organization", "group"},
     )
     for kind in KINDS_BY_REFERENCE
@@ -138,36 +140,38 @@ ACCESS_TABLES = {
 }
 """kind → the table of its records, referred-to kinds first. Aliases have a table of their own; fills have none."""
 
-# Pages of lists are in the order of the bytes of the ids. On PostgreSQL, other indexes have the order of the locale.
-for _kind, _keys in {
-    "user": ("user_id",),
-    "membership": ("organization_id", "user_id"),
-    "folder": ("organization_id", "folder_id"),
-    "document": ("organization_id", "document_id"),
-}.items():
-    _table = ACCESS_TABLES[_kind]
-    _columns = [_table.c[name] for name in _keys]
+
+def _add_bytewise_index(kind: str, *columns: str) -> None:
+    """Adds an index for pages of lists, which are in the order of the bytes of the ids. On PostgreSQL, other indexes
+    have the order of the locale."""
+    table = ACCESS_TABLES[kind]
     Index(
-        f"ix_{_table.name}_bytes",
-        *_columns,
-        postgresql_ops={_keys[-1]: 'COLLATE "C"'},
+        f"ix_{table.name}_bytes",
+        *(table.c[name] for name in columns),
+        postgresql_ops={columns[-1]: 'COLLATE "C"'},
         info={ONLY_ON: "postgresql"},
     ).ddl_if(dialect="postgresql")
+
+
+_add_bytewise_index("user", "user_id")
+_add_bytewise_index("membership", "organization_id", "user_id")
+_add_bytewise_index("folder", "organization_id", "folder_id")
+_add_bytewise_index("document", "organization_id", "document_id")
 
 
 class ModelUserAliasRow(StoreTable, table=True):
     """An alias of a user, case-folded. Records cannot refer to a user by an alias of several users."""
 
-    __table_args__ = (Index(None, "user_id"), KEYED)
+    __table_args__ = (Index(None, "user_id"), CLUSTERED)
 
     alias: str = Field(primary_key=True)
     user_id: str = Field(primary_key=True)
 
 
 class FormerPayloadRow(StoreTable, table=True):
-    """The payload of a record before it was changed or removed; see ``app.access.refresh.merge``."""
+    """The payload of a record before it was changed or removed; see ``app.access.refresh.model_changes``."""
 
-    __table_args__ = (KEYED,)
+    __table_args__ = (CLUSTERED,)
 
     kind: str = Field(primary_key=True)
     """organization, user, group, folder or document."""
@@ -181,7 +185,7 @@ class FormerPayloadRow(StoreTable, table=True):
 class AccessCountRow(StoreTable, table=True):
     """The number of records of a kind in the access model. Refreshes update it by their changes."""
 
-    __table_args__ = (KEYED,)
+    __table_args__ = (CLUSTERED,)
 
     organization_id: str = Field(primary_key=True)
     """Empty: the total, including users and organizations."""
@@ -190,14 +194,10 @@ class AccessCountRow(StoreTable, table=True):
     """Never 0 for an organization."""
 
 
-BYTEWISE = String().with_variant(String(collation="C"), "postgresql")
-"""A text that is compared byte by byte, so that texts with the same beginning are one range in any locale."""
-
-
 class AccessNameRow(StoreTable, table=True):
     """A name by which a record of the access model is found; see ``app.access.search``."""
 
-    __table_args__ = (KEYED,)
+    __table_args__ = (CLUSTERED,)
 
     kind: str = Field(primary_key=True)
     """organization, user, group, folder or document."""
